@@ -1,0 +1,5 @@
+"""python -m allyouneed"""
+
+from allyouneed.cli import main
+
+main()

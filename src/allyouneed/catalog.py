@@ -1,0 +1,34 @@
+"""The only lookup: model and task names -> "module:Class". Imports nothing heavy until asked."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from allyouneed.errors import UserError, nearest
+
+MODELS = {
+    "gpt": "allyouneed.models.gpt:GPT",
+    "transformer": "allyouneed.models.transformer:Transformer",
+}
+TASKS = {
+    "lm": "allyouneed.tasks.lm:LM",
+    "translate": "allyouneed.tasks.translate:Translate",
+}
+
+
+def model(kind: str) -> Any:
+    """The model class of a name; its Config and sizes sit on it."""
+    return _load("model", kind, MODELS)
+
+
+def task(kind: str) -> Any:
+    """The task class of a name; its Options sit on it."""
+    return _load("task", kind, TASKS)
+
+
+def _load(what: str, kind: str, table: dict[str, str]) -> Any:
+    if kind not in table:
+        raise UserError(f"there is no {what} '{kind}'{nearest(kind, table)}")
+    module, _, name = table[kind].partition(":")
+    return getattr(importlib.import_module(module), name)

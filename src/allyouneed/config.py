@@ -1,0 +1,307 @@
+"""Recipes: frozen dataclasses <- TOML <- "section.key=value". An unknown key is an error that suggests the nearest."""
+
+from __future__ import annotations
+
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from allyouneed import catalog
+from allyouneed.errors import UserError, nearest
+
+
+def option(
+    default: Any, help: str, *, choices: Sequence[str] = (), low: float | None = None, high: float | None = None
+) -> Any:
+    """A dataclass field that knows its range and its one-line explanation."""
+    return field(default=default, metadata={"help": help, "choices": tuple(choices), "low": low, "high": high})
+
+
+@dataclass(frozen=True)
+class TextConfig:
+    """[text]: how text becomes numbers."""
+
+    kind: str = option("bpe", "tokenizer", choices=("char", "word", "bpe", "wordpiece"))
+    vocab: int = option(8000, "vocabulary at most; bpe with 260 is plain bytes", low=5)
+    joint: bool = option(True, "one vocabulary for source and target")
+    lowercase: bool = option(False, "fold upper case away before anything else")
+    min_count: int = option(1, "word: rarer words become <unk>", low=1)
+    path: str = option("", "an existing tokenizer.json instead of a new one")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """[data]: which examples. `name` is a built-in or registered set; `path` are the user's own files."""
+
+    name: str = option("", "a name of `ayn list data`")
+    path: tuple[str, ...] = option((), "own files: a file, a folder, or two parallel files")
+    valid_path: tuple[str, ...] = option((), "own validation file(s); otherwise a part of the training data")
+    test_path: tuple[str, ...] = option((), "own test file(s); otherwise a part of the training data")
+    valid_part: float = option(0.05, "part held out for validation when no file is given", low=0.0, high=0.5)
+    test_part: float = option(0.05, "part held out for the test when no file is given", low=0.0, high=0.5)
+    source: str = option("", "column of the source: its name or its number from 1")
+    target: str = option("", "column of the target: its name or its number from 1")
+    reverse: bool = option(False, "swap source and target")
+    max_length: int = option(256, "translate: longer examples are cut to so many tokens", low=2)
+    limit: int = option(0, "use at most so many training examples (0: all)", low=0)
+    mirror: str = option("", "folder with copies of the public data sets")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """[train]: the loop."""
+
+    steps: int = option(0, "optimizer steps (0: by epochs)", low=0)
+    epochs: float = option(0.0, "passes over the training data (0: by steps)", low=0.0)
+    batch_tokens: int = option(4096, "tokens an optimizer step sees, padding included", low=1)
+    accumulate: int = option(1, "micro-batches a step; the maths stays the same", low=1)
+    optimizer: str = option("adamw", "optimizer", choices=("adamw", "sgd"))
+    lr: float = option(1e-3, "peak learning rate", low=0.0)
+    beta1: float = option(0.9, "adamw: decay of the mean", low=0.0, high=1.0)
+    beta2: float = option(0.99, "adamw: decay of the square", low=0.0, high=1.0)
+    eps: float = option(1e-8, "adamw: added to the denominator", low=0.0)
+    momentum: float = option(0.9, "sgd: momentum", low=0.0, high=1.0)
+    weight_decay: float = option(0.1, "decay of matrices; never of biases, norms or embeddings", low=0.0)
+    schedule: str = option("cosine", "learning rate over time", choices=("constant", "linear", "cosine", "noam"))
+    warmup: int = option(100, "steps of linear warm-up", low=0)
+    min_lr: float = option(0.1, "final rate of linear and cosine, as a part of lr", low=0.0, high=1.0)
+    clip: float = option(1.0, "largest gradient norm (0: none)", low=0.0)
+    ema: float = option(0.0, "decay of the exponential moving average of the weights (0: none)", low=0.0, high=1.0)
+    average: int = option(0, "the result is the mean of the last k evaluated checkpoints (0: the best one)", low=0)
+    eval_every: int = option(250, "steps between evaluations on the whole validation split", low=1)
+    save_every: int = option(0, "steps between checkpoints (0: at each evaluation)", low=0)
+    keep: int = option(2, "how many of the last checkpoints stay on disk", low=1)
+    patience: int = option(0, "stop after so many evaluations without a new best (0: never)", low=0)
+    log_every: int = option(10, "steps between lines of metrics.jsonl", low=1)
+    seed: int = option(1, "seed of everything random", low=0)
+    deterministic: bool = option(False, "refuse kernels that do not repeat themselves")
+    device: str = option("auto", "where to compute", choices=("auto", "cpu", "cuda", "mps"))
+    precision: str = option("auto", "arithmetic", choices=("auto", "fp32", "bf16"))
+    compile: str = option("auto", "torch.compile", choices=("auto", "on", "off"))
+    threads: int = option(0, "CPU threads (0: all cores)", low=0)
+    tensorboard: bool = option(False, "also write TensorBoard event files")
+
+    def __post_init__(self) -> None:
+        if not self.steps and not self.epochs:
+            raise UserError("[train] needs steps or epochs")
+
+
+@dataclass(frozen=True)
+class DecodeConfig:
+    """[decode]: how answers are searched for."""
+
+    method: str = option("greedy", "search", choices=("greedy", "sample", "beam"))
+    beam: int = option(5, "beam: hypotheses kept a sentence", low=1)
+    n_best: int = option(1, "beam: answers returned a sentence", low=1)
+    length_penalty: str = option("gnmt", "beam: ((5+n)/6)^alpha or n^alpha", choices=("gnmt", "power"))
+    alpha: float = option(0.6, "beam: strength of the length penalty (0: none)", low=0.0)
+    temperature: float = option(1.0, "sample: below 1 sharper, above 1 flatter", low=0.0)
+    top_k: int = option(0, "sample: only the k most likely (0: all)", low=0)
+    top_p: float = option(1.0, "sample: only the smallest set with this much probability", low=0.0, high=1.0)
+    seed: int = option(1, "sample: seed of the request", low=0)
+    max_new: int = option(256, "at most so many new tokens", low=1)
+    stop: tuple[str, ...] = option((), "strings that end the answer")
+    batch: int = option(32, "rows decoded together", low=1)
+
+    def __post_init__(self) -> None:
+        if self.n_best > self.beam:
+            raise UserError(f"decode.n_best = {self.n_best} is more than decode.beam = {self.beam}")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything a run is made of. `task` and `model` hold the Options and Config of their kinds."""
+
+    task_kind: str
+    model_kind: str
+    task: Any
+    model: Any
+    text: TextConfig
+    data: DataConfig
+    train: TrainConfig
+    decode: DecodeConfig
+
+    @staticmethod
+    def parse(values: Mapping[str, Any]) -> Recipe:
+        """Nested dictionaries, as TOML gives them -> a checked Recipe."""
+        known = ("task", "model", "text", "data", "train", "decode")
+        for name in values:
+            if name not in known:
+                raise UserError(f"a recipe has no section [{name}]{nearest(name, known)}")
+        sections = {name: dict(values.get(name, {})) for name in known}
+        task_kind = _kind(sections["task"], "task")
+        model_kind = _kind(sections["model"], "model")
+        task, model = catalog.task(task_kind), catalog.model(model_kind)
+        size = sections["model"].pop("size", None)
+        if size is not None:
+            if size not in model.sizes:
+                raise UserError(f"model.size: {model_kind} has no size '{size}'{nearest(str(size), model.sizes)}")
+            sections["model"] = {**model.sizes[size], **sections["model"]}
+        return Recipe(
+            task_kind=task_kind,
+            model_kind=model_kind,
+            task=build(task.Options, sections["task"], "task"),
+            model=build(model.Config, sections["model"], "model"),
+            text=build(TextConfig, sections["text"], "text"),
+            data=build(DataConfig, sections["data"], "data"),
+            train=build(TrainConfig, sections["train"], "train"),
+            decode=build(DecodeConfig, sections["decode"], "decode"),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The inverse of `parse`, every default spelled out."""
+        return {
+            "task": {"kind": self.task_kind, **asdict(self.task)},
+            "model": {"kind": self.model_kind, **asdict(self.model)},
+            **{name: asdict(getattr(self, name)) for name in ("text", "data", "train", "decode")},
+        }
+
+    def with_(self, **sections: Any) -> Recipe:
+        """A copy with some sections replaced."""
+        return replace(self, **sections)
+
+
+def _kind(section: dict[str, Any], name: str) -> str:
+    if "kind" not in section:
+        raise UserError(f'[{name}] needs a kind, for example kind = "{"lm" if name == "task" else "gpt"}"')
+    return str(section.pop("kind"))
+
+
+def build(cls: type, values: Mapping[str, Any], section: str) -> Any:
+    """A checked instance of the dataclass `cls`; every complaint names section and key."""
+    known = {f.name: f for f in fields(cls)}
+    hints = typing.get_type_hints(cls)
+    for key in values:
+        if key not in known:
+            raise UserError(f"[{section}] has no key '{key}'{nearest(key, known)}")
+    for f in known.values():
+        if f.default is MISSING and f.default_factory is MISSING and f.name not in values:
+            raise UserError(f"[{section}] needs a value for '{f.name}'")
+    checked = {key: _check(known[key], hints[key], value, f"{section}.{key}") for key, value in values.items()}
+    return cls(**checked)
+
+
+def _check(f: Any, kind: Any, value: Any, where: str) -> Any:
+    value = _convert(kind, value, where)
+    choices, low, high = (f.metadata.get(k) for k in ("choices", "low", "high"))
+    if choices and value not in choices:
+        raise UserError(f"{where} = '{value}' is not one of {', '.join(choices)}{nearest(str(value), choices)}")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if value != value or (low is not None and value < low):
+            raise UserError(f"{where} = {value} is too small; the least is {low:g}" if low is not None else where)
+        if high is not None and value > high:
+            raise UserError(f"{where} = {value} is too large; the most is {high:g}")
+    return value
+
+
+def _convert(kind: Any, value: Any, where: str) -> Any:
+    """Accepts what TOML gives, and the strings of the command line."""
+    wrong = UserError(f"{where} = {value!r} is not {_name(kind)}")
+    if typing.get_origin(kind) is tuple:
+        items = value.split(",") if isinstance(value, str) else value
+        if not isinstance(items, list | tuple):
+            raise wrong
+        return tuple(str(item) for item in items if item != "")
+    if kind is bool:
+        if isinstance(value, bool):
+            return value
+        if str(value).lower() in ("true", "false"):
+            return str(value).lower() == "true"
+        raise wrong
+    if isinstance(value, bool):
+        raise wrong
+    try:
+        if kind is int:
+            if isinstance(value, float) and value != int(value):
+                raise wrong
+            return int(value) if not isinstance(value, str) else int(value.replace("_", ""))
+        if kind is float:
+            return float(value)
+    except (ValueError, TypeError, OverflowError):
+        raise wrong from None
+    if kind is str and isinstance(value, str | int | float):
+        return str(value)
+    raise wrong
+
+
+def _name(kind: Any) -> str:
+    if isinstance(kind, types.GenericAlias):
+        return "a list"
+    return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(kind, str(kind))
+
+
+def recipe_names() -> list[str]:
+    """Every recipe that ships with the library: "lm/gpt", "translate/transformer", …"""
+    top = resources.files("allyouneed") / "recipes"
+    return sorted(
+        f"{folder.name}/{entry.name.removesuffix('.toml')}"
+        for folder in top.iterdir()
+        if folder.is_dir()
+        for entry in folder.iterdir()
+        if entry.name.endswith(".toml")
+    )
+
+
+def recipe_text(name: str) -> str:
+    """The text of a recipe, by its name or by the path of the user's own file."""
+    if name.endswith(".toml"):
+        path = Path(name)
+        if not path.is_file():
+            raise UserError(f"there is no recipe file {name}")
+        try:
+            return path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise UserError(f"{name} is not UTF-8 text (byte {error.start})") from None
+    if name not in recipe_names():
+        raise UserError(f"there is no recipe '{name}'{nearest(name, recipe_names())}")
+    return (resources.files("allyouneed") / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def read_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
+    """A recipe by name or path, with "section.key=value" laid over it."""
+    try:
+        values = tomllib.loads(recipe_text(name))
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"recipe {name} is not valid TOML: {error}") from None
+    return Recipe.parse(override(values, overrides))
+
+
+def override(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Lay "section.key=value" strings over nested dictionaries; the types are settled by `build`."""
+    result = {name: dict(section) if isinstance(section, Mapping) else section for name, section in values.items()}
+    for text in overrides:
+        path, equals, value = text.partition("=")
+        section, dot, key = path.partition(".")
+        if not equals or not dot or not key:
+            raise UserError(f"'{text}' is not of the form section.key=value, for example train.lr=1e-3")
+        inside = result.setdefault(section, {})
+        if not isinstance(inside, dict):
+            raise UserError(f"'{section}' is not a section of the recipe")
+        inside[key] = value
+    return result
+
+
+def to_toml(values: Mapping[str, Any]) -> str:
+    """Sections of plain values as TOML text."""
+    parts = []
+    for name, section in values.items():
+        parts.append(f"[{name}]")
+        parts += [f"{key} = {_toml(value)}" for key, value in section.items()]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    text = str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+    return f'"{text}"'

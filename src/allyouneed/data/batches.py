@@ -1,0 +1,141 @@
+"""Examples -> batches. The plan of an epoch is a function of (seed, epoch), so a run resumes at any batch at once."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from allyouneed.data.store import Ragged
+from allyouneed.nn.losses import IGNORE
+
+Numbers = np.ndarray  # of examples
+
+
+@dataclass
+class Batch:
+    """Tensors for the model; `counts` by the name of each loss, known before the forward pass."""
+
+    tensors: dict[str, Tensor]
+    counts: dict[str, int]
+
+    def to(self, device: torch.device) -> Batch:
+        """On the device; from pinned memory the copy does not wait."""
+        moved = {name: t.to(device, non_blocking=True) for name, t in self.tensors.items()}
+        return Batch(moved, self.counts)
+
+    def pin(self) -> Batch:
+        return Batch({name: t.pin_memory() for name, t in self.tensors.items()}, self.counts)
+
+
+class Examples(ABC):
+    """One split, ready for the loop."""
+
+    @abstractmethod
+    def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
+        """The batches of one epoch, shuffled: a function of its arguments and nothing else."""
+
+    @abstractmethod
+    def cover(self, batch_tokens: int) -> list[Numbers]:
+        """Batches that show every token exactly once, in a fixed order: for evaluation."""
+
+    @abstractmethod
+    def collate(self, numbers: Numbers) -> Batch:
+        """The tensors of some examples."""
+
+
+class Windows(Examples):
+    """Language modelling: one long stream of tokens, cut into windows of `context`. An example is its start.
+
+    Every epoch shifts the cuts by a random phase, so that no token always stands first.
+    """
+
+    def __init__(self, stream: np.ndarray, context: int) -> None:
+        self.stream, self.context = stream, context
+
+    def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
+        draw = np.random.default_rng((seed, epoch))
+        most = len(self.stream) - 1 - self.context
+        phase = int(draw.integers(0, min(self.context, most + 1)))
+        starts = draw.permutation(np.arange(phase, most + 1, self.context))
+        rows = max(1, batch_tokens // self.context)
+        whole = len(starts) // rows
+        return np.split(starts[: whole * rows], whole) if whole else [starts]
+
+    def cover(self, batch_tokens: int) -> list[Numbers]:
+        starts = np.arange(0, len(self.stream) - 1, self.context)
+        rows = max(1, batch_tokens // self.context)
+        return [starts[i : i + rows] for i in range(0, len(starts), rows)]
+
+    def collate(self, numbers: Numbers) -> Batch:
+        at = numbers[:, None] + np.arange(self.context + 1)  # (B, T + 1)
+        real = at < len(self.stream)
+        if real.all():
+            tokens = self.stream[at].astype(np.int64)
+            ids, targets = tokens[:, :-1], tokens[:, 1:]
+        else:
+            tokens = np.where(real, self.stream[np.minimum(at, len(self.stream) - 1)], 0).astype(np.int64)
+            ids, targets = tokens[:, :-1], np.where(real, tokens, IGNORE)[:, 1:]
+        tensors = {"ids": torch.from_numpy(ids), "targets": torch.from_numpy(targets)}
+        return Batch(tensors, {"tokens": int(real[:, 1:].sum())})
+
+
+class SentencePairs(Examples):
+    """Translation: sentences of about one length together, as many as the token budget allows."""
+
+    def __init__(
+        self,
+        sources: Ragged,
+        targets: Ragged,
+        *,
+        source_eos: int,
+        target_bos: int,
+        target_eos: int,
+        max_length: int,
+    ) -> None:
+        self.sources, self.targets, self.max_length = sources, targets, max_length
+        self.source_eos, self.target_bos, self.target_eos = source_eos, target_bos, target_eos
+        lengths = (sources.lengths, targets.lengths)
+        self.sizes = np.minimum(np.maximum(*lengths), max_length - 1) + 1  # with the end of the sentence
+
+    def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
+        draw = np.random.default_rng((seed, epoch))
+        noise = draw.uniform(0, 1, len(self.sizes)) * (1 + 0.1 * self.sizes)  # neighbours change every epoch
+        batches = self._fill(np.argsort(-(self.sizes + noise), kind="stable"), batch_tokens)
+        return [batches[i] for i in draw.permutation(len(batches))]
+
+    def cover(self, batch_tokens: int) -> list[Numbers]:
+        return self._fill(np.argsort(-self.sizes, kind="stable"), batch_tokens)
+
+    def _fill(self, order: Numbers, batch_tokens: int) -> list[Numbers]:
+        """Longest first, so that the first of the next ones tells how many fit."""
+        batches, i, sizes = [], 0, self.sizes[order]
+        while i < len(order):
+            rows = max(1, batch_tokens // int(sizes[i]))
+            rows = max(1, batch_tokens // int(sizes[i : i + rows].max()))
+            batches.append(order[i : i + rows])
+            i += rows
+        return batches
+
+    def collate(self, numbers: Numbers) -> Batch:
+        keep = self.max_length - 1
+        sources = [np.append(self.sources[i][:keep], self.source_eos) for i in numbers]
+        targets = [np.append(self.targets[i][:keep], self.target_eos) for i in numbers]
+        inputs = [np.append(self.target_bos, row[:-1]) for row in targets]
+        tensors = {
+            "source": _pad(sources, 0),
+            "lengths": torch.tensor([len(row) for row in sources]),
+            "target": _pad(inputs, 0),
+            "targets": _pad(targets, IGNORE),
+        }
+        return Batch(tensors, {"tokens": sum(len(row) for row in targets)})
+
+
+def _pad(rows: list[np.ndarray], value: int) -> Tensor:
+    out = np.full((len(rows), max(len(row) for row in rows)), value, dtype=np.int64)
+    for i, row in enumerate(rows):
+        out[i, : len(row)] = row
+    return torch.from_numpy(out)

@@ -1,0 +1,194 @@
+"""Public files: from a local mirror, from the cache, or downloaded; never used before their checksum agrees."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import json
+import os
+import sys
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from allyouneed.errors import UserError
+from allyouneed.format import human_bytes
+
+TIMEOUT = 30.0  # seconds without a byte
+BLOCK = 1 << 18
+
+
+@dataclass(frozen=True)
+class File:
+    """A public file. Where the address is a zip archive, `member` names the part of it that is kept and checked."""
+
+    path: str  # in a mirror
+    bytes: int
+    sha256: str
+    address: str | None = None  # None: only a mirror has it
+    member: str = ""
+    content_sha256: str = ""  # of the decompressed file, which is the member of the archive
+
+
+def cache_folder() -> Path:
+    """ALLYOUNEED_CACHE, or .cache/allyouneed in the home folder."""
+    return Path(os.environ.get("ALLYOUNEED_CACHE") or "~/.cache/allyouneed").expanduser()
+
+
+def obtain(file: File, mirror: str = "") -> Path:
+    """A verified local copy: from the mirror (or ALLYOUNEED_MIRROR), else from the cache, downloaded if need be."""
+    mirror = mirror or os.environ.get("ALLYOUNEED_MIRROR", "")
+    missing = ""
+    if mirror:
+        folder = Path(mirror).expanduser()
+        if not folder.is_dir():
+            raise UserError(f"the mirror {mirror} is not a folder")
+        copy = folder / file.path
+        if copy.is_file():
+            _verify(copy, file.sha256)
+            return copy
+        missing = f"the mirror {mirror} has no {file.path}, and "
+    kept = cache_folder() / (file.path if not file.member else str(Path(file.path).with_name(file.member)))
+    if kept.is_file() and _is_right(kept, file.content_sha256 or file.sha256):
+        return kept
+    if file.address is None:
+        raise UserError(f"{missing}{file.path} has no public address; give a folder that holds it with --mirror DIR")
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        if file.member:
+            archive = kept.with_name(Path(file.address).name)
+            _download(file.address, archive, lambda path: _unpack(path, file, kept))
+        else:
+            _download(file.address, kept, lambda path: _check(path, file.sha256))
+            os.replace(_part(kept), kept)
+    except OSError as error:
+        raise UserError(f"{missing}the cache {cache_folder()} cannot be written: {error.strerror or error}") from None
+    except UserError as error:
+        raise UserError(f"{missing}{error}") from None
+    return kept
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(path.name + ".part")
+
+
+def _download(address: str, path: Path, accept: Callable[[Path], None]) -> None:
+    """Fills the .part file from where it stands and checks it. An interrupted one stays, a wrong one goes."""
+    part = _part(path)
+    try:
+        _transfer(address, part)
+    except urllib.error.HTTPError as error:
+        raise _failed(address, f"the server answered {error.code} {error.reason}") from None
+    except (OSError, http.client.HTTPException) as error:
+        raise _failed(address, str(getattr(error, "reason", error)) or type(error).__name__) from None
+    try:
+        accept(part)
+    except UserError as error:
+        part.unlink()
+        raise UserError(f"{address} was downloaded, but {error}") from None
+
+
+def _transfer(address: str, part: Path) -> None:
+    have = part.stat().st_size if part.is_file() else 0
+    request = urllib.request.Request(address, headers={"Range": f"bytes={have}-"} if have else {})
+    try:
+        answer = urllib.request.urlopen(request, timeout=TIMEOUT)
+    except urllib.error.HTTPError as error:
+        if error.code == 416 and have:  # nothing follows what we have: begin again
+            part.unlink()
+            return _transfer(address, part)
+        raise
+    with answer:
+        if answer.status != 206:
+            have = 0
+        length = answer.headers.get("Content-Length")
+        total = have + int(length) if length else None
+        with part.open("ab" if have else "wb") as out, _progress(address, have, total) as show:
+            while block := answer.read(BLOCK):
+                out.write(block)
+                have += len(block)
+                show(have)
+    if total is not None and have != total:
+        raise ConnectionError(f"the connection ended after {have} of {total} bytes; run it again to go on from there")
+
+
+@contextmanager
+def _progress(address: str, have: int, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar on a terminal, one line elsewhere."""
+    if not sys.stderr.isatty():
+        size = f" ({human_bytes(total)})" if total else ""
+        print(f"downloading {address}{size}", file=sys.stderr)
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        row = bar.add_task(address.rsplit("/", 1)[-1], total=total, completed=have)
+        yield lambda done: bar.update(row, completed=done)
+
+
+def _failed(address: str, reason: str) -> UserError:
+    return UserError(f"{address} cannot be downloaded: {reason}. --mirror DIR takes a local copy instead")
+
+
+def _unpack(archive: Path, file: File, to: Path) -> None:
+    """The member of a zip archive, verified, at `to`; the archive goes."""
+    part = _part(to)
+    try:
+        with zipfile.ZipFile(archive) as zipped, zipped.open(file.member) as member, part.open("wb") as out:
+            while block := member.read(BLOCK):
+                out.write(block)
+    except (zipfile.BadZipFile, KeyError) as error:
+        raise UserError(f"it is not the expected archive: {error}") from None
+    try:
+        _check(part, file.content_sha256)
+    except UserError:
+        part.unlink()
+        raise
+    os.replace(part, to)
+    archive.unlink()
+
+
+def _is_right(path: Path, sha256: str) -> bool:
+    try:
+        _verify(path, sha256)
+    except UserError:
+        return False
+    return True
+
+
+def _verify(path: Path, sha256: str) -> None:
+    """Like `_check`, but a file that was found right is not read again while its size and time stay."""
+    register = cache_folder() / "verified.json"
+    stat = path.stat()
+    key, stamp = str(path.resolve()), [stat.st_size, stat.st_mtime_ns, sha256]
+    known: dict[str, list[int | str]] = {}
+    with suppress(OSError, ValueError):
+        known = dict(json.loads(register.read_text(encoding="utf-8")))
+    if known.get(key) == stamp:
+        return
+    _check(path, sha256)
+    with suppress(OSError):  # a cache that cannot be written costs time, nothing else
+        register.parent.mkdir(parents=True, exist_ok=True)
+        fresh = register.with_name(f"verified.json.{os.getpid()}")
+        fresh.write_text(json.dumps({**known, key: stamp}), encoding="utf-8")
+        os.replace(fresh, register)
+
+
+def _check(path: Path, sha256: str) -> None:
+    with path.open("rb") as stream:
+        got = hashlib.file_digest(stream, "sha256").hexdigest()
+    if got != sha256:
+        raise UserError(f"{path} has the wrong checksum: SHA-256 {sha256} is expected, it has {got}")

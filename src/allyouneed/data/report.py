@@ -1,0 +1,142 @@
+"""What a data set holds, for a person and as JSON: sizes, lengths, duplicates, and what of the test is in train."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from allyouneed.data.sources import Dataset, Split, Text, digest
+
+QUANTILES = (50, 90, 99)
+Lengths = Sequence[int] | np.ndarray
+
+
+@dataclass
+class Side:
+    """The lengths of one side of a split."""
+
+    name: str  # source, target or text
+    total: int
+    quantiles: dict[str, int]
+    longest: int
+    cut: int | None  # how many examples are longer than the limit
+
+
+@dataclass
+class Part:
+    """One split. `duplicates`: examples that stand earlier in it; `in_train`: examples whose source train has too."""
+
+    name: str
+    examples: int
+    empty: int
+    bytes: int
+    duplicates: int
+    in_train: int | None
+    sides: list[Side] = field(default_factory=list)
+
+
+@dataclass
+class Report:
+    """Made by `describe`."""
+
+    name: str
+    shape: str
+    unit: str
+    limit: int | None
+    understood: list[str]
+    licence: str
+    parts: list[Part]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """For a person: what was understood, then two small tables."""
+        what = "pairs" if self.shape == "pairs" else "documents"
+        told = [*self.understood, *([f"licence: {self.licence}"] if self.licence else [])]
+        first = [["split", what, "bytes", "empty, dropped", "duplicates", "also in train"]]
+        for part in self.parts:
+            shared = "" if part.in_train is None else f"{part.in_train:,}"
+            counts = (part.examples, part.bytes, part.empty, part.duplicates)
+            first.append([part.name, *(f"{count:,}" for count in counts), shared])
+        cut = [] if self.limit is None else [f"over {self.limit:,}"]
+        second = [[self.unit, "", "total", *(f"{q} %" for q in QUANTILES), "longest", *cut]]
+        for part in self.parts:
+            for side in part.sides:
+                numbers = (side.total, *side.quantiles.values(), side.longest)
+                over = [] if side.cut is None else [f"{side.cut:,}"]
+                second.append([part.name, side.name, *(f"{number:,}" for number in numbers), *over])
+        return [*told, "", *_aligned(first, 1), *(["", *_aligned(second, 2)] if len(second) > 1 else [])]
+
+
+def describe(
+    dataset: Dataset,
+    lengths: Mapping[str, Lengths | tuple[Lengths, Lengths]],
+    limit: int | None = None,
+    unit: str = "tokens",
+) -> Report:
+    """Reads every split once. `lengths`: of each example, for pairs (those of the sources, those of the targets)."""
+    parts: list[Part] = []
+    known: np.ndarray | None = None
+    for name, split in dataset.splits.items():
+        sources, examples = _hashes(split)
+        in_train = None if known is None else int(np.isin(sources, known).sum())
+        known = np.unique(sources) if name == "train" else known
+        duplicates = len(examples) - len(np.unique(examples))
+        sides = _sides(lengths[name], limit) if name in lengths else []
+        parts.append(Part(name, split.examples, split.empty, split.bytes, duplicates, in_train, sides))
+    return Report(dataset.name, dataset.shape, unit, limit, dataset.understood, dataset.licence, parts)
+
+
+def _hashes(split: Split) -> tuple[np.ndarray, np.ndarray]:
+    """One number for each source and one for each whole example; a document is both."""
+    sources, examples = array("Q"), array("Q")
+    if isinstance(split, Text):
+        sources.extend(_digest(document) for document in split.documents())
+        examples = sources
+    else:
+        for source, target in split:
+            sources.append(digest(source))
+            examples.append(digest(f"{source}\t{target}"))
+    return np.asarray(sources, dtype=np.uint64), np.asarray(examples, dtype=np.uint64)
+
+
+def _digest(chunks: Iterable[str]) -> int:
+    state = hashlib.blake2b(digest_size=8)
+    for chunk in chunks:
+        state.update(chunk.encode())
+    return int.from_bytes(state.digest(), "big")
+
+
+def _sides(lengths: Lengths | tuple[Lengths, Lengths], limit: int | None) -> list[Side]:
+    if isinstance(lengths, tuple):
+        return [_side("source", lengths[0], limit), _side("target", lengths[1], limit)]
+    return [_side("text", lengths, limit)]
+
+
+def _side(name: str, lengths: Lengths, limit: int | None) -> Side:
+    values = np.asarray(lengths, dtype=np.int64)
+    if not len(values):
+        return Side(name, 0, {str(q): 0 for q in QUANTILES}, 0, None if limit is None else 0)
+    # "higher" gives a length that really occurs and that so many per cent do not exceed
+    quantiles = {str(q): int(np.percentile(values, q, method="higher")) for q in QUANTILES}
+    cut = None if limit is None else int((values > limit).sum())
+    return Side(name, int(values.sum()), quantiles, int(values.max()), cut)
+
+
+def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    """Columns of equal width: the first `left` of them begin together, the others end together."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths))
+        ).rstrip()
+        for row in rows
+    ]

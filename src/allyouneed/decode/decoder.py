@@ -1,0 +1,263 @@
+"""The Decoder: rows come and go, and each tick gives every row its next token. Offline or serving, it is the same."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import count, islice
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from allyouneed.decode.sample import choose, greedy, uniform
+from allyouneed.decode.stepper import Stepper
+from allyouneed.errors import UserError
+
+
+@dataclass(frozen=True)
+class Request:
+    """One row's wish: what to continue, how far, and how to choose."""
+
+    input: Any  # what Stepper.start takes for one row
+    max_new: int
+    size: int = 1  # tokens the row holds after start: the prompt of a language model, the first token of a translator
+    temperature: float = 0.0  # 0: greedy
+    top_k: int = 0  # 0: all
+    top_p: float = 1.0  # 1: all
+    seed: int = 0
+    stop: Collection[int] = frozenset()  # ids that end the row and are not part of its text
+
+    def __post_init__(self) -> None:
+        if self.max_new < 1 or self.size < 1:
+            raise UserError(f"max_new = {self.max_new} and size = {self.size}: both must be at least 1")
+        if not 0 <= self.temperature < float("inf"):
+            raise UserError(f"temperature = {self.temperature}: it must be 0 (greedy) or more")
+        if self.top_k < 0:
+            raise UserError(f"top_k = {self.top_k}: it must be 0 (all) or more")
+        if not 0 <= self.top_p <= 1:
+            raise UserError(f"top_p = {self.top_p}: it must be between 0 and 1")
+        if not -(2**63) <= self.seed < 2**63:
+            raise UserError(f"seed = {self.seed}: it must fit into 64 bits")
+
+
+@dataclass(frozen=True)
+class Event:
+    """One token of one request. Done is "stop" (no token then, and the logprob is the stop's), "length" or None."""
+
+    id: int
+    token: int | None
+    logprob: float
+    done: str | None
+
+
+@dataclass(eq=False)
+class _Row:
+    id: int
+    request: Request
+    most: int  # tokens it may make, the model's limit included
+    made: int = 0
+
+
+@dataclass
+class _Flight:
+    """Tokens on their way to the host, and whose they are: (row, its owner, whether this is the last by length)."""
+
+    packed: Tensor  # (2, B) int32: ids, and the bits of the log-probabilities
+    landed: torch.cuda.Event | None
+    owners: list[tuple[int, _Row, bool]]
+
+
+IDLE = Request(input=None, max_new=1)
+
+
+class Decoder:
+    """A fixed number of rows over one Stepper. A request gets the same tokens whoever sits beside it.
+
+    The host plans ahead: it knows when a row ends by length, and learns of stops from the copied tokens. On CUDA
+    these are read one tick late, so that the device never waits; a row that has stopped then runs one step more,
+    which nobody reads.
+    """
+
+    def __init__(self, stepper: Stepper, rows: int) -> None:
+        if rows < 1:
+            raise UserError(f"rows = {rows}: a decoder needs at least 1")
+        self.stepper = stepper
+        with torch.inference_mode():
+            self.state = stepper.empty(rows, bucket(1, stepper.limit))
+        self._device: torch.device = self.state.length.device
+        self.lag = 1 if self._device.type == "cuda" else 0
+        self._ids = count()
+        self._waiting: dict[int, Request] = {}
+        self._slots: list[_Row | None] = [None] * rows
+        self._owed: dict[int, _Row] = {}  # requests that still have events to come
+        self._flights: deque[_Flight] = deque()
+        self._changed = True  # the rows' settings on the device are older than the slots
+
+    @property
+    def busy(self) -> bool:
+        """Whether a tick has anything to do."""
+        return bool(self._waiting or self._owed or self._flights)
+
+    def add(self, request: Request) -> int:
+        """Queue a request; its id stands in its events."""
+        limit = self.stepper.limit
+        if limit is not None and request.size > limit:
+            raise UserError(f"the input has {request.size} tokens, the model takes at most {limit}: shorten it")
+        id = next(self._ids)
+        self._waiting[id] = request
+        return id
+
+    def cancel(self, id: int) -> None:
+        """No more events of this request; its row is free. One that is already done is no mistake."""
+        self._waiting.pop(id, None)
+        row = self._owed.pop(id, None)
+        if row is not None and row in self._slots:
+            self._leave(self._slots.index(row))
+
+    @torch.inference_mode()
+    def tick(self) -> list[Event]:
+        """One more token for every row, and a first one for those that join."""
+        logits = self._step() if any(self._slots) else None
+        logits = self._join(logits)
+        if logits is not None:
+            self._choose(logits)
+        events: list[Event] = []
+        while len(self._flights) > (self.lag if logits is not None else 0):
+            events += self._read(self._flights.popleft())
+        return events
+
+    def _step(self) -> Tensor:
+        held = max(row.request.size + row.made for row in self._slots if row)
+        if held > self.state.room:
+            self.state.grow(bucket(held, self.stepper.limit))
+        self._settle()
+        # Free rows step too, always from the beginning: so they never run out of room.
+        self.state.length.masked_fill_(self._free, 0)
+        return self.stepper.step(self._tokens, self.state)
+
+    def _join(self, logits: Tensor | None) -> Tensor | None:
+        """Start as many waiting requests as rows are free, all in one ragged batch; their logits join the others'."""
+        free = [at for at, row in enumerate(self._slots) if row is None]
+        new = list(islice(self._waiting.items(), len(free)))
+        if not new:
+            return logits
+        limit = self.stepper.limit
+        longest = max(request.size for _, request in new)
+        if longest > self.state.room:
+            self.state.grow(bucket(longest, limit))
+        first, state = self.stepper.start([request.input for _, request in new], bucket(longest, limit))
+        rows = self._send(free[: len(new)], torch.long)
+        self.state.put(rows, state)
+        for at, (id, request) in zip(free, new):
+            del self._waiting[id]
+            most = request.max_new if limit is None else min(request.max_new, limit - request.size + 1)
+            self._slots[at] = self._owed[id] = _Row(id, request, most)
+        self._changed = True
+        if logits is None:
+            logits = first.new_zeros(len(self._slots), first.shape[1])
+        return logits.index_copy(0, rows, first)
+
+    def _choose(self, logits: Tensor) -> None:
+        """The next token of each row stays on the device for the next step; a copy flies to the host."""
+        self._settle()
+        sitting = [(at, row) for at, row in enumerate(self._slots) if row]
+        if all(row.request.temperature == 0 for _, row in sitting):
+            self._tokens, logprobs = greedy(logits)
+        else:
+            cut = any(row.request.top_k > 0 or row.request.top_p < 1 for _, row in sitting)
+            u = uniform(self._seed, self._made)
+            self._tokens, logprobs = choose(logits, self._temperature, self._top_k, self._top_p, u, cut)
+        self._made += 1
+        cuda = self._device.type == "cuda"
+        packed = torch.stack([self._tokens.int(), logprobs.view(torch.int32)])
+        packed = packed.to("cpu", non_blocking=cuda)  # into pinned memory
+        landed = torch.cuda.Event() if cuda else None
+        if landed is not None:
+            landed.record()
+        owners = []
+        for at, row in sitting:
+            row.made += 1
+            owners.append((at, row, row.made == row.most))
+            if row.made == row.most:
+                self._leave(at)
+        self._flights.append(_Flight(packed, landed, owners))
+
+    def _read(self, flight: _Flight) -> list[Event]:
+        if flight.landed is not None:
+            flight.landed.synchronize()
+        tokens, logprobs = flight.packed[0].tolist(), flight.packed[1].view(torch.float32).tolist()
+        events = []
+        for at, row, last in flight.owners:
+            if row.id not in self._owed:  # stopped or cancelled meanwhile
+                continue
+            stop = tokens[at] in row.request.stop
+            done = "stop" if stop else "length" if last else None
+            events.append(Event(row.id, None if stop else tokens[at], logprobs[at], done))
+            if done:
+                del self._owed[row.id]
+                if self._slots[at] is row:
+                    self._leave(at)
+        return events
+
+    def _leave(self, at: int) -> None:
+        self._slots[at] = None
+        self._changed = True
+
+    def _settle(self) -> None:
+        """Bring the rows' settings to the device, when requests have come or gone."""
+        if not self._changed:
+            return
+        requests = [row.request if row else IDLE for row in self._slots]
+        made = [row.made if row else 0 for row in self._slots]
+        free = [row is None for row in self._slots]
+        whole = [[r.top_k for r in requests], [r.seed for r in requests], made, free]
+        self._top_k, self._seed, self._made, free_ = self._send(whole, torch.long)
+        self._free = free_.bool()
+        parts = [[r.temperature for r in requests], [r.top_p for r in requests]]
+        self._temperature, self._top_p = self._send(parts, torch.float32)
+        self._changed = False
+
+    def _send(self, values: Any, dtype: torch.dtype) -> Tensor:
+        """From the host to the device without waiting."""
+        tensor = torch.tensor(values, dtype=dtype)
+        if self._device.type == "cuda":
+            return tensor.pin_memory().to(self._device, non_blocking=True)
+        return tensor.to(self._device)
+
+
+def bucket(tokens: int, limit: int | None) -> int:
+    """Room for so many tokens, rounded up to a power of two: few shapes, and few copies as a state grows."""
+    room = max(64, 1 << (tokens - 1).bit_length())
+    return room if limit is None else min(room, limit)
+
+
+def generate(
+    stepper: Stepper, requests: Iterable[Request], rows: int
+) -> Iterator[tuple[int, list[int], list[float], str]]:
+    """(index, tokens, log-probabilities, why it ended) of each request, in their order.
+
+    After "stop" the log-probabilities have one more entry, the stop token's. Requests are drawn as needed: at most
+    four for each row are waiting, running, or finished before their turn.
+    """
+    decoder = Decoder(stepper, rows)
+    source = iter(requests)
+    texts: dict[int, tuple[list[int], list[float]]] = {}
+    ends: dict[int, str] = {}
+    due = 0
+    while True:
+        for request in islice(source, 4 * rows - len(texts)):
+            texts[decoder.add(request)] = [], []
+        if not texts:
+            return
+        for event in decoder.tick():
+            tokens, logprobs = texts[event.id]
+            logprobs.append(event.logprob)
+            if event.token is not None:
+                tokens.append(event.token)
+            if event.done:
+                ends[event.id] = event.done
+        while due in ends:
+            yield due, *texts.pop(due), ends.pop(due)
+            due += 1

@@ -1,0 +1,41 @@
+"""`make demo`: train the English-Italian translator, score it, let it speak, and draw where it looked."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from allyouneed.figures import alignment
+from allyouneed.run import train
+
+SENTENCE = "I am Italian."
+
+
+def main(out: Path) -> None:
+    """Everything a newcomer should see once."""
+    run = train("translate/transformer", out=out, overwrite=True)
+    held_out = [source for source, _ in run.task.data.splits["test"]][:: len(list(run.task.data.splits["test"])) // 5][
+        :5
+    ]
+    print("\ntranslations (the first is from the lecture, the others were never seen in training):")
+    for source, target in zip([SENTENCE, *held_out], run.predict([SENTENCE, *held_out])):
+        print(f"  {source:<50} {target}")
+    longest = max(held_out, key=len)
+    picture = out / "alignment.png"
+    found = run.align(longest)
+    alignment(found.weights.numpy(), found.source, found.target, picture, title=longest)
+    print(
+        f"\nwhere everything is:\n"
+        f"  the run            {out}/\n"
+        f"  its scores         {out}/scores.json\n"
+        f"  the loss curve     {out}/loss.png\n"
+        f"  where it looked    {picture}\n"
+        f"\ntry next:\n"
+        f'  .venv/bin/ayn use {out} "We are not tired."\n'
+        f'  .venv/bin/ayn train lm/gpt && .venv/bin/ayn use runs/lm-gpt "The dog" --table\n'
+        f"  .venv/bin/ayn train translate/transformer --data YOUR.tsv --out runs/mine"
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo"))

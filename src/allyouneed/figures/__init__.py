@@ -1,0 +1,9 @@
+"""Arrays -> PNG and SVG, chosen by the suffix of the file. The same numbers give the same bytes."""
+
+from __future__ import annotations
+
+from allyouneed.figures.attention import alignment, heads
+from allyouneed.figures.curves import loss_curve
+from allyouneed.figures.positions import sinusoid
+
+__all__ = ["alignment", "heads", "loss_curve", "sinusoid"]

@@ -1,0 +1,128 @@
+"""The course of a training: loss, validation, learning rate."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from allyouneed.errors import UserError
+from allyouneed.figures import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# (steps, values), the same length
+Series = tuple[np.ndarray, np.ndarray]
+
+
+def loss_curve(metrics: Path | Sequence[dict[str, Any]], out: Path, title: str) -> None:
+    """Training loss (each row pale, their running mean strong), validation, and the learning rate in a strip below."""
+    rows = _read(metrics) if isinstance(metrics, Path) else metrics
+    train, valid = _series(rows, "train", "loss"), _series(rows, "valid", "loss")
+    rate = _series(rows, "train", "lr")
+    has_rate = bool(np.isfinite(rate[1]).any())
+    with style.figure(out, 8.0, 4.8) as made:
+        grid = made.add_gridspec(2, 1, height_ratios=(5, 1), hspace=0.12) if has_rate else made.add_gridspec(1, 1)
+        axes = made.add_subplot(grid[0])
+        _draw_train(axes, train)
+        _draw_valid(axes, valid)
+        axes.set_ylabel("loss (nats a token)")
+        if axes.get_legend_handles_labels()[0]:
+            # Above the frame, where no curve can run under it.
+            axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, borderaxespad=0.2, handlelength=1.6)
+        if not np.isfinite(np.concatenate([train[1], valid[1]])).any():
+            axes.text(0.5, 0.5, "no finite loss", transform=axes.transAxes, ha="center", va="center", color=style.GREY)
+            axes.set_yticks([])
+        made.suptitle(title, x=axes.get_position().x0, y=0.99, ha="left", fontsize=12)
+        lowest = axes
+        if has_rate:
+            lowest = made.add_subplot(grid[1], sharex=axes)
+            _draw_rate(lowest, rate)
+            axes.tick_params(labelbottom=False)
+        lowest.set_xlabel("step")
+        style.whole_numbers(lowest.xaxis)
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    """The rows of a metrics.jsonl. A last line that a killed run left half written is not a row."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise UserError(f"the metrics of the run cannot be read: {error}") from None
+    rows = []
+    for number, line in enumerate(lines, 1):
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            if number < len(lines):
+                raise UserError(f"{path}, line {number} is not JSON; delete that line") from None
+    return rows
+
+
+def _series(rows: Sequence[dict[str, Any]], kind: str, key: str) -> Series:
+    """The values of one key by step; what is missing, None or infinite is NaN."""
+    points = sorted(
+        (int(row["step"]), float("nan") if row[key] is None else float(row[key]))
+        for row in rows
+        if row.get("kind") == kind and "step" in row and key in row
+    )
+    steps = np.array([step for step, _ in points], dtype=float)
+    values = np.array([value if math.isfinite(value) else math.nan for _, value in points], dtype=float)
+    return steps, values
+
+
+def _smooth(values: np.ndarray) -> np.ndarray:
+    """The mean of the neighbourhood, a twentieth of the run wide; NaN where the value itself is."""
+    known = np.isfinite(values)
+    total = np.concatenate([[0.0], np.cumsum(np.where(known, values, 0.0))])
+    count = np.concatenate([[0], np.cumsum(known)])
+    here = np.arange(len(values))
+    # It shrinks towards the start, where the curve is steep and a lopsided mean would flatten it.
+    reach = np.minimum(here, len(values) // 40)
+    low, high = here - reach, np.minimum(here + reach + 1, len(values))
+    return np.where(known, (total[high] - total[low]) / np.maximum(count[high] - count[low], 1), np.nan)
+
+
+def _draw_train(axes: Axes, train: Series) -> None:
+    steps, loss = train
+    known = np.isfinite(loss)
+    if known.any():
+        if len(loss) >= 40:
+            axes.plot(steps, loss, color=style.BLUE, alpha=0.3, linewidth=0.8)
+            axes.plot(steps, _smooth(loss), color=style.BLUE, linewidth=1.8, label="training")
+        else:
+            axes.plot(steps, loss, color=style.BLUE, linewidth=1.5, marker="o", markersize=3, label="training")
+    if not known.all():
+        broken = steps[~known]
+        axes.plot(
+            broken, np.zeros_like(broken), transform=axes.get_xaxis_transform(), color=style.RED, clip_on=False,
+            linestyle="none", marker="x", label=f"not finite ({len(broken)})",
+        )  # fmt: skip
+
+
+def _draw_valid(axes: Axes, valid: Series) -> None:
+    known = np.isfinite(valid[1])
+    steps, loss = valid[0][known], valid[1][known]
+    if not len(loss):
+        return
+    axes.plot(steps, loss, color=style.ORANGE, linewidth=1.2, marker="o", markersize=5, label="validation")
+    best = int(loss.argmin())
+    axes.plot(
+        steps[best], loss[best], linestyle="none", marker="o", markersize=11, markerfacecolor="none",
+        markeredgecolor=style.INK,
+        label=f"best {loss[best]:.4f} at step {int(steps[best]):,}",
+    )  # fmt: skip
+
+
+def _draw_rate(axes: Axes, rate: Series) -> None:
+    steps, values = rate
+    axes.plot(steps, values, color=style.GREY, linewidth=1.2, marker="o" if len(values) < 2 else "", markersize=3)
+    highest = float(np.nanmax(values))
+    axes.set_ylim(0.0, 1.15 * highest or 1.0)
+    axes.set_yticks([0.0, highest] if highest > 0 else [0.0], ["0", f"{highest:.2g}"] if highest > 0 else ["0"])
+    axes.set_ylabel("learning\nrate")

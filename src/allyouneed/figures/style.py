@@ -1,0 +1,145 @@
+"""One look for all pictures, and one way to draw and save them."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from allyouneed.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours: they stay apart for every kind of colour vision.
+BLUE, ORANGE, RED = "#0072b2", "#e69f00", "#d55e00"
+INK, GREY, PALE = "#222222", "#767676", "#e4e4e4"
+# White to navy in equal steps of lightness (CIELAB L* 100 to 18), so that twice as dark is twice the weight.
+WEIGHTS = (
+    "#ffffff", "#cae5fe", "#9acaf7", "#70aee9", "#4d92d6", "#3277bc", "#225c9c", "#1d4278", "#1a2b50",
+)  # fmt: skip
+
+# DejaVu comes with matplotlib; the others are used, where they are installed, for what it lacks.
+FONTS = (
+    "DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Hiragino Sans", "PingFang SC", "Microsoft YaHei",
+    "Yu Gothic", "Malgun Gothic", "Arial Unicode MS", "Noto Sans Devanagari", "sans-serif",
+)  # fmt: skip
+
+DPI = 150
+SETTINGS: dict[Any, Any] = {
+    "figure.facecolor": "white",
+    "figure.dpi": DPI,
+    "savefig.dpi": DPI,
+    "font.size": 11,
+    "axes.titlesize": 12,
+    "axes.labelsize": 11,
+    "axes.titlelocation": "left",
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": PALE,
+    "grid.linewidth": 0.8,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.labelsize": 10,
+    "ytick.labelsize": 10,
+    "legend.frameon": False,
+    "legend.fontsize": 10,
+    "text.color": INK,
+    # A "$" in a sentence is a dollar, not the start of a formula.
+    "text.parse_math": False,
+    # Text stays text: it can be searched, copied, and read aloud. The salt keeps the ids of elements the same.
+    "svg.fonttype": "none",
+    "svg.hashsalt": "allyouneed",
+}
+
+
+@contextmanager
+def figure(out: Path, width: float, height: float) -> Iterator[Figure]:
+    """A white figure of so many inches, saved to `out` at the end, grown to hold every label."""
+    kind = out.suffix.lower().removeprefix(".")
+    if kind not in ("png", "svg"):
+        raise UserError(f"{out} is not a picture this library writes: let its name end in .png or .svg")
+    import matplotlib
+    from matplotlib import font_manager
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    installed = {*font_manager.fontManager.get_font_names(), "sans-serif"}
+    fonts = [font for font in FONTS if font in installed]
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update({**SETTINGS, "font.family": fonts})
+        made = Figure(figsize=(width, height))
+        FigureCanvasAgg(made)
+        yield made
+        _save(made, out, kind)
+
+
+def _save(made: Figure, out: Path, kind: str) -> None:
+    """Writes a neighbour and renames it, so that `out` is never half a picture."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    part = out.with_name(f".{out.name}.{os.getpid()}.part")
+    metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
+    try:
+        with warnings.catch_warnings():
+            # A letter that no installed font has is a box in a PNG; an SVG leaves it to the fonts of its reader.
+            warnings.filterwarnings("ignore", message="Glyph .* missing")
+            made.savefig(part, format=kind, metadata=metadata, bbox_inches="tight", pad_inches=0.15)
+        os.replace(part, out)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def weight_colours() -> Colormap:
+    """The colours of attention weights: nothing is white, everything is navy, unknown is grey."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("weights", WEIGHTS).with_extremes(bad=PALE)
+
+
+def colour_bar(made: Figure, drawn: ScalarMappable, axes: Axes, label: str, ticks: list[float]) -> None:
+    """A colour bar in axes of its own, with a quiet frame."""
+    bar = made.colorbar(drawn, cax=axes, ticks=ticks)
+    bar.set_label(label)
+    bar.outline.set_edgecolor(GREY)
+    bar.ax.grid(False)
+
+
+def visible(token: str, longest: int = 24) -> str:
+    """A token as a label: blanks and control characters become signs, a long one is cut."""
+    text = "".join(_sign(character) for character in token) or "∅"
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def _sign(character: str) -> str:
+    if character == "\n":
+        return "↵"
+    if character == "\t":
+        return "⇥"
+    category = unicodedata.category(character)
+    if category in ("Cc", "Cs", "Cn", "Co"):
+        return "\N{REPLACEMENT CHARACTER}"
+    return "␣" if category[0] == "Z" else character
+
+
+def whole_numbers(axis: Axis) -> None:
+    """Ticks at whole numbers only, with thousands set apart: 20,000."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=1))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))

@@ -1,0 +1,37 @@
+"""Numbers as people read them. No dependencies."""
+
+from __future__ import annotations
+
+import math
+
+
+def human_count(value: float) -> str:
+    """41234 -> "41.2k"."""
+    return _scaled(value, 1000, ("", "k", "M", "G", "T"))
+
+
+def human_bytes(value: float) -> str:
+    """1536 -> "1.5 KiB"."""
+    return _scaled(value, 1024, (" B", " KiB", " MiB", " GiB", " TiB"))
+
+
+def human_time(seconds: float) -> str:
+    """52 -> "00:52", 3661 -> "1:01:01", and with the days in front from one day on."""
+    if not math.isfinite(seconds):
+        return "--:--"
+    minutes, second = divmod(max(0, round(seconds)), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    if days:
+        return f"{days}d {hour:02d}:{minute:02d}:{second:02d}"
+    return f"{hour}:{minute:02d}:{second:02d}" if hour else f"{minute:02d}:{second:02d}"
+
+
+def _scaled(value: float, base: int, units: tuple[str, ...]) -> str:
+    for unit in units:
+        # The number is rounded before it is compared, so that 999,999 is "1.0M" and never "1000.0k".
+        digits = 0 if unit is units[0] else 1
+        if unit is units[-1] or not abs(round(value, digits)) >= base:
+            break
+        value /= base
+    return f"{value:.{digits}f}{unit}"

@@ -1,0 +1,1 @@
+"""One file a model: a body of nn parts, and a head."""

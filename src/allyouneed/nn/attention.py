@@ -1,0 +1,165 @@
+"""Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V, and the multi-head layer around it (Vaswani et al., 2017)."""
+
+from __future__ import annotations
+
+from typing import Literal, overload
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from allyouneed.nn.cache import KVCache
+from allyouneed.nn.masks import Mask
+from allyouneed.nn.positions import rotate
+from allyouneed.nn.scores import SCORES
+from allyouneed.nn.trace import Trace
+
+
+@overload
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask = ..., *, score: str = ..., dropout: float = ...) -> Tensor: ...
+@overload
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask = ..., *, score: str = ..., dropout: float = ..., weights: Literal[True]
+) -> tuple[Tensor, Tensor]: ...
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Mask = Mask(),
+    *,
+    score: str = "scaled_dot",
+    dropout: float = 0.0,
+    weights: bool = False,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """softmax(score(Q, K)) V: the one place where attention happens.
+
+    q (B, H, Tq, K), k (B, Hkv, Tk, K), v (B, Hkv, Tk, any width); H is a multiple of Hkv. The fused kernel runs
+    unless weights (B, H, Tq, Tk) or another score than the scaled dot product are asked for; then the formula below
+    does, and a test holds the two together. A query that may look at nothing gives zeros.
+    """
+    if k.size(1) != q.size(1):  # grouped heads: each key and value serves H / Hkv queries
+        k, v = (x.repeat_interleave(q.size(1) // x.size(1), dim=1) for x in (k, v))
+    if weights or score != "scaled_dot":
+        keep = mask.tensor(q.size(-2), k.size(-2), q.device)
+        out, w = _formula(q, k, v, keep, score, dropout)
+        return (out, w) if weights else out
+    if mask.is_flag and q.size(-2) == k.size(-2):
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
+    keep = mask.tensor(q.size(-2), k.size(-2), q.device)
+    if keep is None:
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
+    # Kernels differ in what a row gives that may look at nothing (NaN in some): let it look, then take it back.
+    sees = keep.any(-1, keepdim=True)
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=keep | ~sees, dropout_p=dropout)
+    return torch.where(sees, out, 0.0)
+
+
+def _formula(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, score: str, dropout: float) -> tuple[Tensor, Tensor]:
+    s = SCORES[score](q, k).float()  # (B, H, Tq, Tk)
+    if keep is None:
+        w = s.softmax(-1)
+    else:
+        w = s.masked_fill(~keep, torch.finfo(s.dtype).min).softmax(-1).masked_fill(~keep, 0.0)
+    w = w.to(v.dtype)
+    return F.dropout(w, dropout) @ v, w
+
+
+def self_attend(x: Tensor, mask: Mask = Mask()) -> Tensor:
+    """y_i = sum_j softmax_j(x_i · x_j) x_j, (B, T, D): self-attention before anything is learned."""
+    return attend(x[:, None], x[:, None], x[:, None], mask, score="dot")[:, 0]
+
+
+class Attention(nn.Module):
+    """MultiHead(X, Y) = [head_1; …; head_H] W^O, head_i = Attention(X W_i^Q, Y W_i^K, Y W_i^V).
+
+    Self-attention when Y is X; cross-attention when Y is the memory of an encoder. `kv_heads` < `heads` shares keys
+    and values between groups of queries. score="parameter_free" has no matrices at all: every head looks at its
+    slice of X itself.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        kv_heads: int = 0,
+        head_width: int = 0,
+        value_width: int = 0,
+        cross: bool = False,
+        bias: bool = True,
+        dropout: float = 0.0,
+        score: str = "scaled_dot",
+    ) -> None:
+        super().__init__()
+        self.heads, self.kv_heads = heads, kv_heads or heads
+        self.head_width = head_width or width // heads
+        self.value_width = value_width or self.head_width
+        self.cross, self.dropout = cross, dropout
+        self.free = score == "parameter_free"
+        self.score = "dot" if self.free else score
+        q, k, v = heads * self.head_width, self.kv_heads * self.head_width, self.kv_heads * self.value_width
+        self.sizes = (q, k, v)
+        if self.free:
+            return
+        if cross:
+            self.q = nn.Linear(width, q, bias=bias)
+            self.kv = nn.Linear(width, k + v, bias=bias)
+        else:
+            self.qkv = nn.Linear(width, q + k + v, bias=bias)  # three products in one
+        self.out = nn.Linear(heads * self.value_width, width, bias=bias)
+
+    def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values of a memory (B, S, D), once for all queries to come: each (B, Hkv, S, K)."""
+        k, v = (memory, memory) if self.free else self.kv(memory).split(self.sizes[1:], dim=-1)
+        return _split(k, self.kv_heads), _split(v, self.kv_heads)
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Mask = Mask(),
+        *,
+        memory: tuple[Tensor, Tensor] | None = None,
+        rotary: tuple[Tensor, Tensor] | None = None,
+        cache: KVCache | None = None,
+        layer: int = 0,
+        at: Tensor | None = None,
+        trace: Trace | None = None,
+    ) -> Tensor:
+        """x (B, Tq, D) looks at itself, or at the keys and values of `memory`. With a cache, at the positions `at`."""
+        if self.cross:
+            if memory is None:
+                raise ValueError("cross-attention needs the keys and values of a memory")
+            q, (k, v) = _split(x if self.free else self.q(x), self.heads), memory
+        else:
+            parts = (x, x, x) if self.free else self.qkv(x).split(self.sizes, dim=-1)
+            q, k, v = _split(parts[0], self.heads), _split(parts[1], self.kv_heads), _split(parts[2], self.kv_heads)
+            if rotary is not None:
+                q, k = rotate(q, rotary), rotate(k, rotary)
+            if cache is not None and at is not None:
+                k, v = cache.write(layer, k, v, at)
+        beams = q.size(0) // k.size(0)  # one memory serves all beams of its sentence
+        if beams > 1:
+            q = q.unflatten(0, (-1, beams)).transpose(1, 2).flatten(2, 3)  # (B, H, beams * Tq, K)
+        z = self._attend(q, k, v, mask, trace)
+        if beams > 1:
+            z = z.unflatten(2, (beams, -1)).transpose(1, 2).flatten(0, 1)
+        z = z.transpose(1, 2).flatten(2)  # (B, Tq, H * K)
+        return z if self.free else self.out(z)
+
+    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, trace: Trace | None) -> Tensor:
+        dropout = self.dropout if self.training else 0.0
+        if trace is None or not trace.wants("weights"):
+            z = attend(q, k, v, mask, score=self.score, dropout=dropout)
+        else:
+            z, w = attend(q, k, v, mask, score=self.score, dropout=dropout, weights=True)
+            trace.keep("weights", w)
+        if trace is not None:
+            trace.keep("queries", q)
+            trace.keep("keys", k)
+            trace.keep("values", v)
+        return z
+
+
+def _split(x: Tensor, heads: int) -> Tensor:
+    """(B, T, H * K) -> (B, H, T, K)"""
+    return x.unflatten(-1, (heads, -1)).transpose(1, 2)

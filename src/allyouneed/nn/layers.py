@@ -1,0 +1,87 @@
+"""Norms, activations, the feed-forward layer and embeddings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from allyouneed.nn.positions import Learned, Sinusoidal
+
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "swiglu")
+NORMS = ("layer", "rms")
+
+
+def make_norm(kind: str, width: int, *, bias: bool = True, eps: float = 1e-5) -> nn.Module:
+    """LayerNorm g ⊙ (x - μ)/σ + b, or RMSNorm g ⊙ x / rms(x)."""
+    if kind == "rms":
+        return nn.RMSNorm(width, eps=eps)
+    return nn.LayerNorm(width, eps=eps, bias=bias)
+
+
+def activate(kind: str, x: Tensor) -> Tensor:
+    """relu, gelu (erf), gelu_tanh or silu."""
+    if kind == "relu":
+        return F.relu(x)
+    if kind == "silu":
+        return F.silu(x)
+    return F.gelu(x, approximate="tanh" if kind == "gelu_tanh" else "none")
+
+
+class FeedForward(nn.Module):
+    """FFN(x) = act(x W_1 + b_1) W_2 + b_2 for each position alone; swiglu: (silu(x W_g) ⊙ x W_1) W_2."""
+
+    def __init__(self, width: int, hidden: int, *, activation: str = "relu", bias: bool = True) -> None:
+        super().__init__()
+        self.activation = activation
+        self.gated = activation == "swiglu"
+        self.into = nn.Linear(width, 2 * hidden if self.gated else hidden, bias=bias)
+        self.out = nn.Linear(hidden, width, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.into(x)
+        if self.gated:
+            gate, up = h.chunk(2, dim=-1)
+            return self.out(F.silu(gate) * up)
+        return self.out(activate(self.activation, h))
+
+
+class Embedding(nn.Module):
+    """A vector for the token (times sqrt(d) when `scale`, as in the paper) plus one for its position, with dropout."""
+
+    def __init__(
+        self, vocab: int, width: int, *, positions: str, size: int, dropout: float = 0.0, scale: bool = False
+    ) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocab, width)
+        self.scale = math.sqrt(width) if scale else 1.0
+        self.positions = make_positions(positions, width, size)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, ids: Tensor, at: Tensor | None = None, room: int = 0) -> Tensor:
+        """ids (B, T) at the positions 0, 1, … or `at` (B, T), all below `room` -> (B, T, D)"""
+        x = self.tokens(ids) * self.scale
+        if self.positions is not None:
+            positions = torch.arange(ids.size(1), device=ids.device) if at is None else at
+            x = x + self.positions(positions, room or ids.size(1))
+        return self.dropout(x)
+
+
+def make_positions(kind: str, width: int, size: int) -> nn.Module | None:
+    """What is added to the embeddings; nothing for rotary positions, which turn queries and keys instead."""
+    if kind == "learned":
+        return Learned(width, size)
+    if kind.startswith("sinusoidal"):
+        return Sinusoidal(width, "half" if kind.endswith("half") else "interleaved")
+    return None
+
+
+def pad(rows: Sequence[Sequence[int]], device: torch.device, value: int = 0) -> tuple[Tensor, Tensor]:
+    """Ragged ids -> (B, T) padded on the right, and the lengths (B,)."""
+    lengths = [len(row) for row in rows]
+    width = max(lengths)
+    ids = torch.tensor([[*row, *[value] * (width - len(row))] for row in rows], dtype=torch.long)
+    return ids.to(device), torch.tensor(lengths, dtype=torch.long).to(device)

@@ -1,0 +1,87 @@
+"""Where a token stands: sinusoidal, learned and rotary positions.
+
+PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(pos / 10000^(2i/d)).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+def angles(positions: Tensor, width: int, base: float = 10000.0) -> Tensor:
+    """pos / base^(2i/d) for i = 0 … d/2 - 1: (..., d/2)"""
+    i = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32)
+    return positions[..., None].float() / base ** (i / width)
+
+
+def sinusoid(positions: Tensor, width: int, layout: str = "interleaved") -> Tensor:
+    """The table of the lecture, (..., width). "interleaved": sin, cos, sin, cos as the paper writes it;
+    "half": all sines, then all cosines, as Marian and tensor2tensor store it."""
+    a = angles(positions, width)
+    if layout == "half":
+        return torch.cat([a.sin(), a.cos()], dim=-1)
+    return torch.stack([a.sin(), a.cos()], dim=-1).flatten(-2)
+
+
+class Sinusoidal(nn.Module):
+    """Adds the fixed table; takes any length."""
+
+    table: Tensor
+
+    def __init__(self, width: int, layout: str = "interleaved", size: int = 512) -> None:
+        super().__init__()
+        if width % 2:
+            raise ValueError(f"sinusoidal positions need an even width, not {width}")
+        self.width, self.layout = width, layout
+        self.register_buffer("table", sinusoid(torch.arange(size), width, layout), persistent=False)
+
+    def forward(self, positions: Tensor, room: int) -> Tensor:
+        """(T,) or (B, T) positions, all below `room` -> (..., D)"""
+        if room > self.table.size(0):
+            self.table = sinusoid(torch.arange(2 * room, device=self.table.device), self.width, self.layout)
+        return self.table[positions]
+
+
+class Learned(nn.Module):
+    """One learned vector a position: there are only so many."""
+
+    def __init__(self, width: int, size: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(size, width)
+
+    def forward(self, positions: Tensor, room: int) -> Tensor:
+        """(T,) or (B, T) positions, all below `room` -> (..., D)"""
+        return self.table(positions)
+
+
+class Rotary(nn.Module):
+    """Turns queries and keys by an angle that grows with the position, so that q · k depends on their distance
+    (Su et al., 2021). Takes any length."""
+
+    table: Tensor
+
+    def __init__(self, head_width: int, base: float = 10000.0, size: int = 512) -> None:
+        super().__init__()
+        if head_width % 2:
+            raise ValueError(f"rotary positions need an even head width, not {head_width}")
+        self.head_width, self.base = head_width, base
+        self.register_buffer("table", self._angles(torch.arange(size)), persistent=False)
+
+    def _angles(self, positions: Tensor) -> Tensor:
+        a = angles(positions, self.head_width, self.base)
+        return torch.stack([a.cos(), a.sin()])  # (2, T, K/2)
+
+    def forward(self, positions: Tensor, room: int) -> tuple[Tensor, Tensor]:
+        """cos and sin for `rotate`, (T, K/2) or (B, 1, T, K/2)."""
+        if room > self.table.size(1):
+            self.table = self._angles(torch.arange(2 * room, device=self.table.device))
+        cos, sin = self.table[0][positions], self.table[1][positions]
+        return (cos, sin) if positions.dim() == 1 else (cos[:, None], sin[:, None])
+
+
+def rotate(x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
+    """Turn the plane (x_i, x_{i + K/2}) by the angle of its position; x (B, H, T, K)."""
+    cos, sin = (t.to(x.dtype) for t in rotary)
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)

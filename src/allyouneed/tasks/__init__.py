@@ -1,0 +1,1 @@
+"""What a run is for: data -> examples -> losses, and a trained model -> answers and scores."""

@@ -1,0 +1,170 @@
+"""The text side of decoding: ids become text as they come, stop strings end an answer, and order is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from allyouneed.config import DecodeConfig
+from allyouneed.decode import Decoder, Request, Stepper, beam_search
+from allyouneed.text import Tokenizer
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What a request brings: the ids that the Stepper starts from, and how long its answer may be."""
+
+    ids: list[int]
+    size: int  # tokens the row holds after the start
+    max_new: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`logprob` is that of all tokens, the end included; `reason` is "stop" or "length"."""
+
+    text: str
+    tokens: list[int]
+    logprob: float
+    reason: str
+    score: float = 0.0  # beam: the log-probability after the length penalty
+    others: list[Answer] = field(default_factory=list)  # beam: the next best
+
+
+def write(
+    stepper: Stepper,
+    tokenizer: Tokenizer,
+    prompts: Iterable[Prompt],
+    decode: DecodeConfig,
+    show: Callable[[str], None] | None = None,
+) -> Iterator[Answer]:
+    """The answer to each prompt, in order, as soon as it is its turn. Prompts are drawn only as needed.
+
+    `show` gets the pieces of text of a single prompt while they are written.
+    """
+    if decode.method == "beam":
+        return _beams(stepper, tokenizer, prompts, decode)
+    return _rows(stepper, tokenizer, prompts, decode, show)
+
+
+class _Draft:
+    """An answer in the making."""
+
+    def __init__(self, tokenizer: Tokenizer, stops: tuple[str, ...], show: Callable[[str], None] | None) -> None:
+        self.stream, self.stops, self.show = tokenizer.stream(), stops, show
+        self.text, self.shown = "", 0
+        self.tokens: list[int] = []
+        self.logprob = 0.0
+
+    def add(self, piece: str) -> bool:
+        """More text; True when a stop string has come, which is then cut off."""
+        before = len(self.text)
+        self.text += piece
+        longest = max(map(len, self.stops), default=0)
+        found = [at for s in self.stops if (at := self.text.find(s, max(0, before - longest))) >= 0]
+        if found:
+            self.text = self.text[: min(found)]
+        self._show(0 if found else max(0, longest - 1))
+        return bool(found)
+
+    def _show(self, hold: int) -> None:
+        """What may still become a stop string is held back."""
+        if self.show is not None and len(self.text) - hold > self.shown:
+            self.show(self.text[self.shown : len(self.text) - hold])
+            self.shown = len(self.text) - hold
+
+    def end(self, reason: str) -> Answer:
+        if not self.add(self.stream.end()):
+            self._show(0)
+        return Answer(self.text, self.tokens, self.logprob, reason)
+
+
+def _rows(
+    stepper: Stepper,
+    tokenizer: Tokenizer,
+    prompts: Iterable[Prompt],
+    decode: DecodeConfig,
+    show: Callable[[str], None] | None,
+) -> Iterator[Answer]:
+    """Greedy and sampling: rows come and go in one Decoder."""
+    decoder = Decoder(stepper, decode.batch)
+    source = iter(prompts)
+    drafts: dict[int, _Draft] = {}
+    ready: dict[int, Answer] = {}
+    due = 0
+    while True:
+        for prompt in islice(source, 4 * decode.batch - len(drafts) - len(ready)):
+            drafts[decoder.add(_request(prompt, decode, tokenizer.eos))] = _Draft(tokenizer, decode.stop, show)
+        if not drafts:
+            return
+        for event in decoder.tick():
+            draft = drafts.get(event.id)
+            if draft is None:  # cut off by a stop string meanwhile
+                continue
+            draft.logprob += event.logprob
+            stopped = False
+            if event.token is not None:
+                draft.tokens.append(event.token)
+                stopped = draft.add(draft.stream.add(event.token))
+            if stopped:
+                decoder.cancel(event.id)
+                ready[event.id] = Answer(drafts.pop(event.id).text, draft.tokens, draft.logprob, "stop")
+            elif event.done:
+                ready[event.id] = drafts.pop(event.id).end(event.done)
+        while due in ready:
+            yield ready.pop(due)
+            due += 1
+
+
+def _request(prompt: Prompt, decode: DecodeConfig, eos: int) -> Request:
+    sampling = decode.method == "sample"
+    return Request(
+        prompt.ids,
+        max_new=prompt.max_new,
+        size=prompt.size,
+        temperature=decode.temperature if sampling else 0.0,
+        top_k=decode.top_k,
+        top_p=decode.top_p,
+        seed=decode.seed,
+        stop=frozenset([eos]),
+    )
+
+
+def _beams(stepper: Stepper, tokenizer: Tokenizer, prompts: Iterable[Prompt], decode: DecodeConfig) -> Iterator[Answer]:
+    """Beam search, batch by batch: sentences of about one length together, then back in order."""
+    source = iter(prompts)
+    while several := list(islice(source, 8 * decode.batch)):
+        order = sorted(range(len(several)), key=lambda i: len(several[i].ids))
+        answers: dict[int, Answer] = {}
+        for start in range(0, len(order), decode.batch):
+            these = order[start : start + decode.batch]
+            found = beam_search(
+                stepper,
+                [several[i].ids for i in these],
+                beam=decode.beam,
+                max_new=[several[i].max_new for i in these],
+                eos=tokenizer.eos,
+                alpha=decode.alpha,
+                length_penalty=decode.length_penalty,
+                n_best=decode.n_best,
+            )
+            for i, hypotheses in zip(these, found):
+                best, *others = (
+                    Answer(
+                        _cut(tokenizer.decode(h.tokens), decode.stop),
+                        h.tokens,
+                        h.logprob,
+                        "stop" if h.finished else "length",
+                        h.score,
+                    )
+                    for h in hypotheses
+                )
+                answers[i] = Answer(best.text, best.tokens, best.logprob, best.reason, best.score, others)
+        yield from (answers[i] for i in range(len(several)))
+
+
+def _cut(text: str, stops: tuple[str, ...]) -> str:
+    """The text before the first stop string."""
+    found = [at for s in stops if (at := text.find(s)) >= 0]
+    return text[: min(found)] if found else text

@@ -1,0 +1,146 @@
+"""Task: what every kind of run shares. A task knows its data, its losses, its scores and how it answers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from allyouneed import catalog
+from allyouneed.config import DecodeConfig, Recipe
+from allyouneed.data import Dataset, open_data
+from allyouneed.data.batches import Batch, Examples
+from allyouneed.data.fetch import cache_folder
+from allyouneed.data.report import Report
+from allyouneed.errors import UserError
+from allyouneed.metrics import Score
+from allyouneed.nn.trace import Trace
+from allyouneed.tasks.answers import Answer, Prompt, write
+from allyouneed.text import Tokenizer
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Guess:
+    """At one position: the token that stands there, and what the model expected, most likely first."""
+
+    token: str
+    likely: list[tuple[str, float]]
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Which source tokens each target token looked at: weights (T, S)."""
+
+    source: list[str]
+    target: list[str]
+    weights: Tensor
+
+
+class Task(ABC):
+    """One kind of run. Made from a recipe; `prepare` reads the data, a loaded run brings its tokenizers."""
+
+    Options: ClassVar[type]
+    shape: ClassVar[str]  # of the data
+    weights: ClassVar[dict[str, float]]  # of the named losses
+
+    def __init__(self, recipe: Recipe, tokenizers: dict[str, Tokenizer] | None = None) -> None:
+        self.recipe = recipe
+        self.options = recipe.task
+        self.tokenizers = tokenizers or {}  # by the name of their file in the run
+        self._data: Dataset | None = None
+
+    @property
+    def data(self) -> Dataset:
+        """Opened when first asked for."""
+        if self._data is None:
+            self._data = open_data(self.recipe.data, self.shape)
+        return self._data
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The one that answers are written with."""
+        return self.tokenizers.get("tokenizer.target.json") or self.tokenizers["tokenizer.json"]
+
+    def has(self, split: str) -> bool:
+        return split in self.data.splits
+
+    def _store(self, split: str, side: str, tokenizer: Tokenizer) -> tuple[Path, str]:
+        """Where the tokens of a split are kept, and what they depend on."""
+        name = f"{self.data.fingerprint}-{tokenizer.fingerprint[:16]}-{split}-{side}"
+        return cache_folder() / "tokens" / name, self.data.fingerprint
+
+    def prepare(self, say: Say) -> Report:
+        """Read the data, train the tokenizers that are not given, tokenize; say what was understood."""
+        for line in self.data.understood:
+            say(line)
+        if not self.tokenizers:
+            self.tokenizers = self.make_tokenizers()
+        report = self.report()
+        for line in report.lines():
+            say(line)
+        return report
+
+    def build_model(self) -> nn.Module:
+        model: nn.Module = catalog.model(self.recipe.model_kind)(self.model_config())
+        return model
+
+    @abstractmethod
+    def make_tokenizers(self) -> dict[str, Tokenizer]:
+        """From the training data, or from the file that the recipe names."""
+
+    @abstractmethod
+    def model_config(self) -> Any:
+        """The recipe's, with the vocabulary filled in."""
+
+    @abstractmethod
+    def examples(self, split: str) -> Examples:
+        """A split ready for the loop."""
+
+    @abstractmethod
+    def report(self) -> Report:
+        """What was understood of the data."""
+
+    @abstractmethod
+    def losses(self, model: Any, batch: Batch) -> dict[str, Tensor]:
+        """Named sums; the batch has their counts."""
+
+    @abstractmethod
+    def test(self, model: Any, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
+        """Scores with their signatures."""
+
+    @abstractmethod
+    def prompt(self, model: Any, text: str, decode: DecodeConfig) -> Prompt:
+        """What a person typed, as decoding takes it; complains of what the model cannot take."""
+
+    def predict(
+        self, model: Any, inputs: Iterable[str], decode: DecodeConfig, show: Callable[[str], None] | None = None
+    ) -> Iterator[Answer]:
+        """Answers in order, streamed; inputs are drawn as needed. `show` gets the pieces of a single answer."""
+        prompts = (self.prompt(model, text, decode) for text in inputs)
+        return write(model, self.tokenizer, prompts, decode, show)
+
+    @abstractmethod
+    def table(self, model: Any, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
+        """What the model expects at each position."""
+
+    def align(self, model: Any, text: str, tokens: list[int], trace: Trace | None = None) -> Alignment:
+        """Only tasks with a source have one."""
+        raise UserError(f"a run of the task '{self.recipe.task_kind}' has no source to align with")
+
+
+def check_input(text: str, tokenizer: Tokenizer, what: str) -> list[int]:
+    """The ids of what a person typed; complains of nothing, and of what the model cannot read."""
+    if not text.strip():
+        raise UserError(f"the {what} is empty: give it some text")
+    ids = tokenizer.encode(text)
+    unknown = sum(id == tokenizer.unk for id in ids) if tokenizer.unk != tokenizer.eos else 0
+    if unknown * 2 > len(ids):
+        strange = ", ".join(repr(unit.strip() or unit) for unit in tokenizer.unknown(text)[:8])
+        raise UserError(f"most of the {what} is unknown to this model's vocabulary: {strange}")
+    return ids

@@ -1,0 +1,100 @@
+"""lm: predict the next token of a text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from allyouneed.config import DecodeConfig, option
+from allyouneed.data.batches import Batch, Windows
+from allyouneed.data.report import Report, describe
+from allyouneed.data.store import Ragged, tokenize_stream
+from allyouneed.errors import UserError
+from allyouneed.metrics import Score, language_scores
+from allyouneed.tasks.answers import Prompt
+from allyouneed.tasks.base import Guess, Say, Task, check_input
+from allyouneed.text import Tokenizer
+
+
+@dataclass(frozen=True)
+class LMOptions:
+    smoothing: float = option(0.0, "label smoothing", low=0.0, high=1.0)
+
+
+class LM(Task):
+    """loss = -Σ_t log p(x_t | x_<t)"""
+
+    Options = LMOptions
+    shape = "text"
+    weights: ClassVar[dict[str, float]] = {"tokens": 1.0}
+
+    def make_tokenizers(self) -> dict[str, Tokenizer]:
+        text = self.recipe.text
+        tokenizer = Tokenizer.load(text.path) if text.path else Tokenizer.train(self.data.splits["train"], text)
+        return {"tokenizer.json": tokenizer}
+
+    def model_config(self) -> Any:
+        return replace(self.recipe.model, vocab=len(self.tokenizer))
+
+    @cache  # noqa: B019  (a task lives as long as its run)
+    def stream(self, split: str) -> Ragged:
+        """The tokens of a split; documents end with the end token."""
+        documents = self.data.splits[split].documents()  # type: ignore[attr-defined]
+        path, mark = self._store(split, "text", self.tokenizer)
+        return tokenize_stream(documents, self.tokenizer, path, mark, separator=self.tokenizer.eos)
+
+    def examples(self, split: str) -> Windows:
+        tokens = self.stream(split).tokens
+        context = self.recipe.model.context
+        if len(tokens) < 2 or (split == "train" and len(tokens) <= context):
+            raise UserError(
+                f"the {split} text has {len(tokens)} tokens: less than one window of model.context = {context} "
+                "and the token after it; give more text or a smaller model.context"
+            )
+        return Windows(tokens, context)
+
+    def report(self) -> Report:
+        lengths = {split: self.stream(split).lengths for split in self.data.splits}
+        return describe(self.data, lengths, limit=None, unit="tokens")
+
+    def losses(self, model: Any, batch: Batch) -> dict[str, Tensor]:
+        smoothing = self.options.smoothing if model.training else 0.0
+        return {"tokens": model.loss(batch.tensors["ids"], batch.tensors["targets"], smoothing)}
+
+    @torch.inference_mode()
+    def test(self, model: Any, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
+        """Loss, perplexity and bits per byte over the whole split, in windows that do not overlap."""
+        windows, total, count = self.examples(split), 0.0, 0
+        for numbers in windows.cover(max(self.recipe.train.batch_tokens, 4096)):
+            batch = windows.collate(numbers).to(model.device)
+            total += float(self.losses(model, batch)["tokens"])
+            count += batch.counts["tokens"]
+        name, size = self.tokenizer.kind, len(self.tokenizer)
+        detail = f"tok:{name}-{size}|window:{windows.context}|stride:{windows.context}|split:{split}"
+        return language_scores(total, count, self.data.splits[split].bytes, detail)
+
+    def prompt(self, model: Any, text: str, decode: DecodeConfig) -> Prompt:
+        ids = check_input(text, self.tokenizer, "prompt")
+        if model.limit is not None and len(ids) > model.limit:
+            raise UserError(
+                f"the prompt has {len(ids)} tokens, this model's learned positions end at {model.limit}: shorten it"
+            )
+        return Prompt(ids, len(ids), decode.max_new)
+
+    @torch.inference_mode()
+    def table(self, model: Any, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
+        ids = self.prompt(model, text, decode).ids
+        return guesses(model(torch.tensor([ids], device=model.device))[0], ids, self.tokenizer, most)
+
+
+def guesses(logits: Tensor, ids: list[int], tokenizer: Tokenizer, most: int) -> list[Guess]:
+    """logits (T, V) after each of ids (T): the likely next tokens."""
+    top = logits.float().softmax(-1).topk(min(most, logits.size(-1)))
+    return [
+        Guess(tokenizer.token(id), [(tokenizer.token(i), p) for i, p in zip(row, ps)])
+        for id, row, ps in zip(ids, top.indices.tolist(), top.values.tolist())
+    ]

@@ -1,0 +1,142 @@
+"""translate: write the sentence of one language in another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from allyouneed.config import DecodeConfig, option
+from allyouneed.data.batches import Batch, SentencePairs
+from allyouneed.data.report import Report, describe
+from allyouneed.data.store import Ragged, tokenize_rows
+from allyouneed.errors import UserError
+from allyouneed.metrics import Score, translation_scores
+from allyouneed.nn.trace import Trace
+from allyouneed.tasks.answers import Prompt
+from allyouneed.tasks.base import Alignment, Guess, Say, Task, check_input
+from allyouneed.tasks.lm import guesses
+from allyouneed.text import Tokenizer
+
+
+@dataclass(frozen=True)
+class TranslateOptions:
+    smoothing: float = option(0.1, "label smoothing", low=0.0, high=1.0)
+
+
+class Translate(Task):
+    """loss = -Σ_t log p(y_t | y_<t, x)"""
+
+    Options = TranslateOptions
+    shape = "pairs"
+    weights: ClassVar[dict[str, float]] = {"tokens": 1.0}
+
+    def make_tokenizers(self) -> dict[str, Tokenizer]:
+        text, train = self.recipe.text, self.data.splits["train"]
+        if text.path:
+            return {"tokenizer.json": Tokenizer.load(text.path)}
+        if text.joint:
+            return {"tokenizer.json": Tokenizer.train((side for pair in train for side in pair), text)}
+        return {
+            "tokenizer.json": Tokenizer.train((source for source, _ in train), text),
+            "tokenizer.target.json": Tokenizer.train((target for _, target in train), text),
+        }
+
+    @property
+    def reader(self) -> Tokenizer:
+        """The source's tokenizer."""
+        return self.tokenizers["tokenizer.json"]
+
+    def model_config(self) -> Any:
+        if self.recipe.model.share and self.reader is not self.tokenizer:
+            raise UserError("text.joint = false gives two vocabularies, which cannot share: set model.share=false")
+        return replace(
+            self.recipe.model, vocab=len(self.reader), target_vocab=len(self.tokenizer), bos=self.tokenizer.bos
+        )
+
+    @cache  # noqa: B019  (a task lives as long as its run)
+    def rows(self, split: str) -> tuple[Ragged, Ragged]:
+        """The tokens of both sides."""
+        pairs = self.data.splits[split]
+        sides = []
+        for i, tokenizer in enumerate((self.reader, self.tokenizer)):
+            path, mark = self._store(split, ("source", "target")[i], tokenizer)
+            sides.append(tokenize_rows((pair[i] for pair in pairs), tokenizer, path, mark))
+        return sides[0], sides[1]
+
+    def examples(self, split: str) -> SentencePairs:
+        source, target = self.rows(split)
+        if not len(source):
+            raise UserError(f"the {split} split has no sentence pairs; give more data or another data.{split}_part")
+        return SentencePairs(
+            source,
+            target,
+            source_eos=self.reader.eos,
+            target_bos=self.tokenizer.bos,
+            target_eos=self.tokenizer.eos,
+            max_length=self.recipe.data.max_length,
+        )
+
+    def report(self) -> Report:
+        both = {split: self.rows(split) for split in self.data.splits}
+        lengths = {split: (source.lengths, target.lengths) for split, (source, target) in both.items()}
+        return describe(self.data, lengths, limit=self.recipe.data.max_length - 1, unit="tokens")
+
+    def losses(self, model: Any, batch: Batch) -> dict[str, Tensor]:
+        t = batch.tensors
+        smoothing = self.options.smoothing if model.training else 0.0
+        return {"tokens": model.loss(t["source"], t["lengths"], t["target"], t["targets"], smoothing)}
+
+    def test(self, model: Any, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
+        """BLEU, chrF and exact match of the whole split."""
+        pairs = list(self.data.splits[split])
+        answers = self.predict(model, (source for source, _ in pairs), decode)
+        search = (
+            f"beam:{decode.beam}|{decode.length_penalty}:{decode.alpha:g}" if decode.method == "beam" else decode.method
+        )
+        scores = translation_scores(
+            [answer.text for answer in answers], [target for _, target in pairs], self.recipe.text.lowercase
+        )
+        return [replace(score, signature=f"{score.signature}|{search}|split:{split}") for score in scores]
+
+    def prompt(self, model: Any, text: str, decode: DecodeConfig) -> Prompt:
+        ids = [*check_input(text, self.reader, "sentence"), self.reader.eos]
+        if model.limit is not None and len(ids) > model.limit:
+            raise UserError(
+                f"the sentence has {len(ids)} tokens, this model's learned positions end at {model.limit}: shorten it"
+            )
+        # A translation that runs away is cut: three times the source is more than any language needs.
+        return Prompt(ids, 1, min(decode.max_new, 3 * len(ids) + 16))
+
+    @torch.inference_mode()
+    def table(self, model: Any, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
+        answer = next(self.predict(model, [text], decode))
+        written = [self.tokenizer.bos, *answer.tokens]
+        source = self.prompt(model, text, decode).ids
+        return guesses(model(*self._forced(model, source, written))[0], written, self.tokenizer, most)
+
+    @torch.inference_mode()
+    def align(self, model: Any, text: str, tokens: list[int], trace: Trace | None = None) -> Alignment:
+        """Where the decoder looked while it wrote these tokens: the mean over the heads of its last layers' middle."""
+        trace = trace or Trace("weights")
+        source = [*self.reader.encode(text), self.reader.eos]
+        written = [self.tokenizer.bos, *tokens]
+        model(*self._forced(model, source, written), trace=trace)
+        layers = [trace[name] for name in trace if name.startswith("decoder.") and name.endswith("cross.weights")]
+        weights = torch.stack(layers).mean(dim=(0, 2))[0]  # (T, S): the mean over layers and heads
+        return Alignment(
+            [self.reader.token(i) for i in source],
+            [self.tokenizer.token(i) for i in [*tokens, self.tokenizer.eos]],
+            weights.cpu(),
+        )
+
+    def _forced(self, model: Any, source: list[int], written: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+        """One sentence and what was written so far, as the model takes them."""
+        return (
+            torch.tensor([source], device=model.device),
+            torch.tensor([len(source)], device=model.device),
+            torch.tensor([written], device=model.device),
+        )

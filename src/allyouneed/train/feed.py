@@ -1,0 +1,92 @@
+"""Batches in order, from any position on, split into micro-batches and over the processes."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from allyouneed.data.batches import Batch, Examples, Numbers
+from allyouneed.train.distributed import Ranks
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one optimizer step works on: the position it stands at, and this process's part in pieces."""
+
+    epoch: int
+    batch: int
+    last: bool  # of its epoch
+    pieces: list[Batch]
+
+
+class Feed:
+    """The steps of a run. Holds nothing that must be saved: the plan is a function of (seed, epoch)."""
+
+    def __init__(self, examples: Examples, ranks: Ranks, device: torch.device, *, seed: int, batch_tokens: int) -> None:
+        self.examples, self.ranks, self.device = examples, ranks, device
+        self.seed, self.batch_tokens = seed, batch_tokens
+
+    def plan(self, epoch: int) -> list[Numbers]:
+        return self.examples.plan(self.seed, epoch, self.batch_tokens)
+
+    def steps(self, epoch: int, batch: int, pieces: int) -> Iterator[Step]:
+        """From this position on, without end. On a GPU the next batches are made while it computes."""
+        steps = self._steps(epoch, batch, pieces)
+        return _ahead(steps, 4) if self.device.type == "cuda" else steps
+
+    def _steps(self, epoch: int, batch: int, pieces: int) -> Iterator[Step]:
+        while True:
+            plan = self.plan(epoch)
+            for i in range(batch, len(plan)):
+                yield Step(epoch, i, i == len(plan) - 1, self.split(plan[i], pieces))
+            epoch, batch = epoch + 1, 0
+
+    def cover(self) -> Iterator[Batch]:
+        """This process's part of every example, once."""
+        for numbers in self.examples.cover(self.batch_tokens):
+            yield from self.split(numbers, 1)
+
+    def split(self, numbers: Numbers, pieces: int) -> list[Batch]:
+        """The examples of one batch that are this process's, in so many pieces."""
+        mine = numbers[self.ranks.rank :: self.ranks.world]
+        parts = [self.examples.collate(part) for part in np.array_split(mine, pieces) if len(part)]
+        return [part.pin() for part in parts] if self.device.type == "cuda" else parts
+
+
+def _ahead(steps: Iterator[Step], size: int) -> Iterator[Step]:
+    """The same, made by a thread that stays `size` ahead and ends with its reader."""
+    ready: queue.Queue[Step | BaseException] = queue.Queue(size)
+    over = threading.Event()
+
+    def offer(item: Step | BaseException) -> None:
+        while not over.is_set():
+            try:
+                return ready.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+
+    def work() -> None:
+        try:
+            for step in steps:
+                offer(step)
+                if over.is_set():
+                    return
+        except BaseException as error:
+            offer(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        while True:
+            item = ready.get()
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        over.set()
+        thread.join()

@@ -1,0 +1,189 @@
+"""From a recipe to a trained run folder: data, tokenizers, model, loop, scores."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from allyouneed import catalog
+from allyouneed.config import Recipe, to_toml
+from allyouneed.figures import loss_curve
+from allyouneed.format import human_count
+from allyouneed.runfolder import Metrics, RunFolder, write_json, write_text
+from allyouneed.runtime import Runtime, probe, versions
+from allyouneed.tasks.base import Say, Task
+from allyouneed.text import Tokenizer
+from allyouneed.train.compiling import compile_blocks, decide
+from allyouneed.train.distributed import Ranks
+from allyouneed.train.memory import estimate
+from allyouneed.train.trainer import Trainer
+
+
+def fit(
+    recipe: Recipe,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    quiet: bool = False,
+    say: Say = print,
+) -> RunFolder:
+    """Train what the recipe says into the folder `out`, or go on where it stopped; then score it."""
+    ranks = Ranks()
+    if not ranks.first or quiet:
+        say = _silent
+    runtime = probe(recipe.train, rank=ranks.local, world=ranks.world)
+    ranks.join(runtime.device)
+    try:
+        with ExitStack() as stack:
+            folder = RunFolder(out)
+            if ranks.first:
+                folder = RunFolder.create(out, resume=resume, overwrite=overwrite)
+                stack.enter_context(folder.lock())
+                write_text(folder.recipe, to_toml(recipe.to_dict()))
+            task = _prepare(recipe, folder, ranks, say)
+            trainer = _trainer(recipe, task, folder, runtime, ranks, resume, say, quiet)
+            trainer.fit()
+            _conclude(trainer, say)
+        return folder
+    finally:
+        ranks.leave()
+
+
+def _silent(text: str) -> None:
+    pass
+
+
+def _prepare(recipe: Recipe, folder: RunFolder, ranks: Ranks, say: Say) -> Task:
+    """Data and tokenizers. The first process makes what the others then find."""
+    if not ranks.first:
+        ranks.wait()
+    task: Task = catalog.task(recipe.task_kind)(recipe, load_tokenizers(folder))
+    report = task.prepare(say)
+    if ranks.first:
+        for name, tokenizer in task.tokenizers.items():
+            write_text(folder.path / name, tokenizer.to_json())
+        before = _read_config(folder)
+        if before and before["data"]["fingerprint"] != task.data.fingerprint:
+            say("the data is not what this run began with: it goes on, but not as if never stopped")
+        config = {
+            "task": recipe.task_kind,
+            "kind": recipe.model_kind,
+            "model": vars(task.model_config()),
+            "data": {
+                "name": task.data.name,
+                "licence": task.data.licence,
+                "fingerprint": task.data.fingerprint,
+                "understood": task.data.understood,
+                "report": report.to_dict(),
+            },
+            "versions": versions(),
+            **{key: before[key] for key in ("runtime",) if key in before},
+        }
+        write_json(folder.config, config)
+        ranks.wait()
+    return task
+
+
+def _trainer(
+    recipe: Recipe,
+    task: Task,
+    folder: RunFolder,
+    runtime: Runtime,
+    ranks: Ranks,
+    resume: bool,
+    say: Say,
+    quiet: bool,
+) -> Trainer:
+    train = recipe.train
+    torch.manual_seed(train.seed)
+    model = task.build_model().to(runtime.torch_device)
+    checkpoint = folder.latest(complain=say) if resume else None
+    before = checkpoint.state["runtime"] if checkpoint is not None else None
+    runtime = _settle(recipe, task, model, runtime, ranks, before)
+    if runtime.compile:
+        compile_blocks(model)
+    trainer = Trainer(model, task, train, folder, runtime, ranks, say=say, quiet=quiet)
+    parameters = sum(p.numel() for p in model.parameters())
+    say(f"model: {recipe.model_kind}, {human_count(parameters)} parameters; {trainer.total} steps")
+    say(f"runtime: {runtime.why}")
+    tokens = train.batch_tokens // trainer.pieces
+    need = estimate(
+        model,
+        task.model_config(),
+        tokens,
+        adam=train.optimizer == "adamw",
+        device=runtime.torch_device,
+        half=runtime.precision == "bf16",
+    )
+    say(f"memory: {need}")
+    while need.total > need.available and trainer.pieces < train.batch_tokens:
+        trainer.pieces *= 2
+        need = need.halved()
+        say(f"that is more than there is: {trainer.pieces} micro-batches a step, {need}")
+    if checkpoint is not None:
+        trainer.resume(checkpoint)
+        say(f"resumed at step {trainer.at.step} of {trainer.total}")
+    elif resume and ranks.first:
+        Metrics(folder.metrics).truncate(0)  # stopped before its first checkpoint: from the beginning
+    if ranks.first:
+        config = _read_config(folder)
+        write_json(folder.config, {**config, "parameters": parameters, "runtime": runtime.to_dict()})
+    return trainer
+
+
+def _settle(
+    recipe: Recipe, task: Task, model: nn.Module, runtime: Runtime, ranks: Ranks, before: dict[str, Any] | None
+) -> Runtime:
+    """Whether to compile: as it was before, as asked, or as a trial tells; the first process decides for all."""
+    if before is not None and before["device"] == runtime.device:
+        return runtime.decided(before["compile"], f"{'' if before['compile'] else 'not '}compiled, as before")
+    train, answer = recipe.train, ""
+    if ranks.first:
+        examples = task.examples("train")
+        numbers = examples.plan(train.seed, 0, train.batch_tokens)
+        batch = examples.collate(numbers[0]).to(runtime.torch_device)
+        steps = train.steps or int(train.epochs * len(numbers))
+
+        def loss(trial: nn.Module) -> torch.Tensor:
+            with torch.autocast(runtime.torch_device.type, torch.bfloat16, enabled=runtime.precision == "bf16"):
+                return sum(task.losses(trial, batch).values())  # type: ignore[return-value]
+
+        answer = json.dumps(decide(train.compile, runtime, model, loss, steps).to_dict())
+    chosen = json.loads(ranks.say(answer))
+    return runtime.decided(chosen["compile"], chosen["why"].removeprefix(runtime.why).removeprefix("; "))
+
+
+def _conclude(trainer: Trainer, say: Say) -> None:
+    """The last look at the validation split, the curve, and the scores on the test split."""
+    trainer.finish()
+    if not trainer.ranks.first:
+        return
+    folder, task, recipe = trainer.folder, trainer.task, trainer.task.recipe
+    if trainer.at.best_step:
+        say(f"best validation loss {trainer.at.best:.4f} at step {trainer.at.best_step}")
+    loss_curve(folder.metrics, folder.path / "loss.png", title=str(folder.path.name))
+    if task.has("test"):
+        from allyouneed.tensorfile import read_tensors
+
+        trainer.model.load_state_dict(read_tensors(folder.model))
+        trainer.model.eval()
+        scores = task.test(trainer.model, "test", recipe.decode, say)
+        write_json(folder.scores, {"test": [vars(score) for score in scores], "step": trainer.at.best_step})
+        for score in scores:
+            say(str(score))
+
+
+def load_tokenizers(folder: RunFolder) -> dict[str, Tokenizer]:
+    """Those of a run, by the name of their file."""
+    names = ("tokenizer.json", "tokenizer.target.json")
+    return {name: Tokenizer.load(folder.path / name) for name in names if (folder.path / name).exists()}
+
+
+def _read_config(folder: RunFolder) -> dict[str, Any]:
+    return json.loads(folder.config.read_text(encoding="utf-8")) if folder.config.exists() else {}

@@ -1,0 +1,40 @@
+"""Ctrl-C and SIGTERM end a run after the step at hand, with a checkpoint; a second one ends it at once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+
+class Interrupt:
+    """While it is open, the first signal is remembered in `signal`; the second raises KeyboardInterrupt."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupt:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._hear)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self.signal:
+            raise KeyboardInterrupt
+        self.signal = number
+
+
+class Interrupted(Exception):
+    """The run was asked to stop, and stopped whole."""
+
+    def __init__(self, number: int, step: int) -> None:
+        super().__init__(f"stopped at step {step}")
+        self.exit_code = 128 + number
+        self.step = step

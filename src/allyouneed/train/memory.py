@@ -1,0 +1,73 @@
+"""How much memory a step needs, before it is needed, and what to do when it was not enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from allyouneed.format import human_bytes
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Bytes by part."""
+
+    weights: int
+    optimizer: int
+    activations: int
+    available: int
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.optimizer + self.activations
+
+    def halved(self) -> Estimate:
+        """With micro-batches half the size."""
+        return replace(self, activations=self.activations // 2)
+
+    def __str__(self) -> str:
+        return (
+            f"about {human_bytes(self.total)} of {human_bytes(self.available)} free "
+            f"(weights and gradients {human_bytes(self.weights)}, optimizer {human_bytes(self.optimizer)}, "
+            f"activations {human_bytes(self.activations)})"
+        )
+
+
+def estimate(model: nn.Module, config: Any, tokens: int, *, adam: bool, device: torch.device, half: bool) -> Estimate:
+    """Weights and gradients, the optimizer's memory, and what the backward pass must remember of `tokens` tokens:
+    about 14 vectors of the model's width a block, the feed-forward layer's inside, and the logits with their
+    gradient. Right to a factor of two, which is enough to start with the right number of micro-batches."""
+    parameters = sum(p.numel() for p in model.parameters())
+    width, layers = config.width, config.layers + getattr(config, "decoder_layers", 0)
+    hidden = config.hidden or 4 * width
+    vocab = getattr(config, "target_vocab", 0) or config.vocab
+    values = tokens * (layers * (14 * width + 3 * hidden) + 3 * vocab)
+    size = 2 if half else 4
+    return Estimate(
+        weights=parameters * 8,
+        optimizer=parameters * (8 if adam else 4),
+        activations=values * size,
+        available=available(device),
+    )
+
+
+def available(device: torch.device) -> int:
+    """Free bytes on the device."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        with open("/proc/meminfo") as lines:
+            fields = dict(line.split(":", 1) for line in lines)
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return 8 << 30
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """CUDA has an error of its own; the CPU's allocator says it in words."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)

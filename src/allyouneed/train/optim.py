@@ -1,0 +1,74 @@
+"""Optimisers with the right decay groups, and the learning rate over time."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from allyouneed.config import TrainConfig
+
+
+def decay_groups(model: nn.Module) -> tuple[list[str], list[str]]:
+    """Names of the parameters that decay (the matrices of linear layers) and of those that do not (biases, norms,
+    embeddings and positions). A matrix that is also an embedding counts as one."""
+    embeddings = {id(p) for m in model.modules() if isinstance(m, nn.Embedding) for p in m.parameters(recurse=False)}
+    decayed: list[str] = []
+    plain: list[str] = []
+    for name, p in model.named_parameters():
+        if p.requires_grad:
+            (decayed if p.dim() >= 2 and id(p) not in embeddings else plain).append(name)
+    return decayed, plain
+
+
+def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+    parameters = dict(model.named_parameters())
+    decayed, plain = decay_groups(model)
+    groups = [
+        {"params": [parameters[name] for name in names], "weight_decay": decay}
+        for names, decay in ((decayed, config.weight_decay), (plain, 0.0))
+        if names
+    ]
+    if config.optimizer == "sgd":
+        return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum)
+    return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=True)
+
+
+def learning_rate(step: int, total: int, config: TrainConfig) -> float:
+    """The rate of step 0, 1, … of `total`: a linear warm-up, then as the schedule says.
+
+    noam: lr · sqrt(warmup / step), the paper's shape with its peak at `lr`.
+    """
+    warm = config.warmup
+    if step < warm:
+        return config.lr * (step + 1) / warm
+    if config.schedule == "constant":
+        return config.lr
+    if config.schedule == "noam":
+        return config.lr * math.sqrt(max(1, warm) / (step + 1))
+    done = min(1.0, (step - warm) / max(1, total - warm))
+    shape = 1.0 - done if config.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
+    return config.lr * (config.min_lr + (1.0 - config.min_lr) * shape)
+
+
+def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """The optimizer's memory by parameter name: "<parameter>/exp_avg", …"""
+    names: dict[torch.Tensor, str] = {p: name for name, p in model.named_parameters()}
+    return {
+        f"{names[p]}/{key}": value
+        for p, state in optimizer.state.items()
+        for key, value in state.items()
+        if isinstance(value, torch.Tensor)
+    }
+
+
+def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]) -> None:
+    """The inverse of `optimizer_tensors`."""
+    parameters = dict(model.named_parameters())
+    for path, value in tensors.items():
+        name, _, key = path.rpartition("/")
+        p = parameters[name]
+        like = p if value.shape == p.shape else value
+        # The step count of the fused optimizer lives beside its parameter.
+        optimizer.state[p][key] = torch.empty_like(value, device=like.device if like is p else p.device).copy_(value)

@@ -1,0 +1,136 @@
+"""The live display of a training: a bar on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import math
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, SupportsFloat
+
+from allyouneed.format import human_count, human_time
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+BAR_SECONDS, LINE_SECONDS = 0.2, 5.0  # between two states of the bar, and between two lines
+MEMORY_SECONDS = 60.0  # the time left follows about the last minute
+
+
+class Progress:
+    """Shows step, loss, speed and time left; draws from inside `update`, never from a thread.
+
+    Most updates only remember their numbers, so it may be told of every step; a loss that is still a tensor on
+    another device is read only when it is drawn.
+    """
+
+    def __init__(
+        self,
+        total_steps: int,
+        start_step: int = 0,
+        console: Console | None = None,
+        plain: bool | None = None,
+        quiet: bool = False,
+    ) -> None:
+        from rich.console import Console
+
+        self.console = console or Console()
+        self.total = total_steps
+        self.quiet = quiet
+        if plain is None:
+            plain = not self.console.is_terminal or self.console.is_dumb_terminal
+        self._pause = LINE_SECONDS if plain else BAR_SECONDS
+        self._began = time.monotonic()
+        self._drawn = -math.inf
+        self._waiting: tuple[int, SupportsFloat, float, float] | None = None
+        self._rate = Rate()
+        self._bar = None if plain or quiet else _bar(self.console, total_steps, start_step)
+
+    def update(self, step: int, loss: SupportsFloat, tokens_per_s: float, lr: float) -> None:
+        """`step` steps are done. Shown at once if the display is due or this was the last step."""
+        if self.quiet:
+            return
+        self._waiting = (step, loss, tokens_per_s, lr)
+        if time.monotonic() - self._drawn >= self._pause or step >= self.total:
+            self._draw()
+
+    def note(self, text: str) -> None:
+        """A line that stays, above the bar."""
+        if not self.quiet:
+            self._print(text)
+
+    def close(self) -> None:
+        """Shows the last update if it is still waiting, and gives the terminal back."""
+        try:
+            self._draw()
+        finally:
+            if self._bar is not None:
+                self._bar.stop()
+                self._bar = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _draw(self) -> None:
+        if self._waiting is None:
+            return
+        (step, loss, tokens_per_s, lr), self._waiting = self._waiting, None
+        now = time.monotonic()
+        self._drawn = now
+        self._rate.see(step, now)
+        done = step >= self.total
+        when = (
+            f"took {human_time(now - self._began)}" if done else f"{human_time(self._rate.left(step, self.total))} left"
+        )
+        value, speed = f"loss {float(loss):.4f}", f"{human_count(tokens_per_s)} tok/s"
+        if self._bar is None:
+            self._print(f"step {step}/{self.total}  {value}  lr {lr:.1e}  {speed}  {when}")
+        else:
+            self._bar.update(self._bar.task_ids[0], completed=step, status=f"{value}  {speed}  {when}", refresh=True)
+
+    def _print(self, text: str) -> None:
+        from rich.text import Text
+
+        # As Text, so that "[x]" and ":x:" in it are not taken for markup.
+        self.console.print(Text(text), soft_wrap=True)
+
+
+class Rate:
+    """Seconds a step, as a mean that forgets; the first step seen only starts the clock, for it may have compiled."""
+
+    def __init__(self) -> None:
+        self.steps = self.seconds = 0.0
+        self.last: tuple[int, float] | None = None
+
+    def see(self, step: int, now: float) -> None:
+        if self.last is not None:
+            steps, seconds = step - self.last[0], now - self.last[1]
+            keep = math.exp(-seconds / MEMORY_SECONDS)
+            self.steps = keep * self.steps + steps
+            self.seconds = keep * self.seconds + seconds
+        self.last = (step, now)
+
+    def left(self, step: int, total: int) -> float:
+        """Seconds until `total`; NaN as long as nobody can know."""
+        return (total - step) * self.seconds / self.steps if self.steps > 0 else math.nan
+
+
+def _bar(console: Console, total: int, start: int) -> Bar:
+    from rich.progress import BarColumn, MofNCompleteColumn, TaskProgressColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        BarColumn(bar_width=None),
+        TaskProgressColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[status]}", markup=False),
+    )
+    bar = Bar(*columns, console=console, expand=True, auto_refresh=False)
+    bar.add_task("", total=total, completed=start, status="")
+    bar.start()
+    return bar

@@ -1,0 +1,373 @@
+"""The one loop. Everything random is a function of (seed, step), so a run can stop anywhere and go on as if never."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from allyouneed.config import TrainConfig
+from allyouneed.data.batches import Batch
+from allyouneed.errors import UserError
+from allyouneed.runfolder import Checkpoint, Metrics, RunFolder, write_tensors
+from allyouneed.runtime import Runtime
+from allyouneed.tasks.base import Task
+from allyouneed.train.averages import MovingAverage, mean
+from allyouneed.train.distributed import Ranks
+from allyouneed.train.feed import Feed, Step
+from allyouneed.train.interrupt import Interrupt, Interrupted
+from allyouneed.train.memory import is_out_of_memory
+from allyouneed.train.optim import learning_rate, load_optimizer, make_optimizer, optimizer_tensors
+from allyouneed.train.progress import Progress
+
+
+@dataclass
+class Position:
+    """Where a run stands; with the tensors of a checkpoint, all there is to know."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    tokens: int = 0
+    best: float = math.inf
+    best_step: int = 0
+    waited: int = 0  # evaluations since the best
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A step whose loss nobody has read yet: reading would make the host wait for the device."""
+
+    step: int
+    epoch: int
+    batch: int
+    loss: Tensor
+    norm: Tensor
+    tokens: int
+
+
+class Trainer:
+    """Trains one model on one task into one run folder."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        task: Task,
+        config: TrainConfig,
+        folder: RunFolder,
+        runtime: Runtime,
+        ranks: Ranks,
+        *,
+        say: Callable[[str], None] = print,
+        quiet: bool = False,
+    ) -> None:
+        self.model, self.task, self.config, self.folder = model, task, config, folder
+        self.runtime, self.ranks, self.say, self.quiet = runtime, ranks, say, quiet or not ranks.first
+        self.device = runtime.torch_device
+        self.optimizer = make_optimizer(model, config)
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.average = MovingAverage(model, config.ema) if config.ema else None
+        examples = task.examples("train")
+        self.feed = Feed(examples, ranks, self.device, seed=config.seed, batch_tokens=config.batch_tokens)
+        self.valid = (
+            Feed(task.examples("valid"), ranks, self.device, seed=0, batch_tokens=config.batch_tokens)
+            if task.has("valid")
+            else None
+        )
+        self.total = config.steps or math.ceil(config.epochs * len(self.feed.plan(0)))
+        self.pieces = config.accumulate
+        self.at = Position()
+        self.pending: list[Pending] = []
+        self.window = [0.0, 0, 0.0]  # loss · steps, tokens, seconds since the last line of metrics
+
+    def fit(self) -> Position:
+        """From where the run stands to its end, its interruption, or its failure."""
+        metrics = Metrics(self.folder.metrics) if self.ranks.first else None
+        board = self._board()
+        with Interrupt() as interrupt, Progress(self.total, self.at.step, quiet=self.quiet) as progress:
+            self.metrics, self.board, self.progress = metrics, board, progress
+            self.clock = time.monotonic()
+            try:
+                self._loop(interrupt)
+            finally:
+                if metrics is not None:
+                    metrics.close()
+                if board is not None:
+                    board.close()
+        return self.at
+
+    def _loop(self, interrupt: Interrupt) -> None:
+        steps = self.feed.steps(self.at.epoch, self.at.batch, self.pieces)
+        self.model.train()
+        while self.at.step < self.total and not self._given_up():
+            pieces = self.pieces
+            self._step(next(steps))
+            if self.pieces != pieces:  # the batches made ahead are too large
+                _close(steps)
+                steps = self.feed.steps(self.at.epoch, self.at.batch, self.pieces)
+            if self.device.type == "cpu" or self.at.step % self.config.log_every == 0:
+                self._read_losses()
+            done = self.at.step == self.total
+            if done or self.at.step % self.config.eval_every == 0:
+                self._evaluate()
+            every = self.config.save_every or self.config.eval_every
+            stop = self.ranks.total([float(interrupt.signal)], self.device)[0]
+            if done or stop or self.at.step % every == 0 or self._given_up():
+                self._save()
+            if stop and not done:
+                _close(steps)
+                if self.ranks.first and not self.folder.model.exists():
+                    self._write_model(self._weights())  # so that an interrupted run can be used
+                raise Interrupted(interrupt.signal or 15, self.at.step)
+        _close(steps)
+
+    def _given_up(self) -> bool:
+        return bool(self.config.patience) and self.at.waited >= self.config.patience
+
+    def _step(self, work: Step) -> None:
+        """One optimizer step. The gradient is that of sum / count over all micro-batches and processes."""
+        counts = self._counts(work.pieces)
+        while True:
+            torch.manual_seed(_mix(self.config.seed, self.at.step, self.ranks.rank))
+            try:
+                loss = self._gradients(work.pieces, counts)
+                break
+            except (RuntimeError, MemoryError) as error:
+                work = self._smaller(work, error)
+        self.ranks.add_gradients(self.parameters)
+        norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip or math.inf)
+        rate = learning_rate(self.at.step, self.total, self.config)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.average is not None:
+            self.average.update(self.at.step)
+        tokens = int(sum(counts.values()))
+        self.pending.append(Pending(self.at.step + 1, work.epoch, work.batch, loss, norm, tokens))
+        self.at.step += 1
+        self.at.tokens += tokens
+        self.at.epoch, self.at.batch = (work.epoch + 1, 0) if work.last else (work.epoch, work.batch + 1)
+
+    def _counts(self, pieces: list[Batch]) -> dict[str, float]:
+        """What each named loss is divided by, known before anything is computed."""
+        names = sorted(self.task.weights)
+        local = [float(sum(piece.counts.get(name, 0) for piece in pieces)) for name in names]
+        return dict(zip(names, self.ranks.total(local, self.device)))
+
+    def _gradients(self, pieces: list[Batch], counts: dict[str, float]) -> Tensor:
+        """Backpropagate Σ weight · sum / count piece by piece; returns this process's part of the loss."""
+        total = torch.zeros((), device=self.device)
+        for piece in pieces:
+            with self._arithmetic():
+                sums = self.task.losses(self.model, piece.to(self.device))
+            loss = self._combine(sums, counts)
+            loss.backward()
+            total += loss.detach()
+        return total
+
+    def _combine(self, sums: dict[str, Tensor], counts: dict[str, float]) -> Tensor:
+        parts = [self.task.weights[name] * value / max(1.0, counts[name]) for name, value in sums.items()]
+        return torch.stack(parts).sum() if len(parts) > 1 else parts[0]
+
+    def _arithmetic(self) -> AbstractContextManager[Any]:
+        if self.runtime.precision == "bf16":
+            return torch.autocast(self.device.type, torch.bfloat16)
+        return nullcontext()
+
+    def _smaller(self, work: Step, error: BaseException) -> Step:
+        """Out of memory: the same step in twice as many pieces, each half the size. Anything else goes on up."""
+        rows = max((len(next(iter(piece.tensors.values()))) for piece in work.pieces), default=0)
+        if not is_out_of_memory(error):
+            raise error
+        if rows <= 1:
+            raise UserError(
+                f"out of memory at step {self.at.step + 1} with a single example: "
+                "a smaller model.context, data.max_length or model is needed"
+            ) from error
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        self.pieces *= 2
+        self.progress.note(f"out of memory at step {self.at.step + 1}: now {self.pieces} micro-batches a step")
+        plan = self.feed.plan(work.epoch)
+        return Step(work.epoch, work.batch, work.last, self.feed.split(plan[work.batch], self.pieces))
+
+    def _read_losses(self) -> None:
+        """Look at the losses since the last look: stop at the first that is no number, and write the metrics."""
+        if not self.pending:
+            return
+        values = torch.stack([torch.stack([p.loss, p.norm.to(p.loss.dtype)]) for p in self.pending]).tolist()
+        losses = self.ranks.total([loss for loss, _ in values], self.device)
+        now = time.monotonic()
+        self.at.seconds += now - self.clock
+        self.window[2] += now - self.clock
+        self.clock = now
+        for p, loss, (_, norm) in zip(self.pending, losses, values):
+            if not math.isfinite(loss) or not math.isfinite(norm):
+                self._bad_number(p, loss, norm)
+            self.window[0] += loss
+            self.window[1] += p.tokens
+            rate = learning_rate(p.step - 1, self.total, self.config)
+            speed = self.window[1] / max(1e-9, self.window[2])
+            if p.step % self.config.log_every == 0 or p.step == self.total:
+                steps = (p.step - 1) % self.config.log_every + 1
+                self._log("train", p.step, loss=self.window[0] / steps, lr=rate, norm=norm, tokens_per_s=speed)
+                self.window = [0.0, 0, 0.0]
+            self.progress.update(p.step, loss, speed, rate)
+        self.pending.clear()
+
+    def _bad_number(self, p: Pending, loss: float, norm: float) -> None:
+        what = f"the loss became {loss}" if not math.isfinite(loss) else f"the gradient became {norm}"
+        steps = self.folder.checkpoints()
+        kept = f"the last good checkpoint is step {steps[-1]}" if steps else "there is no checkpoint yet"
+        self._log("stopped", p.step, loss=loss, norm=norm, epoch=p.epoch, batch=p.batch)
+        raise UserError(
+            f"{what} at step {p.step} (epoch {p.epoch}, batch {p.batch}); {kept}. "
+            "Try a smaller train.lr, a longer train.warmup or train.precision=fp32"
+        )
+
+    def _evaluate(self) -> None:
+        """The loss over the whole validation split; the best weights become the run's model."""
+        self._read_losses()
+        if self.valid is None:
+            if self.ranks.first:
+                self._write_model(self._weights())
+            return
+        with self.average.in_place() if self.average is not None else nullcontext():
+            loss = self.evaluate(self.valid)
+            best = loss < self.at.best
+            if best:
+                self.at.best, self.at.best_step, self.at.waited = loss, self.at.step, 0
+                if self.ranks.first:
+                    self._write_model(self.model.state_dict())
+            else:
+                self.at.waited += 1
+        self._log("valid", self.at.step, loss=loss)
+        self.progress.note(f"step {self.at.step}: validation loss {loss:.4f}{' (best)' if best else ''}")
+        if self._given_up():
+            self.progress.note(f"no better for {self.at.waited} evaluations: stopping early")
+        self.clock = time.monotonic()  # tokens/s is of training
+
+    @torch.no_grad()
+    def evaluate(self, feed: Feed) -> float:
+        """The loss a token over everything the feed covers, on all processes."""
+        self.model.eval()
+        names = sorted(self.task.weights)
+        sums = {name: torch.zeros((), dtype=torch.float64, device=self.device) for name in names}
+        counts = dict.fromkeys(names, 0)
+        for batch in feed.cover():
+            with self._arithmetic():
+                for name, value in self.task.losses(self.model, batch.to(self.device)).items():
+                    sums[name] += value
+                    counts[name] += batch.counts[name]
+        self.model.train()
+        local = [float(sums[name]) for name in names] + [float(counts[name]) for name in names]
+        totals = self.ranks.total(local, self.device)
+        return sum(
+            self.task.weights[name] * totals[i] / max(1.0, totals[len(names) + i]) for i, name in enumerate(names)
+        )
+
+    def _weights(self) -> dict[str, Tensor]:
+        if self.average is None:
+            return dict(self.model.state_dict())
+        with self.average.in_place():
+            return {name: t.clone() for name, t in self.model.state_dict().items()}
+
+    def _write_model(self, tensors: dict[str, Tensor]) -> None:
+        write_tensors(self.folder.model, tensors)
+
+    def _save(self) -> None:
+        self._read_losses()
+        if not self.ranks.first:
+            return
+        train = {f"optimizer/{name}": t for name, t in optimizer_tensors(self.model, self.optimizer).items()}
+        if self.average is not None:
+            train |= {f"ema/{name}": t for name, t in self.average.tensors().items()}
+        state = {
+            "position": asdict(self.at),
+            "pieces": self.pieces,
+            "window": self.window,
+            "runtime": self.runtime.to_dict(),
+            "metrics": self.metrics.offset() if self.metrics else 0,
+        }
+        self.folder.save_checkpoint(self.at.step, self.model.state_dict(), train, state)
+        self.folder.prune(self.config.keep, also=[self.at.best_step, *self._averaged()])
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Stand where the checkpoint stood."""
+        state = checkpoint.state
+        self.at = Position(**state["position"])
+        self.pieces, self.window = state["pieces"], state["window"]
+        with torch.no_grad():
+            own = self.model.state_dict()
+            for name, tensor in checkpoint.model().items():
+                own[name].copy_(tensor)
+        tensors = checkpoint.train()
+        optimizer = {n.removeprefix("optimizer/"): t for n, t in tensors.items() if n.startswith("optimizer/")}
+        load_optimizer(self.model, self.optimizer, optimizer)
+        if self.average is not None:
+            self.average.load({n.removeprefix("ema/"): t for n, t in tensors.items() if n.startswith("ema/")})
+        if self.ranks.first:
+            metrics = Metrics(self.folder.metrics)
+            metrics.truncate(state["metrics"])
+            metrics.close()
+        if not self.runtime.same_arithmetic(state["runtime"]):
+            self.say("resumed on another machine, precision or number of threads: equal to rounding only")
+
+    def _averaged(self) -> list[int]:
+        """The checkpoints whose mean is the result: the last ones that were due, not those of an interruption."""
+        every = self.config.save_every or self.config.eval_every
+        due = [step for step in self.folder.checkpoints() if step % every == 0 or step == self.total]
+        return due[-self.config.average :] if self.config.average else []
+
+    def finish(self) -> float | None:
+        """The mean of the last checkpoints, where it was asked for, becomes the run's model; its validation loss."""
+        if not self.config.average:
+            return None
+        steps = self._averaged()
+        models = [self.folder.weights(step) for step in steps]
+        self.model.load_state_dict(mean(models))
+        if self.ranks.first:
+            self._write_model(self.model.state_dict())
+        self.say(f"the model is the mean of the checkpoints of steps {', '.join(map(str, steps))}")
+        return self.evaluate(self.valid) if self.valid is not None else None
+
+    def _log(self, kind: str, step: int, **values: float) -> None:
+        if self.metrics is None:
+            return
+        self.metrics.write({"kind": kind, "step": step, **values, "seconds": round(self.at.seconds, 3)})
+        if self.board is not None:
+            for name, value in values.items():
+                self.board.add_scalar(f"{kind}/{name}", value, step)
+
+    def _board(self) -> Any:
+        if not self.config.tensorboard or not self.ranks.first:
+            return None
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise UserError("train.tensorboard = true needs TensorBoard: pip install 'allyouneed[track]'") from None
+        return SummaryWriter(str(self.folder.path / "tensorboard"), purge_step=self.at.step)
+
+
+def _mix(*numbers: int) -> int:
+    """One seed of several."""
+    value = 0x9E3779B97F4A7C15
+    for number in numbers:
+        value = ((value ^ (number + 1)) * 0xBF58476D1CE4E5B9) % (1 << 64)
+        value ^= value >> 31
+    return value >> 1
+
+
+def _close(steps: Iterator[Step]) -> None:
+    close = getattr(steps, "close", None)
+    if close is not None:
+        close()

@@ -1,0 +1,84 @@
+"""Shared by all tests: a cache of their own, small recipes, and runs in other processes."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+WORDS = {"one": "uno", "two": "due", "three": "tre", "four": "quattro", "five": "cinque", "six": "sei"}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    os.environ["ALLYOUNEED_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session")
+def mirror() -> Path:
+    """The folder of public data sets, where there is one."""
+    folder = os.environ.get("ALLYOUNEED_MIRROR")
+    if not folder:
+        pytest.skip("needs ALLYOUNEED_MIRROR, a folder with the public data sets")
+    return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A little language: numbers in words, translated one by one."""
+    chance, rows = random.Random(0), set()
+    while len(rows) < 300:
+        rows.add(tuple(chance.choices(list(WORDS), k=chance.randint(1, 6))))
+    path = tmp_path_factory.mktemp("data") / "pairs.tsv"
+    lines = [" ".join(row) + "\t" + " ".join(WORDS[word] for word in row) for row in sorted(rows)]
+    chance.shuffle(lines)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A little text."""
+    chance = random.Random(1)
+    lines = [" ".join(chance.choices(list(WORDS), k=8)) + "." for _ in range(400)]
+    path = tmp_path_factory.mktemp("data") / "story.txt"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+TINY = [
+    "model.width=16", "model.heads=2", "model.layers=1", "train.threads=1", "train.compile=off", "train.precision=fp32",
+    "train.device=cpu",
+]  # fmt: skip
+TINY_LM = [
+    *TINY, "model.context=16", "text.kind=char", "train.steps=12", "train.eval_every=4", "train.batch_tokens=64",
+    "train.warmup=2", "decode.max_new=5",
+]  # fmt: skip
+TINY_TRANSLATE = [
+    *TINY, "model.hidden=32", "train.epochs=0", "train.steps=12", "train.eval_every=4", "train.batch_tokens=128",
+    "train.warmup=2", "decode.max_new=8",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def command() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run `ayn …` as a person would, in a process of its own."""
+
+    def run(*arguments: object, input: str | bytes | None = None, cwd: Path | None = None, **env: str):
+        text = not isinstance(input, bytes)
+        return subprocess.run(
+            [sys.executable, "-m", "allyouneed", *map(str, arguments)],
+            input=input,
+            capture_output=True,
+            text=text,
+            cwd=cwd,
+            timeout=300,
+            env={**os.environ, "COLUMNS": "100", "OMP_NUM_THREADS": "1", **env},
+        )
+
+    return run

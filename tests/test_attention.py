@@ -1,0 +1,154 @@
+"""attend: fused equals explicit, masks mean what they say, and the scores are the lectures' formulas."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allyouneed.nn.attention import Attention, attend, self_attend
+from allyouneed.nn.masks import Mask
+from allyouneed.nn.trace import Trace
+
+
+def make(b=2, h=4, hkv=4, tq=5, tk=5, k=8, kv=8, seed=0):
+    torch.manual_seed(seed)
+    return torch.randn(b, h, tq, k), torch.randn(b, hkv, tk, k), torch.randn(b, hkv, tk, kv)
+
+
+def test_the_formula_by_hand():
+    q = torch.tensor([[[[1.0, 0.0]]]])
+    k = torch.tensor([[[[1.0, 0.0], [0.0, 1.0]]]])
+    v = torch.tensor([[[[10.0], [20.0]]]])
+    w = math.exp(1 / math.sqrt(2)) / (math.exp(1 / math.sqrt(2)) + 1)
+    assert attend(q, k, v).item() == pytest.approx(10 * w + 20 * (1 - w), abs=1e-5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    heads=st.sampled_from([(4, 4), (4, 2), (4, 1), (6, 3)]),
+    tq=st.integers(1, 7),
+    tk=st.integers(1, 7),
+    value=st.sampled_from([4, 8, 12]),
+    kind=st.sampled_from(["none", "keep", "keep_rows", "causal", "causal+keep", "segments", "causal+segments"]),
+    seed=st.integers(0, 999),
+)
+def test_fused_equals_explicit_in_values_and_gradients(heads, tq, tk, value, kind, seed):
+    if "causal" in kind or "segments" in kind:
+        tk = tq
+    q, k, v = make(2, *heads, tq, tk, 8, value, seed)
+    keep = None
+    if "keep" in kind:
+        keep = torch.rand(2, 1, tq if "rows" in kind else 1, tk) < 0.6  # some rows may look at nothing
+    segments = torch.randint(0, 3, (2, tq)).sort(-1).values if "segments" in kind else None
+    mask = Mask(keep, "causal" in kind, segments)
+    grads = []
+    for weights in (False, True):
+        a, b, c = (t.clone().requires_grad_() for t in (q, k, v))
+        out = attend(a, b, c, mask, weights=True)[0] if weights else attend(a, b, c, mask)
+        out.square().sum().backward()
+        grads.append((out.detach(), a.grad, b.grad, c.grad))
+    for fused, explicit in zip(*grads):
+        assert torch.isfinite(fused).all()
+        torch.testing.assert_close(fused, explicit, atol=2e-5, rtol=1e-4)
+
+
+def test_weights_are_a_distribution_over_what_may_be_seen():
+    q, k, v = make()
+    _, w = attend(q, k, v, Mask(causal=True), weights=True)
+    assert torch.allclose(w.sum(-1), torch.ones(2, 4, 5))
+    assert (w.triu(1) == 0).all()
+    assert (w.tril() > 0)[..., 4, :].all()
+
+
+@pytest.mark.parametrize("weights", [False, True])
+def test_a_row_that_may_look_at_nothing_gives_zeros_and_finite_gradients(weights):
+    q, k, v = (t.requires_grad_() for t in make())
+    keep = torch.ones(2, 1, 5, 5, dtype=torch.bool)
+    keep[0, :, 2] = False
+    keep[1] = False
+    out = attend(q, k, v, Mask(keep), weights=True)[0] if weights else attend(q, k, v, Mask(keep))
+    assert (out[0, :, 2] == 0).all()
+    assert (out[1] == 0).all()
+    assert (out[0, :, 1] != 0).any()
+    out.sum().backward()
+    assert all(torch.isfinite(t.grad).all() for t in (q, k, v))
+    assert (q.grad[1] == 0).all()
+
+
+def test_grouped_heads_are_repeated_heads():
+    q, k, v = make(h=6, hkv=2)
+    repeated = attend(q, k.repeat_interleave(3, 1), v.repeat_interleave(3, 1))
+    torch.testing.assert_close(attend(q, k, v), repeated)
+
+
+def test_the_scores_are_the_formulas_of_the_lectures():
+    q, k, v = make(h=1, hkv=1)
+    dot = (q @ k.transpose(-1, -2)).softmax(-1) @ v
+    torch.testing.assert_close(attend(q, k, v, score="dot"), dot)
+    unit = lambda x: x / x.norm(dim=-1, keepdim=True)
+    cosine = (unit(q) @ unit(k).transpose(-1, -2)).softmax(-1) @ v
+    torch.testing.assert_close(attend(q, k, v, score="cosine"), cosine)
+    x = torch.randn(2, 5, 8)
+    y = self_attend(x, Mask(causal=True))
+    expected = (x[0, :3] @ x[0, 2]).softmax(0) @ x[0, :3]  # y_2 = sum over j <= 2
+    torch.testing.assert_close(y[0, 2], expected)
+
+
+def test_segments_keep_packed_sequences_apart():
+    torch.manual_seed(0)
+    layer = Attention(16, 4).eval()
+    a, b = torch.randn(1, 3, 16), torch.randn(1, 4, 16)
+    packed = layer(torch.cat([a, b], 1), Mask(causal=True, segments=torch.tensor([[0, 0, 0, 1, 1, 1, 1]])))
+    alone = torch.cat([layer(a, Mask(causal=True)), layer(b, Mask(causal=True))], 1)
+    torch.testing.assert_close(packed, alone, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("score", ["scaled_dot", "dot", "cosine", "parameter_free"])
+def test_trace_gives_the_weights_that_were_used_and_costs_nothing_otherwise(score):
+    torch.manual_seed(0)
+    layer = Attention(16, 4, score=score).eval()
+    x, trace = torch.randn(2, 5, 16), Trace("weights", "values")
+    traced = layer(x, Mask(causal=True), trace=trace)
+    torch.testing.assert_close(traced, layer(x, Mask(causal=True)), atol=1e-6, rtol=1e-5)
+    z = (trace["weights"] @ trace["values"]).transpose(1, 2).flatten(2)
+    torch.testing.assert_close(traced, z if score == "parameter_free" else layer.out(z), atol=1e-6, rtol=1e-5)
+    assert "queries" not in list(trace)
+
+
+def test_parameter_free_has_no_parameters_and_is_the_lectures_formula():
+    layer = Attention(8, 1, score="parameter_free")
+    assert not list(layer.parameters())
+    x = torch.randn(2, 5, 8)
+    torch.testing.assert_close(layer(x, Mask(causal=True)), self_attend(x, Mask(causal=True)))
+
+
+def test_free_widths():
+    layer = Attention(20, 4, head_width=6, value_width=10, kv_heads=2)
+    assert layer.qkv.out_features == 4 * 6 + 2 * 6 + 2 * 10
+    assert layer(torch.randn(2, 3, 20)).shape == (2, 3, 20)
+
+
+def test_multi_head_equals_torch():
+    """The same matrices in torch's own layer give the same numbers, self and cross."""
+    torch.manual_seed(0)
+    theirs = torch.nn.MultiheadAttention(16, 4, batch_first=True).eval()
+    ours, cross = Attention(16, 4).eval(), Attention(16, 4, cross=True).eval()
+    with torch.no_grad():
+        ours.qkv.weight.copy_(theirs.in_proj_weight)
+        ours.qkv.bias.copy_(theirs.in_proj_bias)
+        cross.q.weight.copy_(theirs.in_proj_weight[:16])
+        cross.q.bias.copy_(theirs.in_proj_bias[:16])
+        cross.kv.weight.copy_(theirs.in_proj_weight[16:])
+        cross.kv.bias.copy_(theirs.in_proj_bias[16:])
+        for layer in (ours, cross):
+            layer.out.load_state_dict(theirs.out_proj.state_dict())
+    x, y = torch.randn(3, 5, 16), torch.randn(3, 7, 16)
+    lengths = torch.tensor([7, 4, 1])
+    padding = torch.arange(7) >= lengths[:, None]
+    torch.testing.assert_close(ours(x), theirs(x, x, x)[0], atol=1e-6, rtol=1e-5)
+    mine = cross(x, Mask.padding(lengths, 7), memory=cross.keys_values(y))
+    torch.testing.assert_close(mine, theirs(x, y, y, key_padding_mask=padding)[0], atol=1e-6, rtol=1e-5)

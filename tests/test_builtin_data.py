@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import pytest
+
+from allyouneed.data.corpus import corpus
+from allyouneed.data.phrasebook import phrasebook
+
+WORD = re.compile(r" ?\w+| ?[^\w\s]")
+BOOK_SHA256 = "-"
+CORPUS_SHA256 = "-"
+
+HARD = r"(?:s[^aeiouàèéìòù\W]|z|x|gn|ps|pn)"
+VOWEL = "[aeiouàèéìòù]"
+UN_MASCULINE = {"ombrello", "orologio", "anello", "asino", "uovo", "insegnante", "infermiere", "avvocato", "amico"}
+UN_FEMININE = {"arancia", "ape", "insegnante", "infermiera", "avvocata", "amica"}
+WRONG_ITALIAN = [
+    rf"\b(il|lo|la|del|dello|della|al|allo|alla|nel|nello|nella|sul|sullo|sulla|dal|dallo|dalla|uno|bel) {VOWEL}",
+    rf"(?<!')\buna {VOWEL}",
+    rf"\b(i|dei|ai|nei|sui|dai|bei) {VOWEL}",
+    rf"\b(il|i|un|del|dei|al|ai|nel|nei|sul|sui|dal|dai|bel|bei) {HARD}",
+    rf"\b(lo|uno|dello|allo|nello|sullo|dallo|bello) (?!{HARD})(?!è\b)\w",
+    rf"\b(gli|degli|agli|begli) (?!{HARD}|{VOWEL}|piac)",
+    rf"(l|un|bell)'(?!{VOWEL})",
+    r"\b(a|di|da|in|su) (il|lo|la|i|gli|le)\b",
+    r"\b(a|di|da|in|su) l'",
+    r"\ba (mia|tua|sua|nostra|mio|tuo|suo|nostro) \w+ (sono|è)\b.* \1\b \1\b",
+    r"\be e\b|\bè è\b|\bnon non\b",
+    r"\b(io (?!non|sono|sto|ho|v|m|p|b|d|c|l|s|a|t|i|mi)|tu è|lui sono|lei sono|noi è|loro è)",
+]
+
+
+@pytest.fixture(scope="module")
+def book() -> dict[str, list[tuple[str, str]]]:
+    return phrasebook()
+
+
+@pytest.fixture(scope="module")
+def lines() -> dict[str, list[str]]:
+    return {name: text.splitlines() for name, text in corpus().items()}
+
+
+def everything(book: dict[str, list[tuple[str, str]]]) -> list[tuple[str, str]]:
+    return [pair for split in book.values() for pair in split]
+
+
+def test_the_book_has_its_sizes_and_no_sentence_twice(book):
+    pairs = everything(book)
+    assert list(book) == ["train", "valid", "test"]
+    assert 6000 <= len(pairs) <= 9000
+    assert (len(book["valid"]), len(book["test"])) == (300, 400)
+    assert len({en for en, _ in pairs}) == len(pairs), "a sentence stands twice, in one split or in two"
+
+
+def test_every_pair_is_well_formed(book):
+    for en, it in everything(book):
+        for text in (en, it):
+            assert re.fullmatch(r"\S+( \S+)*[.?]", text), text
+            assert text[0].isupper(), text
+            assert not re.search(r"[.?].|\s[.,?]|' | '", text), text
+        assert en[-1] == it[-1]
+        assert 1 <= len(en.split()) <= 12, en
+        assert 1 <= len(it.split()) <= 12, it
+
+
+def test_held_out_pairs_are_made_of_well_known_words(book):
+    for column in (0, 1):
+        known = Counter(word for pair in book["train"] for word in set(WORD.findall(pair[column])))
+        for pair in book["valid"] + book["test"]:
+            assert all(known[word] >= 8 for word in WORD.findall(pair[column])), pair
+
+
+def test_the_lecture_sentence_is_trained_on(book):
+    assert ("I am Italian.", "Io sono italiano.") in book["train"]
+    assert ("Good morning.", "Buongiorno.") in book["train"]
+
+
+@pytest.mark.parametrize("wrong", WRONG_ITALIAN)
+def test_no_italian_sentence_breaks_an_article_rule(book, wrong):
+    for en, it in everything(book):
+        assert not re.search(wrong, it.lower()), (en, it)
+
+
+def test_un_with_and_without_apostrophe_follows_gender(book):
+    for _, it in everything(book):
+        for apostrophe, noun in re.findall(rf"\bun(['’]| )({VOWEL}\w*)", it):
+            assert noun in (UN_MASCULINE if apostrophe == " " else UN_FEMININE), it
+
+
+def test_participles_and_adjectives_agree_with_feminine_subjects(book):
+    feminine = r"^(Lei|Anna|Giulia|Sofia|La [a-z ]+|Mia [a-z]+) (non )?è (\w+)[ .?]"
+    endings = Counter()
+    for _, it in everything(book):
+        if (match := re.match(feminine, it)) and not it.startswith(("La loro", "Mia madre è in")):
+            endings[match[3][-1]] += match[3] not in ("al", "allo", "un", "il", "nello", "sotto", "dietro", "sullo")
+    assert endings["a"] > 200
+    wrong = [it for _, it in everything(book) if re.match(r"^(Lei|Anna|Giulia|Sofia) (non )?è (molto )?\w+t[oi]\b", it)]
+    assert [it for it in wrong if "molto" not in it.split()[-2:]] == []
+
+
+def test_every_english_sentence_has_the_right_article_and_verb(book, lines):
+    english = [en for en, _ in everything(book)] + [line for split in lines.values() for line in split]
+    for en in english:
+        assert not re.search(r"\b[Aa] [aeiou]|\b[Aa]n [^aeiou]", en), en
+        assert not re.search(r"^(He|She|It|The \w+[^s]) (are|am|do|have|want)\b", en), en
+        assert not re.search(r"^(I|You|We|They|You all) (is|has|does|wants)\b", en), en
+        assert not re.search(r"\bnot .*\bsome\b", en), en
+
+
+PAIRS = """
+X
+"""
+
+
+@pytest.mark.parametrize("row", PAIRS.strip().splitlines())
+def test_hand_checked_pairs(book, row):
+    en, it = (cell.strip() for cell in row.split("|"))
+    assert dict(everything(book)).get(en) == it
+
+
+def test_the_corpus_has_its_sizes_and_no_line_twice(lines):
+    every = [line for split in lines.values() for line in split]
+    assert list(lines) == ["train", "valid", "test"]
+    assert 11_500 <= len(every) <= 13_000
+    assert len(lines["valid"]) == len(lines["test"]) == 600
+    assert len(set(every)) == len(every)
+    assert 150 <= len({word for line in every for word in re.findall(r"\w+", line.lower())}) <= 400
+    for line in every:
+        assert re.fullmatch(r"[A-Z]\S*( \S+)+\.", line), line
+
+
+def test_held_out_lines_are_made_of_well_known_words(lines):
+    known = Counter(word for line in lines["train"] for word in set(WORD.findall(line)))
+    for line in lines["valid"] + lines["test"]:
+        assert all(known[word] >= 8 for word in WORD.findall(line)), line
+
+
+def test_pronouns_and_verbs_agree_in_the_corpus(lines):
+    women = "Mia|Emma|Lily|Zoe|(?:The|A)(?: \\w+)? (?:girl|woman|queen|teacher)"
+    men = "Tom|Ben|Sam|Leo|(?:The|A)(?: \\w+)? (?:boy|man|king|farmer)"
+    many = "Two \\w+|The(?: \\w+)? (?:\\w+[^s]s|men|women|mice)"
+    for line in (line for split in lines.values() for line in split):
+        assert not re.match(rf"({women}) \w+s .*\b(he|his|they|their|its)\b", line), line
+        assert not re.match(rf"({men}) \w+s .*\b(she|her|they|their|its)\b", line), line
+        assert not re.match(rf"({many}) (is|has|does|eats|drinks|sleeps)\b", line), line
+        assert not re.search(r"\b(he|she|it) (are|eat|drink|sleep|hide|rest)\b|\bthey (is|eats|drinks|sleeps)\b", line)
+
+
+def test_verbs_choose_their_objects_in_the_corpus(lines):
+    for line in (line for split in lines.values() for line in split):
+        if re.search(r"\b(cow|cows|horse|horses) eats? ", line):
+            assert re.search("hay|grass|apple", line), line
+        if re.search(r"\b(wears?|flies|fly) an? \w+ ", line) and "because" not in line:
+            assert re.search("hat|coat|kite", line), line
+
+
+@pytest.mark.parametrize("hash_seed", ["0", "4711"])
+def test_both_are_the_same_everywhere(hash_seed):
+    code = (
+        "import hashlib, json; from allyouneed.data.corpus import corpus; from allyouneed.data.phrasebook import phrasebook;"
+        "print(*(hashlib.sha256(json.dumps(data).encode()).hexdigest() for data in (phrasebook(), corpus())))"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    out = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert out.stdout.split() == [BOOK_SHA256, CORPUS_SHA256]
+
+
+@pytest.mark.parametrize("generate", [phrasebook, corpus])
+def test_both_are_written_in_a_moment(generate):
+    def seconds() -> float:
+        begin = time.process_time()
+        generate()
+        return time.process_time() - begin
+
+    assert min(seconds() for _ in range(2)) < 1.0
+
+
+def test_neither_imports_torch():
+    code = "import sys, allyouneed.data.corpus, allyouneed.data.phrasebook; print('torch' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "False"

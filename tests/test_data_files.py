@@ -1,0 +1,427 @@
+"""The user's own files -> splits of examples, and one clear sentence for every mistake."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import os
+import subprocess
+import sys
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allyouneed.config import DataConfig
+from allyouneed.data import open_data, reading
+from allyouneed.data.report import describe
+from allyouneed.data.sources import Dataset, Pairs, Text, part_of
+from allyouneed.errors import UserError
+
+ROWS = [(f"The cat {i} sleeps.", f"Il gatto {i} dorme.") for i in range(200)]
+
+
+def put(path: Path, content: str | bytes) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return str(path)
+
+
+def tsv(rows: list[tuple[str, ...]]) -> str:
+    return "".join("\t".join(row) + "\n" for row in rows)
+
+
+def pairs(*paths: str, **options: object) -> Dataset:
+    return open_data(DataConfig(path=paths, **options), "pairs")  # type: ignore[arg-type]
+
+
+def whole(*paths: str, **options: object) -> list[tuple[str, str]]:
+    """All pairs, nothing held out."""
+    return list(pairs(*paths, valid_part=0.0, test_part=0.0, **options).splits["train"])
+
+
+def text(*paths: str, **options: object) -> Dataset:
+    return open_data(DataConfig(path=paths, **options), "text")  # type: ignore[arg-type]
+
+
+def joined(dataset: Dataset, split: str = "train") -> str:
+    return "".join(dataset.splits[split])
+
+
+def complaint(*paths: str, shape: str = "pairs", **options: object) -> str:
+    with pytest.raises(UserError) as caught:
+        open_data(DataConfig(path=paths, **options), shape)  # type: ignore[arg-type]
+    return str(caught.value)
+
+
+def test_tsv_splits_never_share_a_source_and_lose_nothing(tmp_path: Path) -> None:
+    rows = [*ROWS, *((source, target + " Già.") for source, target in ROWS)]
+    data = pairs(put(tmp_path / "a.tsv", tsv(rows)), valid_part=0.2, test_part=0.2)
+    parts = {name: list(split) for name, split in data.splits.items()}
+    assert list(parts) == ["train", "valid", "test"]
+    assert sorted(chain(*parts.values())) == sorted(rows)
+    sources = [{source for source, _ in part} for part in parts.values()]
+    assert sum(map(len, sources)) == len(set.union(*sources))
+    assert all(40 < len(part) < 140 for part in (parts["valid"], parts["test"]))
+    for name, split in data.splits.items():
+        assert isinstance(split, Pairs)
+        surveyed = split.counts  # made by the survey, before any pass of its own
+        split.counted = None
+        assert split.counts == surveyed, name
+        assert split.bytes == sum(len((s + t).encode()) for s, t in parts[name])
+        assert list(split) == parts[name]
+
+
+def test_a_split_depends_on_the_sentence_alone() -> None:
+    assert [part_of(f"sentence {i}", 0.3, 0.3) for i in range(5)] == ["valid", "valid", "test", "test", "test"]
+    assert part_of("x", 0.0, 0.0) == "train"
+    assert {part_of(str(i), 0.5, 0.5) for i in range(50)} == {"valid", "test"}
+
+
+def test_tsv_has_no_quoting(tmp_path: Path) -> None:
+    assert whole(put(tmp_path / "a.tsv", '"Hi\tCiao\n"Go"\t"Vai\n')) == [('"Hi', "Ciao"), ('"Go"', '"Vai')]
+
+
+def test_only_a_newline_ends_a_line(tmp_path: Path) -> None:
+    odd = "a\u2028b\x0bc\x85d"
+    assert whole(put(tmp_path / "a.tsv", f"{odd}\tx\r\ny\tz")) == [(odd, "x"), ("y", "z")]
+
+
+def test_csv_with_header_quotes_and_newlines_in_cells(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.csv", '\ufeffid,it,en\n1,"Ciao, ""tu""","Hello,\nyou"\n2,Vai,Go\n')
+    assert whole(path) == [('Ciao, "tu"', "Hello,\nyou"), ("Vai", "Go")]
+    assert whole(path, source="en", target="it")[1] == ("Go", "Vai")
+    assert whole(path, source="3", target="2")[1] == ("Go", "Vai")
+    assert whole(path, source="en")[1] == ("Go", "Vai")
+    assert whole(path, reverse=True)[1] == ("Go", "Vai")
+    told = " ".join(pairs(path, valid_part=0.0, test_part=0.0).understood)
+    assert "CSV" in told
+    assert "with a header" in told
+    assert "source is column it, target is column en" in told
+
+
+def test_csv_with_semicolons_and_without_header(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.csv", "Hello, you;Ciao\nGo;Vai\n")
+    assert whole(path) == [("Hello, you", "Ciao"), ("Go", "Vai")]
+    assert "without a header" in pairs(path, valid_part=0.0, test_part=0.0).understood[0]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"source": "Go", "target": "Vai"},
+        {"tgt": "Vai", "src": "Go"},
+        {"id": "7", "en": "Go", "it": "Vai", "score": 1.5},
+        {"translation": {"en": "Go", "it": "Vai"}},
+        {"left": "Go", "right": "Vai"},
+    ],
+)
+def test_jsonl_keys_are_guessed(tmp_path: Path, row: dict[str, object]) -> None:
+    assert whole(put(tmp_path / "a.jsonl", json.dumps(row) + "\n")) == [("Go", "Vai")]
+
+
+def test_jsonl_keys_can_be_chosen(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.jsonl", '{"translation": {"de": "Geh", "en": "Go", "it": "Vai"}}\n')
+    assert whole(path, source="en", target="it") == [("Go", "Vai")]
+
+
+@pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)])
+def test_parallel_files_also_compressed(tmp_path: Path, ending: str, pack: object) -> None:
+    left = put(tmp_path / f"a.en{ending}", pack(b"Go\nHi\n"))  # type: ignore[operator]
+    right = put(tmp_path / f"a.it{ending}", pack("Vai\nÈ".encode()))  # type: ignore[operator]
+    assert whole(left, right) == [("Go", "Vai"), ("Hi", "È")]
+    assert whole(left, right, source="it") == [("Vai", "Go"), ("È", "Hi")]
+
+
+def test_a_folder_with_named_splits(tmp_path: Path) -> None:
+    put(tmp_path / "train.tsv", tsv(ROWS))
+    put(tmp_path / "dev.tsv.gz", gzip.compress(b"a\tb\n"))
+    data = pairs(str(tmp_path), test_part=0.1)
+    assert list(data.splits["valid"]) == [("a", "b")]
+    assert {name: split.examples > 5 for name, split in data.splits.items()} == {
+        "train": True,
+        "valid": False,
+        "test": True,
+    }
+    assert data.splits["train"].examples + data.splits["test"].examples == len(ROWS)
+
+
+def test_a_folder_of_parallel_files_in_three_languages(tmp_path: Path) -> None:
+    for split in ("train", "val", "test"):
+        for language in ("de", "en", "it"):
+            put(tmp_path / f"{split}.{language}", f"{split} {language}\n")
+    data = pairs(str(tmp_path), source="it", target="en")
+    assert {name: list(split) for name, split in data.splits.items()} == {
+        "train": [("train it", "train en")],
+        "valid": [("val it", "val en")],
+        "test": [("test it", "test en")],
+    }
+    assert "choose with data.source and data.target" in complaint(str(tmp_path))
+
+
+def test_own_files_for_valid_and_test(tmp_path: Path) -> None:
+    valid, test = put(tmp_path / "v.tsv", "a\tb\n"), put(tmp_path / "t.tsv", "c\td\n")
+    data = pairs(put(tmp_path / "a.tsv", tsv(ROWS)), valid_path=(valid,), test_path=(test,))
+    assert [split.examples for split in data.splits.values()] == [len(ROWS), 1, 1]
+
+
+def test_pairs_with_a_blank_side_are_dropped_and_counted(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.tsv", "a\tb\n\n \tc\nd\t\n   \ne\tf\n")
+    split = pairs(path, valid_part=0.0, test_part=0.0).splits["train"]
+    assert list(split) == [("a", "b"), ("e", "f")]
+    assert (split.examples, split.empty, split.bytes) == (2, 4, 4)
+
+
+def test_limit_caps_the_training_pairs_only(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.tsv", tsv(ROWS))
+    full, some = pairs(path), pairs(path, limit=7)
+    assert some.splits["train"].examples == 7
+    assert list(some.splits["train"]) == list(full.splits["train"])[:7]
+    assert list(some.splits["valid"]) == list(full.splits["valid"])
+    assert some.fingerprint != full.fingerprint
+
+
+def test_the_fingerprint_follows_file_and_settings(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.tsv", tsv(ROWS))
+    first = pairs(path).fingerprint
+    assert pairs(path).fingerprint == first
+    assert pairs(path, reverse=True).fingerprint != first
+    os.utime(path, ns=(1, 1))
+    assert pairs(path).fingerprint != first
+
+
+def test_wrong_number_of_columns_names_the_line(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.tsv", "a\tb\nc\td\ne\tf\tg\n")
+    assert complaint(path) == f"{path}, line 3 has 3 columns, but the first row has 2"
+    path = put(tmp_path / "a.csv", "a,b\nc\n")
+    assert "line 2 has 1 columns" in complaint(path)
+
+
+def test_parallel_files_of_different_length_give_both_counts(tmp_path: Path) -> None:
+    left, right = put(tmp_path / "a.en", "a\nb\nc\nd\n"), put(tmp_path / "a.it", "a\nb\n")
+    assert f"{left} has 4 and {right} has 2" in complaint(left, right)
+    assert f"{right} has 2 and {left} has 4" in complaint(right, left)
+
+
+def test_bad_jsonl_names_the_line(tmp_path: Path) -> None:
+    good = '{"en": "Go", "it": "Vai"}\n'
+    assert "line 2 is not JSON" in complaint(put(tmp_path / "a.jsonl", good + "{nonsense\n"))
+    assert "line 3 has no key 'it'" in complaint(put(tmp_path / "b.jsonl", good + good + '{"en": "Go"}\n'))
+    assert "line 2: 'it' is 3" in complaint(put(tmp_path / "c.jsonl", good + '{"en": "Go", "it": 3}\n'))
+    assert "line 2: 'it' is" in complaint(put(tmp_path / "d.jsonl", good + '{"en": "Go", "it": "\\ud800"}\n'))
+    assert "line 1 is not a JSON object" in complaint(put(tmp_path / "e.json", "[1, 2]\n"))
+
+
+def test_unknown_columns_are_named(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.csv", "english,italian\nGo,Vai\n")
+    assert "no column 'italien'; did you mean 'italian'?" in complaint(path, target="italien")
+    assert "no column 3; it has 2" in complaint(path, source="3")
+    assert "both column english" in complaint(path, source="1", target="english")
+
+
+def test_one_column_is_not_enough(tmp_path: Path) -> None:
+    assert "only one column" in complaint(put(tmp_path / "a.tsv", "one\ntwo\n"))
+    assert "does not look like pairs" in complaint(put(tmp_path / "a.txt", "one\ntwo\n"))
+
+
+def test_too_many_paths_and_two_tables_are_refused(tmp_path: Path) -> None:
+    paths = [put(tmp_path / name, "a\tb\n") for name in ("a.tsv", "b.tsv", "c.tsv")]
+    assert "two parallel text files" in complaint(*paths)
+    assert "two parallel text files" in complaint(*paths[:2])
+    put(tmp_path / "x/train.tsv", "a\tb")
+    put(tmp_path / "x/train.csv", "a,b")
+    assert "more than one table for train" in complaint(str(tmp_path / "x"))
+
+
+def test_a_part_that_came_out_empty_is_refused(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.tsv", "a\tb\n")
+    assert "too small" in complaint(path, valid_part=1e-9)
+
+
+def test_a_folder_of_pairs_needs_a_train_file(tmp_path: Path) -> None:
+    put(tmp_path / "pairs.tsv", "a\tb\n")
+    assert "no train.* file (it has pairs.tsv)" in complaint(str(tmp_path))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(alphabet="ab\né😀\r", min_size=1, max_size=60), st.integers(1, 9), st.booleans())
+def test_chunks_joined_are_the_text_whatever_their_size(
+    tmp_path_factory: pytest.TempPathFactory, content: str, size: int, mark: bool
+) -> None:
+    path = tmp_path_factory.mktemp("t") / "a.txt"
+    path.write_bytes(b"\xef\xbb\xbf" * mark + content.encode())
+    expected = content.replace("\r\n", "\n")
+    before = reading.CHUNK
+    try:
+        reading.CHUNK = size + 3  # a byte order mark is never torn apart
+        assert "".join(reading.text(path)) == expected
+        assert "\n".join(reading.lines(path)) == expected.removesuffix("\n")
+        for cut in range(len(expected.encode()) + 1):
+            assert "".join(reading.text(path, 0, cut)) + "".join(reading.text(path, cut)) == expected
+    finally:
+        reading.CHUNK = before
+
+
+def test_a_line_end_is_never_torn_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "CHUNK", 5)
+    assert list(reading.chunks(Path(put(tmp_path / "a.txt", "aaaa\r\nb")))) == [b"aaaa", b"\n", b"b"]
+
+
+def test_a_cut_at_the_start_of_a_line_stays(tmp_path: Path) -> None:
+    data = text(put(tmp_path / "a.txt", "123456789\n" * 100), valid_part=0.25, test_part=0.25)
+    assert [split.bytes for split in data.splits.values()] == [500, 250, 250]
+
+
+def test_text_is_split_in_order_at_line_starts(tmp_path: Path) -> None:
+    content = "".join(f"line number {i} è qui\n" for i in range(300))
+    data = text(put(tmp_path / "a.txt", content), valid_part=0.1, test_part=0.1)
+    parts = [joined(data, name) for name in ("train", "valid", "test")]
+    assert "".join(parts) == content
+    assert all(part.startswith("line") and part.endswith("qui\n") for part in parts)
+    assert abs(len(parts[0]) - 0.8 * len(content)) < 30
+    for name, part in zip(data.splits, parts):
+        surveyed = data.splits[name].counts
+        data.splits[name].counted = None
+        assert data.splits[name].counts == surveyed
+        assert surveyed.bytes == len(part.encode())
+
+
+def test_text_without_lines_is_split_between_characters(tmp_path: Path) -> None:
+    content = "è" * 1001
+    data = text(put(tmp_path / "a.txt", content), valid_part=0.25, test_part=0.25)
+    parts = [joined(data, name) for name in ("train", "valid", "test")]
+    assert "".join(parts) == content
+    assert [len(part) for part in parts] == [500, 250, 251]
+
+
+def test_nothing_held_out_gives_train_alone(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.txt", "x" * 1000)
+    assert list(text(path, valid_part=0.0, test_part=0.0).splits) == ["train"]
+    data = text(path, valid_part=0.1, test_part=0.0)
+    assert [split.bytes for split in data.splits.values()] == [int(0.9 * 1000), 100]
+
+
+def test_a_long_text_comes_in_chunks_of_about_a_megabyte(tmp_path: Path) -> None:
+    content = ("x" * 99 + "\n") * 35_000
+    data = text(put(tmp_path / "a.txt.gz", gzip.compress(content.encode(), 1)), valid_part=0.0, test_part=0.0)
+    chunks = list(data.splits["train"])
+    assert "".join(chunks) == content
+    assert len(chunks) == 4
+    assert all(chunk.endswith("\n") and len(chunk) <= 2 * reading.CHUNK for chunk in chunks)
+
+
+def test_each_file_of_a_folder_is_a_document(tmp_path: Path) -> None:
+    put(tmp_path / "b/2.md", "two\n")
+    put(tmp_path / "a/1.txt", "one\n")
+    put(tmp_path / "c.text", "\n\n")
+    put(tmp_path / ".hidden/3.txt", "no\n")
+    put(tmp_path / ".4.txt", "no\n")
+    put(tmp_path / "5.py", "no\n")
+    split = text(str(tmp_path), valid_part=0.0, test_part=0.0).splits["train"]
+    assert isinstance(split, Text)
+    assert ["".join(document) for document in split.documents()] == ["one\n", "two\n"]
+    assert (split.examples, split.empty, split.bytes) == (2, 1, 8)
+    next(iter(split.documents()))
+    assert [1 for _ in split.documents()] == [1, 1]  # unread documents are skipped
+    assert split.counts.bytes == 8
+
+
+def test_a_cut_may_fall_inside_a_document_of_many(tmp_path: Path) -> None:
+    for i in range(5):
+        put(tmp_path / f"{i}.txt", f"document {i}\n" * 20)
+    data = text(str(tmp_path), valid_part=0.3, test_part=0.1)
+    documents = {name: ["".join(d) for d in split.documents()] for name, split in data.splits.items()}  # type: ignore[attr-defined]
+    assert [len(listed) for listed in documents.values()] == [3, 2, 1]
+    assert "".join(chain(*documents.values())) == "".join(f"document {i}\n" * 20 for i in range(5))
+
+
+def test_without_txt_every_text_file_counts(tmp_path: Path) -> None:
+    put(tmp_path / "a.py", "print()\n")
+    put(tmp_path / "b.bin", b"\x00\x01")
+    assert joined(text(str(tmp_path), valid_part=0.0, test_part=0.0)) == "print()\n"
+
+
+def test_text_folder_with_named_splits(tmp_path: Path) -> None:
+    for name in ("train", "valid", "test"):
+        put(tmp_path / f"{name}.txt", f"{name}\n")
+    data = text(str(tmp_path))
+    assert [joined(data, name) for name in data.splits] == ["train\n", "valid\n", "test\n"]
+
+
+def test_a_missing_path_suggests_the_nearest(tmp_path: Path) -> None:
+    put(tmp_path / "corpus.tsv", "a\tb\n")
+    assert "did you mean 'corpus.tsv'?" in complaint(str(tmp_path / "corpsu.tsv"))
+    assert complaint(str(tmp_path / "zzz")).endswith("zzz")
+    assert "does not exist" in complaint(str(tmp_path / "no/corpus.tsv"))
+
+
+@pytest.mark.parametrize("shape", ["pairs", "text"])
+def test_empty_and_blank_files(tmp_path: Path, shape: str) -> None:
+    for ending in ("tsv", "csv", "jsonl", "txt"):
+        assert complaint(put(tmp_path / f"a.{ending}", ""), shape=shape).endswith("is empty")
+        assert complaint(put(tmp_path / f"b.{ending}", "\n  \n\n"), shape=shape).endswith("holds only blank lines")
+
+
+@pytest.mark.parametrize("shape", ["pairs", "text"])
+def test_bytes_that_are_not_text_are_named_exactly(tmp_path: Path, shape: str) -> None:
+    start = "\ufeff" + "aè\tb\n" * 200_000  # the mistake lies in the second chunk
+    at = len(start.encode()) + 2
+    path = put(tmp_path / "a.tsv", start.encode() + b"c\t\xe8 d\n")
+    assert f"{path} is not UTF-8 text: byte {at} is 0xe8" in complaint(path, shape=shape)
+    path = put(tmp_path / "b.tsv", start.encode() + b"c\t\x00d\n")
+    assert f"{path} is a binary file (byte {at} is zero)" in complaint(path, shape=shape)
+    path = put(tmp_path / "c.tsv", "a\tb\n".encode("utf-16"))
+    assert "UTF-16" in complaint(path, shape=shape)
+    path = put(tmp_path / "d.tsv", b"a\tb\nc\t\xc3")  # torn at the end
+    assert "byte 6 is 0xc3" in complaint(path, shape=shape)
+
+
+def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
+    packed = gzip.compress(b"a\tb\n" * 1000)
+    assert "damaged" in complaint(put(tmp_path / "a.tsv.gz", packed[:-20]))
+    assert "damaged" in complaint(put(tmp_path / "a.txt.xz", lzma.compress(b"hello" * 99)[:-20]), shape="text")
+
+
+def test_a_folder_without_text(tmp_path: Path) -> None:
+    put(tmp_path / "a.bin", b"\x00")
+    assert "no text file" in complaint(str(tmp_path), shape="text")
+
+
+def test_report_counts_duplicates_overlap_and_cuts(tmp_path: Path) -> None:
+    train = put(tmp_path / "a.tsv", "a\tb\na\tb\na\tc\n\t\nd\te\n")
+    valid = put(tmp_path / "v.tsv", "a\tz\nq\tr\na\ty\n")
+    data = pairs(train, valid_path=(valid,), test_part=0.0)
+    report = describe(data, {"train": ([1, 2, 3, 10], [4, 4, 4, 4])}, limit=2, unit="tokens")
+    first, second = report.to_dict()["parts"]
+    assert (first["examples"], first["empty"], first["duplicates"], first["in_train"]) == (4, 1, 1, None)
+    assert (second["examples"], second["duplicates"], second["in_train"]) == (3, 0, 2)
+    source, target = first["sides"]
+    assert source == {
+        "name": "source",
+        "total": 16,
+        "quantiles": {"50": 3, "90": 10, "99": 10},
+        "longest": 10,
+        "cut": 2,
+    }
+    assert (target["total"], target["cut"]) == (16, 4)
+    shown = "\n".join(report.lines())
+    assert "over 2" in shown
+    assert json.loads(json.dumps(report.to_dict()))["unit"] == "tokens"
+
+
+def test_report_of_text_counts_equal_documents(tmp_path: Path) -> None:
+    for name, content in {"a": "same\n", "b": "same\n", "c": "other\n"}.items():
+        put(tmp_path / "t" / f"{name}.txt", content)
+    data = text(str(tmp_path / "t"), valid_path=(put(tmp_path / "v.txt", "same\n"),), test_part=0.0)
+    parts = describe(data, {"train": [2, 2, 2]}).to_dict()["parts"]
+    assert [(part["duplicates"], part["in_train"]) for part in parts] == [(1, None), (0, 1)]
+
+
+def test_data_sources_do_not_import_torch() -> None:
+    modules = ("sources", "files", "registry", "fetch", "report", "store")
+    code = f"import sys; import {', '.join(f'allyouneed.data.{m}' for m in modules)}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,581 @@
+"""Search over toy steppers: any schedule decodes as if alone, draws follow their distribution, beam search is exact."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allyouneed.decode import Decoder, Hypothesis, Request, beam_search, choose, generate, greedy, uniform
+from allyouneed.decode.beam import penalty
+from allyouneed.errors import UserError
+from toy_steppers import ToyLM, ToyTranslator
+
+INF = float("inf")
+
+
+def draw(logits: torch.Tensor, u: Any, temperature: Any = 1.0, top_k: Any = 0, top_p: Any = 1.0, **more: Any) -> Any:
+    rows = len(logits)
+    dtypes = (torch.float32, torch.long, torch.float32, torch.float32)
+    values = [torch.as_tensor(x, dtype=d).expand(rows) for x, d in zip((temperature, top_k, top_p, u), dtypes)]
+    return choose(logits, values[0], values[1], values[2], values[3], **more)
+
+
+# Uniform numbers
+
+
+def test_uniform_is_uniform_in_both_arguments() -> None:
+    many = torch.arange(20_000)
+    for seed, step in ((many, torch.full_like(many, 3)), (torch.full_like(many, 3), many), (-many, many)):
+        u = uniform(seed, step)
+        assert u.dtype == torch.float32
+        assert bool(((u >= 0) & (u < 1)).all())
+        counts = torch.histc(u, 50, 0, 1)
+        chi_square = float(((counts - 400) ** 2 / 400).sum())
+        assert 15 < chi_square < 100  # 49 degrees of freedom
+        assert abs(float(np.corrcoef(u[:-1], u[1:])[0, 1])) < 0.03
+
+
+def test_uniform_is_a_fixed_function_of_seed_and_step() -> None:
+    seed, step = torch.tensor([0, 0, 1, 2**63 - 1, -(2**63)]), torch.tensor([0, 1, 0, 5, 5])
+    u = uniform(seed, step)
+    assert len(set(u.tolist())) == 5
+    assert torch.equal(uniform(seed[2:3], step[2:3]), u[2:3])
+    mask = 2**64 - 1
+
+    def mix(z: int) -> int:
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
+        return z ^ (z >> 31)
+
+    golden = 0x9E3779B97F4A7C15
+    exact = [
+        (mix((mix((s + golden) & mask) + (t + 1) * golden) & mask) >> 40) / 2**24
+        for s, t in zip(seed.tolist(), step.tolist())
+    ]
+    assert u.tolist() == exact
+
+
+# Choosing a token
+
+
+def test_temperature_zero_takes_the_lowest_of_the_best() -> None:
+    logits = torch.tensor([[0.0, 3.0, 3.0, 1.0], [5.0, -INF, 5.0, 5.0]])
+    tokens, logprobs = draw(logits, 0.99, temperature=0.0)
+    assert tokens.tolist() == [1, 0]
+    assert torch.equal(logprobs, logits.log_softmax(-1)[torch.arange(2), tokens])
+    assert all(torch.equal(a, b) for a, b in zip(greedy(logits), (tokens, logprobs)))
+    assert draw(logits, 0.3, temperature=1e-30)[0].tolist() == [1, 0]
+
+
+def test_draws_follow_the_softmax() -> None:
+    logits = torch.tensor([0.5, -1.0, 2.0, 0.0, -INF])
+    for temperature in (0.7, 1.0, 2.0):
+        n = 20_000
+        u = uniform(torch.full((n,), 11), torch.arange(n))
+        tokens, logprobs = draw(logits.expand(n, 5), u, temperature)
+        expected = (logits / temperature).softmax(-1) * n
+        counts = torch.bincount(tokens, minlength=5)
+        assert counts[4] == 0
+        chi_square = float(((counts - expected)[:4] ** 2 / expected[:4]).sum())
+        assert chi_square < 16.3  # 3 degrees of freedom, one in a thousand
+        assert torch.allclose(logprobs, logits.log_softmax(-1)[tokens])  # of the model, whatever the temperature
+
+
+def reference(logits: np.ndarray, temperature: float, top_k: int, top_p: float, u: float) -> int:
+    """The same in plain float64: sort, cut, renormalise, walk along the ids."""
+    heat = (logits - logits.max()) / temperature
+    p = np.exp(heat) / np.exp(heat).sum()
+    order = sorted(range(len(p)), key=lambda i: (-logits[i], i))[: top_k or None]
+    kept: list[int] = []
+    mass = 0.0
+    for i in order:
+        if kept and mass >= top_p * p[order].sum():
+            break
+        kept.append(i)
+        mass += p[i]
+    passed = 0.0
+    for i in sorted(kept):
+        passed += p[i]
+        if u * mass < passed:
+            return i
+    return max(kept)
+
+
+def test_top_k_and_top_p_equal_brute_force() -> None:
+    @settings(max_examples=120, deadline=None)
+    @given(
+        st.lists(st.sampled_from([-2.0, 0.0, 0.25, 0.5, 1.0, 3.0, -30.0]), min_size=1, max_size=9),
+        st.sampled_from([0.3, 1.0, 4.0]),
+        st.integers(0, 10),
+        st.one_of(st.just(0.0), st.just(1.0), st.floats(0.01, 0.99)),
+        st.floats(0, 0.999),
+    )
+    def check(logits: list[float], temperature: float, top_k: int, top_p: float, u: float) -> None:
+        token = int(draw(torch.tensor([logits]), u, temperature, top_k, top_p)[0])
+        # Within rounding of a boundary either side is right.
+        near = {
+            reference(np.array(logits), temperature, top_k, p, v)
+            for p in (top_p - 1e-6, top_p, top_p + 1e-6)
+            for v in (u - 1e-6, u, u + 1e-6)
+        }
+        assert token in near
+
+    check()
+
+
+def test_the_nucleus_is_the_smallest_set_that_reaches_p() -> None:
+    logits = torch.tensor([[0.2, 0.5, 0.3]]).log()
+    grid = torch.arange(200) / 200
+    seen = lambda **kw: set(draw(logits.expand(200, 3), grid, **kw)[0].tolist())
+    assert seen(top_p=0.0) == {1}
+    assert seen(top_p=0.49) == {1}
+    assert seen(top_p=0.51) == {1, 2}
+    assert seen(top_p=0.79) == {1, 2}
+    assert seen(top_p=0.81) == {0, 1, 2}
+    assert seen(top_k=2) == {1, 2}
+    assert seen(top_k=2, top_p=0.6) == {1}  # 0.5 of the 0.8 that top_k leaves is 0.625
+    assert seen(top_k=99) == seen() == {0, 1, 2}
+
+
+def test_a_batch_draws_what_its_rows_draw_alone() -> None:
+    torch.manual_seed(1)
+    logits = 3 * torch.randn(64, 5000)
+    logits[::3] = logits[::3].round()  # ties
+    temperature = torch.tensor([0.0, 0.5, 1.0, 1.7]).repeat(16)
+    top_k, top_p = torch.randint(0, 50, (64,)) * torch.randint(0, 2, (64,)), torch.rand(64).clamp(0.2).sqrt()
+    u = uniform(torch.arange(64), torch.arange(64))
+    tokens, logprobs = choose(logits, temperature, top_k, top_p, u)
+    for i in range(64):
+        one = slice(i, i + 1)
+        alone = choose(logits[one], temperature[one], top_k[one], top_p[one], u[one])
+        assert torch.equal(alone[0], tokens[one])
+        assert torch.equal(alone[1], logprobs[one])
+    assert torch.equal(draw(logits, u)[0], draw(logits, u, cut=False)[0])
+
+
+def test_rows_nobody_reads_still_give_an_id() -> None:
+    logits = torch.tensor([[float("nan")] * 4, [-INF] * 4])
+    tokens, _ = draw(logits, 0.999, top_k=2)
+    assert 0 <= int(tokens.min()) <= int(tokens.max()) < 4
+
+
+# The Decoder
+
+
+def alone(stepper: Any, request: Request) -> tuple[list[int], list[float], str]:
+    """One request decoded by itself, step by step."""
+    logits, state = stepper.start([request.input], 256)
+    most = min(request.max_new, (stepper.limit or 10**9) - request.size + 1)
+    tokens: list[int] = []
+    logprobs: list[float] = []
+    for n in range(most):
+        u = uniform(torch.tensor([request.seed]), torch.tensor([n]))
+        token, logprob = draw(logits, u, request.temperature, request.top_k, request.top_p)
+        logprobs.append(float(logprob))
+        if int(token) in request.stop:
+            return tokens, logprobs, "stop"
+        tokens.append(int(token))
+        if n + 1 < most:
+            logits = stepper.step(token, state)
+    return tokens, logprobs, "length"
+
+
+def prompts(size: int) -> st.SearchStrategy[list[int]]:
+    return st.lists(st.integers(0, 6), min_size=1, max_size=size)
+
+
+def wishes(max_new: int = 12, prompt: int = 5) -> st.SearchStrategy[Request]:
+    return st.builds(
+        Request,
+        input=prompts(prompt),
+        max_new=st.integers(1, max_new),
+        temperature=st.sampled_from([0.0, 0.0, 1.0, 1.5]),
+        top_k=st.sampled_from([0, 3]),
+        top_p=st.sampled_from([1.0, 0.8]),
+        seed=st.integers(0, 3),
+        stop=st.sampled_from([frozenset(), frozenset({0}), (0, 2)]),
+    )
+
+
+def sized(stepper: ToyLM, request: Request) -> Request:
+    size = 1 if isinstance(stepper, ToyTranslator) else len(request.input)
+    return Request(**{**vars(request), "size": size})
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+@pytest.mark.parametrize("kind", [ToyLM, ToyTranslator])
+def test_any_schedule_decodes_each_request_as_if_alone(kind: type, lag: int) -> None:
+    stepper = kind(7, seed=2, ends=1.0, limit=14)
+    stays_for = st.one_of(st.none(), st.none(), st.none(), st.integers(0, 8))
+
+    @settings(max_examples=25, deadline=None)
+    @given(st.integers(1, 4), st.lists(st.tuples(st.integers(0, 6), stays_for, wishes()), min_size=1, max_size=9))
+    def check(rows: int, plan: list[tuple[int, int | None, Request]]) -> None:
+        decoder = Decoder(stepper, rows)
+        decoder.lag = lag
+        arrivals = sorted(((wait, i) for i, (wait, _, _) in enumerate(plan)), reverse=True)
+        got: dict[int, tuple[list[int], list[float]]] = {}
+        ends: dict[int, str] = {}
+        ids: dict[int, int] = {}
+        leaves: dict[int, int] = {}
+        for now in itertools.count():
+            while arrivals and arrivals[-1][0] <= now:
+                i = arrivals.pop()[1]
+                id = decoder.add(sized(stepper, plan[i][2]))
+                ids[id], got[id] = i, ([], [])
+                if (stays := plan[i][1]) is not None:
+                    leaves[id] = now + stays
+            for id, when in leaves.items():
+                if when == now:
+                    decoder.cancel(id)
+            for event in decoder.tick():
+                assert event.id not in ends, "an event after the end"
+                assert leaves.get(event.id, now + 1) > now, "an event after the cancellation"
+                assert (event.token is None) == (event.done == "stop")
+                got[event.id][1].append(event.logprob)
+                if event.token is not None:
+                    got[event.id][0].append(event.token)
+                if event.done:
+                    ends[event.id] = event.done
+            if not decoder.busy and not arrivals:
+                break
+            assert now < 300, "the decoder does not come to an end"
+        for id, i in ids.items():
+            tokens, logprobs, end = alone(stepper, sized(stepper, plan[i][2]))
+            if id in ends:
+                assert (*got[id], ends[id]) == (tokens, logprobs, end)
+            else:
+                assert id in leaves
+                assert got[id] == (tokens[: len(got[id][0])], logprobs[: len(got[id][1])])
+
+    check()
+
+
+def test_waiting_requests_start_together_and_rows_are_reused() -> None:
+    stepper = ToyLM(7)
+    decoder = Decoder(stepper, 3)
+    for n in (2, 4, 4, 1, 3):
+        decoder.add(Request([1], max_new=n))
+    ticks = []
+    while decoder.busy:
+        ticks.append([event.id for event in decoder.tick()])
+    assert ticks == [[0, 1, 2], [0, 1, 2], [3, 1, 2], [4, 1, 2], [4], [4]]
+    assert stepper.starts == [3, 1, 1]
+    assert stepper.steps == [3] * 5  # the shape never changes, and nobody steps for nothing
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_a_stop_frees_its_row_at_once(lag: int) -> None:
+    decoder = Decoder(ToyLM(7, ends=99.0), 1)
+    decoder.lag = lag
+    for i in range(5):
+        decoder.add(Request([i], max_new=50, stop={0}))
+    ticks = []
+    while decoder.busy:
+        ticks.append([(event.id, event.done) for event in decoder.tick()])
+    assert [event for tick in ticks for event in tick] == [(i, "stop") for i in range(5)]
+    assert len(ticks) == 5 + lag * 6  # each is noticed one tick late, and the last unread one lands
+
+
+def test_a_long_row_grows_the_state_and_a_free_row_never_runs_out_of_room() -> None:
+    stepper = ToyLM(7)
+    decoder = Decoder(stepper, 3)
+    assert decoder.state.room == 64
+    requests = [Request([1] * 50, size=50, max_new=100), Request([2], max_new=300), Request([3] * 200, 3, size=200)]
+    for request in requests:
+        decoder.add(request)
+    got: dict[int, list[int]] = {0: [], 1: [], 2: []}
+    while decoder.busy:  # the toy complains when any row runs over
+        for event in decoder.tick():
+            got[event.id].append(event.token or 0)
+    assert decoder.state.room == 512
+    for id, request in enumerate(requests):
+        expected = alone_with_room(stepper, request)
+        assert got[id] == expected
+
+
+def alone_with_room(stepper: ToyLM, request: Request) -> list[int]:
+    logits, state = stepper.start([request.input], 1024)
+    tokens = []
+    for _ in range(request.max_new):
+        tokens.append(int(logits.argmax()))
+        logits = stepper.step(torch.tensor(tokens[-1:]), state)
+    return tokens
+
+
+def test_the_models_limit_ends_a_row_and_refuses_a_longer_prompt() -> None:
+    stepper = ToyLM(7, limit=10)
+    [(_, tokens, _, end)] = generate(stepper, [Request([1] * 8, max_new=50, size=8)], 2)
+    assert (len(tokens), end) == (3, "length")  # after 8, 9 and 10 tokens
+    [(_, tokens, _, _)] = generate(stepper, [Request([1] * 10, max_new=50, size=10)], 2)
+    assert len(tokens) == 1
+    with pytest.raises(UserError, match="11 tokens, the model takes at most 10"):
+        Decoder(stepper, 1).add(Request([1] * 11, max_new=1, size=11))
+
+
+def test_cancel_frees_the_row_and_forgives() -> None:
+    decoder = Decoder(ToyLM(7), 1)
+    first, second, third = (decoder.add(Request([i], max_new=5)) for i in range(3))
+    decoder.tick()
+    decoder.cancel(first)
+    decoder.cancel(third)
+    decoder.cancel(12345)
+    assert [event.id for event in decoder.tick()] == [second]
+    while decoder.busy:
+        assert {event.id for event in decoder.tick()} <= {second}
+    decoder.cancel(second)
+    assert not decoder.busy
+    assert decoder.tick() == []
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_new": 0}, {"temperature": -1.0}, {"top_k": -1}, {"top_p": 1.5}, {"seed": 2**64}, {"size": 0}]
+)
+def test_a_request_refuses_nonsense(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=f"{next(iter(wrong))} = "):
+        Request(**{"input": [1], "max_new": 3, **wrong})
+
+
+def test_generate_keeps_the_order_and_draws_only_what_it_needs() -> None:
+    stepper = ToyLM(7, ends=1.0)
+    drawn = 0
+
+    def requests() -> Any:
+        nonlocal drawn
+        for i in range(100):
+            drawn += 1
+            yield Request([i % 5, 3], size=2, max_new=40 if i == 0 else 1 + i % 7, temperature=1.0, seed=i, stop={0})
+
+    results = []
+    for result in generate(stepper, requests(), 3):
+        results.append(result)
+        assert drawn <= len(results) + 12
+    assert [index for index, *_ in results] == list(range(100))
+    for result, request in zip(results, requests()):
+        assert result[1:] == alone(stepper, request)
+    ends = {end for *_, end in results}
+    assert ends == {"stop", "length"}
+    assert all(len(logprobs) == len(tokens) + (end == "stop") for _, tokens, logprobs, end in results)
+
+
+# Beam search
+
+
+def everything(stepper: ToyLM, prompt: Sequence[int], most: int, alpha: float, kind: str) -> list[Hypothesis]:
+    """Every hypothesis there is, best first."""
+    vocab = stepper.table.shape[1]
+    found = []
+
+    def walk(tokens: list[int], logprob: float) -> None:
+        logits, state = stepper.start([prompt], 64)
+        for token in tokens:
+            logits = stepper.step(torch.tensor([token]), state)
+        n = len(tokens) + 1
+        for token, more in enumerate(logits[0].double().log_softmax(-1).tolist()):
+            if not more > -INF:
+                continue
+            score = (logprob + more) / (((5 + n) / 6) ** alpha if kind == "gnmt" else n**alpha)
+            if token == 0:
+                found.append(Hypothesis(tokens, score, logprob + more, True))
+            elif n == most:
+                found.append(Hypothesis([*tokens, token], score, logprob + more, False))
+            else:
+                walk([*tokens, token], logprob + more)
+
+    assert vocab**most < 2000
+    walk([], 0.0)
+    return sorted(found, key=lambda h: -h.score)
+
+
+def same(got: list[Hypothesis], expected: list[Hypothesis]) -> bool:
+    return [(h.tokens, h.finished) for h in got] == [(h.tokens, h.finished) for h in expected] and np.allclose(
+        [(h.score, h.logprob) for h in got], [(h.score, h.logprob) for h in expected], atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("kind", ["gnmt", "power"])
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.5])
+def test_a_large_enough_beam_is_brute_force(kind: str, alpha: float) -> None:
+    unfinished_won = 0
+    for seed, (vocab, most) in enumerate([(4, 4), (5, 3), (4, 3), (5, 2), (4, 1), (2, 4)] * 2):
+        toy = (ToyLM, ToyTranslator)[seed % 2](vocab, seed, ends=0.5 * (seed % 3), ban=(0.0, 0.3)[seed % 4 == 3])
+        expected = everything(toy, [2, 3], most, alpha, kind)
+        beam = vocab**most
+        for n_best in {1, min(3, beam), beam}:
+            settings = {"beam": beam, "max_new": most, "alpha": alpha, "length_penalty": kind, "n_best": n_best}
+            [got] = beam_search(toy, [[2, 3]], eos=0, **settings)
+            assert same(got, expected[:n_best])
+        unfinished_won += bool(expected) and not expected[0].finished
+    assert unfinished_won > 0
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+def test_a_beam_of_one_is_greedy(alpha: float) -> None:
+    lengths = set()
+    for seed in range(16):
+        toy = ToyTranslator(9, seed, ends=0.5)
+        toy.table = toy.table.round()  # ties too: both take the lowest id
+        [[best]] = beam_search(toy, [[seed, 4]], beam=1, max_new=12, eos=0, alpha=alpha, length_penalty="power")
+        tokens, logprobs, end = alone(toy, Request([seed, 4], max_new=12, stop={0}))
+        assert best.tokens == tokens
+        assert best.finished == (end == "stop")
+        assert best.logprob == pytest.approx(sum(logprobs), abs=1e-4)
+        lengths.add(len(tokens))
+    assert len(lengths) > 4
+
+
+@pytest.mark.parametrize("toy", [ToyLM, ToyTranslator])
+def test_a_ragged_batch_finds_what_its_sentences_find_alone(toy: type) -> None:
+    stepper = toy(11, seed=5, ends=1.5)
+    inputs = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 1], [2, 2], [3], [9, 9, 9, 9], [7, 1]]
+    most = [9, 3, 80, 1, 12, 7, 70]
+    settings: dict[str, Any] = {"beam": 4, "eos": 0, "alpha": 0.8, "length_penalty": "gnmt", "n_best": 3}
+    stepper.steps.clear()
+    together = beam_search(stepper, inputs, max_new=most, **settings)
+    assert len(set(stepper.steps)) > 2  # sentences left at several times
+    assert all(rows % 4 == 0 for rows in stepper.steps)
+    for ids, m, hypotheses in zip(inputs, most, together):
+        assert beam_search(stepper, [ids], max_new=m, **settings) == [hypotheses]
+
+
+def by_hand(stepper: ToyLM, ids: list[int], beam: int, most: int, alpha: float) -> Hypothesis:
+    """The same search, one sentence, with lists: every step to the end, no bound, no cache."""
+    live: list[tuple[float, list[int]]] = [(0.0, [])]
+    ended: list[Hypothesis] = []
+    for n in range(1, most + 1):
+        candidates = []
+        for logprob, tokens in live:
+            logits, state = stepper.start([ids], 64)
+            for token in tokens:
+                logits = stepper.step(torch.tensor([token]), state)
+            more = logits[0].double().log_softmax(-1).tolist()
+            candidates += [(logprob + m, [*tokens, token]) for token, m in enumerate(more)]
+        candidates = sorted(candidates, key=lambda c: -c[0])[: 2 * beam]
+        ended += [Hypothesis(t[:-1], s / n**alpha, s, True) for s, t in candidates[:beam] if t[-1] == 0]
+        live = [c for c in candidates if c[1][-1] != 0][:beam]
+    ended += [Hypothesis(t, s / most**alpha, s, False) for s, t in live]
+    return max(ended, key=lambda h: h.score)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, 1.6])
+def test_stopping_early_changes_nothing(alpha: float) -> None:
+    saved = 0
+    for seed in range(8):
+        toy = ToyTranslator(8, seed, ends=(0.0, 2.0)[seed % 2])
+        toy.steps.clear()
+        [got] = beam_search(toy, [[seed]], beam=3, max_new=7, eos=0, alpha=alpha, length_penalty="power")
+        saved += 6 - len(toy.steps)
+        assert same(got, [by_hand(toy, [seed], 3, 7, alpha)])
+    assert saved > 0
+
+
+def test_n_best_are_sorted_distinct_and_as_many_as_there_are() -> None:
+    toy = ToyLM(6, seed=1, ends=1.0)
+    for hypotheses in beam_search(toy, [[1], [2, 3]], beam=8, max_new=10, eos=0, alpha=0.7, n_best=8):
+        assert len(hypotheses) == 8
+        scores = [h.score for h in hypotheses]
+        assert scores == sorted(scores, reverse=True)
+        assert len({(*h.tokens, h.finished) for h in hypotheses}) == 8
+        for h in hypotheses:
+            assert 0 not in h.tokens
+            n = len(h.tokens) + h.finished
+            assert h.score == pytest.approx(h.logprob / penalty(n, 0.7, "gnmt"), abs=1e-5)
+    [few] = beam_search(ToyLM(2, ends=0.0), [[1]], beam=6, max_new=2, eos=0, n_best=6)
+    assert len(few) == 3  # 0; 1 0; 1 1
+
+
+def test_alpha_zero_scores_by_log_probability() -> None:
+    [hypotheses] = beam_search(ToyLM(6, 3, ends=1.0), [[1]], beam=4, max_new=6, eos=0, alpha=0.0, n_best=4)
+    assert all(h.score == h.logprob for h in hypotheses)
+
+
+def test_forbidden_tokens_are_never_taken_and_never_nan() -> None:
+    for seed in range(20):
+        toy = ToyLM(5, seed, ban=0.6)
+        for hypotheses in beam_search(toy, [[1], [2], [3, 4]], beam=3, max_new=5, eos=0, n_best=3):
+            assert all(-INF < h.score <= 0 and -INF < h.logprob <= 0 for h in hypotheses)
+    nothing = ToyLM(5)
+    nothing.table[:] = -INF
+    assert beam_search(nothing, [[1], [2]], beam=3, max_new=5, eos=0) == [[], []]
+
+
+def test_equal_scores_go_to_the_lower_ids() -> None:
+    flat = ToyLM(6)
+    flat.table[:] = 0.0
+    [hypotheses] = beam_search(flat, [[1]], beam=3, max_new=2, eos=5, alpha=0.0, n_best=3)
+    assert [h.tokens for h in hypotheses] == [[0, 0], [0, 1], [0, 2]]
+
+
+def test_the_models_limit_bounds_the_search() -> None:
+    [hypotheses] = beam_search(ToyLM(6, limit=70), [[1] * 66], beam=3, max_new=50, eos=99, n_best=3)
+    assert {len(h.tokens) for h in hypotheses} == {5}
+
+
+def test_the_trace_holds_the_tree_of_hypotheses() -> None:
+    class Kept(dict[str, list[torch.Tensor]]):
+        def keep(self, name: str, value: torch.Tensor) -> None:
+            self.setdefault(name, []).append(value)
+
+    toy, kept = ToyTranslator(6, 4), Kept()
+    found = beam_search(toy, [[1], [2], [3]], beam=3, max_new=[3, 6, 6], eos=99, n_best=3, trace=kept)
+    assert set(kept) == {"beam.sentences", "beam.parents", "beam.tokens", "beam.logprobs"}
+    assert [x.tolist() for x in kept["beam.sentences"]] == [[0, 1, 2]] * 3 + [[1, 2]] * 3
+    for sentence, hypotheses in enumerate(found):
+        steps = [
+            tuple(kept[f"beam.{name}"][n][at.tolist().index(sentence)] for name in ("parents", "tokens", "logprobs"))
+            for n, at in enumerate(kept["beam.sentences"])
+            if sentence in at
+        ]
+        assert steps[-1][2].tolist() == [h.logprob for h in hypotheses]
+        for leaf, hypothesis in enumerate(hypotheses):
+            tokens: list[int] = []
+            at = leaf
+            for parents, ids, _ in reversed(steps):
+                tokens.insert(0, int(ids[at]))
+                at = int(parents[at])
+            assert tokens == hypothesis.tokens
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"beam": 0}, {"n_best": 4}, {"alpha": -0.1}, {"length_penalty": "x"}, {"max_new": [1, 2]}, {"max_new": 0}]
+)
+def test_beam_search_refuses_nonsense(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=f"{next(iter(wrong))} = "):
+        beam_search(ToyLM(5), [[1]], **{"beam": 3, "max_new": 3, "eos": 0, **wrong})
+    assert beam_search(ToyLM(5), [], beam=3, max_new=3, eos=0) == []
+
+
+# The device
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_device_decodes_the_same_and_never_waits() -> None:
+    requests = [
+        Request([i % 7, 3], size=2, max_new=5 + i % 90, temperature=i % 3 / 2, top_k=i % 4, seed=i, stop={0})
+        for i in range(40)
+    ]
+    on_host, on_device = (list(generate(ToyLM(7, ends=-2.0).to(device), requests, 6)) for device in ("cpu", "cuda"))
+    assert [(i, tokens, end) for i, tokens, _, end in on_host] == [(i, t, end) for i, t, _, end in on_device]
+    find = lambda device: beam_search(
+        ToyTranslator(11, 5, ends=1.0).to(device), [[i] for i in range(9)], beam=4, max_new=20, eos=0, n_best=2
+    )
+    assert [[h.tokens for h in s] for s in find("cpu")] == [[h.tokens for h in s] for s in find("cuda")]
+
+    decoder = Decoder(ToyLM(7).to("cuda"), 4)
+    ids = [decoder.add(Request([i], max_new=40, temperature=0.8, top_p=0.9, seed=i)) for i in range(4)]
+    decoder.tick()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(5):
+            assert len(decoder.tick()) == 4
+        decoder.cancel(ids[0])
+        assert len(decoder.tick()) == 3
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -1,0 +1,111 @@
+"""The house: arrows point down, the front door opens fast, files stay small, and nothing is a pickle."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import allyouneed
+
+HOME = Path(allyouneed.__file__).parent
+BASE = {"errors", "format", "catalog", "config", "runtime", "runfolder", "tensorfile"}
+# Each room and what it may look at; a room may always look at itself.
+BELOW = {
+    **{name: BASE | {"__init__"} for name in BASE},
+    "nn": BASE,
+    "models": BASE | {"nn"},
+    "decode": BASE | {"nn", "models"},
+    "text": BASE,
+    "data": BASE | {"text", "nn"},
+    "metrics": BASE,
+    "figures": BASE,
+    "tasks": BASE | {"nn", "models", "decode", "text", "data", "metrics", "figures"},
+    "train": BASE | {"nn", "models", "decode", "text", "data", "metrics", "figures", "tasks"},
+    "run": BASE | {"nn", "models", "decode", "text", "data", "metrics", "figures", "tasks", "train"},
+    "demo": BASE | {"run", "figures"},
+    "cli": BASE | {"__init__", "run", "train", "data", "figures"},
+    "__main__": {"cli"},
+    "__init__": {"errors", "nn", "models", "run"},
+}
+
+
+def room(path: Path) -> str:
+    return path.relative_to(HOME).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module] if node.module != "allyouneed" else [f"allyouneed.{a.name}" for a in node.names]
+        for name in names:
+            parts = name.split(".")
+            if parts[0] == "allyouneed" and len(parts) > 1:
+                found.add(parts[1] if (HOME / parts[1]).exists() or (HOME / f"{parts[1]}.py").exists() else "__init__")
+    return found
+
+
+FILES = sorted(HOME.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(HOME)))
+def test_arrows_point_down(path):
+    upward = imports(path) - BELOW[room(path)] - {room(path)}
+    assert not upward, f"{path.relative_to(HOME)} looks up at {', '.join(sorted(upward))}"
+
+
+def test_every_room_is_in_the_plan():
+    assert {room(path) for path in FILES} <= set(BELOW)
+
+
+def test_files_stay_small_enough_to_read():
+    assert not [path.name for path in FILES if len(path.read_text(encoding="utf-8").splitlines()) > 400]
+
+
+def test_the_model_files_can_be_read_aloud():
+    assert all(len(p.read_text().splitlines()) <= 200 for p in (HOME / "models").glob("*.py"))
+
+
+def test_nothing_is_a_pickle():
+    for path in FILES:
+        text = path.read_text(encoding="utf-8")
+        assert "pickle" not in text, path
+        assert "torch.load" not in text, path
+        assert "torch.save" not in text, path
+
+
+def seconds(*arguments: str) -> float:
+    """The best of a few, for other work may be going on."""
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def test_import_is_fast_and_brings_no_torch():
+    assert seconds("-c", "import allyouneed") < 0.3
+    program = "import sys, allyouneed; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_help_is_fast_and_brings_no_torch():
+    assert seconds("-m", "allyouneed", "--help") < 0.7
+    program = "import sys, allyouneed.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_the_front_door():
+    from allyouneed import attention
+
+    assert attention.attend.__doc__
+    assert {"attention", "train", "load", "GPT", "Transformer"} <= set(dir(allyouneed))
+    with pytest.raises(AttributeError, match="there is"):
+        allyouneed.nothing  # noqa: B018

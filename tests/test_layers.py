@@ -1,0 +1,133 @@
+"""Positions, norms, feed-forward and losses against their formulas."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allyouneed.nn.layers import FeedForward, make_norm
+from allyouneed.nn.losses import IGNORE, cross_entropy, linear_cross_entropy
+from allyouneed.nn.positions import Rotary, Sinusoidal, rotate, sinusoid
+
+
+def test_sinusoid_is_the_papers_table_in_both_layouts():
+    table = sinusoid(torch.arange(50), 8)
+    half = sinusoid(torch.arange(50), 8, "half")
+    for pos in (0, 1, 7, 49):
+        for i in range(4):
+            angle = pos / 10000 ** (2 * i / 8)
+            assert table[pos, 2 * i].item() == pytest.approx(math.sin(angle), abs=1e-5)
+            assert table[pos, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-5)
+            assert half[pos, i] == table[pos, 2 * i]
+            assert half[pos, 4 + i] == table[pos, 2 * i + 1]
+
+
+def test_sinusoidal_takes_any_length():
+    layer = Sinusoidal(8, size=4)
+    torch.testing.assert_close(layer(torch.arange(1000), 1000), sinusoid(torch.arange(1000), 8))
+    assert not layer.state_dict()
+
+
+def test_rotary_keeps_lengths_and_sees_only_distances():
+    torch.manual_seed(0)
+    rotary = Rotary(8, size=4)
+    q, k = torch.randn(1, 1, 1, 8), torch.randn(1, 1, 1, 8)
+
+    def score(i, j):
+        turn = lambda x, p: rotate(x, rotary(torch.tensor([p]), 200))
+        return (turn(q, i) * turn(k, j)).sum()
+
+    torch.testing.assert_close(score(5, 3), score(105, 103), atol=1e-4, rtol=1e-4)
+    assert abs(score(5, 3) - score(5, 4)) > 1e-3
+    turned = rotate(q, rotary(torch.tensor([77]), 200))
+    torch.testing.assert_close(turned.norm(), q.norm())
+    torch.testing.assert_close(rotate(q, rotary(torch.tensor([0]), 1)), q)
+
+
+def test_norms_are_the_formulas():
+    x = torch.randn(3, 8)
+    layer = (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()
+    torch.testing.assert_close(make_norm("layer", 8)(x), layer)
+    torch.testing.assert_close(make_norm("rms", 8)(x), x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt())
+
+
+@pytest.mark.parametrize(
+    ("kind", "formula"),
+    [
+        ("relu", lambda x: x.clamp(min=0)),
+        ("gelu", lambda x: 0.5 * x * (1 + torch.erf(x / math.sqrt(2)))),
+        ("gelu_tanh", lambda x: 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))),
+        ("silu", lambda x: x / (1 + (-x).exp())),
+    ],
+)
+def test_feed_forward_is_the_formula(kind, formula):
+    layer = FeedForward(6, 10, activation=kind)
+    x = torch.randn(4, 6)
+    expected = formula(x @ layer.into.weight.T + layer.into.bias) @ layer.out.weight.T + layer.out.bias
+    torch.testing.assert_close(layer(x), expected, atol=1e-6, rtol=1e-5)
+
+
+def test_swiglu_is_the_formula():
+    layer = FeedForward(6, 10, activation="swiglu", bias=False)
+    x = torch.randn(4, 6)
+    gate, up = x @ layer.into.weight[:10].T, x @ layer.into.weight[10:].T
+    torch.testing.assert_close(layer(x), (F.silu(gate) * up) @ layer.out.weight.T)
+
+
+def test_loss_is_a_sum_with_smoothing_that_ignores_padding():
+    torch.manual_seed(0)
+    logits, targets = torch.randn(5, 7), torch.tensor([1, IGNORE, 3, 6, IGNORE])
+    logp = logits.log_softmax(-1)
+    expected = sum(-(0.9 * logp[i, t] + 0.1 * logp[i].mean()) for i, t in enumerate(targets.tolist()) if t != IGNORE)
+    torch.testing.assert_close(cross_entropy(logits, targets, 0.1), expected)
+    assert cross_entropy(logits, torch.full((5,), IGNORE)).item() == 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    rows=st.integers(1, 20),
+    piece=st.integers(1, 60),
+    smoothing=st.sampled_from([0.0, 0.1]),
+    bias=st.booleans(),
+    seed=st.integers(0, 99),
+)
+def test_piecewise_loss_equals_the_whole_in_value_and_gradients(rows, piece, smoothing, bias, seed):
+    torch.manual_seed(seed)
+    hidden, weight, b = torch.randn(rows, 6), torch.randn(11, 6), torch.randn(11) if bias else None
+    targets = torch.randint(0, 11, (rows,))
+    targets[torch.rand(rows) < 0.3] = IGNORE
+    results = []
+    for most in (piece, 10**9):
+        leaves = [t.clone().requires_grad_() for t in (hidden, weight, b) if t is not None]
+        loss = linear_cross_entropy(leaves[0], leaves[1], leaves[2] if bias else None, targets, smoothing, most)
+        (3 * loss).backward()
+        results.append([loss.detach(), *(t.grad for t in leaves)])
+    for pieces, whole in zip(*results):
+        torch.testing.assert_close(pieces, whole, atol=1e-4, rtol=1e-4)
+
+
+def test_piecewise_loss_never_holds_all_logits():
+    """A vocabulary of 50,000 and 2,000 tokens would be 400 MB of logits; the largest tensor ever made is far less."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    largest = 0
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            nonlocal largest
+            out = func(*args, **(kwargs or {}))
+            for t in out if isinstance(out, tuple | list) else (out,):
+                if isinstance(t, torch.Tensor):
+                    largest = max(largest, t.numel())
+            return out
+
+    hidden = torch.randn(2000, 4, requires_grad=True)
+    weight = torch.randn(50_000, 4, requires_grad=True)
+    with Watch():
+        linear_cross_entropy(hidden, weight, None, torch.randint(0, 50_000, (2000,)), most_logits=1 << 20).backward()
+    assert largest <= 1 << 20

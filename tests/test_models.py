@@ -1,0 +1,221 @@
+"""GPT and the Transformer: equal to Hugging Face, causal, the same cached as whole, the same in a batch as alone."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from allyouneed.decode import Decoder, Request, beam_search, generate
+from allyouneed.models.gpt import GPT, GPTConfig
+from allyouneed.models.transformer import Transformer, TransformerConfig
+from allyouneed.nn.masks import Mask
+from allyouneed.nn.trace import Trace
+
+POSITIONS = ["learned", "rotary", "sinusoidal", "none"]
+
+
+def gpt(**values) -> GPT:
+    torch.manual_seed(0)
+    model = GPT(
+        GPTConfig(**{"vocab": 37, "context": 48, "width": 32, "heads": 4, "layers": 2, "dropout": 0.0, **values})
+    )
+    for p in model.parameters():  # livelier than at the start of training, so that differences show
+        torch.nn.init.normal_(p, std=0.3) if p.dim() > 1 else None
+    return model.eval()
+
+
+def transformer(**values) -> Transformer:
+    torch.manual_seed(0)
+    base = {"vocab": 37, "target_vocab": 37, "width": 32, "heads": 4, "layers": 2, "hidden": 64, "dropout": 0.0}
+    return Transformer(TransformerConfig(**{**base, **values})).eval()
+
+
+def ragged(count: int, seed: int = 0, most: int = 12) -> list[list[int]]:
+    torch.manual_seed(seed)
+    return [torch.randint(4, 37, (int(torch.randint(1, most, ())),)).tolist() for _ in range(count)]
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_nothing_before_a_changed_future_token_moves(positions):
+    model = gpt(positions=positions)
+    ids = torch.randint(0, 37, (3, 20))
+    other = ids.clone()
+    other[:, 11:] = torch.randint(0, 37, (3, 9))
+    before, after = model(ids), model(other)
+    torch.testing.assert_close(before[:, :11], after[:, :11], atol=1e-6, rtol=1e-5)
+    assert not torch.allclose(before[:, 11:], after[:, 11:])
+
+
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned", "rotary"])
+def test_the_decoder_sees_no_future_and_the_encoder_no_padding(positions):
+    model = transformer(positions=positions)
+    source, lengths = torch.randint(4, 37, (2, 9)), torch.tensor([9, 5])
+    target = torch.randint(4, 37, (2, 8))
+    out = model(source, lengths, target)
+    later = target.clone()
+    later[:, 5:] = 1
+    torch.testing.assert_close(model(source, lengths, later)[:, :5], out[:, :5], atol=1e-6, rtol=1e-5)
+    padded = source.clone()
+    padded[1, 5:] = 7
+    torch.testing.assert_close(model(padded, lengths, target), out, atol=1e-6, rtol=1e-5)
+    seen = source.clone()
+    seen[1, 4] = (seen[1, 4] - 3) % 33 + 4
+    assert not torch.allclose(model(seen, lengths, target)[1], out[1])
+
+
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("kv_heads", [0, 1])
+def test_cached_equals_uncached_whole_or_in_pieces(positions, kv_heads):
+    model = gpt(positions=positions, kv_heads=kv_heads)
+    ids = torch.randint(0, 37, (3, 30))
+    whole = model(ids)
+    for cuts in ([30], [1] * 30, [7, 1, 13, 9]):
+        cache, outs, at = model.empty(3, 40), [], 0
+        for size in cuts:
+            outs.append(model.head(model.body(ids[:, at : at + size], cache=cache)))
+            at += size
+        torch.testing.assert_close(torch.cat(outs, 1), whole, atol=2e-5, rtol=1e-4)
+        assert cache.length.tolist() == [30] * 3
+
+
+def test_ragged_prefill_in_pieces_equals_each_alone():
+    model = gpt(positions="rotary")
+    ids = torch.randint(0, 37, (2, 12))
+    cache = model.empty(2, 40)
+    model.body(ids[:, :6], cache=cache, count=torch.tensor([6, 2]))
+    rest = torch.zeros(2, 6, dtype=torch.long)
+    rest[0, :2], rest[1] = ids[0, 6:8], ids[1, 2:8]
+    out = model.head(model.body(rest, cache=cache, count=torch.tensor([2, 6])))
+    torch.testing.assert_close(out[0, 1], model(ids[:1, :8])[0, 7], atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(out[1, 5], model(ids[1:, :8])[0, 7], atol=2e-5, rtol=1e-4)
+
+
+def stepper(kind: str):
+    return gpt(positions="learned") if kind == "gpt" else transformer()
+
+
+@pytest.mark.parametrize("kind", ["gpt", "transformer"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_ragged_batch_gives_the_ids_of_single_prompts(kind, temperature):
+    model, inputs = stepper(kind), ragged(9)
+
+    def request(ids):
+        size = len(ids) if kind == "gpt" else 1
+        return Request(ids, max_new=15, size=size, temperature=temperature, top_p=0.9, seed=5, stop={2})
+
+    together = [row[1] for row in generate(model, map(request, inputs), rows=4)]
+    alone = [next(generate(model, [request(ids)], rows=1))[1] for ids in inputs]
+    assert together == alone
+    assert len({tuple(ids) for ids in together}) > 1
+
+
+@pytest.mark.parametrize("kind", ["gpt", "transformer"])
+def test_greedy_with_a_cache_is_argmax_over_the_whole_prefix(kind):
+    model, inputs = stepper(kind), ragged(4, seed=3)
+    for ids in inputs:
+        size = len(ids) if kind == "gpt" else 1
+        fast = next(generate(model, [Request(ids, max_new=10, size=size)], rows=1))[1]
+        slow: list[int] = []
+        for _ in range(10):
+            if kind == "gpt":
+                logits = model(torch.tensor([ids + slow]))
+            else:
+                logits = model(torch.tensor([ids]), torch.tensor([len(ids)]), torch.tensor([[1, *slow]]))
+            slow.append(int(logits[0, -1].argmax()))
+        assert fast == slow
+
+
+@pytest.mark.parametrize("kind", ["gpt", "transformer"])
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_join_and_leave_while_others_go_on(kind, seed):
+    chance = random.Random(seed)
+    model, inputs = stepper(kind), ragged(6, seed=seed)
+
+    def request(i):
+        size = len(inputs[i]) if kind == "gpt" else 1
+        return Request(inputs[i], max_new=4 + 3 * i, size=size, temperature=0.7 * (i % 2), seed=i, stop={2})
+
+    decoder, found, waiting, owner = Decoder(model, rows=3), {}, list(range(6)), {}
+    cancelled = chance.randrange(6)
+    while waiting or decoder.busy:
+        if waiting and chance.random() < 0.5:
+            i = waiting.pop(0)
+            owner[decoder.add(request(i))] = i
+            found[i] = []
+        for event in decoder.tick():
+            i = owner[event.id]
+            if event.token is not None:
+                found[i].append(event.token)
+            if i == cancelled and len(found[i]) == 2:
+                decoder.cancel(event.id)
+    for i in range(6):
+        alone = next(generate(model, [request(i)], rows=1))[1]
+        assert found[i] == (alone[:2] if i == cancelled else alone)
+
+
+@pytest.mark.parametrize("kind", ["gpt", "transformer"])
+def test_beams_of_a_ragged_batch_are_those_of_single_sentences(kind):
+    model, inputs = stepper(kind), ragged(5, seed=1)
+    together = beam_search(model, inputs, beam=4, max_new=[5, 9, 3, 12, 7], eos=2, n_best=2)
+    for ids, most, both in zip(inputs, [5, 9, 3, 12, 7], together):
+        alone = beam_search(model, [ids], beam=4, max_new=most, eos=2, n_best=2)[0]
+        assert [h.tokens for h in both] == [h.tokens for h in alone]
+        assert [h.score for h in both] == pytest.approx([h.score for h in alone], abs=1e-4)
+    greedy = [h[0].tokens for h in beam_search(model, inputs, beam=1, max_new=8, eos=2)]
+    size = lambda ids: len(ids) if kind == "gpt" else 1
+    plain = [r[1] for r in generate(model, [Request(i, max_new=8, size=size(i), stop={2}) for i in inputs], rows=2)]
+    assert greedy == plain
+
+
+def test_beam_scores_are_the_models_own_probabilities():
+    model, inputs = transformer(), ragged(3, seed=2)
+    for ids, found in zip(inputs, beam_search(model, inputs, beam=3, max_new=6, eos=2, alpha=0.0)):
+        best = found[0]
+        written = [1, *best.tokens]
+        logp = model(torch.tensor([ids]), torch.tensor([len(ids)]), torch.tensor([written])).log_softmax(-1)[0]
+        ends = [*best.tokens, 2] if best.finished else best.tokens
+        total = sum(logp[i, t].item() for i, t in enumerate(ends))
+        assert best.logprob == pytest.approx(total, abs=1e-4)
+
+
+def test_trace_keeps_every_layer_and_changes_nothing():
+    model, trace = transformer(), Trace()
+    source, lengths, target = torch.randint(4, 37, (2, 6)), torch.tensor([6, 3]), torch.randint(4, 37, (2, 5))
+    torch.testing.assert_close(model(source, lengths, target, trace=trace), model(source, lengths, target))
+    assert trace["encoder.1.self.weights"].shape == (2, 4, 6, 6)
+    assert trace["decoder.0.cross.weights"].shape == (2, 4, 5, 6)
+    assert (trace["decoder.0.cross.weights"][1, :, :, 3:] == 0).all()
+    for part in ("queries", "keys", "values"):
+        assert trace[f"decoder.1.self.{part}"].shape == (2, 4, 5, 8)
+    torch.testing.assert_close(model.decoder.norm(trace["decoder.1.outputs"]), model.body(source, lengths, target))
+
+
+def test_sizes_are_the_named_ones():
+    nano = GPT(GPTConfig(vocab=10, **GPT.sizes["nano"]))
+    assert (nano.config.layers, nano.config.heads, nano.config.width) == (3, 3, 48)
+    with torch.device("meta"):
+        counts = {
+            name: sum(p.numel() for p in GPT(GPTConfig(vocab=50257, **GPT.sizes[name])).parameters())
+            for name in ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl")
+        }
+        base = Transformer(TransformerConfig(vocab=37000, target_vocab=37000, **Transformer.sizes["base"]))
+    assert counts == {"gpt2": 124439808, "gpt2-medium": 354823168, "gpt2-large": 774030080, "gpt2-xl": 1557611200}
+    assert 62e6 < sum(p.numel() for p in base.parameters()) < 66e6  # the paper says 65 million
+
+
+@pytest.mark.parametrize(("share", "tie"), [(True, True), (False, True), (False, False)])
+def test_weights_are_shared_as_asked(share, tie):
+    model = transformer(share=share, tie=tie)
+    assert (model.source.tokens.weight is model.target.tokens.weight) == share
+    assert (model.head.out.weight is model.target.tokens.weight) == tie
+
+
+def test_packed_sequences_give_the_logits_of_each_alone():
+    model = gpt(positions="rotary")
+    a, b = torch.randint(0, 37, (1, 5)), torch.randint(0, 37, (1, 6))
+    segments = torch.tensor([[0] * 5 + [1] * 6])
+    packed = model(torch.cat([a, b], 1), Mask(causal=True, segments=segments))
+    torch.testing.assert_close(packed[:, :5], model(a), atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(packed[:, 5:], model(b), atol=2e-5, rtol=1e-4)  # rotary sees only distances

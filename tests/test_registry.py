@@ -1,0 +1,320 @@
+"""Named data sets and how their files are obtained: mirror, cache, and a real server on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import threading
+import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from allyouneed.config import DataConfig
+from allyouneed.data import fetch, open_data, registry
+from allyouneed.data.fetch import File, obtain
+from allyouneed.data.sources import Dataset, Text
+from allyouneed.errors import UserError
+
+CONTENT = bytes(range(256)) * 4000
+MIRROR = os.environ.get("ALLYOUNEED_MIRROR", "")
+needs_mirror = pytest.mark.skipif(not MIRROR, reason="ALLYOUNEED_MIRROR is not set")
+
+
+class Server(ThreadingHTTPServer):
+    """Serves `content`; `stop_after` ends a transfer early, `ranges` says whether parts can be asked for."""
+
+    content, stop_after, ranges, hang = CONTENT, None, True, False
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked: list[str | None] = []
+        self.released = threading.Event()
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        server, start = self.server, 0
+        asked = self.headers.get("Range")
+        server.asked.append(asked)
+        if server.hang:
+            server.released.wait(20)
+            return
+        if self.path == "/missing":
+            self.send_error(404)
+            return
+        if asked and server.ranges:
+            start = int(re.fullmatch(r"bytes=(\d+)-", asked)[1])  # type: ignore[index]
+            if start >= len(server.content):
+                self.send_error(416)
+                return
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(server.content) - 1}/{len(server.content)}")
+        self.send_header("Content-Length", str(len(server.content) - start))
+        self.end_headers()
+        self.wfile.write(server.content[start : server.stop_after])
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    serving = Server()
+    thread = threading.Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield serving
+    serving.released.set()
+    serving.shutdown()
+    serving.server_close()
+    thread.join()
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ALLYOUNEED_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("ALLYOUNEED_MIRROR", raising=False)
+    return tmp_path / "cache"
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def public(server: Server, path: str = "file.bin", content: bytes = CONTENT) -> File:
+    return File(f"set/{path}", len(content), sha256(content), f"{server.address}/{path}")
+
+
+def test_download_once_then_from_the_cache(server: Server, cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = obtain(public(server))
+    assert path == cache / "set/file.bin"
+    assert path.read_bytes() == CONTENT
+    assert capfd.readouterr().err == f"downloading {server.address}/file.bin (1000.0 KiB)\n"
+    assert obtain(public(server)) == path
+    assert server.asked == [None]
+    assert sorted(p.name for p in path.parent.iterdir()) == ["file.bin"]
+
+
+def test_a_damaged_cache_is_downloaded_again(server: Server) -> None:
+    path = obtain(public(server))
+    path.write_bytes(b"damaged")
+    assert obtain(public(server)).read_bytes() == CONTENT
+    assert len(server.asked) == 2
+
+
+def test_an_interrupted_download_goes_on_where_it_stood(server: Server, cache: Path) -> None:
+    server.stop_after = 300_000
+    with pytest.raises(UserError, match=r"ended after 300000 of 1024000 bytes; run it again.*--mirror DIR"):
+        obtain(public(server))
+    assert (cache / "set/file.bin.part").stat().st_size == 300_000
+    assert not (cache / "set/file.bin").exists()
+    server.stop_after = None
+    assert obtain(public(server)).read_bytes() == CONTENT
+    assert server.asked == [None, "bytes=300000-"]
+
+
+def test_a_server_without_ranges_starts_over(server: Server, cache: Path) -> None:
+    (cache / "set").mkdir(parents=True)
+    (cache / "set/file.bin.part").write_bytes(b"x" * 100)
+    server.ranges = False
+    assert obtain(public(server)).read_bytes() == CONTENT
+    assert server.asked == ["bytes=100-"]
+
+
+def test_a_part_that_is_too_long_starts_over(server: Server, cache: Path) -> None:
+    (cache / "set").mkdir(parents=True)
+    (cache / "set/file.bin.part").write_bytes(CONTENT + b"more")
+    assert obtain(public(server)).read_bytes() == CONTENT
+    assert server.asked == [f"bytes={len(CONTENT) + 4}-", None]
+
+
+def test_a_wrong_checksum_removes_the_file(server: Server, cache: Path) -> None:
+    file = public(server, content=b"something else")
+    with pytest.raises(UserError, match=f"{file.sha256} is expected, it has {sha256(CONTENT)}"):
+        obtain(file)
+    assert list((cache / "set").iterdir()) == []
+
+
+def test_a_missing_address_names_itself_and_the_mirror(server: Server) -> None:
+    with pytest.raises(UserError, match=rf"{server.address}/missing.*404.*--mirror DIR"):
+        obtain(public(server, "missing"))
+
+
+def test_no_server_and_no_answer(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"http://127.0.0.1:9/x cannot be downloaded: .*refused.*--mirror DIR"):
+        obtain(File("set/x", 1, "0", "http://127.0.0.1:9/x"))
+    monkeypatch.setattr(fetch, "TIMEOUT", 0.2)
+    server.hang = True
+    with pytest.raises(UserError, match=r"cannot be downloaded: timed out"):
+        obtain(public(server))
+
+
+def test_a_zip_gives_its_member(server: Server, cache: Path) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("inside", CONTENT)
+    server.content = packed.getvalue()
+    file = File("set/data.gz", 1, "0", f"{server.address}/data.zip", member="inside", content_sha256=sha256(CONTENT))
+    path = obtain(file)
+    assert path == cache / "set/inside"
+    assert path.read_bytes() == CONTENT
+    assert obtain(file) == path
+    assert len(server.asked) == 1
+    assert [p.name for p in path.parent.iterdir()] == ["inside"]
+    path.unlink()
+    wrong = File("set/data.gz", 1, "0", f"{server.address}/data.zip", member="inside", content_sha256="1")
+    with pytest.raises(UserError, match=r"wrong checksum"):
+        obtain(wrong)
+    assert list(path.parent.iterdir()) == []
+    server.content = b"no archive"
+    with pytest.raises(UserError, match=r"not the expected archive"):
+        obtain(file)
+
+
+def test_the_mirror_comes_first_and_is_verified_once(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "mirror/set/file.bin"
+    copy.parent.mkdir(parents=True)
+    copy.write_bytes(CONTENT)
+    read: list[Path] = []
+    check = fetch._check
+    monkeypatch.setattr(fetch, "_check", lambda path, sha: (read.append(path), check(path, sha)))
+    assert obtain(public(server), str(tmp_path / "mirror")) == copy
+    monkeypatch.setenv("ALLYOUNEED_MIRROR", str(tmp_path / "mirror"))
+    assert obtain(public(server)) == copy
+    assert read == [copy]
+    assert server.asked == []
+    copy.write_bytes(CONTENT[::-1])
+    with pytest.raises(UserError, match="wrong checksum"):
+        obtain(public(server))
+
+
+def test_a_mirror_without_the_file_falls_back(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "mirror").mkdir()
+    assert obtain(public(server), str(tmp_path / "mirror")).read_bytes() == CONTENT
+    with pytest.raises(UserError, match=r"mirror .*mirror has no set/missing, and http.*404"):
+        obtain(public(server, "missing"), str(tmp_path / "mirror"))
+    with pytest.raises(UserError, match=r"mirror .*mirror has no set/x, and set/x has no public address"):
+        obtain(File("set/x", 1, "0"), str(tmp_path / "mirror"))
+    with pytest.raises(UserError, match="is not a folder"):
+        obtain(public(server), str(tmp_path / "nowhere"))
+
+
+def test_listing_has_every_name_once() -> None:
+    rows = registry.listing()
+    names = [row.name for row in rows]
+    assert len(set(names)) == len(names)
+    assert {"phrasebook", "corpus", "multi30k-en-de", "tatoeba-ita-eng", "tinyshakespeare", "enwik8"} <= set(names)
+    assert all(row.shape in ("text", "pairs") and row.what and row.licence and row.origin for row in rows)
+    assert all(("mirror only" in row.origin) == row.name.startswith("tatoeba") for row in rows)
+
+
+def test_entries_are_complete() -> None:
+    for entry in registry.ENTRIES:
+        for file in entry.files:
+            assert re.fullmatch("[0-9a-f]{64}", file.sha256), entry.name
+            assert file.bytes > 0
+            assert file.address is None or file.address.startswith("https://")
+
+
+def test_a_set_without_address_says_so() -> None:
+    with pytest.raises(UserError, match=r"no public address.*--mirror DIR"):
+        open_data(DataConfig(name="tatoeba-eng-ita"), "pairs")
+
+
+def test_wrong_names_and_shapes() -> None:
+    with pytest.raises(UserError, match="did you mean 'tinyshakespeare'"):
+        open_data(DataConfig(name="tinyshakespear"), "text")
+    with pytest.raises(
+        UserError, match=r"is plain text, but this task needs pairs of sentences; these fit: phrasebook"
+    ):
+        open_data(DataConfig(name="enwik8"), "pairs")
+    with pytest.raises(UserError, match="there is no data"):
+        open_data(DataConfig(), "text")
+    with pytest.raises(UserError, match=r"data\.source goes with your own files"):
+        open_data(DataConfig(name="phrasebook", source="en"), "pairs")
+
+
+def test_phrasebook() -> None:
+    data = open_data(DataConfig(name="phrasebook", limit=5), "pairs")
+    assert data.splits["train"].examples == 5
+    assert data.splits["valid"].examples > 5
+    swapped = open_data(DataConfig(name="phrasebook", reverse=True), "pairs")
+    assert [(t, s) for s, t in swapped.splits["train"]][:5] == list(data.splits["train"])
+    assert (
+        len({swapped.fingerprint, data.fingerprint, open_data(DataConfig(name="phrasebook"), "pairs").fingerprint}) == 3
+    )
+
+
+def test_corpus() -> None:
+    data = open_data(DataConfig(name="corpus"), "text")
+    for split in data.splits.values():
+        assert isinstance(split, Text)
+        assert split.examples == 1
+        assert split.bytes == len("".join(split).encode()) > 100
+
+
+def mirrored(name: str, shape: str, **options: object) -> Dataset:
+    return open_data(DataConfig(name=name, mirror=MIRROR, **options), shape)  # type: ignore[arg-type]
+
+
+@needs_mirror
+@pytest.mark.parametrize("sides", ["en-de", "de-en", "en-fr", "fr-en"])
+def test_multi30k_has_its_official_splits(sides: str) -> None:
+    data = mirrored(f"multi30k-{sides}", "pairs")
+    counts = {name: split.examples for name, split in data.splits.items()}
+    assert counts == {"train": 29_000, "valid": 1_014, "test": 1_000, "test_2017": 1_000}
+    back = mirrored(f"multi30k-{'-'.join(reversed(sides.split('-')))}", "pairs")
+    assert [(t, s) for s, t in back.splits["test"]] == list(data.splits["test"])
+    assert list(mirrored(f"multi30k-{sides}", "pairs", reverse=True).splits["test"]) == list(back.splits["test"])
+
+
+@needs_mirror
+@pytest.mark.parametrize(
+    ("name", "total"),
+    [("eng-ita", 32_135), ("ita-eng", 32_135), pytest.param("fra-eng", 167_130, marks=pytest.mark.slow)],
+)
+def test_tatoeba_splits_by_source(name: str, total: int) -> None:
+    data = mirrored(f"tatoeba-{name}", "pairs")
+    parts = [list(data.splits[split]) for split in ("train", "valid", "test")]
+    assert sum(map(len, parts)) + sum(split.empty for split in data.splits.values()) == total
+    sources = [{source for source, _ in part} for part in parts]
+    assert sum(map(len, sources)) == len(set.union(*sources))
+    assert all(0.015 < len(part) / total < 0.025 for part in parts[1:])
+    english = sum(" the " in f" {source} " for source in sources[0])
+    assert (english > 1000) == name.startswith("eng")
+
+
+@needs_mirror
+def test_tinyshakespeare_is_cut_at_nine_tenths() -> None:
+    data = mirrored("tinyshakespeare", "text")
+    content = (Path(MIRROR) / "tinyshakespeare/input.txt").read_text()
+    cut = int(0.9 * len(content))
+    assert "".join(data.splits["train"]) == content[:cut]
+    assert "".join(data.splits["valid"]) == "".join(data.splits["test"]) == content[cut:]
+    assert any("test is the same text as valid" in line for line in data.understood)
+
+
+@needs_mirror
+@pytest.mark.slow
+def test_enwik8_has_the_usual_splits() -> None:
+    data = mirrored("enwik8", "text")
+    sizes, whole = {}, hashlib.sha256()
+    for name, split in data.splits.items():
+        for chunk in split:
+            whole.update(chunk.encode())
+        sizes[name] = split.bytes
+    assert sizes == {"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}
+    assert whole.hexdigest() == registry.ENTRIES[-1].files[0].content_sha256

@@ -1,0 +1,579 @@
+"""The run folder: writes that are whole or not there, checkpoints that verify, one writer at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import pytest
+import safetensors
+import torch
+from safetensors.torch import load_file
+
+from allyouneed.errors import UserError
+from allyouneed.runfolder import Checkpoint, Metrics, RunFolder, write_bytes, write_json, write_tensors, write_text
+from allyouneed.tensorfile import read_tensors
+
+Say = Callable[[object], object]
+
+
+def content(step: int) -> tuple[dict, dict, dict]:
+    """What a checkpoint holds is a function of its step, so any mixture of two steps shows."""
+    model = {"a": torch.full((200, 100), float(step)), "b": torch.arange(step, step + 5000)}
+    return model, {"optimizer/a": -model["a"]}, {"step": step, "text": "x" * (step % 50)}
+
+
+def save(run: RunFolder, step: int) -> Path:
+    return run.save_checkpoint(step, *content(step))
+
+
+def check(run: RunFolder, step: int) -> None:
+    """`latest` is this step, without complaints, and holds what was saved."""
+    complaints: list[str] = []
+    found = run.latest(complaints.append)
+    assert found is not None
+    assert (found.step, complaints) == (step, [])
+    same(found)
+
+
+def same(found: Checkpoint) -> None:
+    model, train, state = content(found.step)
+    assert found.state == state
+    for tensors, expected in ((found.model(), model), (found.train(), train)):
+        assert tensors.keys() == expected.keys()
+        assert all(torch.equal(tensors[name], expected[name]) for name in expected)
+
+
+def leftovers(folder: Path) -> list[str]:
+    return [str(path) for path in folder.rglob(".*") if path.name != ".lock"]
+
+
+def start(action: Callable[[Say], None]) -> tuple[int, IO[str]]:
+    """Run `action` in a child process: its id, and the lines it says."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            action(lambda line: os.write(writer, f"{line}\n".encode()))
+        finally:
+            os._exit(0)
+    os.close(writer)
+    return child, open(reader)
+
+
+def kill(child: int) -> None:
+    os.kill(child, signal.SIGKILL)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+def a_run(path: Path) -> RunFolder:
+    run = RunFolder.create(path)
+    write_text(run.recipe, "[task]\n")
+    with run.lock():
+        return run
+
+
+# Whole files
+
+
+def test_a_file_is_replaced_whole_and_nothing_stays_beside_it(tmp_path: Path) -> None:
+    write_bytes(tmp_path / "x", b"one")
+    write_bytes(tmp_path / "x", b"two")
+    write_text(tmp_path / "y", "è")
+    assert (tmp_path / "x").read_bytes() == b"two"
+    assert (tmp_path / "y").read_bytes() == "è".encode()
+    assert leftovers(tmp_path) == []
+
+
+def test_json_is_strict(tmp_path: Path) -> None:
+    write_json(tmp_path / "x.json", {"a": math.nan, "b": [1.5, (-math.inf, True)], "c": "è"})
+    value = json.loads((tmp_path / "x.json").read_text(encoding="utf-8"), parse_constant=pytest.fail)
+    assert value == {"a": None, "b": [1.5, [None, True]], "c": "è"}
+
+
+def test_an_interrupted_write_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    write_tensors(path, {"a": torch.ones(3)})
+    # The first tensor is on the disk when the second one fails.
+    with pytest.raises(NotImplementedError):
+        write_tensors(path, {"a": torch.zeros(3), "b": torch.zeros(3, device="meta")})
+    assert torch.equal(read_tensors(path)["a"], torch.ones(3))
+    assert leftovers(tmp_path) == []
+
+
+def test_a_write_that_fails_names_the_file_and_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"could not write .*file/x: Not a directory"):
+        write_bytes(tmp_path / "file" / "x", b"")
+    with pytest.raises(UserError, match=r"could not write .*gone/x: No such file"):
+        write_bytes(tmp_path / "gone" / "x", b"")
+    with pytest.raises(UserError, match=r"could not write .*file/run: Not a directory"):
+        RunFolder.create(tmp_path / "file" / "run")
+
+
+# Tensors
+
+
+def test_tensors_are_read_by_the_safetensors_library(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    kinds = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2)
+    kinds += (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+    tensors = {f"kind.{kind}": torch.randn(3, 5).mul(9).to(kind) for kind in kinds}
+    tensors |= {
+        "scalar": torch.tensor(2.5, dtype=torch.bfloat16),
+        "empty": torch.zeros(0, 4),
+        "also.empty": torch.zeros(0, 4),
+        "transposed": torch.arange(12).view(3, 4).T,
+        "every.second": torch.arange(12)[::2],
+        "expanded": torch.tensor([[1.0], [2.0]]).expand(2, 3),
+        "parameter": torch.nn.Parameter(torch.randn(2)),
+        'odd "name" è \n': torch.ones(1),
+    }
+    digest = write_tensors(path, tensors, {"note": "è"})
+    assert digest == hashlib.sha256(path.read_bytes()).hexdigest()
+    length = int.from_bytes(path.read_bytes()[:8], "little")
+    header = json.loads(path.read_bytes()[8 : 8 + length])
+    assert length % 8 == 0
+    assert all(header[name]["data_offsets"][0] % tensor.element_size() == 0 for name, tensor in tensors.items())
+    with safetensors.safe_open(path, framework="pt") as file:
+        assert file.metadata() == {"format": "pt", "note": "è"}
+    for loaded in (load_file(path), read_tensors(path)):
+        assert loaded.keys() == tensors.keys()
+        for name, tensor in tensors.items():
+            assert (loaded[name].dtype, loaded[name].shape) == (tensor.dtype, tensor.shape)
+            assert (
+                loaded[name]
+                .reshape(-1)
+                .view(torch.uint8)
+                .equal(tensor.detach().contiguous().reshape(-1).view(torch.uint8))
+            ), name
+
+
+def test_tied_tensors_are_stored_once_and_come_back_tied(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    weight = torch.nn.Parameter(torch.randn(100, 100))
+    tensors = {"embed": weight, "head": weight.detach(), "copy": weight.clone(), "rows": weight[:7], "turned": weight.T}
+    write_tensors(path, tensors)
+    assert load_file(path).keys() == {"embed", "copy", "rows", "turned"}
+    assert path.stat().st_size < (3 * 100 + 7) * 100 * 4 + 1000
+    loaded = read_tensors(path)
+    assert all(loaded[name].equal(tensors[name]) for name in tensors)
+    assert loaded["head"].data_ptr() == loaded["embed"].data_ptr() != loaded["copy"].data_ptr()
+
+
+def test_tensors_read_belong_to_the_reader(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    write_tensors(path, {"a": torch.ones(100_000), "b": torch.ones(3, dtype=torch.int8)})
+    loaded = read_tensors(path)
+    with open(path, "r+b") as file:  # under tensors that were the mapped file, they would change
+        file.write(bytes(path.stat().st_size))
+    assert loaded["a"].equal(torch.ones(100_000))
+    assert all(tensor.data_ptr() % 64 == 0 for tensor in loaded.values())
+
+
+def test_damaged_and_missing_weight_files_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    write_tensors(path, {"a": torch.ones(30)})
+    whole = path.read_bytes()
+    for data in (b"", b"\0" * 50, whole[:-1], whole[:40], whole + b"x", whole.replace(b"F32", b"F99")):
+        path.write_bytes(data)
+        with pytest.raises(UserError, match=r"x\.safetensors is damaged"):
+            read_tensors(path)
+    for tied in ("{", "[1]", '{"b": "nowhere"}'):
+        write_tensors(path, {"a": torch.ones(3)}, {"allyouneed.tied": tied})
+        with pytest.raises(UserError, match=r"x\.safetensors is damaged"):
+            read_tensors(path)
+    for missing in (tmp_path / "y.safetensors", tmp_path):
+        with pytest.raises(UserError, match=f"there is no file {missing}"):
+            read_tensors(missing)
+
+
+def test_a_number_format_that_cannot_be_stored_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="'wave' is complex64"):
+        write_tensors(tmp_path / "x", {"wave": torch.ones(2, dtype=torch.complex64)})
+    assert list(tmp_path.iterdir()) == []
+
+
+# Metrics
+
+
+def test_metrics_are_strict_json_lines_that_can_be_cut_back(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path / "metrics.jsonl")
+    metrics.write({"step": 1, "loss": math.nan})
+    offset = metrics.offset()
+    assert offset == (tmp_path / "metrics.jsonl").stat().st_size
+    metrics.write({"step": 2, "loss": math.inf})
+    metrics.close()
+    metrics = Metrics(tmp_path / "metrics.jsonl")
+    metrics.write({"step": 3, "loss": 0.5})
+    metrics.truncate(offset)
+    metrics.write({"step": 2, "loss": 0.25})
+    metrics.close()
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    values = [json.loads(line, parse_constant=pytest.fail) for line in lines]
+    assert values == [{"step": 1, "loss": None}, {"step": 2, "loss": 0.25}]
+
+
+def test_cutting_metrics_back_neither_lengthens_them_nor_keeps_a_torn_line(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 1}\n{"st')
+    metrics = Metrics(tmp_path / "metrics.jsonl")
+    metrics.truncate(1000)
+    metrics.close()
+    assert (tmp_path / "metrics.jsonl").read_bytes() == b'{"step": 1}\n'
+
+
+# Which folders a run may take
+
+
+def test_a_run_starts_in_a_fresh_or_empty_folder(tmp_path: Path) -> None:
+    assert RunFolder.create(tmp_path / "a" / "b").path.is_dir()
+    run = RunFolder.create(tmp_path / "a" / "b")
+    with run.lock():  # killed before it wrote anything whole
+        (run.path / ".tmp-recipe.toml-1").touch()
+    (run.path / ".tmp-recipe.toml-1").touch()
+    RunFolder.create(run.path)
+    assert run.latest() is None
+    assert run.checkpoints() == []
+
+
+def test_a_folder_that_holds_a_run_asks_for_a_decision(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    save(run, 3)
+    with pytest.raises(UserError, match=r"already holds a run: --resume .* --overwrite"):
+        RunFolder.create(tmp_path)
+    with pytest.raises(UserError, match="exclude each other"):
+        RunFolder.create(tmp_path, resume=True, overwrite=True)
+    check(RunFolder.create(tmp_path, resume=True), 3)
+    (tmp_path / "notes.txt").write_text("mine")
+    for path in (run.config, run.model, run.tokenizer, run.metrics, run.scores):
+        path.touch()
+    for name in ("tokenizer.target.json", "loss.png", "tensorboard"):
+        (tmp_path / name).touch()
+    assert RunFolder.create(tmp_path, overwrite=True).latest() is None
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "notes.txt"]
+
+
+def test_overwriting_does_not_follow_a_link_out_of_the_folder(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "run")
+    (tmp_path / "large disk").mkdir()
+    (run.path / "checkpoints").symlink_to(tmp_path / "large disk")
+    save(run, 1)
+    RunFolder.create(run.path, overwrite=True)
+    assert not os.path.lexists(run.path / "checkpoints")
+    (tmp_path / "large disk").rename(tmp_path / "checkpoints")
+    check(RunFolder(tmp_path), 1)
+
+
+@pytest.mark.parametrize("names", [("thesis.txt",), ("recipe.toml", "data.tsv"), ("checkpoints", "thesis.txt")])
+def test_a_foreign_folder_is_never_touched(tmp_path: Path, names: tuple[str, ...]) -> None:
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    for overwrite in (False, True):
+        with pytest.raises(UserError, match="holds no run"):
+            RunFolder.create(tmp_path, overwrite=overwrite)
+    with pytest.raises(UserError, match=r"no run in .* to resume"):
+        RunFolder.create(tmp_path, resume=True)
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(names, "mine")
+
+
+def test_resuming_nothing_and_a_file_in_the_way_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no run in .* to resume"):
+        RunFolder.create(tmp_path / "gone", resume=True)
+    assert not (tmp_path / "gone").exists()
+    (tmp_path / "file").write_text("mine")
+    for options in ({}, {"resume": True}, {"overwrite": True}):
+        with pytest.raises(UserError, match="file is a file"):
+            RunFolder.create(tmp_path / "file", **options)
+
+
+# One writer
+
+
+def test_only_one_process_may_write_and_kill_frees_the_lock(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    save(run, 1)
+
+    # The child forks, as data workers do; the grandchild outlives it and must not keep the run locked.
+    def hold(say: Say) -> None:
+        with RunFolder(tmp_path).lock():
+            worker = os.fork()
+            if worker:
+                say(worker)
+            time.sleep(60)
+
+    child, lines = start(hold)
+    with lines:
+        worker = int(lines.readline())
+    try:
+        for attempt in (lambda: run.lock().__enter__(), lambda: RunFolder.create(tmp_path, overwrite=True)):
+            with pytest.raises(UserError, match=f"{tmp_path} is in use by process {child}:"):
+                attempt()
+        check(run, 1)
+        kill(child)
+        with run.lock():
+            check(run, 1)
+    finally:
+        os.kill(worker, signal.SIGKILL)
+
+
+def test_the_lock_ends_with_its_block(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    with run.lock(), pytest.raises(UserError, match=f"process {os.getpid()}"), RunFolder(tmp_path).lock():
+        pass
+    with pytest.raises(ZeroDivisionError), run.lock():
+        1 / 0  # noqa: B018
+    with run.lock():
+        pass
+
+
+# Checkpoints
+
+
+def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    assert save(run, 800) == tmp_path / "checkpoints" / "step-000800"
+    save(run, 1_000_000)
+    assert run.checkpoints() == [800, 1_000_000]
+    check(run, 1_000_000)
+    state = {"best": -math.inf, "pi": math.pi, "list": [1, None, "è"]}
+    run.save_checkpoint(1_000_001, {}, {}, state)
+    found = run.latest()
+    assert (found.state, found.model(), found.train()) == (state, {}, {})
+
+
+def test_a_checkpoint_of_the_same_step_is_replaced(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    run.save_checkpoint(5, {"a": torch.zeros(3)}, {}, {})
+    save(run, 5)
+    check(run, 5)
+    assert leftovers(tmp_path) == []
+
+
+def test_a_replacement_killed_between_its_renames_is_finished(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    folder = save(run, 5)
+    folder.rename(folder.with_name(".tmp-step-000005"))
+    (tmp_path / "checkpoints" / ".old-step-000005").mkdir()
+    with run.lock():
+        check(run, 5)
+    assert leftovers(tmp_path) == []
+
+
+def test_leftovers_go_when_the_lock_is_taken_and_not_while_another_writes(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    save(run, 1)
+    for name in (".tmp-step-000002", ".old-step-000000"):
+        (tmp_path / "checkpoints" / name).mkdir()
+        (tmp_path / "checkpoints" / name / "model.safetensors").touch()
+    (tmp_path / ".tmp-scores.json-77").touch()
+    check(run, 1)
+    assert len(leftovers(tmp_path)) == 3
+    with run.lock():
+        assert leftovers(tmp_path) == []
+        check(run, 1)
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) * 2 // 3] ^= 1
+    path.write_bytes(data)
+
+
+HARM: list[tuple[Callable[[Path], object], str]] = [
+    (lambda path: os.truncate(path, path.stat().st_size - 1), "is damaged (size differs)"),
+    (lambda path: os.truncate(path, 0), "is damaged (size differs)"),
+    (flip, "is damaged (sha256 differs)"),
+    (Path.unlink, "is missing"),
+    (lambda path: (path.unlink(), path.mkdir()), "cannot be read (Is a directory)"),
+]
+GARBAGE = [b"", b"{", b"\xff\xfe", b"[]", b"{}", b"null", b'{"model.safetensors": 3}']
+CASES = [(file, *harm) for harm in HARM for file in ("model.safetensors", "train.safetensors", "state.json")]
+CASES += [("manifest.json", *harm) for harm in HARM[3:]]
+CASES += [
+    ("manifest.json", lambda path, data=data: path.write_bytes(data), "is damaged (not a manifest)") for data in GARBAGE
+]
+
+
+@pytest.mark.parametrize(("file", "harm", "expected"), CASES)
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
+    tmp_path: Path, file: str, harm: Callable[[Path], object], expected: str
+) -> None:
+    run = a_run(tmp_path)
+    for step in (400, 600, 800):
+        save(run, step)
+    harm(tmp_path / "checkpoints" / "step-000800" / file)
+    complaints: list[str] = []
+    found = run.latest(complaints.append)
+    assert found.step == 600
+    same(found)
+    assert complaints == [f"checkpoints/step-000800/{file} {expected}; using step 600 instead"]
+
+
+def test_when_no_checkpoint_verifies_all_are_named(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    flip(save(run, 1) / "model.safetensors")
+    (save(run, 2) / "manifest.json").unlink()
+    with pytest.raises(UserError, match=r"step-000002/manifest.json is missing; .*step-000001/model.safetensors is "):
+        run.latest()
+
+
+def test_checkpoints_after_the_one_resumed_from_do_not_crowd_out_the_good_ones(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    for step in (600, 800, 1000):
+        save(run, step)
+    for step in (800, 1000):
+        flip(tmp_path / "checkpoints" / f"step-{step:06d}" / "model.safetensors")
+    assert run.latest(lambda complaint: None).step == 600
+    save(run, 700)
+    run.prune(keep=2)
+    assert run.checkpoints() == [600, 700]
+    check(run, 700)
+
+
+def test_pruning_keeps_the_last_and_the_chosen(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    for step in range(1, 7):
+        save(run, step)
+    run.prune(keep=2, also={1, 3, 99})
+    assert run.checkpoints() == [1, 3, 5, 6]
+    run.prune(keep=10)
+    assert run.checkpoints() == [1, 3, 5, 6]
+    check(run, 6)
+    assert leftovers(tmp_path) == []
+
+
+def test_kill_at_any_moment_loses_nothing_that_was_confirmed(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    chance = random.Random(1)
+    confirmed = interrupted = 0
+    for _ in range(25):
+        child, lines = start(lambda say: write_on(run, say))
+        with lines:
+            said = [lines.readline() for _ in range(chance.randint(1, 4))]  # however slow the machine is today
+            time.sleep(chance.uniform(0.0, 0.02))
+            kill(child)
+            confirmed = max([confirmed, *map(int, said + lines.readlines())])
+        interrupted += bool(leftovers(tmp_path))
+        with run.lock():
+            assert leftovers(tmp_path) == []
+            found = run.latest(pytest.fail)
+            assert (found.step if found else 0) >= confirmed
+            if found:
+                same(found)
+    assert confirmed > 25
+    assert interrupted
+
+
+def write_on(run: RunFolder, say: Say) -> None:
+    """Save, now and then save again, and prune, forever. A step counts as confirmed once it is said."""
+    say(0)
+    with run.lock():
+        found = run.latest()
+        for step in itertools.count(found.step + 1 if found else 1):
+            for _ in range(1 + step % 2):
+                save(run, step)
+            say(step)
+            run.prune(keep=2)
+
+
+def test_kill_before_each_file_operation_loses_nothing(tmp_path: Path) -> None:
+    def replace_and_go_on(run: RunFolder, say: Say, end: int) -> None:
+        operations = itertools.count()
+
+        def strike(event: str, _: object) -> None:
+            if event in ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir") and next(operations) == end:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(strike)
+        save(run, 2)
+        save(run, 3)
+        say(3)
+        run.prune(keep=1)
+        say("done")
+
+    for end in itertools.count():
+        run = RunFolder.create(tmp_path / str(end))
+        save(run, 2)
+        child, lines = start(lambda say, run=run, end=end: replace_and_go_on(run, say, end))
+        with lines:
+            said = lines.read().split()
+        os.waitpid(child, 0)
+        with run.lock():
+            found = run.latest(pytest.fail)
+        assert found is not None
+        assert found.step >= (3 if said else 2)
+        same(found)
+        assert leftovers(run.path) == []
+        if "done" in said:
+            break
+    assert end > 20
+
+
+# A full disk: a limit on the size of files stands in for it, and speaks the same errors
+
+
+def test_a_full_disk_is_said_and_costs_nothing(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    save(run, 1)
+    save(run, 2)
+    write_tensors(run.model, {"a": torch.ones(9)})
+
+    def forever() -> None:
+        metrics = Metrics(run.metrics)
+        while True:
+            metrics.write({"text": "x" * 700})
+
+    def fill(say: Say) -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
+        writes = (
+            lambda: save(run, 3),
+            lambda: save(run, 2),
+            lambda: write_tensors(run.model, content(3)[0]),
+            lambda: write_text(run.scores, "x" * 100_000),
+            forever,
+        )
+        with run.lock():
+            for write in writes:
+                try:
+                    write()
+                except UserError as error:
+                    say(error)
+
+    child, lines = start(fill)
+    with lines:
+        said = lines.read().splitlines()
+    os.waitpid(child, 0)
+    last = f"the last checkpoint is {tmp_path}/checkpoints/step-000002; free space and resume"
+    lost = "nothing that was there is lost; free space and resume"
+    expected = [("checkpoints/step-000003", last), ("checkpoints/step-000002", last), ("model.safetensors", lost)]
+    expected += [("scores.json", lost), ("metrics.jsonl", lost)]
+    assert len(said) == len(expected)
+    for line, (path, end) in zip(said, expected):
+        assert line.startswith(f"the disk is full: could not write {tmp_path}/{path} (")
+        assert line.endswith(end)
+    check(run, 2)
+    assert run.checkpoints() == [1, 2]
+    assert read_tensors(run.model)["a"].equal(torch.ones(9))
+    assert not run.scores.exists()
+    assert leftovers(tmp_path) == []
+    lines = run.metrics.read_text().splitlines()
+    assert len(lines) > 50
+    assert all(len(json.loads(line)["text"]) == 700 for line in lines)
+
+
+def test_importing_the_run_folder_does_not_import_torch() -> None:
+    code = "import sys, allyouneed.runfolder; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
