@@ -405,7 +405,7 @@ def same(got: list[Hypothesis], expected: list[Hypothesis]) -> bool:
 def test_a_large_enough_beam_is_brute_force(kind: str, alpha: float) -> None:
     unfinished_won = 0
     for seed, (vocab, most) in enumerate([(4, 4), (5, 3), (4, 3), (5, 2), (4, 1), (2, 4)] * 2):
-        toy = (ToyLM, ToyTranslator)[seed % 2](vocab, seed, ends=0.5 * (seed % 3), ban=(0.0, 0.3)[seed % 4 == 3])
+        toy = (ToyLM, ToyTranslator)[seed % 2](vocab, seed, ends=0.5 * (seed % 3), ban=(0.0, 0.6)[seed % 4 == 3])
         expected = everything(toy, [2, 3], most, alpha, kind)
         beam = vocab**most
         for n_best in {1, min(3, beam), beam}:
@@ -489,6 +489,8 @@ def test_n_best_are_sorted_distinct_and_as_many_as_there_are() -> None:
             assert h.score == pytest.approx(h.logprob / penalty(n, 0.7, "gnmt"), abs=1e-5)
     [few] = beam_search(ToyLM(2, ends=0.0), [[1]], beam=6, max_new=2, eos=0, n_best=6)
     assert len(few) == 3  # 0; 1 0; 1 1
+    [one] = beam_search(ToyLM(1), [[1]], beam=2, max_new=3, eos=0, n_best=2)
+    assert [h.tokens for h in one] == [[]]  # nothing goes on after the end
 
 
 def test_alpha_zero_scores_by_log_probability() -> None:
@@ -501,9 +503,11 @@ def test_forbidden_tokens_are_never_taken_and_never_nan() -> None:
         toy = ToyLM(5, seed, ban=0.6)
         for hypotheses in beam_search(toy, [[1], [2], [3, 4]], beam=3, max_new=5, eos=0, n_best=3):
             assert all(-INF < h.score <= 0 and -INF < h.logprob <= 0 for h in hypotheses)
-    nothing = ToyLM(5)
-    nothing.table[:] = -INF
-    assert beam_search(nothing, [[1], [2]], beam=3, max_new=5, eos=0) == [[], []]
+    once = ToyLM(5, ends=3.0)  # one token may follow the prompt, and nothing after it
+    once.table[(once.table != once.start([[1]], 64)[0]).any(1)] = -INF
+    [only], nothing = beam_search(once, [[1], [2]], beam=3, max_new=5, eos=0)
+    assert only.tokens == []
+    assert nothing == []
 
 
 def test_equal_scores_go_to_the_lower_ids() -> None:

@@ -106,8 +106,9 @@ def now() -> Iterator[Pair]:
     for who, verb, pair in acts():
         yield from acting(who, verb, *pair)
     alone = [who for who in SIMPLE if not who.plural]
-    for who, clothes in thin(3, product(alone, described([x for x in w.CLOTHES if x in SINGLE], False))):
-        yield from acting(who, w.VERBS["wear"], *a(clothes))
+    for who, clothes in thin(3, product(alone, described([noun for noun in w.CLOTHES if noun in SINGLE], False))):
+        if "skirt" not in clothes.en or who.gender == "f":
+            yield from acting(who, w.VERBS["wear"], *a(clothes))
 
 
 def now_alone() -> Iterator[Pair]:

@@ -85,7 +85,7 @@ def very() -> Iterator[Pair]:
 
 def two_qualities() -> Iterator[Pair]:
     for who, one, two in thin(7, product(SIMPLE, w.QUALITIES, w.QUALITIES)):
-        if one is not two:
+        if one is not two and {one.en, two.en} != {"happy", "sad"}:
             first, second = (quality.agree(who.gender, who.plural) for quality in (one, two))
             it = f"{who.it} {BE[who.person]} {first} e {second}"
             yield sentence(f"{who.en} {be(who)} {one.en} and {two.en}", it)

@@ -83,9 +83,8 @@ def beam_search(
         written[:, :, n - 1] = token
         ends = token == eos
         last = ends_at == n
-        among_ends = torch.arange(ends.shape[1], device=device) < beam
-        among_live = (~ends).cumsum(1) <= beam
-        enters = torch.where(ends, among_ends, among_live & last)
+        among_first = torch.arange(ends.shape[1], device=device) < beam
+        enters = torch.where(ends, among_first, last)
         score = (logprob / penalty(n, alpha, length_penalty)).masked_fill(~enters, NEVER)
         best = best.merge(_Best(score, logprob, written, torch.full_like(token, n), ends))
 
