@@ -45,13 +45,9 @@ def attend(
         return (out, w) if weights else out
     if mask.is_flag and q.size(-2) == k.size(-2):
         return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
-    keep = mask.tensor(q.size(-2), k.size(-2), q.device)
-    if keep is None:
-        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout)
-    # Kernels differ in what a row gives that may look at nothing (NaN in some): let it look, then take it back.
-    sees = keep.any(-1, keepdim=True)
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=keep | ~sees, dropout_p=dropout)
-    return torch.where(sees, out, 0.0)
+    mask = mask.settle(q.size(-2), k.size(-2), q.device)
+    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask.open, dropout_p=dropout)
+    return out if mask.sees is None else torch.where(mask.sees, out, 0.0)
 
 
 def _formula(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, score: str, dropout: float) -> tuple[Tensor, Tensor]:

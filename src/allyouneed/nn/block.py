@@ -161,7 +161,10 @@ class Stack(nn.Module):
         rotary = self.rotary(positions, room) if self.rotary is not None else None
         kept: Memory | None = cache.memory if cache is not None else None
         if kept is not None:
-            memory_mask = Mask(keep=kept.keep)
+            memory_mask = Mask(keep=kept.keep).settle(x.size(1), kept.keep.size(-1), x.device)
+        elif memory is not None:
+            memory_mask = memory_mask.settle(x.size(1), memory.size(1), x.device)
+        mask = mask.settle(x.size(1), room, x.device)
         for i, block in enumerate(self.blocks):
             # A compiled block serves training; whatever is cached or looked at runs as it is written.
             call = block if cache is None and trace is None else block.forward

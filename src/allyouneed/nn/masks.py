@@ -20,6 +20,10 @@ class Mask:
     keep: Tensor | None = None
     causal: bool = False
     segments: Tensor | None = None
+    # Made by `settle`. Kernels differ in what a query gives that may look at nothing (NaN in some), so they get
+    # `open`, in which it may look at everything, and what it gives is taken back where it does not see.
+    sees: Tensor | None = None  # (B, 1, 1|Tq, 1)
+    open: Tensor | None = None  # (B, 1, 1|Tq, Tk)
 
     @staticmethod
     def padding(lengths: Tensor, size: int) -> Mask:
@@ -30,6 +34,16 @@ class Mask:
     def is_flag(self) -> bool:
         """Nothing but causality: the kernels have a flag for it, and no tensor is needed."""
         return self.causal and self.keep is None and self.segments is None
+
+    def settle(self, queries: int, keys: int, device: torch.device) -> Mask:
+        """The same mask with its tensor made, once for all layers; the bare causal flag stays a flag."""
+        if self.is_flag or self.sees is not None:
+            return self
+        keep = self.tensor(queries, keys, device)
+        if keep is None:
+            return self
+        sees = keep.any(-1, keepdim=True)
+        return Mask(keep, sees=sees, open=keep | ~sees)
 
     def tensor(self, queries: int, keys: int, device: torch.device) -> Tensor | None:
         """(B|1, 1, 1|Tq, Tk) bool, or None where everyone may look at everyone."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from allyouneed.nn.block import Block
 from allyouneed.runtime import Runtime, can_compile
 
 SHORT = 180.0  # seconds; a run that takes less does not repay compiling
+Loss = Callable[[nn.Module], Tensor]
 
 
 def compile_blocks(model: nn.Module) -> None:
@@ -22,8 +23,9 @@ def compile_blocks(model: nn.Module) -> None:
             block.compile(dynamic=None)
 
 
-def decide(wanted: str, runtime: Runtime, model: nn.Module, loss: Callable[[nn.Module], Tensor], steps: int) -> Runtime:
-    """The runtime with its `compile` settled; `loss` computes one micro-batch's loss with a given model."""
+def decide(wanted: str, runtime: Runtime, model: nn.Module, losses: Sequence[Loss], steps: int) -> Runtime:
+    """The runtime with its `compile` settled. `losses` compute real micro-batches of different shapes with a given
+    model: a compiler that must start again for each length shows it here."""
     if wanted == "off":
         return runtime.decided(False, "not compiled: as asked")
     obstacle = can_compile(runtime.device)
@@ -32,35 +34,34 @@ def decide(wanted: str, runtime: Runtime, model: nn.Module, loss: Callable[[nn.M
     if obstacle:
         return runtime.decided(False, f"not compiled: {obstacle}")
     trial = copy.deepcopy(model)
-    eager = _seconds(trial, loss)
+    eager = _seconds(trial, losses)
     if eager * steps < SHORT:
         return runtime.decided(False, f"not compiled: the run is short (about {eager * steps:.0f} s)")
-    if runtime.deterministic or runtime.device == "cpu":
+    if runtime.device == "cpu":
         torch.use_deterministic_algorithms(True)  # compiled CPU code does not repeat itself otherwise
     compile_blocks(trial)
     try:
-        compiled = _seconds(trial, loss)
+        gain = eager / _seconds(trial, losses)
     except Exception as error:  # a compiler can fail in any way; the eager model is there
-        return runtime.decided(False, f"not compiled: {type(error).__name__} while trying")
-    gain = eager / compiled
+        gain, failed = 0.0, f"not compiled: {type(error).__name__} while trying"
+    else:
+        failed = f"not compiled: {gain:.2f}x the speed in a trial"
     if gain > 1.05:
         return runtime.decided(True, f"compiled: {gain:.2f}x as fast in a trial")
-    if not runtime.deterministic:
-        torch.use_deterministic_algorithms(False)
-    return runtime.decided(False, f"not compiled: {gain:.2f}x the speed in a trial")
+    torch.use_deterministic_algorithms(runtime.deterministic)
+    return runtime.decided(False, failed)
 
 
-def _seconds(model: nn.Module, loss: Callable[[nn.Module], Tensor]) -> float:
-    """The best of a few forward and backward passes, after three that warm up."""
-    best = float("inf")
-    for i in range(8):
+def _seconds(model: nn.Module, losses: Sequence[Loss]) -> float:
+    """A forward and backward pass, the mean over the batches of the last of three rounds."""
+    start = 0.0
+    for _ in range(3):
         start = time.perf_counter()
-        value = loss(model)
-        value.backward()
-        value.item()
+        for loss in losses:
+            value = loss(model)
+            value.backward()
+            value.item()
+            model.zero_grad()
         if value.is_cuda:
             torch.cuda.synchronize()
-        model.zero_grad()
-        if i >= 3:
-            best = min(best, time.perf_counter() - start)
-    return best
+    return (time.perf_counter() - start) / len(losses)

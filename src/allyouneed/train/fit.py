@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import nn
 
 from allyouneed import catalog
 from allyouneed.config import Recipe, to_toml
+from allyouneed.data.batches import Batch
 from allyouneed.figures import loss_curve
 from allyouneed.format import human_count
 from allyouneed.runfolder import Metrics, RunFolder, write_json, write_text
@@ -147,14 +149,15 @@ def _settle(
     if ranks.first:
         examples = task.examples("train")
         numbers = examples.plan(train.seed, 0, train.batch_tokens)
-        batch = examples.collate(numbers[0]).to(runtime.torch_device)
+        batches = [examples.collate(some).to(runtime.torch_device) for some in numbers[:8]]
         steps = train.steps or int(train.epochs * len(numbers))
 
-        def loss(trial: nn.Module) -> torch.Tensor:
+        def loss(trial: nn.Module, batch: Batch) -> torch.Tensor:
             with torch.autocast(runtime.torch_device.type, torch.bfloat16, enabled=runtime.precision == "bf16"):
                 return sum(task.losses(trial, batch).values())  # type: ignore[return-value]
 
-        answer = json.dumps(decide(train.compile, runtime, model, loss, steps).to_dict())
+        losses = [partial(loss, batch=batch) for batch in batches]
+        answer = json.dumps(decide(train.compile, runtime, model, losses, steps).to_dict())
     chosen = json.loads(ranks.say(answer))
     return runtime.decided(chosen["compile"], chosen["why"].removeprefix(runtime.why).removeprefix("; "))
 
