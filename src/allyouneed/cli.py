@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import sys
-from collections.abc import Iterable
+import textwrap
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,25 +16,30 @@ import typer
 from allyouneed.errors import UserError, nearest
 
 if TYPE_CHECKING:
+    from allyouneed.metrics import Score
     from allyouneed.run import Run
 
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="Train, test and use every model of the Transformer lectures.\n\n"
-    "Example:  ayn train translate/transformer && ayn use runs/translate-transformer 'I am Italian.'",
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+    help="""Train, test and use every model of the Transformer lectures.
+
+    \b
+    Example:
+      ayn train translate/transformer
+      ayn use runs/translate-transformer "I am Italian."
+    """,
 )
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[section.key=value]...", show_default=False)]
-RunPath = Annotated[str, typer.Argument(metavar="RUN", help="folder of a run", show_default=False)]
+RunPath = Annotated[str, typer.Argument(metavar="RUN", help="Folder of a run.", show_default=False)]
+Mirror = Annotated[str | None, typer.Option(metavar="DIR", help="Folder with copies of the public data sets.")]
 
 
 @app.callback(invoke_without_command=True)
 def _options(
-    context: typer.Context,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a mistake.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     if version:
@@ -41,109 +49,129 @@ def _options(
         raise typer.Exit()
 
 
-@app.command("train")
+@app.command("train", short_help="Train a model on built-in, public or own data.")
 def train_command(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="a name of `ayn list recipes`, or a .toml file")],
-    overrides: Overrides = None,
-    data: Annotated[
-        list[str] | None, typer.Option(help="Own file or folder; twice for two parallel files; or a name.")
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name of `ayn list recipes`, or a .toml file.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="SECTION.KEY=VALUE", help="Settings other than the recipe's.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run  [default: runs/RECIPE]")] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATH", help="Own file or folder (twice: parallel files), or a name of `ayn list data`."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the run.  [default: runs/RECIPE]")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run stopped.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is there.")] = False,
-    mirror: Annotated[str | None, typer.Option(help="Folder with copies of the public data sets.")] = None,
+    mirror: Mirror = None,
 ) -> None:
-    """Train a model: on its built-in data, a named set, or your own file.
+    """Train a model on the recipe's data, on a public data set, or on your own.
 
-    Example:  ayn train translate/transformer --data pairs.tsv --out runs/mine train.steps=2000 model.size=small
+    \b
+    Example:
+      ayn train translate/transformer --data my.tsv --out runs/mine train.lr=1e-3
     """
+    settings = list(overrides or [])
+    for stray in settings:
+        if "=" not in stray and Path(stray).exists():
+            raise UserError(f"'{stray}' is not of the form section.key=value; own data is given with --data {stray}")
+    if mirror:
+        settings.append(f"data.mirror={os.path.abspath(mirror)}")
     from allyouneed.run import choose, default_out, resumed
     from allyouneed.train.fit import fit
     from allyouneed.train.interrupt import Interrupted
 
-    settings = [f"data.mirror={mirror}"] if mirror else []
-    named = data[0] if data and len(data) == 1 and _is_name(data[0]) else None
-    if named:
-        settings.append(f"data.name={named}")
     folder = out or default_out(recipe)
-    settings += overrides or []
-    chosen = resumed(folder, settings) if resume else choose(recipe, settings, None if named else data)
+    chosen = resumed(folder, recipe, settings, data) if resume else choose(recipe, settings, data)
+    first = os.environ.get("RANK", "0") == "0"
     try:
         fit(chosen, folder, resume=resume, overwrite=overwrite, say=typer.echo)
-    except Interrupted as stop:
-        typer.echo(f"stopped at step {stop.step}; nothing is lost. Go on with:\n  {_resume_command(recipe, folder)}")
-        raise typer.Exit(stop.exit_code) from None
-    if int(os.environ.get("RANK", "0")) == 0:
-        typer.echo(f"the run is in {folder}; try:  ayn use {folder}")
+    except (Interrupted, KeyboardInterrupt) as stop:
+        where = f"at step {stop.step}" if isinstance(stop, Interrupted) else "between two checkpoints"
+        if first:
+            again = shlex.join(["ayn", "train", recipe, "--out", str(folder), "--resume"])
+            typer.echo(f"\nstopped {where}; go on with:\n  {again}")
+        raise typer.Exit(stop.exit_code if isinstance(stop, Interrupted) else 130) from None
+    if first:
+        typer.echo(f"\nthe run is in {folder}; try:\n  {shlex.join(['ayn', 'use', str(folder)])}")
 
 
-def _is_name(text: str) -> bool:
-    """Whether --data names a set rather than a file."""
-    from allyouneed.data.registry import listing
-
-    return not Path(text).exists() and text in {row.name for row in listing()}
-
-
-def _resume_command(recipe: str, folder: Path) -> str:
-    return f"ayn train {recipe} --out {folder} --resume"
-
-
-@app.command("test")
+@app.command("test", short_help="Score a run.")
 def score_command(
     run: RunPath,
-    overrides: Overrides = None,
-    split: Annotated[str, typer.Option(help="Which split.")] = "test",
-    mirror: Annotated[str | None, typer.Option(help="Folder with copies of the public data sets.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="DECODE.KEY=VALUE", help="Settings other than the run's.")
+    ] = None,
+    split: Annotated[str, typer.Option(metavar="NAME", help="Which split.")] = "test",
+    mirror: Mirror = None,
 ) -> None:
     """Score a run: perplexity and bits per byte, or BLEU, chrF and exact match.
 
-    Example:  ayn test runs/en-it decode.method=beam decode.beam=5
+    \b
+    Example:
+      ayn test runs/en-it decode.method=beam decode.beam=5
     """
     if mirror:
         os.environ["ALLYOUNEED_MIRROR"] = mirror
-    for score in _load(run).test(split, **_decode(overrides)):
-        typer.echo(str(score))
+    _print_columns(_rows(_load(run).test(split, **_decode(overrides or []))))
 
 
-@app.command("use")
+@app.command("use", short_help="Translate, or continue, what you give or type.")
 def use_command(
     run: RunPath,
-    text: Annotated[list[str] | None, typer.Argument(metavar="[TEXT]...", show_default=False)] = None,
-    table: Annotated[bool, typer.Option("--table", help="The five likeliest next words at each position.")] = False,
-    alignment: Annotated[Path | None, typer.Option(help="Draw which source words were looked at (.png, .svg).")] = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="A key of [decode], as beam=5; repeatable.")] = None,
+    text: Annotated[list[str] | None, typer.Argument(metavar="TEXT", show_default=False)] = None,
+    table: Annotated[bool, typer.Option("--table", help="Show the five likeliest next words at each place.")] = False,
+    alignment: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw which source words were looked at (.png, .svg).")
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of [decode]; may be repeated.")
+    ] = None,
 ) -> None:
-    """Translate or continue TEXT; without TEXT each line of standard input, or what you type at the prompt.
+    """Translate, or continue, each TEXT. Without TEXT: each line of standard input,
+    answered by one line; or, at a terminal, what you type.
 
-    Example:  ayn use runs/en-it "I am Italian." --set method=beam
+    \b
+    Example:
+      ayn use runs/en-it "I am Italian." --set method=beam --set beam=4
     """
-    loaded, decode = _load(run), _decode([f"decode.{item}" for item in set_ or []])
-    if table:
-        for line in text or _lines():
-            _print_table(loaded, line, decode)
-    elif alignment is not None:
-        _draw(loaded, text or [], alignment, decode)
-    elif text:
-        for line in text:
-            _answer(loaded, line, decode)
-    elif sys.stdin.isatty():
-        _converse(loaded, decode)
-    else:
-        _stream(loaded, decode)
+    items = [item.removeprefix("decode.") for item in set_ or []]
+    for item in items:
+        if "=" not in item:
+            raise UserError(f"--set {item} is not of the form key=value, for example --set beam=5")
+    decode = _decode([f"decode.{item}" for item in items])
+    loaded = _load(run)
+    loaded.decode(**decode)  # complains before anything is read
+    try:
+        if alignment is not None:
+            _draw(loaded, text or [], alignment, decode)
+        elif text:
+            for i, line in enumerate(text):
+                typer.echo("\n" if table and i else "", nl=False)
+                _answer(loaded, line, table, decode)
+        elif sys.stdin is not None and sys.stdin.isatty():
+            _converse(loaded, table, decode)
+        else:
+            _stream(loaded, table, decode)
+    except KeyboardInterrupt:
+        typer.echo("", err=True, nl=sys.stderr.isatty())  # the prompt of the shell begins on a line of its own
+        raise typer.Exit(130) from None
 
 
-def _answer(run: Run, text: str, decode: dict[str, Any]) -> None:
+def _answer(run: Run, text: str, table: bool, decode: dict[str, Any]) -> None:
     """A continuation is written as it comes, after its prompt; a translation when it is there."""
-    continues = run.recipe.task_kind == "lm"
-    if continues and run.decode(**decode).method != "beam":
-        typer.echo(text, nl=False)
-        for _ in run.answers([text], show=_show, **decode):
-            typer.echo("")
+    if table:
+        _print_table(run, text, decode)
+        return
+    before = text if run.recipe.task_kind == "lm" else ""
+    if before and run.decode(**decode).method != "beam":
+        pieces = iter([before])  # not shown before the prompt is found good
+        for _ in run.answers([text], show=lambda piece: _show(next(pieces, "") + piece), **decode):
+            typer.echo(next(pieces, ""))
         return
     for answer in run.answers([text], **decode):
         for one in (answer, *answer.others):
             score = f"{one.score:8.3f}  " if answer.others else ""
-            typer.echo(f"{score}{text if continues else ''}{one.text}")
+            typer.echo(f"{score}{before}{one.text}")
 
 
 def _show(piece: str) -> None:
@@ -151,60 +179,62 @@ def _show(piece: str) -> None:
     sys.stdout.flush()
 
 
-def _converse(run: Run, decode: dict[str, Any]) -> None:
-    import readline  # noqa: F401  (arrow keys and history)
-
-    typer.echo("type a sentence and press Enter; Ctrl-D ends", err=True)
+def _converse(run: Run, table: bool, decode: dict[str, Any]) -> None:
+    try:
+        import readline  # noqa: F401  (arrow keys and history)
+    except ImportError:
+        pass
+    what = "the beginning of a text" if run.recipe.task_kind == "lm" else "a sentence"
+    typer.echo(f"type {what} and press Enter; Ctrl-D ends", err=True)
     while True:
         try:
-            line = input("> ")
+            line = input("> " if sys.stdout.isatty() else "")
         except EOFError:
-            typer.echo("")
+            typer.echo("", err=True)
             return
         if not line.strip():
             continue
         try:
-            _answer(run, line, decode)
+            _answer(run, line, table, decode)
         except UserError as error:
             typer.echo(str(error), err=True)
 
 
-def _stream(run: Run, decode: dict[str, Any]) -> None:
+def _stream(run: Run, table: bool, decode: dict[str, Any]) -> None:
     """Line in, line out, in order; a newline inside an answer is shown as \\n, an unusable line as an empty one."""
-    prefix = run.recipe.task_kind == "lm"
-    source, kept = _lines(), []
+    from allyouneed.data import stdin
 
-    def remembered() -> Iterable[str]:
-        for line in source:
-            if prefix:
-                kept.append(line)
-            yield line
+    first = 1
+    for lines in stdin.lines(sys.stdin.fileno(), _complain) if sys.stdin is not None else ():
+        if table:
+            for number, line in enumerate(lines, first):
+                try:
+                    _answer(run, line, table, decode)
+                except UserError as error:
+                    _complain(f"line {number}: {error}")
+                typer.echo("")
+        else:
+            for line, answer in zip(lines, run.lines(lines, _complain, first, **decode)):
+                before = line if run.recipe.task_kind == "lm" else ""
+                _show((before + answer.text if answer is not None else "").replace("\n", "\\n") + "\n")
+        first += len(lines)
 
-    for answer in run.lines(remembered(), lambda problem: typer.echo(problem, err=True), **decode):
-        before = kept.pop(0) if prefix else ""
-        text = before + answer.text if answer is not None else ""
-        sys.stdout.write(text.replace("\n", "\\n") + "\n")
-        sys.stdout.flush()
 
-
-def _lines() -> Iterable[str]:
-    """Standard input as UTF-8, whatever the locale says; a wrong byte is named."""
-    for number, raw in enumerate(sys.stdin.buffer, 1):
-        try:
-            yield raw.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise UserError(f"line {number} of standard input is not UTF-8 (byte {error.start} of the line)") from None
+def _complain(problem: str) -> None:
+    typer.echo(f"ayn: {problem}", err=True)
 
 
 def _print_table(run: Run, text: str, decode: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    def visible(token: str) -> str:
+        return token.replace(" ", "·").replace("\n", "\\n").replace("\t", "\\t")
 
-    table = Table("position", "word", "likely next", box=None, header_style="bold")
-    for i, guess in enumerate(run.table(text, **decode)):
-        likely = "  ".join(f"{word!r} {100 * p:.1f}%" for word, p in guess.likely)
-        table.add_row(str(i), repr(guess.token), likely)
-    Console(soft_wrap=not sys.stdout.isatty(), markup=False).print(table)
+    rows = [("", "word", "likely next (· is a space)")]
+    guesses = run.table(text, **decode)
+    likely = [[f"{100 * p:5.1f}% {visible(word)}" for word, p in guess.likely] for guess in guesses]
+    widths = [max(map(len, column)) for column in zip(*likely)]
+    for i, (guess, cells) in enumerate(zip(guesses, likely)):
+        rows.append((str(i), visible(guess.token), "".join(cell.ljust(w + 1) for cell, w in zip(cells, widths))))
+    _print_columns(rows, wrap=False)
 
 
 def _draw(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None:
@@ -217,11 +247,13 @@ def _draw(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None
     typer.echo(f"the picture is in {out}")
 
 
-@app.command("info")
+@app.command("info", short_help="Tell what a run is.")
 def info_command(run: RunPath, json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
     """Tell what a run is: parameters by part, FLOPs a token, memory, data, scores, versions.
 
-    Example:  ayn info runs/en-it
+    \b
+    Example:
+      ayn info runs/en-it
     """
     info = _load(run).info()
     if json:
@@ -230,39 +262,56 @@ def info_command(run: RunPath, json: Annotated[bool, typer.Option("--json", help
         typer.echo(dumps(info, indent=2, ensure_ascii=False))
         return
     from allyouneed.format import human_bytes, human_count
+    from allyouneed.metrics import Score
 
-    typer.echo(f"{info['run']}: {info['model']} for {info['task']}")
-    typer.echo("parameters")
-    for part, count in info["parameters"].items():
-        typer.echo(f"  {part:<24}{count:>14,}")
-    typer.echo(f"FLOPs a token             {human_count(info['flops per token'])} forward, about 3x that in training")
-    memory = info["memory"]
-    typer.echo(
-        f"memory                    {human_bytes(memory['weights'])} of weights, "
-        f"{human_bytes(memory['training'])} in training before activations"
-    )
-    data = info["data"]
-    typer.echo(f"data                      {data['name']} ({data['licence'] or 'own files'})")
-    for split, scores in info["scores"].items():
-        for score in scores if isinstance(scores, list) else []:
-            typer.echo(f"{split + ' score':<26}{score['name']} {score['value']:.4g}  ({score['signature']})")
-    typer.echo(f"runtime                   {info['runtime'].get('why', '')}")
-    typer.echo(f"versions                  {', '.join(f'{k} {v}' for k, v in info['versions'].items())}")
+    parameters, memory, data = info["parameters"], info["memory"], info["data"]
+    width = len(f"{parameters['total']:,}")
+    parts = [f"{count:>{width},}  {part}" for part, count in parameters.items()]
+    scores = [
+        (f"{split} score", f"{what}  {signature}")
+        for split, found in info["scores"].items()
+        if isinstance(found, list)
+        for what, signature in _rows([Score(**score) for score in found])
+    ]
+    work = f"{human_count(info['flops per token'])} FLOPs a token forward, with {info['context']} tokens of context"
+    _print_columns(
+        [
+            ("run", info["run"]),
+            ("task", info["task"]),
+            ("model", info["model"]),
+            *(("parameters" if i == 0 else "", part) for i, part in enumerate(parts)),
+            ("work", f"{work}; about three times that in training"),
+            ("memory", f"{human_bytes(memory['weights'])} of weights; "
+             f"{human_bytes(memory['training'])} in training, before activations"),
+            ("data", f"{data['name']} ({data.get('licence') or 'own files'})"),
+            *scores,
+            ("runtime", info["runtime"].get("why", "")),
+            ("versions", ", ".join(f"{name} {version}" for name, version in info["versions"].items())),
+        ]
+    )  # fmt: skip
 
 
-@app.command("list")
-def list_command(what: Annotated[str, typer.Argument(metavar="recipes|data|models")]) -> None:
+def _rows(scores: list[Score]) -> list[tuple[str, str]]:
+    """What was measured, all equally wide, and its signature."""
+    both = [str(score).split("  ", 1) for score in scores]
+    width = max((len(what) for what, _ in both), default=0)
+    return [(what.ljust(width), signature) for what, signature in both]
+
+
+@app.command("list", short_help="List recipes, data sets or models.")
+def list_command(
+    what: Annotated[str, typer.Argument(metavar="recipes|data|models", help="What to list.", show_default=False)],
+) -> None:
     """List what there is: recipes, data sets or models.
 
-    Example:  ayn list recipes
+    \b
+    Example:
+      ayn list recipes
     """
     kinds = {"recipes": _recipes, "data": _data, "models": _models}
     if what not in kinds:
         raise UserError(f"there is no list of '{what}'{nearest(what, kinds)}")
-    rows = kinds[what]()
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
-    for row in rows:
-        typer.echo("  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[-1]]))
+    _print_columns(kinds[what]())
 
 
 def _recipes() -> list[tuple[str, ...]]:
@@ -274,7 +323,7 @@ def _recipes() -> list[tuple[str, ...]]:
 def _data() -> list[tuple[str, ...]]:
     from allyouneed.data.registry import listing
 
-    return [tuple(str(cell) for cell in row) for row in listing()]
+    return [(row.name, row.shape, f"{row.what}; {row.licence}; {row.origin}") for row in listing()]
 
 
 def _models() -> list[tuple[str, ...]]:
@@ -287,17 +336,28 @@ def _models() -> list[tuple[str, ...]]:
     return rows
 
 
+def _print_columns(rows: list[tuple[str, ...]], wrap: bool = True) -> None:
+    """Columns that begin together. On a terminal the last is wrapped at its edge; elsewhere a row is a line."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    left = sum(widths) + 2 * len(widths)
+    room = shutil.get_terminal_size().columns - left if wrap and sys.stdout.isatty() else 0
+    for *cells, last in rows:
+        start = "".join(cell.ljust(width) + "  " for cell, width in zip(cells, widths))
+        fold = textwrap.wrap(last, room, break_long_words=False, break_on_hyphens=False) if room > 20 else [last]
+        typer.echo((start + f"\n{' ' * left}".join(fold)).rstrip())
+
+
 def _load(path: str) -> Run:
     from allyouneed.run import load
 
     return load(path)
 
 
-def _decode(overrides: Iterable[str] | None) -> dict[str, Any]:
+def _decode(overrides: list[str]) -> dict[str, Any]:
     """decode.key=value -> keyword arguments."""
     from allyouneed.config import override
 
-    values = override({}, list(overrides or []))
+    values = override({}, overrides)
     for section in values:
         if section != "decode":
             raise UserError(f"here only decode.key=value can be changed, not [{section}]")
@@ -306,19 +366,16 @@ def _decode(overrides: Iterable[str] | None) -> dict[str, Any]:
 
 def main() -> None:
     """The command `ayn`."""
-    debug = "--debug" in sys.argv
-    if debug:
-        sys.argv.remove("--debug")
+    words = sys.argv[1:]
+    options = words[: words.index("--")] if "--" in words else words
+    debug = "--debug" in options
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if stream is not None:  # texts are UTF-8, whatever the locale says; what is not becomes visible, no traceback
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[attr-defined]
     try:
-        app()
+        app([word for i, word in enumerate(words) if word != "--debug" or i >= len(options)])
     except UserError as error:
         if debug:
-            raise
-        typer.echo(f"ayn: {error}", err=True)
+            traceback.print_exc()
+        _complain(str(error))
         sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("", err=True)
-        sys.exit(130)
-    except BrokenPipeError:  # the reader had enough: `ayn use … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)

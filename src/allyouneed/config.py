@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 import types
 import typing
@@ -78,7 +79,7 @@ class TrainConfig:
     keep: int = option(2, "how many of the last checkpoints stay on disk", low=1)
     patience: int = option(0, "stop after so many evaluations without a new best (0: never)", low=0)
     log_every: int = option(10, "steps between lines of metrics.jsonl", low=1)
-    seed: int = option(1, "seed of everything random", low=0)
+    seed: int = option(1, "seed of everything random", low=0, high=2**63 - 1)
     deterministic: bool = option(False, "refuse kernels that do not repeat themselves")
     device: str = option("auto", "where to compute", choices=("auto", "cpu", "cuda", "mps"))
     precision: str = option("auto", "arithmetic", choices=("auto", "fp32", "bf16"))
@@ -103,7 +104,7 @@ class DecodeConfig:
     temperature: float = option(1.0, "sample: below 1 sharper, above 1 flatter", low=0.0)
     top_k: int = option(0, "sample: only the k most likely (0: all)", low=0)
     top_p: float = option(1.0, "sample: only the smallest set with this much probability", low=0.0, high=1.0)
-    seed: int = option(1, "sample: seed of the request", low=0)
+    seed: int = option(1, "sample: seed of the request", low=0, high=2**63 - 1)
     max_new: int = option(256, "at most so many new tokens", low=1)
     stop: tuple[str, ...] = option((), "strings that end the answer")
     batch: int = option(32, "rows decoded together", low=1)
@@ -111,6 +112,9 @@ class DecodeConfig:
     def __post_init__(self) -> None:
         if self.n_best > self.beam:
             raise UserError(f"decode.n_best = {self.n_best} is more than decode.beam = {self.beam}")
+
+
+SECTIONS: dict[str, type] = {"text": TextConfig, "data": DataConfig, "train": TrainConfig, "decode": DecodeConfig}
 
 
 @dataclass(frozen=True)
@@ -129,10 +133,13 @@ class Recipe:
     @staticmethod
     def parse(values: Mapping[str, Any]) -> Recipe:
         """Nested dictionaries, as TOML gives them -> a checked Recipe."""
-        known = ("task", "model", "text", "data", "train", "decode")
+        known = ("task", "model", *SECTIONS)
         for name in values:
             if name not in known:
                 raise UserError(f"a recipe has no section [{name}]{nearest(name, known)}")
+        for name, section in values.items():
+            if not isinstance(section, Mapping):
+                raise UserError(f"'{name}' is a section of the recipe: write [{name}] and its keys below it")
         sections = {name: dict(values.get(name, {})) for name in known}
         task_kind = _kind(sections["task"], "task")
         model_kind = _kind(sections["model"], "model")
@@ -147,10 +154,7 @@ class Recipe:
             model_kind=model_kind,
             task=build(task.Options, sections["task"], "task"),
             model=build(model.Config, sections["model"], "model"),
-            text=build(TextConfig, sections["text"], "text"),
-            data=build(DataConfig, sections["data"], "data"),
-            train=build(TrainConfig, sections["train"], "train"),
-            decode=build(DecodeConfig, sections["decode"], "decode"),
+            **{name: build(cls, sections[name], name) for name, cls in SECTIONS.items()},
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -158,7 +162,7 @@ class Recipe:
         return {
             "task": {"kind": self.task_kind, **asdict(self.task)},
             "model": {"kind": self.model_kind, **asdict(self.model)},
-            **{name: asdict(getattr(self, name)) for name in ("text", "data", "train", "decode")},
+            **{name: asdict(getattr(self, name)) for name in SECTIONS},
         }
 
     def with_(self, **sections: Any) -> Recipe:
@@ -192,8 +196,10 @@ def _check(f: Any, kind: Any, value: Any, where: str) -> Any:
     if choices and value not in choices:
         raise UserError(f"{where} = '{value}' is not one of {', '.join(choices)}{nearest(str(value), choices)}")
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if value != value or (low is not None and value < low):
-            raise UserError(f"{where} = {value} is too small; the least is {low:g}" if low is not None else where)
+        if not math.isfinite(value):
+            raise UserError(f"{where} = {value} is not a finite number")
+        if low is not None and value < low:
+            raise UserError(f"{where} = {value} is too small; the least is {low:g}")
         if high is not None and value > high:
             raise UserError(f"{where} = {value} is too large; the most is {high:g}")
     return value
@@ -217,9 +223,10 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
         raise wrong
     try:
         if kind is int:
-            if isinstance(value, float) and value != int(value):
+            number = float(value) if isinstance(value, str) and not value.lstrip("+-").isdecimal() else value
+            if isinstance(number, float) and number != int(number):  # 1e4 is a whole number, 1.5 is not
                 raise wrong
-            return int(value) if not isinstance(value, str) else int(value.replace("_", ""))
+            return int(number)
         if kind is float:
             return float(value)
     except (ValueError, TypeError, OverflowError):
@@ -252,11 +259,14 @@ def recipe_text(name: str) -> str:
     if name.endswith(".toml"):
         path = Path(name)
         if not path.is_file():
-            raise UserError(f"there is no recipe file {name}")
+            hint = nearest(path.name, (entry.name for entry in path.parent.glob("*.toml")))
+            raise UserError(f"there is no recipe file {name}{hint}")
         try:
             return path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
             raise UserError(f"{name} is not UTF-8 text (byte {error.start})") from None
+        except OSError as error:
+            raise UserError(f"{name} cannot be read: {error.strerror}") from None
     if name not in recipe_names():
         raise UserError(f"there is no recipe '{name}'{nearest(name, recipe_names())}")
     return (resources.files("allyouneed") / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
@@ -278,7 +288,9 @@ def override(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
         path, equals, value = text.partition("=")
         section, dot, key = path.partition(".")
         if not equals or not dot or not key:
-            raise UserError(f"'{text}' is not of the form section.key=value, for example train.lr=1e-3")
+            having = [name for name, cls in SECTIONS.items() if path in {f.name for f in fields(cls)}]
+            example = f"{having[0]}.{path}={value}" if having and value else "train.lr=1e-3"
+            raise UserError(f"'{text}' is not of the form section.key=value, for example {example}")
         inside = result.setdefault(section, {})
         if not isinstance(inside, dict):
             raise UserError(f"'{section}' is not a section of the recipe")

@@ -7,7 +7,7 @@ import os
 import tomllib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -16,7 +16,8 @@ from torch import nn
 
 from allyouneed import catalog
 from allyouneed.config import DecodeConfig, Recipe, build, override, read_recipe
-from allyouneed.errors import UserError
+from allyouneed.data.registry import listing
+from allyouneed.errors import UserError, nearest
 from allyouneed.metrics import Score
 from allyouneed.nn.attention import Attention
 from allyouneed.runfolder import RunFolder, write_json
@@ -26,6 +27,7 @@ from allyouneed.tasks.base import Alignment, Guess, Task
 from allyouneed.tensorfile import read_tensors
 from allyouneed.train.fit import fit, load_tokenizers
 
+Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]  # own files, or the name of a data set
 
 class Run:
     """A trained run.
@@ -55,13 +57,16 @@ class Run:
         """Answers with their tokens and probabilities, in order, streamed."""
         return self.task.predict(self.model, texts, self.decode(**decode), show)
 
-    def lines(self, lines: Iterable[str], complain: Callable[[str], None], **decode: Any) -> Iterator[Answer | None]:
-        """An answer a line, however many lines; None for a line that is empty or that the model cannot take."""
+    def lines(
+        self, lines: Iterable[str], complain: Callable[[str], None], first: int = 1, **decode: Any
+    ) -> Iterator[Answer | None]:
+        """An answer a line, however many lines; None for a line that is empty or that the model cannot take.
+        `first` is the number of the first line, for complaints."""
         settings = self.decode(**decode)
         waiting: deque[bool] = deque()  # of the lines not yet answered: whether an answer will come
 
         def good() -> Iterator[str]:
-            for number, line in enumerate(lines, 1):
+            for number, line in enumerate(lines, first):
                 try:
                     fine = bool(line.strip())
                     if fine:
@@ -91,8 +96,8 @@ class Run:
         if not self.task.has(split):
             there = ", ".join(self.task.data.splits)
             raise UserError(f"the data of this run has no split '{split}'; there is {there}")
-        scores = self.task.test(self.model, split, self.decode(**decode), say)
-        before = json.loads(self.folder.scores.read_text()) if self.folder.scores.exists() else {}
+        settings, before = self.decode(**decode), self._scores()
+        scores = self.task.test(self.model, split, settings, say)
         write_json(self.folder.scores, {**before, split: [vars(score) for score in scores]})
         return scores
 
@@ -114,7 +119,6 @@ class Run:
                 seen.add(id(p))
                 parts[_part(name)] = parts.get(_part(name), 0) + p.numel()
         total = sum(parts.values())
-        scores = json.loads(self.folder.scores.read_text()) if self.folder.scores.exists() else {}
         context = self.recipe.model.context
         return {
             "run": str(self.folder.path),
@@ -122,12 +126,16 @@ class Run:
             "model": self.recipe.model_kind,
             "parameters": {**parts, "total": total},
             "flops per token": flops_per_token(self.model, context),
+            "context": context,
             "memory": {"weights": 4 * total, "training": 16 * total},
             "data": self.config["data"],
-            "scores": scores,
+            "scores": self._scores(),
             "runtime": self.config.get("runtime", {}),
             "versions": self.config["versions"],
         }
+
+    def _scores(self) -> dict[str, Any]:
+        return _read(self.folder.scores, _object()) if self.folder.scores.exists() else {}
 
 
 def _part(name: str) -> str:
@@ -147,30 +155,66 @@ def flops_per_token(model: nn.Module, context: int) -> int:
 
 def load(path: str | os.PathLike[str], device: str = "auto") -> Run:
     """A run folder -> a Run that answers. Nothing in it is ever executed."""
-    folder = RunFolder(Path(path))
+    folder = RunFolder(path)
     if not folder.path.is_dir():
-        raise UserError(f"there is no run folder {folder.path}")
-    for needed in (folder.recipe, folder.config):
+        if folder.path.exists():
+            raise UserError(f"{folder.path} is a file; a run is a folder, as `ayn train` makes it")
+        raise UserError(f"there is no run folder {folder.path}{_neighbours(folder.path)}")
+    for needed in (folder.recipe, folder.config, folder.tokenizer):
         if not needed.is_file():
-            raise UserError(f"{folder.path} is not a run: it has no {needed.name}")
+            raise UserError(f"{folder.path} is not a whole run: it has no {needed.name}")
     if not folder.model.is_file():
         raise UserError(f"{folder.path} has no model yet: its training has not come to its first evaluation")
-    try:
-        recipe = Recipe.parse(tomllib.loads(folder.recipe.read_text(encoding="utf-8")))
-        config = json.loads(folder.config.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{folder.path} is damaged: {error}") from None
+    recipe = _read(folder.recipe, _parse_recipe)
+    config = _read(folder.config, _object("data", "versions"))
     task: Task = catalog.task(recipe.task_kind)(recipe, load_tokenizers(folder))
-    model = task.build_model()
-    model.load_state_dict(read_tensors(folder.model))
+    model, weights = task.build_model(), read_tensors(folder.model)
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise UserError(
+            f"{folder.model} does not fit its recipe.toml and tokenizer.json: one of them is damaged, or of another run"
+        ) from error
     return Run(folder, recipe, task, model.to(torch.device(pick_device(device))).eval(), config)
+
+
+def _neighbours(path: Path) -> str:
+    """A hint for a misspelt run: the runs beside it."""
+    beside = path.parent.iterdir() if path.parent.is_dir() else ()
+    return nearest(path.name, (entry.name for entry in beside if (entry / "recipe.toml").is_file()))
+
+
+def _read(path: Path, parse: Callable[[str], Any]) -> Any:
+    """A text file of a run; the complaint names it."""
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    except (UserError, ValueError) as error:  # not UTF-8, not TOML and not JSON are all ValueErrors
+        raise UserError(f"{path} is damaged: {error}") from None
+
+
+def _parse_recipe(text: str) -> Recipe:
+    return Recipe.parse(tomllib.loads(text))
+
+
+def _object(*keys: str) -> Callable[[str], dict[str, Any]]:
+    """A parser of a JSON object that has these keys."""
+
+    def parse(text: str) -> dict[str, Any]:
+        value = json.loads(text)
+        if not isinstance(value, dict) or any(key not in value for key in keys):
+            raise ValueError(f"it is no JSON object{' with ' if keys else ''}{' and '.join(keys)}")
+        return value
+
+    return parse
 
 
 def train(
     recipe: str | Recipe,
     *overrides: str,
-    data: str | Sequence[str] | None = None,
-    out: str | Path | None = None,
+    data: Given | None = None,
+    out: str | os.PathLike[str] | None = None,
     resume: bool = False,
     overwrite: bool = False,
     quiet: bool = False,
@@ -180,33 +224,60 @@ def train(
     >>> run = train("translate/transformer", "train.steps=500", data="pairs.tsv", out="runs/mine")
     """
     path = Path(out) if out is not None else default_out(recipe)
-    chosen = resumed(path, overrides) if resume else choose(recipe, overrides, data)
+    chosen = resumed(path, recipe, overrides, data) if resume else choose(recipe, overrides, data)
     fit(chosen, path, resume=resume, overwrite=overwrite, quiet=quiet)
     return load(path, chosen.train.device)
 
 
-def choose(recipe: str | Recipe, overrides: Sequence[str], data: str | Sequence[str] | None) -> Recipe:
-    """The recipe with everything laid over it; own data stands in for its named set."""
+def choose(recipe: str | Recipe, overrides: Sequence[str], data: Given | None) -> Recipe:
+    """The recipe with everything laid over it; `data` stands in for its own."""
     found = (
         read_recipe(recipe, overrides)
         if isinstance(recipe, str)
         else Recipe.parse(override(recipe.to_dict(), overrides))
     )
-    if data:
-        paths = (data,) if isinstance(data, str) else tuple(data)
-        found = found.with_(data=replace(found.data, name="", path=paths))
-    return found
+    return _with_data(found, data)
 
 
-def resumed(out: Path, overrides: Sequence[str]) -> Recipe:
-    """The recipe a run was started with; its own copy counts."""
-    stored = out / "recipe.toml"
-    if not stored.is_file():
+def _with_data(recipe: Recipe, data: Given | None) -> Recipe:
+    """Files by their whole paths, so that the run finds them again from anywhere; or a data set by its name."""
+    if not data:
+        return recipe
+    given = [os.fspath(one) for one in ([data] if isinstance(data, str | os.PathLike) else data)]
+    names = [row.name for row in listing()]
+    there = Path(given[0]).expanduser().exists()
+    if len(given) == 1 and not there and given[0] in names:
+        return recipe.with_(data=replace(recipe.data, name=given[0], path=(), valid_path=(), test_path=()))
+    if len(given) == 1 and not there and not Path(given[0]).suffix and os.sep not in given[0]:
+        hint = nearest(given[0], [*names, *os.listdir()])
+        known = hint if "did you mean" in hint else f"; the data sets are {', '.join(names)}"
+        raise UserError(f"'{given[0]}' is neither a file here nor a data set{known}")
+    paths = tuple(os.path.abspath(os.path.expanduser(one)) for one in given)
+    return recipe.with_(data=replace(recipe.data, name="", path=paths))
+
+
+def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Given | None) -> Recipe:
+    """The recipe a run was started with: its own copy counts, and only how it is trained may change."""
+    asked = read_recipe(recipe) if isinstance(recipe, str) else recipe
+    folder = RunFolder(out)
+    if not folder.recipe.is_file():
         raise UserError(f"there is no run in {out} to resume; start one without --resume")
-    try:
-        return Recipe.parse(override(tomllib.loads(stored.read_text(encoding="utf-8")), overrides))
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{stored} is damaged: {error}") from None
+    if folder.config.exists():
+        _read(folder.config, _object("data"))
+    before = _read(folder.recipe, _parse_recipe)
+    kinds = (before.task_kind, before.model_kind)
+    if (asked.task_kind, asked.model_kind) != kinds:
+        raise UserError(f"the run in {out} is a {kinds[1]} for {kinds[0]}, not of this recipe; choose another folder")
+    after = _with_data(Recipe.parse(override(before.to_dict(), overrides)), data)
+    for section in ("task", "model", "text", "data"):
+        values = asdict(getattr(before, section))
+        for key, value in asdict(getattr(after, section)).items():
+            if value != values[key] and (section, key) != ("data", "mirror"):
+                raise UserError(
+                    f"{section}.{key} was {values[key]!r} when the run in {out} began, and cannot become {value!r}; "
+                    "resume without it, or begin again with --overwrite"
+                )
+    return after
 
 
 def default_out(recipe: str | Recipe) -> Path:

@@ -48,7 +48,7 @@ def existing(given: str) -> Path:
 def _nothing(name: str, paths: dict[str, list[Path]], config: DataConfig) -> str:
     where = " ".join(str(path) for path in paths.get(name, paths["train"]))
     if name == "train" or name in paths:
-        return f"{where} holds no usable example for the {name} split"
+        return f"{where} is too small or has no usable example: nothing is left for the {name} split"
     part = config.valid_part if name == "valid" else config.test_part
     return (
         f"{where} is too small: nothing of it fell into the {name} split (data.{name}_part = {part:g}); "

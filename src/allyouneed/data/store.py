@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from allyouneed.data.sources import size
+from allyouneed.errors import UserError
 
 BATCH = 1 << 20  # characters that are encoded together; the tokenizer shares them among the cores
 TOKENS, OFFSETS, META = "tokens.bin", "offsets.npy", "meta.json"
@@ -160,8 +161,8 @@ def _stored(
         return found
     fresh = path.with_name(f".tmp-{path.name}-{os.getpid()}")
     shutil.rmtree(fresh, ignore_errors=True)
-    fresh.mkdir(parents=True)
     try:
+        fresh.mkdir(parents=True)
         writer = _Writer(fresh / TOKENS, tokenizer, progress)
         try:
             write(writer)
@@ -177,6 +178,11 @@ def _stored(
         if _open(path, key) is None:  # another process may have been faster
             shutil.rmtree(path, ignore_errors=True)
             fresh.rename(path)
+    except OSError as error:
+        raise UserError(
+            f"the tokens cannot be kept in {path.parent}: {error.strerror}; "
+            "free space, or let ALLYOUNEED_CACHE name another folder"
+        ) from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     made = _open(path, key)

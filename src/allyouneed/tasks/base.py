@@ -77,12 +77,10 @@ class Task(ABC):
 
     def prepare(self, say: Say) -> Report:
         """Read the data, train the tokenizers that are not given, tokenize; say what was understood."""
-        for line in self.data.understood:
-            say(line)
         if not self.tokenizers:
             self.tokenizers = self.make_tokenizers()
         report = self.report()
-        for line in report.lines():
+        for line in [*report.lines()[len(self.data.understood) :], ""]:  # these were said while it was read
             say(line)
         return report
 

@@ -16,7 +16,7 @@ from allyouneed.data.store import Ragged, tokenize_rows
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, translation_scores
 from allyouneed.nn.trace import Trace
-from allyouneed.tasks.answers import Prompt
+from allyouneed.tasks.answers import Prompt, write
 from allyouneed.tasks.base import Alignment, Guess, Say, Task, check_input
 from allyouneed.tasks.lm import guesses
 from allyouneed.text import Tokenizer
@@ -67,6 +67,12 @@ class Translate(Task):
             sides.append(tokenize_rows((pair[i] for pair in pairs), tokenizer, path, mark))
         return sides[0], sides[1]
 
+    @property
+    def longest(self) -> int:
+        """Where examples are cut: data.max_length, or where learned positions end."""
+        model = self.recipe.model
+        return min([self.recipe.data.max_length, *([model.context] if model.positions == "learned" else [])])
+
     def examples(self, split: str) -> SentencePairs:
         source, target = self.rows(split)
         if not len(source):
@@ -77,13 +83,13 @@ class Translate(Task):
             source_eos=self.reader.eos,
             target_bos=self.tokenizer.bos,
             target_eos=self.tokenizer.eos,
-            max_length=self.recipe.data.max_length,
+            max_length=self.longest,
         )
 
     def report(self) -> Report:
         both = {split: self.rows(split) for split in self.data.splits}
         lengths = {split: (source.lengths, target.lengths) for split, (source, target) in both.items()}
-        return describe(self.data, lengths, limit=self.recipe.data.max_length - 1, unit="tokens")
+        return describe(self.data, lengths, limit=self.longest - 1, unit="tokens")
 
     def losses(self, model: Any, batch: Batch) -> dict[str, Tensor]:
         t = batch.tensors
@@ -93,7 +99,10 @@ class Translate(Task):
     def test(self, model: Any, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
         """BLEU, chrF and exact match of the whole split."""
         pairs = list(self.data.splits[split])
-        answers = self.predict(model, (source for source, _ in pairs), decode)
+        # What a person would be told of (unknown words, learned positions that end) here only costs its score.
+        keep = None if model.limit is None else model.limit - 1
+        prompts = (self._prompt([*self.reader.encode(source)[:keep], self.reader.eos], decode) for source, _ in pairs)
+        answers = write(model, self.tokenizer, prompts, decode)
         search = (
             f"beam:{decode.beam}|{decode.length_penalty}:{decode.alpha:g}" if decode.method == "beam" else decode.method
         )
@@ -108,6 +117,9 @@ class Translate(Task):
             raise UserError(
                 f"the sentence has {len(ids)} tokens, this model's learned positions end at {model.limit}: shorten it"
             )
+        return self._prompt(ids, decode)
+
+    def _prompt(self, ids: list[int], decode: DecodeConfig) -> Prompt:
         # A translation that runs away is cut: three times the source is more than any language needs.
         return Prompt(ids, 1, min(decode.max_new, 3 * len(ids) + 16))
 

@@ -210,13 +210,13 @@ class Trainer:
         self.at.seconds += now - self.clock
         self.window[2] += now - self.clock
         self.clock = now
+        self.window[1] += sum(p.tokens for p in self.pending)
+        speed = self.window[1] / max(1e-9, self.window[2])
         for p, loss, (_, norm) in zip(self.pending, losses, values):
             if not math.isfinite(loss) or not math.isfinite(norm):
                 self._bad_number(p, loss, norm)
             self.window[0] += loss
-            self.window[1] += p.tokens
             rate = learning_rate(p.step - 1, self.total, self.config)
-            speed = self.window[1] / max(1e-9, self.window[2])
             if p.step % self.config.log_every == 0 or p.step == self.total:
                 steps = (p.step - 1) % self.config.log_every + 1
                 self._log("train", p.step, loss=self.window[0] / steps, lr=rate, norm=norm, tokens_per_s=speed)

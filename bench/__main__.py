@@ -1,0 +1,60 @@
+"""python -m bench [CASE ...]: time ours against peers, print the tables, write bench/results/."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from allyouneed.errors import UserError, nearest
+from bench.cases import all_cases
+from bench.harness import Case, run, table, write
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def main(arguments: list[str]) -> int:
+    """0, or 1 when a case could not be run, or 2 when there is no such case."""
+    cases = all_cases()
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Times allyouneed against its peers on the same work and writes bench/results/.",
+        epilog=f"cases: {', '.join(case.name for case in cases)}",
+    )
+    parser.add_argument("case", nargs="*", help="a case, or what several of them begin with (all)")
+    parser.add_argument("--repeats", type=int, default=30, help="timed calls of each side (%(default)s)")
+    parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1), help="of torch (%(default)s)")
+    parser.add_argument("--quick", action="store_true", help="3 repeats, to see that it works; writes nothing")
+    options = parser.parse_args(arguments)
+    try:
+        chosen = choose(cases, options.case)
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    command = " ".join(["python -m bench", *arguments])
+    repeats, warm_up = (3, 1) if options.quick else (max(1, options.repeats), 3)
+    failed = 0
+    for case in chosen:
+        try:
+            result = run(case, repeats=repeats, warm_up=warm_up, threads=options.threads, command=command)
+        except UserError as error:
+            print(f"{case.name}: {error}", file=sys.stderr)
+            failed = 1
+            continue
+        if not options.quick:
+            write(result, RESULTS)
+        print(table(result), flush=True)
+    return failed
+
+
+def choose(cases: list[Case], words: list[str]) -> list[Case]:
+    """The cases whose name begins with one of the words; all when there are none."""
+    for word in words:
+        if not any(case.name.startswith(word) for case in cases):
+            raise UserError(f"there is no case '{word}'{nearest(word, [case.name for case in cases])}")
+    return [case for case in cases if not words or case.name.startswith(tuple(words))]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

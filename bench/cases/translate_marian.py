@@ -1,0 +1,173 @@
+"""Translating with a Transformer of Marian's architecture: our decoding against transformers' generate."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from allyouneed.decode import Request, beam_search, generate
+from allyouneed.models.transformer import Transformer, TransformerConfig
+from bench.harness import OURS, Case, Peer, Prepared, same
+
+LAYERS, HEADS, WIDTH, HIDDEN, VOCAB = 3, 8, 256, 1024, 8000
+PAD, BOS, EOS = 0, 1, 2
+SENTENCES, ROWS, MAX_NEW = 96, 32, 48
+NEVER = -1e9
+GAIN, SPREAD = 3.0, 0.2
+HF = "transformers"
+
+
+def our_model(end_bias: float) -> Transformer:
+    """Random weights: the blocks' large enough to be heard over the words themselves, or each would repeat itself;
+    the words' large enough that no two are equally likely but for rounding."""
+    torch.manual_seed(0)
+    model = Transformer(
+        TransformerConfig(
+            vocab=VOCAB, target_vocab=VOCAB, width=WIDTH, layers=LAYERS, heads=HEADS, hidden=HIDDEN, activation="silu",
+            prenorm=False, positions="sinusoidal_half", output_bias=True, dropout=0.0, bos=BOS,
+        )
+    ).eval()  # fmt: skip
+    with torch.no_grad():
+        for block in (*model.encoder.blocks, *model.decoder.blocks):
+            for matrix in block.parameters():
+                if matrix.dim() == 2:
+                    matrix *= GAIN
+        nn.init.normal_(model.source.tokens.weight, std=SPREAD)
+        model.head.out.bias[EOS] = end_bias
+        model.head.out.bias[PAD] = NEVER  # transformers forbids it
+    return model
+
+
+def their_model(ours: Transformer) -> Any:
+    """The same weights in a MarianMTModel."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    import transformers
+
+    config = transformers.MarianConfig(
+        vocab_size=VOCAB, d_model=WIDTH, encoder_layers=LAYERS, decoder_layers=LAYERS, encoder_attention_heads=HEADS,
+        decoder_attention_heads=HEADS, encoder_ffn_dim=HIDDEN, decoder_ffn_dim=HIDDEN, activation_function="swish",
+        dropout=0.0, attention_dropout=0.0, scale_embedding=True, pad_token_id=PAD, eos_token_id=EOS, bos_token_id=BOS,
+        decoder_start_token_id=BOS, forced_eos_token_id=None, max_position_embeddings=512,
+    )  # fmt: skip
+    model = transformers.MarianMTModel(config).eval()
+    missing, unexpected = model.load_state_dict(marian_names(ours), strict=False)
+    derived = ("embed_tokens.weight", "embed_positions.weight")  # the shared embedding again, and the fixed sinusoids
+    assert not unexpected
+    assert all(name.endswith(derived) for name in missing), missing
+    return model
+
+
+def marian_names(ours: Transformer) -> dict[str, Tensor]:
+    """Our weights under Marian's names; our stacked projections in their parts."""
+    names = {
+        "attention.qkv": "self_attn.q_proj self_attn.k_proj self_attn.v_proj",
+        "attention.out": "self_attn.out_proj",
+        "attention_norm": "self_attn_layer_norm",
+        "cross.q": "encoder_attn.q_proj",
+        "cross.kv": "encoder_attn.k_proj encoder_attn.v_proj",
+        "cross.out": "encoder_attn.out_proj",
+        "cross_norm": "encoder_attn_layer_norm",
+        "feed_forward.into": "fc1",
+        "feed_forward.out": "fc2",
+        "feed_forward_norm": "final_layer_norm",
+    }
+    weights = {
+        "model.shared.weight": ours.source.tokens.weight,
+        "lm_head.weight": ours.head.out.weight,
+        "final_logits_bias": ours.head.out.bias[None],
+    }
+    for name, tensor in ours.state_dict().items():
+        side, _, rest = name.partition(".blocks.")
+        layer, _, rest = rest.partition(".")
+        own, _, part = rest.rpartition(".")
+        if own in names:
+            theirs = names[own].split()
+            for their, piece in zip(theirs, tensor.chunk(len(theirs))):
+                weights[f"model.{side}.layers.{layer}.{their}.{part}"] = piece
+    return weights
+
+
+def sentences() -> list[list[int]]:
+    """Random words, 4 to 32 of them and the end."""
+    chance = random.Random(0)
+    return [[*chance.choices(range(3, VOCAB), k=chance.randint(4, 32)), EOS] for _ in range(SENTENCES)]
+
+
+def in_batches(sources: list[list[int]], translate: Callable[[list[list[int]]], list[list[int]]]) -> list[list[int]]:
+    """Sentences of about one length together, then back in order."""
+    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
+    answers: dict[int, list[int]] = {}
+    for start in range(0, len(order), ROWS):
+        these = order[start : start + ROWS]
+        answers |= zip(these, translate([sources[i] for i in these]))
+    return [answers[i] for i in range(len(sources))]
+
+
+def our_translations(model: Transformer, sources: list[list[int]], beam: int) -> list[list[int]]:
+    """As `ayn use` decodes: rows come and go when greedy, batches of like length for beams."""
+    if beam == 1:
+        requests = (Request(source, MAX_NEW, stop={EOS}) for source in sources)
+        return [tokens for _, tokens, _, _ in generate(model, requests, ROWS)]
+
+    def search(some: list[list[int]]) -> list[list[int]]:
+        found = beam_search(model, some, beam=beam, max_new=MAX_NEW, eos=EOS, alpha=1.0, length_penalty="power")
+        return [best.tokens for best, *_ in found]
+
+    return in_batches(sources, search)
+
+
+def their_translations(model: Any, sources: list[list[int]], beam: int) -> list[list[int]]:
+    """Padded batches of like length through generate, with its defaults for beams."""
+
+    def search(some: list[list[int]]) -> list[list[int]]:
+        width = max(map(len, some))
+        ids = torch.tensor([[*row, *[PAD] * (width - len(row))] for row in some])
+        out = model.generate(
+            input_ids=ids, attention_mask=(ids != PAD).long(), num_beams=beam, max_new_tokens=MAX_NEW, do_sample=False
+        )
+        rows = [row[1:] for row in out.tolist()]
+        return [row[: row.index(EOS)] if EOS in row else row for row in rows]
+
+    return in_batches(sources, search)
+
+
+def prepare(beam: int, end_bias: float, peers: set[str], folder: Path) -> Prepared:
+    sources, ours = sentences(), our_model(end_bias)
+    sides: dict[str, Callable[[], list[list[int]]]] = {OURS: partial(our_translations, ours, sources, beam)}
+    if HF in peers:
+        sides[HF] = partial(their_translations, their_model(ours), sources, beam)
+    answers = [side() for side in sides.values()]
+    sizes = [len(row) for row in answers[0]]
+    checked = same("every side gives the same ids for every sentence", all(a == answers[0] for a in answers))
+    return Prepared(sides, sum(sizes), f"{checked}, {min(sizes)} to {max(sizes)} of them")
+
+
+def case(name: str, beam: int, end_bias: float) -> Case:
+    ends = (
+        f"no sentence may end: every answer has {MAX_NEW} words"
+        if end_bias == NEVER
+        else f"sentences end by themselves, or after {MAX_NEW} words"
+    )
+    search = f"beam search with {beam} hypotheses" if beam > 1 else "greedy search"
+    work = (
+        f"{SENTENCES} sentences of 4 to 32 random words through a Transformer of Marian's architecture ({LAYERS} + "
+        f"{LAYERS} layers, width {WIDTH}, {HEADS} heads, feed-forward {HIDDEN}, vocabulary {VOCAB}, random weights) by "
+        f"{search}, {ROWS} sentences at a time, fp32, CPU; {ends}. Ours is `allyouneed.decode`, the peer "
+        "`MarianMTModel.generate` with the same weights, on padded batches sorted by length."
+    )
+    return Case(name, work, "tokens", [Peer(HF, "transformers")], partial(prepare, beam, end_bias))
+
+
+CASES = (
+    case("translate-marian-greedy", 1, NEVER),
+    case("translate-marian-beam5", 5, NEVER),
+    case("translate-marian-ends-greedy", 1, 9.0),
+    case("translate-marian-ends-beam5", 5, 9.0),
+)

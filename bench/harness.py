@@ -1,0 +1,216 @@
+"""Times the sides of a case in turn, so that whatever disturbs the machine disturbs them alike, and reports ratios."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import os
+import platform
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+
+from allyouneed.errors import UserError
+from allyouneed.runfolder import write_json, write_text
+
+OURS = "allyouneed"
+ROOT = Path(__file__).parent.parent
+RESAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Whom we compare with. Where its module is not installed it is named and left out."""
+
+    name: str
+    module: str  # import name
+
+    @property
+    def installed(self) -> bool:
+        return importlib.util.find_spec(self.module) is not None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Sides that were seen to do the same work. A call has ended when its results are on the host."""
+
+    sides: Mapping[str, Callable[[], object]]  # by name, ours first
+    amount: float  # of the case's unit, in one call
+    checked: str  # what was found equal
+
+
+@dataclass(frozen=True)
+class Case:
+    """Something worth timing. `prepare` gets the names of the peers that are here and a folder for its files, and
+    raises a UserError where the sides do not do the same work."""
+
+    name: str
+    work: str
+    unit: str
+    peers: Sequence[Peer]
+    prepare: Callable[[set[str], Path], Prepared]
+
+
+def measure(
+    sides: Mapping[str, Callable[[], object]],
+    repeats: int,
+    warm_up: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:
+    """Seconds of each call. A round calls every side once; the next one goes the other way: a b, b a, a b, …"""
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    order = list(sides)
+    for turn in range(warm_up + repeats):
+        for name in order:
+            gc.collect()  # nobody pays for another's garbage
+            start = clock()
+            sides[name]()
+            spent = clock() - start
+            if turn >= warm_up:
+                seconds[name].append(spent)
+        order.reverse()
+    return seconds
+
+
+def spread(seconds: Sequence[float]) -> dict[str, float]:
+    """Median, quartiles, least and most."""
+    low, q1, median, q3, high = np.percentile(seconds, [0, 25, 50, 75, 100]).tolist()
+    return {"median": median, "q1": q1, "q3": q3, "min": low, "max": high}
+
+
+def ratio(peer: Sequence[float], ours: Sequence[float]) -> dict[str, float]:
+    """median(peer) / median(ours): how many times as fast as the peer we are, with a 95 % interval.
+
+    The bootstrap draws whole rounds, because the calls of one round were disturbed alike.
+    """
+    a, b = np.asarray(peer), np.asarray(ours)
+    rounds = np.random.default_rng(0).integers(0, len(a), (RESAMPLES, len(a)))
+    drawn = np.median(a[rounds], axis=1) / np.median(b[rounds], axis=1)
+    low, high = np.percentile(drawn, [2.5, 97.5]).tolist()
+    return {"ratio": float(np.median(a) / np.median(b)), "low": low, "high": high}
+
+
+def run(case: Case, *, repeats: int, warm_up: int, threads: int, command: str) -> dict[str, Any]:
+    """Prepare, check and time a case; everything that a reader of its numbers must know."""
+    load = os.getloadavg()[0]  # before we begin
+    torch.set_num_threads(threads)
+    here = {peer.name for peer in case.peers if peer.installed}
+    with tempfile.TemporaryDirectory() as scratch, patch.dict(os.environ, ALLYOUNEED_CACHE=scratch):
+        prepared = case.prepare(here, Path(scratch))
+        seconds = measure(prepared.sides, repeats, warm_up)
+    assert torch.get_num_threads() == threads, "a side has changed the number of threads"
+    return {
+        "case": case.name,
+        "work": case.work,
+        "checked": prepared.checked,
+        "unit": case.unit,
+        "amount": prepared.amount,
+        "sides": {
+            name: {**spread(values), "rate": prepared.amount / spread(values)["median"], "seconds": values}
+            for name, values in seconds.items()
+        },
+        "ratios": {name: ratio(values, seconds[OURS]) for name, values in seconds.items() if name != OURS},
+        "left_out": [f"{p.module} is not installed: left out" for p in case.peers if not p.installed],
+        "repeats": repeats,
+        "warm_up": warm_up,
+        "machine": {**machine(), "threads": threads, "load": round(load, 2)},
+        "versions": versions([peer.module for peer in case.peers if peer.installed]),
+        "commit": commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": command,
+    }
+
+
+def machine() -> dict[str, Any]:
+    """What it ran on."""
+    return {
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def _cpu() -> str:
+    """From /proc/cpuinfo; some kernels leave the name to lscpu, and other systems have neither."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    lines += _output("lscpu").splitlines()
+    names = (line.partition(":")[2].strip() for line in lines if line.lower().startswith("model name"))
+    return next(names, "") or platform.processor() or platform.machine()
+
+
+def versions(modules: Sequence[str]) -> dict[str, str]:
+    """Of Python, of us, and of everything that is compared."""
+    return {"python": platform.python_version(), **{m: version(m) for m in (OURS, "numpy", "torch", *modules)}}
+
+
+def commit() -> dict[str, Any]:
+    """The state of the source; results themselves do not make it dirty."""
+    changed = _output("git", "status", "--porcelain", "--", ".", ":!bench/results")
+    return {"id": _output("git", "rev-parse", "HEAD").strip() or None, "dirty": bool(changed.strip())}
+
+
+def _output(*command: str) -> str:
+    """What a command prints; nothing where it cannot be run."""
+    try:
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return ""
+
+
+def table(result: Mapping[str, Any]) -> str:
+    """A result as Markdown."""
+    unit, amount = result["unit"], result["amount"]
+    lines = [f"# {result['case']}", "", result["work"], ""]
+    lines += [f"One call: {amount:,.0f} {unit}. Before timing: {result['checked']}.", ""]
+    lines += [f"| side | median | quartiles | min to max | {unit}/s |", "| --- | ---: | ---: | ---: | ---: |"]
+    for name, s in result["sides"].items():
+        cells = [_ms(s["median"]), f"{_ms(s['q1'])} to {_ms(s['q3'])}", f"{_ms(s['min'])} to {_ms(s['max'])}"]
+        lines.append(f"| {name} | {' | '.join(cells)} | {s['rate']:,.0f} |")
+    lines.append("")
+    for name, r in result["ratios"].items():
+        interval = f"95 % interval {r['low']:.2f} to {r['high']:.2f}"
+        lines += [f"**{OURS} is {r['ratio']:.2f} times as fast as {name}** ({interval}).", ""]
+    for line in result["left_out"]:
+        lines += [line, ""]
+    m, c = result["machine"], result["commit"]
+    facts = {
+        "machine": f"{m['cpu']}, {m['cores']} cores, {m['threads']} threads used, {m['system']}, "
+        f"GPU: {m['gpu'] or 'none'}; load before the run: {m['load']}",
+        "versions": ", ".join(f"{name} {number}" for name, number in result["versions"].items()),
+        "commit": f"{c['id'] or 'unknown'}{' with changes' if c['dirty'] else ''}",
+        "date": result["date"],
+        "command": f"`{result['command']}`",
+        "repeats": f"{result['repeats']} rounds, each side once a round in turns, after {result['warm_up']} to warm up",
+    }
+    lines += [f"- {name}: {value}" for name, value in facts.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:,.1f} ms"
+
+
+def write(result: Mapping[str, Any], folder: Path) -> None:
+    """<case>.json and <case>.md"""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / f"{result['case']}.json", result)
+    write_text(folder / f"{result['case']}.md", table(result))
+
+
+def same(what: str, equal: bool) -> str:
+    """For the check before timing: the statement, or the complaint."""
+    if not equal:
+        raise UserError(f"the sides do not do the same work; this does not hold: {what}")
+    return what

@@ -1,0 +1,103 @@
+"""Batches: a plan is a function of (seed, epoch), shows every example once, and keeps its token budget."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allyouneed.data.batches import SentencePairs, Windows
+from allyouneed.data.store import Ragged
+from allyouneed.nn.losses import IGNORE
+
+
+def ragged(rows: list[list[int]]) -> Ragged:
+    offsets = np.cumsum([0, *map(len, rows)])
+    return Ragged(np.array([t for row in rows for t in row], dtype=np.uint16), offsets)
+
+
+def pairs(sources, targets, max_length=20) -> SentencePairs:
+    return SentencePairs(
+        ragged(sources), ragged(targets), source_eos=2, target_bos=1, target_eos=3, max_length=max_length
+    )
+
+
+rows = st.lists(st.tuples(*[st.lists(st.integers(4, 99), max_size=30)] * 2), min_size=1, max_size=40)
+
+
+@settings(max_examples=80, deadline=None)
+@given(rows=rows, budget=st.integers(1, 200), seed=st.integers(0, 9), epoch=st.integers(0, 9))
+def test_pairs_are_each_shown_once_within_the_budget(rows, budget, seed, epoch):
+    examples = pairs(*zip(*rows))
+    for plan in (examples.plan(seed, epoch, budget), examples.cover(budget)):
+        assert sorted(np.concatenate(plan).tolist()) == list(range(len(rows)))
+        for numbers in plan:
+            batch = examples.collate(numbers)
+            for name in ("source", "target"):
+                assert batch.tensors[name].numel() <= budget or len(numbers) == 1
+    again = pairs(*zip(*rows)).plan(seed, epoch, budget)
+    assert [n.tolist() for n in again] == [n.tolist() for n in examples.plan(seed, epoch, budget)]
+
+
+@settings(max_examples=80, deadline=None)
+@given(rows=rows)
+def test_collated_pairs_are_the_sentences(rows):
+    batch = pairs(*zip(*rows)).collate(np.arange(len(rows)))
+    t, total = batch.tensors, 0
+    for i, (source, target) in enumerate(rows):
+        source, target = [*source[:19], 2], [*target[:19], 3]
+        total += len(target)
+        assert t["source"][i].tolist() == source + [0] * (t["source"].size(1) - len(source))
+        assert t["lengths"][i] == len(source)
+        padding = t["targets"].size(1) - len(target)
+        assert t["targets"][i].tolist() == target + [IGNORE] * padding
+        assert t["target"][i, : len(target)].tolist() == [1, *target[:-1]]
+        assert (t["target"][i] >= 0).all()
+    assert batch.counts == {"tokens": total}
+
+
+@settings(max_examples=60, deadline=None)
+@given(size=st.integers(2, 200), context=st.integers(1, 40), budget=st.integers(1, 300), seed=st.integers(0, 5))
+def test_windows_predict_every_token_once(size, context, budget, seed):
+    windows = Windows(np.arange(size), context)
+    seen = []
+    for numbers in windows.cover(budget):
+        batch = windows.collate(numbers)
+        ids, targets = batch.tensors["ids"], batch.tensors["targets"]
+        real = targets != IGNORE
+        assert (targets[real] == ids[real] + 1).all()
+        assert batch.counts["tokens"] == int(real.sum())
+        seen += targets[real].tolist()
+    assert seen == list(range(1, size))
+    if size > context:
+        for epoch in range(2):
+            plan = windows.plan(seed, epoch, budget)
+            starts = np.concatenate(plan)
+            assert len(set(starts.tolist())) == len(starts)
+            assert starts.max() + context < size
+            assert len({int(s) % context for s in starts}) == 1
+
+
+def test_epochs_differ_and_seeds_differ():
+    windows = Windows(np.arange(1000), 10)
+    plans = [np.concatenate(windows.plan(*key, 40)).tolist() for key in ((1, 0), (1, 1), (2, 0))]
+    assert plans[0] != plans[1]
+    assert plans[0] != plans[2]
+
+
+@pytest.mark.parametrize("position", [0, 3])
+def test_a_feed_starts_anywhere_at_once(position):
+    from allyouneed.train.distributed import Ranks
+    from allyouneed.train.feed import Feed
+
+    feed = Feed(Windows(np.arange(500), 10), Ranks(), torch.device("cpu"), seed=1, batch_tokens=40)
+    whole = feed.steps(0, 0, 1)
+    for _ in range(position):
+        next(whole)
+    there = feed.steps(0, position, 1)
+    for _ in range(20):  # over the end of the epoch
+        a, b = next(whole), next(there)
+        assert (a.epoch, a.batch, a.last) == (b.epoch, b.batch, b.last)
+        assert torch.equal(a.pieces[0].tensors["ids"], b.pieces[0].tensors["ids"])
