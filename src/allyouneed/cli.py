@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import shlex
 import shutil
 import sys
-import textwrap
 import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -85,12 +89,13 @@ def train_command(
     first = os.environ.get("RANK", "0") == "0"
     try:
         fit(chosen, folder, resume=resume, overwrite=overwrite, say=typer.echo)
-    except (Interrupted, KeyboardInterrupt) as stop:
+    except (Interrupted, KeyboardInterrupt, BrokenPipeError, SystemExit) as stop:  # rich exits when a pipe breaks
         where = f"at step {stop.step}" if isinstance(stop, Interrupted) else "between two checkpoints"
         if first:
             again = shlex.join(["ayn", "train", recipe, "--out", str(folder), "--resume"])
-            typer.echo(f"\nstopped {where}; go on with:\n  {again}")
-        raise typer.Exit(stop.exit_code if isinstance(stop, Interrupted) else 130) from None
+            typer.echo(f"\nstopped {where}; go on with:\n  {again}", err=True)
+        code = stop.exit_code if isinstance(stop, Interrupted) else 130 if isinstance(stop, KeyboardInterrupt) else 1
+        raise typer.Exit(code) from None
     if first:
         typer.echo(f"\nthe run is in {folder}; try:\n  {shlex.join(['ayn', 'use', str(folder)])}")
 
@@ -110,9 +115,10 @@ def score_command(
     Example:
       ayn test runs/en-it decode.method=beam decode.beam=5
     """
+    decode, loaded = _decode(overrides or []), _load(run)
     if mirror:
-        os.environ["ALLYOUNEED_MIRROR"] = mirror
-    _print_columns(_rows(_load(run).test(split, **_decode(overrides or []))))
+        loaded.task.recipe = loaded.recipe.with_(data=replace(loaded.recipe.data, mirror=mirror))
+    _print_columns(_rows(loaded.test(split, **decode)))
 
 
 @app.command("use", short_help="Translate, or continue, what you give or type.")
@@ -180,10 +186,8 @@ def _show(piece: str) -> None:
 
 
 def _converse(run: Run, table: bool, decode: dict[str, Any]) -> None:
-    try:
+    with suppress(ImportError):
         import readline  # noqa: F401  (arrow keys and history)
-    except ImportError:
-        pass
     what = "the beginning of a text" if run.recipe.task_kind == "lm" else "a sentence"
     typer.echo(f"type {what} and press Enter; Ctrl-D ends", err=True)
     while True:
@@ -209,7 +213,8 @@ def _stream(run: Run, table: bool, decode: dict[str, Any]) -> None:
         if table:
             for number, line in enumerate(lines, first):
                 try:
-                    _answer(run, line, table, decode)
+                    if line.strip():
+                        _answer(run, line, table, decode)
                 except UserError as error:
                     _complain(f"line {number}: {error}")
                 typer.echo("")
@@ -336,15 +341,19 @@ def _models() -> list[tuple[str, ...]]:
     return rows
 
 
-def _print_columns(rows: list[tuple[str, ...]], wrap: bool = True) -> None:
-    """Columns that begin together. On a terminal the last is wrapped at its edge; elsewhere a row is a line."""
+def _print_columns(rows: Sequence[tuple[str, ...]], wrap: bool = True) -> None:
+    """Columns that begin together. On a terminal the last is folded at its edge; elsewhere a row is a line."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
     left = sum(widths) + 2 * len(widths)
     room = shutil.get_terminal_size().columns - left if wrap and sys.stdout.isatty() else 0
     for *cells, last in rows:
         start = "".join(cell.ljust(width) + "  " for cell, width in zip(cells, widths))
-        fold = textwrap.wrap(last, room, break_long_words=False, break_on_hyphens=False) if room > 20 else [last]
-        typer.echo((start + f"\n{' ' * left}".join(fold)).rstrip())
+        lines = [""]
+        for piece in re.findall("[^ |]*[ |]*", last):  # a signature may be folded after a bar
+            if lines[-1] and len(lines[-1] + piece.rstrip()) > room > 20:
+                lines.append("")
+            lines[-1] += piece
+        typer.echo(f"\n{' ' * left}".join([start + lines[0], *lines[1:]]).rstrip())
 
 
 def _load(path: str) -> Run:
@@ -370,8 +379,10 @@ def main() -> None:
     options = words[: words.index("--")] if "--" in words else words
     debug = "--debug" in options
     for stream in (sys.stdin, sys.stdout, sys.stderr):
-        if stream is not None:  # texts are UTF-8, whatever the locale says; what is not becomes visible, no traceback
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[attr-defined]
+        if isinstance(stream, io.TextIOWrapper):  # texts are UTF-8, whatever the locale says
+            stream.reconfigure(
+                encoding="utf-8", errors="surrogateescape" if stream is sys.stdin else "backslashreplace"
+            )
     try:
         app([word for i, word in enumerate(words) if word != "--debug" or i >= len(options)])
     except UserError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tomllib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,6 +29,7 @@ from allyouneed.tensorfile import read_tensors
 from allyouneed.train.fit import fit, load_tokenizers
 
 Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]  # own files, or the name of a data set
+
 
 class Run:
     """A trained run.
@@ -120,6 +122,8 @@ class Run:
                 parts[_part(name)] = parts.get(_part(name), 0) + p.numel()
         total = sum(parts.values())
         context = self.recipe.model.context
+        if self.task.shape == "pairs":
+            context = min(context, self.recipe.data.max_length)
         return {
             "run": str(self.folder.path),
             "task": self.recipe.task_kind,
@@ -135,7 +139,8 @@ class Run:
         }
 
     def _scores(self) -> dict[str, Any]:
-        return _read(self.folder.scores, _object()) if self.folder.scores.exists() else {}
+        file = self.folder.scores
+        return _read(file, _object(), "remove it and run `ayn test`") if file.exists() else {}
 
 
 def _part(name: str) -> str:
@@ -155,7 +160,7 @@ def flops_per_token(model: nn.Module, context: int) -> int:
 
 def load(path: str | os.PathLike[str], device: str = "auto") -> Run:
     """A run folder -> a Run that answers. Nothing in it is ever executed."""
-    folder = RunFolder(path)
+    folder = RunFolder(Path(path))
     if not folder.path.is_dir():
         if folder.path.exists():
             raise UserError(f"{folder.path} is a file; a run is a folder, as `ayn train` makes it")
@@ -184,14 +189,14 @@ def _neighbours(path: Path) -> str:
     return nearest(path.name, (entry.name for entry in beside if (entry / "recipe.toml").is_file()))
 
 
-def _read(path: Path, parse: Callable[[str], Any]) -> Any:
+def _read(path: Path, parse: Callable[[str], Any], remedy: str = "put a copy in its place, or train again") -> Any:
     """A text file of a run; the complaint names it."""
     try:
         return parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
     except (UserError, ValueError) as error:  # not UTF-8, not TOML and not JSON are all ValueErrors
-        raise UserError(f"{path} is damaged: {error}") from None
+        raise UserError(f"{path} is damaged ({error}); {remedy}") from None
 
 
 def _parse_recipe(text: str) -> Recipe:
@@ -284,3 +289,7 @@ def default_out(recipe: str | Recipe) -> Path:
     """runs/<recipe>"""
     name = Path(recipe).stem if isinstance(recipe, str) and recipe.endswith(".toml") else recipe
     return Path("runs") / (str(name).replace("/", "-") if isinstance(name, str) else "run")
+
+
+# The import system has by now put the package of this name where the front door has the function.
+vars(sys.modules["allyouneed"])["train"] = train

@@ -11,7 +11,7 @@ LONGEST = 1 << 16  # bytes of a line; no sentence is longer
 
 
 def lines(file: int, complain: Callable[[str], None]) -> Iterator[list[str]]:
-    """All lines that are there, at least one, and none is waited for once there is one. UTF-8, whatever the locale says.
+    """All lines that are there, then all that have come since, and so on; UTF-8, whatever the locale says.
 
     A line that is not text, or that does not end, is complained of and becomes an empty one.
     """

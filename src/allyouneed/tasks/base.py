@@ -77,10 +77,12 @@ class Task(ABC):
 
     def prepare(self, say: Say) -> Report:
         """Read the data, train the tokenizers that are not given, tokenize; say what was understood."""
+        for line in self.data.understood:  # at once: tokenizing may take its time
+            say(line)
         if not self.tokenizers:
             self.tokenizers = self.make_tokenizers()
         report = self.report()
-        for line in [*report.lines()[len(self.data.understood) :], ""]:  # these were said while it was read
+        for line in [*report.lines()[len(self.data.understood) :], ""]:
             say(line)
         return report
 

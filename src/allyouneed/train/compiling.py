@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from allyouneed.nn.block import Block
 from allyouneed.runtime import Runtime, can_compile
 
-SHORT = 180.0  # seconds; a run that takes less does not repay compiling
+SHORT = 600.0  # seconds; compiling takes about a minute, and a run that takes less than this does not repay it
 Loss = Callable[[nn.Module], Tensor]
 
 

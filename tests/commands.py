@@ -1,0 +1,45 @@
+"""`ayn …` inside this process, where a process of its own is not what is tested; and one small run of each task."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from allyouneed import cli
+from conftest import TINY_LM, TINY_TRANSLATE
+
+
+class Done(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+def ayn(*arguments: object) -> Done:
+    """`main` itself, so that a traceback is a traceback here, too."""
+    out, err, code, before = io.StringIO(), io.StringIO(), 0, sys.argv
+    sys.argv = ["ayn", *map(str, arguments)]
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            cli.main()
+    except SystemExit as end:
+        code = int(end.code or 0)
+    finally:
+        sys.argv = before
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+@cache
+def trained(task: str, data: Path) -> Path:
+    """A run of "lm" or "translate", made once."""
+    recipe, tiny = {"lm": ("lm/gpt", TINY_LM), "translate": ("translate/transformer", TINY_TRANSLATE)}[task]
+    out = data.parent / f"runs of {task}" / task
+    done = ayn("train", recipe, "--data", data, "--out", out, *tiny)
+    assert done.code == 0, done.err
+    return out

@@ -1,0 +1,475 @@
+"""The commands, as a person uses them: what they print, what they leave, how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+
+import allyouneed
+from allyouneed.data import stdin
+from allyouneed.run import load
+from allyouneed.tensorfile import read_tensors
+from commands import ayn, trained
+from conftest import TINY_LM
+
+AYN = [sys.executable, "-m", "allyouneed"]
+COMMANDS = ["train", "test", "use", "info", "list"]
+
+
+@pytest.fixture(scope="session")
+def lm(story) -> Path:
+    return trained("lm", story)
+
+
+@pytest.fixture(scope="session")
+def translator(pairs) -> Path:
+    return trained("translate", pairs)
+
+
+def fed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: bytes) -> None:
+    """Let this be standard input."""
+    path = tmp_path / "stdin"
+    path.write_bytes(data)
+    monkeypatch.setattr(sys, "stdin", path.open())
+
+
+# Help
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_fits_a_screen_and_shows_an_example_that_is_right(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    done = ayn(*command.split(), "--help")
+    lines = done.out.splitlines()
+    assert done.code == 0
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    example = next(line.split() for line in lines if line.strip().startswith("ayn "))
+    assert example[1] == command or (not command and example[1] in COMMANDS)
+    if example[1] == "train":
+        assert example[2] in ayn("list", "recipes").out
+
+
+def test_every_command_stands_in_the_help_with_all_that_it_does():
+    lines = ayn("--help").out.partition("Commands:")[2].split("\n")
+    listed = dict(line.split(maxsplit=1) for line in lines if line.strip())
+    assert list(listed) == COMMANDS
+    assert not [text for text in listed.values() if text.endswith("...")]  # cut off
+
+
+def test_three_names_for_one_command():
+    scripts = Path(sys.executable).parent
+    names = [[str(scripts / "ayn")], [str(scripts / "allyouneed")], AYN]
+    said = {subprocess.run([*name, "--version"], capture_output=True, text=True).stdout for name in names}
+    assert said == {allyouneed.__version__ + "\n"}
+
+
+@pytest.mark.parametrize("arguments", [["--debug", "info", "nowhere"], ["info", "nowhere", "--debug"]])
+def test_debug_shows_the_traceback_before_or_after_the_command(arguments):
+    done = ayn(*arguments)
+    assert done.code == 2
+    assert "Traceback" in done.err
+    assert "there is no run folder nowhere" in done.err.splitlines()[-1]
+
+
+def test_debug_after_two_dashes_is_a_text(translator):
+    done = ayn("use", translator, "--", "--debug")
+    assert "Traceback" not in done.err
+
+
+# list
+
+
+def test_list_recipes_shows_the_first_line_of_each():
+    rows = [line.split(maxsplit=1) for line in ayn("list", "recipes").out.splitlines()]
+    assert "lm/gpt" in dict(rows)
+    for name, text in rows:
+        file = Path(allyouneed.__file__).parent / "recipes" / f"{name}.toml"
+        assert file.read_text(encoding="utf-8").startswith(f"# {text}\n")
+
+
+def test_list_data_and_models():
+    data = ayn("list", "data").out
+    assert re.search(r"^phrasebook +pairs ", data, re.M)
+    assert re.search(r"^tinyshakespeare +text .*public domain", data, re.M)
+    assert "gpt          nano         layers 3, heads 3, width 48" in ayn("list", "models").out
+
+
+# train
+
+
+def test_train_tells_what_it_understood_once_and_what_to_do_next(story, tmp_path):
+    done = ayn("train", "lm/gpt", "--data", story, "--out", tmp_path / "a run", *TINY_LM)
+    assert done.code == 0
+    assert done.out.count("story.txt; UTF-8 text") == 1
+    for said in ("parameters", "validation loss", "perplexity", "bits per byte"):
+        assert said in done.out
+    command = done.out.splitlines()[-1].strip()
+    assert shlex.split(command) == ["ayn", "use", str(tmp_path / "a run")]
+
+
+def test_a_run_finds_its_data_again_from_another_folder(story, tmp_path, monkeypatch):
+    monkeypatch.chdir(story.parent)
+    assert ayn("train", "lm/gpt", "--data", story.name, "--out", tmp_path / "run", *TINY_LM).code == 0
+    monkeypatch.chdir(tmp_path)
+    assert ayn("test", "run").code == 0
+
+
+def test_data_may_be_a_name(tmp_path):
+    settings = ["data.valid_path=nowhere.tsv", "model.hidden=32", "train.epochs=0", "decode.max_new=2", "data.limit=50"]
+    tiny = [item for item in TINY_LM if not item.startswith(("model.context", "text", "decode"))]
+    done = ayn("train", "translate/transformer", "--data", "phrasebook", "--out", tmp_path / "run", *tiny, *settings)
+    assert done.code == 0, done.err
+    assert "phrasebook: built in" in done.out
+
+
+def test_ctrl_c_tells_the_command_that_goes_on(story, tmp_path):
+    out = tmp_path / "a run"
+    arguments = [
+        "train",
+        "lm/gpt",
+        "--data",
+        story,
+        "--out",
+        out,
+        *TINY_LM,
+        "train.steps=300",
+        "train.eval_every=100",
+        "train.log_every=1",
+    ]
+    process = subprocess.Popen(
+        [*AYN, *map(str, arguments)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    while not (out / "metrics.jsonl").exists() or not (out / "metrics.jsonl").read_text():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    step = int(re.search(r"stopped at step (\d+)", said)[1])
+    assert 0 < step < 300
+    name, *command = shlex.split(said.splitlines()[-1])
+    assert name == "ayn"
+    assert str(out) in command
+    done = ayn(*command)
+    assert done.code == 0, done.err
+    assert f"resumed at step {step} of 300" in done.out
+
+
+@pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt, 130), (BrokenPipeError, 1), (SystemExit, 1)])
+def test_an_end_between_two_checkpoints_tells_it_too(stop, code, story, tmp_path, monkeypatch):
+    def stopped(*_: object, **__: object) -> None:
+        raise stop
+
+    monkeypatch.setattr(import_module("allyouneed.train.fit"), "fit", stopped)
+    done = ayn("train", "lm/gpt", "--data", story, "--out", tmp_path / "run")
+    assert done.code == code
+    assert f"ayn train lm/gpt --out {tmp_path / 'run'} --resume" in done.err
+
+
+# test and info
+
+
+def test_test_shows_the_scores_with_their_signatures_and_keeps_them(lm, translator):
+    said = ayn("test", lm).out
+    names = [line.split("  ")[0].rsplit(" ", 1)[0] for line in said.splitlines()]
+    assert names == ["loss", "perplexity", "bits per byte"]
+    assert all("split:test" in line for line in said.splitlines())
+    said = ayn("test", translator, "decode.method=beam", "decode.beam=2", "--split", "valid").out
+    assert [line.split()[0] for line in said.splitlines()] == ["BLEU", "chrF", "exact"]
+    assert all("beam:2" in line and "split:valid" in line for line in said.splitlines())
+    kept = json.loads((translator / "scores.json").read_text())
+    assert kept["valid"][0]["signature"] in said
+    assert "test" in kept
+
+
+def test_info_adds_up(lm, translator):
+    for run in (lm, translator):
+        info = json.loads(ayn("info", run, "--json").out)
+        parts = {part: count for part, count in info["parameters"].items() if part != "total"}
+        # the file stores what is tied once
+        names = read_tensors(run / "model.safetensors")
+        stored = {tensor.data_ptr(): tensor.numel() for tensor in names.values()}
+        assert sum(parts.values()) == info["parameters"]["total"] == sum(stored.values())
+        said = ayn("info", run).out
+        for expected in (
+            f"{info['parameters']['total']:,}  total",
+            "FLOPs",
+            "of weights",
+            "test score",
+            torch.__version__,
+        ):
+            assert expected in said
+        assert str(info["data"]["name"]) in said
+
+
+# use
+
+
+def test_use_continues_and_translates(lm, translator):
+    text = load(lm).predict("one two")
+    assert ayn("use", lm, "one two").out == f"one two{text}\n"
+    said = ayn("use", translator, "one two", "six").out
+    assert said.splitlines() == load(translator).predict(["one two", "six"])
+
+
+def test_use_takes_settings_of_the_search(translator):
+    beams = ["--set", "method=beam", "--set", "decode.beam=3", "--set", "n_best=3"]
+    lines = ayn("use", translator, "one two", *beams).out.splitlines()
+    scores = [float(line[:8]) for line in lines]
+    assert len(scores) == 3
+    assert scores == sorted(scores, reverse=True)
+    assert lines[0][10:] == load(translator).predict("one two", method="beam", beam=3)
+    longest = ayn("use", translator, "one two", "--set", "max_new=1").out
+    assert longest.strip() == load(translator).predict("one two", max_new=1).strip()
+
+
+def test_table_shows_the_five_likeliest_words_at_each_place(lm):
+    said = ayn("use", lm, "one", "two", "--table").out
+    first, second = said.split("\n\n")
+    assert [row.split()[:2] for row in first.splitlines()[1:]] == [["0", "o"], ["1", "n"], ["2", "e"]]
+    assert len(second.splitlines()) == 4
+    run = load(lm)
+    ids = run.task.tokenizer.encode("one")
+    with torch.inference_mode():
+        top = run.model(torch.tensor([ids]))[0, -1].softmax(-1).topk(5)
+    cells = re.findall(r"([\d.]+)% (\S+)", first.splitlines()[-1])
+    words = [run.task.tokenizer.token(i).replace(" ", "·") for i in top.indices.tolist()]
+    assert [word for _, word in cells] == words
+    assert [float(p) for p, _ in cells] == pytest.approx([100 * p for p in top.values.tolist()], abs=0.051)
+
+
+def test_alignment_is_a_picture(translator, tmp_path):
+    done = ayn("use", translator, "one two", "--alignment", tmp_path / "a.png")
+    assert done.code == 0
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_lines_are_answered_in_order_with_blank_ones_blank(lm, translator, monkeypatch, tmp_path):
+    lines = [" ".join(["one", "two", "six"][: 1 + i % 3]) if i % 5 else "" for i in range(90)]
+    fed(monkeypatch, tmp_path, "\r\n".join(lines).encode())
+    said = ayn("use", lm, "--set", "batch=2").out.split("\n")
+    assert said.pop() == ""
+    assert len(said) == 90
+    assert all(answer.startswith(line) and bool(line) == bool(answer) for line, answer in zip(lines, said))
+    fed(monkeypatch, tmp_path, "\n".join(lines).encode())
+    run = load(translator)
+    answers = {line: run.predict(line, max_new=5) if line else "" for line in set(lines)}
+    assert ayn("use", translator, "--set", "batch=2", "--set", "max_new=5").out.split("\n")[:-1] == [
+        answers[line] for line in lines
+    ]
+
+
+def test_a_newline_inside_an_answer_stays_on_its_line(lm, monkeypatch, tmp_path):
+    fed(monkeypatch, tmp_path, b"one\ntwo\n")
+    sampled = ["--set", "stop=", "--set", "max_new=400", "--set", "temperature=9", "--set", "method=sample"]
+    monkeypatch.setattr("allyouneed.models.gpt.GPT.limit", None)
+    monkeypatch.setattr("allyouneed.nn.positions.Learned.forward", lambda self, at, room: self.table(at % 16))
+    done = ayn("use", lm, *sampled)
+    assert len(done.out.splitlines()) == 2
+    assert "\\n" in done.out
+
+
+def test_a_bad_line_is_named_and_the_others_go_on(lm, monkeypatch, tmp_path):
+    long = b"x" * (stdin.LONGEST + stdin.AT_ONCE + 5)
+    bad = [b"ab\xff", "漢字漢字".encode(), b"one two three four five six", long]
+    fed(monkeypatch, tmp_path, b"\n".join([b"one", *bad, b"two"]))
+    done = ayn("use", lm)
+    assert done.code == 0
+    answers = done.out.split("\n")
+    assert [answer[:3] for answer in answers] == ["one", "", "", "", "", "two", ""]
+    expected = [
+        "line 2: .*byte 2 is 0xff",
+        "line 3: .*unknown.*'漢', '字'",
+        "line 4: .*positions end at 16",
+        "line 5: .*65,536",
+    ]
+    complaints = sorted(done.err.splitlines())
+    assert len(complaints) == 4
+    assert all(re.search(pattern, line) for pattern, line in zip(expected, complaints))
+
+
+def test_an_empty_standard_input_is_no_mistake(lm, monkeypatch, tmp_path):
+    fed(monkeypatch, tmp_path, b"")
+    assert ayn("use", lm) == (0, "", "")
+
+
+def test_a_table_for_each_line(lm, monkeypatch, tmp_path):
+    fed(monkeypatch, tmp_path, "one\n\n漢字\ntwo\n".encode())
+    done = ayn("use", lm, "--table")
+    assert done.out.count("likely next") == 2
+    assert done.err.startswith("ayn: line 3: ")
+
+
+def test_lines_are_taken_as_they_come_and_a_file_in_large_pieces(tmp_path):
+    complaints: list[str] = []
+    read, write = os.pipe()
+    lines = stdin.lines(read, complaints.append)
+    os.write(write, b"one\ntwo\nthr")
+    assert next(lines) == ["one", "two"]
+    os.write(write, b"ee\r\n\n")
+    assert next(lines) == ["three", ""]
+    os.write(write, b"six")
+    os.close(write)
+    assert list(lines) == [["six"]]
+    os.close(read)
+    path = tmp_path / "file"
+    path.write_bytes(b"".join(b"line %d\n" % i for i in range(300_000)))
+    with path.open() as file:
+        groups = list(stdin.lines(file.fileno(), complaints.append))
+    assert [line for group in groups for line in group] == [f"line {i}" for i in range(300_000)]
+    assert 2 <= len(groups) <= 5
+    assert not complaints
+
+
+def test_whoever_writes_slowly_is_answered_at_once_and_may_press_ctrl_c(lm):
+    process = subprocess.Popen(
+        [*AYN, "use", str(lm)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    for text in (b"one", b"six"):
+        process.stdin.write(text + b"\n")
+        process.stdin.flush()
+        assert select.select([process.stdout], [], [], 60)[0]
+        assert process.stdout.readline().startswith(text)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) == 130
+    assert process.stderr.read() == b""
+    process.stdin.close()
+
+
+def test_a_reader_that_has_enough_makes_no_noise(lm, tmp_path):
+    (tmp_path / "lines").write_text("one two\n" * 3000)
+    program = f"{shlex.join([*AYN, 'use', str(lm)])} < {shlex.quote(str(tmp_path / 'lines'))} | head -1"
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.stdout.startswith("one two")
+    assert len(done.stdout.splitlines()) == 1
+    assert done.stderr == ""
+
+
+def conversation(run: Path, *typed: tuple[bytes, bytes]) -> tuple[int, str]:
+    """At a terminal: each (what to wait for, what to type); the exit code and all that was shown."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [*AYN, "use", str(run)])
+    shown = b""
+    deadline = time.monotonic() + 60
+    try:
+        for wait, keys in typed:
+            begin = len(shown)
+            while not re.search(wait, shown[begin:]):
+                assert select.select([terminal], [], [], max(0, deadline - time.monotonic()))[0], shown
+                shown += os.read(terminal, 4096)
+            time.sleep(0.3)  # nobody presses a key before the prompt waits for it
+            os.write(terminal, keys)
+        while select.select([terminal], [], [], max(0, deadline - time.monotonic()))[0]:
+            try:
+                piece = os.read(terminal, 4096)
+            except OSError:  # the other end is closed
+                break
+            shown += piece
+            if not piece:
+                break
+    finally:
+        os.close(terminal)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return code, shown.decode()
+
+
+def test_at_a_terminal_there_is_a_prompt_that_answers_until_ctrl_d(lm):
+    code, shown = conversation(
+        lm,
+        (b"> ", b"one\n"),
+        (b"one[^\r\n]+\r\n.*> ", "漢字漢字\n".encode()),
+        (b"unknown.*\n.*> ", b"\n"),
+        (b"> ", b"\x04"),
+    )
+    assert code == 0
+    assert "type the beginning of a text" in shown
+    assert "Traceback" not in shown
+
+
+def test_ctrl_c_at_the_prompt_ends_quietly(translator):
+    code, shown = conversation(translator, (b"> ", b"one two\n"), (b"\n.*\n.*> ", b"\x03"))
+    assert code == 130
+    assert "type a sentence" in shown
+    assert "Traceback" not in shown
+    assert "Aborted" not in shown
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_lines(lm, tmp_path):
+    def peak(lines: int) -> int:
+        path, out = tmp_path / f"{lines}", tmp_path / "answers"
+        with path.open("w") as file:
+            file.writelines(f"{'one two six'[: 3 + i % 9]}\n{' ' * 4000}\n" for i in range(lines // 2))
+        with path.open() as file, out.open("w") as answers:
+            process = subprocess.Popen(
+                [*AYN, "use", str(lm), "--set", "max_new=1"], stdin=file, stdout=answers, start_new_session=True
+            )
+            _, status, usage = os.wait4(process.pid, 0)
+        assert status == 0
+        said = out.read_text().splitlines()
+        assert len(said) == lines
+        assert all(answer.startswith("one two six"[: 3 + i % 9]) for i, answer in enumerate(said[::2]))
+        assert not any(said[1::2])
+        return usage.ru_maxrss  # KiB
+
+    assert peak(20_000) - peak(2_000) < 20_000  # the longer file has 36 MB more
+
+
+# The same in Python
+
+
+def test_five_lines_in_a_notebook(story, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    text = f"""
+import allyouneed as ayn
+run = ayn.train("lm/gpt", "train.steps=20", *TINY, data={str(story)!r}, out="runs/x")
+print(run.predict("one two"))
+print(run.test()[1])
+print(ayn.load("runs/x").predict(["one", "two"], method="beam", beam=2))
+"""
+    exec(text, {"TINY": [item for item in TINY_LM if "steps" not in item]})
+    said = capsys.readouterr().out
+    assert "perplexity" in said
+    assert "[" in said.splitlines()[-1]
+
+
+def test_the_front_door_stays_open_in_any_order():
+    program = """
+import allyouneed as ayn
+ayn.load
+assert callable(ayn.train), ayn.train
+from allyouneed.train import trainer
+assert callable(ayn.train)
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_python_takes_paths_names_and_recipes(story, tmp_path):
+    from allyouneed.config import read_recipe
+    from allyouneed.run import choose
+
+    assert choose("lm/gpt", [], story).data.path == (str(story),)
+    assert choose("lm/gpt", [], [story, story]).data.path == (str(story), str(story))
+    assert choose("lm/gpt", [], "tinyshakespeare").data.name == "tinyshakespeare"
+    assert choose(read_recipe("lm/gpt"), ["train.steps=7"], None).train.steps == 7
