@@ -19,8 +19,10 @@ import pytest
 import torch
 
 import allyouneed
+from allyouneed.config import Recipe, read_recipe
 from allyouneed.data import stdin
-from allyouneed.run import load
+from allyouneed.format import columns
+from allyouneed.run import choose, load
 from allyouneed.tensorfile import read_tensors
 from commands import ayn, trained
 from conftest import TINY_LM
@@ -108,6 +110,13 @@ def test_list_data_and_models():
     assert "gpt          nano         layers 3, heads 3, width 48" in ayn("list", "models").out
 
 
+def test_columns_fold_at_the_edge_of_the_terminal():
+    rows = [("BLEU 2.7", "(nrefs:1|case:mixed|tok:13a|greedy)"), ("exact", "one two"), ("", "")]
+    assert columns(rows) == ["BLEU 2.7  (nrefs:1|case:mixed|tok:13a|greedy)", "exact     one two", ""]
+    folded = ["BLEU 2.7  (nrefs:1|case:mixed|", "          tok:13a|greedy)", "exact     one two", ""]
+    assert columns(rows, 32) == folded
+
+
 # train
 
 
@@ -177,13 +186,19 @@ def test_ctrl_c_tells_the_command_that_goes_on(story, tmp_path):
 
 @pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt, 130), (BrokenPipeError, 1), (SystemExit, 1)])
 def test_an_end_between_two_checkpoints_tells_it_too(stop, code, story, tmp_path, monkeypatch):
-    def stopped(*_: object, **__: object) -> None:
+    def stopped(recipe: Recipe, out: Path, **_: object) -> None:
+        if out.exists():
+            (out / "recipe.toml").touch()
         raise stop
 
     monkeypatch.setattr(import_module("allyouneed.train.fit"), "fit", stopped)
-    done = ayn("train", "lm/gpt", "--data", story, "--out", tmp_path / "run")
+    arguments = ("train", "lm/gpt", "--data", story, "--out", tmp_path / "run")
+    done = ayn(*arguments)
+    assert (done.code, done.err) == (code, "\nstopped before it began\n")
+    (tmp_path / "run").mkdir()
+    done = ayn(*arguments)
     assert done.code == code
-    assert f"ayn train lm/gpt --out {tmp_path / 'run'} --resume" in done.err
+    assert done.err.endswith(f"\n  ayn train lm/gpt --out {tmp_path / 'run'} --resume\n")
 
 
 # test and info
@@ -466,9 +481,6 @@ assert callable(ayn.train)
 
 
 def test_python_takes_paths_names_and_recipes(story, tmp_path):
-    from allyouneed.config import read_recipe
-    from allyouneed.run import choose
-
     assert choose("lm/gpt", [], story).data.path == (str(story),)
     assert choose("lm/gpt", [], [story, story]).data.path == (str(story), str(story))
     assert choose("lm/gpt", [], "tinyshakespeare").data.name == "tinyshakespeare"

@@ -23,6 +23,7 @@ from bench.harness import OURS, Case, Peer, Prepared, same
 
 LAYERS, HEADS, WIDTH, CONTEXT, ROWS, VOCAB = 4, 4, 128, 64, 12, 65
 STEPS = 10  # a call
+LETTERS = 500_000
 LEARNING_RATE = 1e-3
 PLAIN = "a plain PyTorch loop"
 
@@ -44,7 +45,7 @@ class OurLoop(Trainer):
 def our_loop(positions: str, folder: Path) -> OurLoop:
     """What `ayn train` makes of such a recipe."""
     letters = (string.ascii_letters + string.digits)[: VOCAB - 4]  # and the tokenizer's four special tokens
-    (folder / "text.txt").write_text("".join(random.Random(0).choices(letters, k=1_000_000)), encoding="utf-8")
+    (folder / "text.txt").write_text("".join(random.Random(0).choices(letters, k=LETTERS)), encoding="utf-8")
     recipe = Recipe.parse(
         {
             "task": {"kind": "lm"},

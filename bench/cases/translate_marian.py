@@ -18,9 +18,10 @@ from bench.harness import OURS, Case, Peer, Prepared, same
 
 LAYERS, HEADS, WIDTH, HIDDEN, VOCAB = 3, 8, 256, 1024, 8000
 PAD, BOS, EOS = 0, 1, 2
-SENTENCES, ROWS, MAX_NEW = 64, 32, 32
+SENTENCES, ROWS, MAX_NEW = 128, 32, 32
 NEVER = -1e9
 HF = "transformers"
+STOPPING = ', early_stopping="never" because ours never stops early either'
 
 
 def our_model(end_bias: float) -> Transformer:
@@ -109,7 +110,7 @@ def in_batches(sources: list[list[int]], translate: Callable[[list[list[int]]], 
     return [answers[i] for i in range(len(sources))]
 
 
-def our_translations(model: Transformer, sources: list[list[int]], beam: int) -> list[list[int]]:
+def our_translations(model: Any, sources: list[list[int]], beam: int) -> list[list[int]]:
     """As `ayn use` decodes: rows come and go when greedy, batches of like length for beams."""
     if beam == 1:
         requests = (Request(source, MAX_NEW, stop={EOS}) for source in sources)
@@ -123,13 +124,19 @@ def our_translations(model: Transformer, sources: list[list[int]], beam: int) ->
 
 
 def their_translations(model: Any, sources: list[list[int]], beam: int) -> list[list[int]]:
-    """Padded batches of like length through generate, with its defaults for beams."""
+    """Padded batches of like length through generate."""
 
     def search(some: list[list[int]]) -> list[list[int]]:
         width = max(map(len, some))
         ids = torch.tensor([[*row, *[PAD] * (width - len(row))] for row in some])
         out = model.generate(
-            input_ids=ids, attention_mask=(ids != PAD).long(), num_beams=beam, max_new_tokens=MAX_NEW, do_sample=False
+            input_ids=ids,
+            attention_mask=(ids != PAD).long(),
+            num_beams=beam,
+            max_new_tokens=MAX_NEW,
+            do_sample=False,
+            # Its default stops a sentence while a longer answer could still be better: another search than ours.
+            early_stopping="never" if beam > 1 else False,
         )
         rows = [row[1:] for row in out.tolist()]
         return [row[: row.index(EOS)] if EOS in row else row for row in rows]
@@ -159,7 +166,8 @@ def case(name: str, beam: int, end_bias: float) -> Case:
         f"{SENTENCES} sentences of 4 to 32 random words through a Transformer of Marian's architecture ({LAYERS} + "
         f"{LAYERS} layers, width {WIDTH}, {HEADS} heads, feed-forward {HIDDEN}, vocabulary {VOCAB}, random weights) by "
         f"{search}, {ROWS} sentences at a time, fp32, CPU; {ends}. Ours is `allyouneed.decode`, the peer "
-        "`MarianMTModel.generate` with the same weights, on padded batches sorted by length."
+        "`MarianMTModel.generate` with the same weights, on padded batches sorted by length"
+        f"{STOPPING if beam > 1 else ''}."
     )
     return Case(name, work, "tokens", [Peer(HF, "transformers")], partial(prepare, beam, end_bias))
 
@@ -167,6 +175,6 @@ def case(name: str, beam: int, end_bias: float) -> Case:
 CASES = (
     case("translate-marian-greedy", 1, NEVER),
     case("translate-marian-beam5", 5, NEVER),
-    case("translate-marian-ends-greedy", 1, 9.0),
-    case("translate-marian-ends-beam5", 5, 9.0),
+    case("translate-marian-ends-greedy", 1, 12.0),
+    case("translate-marian-ends-beam5", 5, 12.0),
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 import shlex
 import shutil
 import sys
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from allyouneed.errors import UserError, nearest
+from allyouneed.format import columns, human_bytes, human_count
 
 if TYPE_CHECKING:
     from allyouneed.metrics import Score
@@ -91,9 +91,10 @@ def train_command(
         fit(chosen, folder, resume=resume, overwrite=overwrite, say=typer.echo)
     except (Interrupted, KeyboardInterrupt, BrokenPipeError, SystemExit) as stop:  # rich exits when a pipe breaks
         where = f"at step {stop.step}" if isinstance(stop, Interrupted) else "between two checkpoints"
+        again = shlex.join(["ayn", "train", recipe, "--out", str(folder), "--resume"])
+        begun = (folder / "recipe.toml").is_file()
         if first:
-            again = shlex.join(["ayn", "train", recipe, "--out", str(folder), "--resume"])
-            typer.echo(f"\nstopped {where}; go on with:\n  {again}", err=True)
+            typer.echo(f"\nstopped {where}; go on with:\n  {again}" if begun else "\nstopped before it began", err=True)
         code = stop.exit_code if isinstance(stop, Interrupted) else 130 if isinstance(stop, KeyboardInterrupt) else 1
         raise typer.Exit(code) from None
     if first:
@@ -239,7 +240,7 @@ def _print_table(run: Run, text: str, decode: dict[str, Any]) -> None:
     widths = [max(map(len, column)) for column in zip(*likely)]
     for i, (guess, cells) in enumerate(zip(guesses, likely)):
         rows.append((str(i), visible(guess.token), "".join(cell.ljust(w + 1) for cell, w in zip(cells, widths))))
-    _print_columns(rows, wrap=False)
+    _print_columns(rows, fold=False)
 
 
 def _draw(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None:
@@ -248,7 +249,10 @@ def _draw(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None
     if len(texts) != 1:
         raise UserError("--alignment draws one sentence: give one TEXT")
     found = run.align(texts[0], **decode)
-    alignment(found.weights.numpy(), found.source, found.target, out, title=texts[0])
+    try:
+        alignment(found.weights.numpy(), found.source, found.target, out, title=texts[0])
+    except OSError as error:
+        raise UserError(f"could not write {out}: {error.strerror}") from error
     typer.echo(f"the picture is in {out}")
 
 
@@ -266,7 +270,6 @@ def info_command(run: RunPath, json: Annotated[bool, typer.Option("--json", help
 
         typer.echo(dumps(info, indent=2, ensure_ascii=False))
         return
-    from allyouneed.format import human_bytes, human_count
     from allyouneed.metrics import Score
 
     parameters, memory, data = info["parameters"], info["memory"], info["data"]
@@ -341,19 +344,10 @@ def _models() -> list[tuple[str, ...]]:
     return rows
 
 
-def _print_columns(rows: Sequence[tuple[str, ...]], wrap: bool = True) -> None:
+def _print_columns(rows: Sequence[tuple[str, ...]], fold: bool = True) -> None:
     """Columns that begin together. On a terminal the last is folded at its edge; elsewhere a row is a line."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
-    left = sum(widths) + 2 * len(widths)
-    room = shutil.get_terminal_size().columns - left if wrap and sys.stdout.isatty() else 0
-    for *cells, last in rows:
-        start = "".join(cell.ljust(width) + "  " for cell, width in zip(cells, widths))
-        lines = [""]
-        for piece in re.findall("[^ |]*[ |]*", last):  # a signature may be folded after a bar
-            if lines[-1] and len(lines[-1] + piece.rstrip()) > room > 20:
-                lines.append("")
-            lines[-1] += piece
-        typer.echo(f"\n{' ' * left}".join([start + lines[0], *lines[1:]]).rstrip())
+    width = shutil.get_terminal_size().columns if fold and sys.stdout.isatty() else 0
+    typer.echo("\n".join(columns(rows, width)))
 
 
 def _load(path: str) -> Run:

@@ -1,8 +1,10 @@
-"""Numbers as people read them. No dependencies."""
+"""Numbers and tables as people read them. No dependencies."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 
 
 def human_count(value: float) -> str:
@@ -25,6 +27,21 @@ def human_time(seconds: float) -> str:
     if days:
         return f"{days}d {hour:02d}:{minute:02d}:{second:02d}"
     return f"{hour}:{minute:02d}:{second:02d}" if hour else f"{minute:02d}:{second:02d}"
+
+
+def columns(rows: Sequence[tuple[str, ...]], width: int = 0) -> list[str]:
+    """Columns that begin together; the last is folded so that lines have at most `width` characters (0: never)."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    left = sum(widths) + 2 * len(widths)
+    found = []
+    for *cells, last in rows:
+        lines = ["".join(cell.ljust(width) + "  " for cell, width in zip(cells, widths))]
+        for piece in re.findall("[^ |]*[ |]*", last):  # after a space, or after a bar of a signature
+            if width > left + 20 and len(lines[-1]) > left and len(lines[-1] + piece.rstrip()) > width:
+                lines.append(" " * left)
+            lines[-1] += piece
+        found += [line.rstrip() for line in lines]
+    return found
 
 
 def _scaled(value: float, base: int, units: tuple[str, ...]) -> str:

@@ -132,18 +132,15 @@ class Translate(Task):
 
     @torch.inference_mode()
     def align(self, model: Any, text: str, tokens: list[int], trace: Trace | None = None) -> Alignment:
-        """Where the decoder looked while it wrote these tokens: the mean over the heads of its last layers' middle."""
+        """Where the decoder looked while it wrote these tokens: the mean over the heads of its last layer."""
         trace = trace or Trace("weights")
         source = [*self.reader.encode(text), self.reader.eos]
         written = [self.tokenizer.bos, *tokens]
         model(*self._forced(model, source, written), trace=trace)
-        layers = [trace[name] for name in trace if name.startswith("decoder.") and name.endswith("cross.weights")]
-        weights = torch.stack(layers).mean(dim=(0, 2))[0]  # (T, S): the mean over layers and heads
-        return Alignment(
-            [self.reader.token(i) for i in source],
-            [self.tokenizer.token(i) for i in [*tokens, self.tokenizer.eos]],
-            weights.cpu(),
-        )
+        last = len(model.decoder.blocks) - 1
+        weights = trace[f"decoder.{last}.cross.weights"][0].mean(0)  # (T, S)
+        ends = [*tokens, self.tokenizer.eos]
+        return Alignment(_labels(self.reader, source), _labels(self.tokenizer, ends), weights.cpu())
 
     def _forced(self, model: Any, source: list[int], written: list[int]) -> tuple[Tensor, Tensor, Tensor]:
         """One sentence and what was written so far, as the model takes them."""
@@ -152,3 +149,9 @@ class Translate(Task):
             torch.tensor([len(source)], device=model.device),
             torch.tensor([written], device=model.device),
         )
+
+
+def _labels(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
+    """Tokens for a picture; the space that belongs to a whole word only disturbs there."""
+    tokens = [tokenizer.token(i) for i in ids]
+    return [token.strip() or token for token in tokens] if tokenizer.kind == "word" else tokens

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from allyouneed.format import human_bytes
+from allyouneed.nn.block import Block
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def estimate(model: nn.Module, config: Any, tokens: int, *, adam: bool, device: 
     about 14 vectors of the model's width a block, the feed-forward layer's inside, and the logits with their
     gradient. Right to a factor of two, which is enough to start with the right number of micro-batches."""
     parameters = sum(p.numel() for p in model.parameters())
-    width, layers = config.width, config.layers + getattr(config, "decoder_layers", 0)
+    width, layers = config.width, sum(isinstance(module, Block) for module in model.modules())
     hidden = config.hidden or 4 * width
     vocab = getattr(config, "target_vocab", 0) or config.vocab
     values = tokens * (layers * (14 * width + 3 * hidden) + 3 * vocab)

@@ -1,0 +1,449 @@
+"""Mistakes a person can mend: one clear sentence, exit code 2, no traceback, and nothing is lost."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import itertools
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from allyouneed.data import registry
+from commands import ayn, trained
+from conftest import TINY_LM, TINY_TRANSLATE
+
+
+@pytest.fixture(scope="session")
+def lm(story) -> Path:
+    return trained("lm", story)
+
+
+@pytest.fixture(scope="session")
+def translator(pairs) -> Path:
+    return trained("translate", pairs)
+
+
+@pytest.fixture(autouse=True)
+def _somewhere_else(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ALLYOUNEED_MIRROR", raising=False)
+
+
+def mistake(*arguments: object) -> str:
+    """What is said of a mistake: one sentence."""
+    done = ayn(*arguments)
+    assert done.code == 2, done
+    assert "Traceback" not in done.err
+    lines = done.err.splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("ayn: ")
+    return lines[0].removeprefix("ayn: ")
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Every file of a folder by its hash."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+# Recipes and settings: found before anything is read or made
+
+SETTINGS = {
+    "lm/gtp": "there is no recipe 'lm/gtp'; did you mean 'lm/gpt'?",
+    "lm/gpt train.stesp=5": "[train] has no key 'stesp'; did you mean 'steps'?",
+    "lm/gpt trian.steps=5": "a recipe has no section [trian]; did you mean 'train'?",
+    "lm/gpt model.size=nanno": "model.size: gpt has no size 'nanno'; did you mean 'nano'?",
+    "lm/gpt model.kind=gtp": "there is no model 'gtp'; did you mean 'gpt'?",
+    "lm/gpt task.kind=lmm": "there is no task 'lmm'; did you mean 'lm'?",
+    "lm/gpt text.kind=bp": "text.kind = 'bp' is not one of char, word, bpe, wordpiece; did you mean 'bpe'?",
+    "lm/gpt train.steps=many": "train.steps = 'many' is not a whole number",
+    "lm/gpt train.steps=1.5": "train.steps = '1.5' is not a whole number",
+    "lm/gpt train.lr=fast": "train.lr = 'fast' is not a number",
+    "lm/gpt train.lr=nan": "train.lr = nan is not a finite number",
+    "lm/gpt train.lr=-1": "train.lr = -1.0 is too small; the least is 0",
+    "lm/gpt model.dropout=2": "model.dropout = 2.0 is too large; the most is 1",
+    "lm/gpt train.seed=99999999999999999999": "train.seed = 99999999999999999999 is too large",
+    "lm/gpt model.bias=perhaps": "model.bias = 'perhaps' is not true or false",
+    "lm/gpt model.heads=5": "model.heads = 5 does not divide model.width = 48",
+    "lm/gpt model.kv_heads=2": "model.kv_heads = 2 does not divide model.heads = 3",
+    "lm/gpt train.steps=0": "[train] needs steps or epochs",
+    "lm/gpt decode.n_best=9": "decode.n_best = 9 is more than decode.beam = 5",
+    "lm/gpt steps=20": "'steps=20' is not of the form section.key=value, for example train.steps=20",
+    "lm/gpt fast": "'fast' is not of the form section.key=value, for example train.lr=1e-3",
+}
+
+
+@pytest.mark.parametrize("words", SETTINGS)
+def test_a_wrong_setting_is_told_before_any_data_is_read(words, tmp_path):
+    said = mistake("train", *words.split(), "--data", tmp_path / "no such file.txt", "--out", tmp_path / "run")
+    assert said.startswith(SETTINGS[words])
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_whole_number_may_be_written_as_1e3(tmp_path):
+    said = mistake("train", "lm/gpt", "train.steps=1e3", "train.seed=1_000", "--data", tmp_path / "no.txt")
+    assert "no.txt" in said
+
+
+RECIPES = {
+    b"[task\nkind = 'lm'": r"not valid TOML: .*line 1",
+    b"task = 5": r"'task' is a section",
+    b"": r"\[task\] needs a kind",
+    b"[task]\nkind = 'lm'\n": r"\[model\] needs a kind",
+    b"\xff\xfe": r"not UTF-8 text \(byte 0\)",
+}
+
+
+@pytest.mark.parametrize("text", RECIPES)
+def test_an_own_recipe_that_is_wrong(text, tmp_path):
+    (tmp_path / "mine.toml").write_bytes(text)
+    said = mistake("train", "mine.toml")
+    assert re.search(RECIPES[text], said)
+
+
+def test_an_own_recipe_that_is_not_there(tmp_path):
+    (tmp_path / "mine.toml").touch()
+    assert mistake("train", "mien.toml") == "there is no recipe file mien.toml; did you mean 'mine.toml'?"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("trian lm/gpt", "No such command 'trian'"),
+        ("train lm/gpt --ressume", "--resume"),
+        ("train", "Missing argument 'RECIPE'"),
+        ("use", "Missing argument 'RUN'"),
+    ],
+)
+def test_a_mistyped_command_or_option(words, expected):
+    done = ayn(*words.split())
+    assert done.code == 2
+    assert expected in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_list_of_what_there_is_not():
+    assert mistake("list", "recipies") == "there is no list of 'recipies'; did you mean 'recipes'?"
+
+
+# Data
+
+FILES: dict[str, tuple[str, bytes, str]] = {
+    "empty": ("lm", b"", r"is empty"),
+    "blank": ("lm", b"\n \n\n", r"only blank lines"),
+    "binary": ("lm", b"abc\0def", r"binary file \(byte 3 is zero\)"),
+    "not UTF-8": ("lm", b"caf\xe9\n" * 50, r"not UTF-8 text: byte 3 is 0xe9"),
+    "shorter than a window": ("lm", b"ab\ncd\nefgh\nij\n", r"train text has 12 tokens: .* model.context = 16"),
+    "one letter": ("lm", b"a", r"too small"),
+    "a row too short": ("translate", b"a\tb\nc\td\ne\n" * 20, r"line 3 has 1 columns, but the first row has 2"),
+    "a row too long": ("translate", b"a\tb\nc\td\te\n" * 20, r"line 2 has 3 columns, but the first row has 2"),
+    "one column": ("translate", b"a\nb\n" * 20, r"only one column"),
+    "too few pairs": ("translate", b"a\tb\n", r"too small: .*valid split"),
+    "empty table": ("translate", b"", r"is empty"),
+}  # fmt: skip
+
+
+NUMBERS = itertools.count()
+
+
+def train(task: str, data: object, *more: object, out: str = "") -> tuple[object, ...]:
+    recipe, tiny = ("lm/gpt", TINY_LM) if task == "lm" else ("translate/transformer", TINY_TRANSLATE)
+    return ("train", recipe, "--data", data, "--out", out or f"run {next(NUMBERS)}", *tiny, *more)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_is_no_data(name, tmp_path):
+    task, content, expected = FILES[name]
+    path = tmp_path / ("given.txt" if task == "lm" else "given.tsv")
+    path.write_bytes(content)
+    said = mistake(*train(task, path))
+    assert re.search(expected, said)
+    assert str(path) in said or "train text" in said
+
+
+def test_data_that_is_not_there(story, tmp_path):
+    shutil.copy(story, tmp_path)
+    assert "there is no " in mistake(*train("lm", "stori.txt"))
+    assert "did you mean 'story.txt'?" in mistake(*train("lm", "stori.txt"))
+    assert mistake(*train("lm", "corpuss")) == "'corpuss' is neither a file here nor a data set; did you mean 'corpus'?"
+    assert "did you mean 'corpus'?" in mistake("train", "lm/gpt", "data.name=corpuss", "--out", "run")
+    assert "the data sets are phrasebook, corpus" in mistake(*train("lm", "zzzzzzzz"))
+    assert "these fit: corpus" in mistake(*train("lm", "phrasebook"))
+
+
+def test_a_folder_without_usable_files(tmp_path):
+    (tmp_path / "folder").mkdir()
+    assert "has no text file" in mistake(*train("lm", "folder"))
+    assert "has no train.* file (it has nothing)" in mistake(*train("translate", "folder"))
+    (tmp_path / "folder" / "a.bin").write_bytes(b"\0\1")
+    assert "has no text file" in mistake(*train("lm", "folder"))
+    assert "has no train.* file (it has a.bin)" in mistake(*train("translate", "folder"))
+
+
+def test_a_file_that_was_not_given_with_data(story, tmp_path):
+    shutil.copy(story, tmp_path)
+    assert mistake("train", "lm/gpt", "story.txt").endswith("own data is given with --data story.txt")
+
+
+def test_a_tokenizer_that_is_not_there_or_none(story, tmp_path):
+    assert mistake(*train("lm", story, "text.path=no.json")) == "there is no tokenizer file no.json"
+    (tmp_path / "a.json").write_text("{}")
+    assert "a.json is not a tokenizer.json" in mistake(*train("lm", story, "text.path=a.json"))
+
+
+def test_a_cache_that_cannot_be_written(story, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("ALLYOUNEED_CACHE", str(tmp_path / "file" / "cache"))
+    assert "ALLYOUNEED_CACHE" in mistake(*train("lm", story))
+
+
+def test_sentences_longer_than_learned_positions_are_cut_in_training_and_in_the_test(pairs):
+    assert ayn(*train("translate", pairs, "model.positions=learned", "model.context=4", out="run")).code == 0
+    assert "positions end at 4" in mistake("use", "run", "one two three four")
+
+
+def test_words_that_training_never_saw_do_not_stop_the_test(tmp_path):
+    (tmp_path / "test.tsv").write_text("zzz\tzzz\n")
+    (tmp_path / "train.tsv").write_text("".join(f"one {i}\tuno {i}\n" for i in range(200)))
+    done = ayn(*train("translate", "train.tsv", "text.kind=word", "data.test_path=test.tsv"))
+    assert done.code == 0, done.err
+    assert "BLEU" in done.out
+
+
+# Downloads
+
+
+@pytest.fixture
+def server(tmp_path) -> Iterator[str]:
+    """Serves tmp_path/web."""
+    (tmp_path / "web").mkdir()
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def __init__(self, *given: object) -> None:
+            super().__init__(*given, directory=str(tmp_path / "web"))  # type: ignore[arg-type]
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def download(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address: str) -> str:
+    monkeypatch.setenv("ALLYOUNEED_CACHE", str(tmp_path / "cache"))
+    entries = [
+        replace(entry, files=tuple(replace(file, address=address) for file in entry.files))
+        if entry.name == "tinyshakespeare"
+        else entry
+        for entry in registry.ENTRIES
+    ]
+    monkeypatch.setattr(registry, "ENTRIES", tuple(entries))
+    done = ayn("train", "lm/shakespeare", "--out", f"run {next(NUMBERS)}", *TINY_LM)
+    assert done.code == 2
+    assert "Traceback" not in done.err
+    return done.err
+
+
+def test_a_download_that_fails(server, monkeypatch, tmp_path):
+    said = download(monkeypatch, tmp_path, f"{server}/input.txt")
+    assert f"{server}/input.txt cannot be downloaded: the server answered 404" in said
+    assert "--mirror DIR" in said
+    said = download(monkeypatch, tmp_path, "http://127.0.0.1:1/input.txt")
+    assert "127.0.0.1:1/input.txt cannot be downloaded" in said
+    assert "refused" in said
+
+
+def test_a_download_with_the_wrong_checksum(server, monkeypatch, tmp_path):
+    (tmp_path / "web" / "input.txt").write_text("something else")
+    said = download(monkeypatch, tmp_path, f"{server}/input.txt")
+    assert "wrong checksum" in said
+    assert not [path for path in (tmp_path / "cache").rglob("input*") if path.is_file()]
+
+
+def test_a_mirror_with_the_wrong_file_or_none(tmp_path):
+    wrong = tmp_path / "mirror" / "tinyshakespeare" / "input.txt"
+    wrong.parent.mkdir(parents=True)
+    wrong.write_text("something else")
+    said = mistake("train", "lm/shakespeare", "--out", "run", "--mirror", "mirror")
+    assert f"{wrong} has the wrong checksum" in said
+    assert "is not a folder" in mistake("train", "lm/shakespeare", "--out", "run2", "--mirror", "nowhere")
+
+
+# The run folder
+
+
+def test_a_run_that_is_there_is_kept(lm, story):
+    before = contents(lm)
+    start = ("train", "lm/gpt", "--data", story, "--out", lm, *TINY_LM)
+    assert "--resume continues it, --overwrite replaces it" in mistake(*start)
+    assert "exclude each other" in mistake(*start, "--resume", "--overwrite")
+    assert "[train] has no key" in mistake(*start, "--overwrite", "train.stesp=1")
+    assert contents(lm) == before
+
+
+def test_where_no_run_can_be(story, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    start = ("train", "lm/gpt", "--data", story, *TINY_LM, "--out")
+    assert "is a file; a run needs a folder" in mistake(*start, tmp_path / "file")
+    assert "Not a directory" in mistake(*start, tmp_path / "file" / "run")
+    assert "holds no run; choose another folder" in mistake(*start, tmp_path)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_resume_goes_on_with_what_the_run_began_with(lm, story, pairs, tmp_path):
+    shutil.copytree(lm, tmp_path / "run")
+    again = ("train", "lm/gpt", "--out", "run", "--resume")
+    before = contents(tmp_path / "run")
+    assert "there is no run in nowhere to resume" in mistake("train", "lm/gpt", "--out", "nowhere", "--resume")
+    assert "model.width was 16 when the run in run began, and cannot become 32" in mistake(*again, "model.width=32")
+    assert "data.path was" in mistake(*again, "--data", pairs)
+    assert "is a gpt for lm" in mistake("train", "translate/transformer", "--out", "run", "--resume")
+    assert "there is no recipe 'lm/gtp'" in mistake("train", "lm/gtp", "--out", "run", "--resume")
+    assert contents(tmp_path / "run") == before
+    done = ayn(*again, "--data", story, *TINY_LM, "train.steps=14")
+    assert done.code == 0, done.err
+    assert "resumed at step 12 of 14" in done.out
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(lm, tmp_path):
+    shutil.copytree(lm, tmp_path / "run")
+    damaged = tmp_path / "run" / "checkpoints" / "step-000012" / "train.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    done = ayn("train", "lm/gpt", "--out", "run", "--resume", "train.steps=14")
+    assert done.code == 0, done.err
+    assert "checkpoints/step-000012/train.safetensors is damaged" in done.out
+    assert "resumed at step 8 of 14" in done.out
+
+
+def test_when_every_checkpoint_is_damaged(lm, tmp_path):
+    shutil.copytree(lm, tmp_path / "run")
+    for path in (tmp_path / "run" / "checkpoints").glob("*/model.safetensors"):
+        path.write_bytes(b"")
+    said = mistake("train", "lm/gpt", "--out", "run", "--resume", "train.steps=14")
+    assert "step-000012/model.safetensors is damaged" in said
+    assert "step-000008/model.safetensors is damaged" in said
+
+
+def test_a_run_that_is_not_there(lm, story, tmp_path):
+    assert mistake("use", lm.with_name("ml"), "one").endswith("ml; did you mean 'lm'?")
+    assert mistake("info", "nowhere/nothing") == "there is no run folder nowhere/nothing"
+    assert "is a file; a run is a folder" in mistake("test", lm / "model.safetensors")
+    assert "it has no recipe.toml" in mistake("info", tmp_path)
+
+
+HARM: dict[str, Callable[[Path], object]] = {
+    "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "empty": lambda path: path.write_bytes(b""),
+    "not text": lambda path: path.write_bytes(b"\xff\xfe\0"),
+    "gone": lambda path: path.unlink(),
+}
+
+
+@pytest.mark.parametrize("harm", HARM)
+@pytest.mark.parametrize("file", ["model.safetensors", "config.json", "recipe.toml", "tokenizer.json"])
+def test_a_damaged_run_names_the_file(file, harm, lm, tmp_path):
+    shutil.copytree(lm, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoints"))
+    HARM[harm](tmp_path / "run" / file)
+    for command in (["use", "run", "one"], ["test", "run"], ["info", "run"]):
+        said = mistake(*command)
+        assert file in said or (file, harm) == ("model.safetensors", "gone")
+
+
+def test_files_of_two_runs_do_not_fit(lm, translator, tmp_path):
+    shutil.copytree(lm, tmp_path / "run")
+    shutil.copy(translator / "tokenizer.json", tmp_path / "run")
+    assert "model.safetensors does not fit its recipe.toml and tokenizer.json" in mistake("use", "run", "one")
+    (tmp_path / "run" / "config.json").write_text("[]")
+    assert "config.json is damaged" in mistake("info", "run")
+
+
+def test_damaged_scores_stop_only_those_who_need_them(lm, tmp_path):
+    shutil.copytree(lm, tmp_path / "run")
+    (tmp_path / "run" / "scores.json").write_text("{")
+    assert ayn("use", "run", "one").code == 0
+    for command in ("test", "info"):
+        assert "scores.json is damaged" in mistake(command, "run")
+    (tmp_path / "run" / "scores.json").unlink()
+    assert ayn("test", "run").code == 0
+
+
+def test_a_damaged_config_does_not_break_a_resumed_run(lm, tmp_path):
+    shutil.copytree(lm, tmp_path / "run")
+    (tmp_path / "run" / "config.json").write_text("{")
+    assert "config.json is damaged" in mistake("train", "lm/gpt", "--out", "run", "--resume")
+
+
+# use and test
+
+TEXTS = {
+    "": r"is empty",
+    "   ": r"is empty",
+    "漢字漢字": r"most of the \w+ is unknown to this model's vocabulary: '漢",
+    "one\udcff": r"not valid Unicode",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("table", [[], ["--table"]])
+def test_a_text_that_no_model_takes(text, table, lm, translator):
+    for run in (lm, translator):
+        done = ayn("use", run, text, *table)
+        assert done.code == 2
+        assert done.out == ""
+        assert re.search(TEXTS[text], done.err)
+
+
+def test_a_text_longer_than_the_model_takes(lm, translator):
+    long = "one " * 50
+    done = ayn("use", lm, long)
+    assert (done.code, done.out) == (2, "")
+    assert "the prompt has 200 tokens, this model's learned positions end at 16: shorten it" in done.err
+    assert ayn("use", translator, long).code == 0  # sinusoidal positions do not end
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("bem=5", r"\[decode\] has no key 'bem'; did you mean 'beam'\?"),
+        ("beam", r"--set beam is not of the form key=value, for example --set beam=5"),
+        ("beam=x", r"decode.beam = 'x' is not a whole number"),
+        ("beam=0", r"decode.beam = 0 is too small"),
+        ("n_best=9", r"decode.n_best = 9 is more than decode.beam = 5"),
+        ("method=best", r"decode.method = 'best' is not one of greedy, sample, beam"),
+        ("temperature=inf", r"decode.temperature = inf is not a finite number"),
+    ],
+)
+def test_a_wrong_setting_of_the_search_is_told_before_anything_is_read(setting, expected, lm, monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    assert re.fullmatch(expected + ".*", mistake("use", lm, "--set", setting))
+
+
+def test_a_wrong_split_or_section(lm):
+    said = mistake("test", lm, "--split", "tset")
+    assert said == "the data of this run has no split 'tset'; there is train, valid, test"
+    assert mistake("test", lm, "train.steps=5") == "here only decode.key=value can be changed, not [train]"
+    assert "did you mean 'beam'?" in mistake("test", lm, "decode.bem=5")
+
+
+def test_data_that_has_gone(story, tmp_path):
+    shutil.copy(story, tmp_path / "mine.txt")
+    assert ayn(*train("lm", "mine.txt", out="run")).code == 0
+    (tmp_path / "mine.txt").unlink()
+    assert f"there is no {tmp_path / 'mine.txt'}" in mistake("test", "run")
+    assert ayn("use", "run", "one").code == 0
+
+
+def test_a_picture_that_cannot_be_drawn(lm, translator, tmp_path):
+    assert "no source to align with" in mistake("use", lm, "one", "--alignment", "a.png")
+    assert "let its name end in .png or .svg" in mistake("use", translator, "one", "--alignment", "a.txt")
+    assert "give one TEXT" in mistake("use", translator, "one", "two", "--alignment", "a.png")
+    (tmp_path / "file").touch()
+    assert "could not write" in mistake("use", translator, "one", "--alignment", "file/a.png")

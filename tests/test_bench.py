@@ -1,0 +1,207 @@
+"""The benchmark harness: it measures in turns, counts right, checks before it times, and names who is not there."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from allyouneed.errors import UserError
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from bench import __main__ as command  # noqa: E402
+from bench import harness  # noqa: E402
+from bench.cases import all_cases, gpt_train_step, translate_marian  # noqa: E402
+from bench.harness import OURS, Case, Peer, Prepared, measure, ratio, same, spread, table, write  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _threads():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+class Clock:
+    """Time passes only while a side works."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.calls: list[str] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def side(self, name: str, seconds):
+        lasting = itertools.cycle(seconds)
+
+        def work() -> None:
+            self.calls.append(name)
+            self.now += next(lasting)
+
+        return work
+
+
+PEER = Peer("peer", "torch")
+
+
+def case(sides: dict, peers=(PEER,), name: str = "fake") -> Case:
+    return Case(name, "Nothing.", "tokens", peers, lambda here, folder: Prepared(sides, 100, "nothing"))
+
+
+def test_sides_take_turns_and_the_warm_up_is_not_counted():
+    clock = Clock()
+    sides = {OURS: clock.side("a", [9, 1, 2]), "peer": clock.side("b", [9, 3, 4])}
+    seconds = measure(sides, repeats=2, warm_up=1, clock=clock)
+    assert clock.calls == ["a", "b", "b", "a", "a", "b"]
+    assert seconds == {OURS: [1, 2], "peer": [3, 4]}
+
+
+def test_spread_of_known_times():
+    assert spread([4, 1, 3, 2, 100]) == {"median": 3, "q1": 2, "q3": 4, "min": 1, "max": 100}
+
+
+def test_ratio_is_of_the_medians_and_its_interval_narrows():
+    draw = np.random.default_rng(1)
+    ours = 1 + 0.1 * draw.random(400)
+    few, many = (ratio(2 * draw.permutation(ours)[:n], ours[:n]) for n in (20, 400))
+    assert ratio([6, 2, 400], [3, 1, 2])["ratio"] == 3
+    for found in (few, many):
+        assert found["low"] < found["ratio"] < found["high"]
+        assert found["ratio"] == pytest.approx(2, rel=0.1)
+    assert many["high"] - many["low"] < few["high"] - few["low"]
+    assert ratio([2.0] * 5, [1.0] * 5) == {"ratio": 2.0, "low": 2.0, "high": 2.0}
+
+
+def test_rounds_are_drawn_whole():
+    """A machine that slows down tenfold in the middle disturbs both sides alike: the ratio is still certain."""
+    ours = [1.0] * 10 + [10.0] * 10
+    found = ratio([2 * x for x in ours], ours)
+    assert found == pytest.approx({"ratio": 2.0, "low": 2.0, "high": 2.0})
+
+
+def test_a_result_is_complete_valid_and_readable(tmp_path):
+    clock = Clock()
+    sides = {OURS: clock.side("a", [1.0]), "peer": clock.side("b", [2.0])}
+    result = harness.run(case(sides), repeats=4, warm_up=1, threads=1, command="python -m bench fake")
+    write(result, tmp_path)
+    stored = json.loads((tmp_path / "fake.json").read_text(encoding="utf-8"))
+    assert stored == result
+    assert stored["machine"]["threads"] == 1
+    assert stored["machine"]["cpu"]
+    assert stored["machine"]["cores"] >= 1
+    assert stored["versions"]["torch"] == torch.__version__
+    assert len(stored["sides"]["peer"]["seconds"]) == 4
+    assert {"commit", "date", "work", "checked"} <= stored.keys()
+    text = (tmp_path / "fake.md").read_text(encoding="utf-8")
+    assert f"**{OURS} is {result['ratios']['peer']['ratio']:.2f} times as fast as peer**" in text
+    assert "`python -m bench fake`" in text
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({row.count("|") for row in rows}) == 1
+    assert len(rows) == 4
+    assert str(ROOT) not in text + json.dumps(stored)
+
+
+def test_the_rate_is_work_over_the_median(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(harness, "measure", lambda sides, repeats, warm_up: measure(sides, repeats, warm_up, clock))
+    sides = {OURS: clock.side("a", [0.5]), "peer": clock.side("b", [1.0])}
+    result = harness.run(case(sides), repeats=2, warm_up=0, threads=1, command="")
+    assert [side["rate"] for side in result["sides"].values()] == [200, 100]
+    assert result["ratios"]["peer"]["ratio"] == 2
+    assert "| allyouneed | 500.0 ms | 500.0 ms to 500.0 ms | 500.0 ms to 500.0 ms | 200 |" in table(result)
+
+
+def test_a_peer_that_is_not_installed_is_named_and_left_out():
+    asked = []
+
+    def prepare(here: set[str], folder: Path) -> Prepared:
+        asked.append(here)
+        return Prepared({OURS: lambda: None}, 1, "nothing")
+
+    missing = Case("fake", "Nothing.", "tokens", [Peer("peer", "no_such_module")], prepare)
+    result = harness.run(missing, repeats=1, warm_up=0, threads=1, command="")
+    assert asked == [set()]
+    assert result["ratios"] == {}
+    assert "no_such_module is not installed: left out" in table(result)
+
+
+def test_sides_that_differ_are_refused(monkeypatch, capsys, tmp_path):
+    assert same("a is a", True) == "a is a"
+    with pytest.raises(UserError, match="a is b"):
+        same("a is b", False)
+
+    def prepare(here: set[str], folder: Path) -> Prepared:
+        return Prepared({OURS: lambda: None}, 1, same("a is b", False))
+
+    monkeypatch.setattr(command, "all_cases", lambda: [Case("fake", "Nothing.", "tokens", [], prepare)])
+    monkeypatch.setattr(command, "RESULTS", tmp_path)
+    assert command.main(["fake"]) == 1
+    assert "a is b" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_chooses_by_name_and_quick_writes_nothing(monkeypatch, capsys, tmp_path):
+    sides = {OURS: lambda: None}
+    monkeypatch.setattr(command, "all_cases", lambda: [case(sides, (), name) for name in ("one-a", "one-b", "two")])
+    monkeypatch.setattr(command, "RESULTS", tmp_path)
+    assert command.main(["--quick"]) == 0
+    assert not list(tmp_path.iterdir())
+    assert command.main(["one", "--repeats", "2"]) == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"one-a.json", "one-b.json", "one-a.md", "one-b.md"}
+    assert json.loads((tmp_path / "one-a.json").read_text())["command"] == "python -m bench one --repeats 2"
+    capsys.readouterr()
+    assert command.main(["tow"]) == 2
+    assert "did you mean 'two'" in capsys.readouterr().err
+
+
+def test_names_of_cases_are_unique():
+    names = [case.name for case in all_cases()]
+    assert len(names) == len(set(names))
+
+
+def test_a_small_training_case_runs_for_real(monkeypatch):
+    for name, value in {
+        "LAYERS": 1,
+        "HEADS": 2,
+        "WIDTH": 16,
+        "CONTEXT": 8,
+        "ROWS": 2,
+        "STEPS": 2,
+        "LETTERS": 2000,
+    }.items():
+        monkeypatch.setattr(gpt_train_step, name, value)
+    for positions in ("learned", "rotary"):
+        small = gpt_train_step.case("small", positions)
+        result = harness.run(small, repeats=2, warm_up=1, threads=1, command="")
+        assert result["amount"] == 2 * 2 * 8
+        assert result["ratios"][gpt_train_step.PLAIN]["ratio"] > 0
+
+
+def test_the_training_case_sees_another_model(monkeypatch):
+    monkeypatch.setattr(gpt_train_step, "turned", lambda x, cos, sin: x)
+    for name, value in {"LAYERS": 1, "HEADS": 2, "WIDTH": 16, "CONTEXT": 8, "ROWS": 2, "LETTERS": 2000}.items():
+        monkeypatch.setattr(gpt_train_step, name, value)
+    # Weights so large that attention matters.
+    monkeypatch.setattr(gpt_train_step.GPT, "_initialise", lambda self: [p.data.normal_() for p in self.parameters()])
+    with pytest.raises(UserError, match="agree to 1e-4"):
+        harness.run(gpt_train_step.case("small", "rotary"), repeats=1, warm_up=0, threads=1, command="")
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_small_translation_case_runs_for_real(beam, monkeypatch):
+    pytest.importorskip("transformers")
+    small = {"LAYERS": 1, "HEADS": 2, "WIDTH": 16, "HIDDEN": 32, "VOCAB": 40, "SENTENCES": 5, "ROWS": 3, "MAX_NEW": 6}
+    for name, value in small.items():
+        monkeypatch.setattr(translate_marian, name, value)
+    never = translate_marian.case("small", beam, translate_marian.NEVER)
+    result = harness.run(never, repeats=1, warm_up=0, threads=1, command="")
+    assert result["amount"] == 5 * 6
+    assert set(result["sides"]) == {OURS, translate_marian.HF}

@@ -1,0 +1,78 @@
+"""Every recipe that ships: it says what it is and how to run it, its keys are known, and it runs."""
+
+from __future__ import annotations
+
+import shlex
+import tomllib
+
+import pytest
+
+from allyouneed import catalog
+from allyouneed.config import Recipe, read_recipe, recipe_names, recipe_text, to_toml
+from allyouneed.data.registry import BUILT_IN, listing
+from commands import ayn
+from conftest import TINY
+
+PUBLIC = [name for name in recipe_names() if read_recipe(name).data.name not in {row.name for row in BUILT_IN}]
+
+
+def tiny(name: str) -> list[str]:
+    """Three steps of the smallest model of its kind."""
+    model = ["model.context=16"] if read_recipe(name).task_kind == "lm" else ["model.hidden=32"]
+    train = ["train.epochs=0", "train.steps=3", "train.eval_every=2", "train.batch_tokens=256", "train.warmup=1"]
+    return [*TINY, *model, *train, "decode.max_new=5"]
+
+
+def head(name: str) -> list[str]:
+    """The comment a recipe begins with."""
+    lines = recipe_text(name).splitlines()
+    return [line.removeprefix("#").strip() for line in lines[: next(i for i, s in enumerate(lines) if s[:1] != "#")]]
+
+
+def test_there_are_recipes_for_every_task_and_model():
+    recipes = [read_recipe(name) for name in recipe_names()]
+    assert {recipe.task_kind for recipe in recipes} == set(catalog.TASKS)
+    assert {recipe.model_kind for recipe in recipes} == set(catalog.MODELS)
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_its_head_says_what_it_is_and_gives_its_command(name):
+    first, *others = head(name)
+    assert first.endswith((".", ")"))
+    commands = [shlex.split(line) for line in others if line.startswith("ayn ")]
+    assert commands[0][:3] == ["ayn", "train", name]
+    for command in commands[1:]:
+        assert command[1] in ("test", "use", "info")
+        assert command[2] == f"runs/{name.replace('/', '-')}"
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_its_keys_are_known_and_its_data_fits(name):
+    recipe = read_recipe(name)  # complains of what it does not know
+    assert Recipe.parse(tomllib.loads(to_toml(recipe.to_dict()))) == recipe
+    assert name.split("/")[0] == recipe.task_kind
+    shapes = {row.name: row.shape for row in listing()}
+    assert shapes[recipe.data.name] == catalog.task(recipe.task_kind).shape
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_it_runs_on_own_files(name, story, pairs, tmp_path):
+    data = story if read_recipe(name).task_kind == "lm" else pairs
+    done = ayn("train", name, "--data", data, "--out", tmp_path / "run", *tiny(name))
+    assert done.code == 0, done.err
+    assert ayn("use", tmp_path / "run", "one two").code == 0
+
+
+@pytest.mark.parametrize("name", sorted(set(recipe_names()) - set(PUBLIC)))
+def test_a_recipe_named_after_its_model_runs_without_a_download(name, tmp_path, monkeypatch):
+    monkeypatch.setattr("urllib.request.urlopen", None)
+    done = ayn("train", name, "--out", tmp_path / "run", *tiny(name), "data.limit=200")
+    assert done.code == 0, done.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PUBLIC)
+def test_it_runs_on_its_public_data(name, mirror, tmp_path):
+    settings = [*tiny(name), "data.limit=2000", "train.batch_tokens=65536"]
+    done = ayn("train", name, "--mirror", mirror, "--out", tmp_path / "run", *settings)
+    assert done.code == 0, done.err

@@ -1,0 +1,127 @@
+"""The machine is probed once, explained in one line, stored with the run, and falls back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from allyouneed import runtime
+from allyouneed.config import TrainConfig
+from allyouneed.errors import UserError
+from allyouneed.models.gpt import GPT, GPTConfig
+from allyouneed.models.transformer import Transformer, TransformerConfig
+from allyouneed.run import choose
+from allyouneed.runtime import probe
+from allyouneed.train.compiling import decide
+from allyouneed.train.fit import fit
+from allyouneed.train.memory import estimate, is_out_of_memory
+from conftest import TINY_LM
+
+
+def cpu(**values) -> TrainConfig:
+    return TrainConfig(steps=1, device="cpu", threads=1, **values)
+
+
+@pytest.mark.parametrize(("gain", "chosen"), [(0.003, "fp32"), (1.1, "fp32"), (2.0, "bf16")])
+def test_bf16_only_where_a_measurement_says_that_it_pays(gain, chosen, monkeypatch):
+    monkeypatch.setattr(runtime, "_bf16_gain", lambda device: gain)
+    found = probe(cpu())
+    assert found.precision == chosen
+    assert f"{chosen}: " in found.why
+
+
+def test_bf16_is_measured_on_this_machine():
+    assert runtime._bf16_gain("cpu") > 0
+
+
+def test_a_device_that_is_not_there_is_said():
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(UserError, match="sees no CUDA device"):
+        probe(TrainConfig(steps=1, device="cuda"))
+
+
+def losses():
+    return [lambda model: model(torch.ones(2, 4)).sum()] * 3
+
+
+def test_without_a_compiler_nothing_is_compiled(monkeypatch):
+    monkeypatch.setattr(runtime.shutil, "which", lambda name: None)
+    for wanted in ("auto", "on"):
+        found = decide(wanted, probe(cpu()), torch.nn.Linear(4, 4), losses(), 10**9)
+        assert not found.compile
+        assert "no C++ compiler" in found.why
+
+
+def test_a_short_run_is_not_compiled_and_a_wish_is_followed():
+    short = decide("auto", probe(cpu()), torch.nn.Linear(4, 4), losses(), 10)
+    assert not short.compile
+    assert "short" in short.why
+    assert "as asked" in decide("off", probe(cpu()), torch.nn.Linear(4, 4), losses(), 10**9).why
+
+
+def test_the_choice_is_stored_with_the_run(story, tmp_path):
+    fit(choose("lm/gpt", TINY_LM, str(story)), tmp_path / "run", quiet=True)
+    stored = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert stored["runtime"]["precision"] == "fp32"
+    assert stored["runtime"]["threads"] == 1
+    assert "not compiled: as asked" in stored["runtime"]["why"]
+    assert set(stored["versions"]) >= {"allyouneed", "torch", "python"}
+
+
+def test_resuming_under_other_threads_says_so(story, tmp_path, capsys):
+    fit(choose("lm/gpt", TINY_LM, str(story)), tmp_path / "run", quiet=True)
+    other = choose("lm/gpt", [*TINY_LM, "train.threads=2", "train.steps=13"], str(story))
+    fit(other, tmp_path / "run", resume=True)
+    assert "equal to rounding only" in capsys.readouterr().out
+
+
+def saved_bytes(loss) -> int:
+    """What the backward pass remembers, each storage once."""
+    kept: dict[int, int] = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        loss()
+    return sum(kept.values())
+
+
+@pytest.mark.parametrize("kind", ["gpt", "transformer"])
+def test_the_memory_estimate_is_right_to_a_factor_of_two(kind):
+    if kind == "gpt":
+        model = GPT(GPTConfig(vocab=500, context=64, width=64, layers=3, heads=4))
+        ids = torch.randint(0, 500, (16, 64))
+        loss = lambda: model.loss(ids, ids)
+    else:
+        model = Transformer(TransformerConfig(vocab=500, target_vocab=500, width=64, layers=2, heads=4))
+        ids, lengths = torch.randint(0, 500, (16, 64)), torch.full((16,), 64)
+        loss = lambda: model.loss(ids, lengths, ids, ids)
+    weights = sum(p.numel() * 4 for p in model.parameters())
+    real = saved_bytes(loss) - weights
+    guess = estimate(model, model.config, 16 * 64, adam=True, device=torch.device("cpu"), half=False)
+    assert 0.5 < guess.activations / real < 2
+    assert guess.weights == 2 * weights
+    assert guess.optimizer == 2 * weights
+    assert guess.available > 1 << 28
+
+
+def test_out_of_memory_is_recognised():
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
+    assert is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"))
+    assert not is_out_of_memory(RuntimeError("shapes do not match"))
+
+
+def test_more_than_there_is_starts_with_more_micro_batches(story, tmp_path, monkeypatch):
+    from allyouneed.train import memory
+
+    monkeypatch.setattr(memory, "available", lambda device: 200_000)
+    lines: list[str] = []
+    recipe = choose("lm/gpt", [*TINY_LM, "train.batch_tokens=256"], str(story))
+    fit(recipe, tmp_path / "run", say=lines.append)
+    assert any("micro-batches a step" in line for line in lines)
