@@ -289,6 +289,23 @@ def test_a_run_that_is_there_is_kept(lm, story):
     assert contents(lm) == before
 
 
+def test_a_run_is_not_replaced_by_a_mistake(lm, tmp_path):
+    shutil.copytree(lm, tmp_path / "run")
+    before = contents(tmp_path / "run")
+    (tmp_path / "short.txt").write_text("one\ntwo\nsix\n")
+    for data in ("nowhere.txt", "short.txt"):
+        mistake(*train("lm", data, "--overwrite", out="run"))
+    mistake(*train("lm", "short.txt", "text.path=no.json", "--overwrite", out="run"))
+    assert contents(tmp_path / "run") == before
+
+
+def test_a_mistake_mended_is_no_second_mistake(story, pairs):
+    for data in ("nowhere.txt", "corpuss", "phrasebook"):
+        mistake(*train("lm", data, out="run"))
+    mistake(*train("lm", story, "model.context=100000", out="run"))
+    assert ayn(*train("lm", story, out="run")).code == 0
+
+
 def test_where_no_run_can_be(story, tmp_path):
     (tmp_path / "file").write_text("mine")
     start = ("train", "lm/gpt", "--data", story, *TINY_LM, "--out")
@@ -367,10 +384,11 @@ def test_files_of_two_runs_do_not_fit(lm, translator, tmp_path):
 
 def test_damaged_scores_stop_only_those_who_need_them(lm, tmp_path):
     shutil.copytree(lm, tmp_path / "run")
-    (tmp_path / "run" / "scores.json").write_text("{")
-    assert ayn("use", "run", "one").code == 0
-    for command in ("test", "info"):
-        assert "scores.json is damaged" in mistake(command, "run")
+    for text in ("{", "[]", "5"):
+        (tmp_path / "run" / "scores.json").write_text(text)
+        assert ayn("use", "run", "one").code == 0
+        for command in ("test", "info"):
+            assert "scores.json is damaged" in mistake(command, "run")
     (tmp_path / "run" / "scores.json").unlink()
     assert ayn("test", "run").code == 0
 

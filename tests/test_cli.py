@@ -8,10 +8,12 @@ import pty
 import re
 import select
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from importlib import import_module
 from pathlib import Path
 
@@ -237,6 +239,13 @@ def test_info_adds_up(lm, translator):
         assert str(info["data"]["name"]) in said
 
 
+def test_info_of_a_score_that_is_no_number(lm, tmp_path):
+    shutil.copytree(lm, tmp_path / "run")
+    scores = {"test": [{"name": "perplexity", "value": None, "signature": "exp(loss)"}], "step": 4}
+    (tmp_path / "run" / "scores.json").write_text(json.dumps(scores))
+    assert "test score  perplexity nan  (exp(loss))" in ayn("info", tmp_path / "run").out
+
+
 # use
 
 
@@ -356,6 +365,22 @@ def test_lines_are_taken_as_they_come_and_a_file_in_large_pieces(tmp_path):
     assert not complaints
 
 
+def test_an_endless_line_takes_no_memory(tmp_path):
+    path = tmp_path / "file"
+    with path.open("w") as file:
+        for _ in range(32):
+            file.write("x" * (1 << 20))
+        file.write("\none\n")
+    complaints: list[str] = []
+    tracemalloc.start()
+    with path.open() as file:
+        assert [line for group in stdin.lines(file.fileno(), complaints.append) for line in group] == ["", "one"]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 << 20
+    assert len(complaints) == 1
+
+
 def test_whoever_writes_slowly_is_answered_at_once_and_may_press_ctrl_c(lm):
     process = subprocess.Popen(
         [*AYN, "use", str(lm)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -425,6 +450,7 @@ def test_at_a_terminal_there_is_a_prompt_that_answers_until_ctrl_d(lm):
 def test_ctrl_c_at_the_prompt_ends_quietly(translator):
     code, shown = conversation(translator, (b"> ", b"one two\n"), (b"\n.*\n.*> ", b"\x03"))
     assert code == 130
+    assert shown.endswith("\n")  # the shell's prompt begins on a line of its own
     assert "type a sentence" in shown
     assert "Traceback" not in shown
     assert "Aborted" not in shown

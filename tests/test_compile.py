@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from conftest import TINY_LM, TINY_TRANSLATE
 
 from allyouneed.run import choose
 from allyouneed.runtime import can_compile
 from allyouneed.tensorfile import read_tensors
 from allyouneed.train.fit import fit
+from conftest import TINY_LM, TINY_TRANSLATE
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(can_compile("cpu")), reason=can_compile("cpu"))]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
-from conftest import TINY
 
 from allyouneed.run import train
+from conftest import TINY
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["copy", "reverse"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import tomllib
 
@@ -13,7 +14,8 @@ from allyouneed.data.registry import BUILT_IN, listing
 from commands import ayn
 from conftest import TINY
 
-PUBLIC = [name for name in recipe_names() if read_recipe(name).data.name not in {row.name for row in BUILT_IN}]
+OWN = {row.name for row in BUILT_IN}
+PUBLIC = [name for name in recipe_names() if tomllib.loads(recipe_text(name))["data"]["name"] not in OWN]
 
 
 def tiny(name: str) -> list[str]:
@@ -39,11 +41,15 @@ def test_there_are_recipes_for_every_task_and_model():
 def test_its_head_says_what_it_is_and_gives_its_command(name):
     first, *others = head(name)
     assert first.endswith((".", ")"))
-    commands = [shlex.split(line) for line in others if line.startswith("ayn ")]
-    assert commands[0][:3] == ["ayn", "train", name]
-    for command in commands[1:]:
-        assert command[1] in ("test", "use", "info")
-        assert command[2] == f"runs/{name.replace('/', '-')}"
+    commands = [shlex.split(re.sub(r"  +\(.*", "", line)) for line in others if line.startswith("ayn ")]
+    assert commands[0] == ["ayn", "train", name]
+    for _, command, what, *rest in commands:
+        if command == "train":
+            assert what == name
+            read_recipe(name, rest)
+        else:
+            assert command in ("test", "use", "info")
+            assert what == f"runs/{name.replace('/', '-')}"
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -53,6 +59,7 @@ def test_its_keys_are_known_and_its_data_fits(name):
     assert name.split("/")[0] == recipe.task_kind
     shapes = {row.name: row.shape for row in listing()}
     assert shapes[recipe.data.name] == catalog.task(recipe.task_kind).shape
+    assert name.split("/")[1] not in catalog.MODELS or recipe.data.name in OWN  # its first command needs no download
 
 
 @pytest.mark.parametrize("name", recipe_names())

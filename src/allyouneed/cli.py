@@ -20,7 +20,6 @@ from allyouneed.errors import UserError, nearest
 from allyouneed.format import columns, human_bytes, human_count
 
 if TYPE_CHECKING:
-    from allyouneed.metrics import Score
     from allyouneed.run import Run
 
 app = typer.Typer(
@@ -28,7 +27,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="""Train, test and use every model of the Transformer lectures.
 
     \b
@@ -264,22 +263,20 @@ def info_command(run: RunPath, json: Annotated[bool, typer.Option("--json", help
     Example:
       ayn info runs/en-it
     """
-    info = _load(run).info()
+    loaded = _load(run)
+    info = loaded.info()
     if json:
         from json import dumps
 
         typer.echo(dumps(info, indent=2, ensure_ascii=False))
         return
-    from allyouneed.metrics import Score
-
     parameters, memory, data = info["parameters"], info["memory"], info["data"]
     width = len(f"{parameters['total']:,}")
     parts = [f"{count:>{width},}  {part}" for part, count in parameters.items()]
     scores = [
         (f"{split} score", f"{what}  {signature}")
-        for split, found in info["scores"].items()
-        if isinstance(found, list)
-        for what, signature in _rows([Score(**score) for score in found])
+        for split, found in loaded.scores().items()
+        for what, signature in _rows(found)
     ]
     work = f"{human_count(info['flops per token'])} FLOPs a token forward, with {info['context']} tokens of context"
     _print_columns(
@@ -299,7 +296,7 @@ def info_command(run: RunPath, json: Annotated[bool, typer.Option("--json", help
     )  # fmt: skip
 
 
-def _rows(scores: list[Score]) -> list[tuple[str, str]]:
+def _rows(scores: Sequence[object]) -> list[tuple[str, str]]:
     """What was measured, all equally wide, and its signature."""
     both = [str(score).split("  ", 1) for score in scores]
     width = max((len(what) for what, _ in both), default=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 import tomllib
@@ -115,11 +116,8 @@ class Run:
     def info(self) -> dict[str, Any]:
         """Parameters by part, work a token, memory, data, scores and versions."""
         parts: dict[str, int] = {}
-        seen: set[int] = set()
-        for name, p in self.model.named_parameters():
-            if id(p) not in seen:
-                seen.add(id(p))
-                parts[_part(name)] = parts.get(_part(name), 0) + p.numel()
+        for name, p in self.model.named_parameters():  # tied ones come once
+            parts[_part(name)] = parts.get(_part(name), 0) + p.numel()
         total = sum(parts.values())
         context = self.recipe.model.context
         if self.task.shape == "pairs":
@@ -136,6 +134,15 @@ class Run:
             "scores": self._scores(),
             "runtime": self.config.get("runtime", {}),
             "versions": self.config["versions"],
+        }
+
+    def scores(self) -> dict[str, list[Score]]:
+        """What `test` has found so far, by split."""
+        kept = {split: found for split, found in self._scores().items() if isinstance(found, list)}
+        # A number that JSON cannot hold, such as an infinite perplexity, was kept as null.
+        return {
+            split: [Score(**{**s, "value": math.nan if s["value"] is None else s["value"]}) for s in found]
+            for split, found in kept.items()
         }
 
     def _scores(self) -> dict[str, Any]:

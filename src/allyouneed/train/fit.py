@@ -14,6 +14,7 @@ from torch import nn
 from allyouneed import catalog
 from allyouneed.config import Recipe, to_toml
 from allyouneed.data.batches import Batch
+from allyouneed.data.report import Report
 from allyouneed.figures import loss_curve
 from allyouneed.format import human_count
 from allyouneed.runfolder import Metrics, RunFolder, write_json, write_text
@@ -45,10 +46,17 @@ def fit(
         with ExitStack() as stack:
             folder = RunFolder(out)
             if ranks.first:
-                folder = RunFolder.create(out, resume=resume, overwrite=overwrite)
+                # Whether the folder may be used is asked before the data is read, but nothing in it is replaced
+                # before the data is known to be good.
+                RunFolder.create(out, resume=resume or (overwrite and folder.recipe.is_file()))
+                task, report = _prepare(recipe, load_tokenizers(folder) if resume else {}, say)
+                RunFolder.create(out, resume=resume, overwrite=overwrite)
                 stack.enter_context(folder.lock())
-                write_text(folder.recipe, to_toml(recipe.to_dict()))
-            task = _prepare(recipe, folder, ranks, say)
+                _describe(recipe, task, report, folder, say)
+                ranks.wait()
+            else:
+                ranks.wait()  # for the first process, which makes what the others find
+                task, _ = _prepare(recipe, load_tokenizers(folder), say)
             trainer = _trainer(recipe, task, folder, runtime, ranks, resume, say, quiet)
             trainer.fit()
             _conclude(trainer, say)
@@ -61,35 +69,40 @@ def _silent(text: str) -> None:
     pass
 
 
-def _prepare(recipe: Recipe, folder: RunFolder, ranks: Ranks, say: Say) -> Task:
-    """Data and tokenizers. The first process makes what the others then find."""
-    if not ranks.first:
-        ranks.wait()
-    task: Task = catalog.task(recipe.task_kind)(recipe, load_tokenizers(folder))
+def _prepare(recipe: Recipe, tokenizers: dict[str, Tokenizer], say: Say) -> tuple[Task, Report]:
+    """Data and tokenizers, so far that every mistake in them is found."""
+    task: Task = catalog.task(recipe.task_kind)(recipe, tokenizers)
     report = task.prepare(say)
-    if ranks.first:
-        for name, tokenizer in task.tokenizers.items():
-            write_text(folder.path / name, tokenizer.to_json())
-        before = _read_config(folder)
-        if before and before["data"]["fingerprint"] != task.data.fingerprint:
-            say("the data is not what this run began with: it goes on, but not as if never stopped")
-        config = {
-            "task": recipe.task_kind,
-            "kind": recipe.model_kind,
-            "model": vars(task.model_config()),
-            "data": {
-                "name": task.data.name,
-                "licence": task.data.licence,
-                "fingerprint": task.data.fingerprint,
-                "understood": task.data.understood,
-                "report": report.to_dict(),
-            },
-            "versions": versions(),
-            **{key: before[key] for key in ("runtime",) if key in before},
-        }
-        write_json(folder.config, config)
-        ranks.wait()
-    return task
+    task.model_config()
+    for split in ("train", "valid"):
+        if task.has(split):
+            task.examples(split)
+    return task, report
+
+
+def _describe(recipe: Recipe, task: Task, report: Report, folder: RunFolder, say: Say) -> None:
+    """All that a run is, before its first step."""
+    write_text(folder.recipe, to_toml(recipe.to_dict()))
+    for name, tokenizer in task.tokenizers.items():
+        write_text(folder.path / name, tokenizer.to_json())
+    before = _read_config(folder)
+    if before and before["data"]["fingerprint"] != task.data.fingerprint:
+        say("the data is not what this run began with: it goes on, but not as if never stopped")
+    config = {
+        "task": recipe.task_kind,
+        "kind": recipe.model_kind,
+        "model": vars(task.model_config()),
+        "data": {
+            "name": task.data.name,
+            "licence": task.data.licence,
+            "fingerprint": task.data.fingerprint,
+            "understood": task.data.understood,
+            "report": report.to_dict(),
+        },
+        "versions": versions(),
+        **{key: before[key] for key in ("runtime",) if key in before},
+    }
+    write_json(folder.config, config)
 
 
 def _trainer(
