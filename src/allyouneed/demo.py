@@ -14,13 +14,12 @@ SENTENCE = "I am Italian."
 def main(out: Path) -> None:
     """Everything a newcomer should see once."""
     run = train("translate/transformer", out=out, overwrite=True)
-    held_out = [source for source, _ in run.task.data.splits["test"]][:: len(list(run.task.data.splits["test"])) // 5][
-        :5
-    ]
+    sources = [source for source, _ in run.task.data.splits["test"]]
+    held_out = sources[:: len(sources) // 5][:5]
     print("\ntranslations (the first is from the lecture, the others were never seen in training):")
     for source, target in zip([SENTENCE, *held_out], run.predict([SENTENCE, *held_out])):
         print(f"  {source:<50} {target}")
-    longest = max(held_out, key=len)
+    longest = max(sources, key=len)
     picture = out / "alignment.png"
     found = run.align(longest)
     alignment(found.weights.numpy(), found.source, found.target, picture, title=longest)
