@@ -89,8 +89,8 @@ def test_epochs_differ_and_seeds_differ():
 
 @pytest.mark.parametrize("position", [0, 3])
 def test_a_feed_starts_anywhere_at_once(position):
-    from allyouneed.train.distributed import Ranks
-    from allyouneed.train.feed import Feed
+    from allyouneed.training.distributed import Ranks
+    from allyouneed.training.feed import Feed
 
     feed = Feed(Windows(np.arange(500), 10), Ranks(), torch.device("cpu"), seed=1, batch_tokens=40)
     whole = feed.steps(0, 0, 1)

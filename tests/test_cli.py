@@ -193,7 +193,7 @@ def test_an_end_between_two_checkpoints_tells_it_too(stop, code, story, tmp_path
             (out / "recipe.toml").touch()
         raise stop
 
-    monkeypatch.setattr(import_module("allyouneed.train.fit"), "fit", stopped)
+    monkeypatch.setattr(import_module("allyouneed.training.fit"), "fit", stopped)
     arguments = ("train", "lm/gpt", "--data", story, "--out", tmp_path / "run")
     done = ayn(*arguments)
     assert (done.code, done.err) == (code, "\nstopped before it began\n")
@@ -510,7 +510,7 @@ def test_the_front_door_stays_open_in_any_order():
 import allyouneed as ayn
 ayn.load
 assert callable(ayn.train), ayn.train
-from allyouneed.train import trainer
+from allyouneed.training import trainer
 assert callable(ayn.train)
 """
     subprocess.run([sys.executable, "-c", program], check=True)

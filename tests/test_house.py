@@ -25,10 +25,10 @@ BELOW = {
     "metrics": BASE,
     "figures": BASE,
     "tasks": BASE | {"nn", "models", "decode", "text", "data", "metrics", "figures"},
-    "train": BASE | {"nn", "models", "decode", "text", "data", "metrics", "figures", "tasks"},
-    "run": BASE | {"nn", "models", "decode", "text", "data", "metrics", "figures", "tasks", "train"},
+    "training": BASE | {"nn", "models", "decode", "text", "data", "metrics", "figures", "tasks"},
+    "run": BASE | {"nn", "models", "decode", "text", "data", "metrics", "figures", "tasks", "training"},
     "demo": BASE | {"run", "figures"},
-    "cli": BASE | {"__init__", "run", "train", "data", "figures"},
+    "cli": BASE | {"__init__", "run", "training", "data", "figures"},
     "__main__": {"cli"},
     "__init__": {"errors", "nn", "models", "run"},
 }

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from allyouneed.format import human_bytes, human_count, human_time
-from allyouneed.train.progress import Progress, Rate
+from allyouneed.training.progress import Progress, Rate
 
 SHOW_CURSOR, HIDE_CURSOR = "\x1b[?25h", "\x1b[?25l"
 

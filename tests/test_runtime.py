@@ -14,9 +14,9 @@ from allyouneed.models.gpt import GPT, GPTConfig
 from allyouneed.models.transformer import Transformer, TransformerConfig
 from allyouneed.run import choose
 from allyouneed.runtime import probe
-from allyouneed.train.compiling import decide
-from allyouneed.train.fit import fit
-from allyouneed.train.memory import estimate, is_out_of_memory
+from allyouneed.training.compiling import decide
+from allyouneed.training.fit import fit
+from allyouneed.training.memory import estimate, is_out_of_memory
 from conftest import TINY_LM
 
 
@@ -118,7 +118,7 @@ def test_out_of_memory_is_recognised():
 
 
 def test_more_than_there_is_starts_with_more_micro_batches(story, tmp_path, monkeypatch):
-    from allyouneed.train import memory
+    from allyouneed.training import memory
 
     monkeypatch.setattr(memory, "available", lambda device: 200_000)
     lines: list[str] = []

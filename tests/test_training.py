@@ -19,9 +19,9 @@ from allyouneed.errors import UserError
 from allyouneed.models.gpt import GPT, GPTConfig
 from allyouneed.run import choose, load
 from allyouneed.tensorfile import read_tensors
-from allyouneed.train import trainer as trainer_module
-from allyouneed.train.fit import fit
-from allyouneed.train.optim import decay_groups, learning_rate
+from allyouneed.training import trainer as trainer_module
+from allyouneed.training.fit import fit
+from allyouneed.training.optim import decay_groups, learning_rate
 from conftest import TINY_LM, TINY_TRANSLATE
 
 

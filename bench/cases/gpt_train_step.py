@@ -17,8 +17,8 @@ from allyouneed.models.gpt import GPT
 from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import probe
 from allyouneed.tasks.lm import LM
-from allyouneed.train.distributed import Ranks
-from allyouneed.train.trainer import Trainer
+from allyouneed.training.distributed import Ranks
+from allyouneed.training.trainer import Trainer
 from bench.harness import OURS, Case, Peer, Prepared, same
 
 LAYERS, HEADS, WIDTH, CONTEXT, ROWS, VOCAB = 4, 4, 128, 64, 12, 65

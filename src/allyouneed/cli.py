@@ -80,8 +80,8 @@ def train_command(
     if mirror:
         settings.append(f"data.mirror={os.path.abspath(mirror)}")
     from allyouneed.run import choose, default_out, resumed
-    from allyouneed.train.fit import fit
-    from allyouneed.train.interrupt import Interrupted
+    from allyouneed.training.fit import fit
+    from allyouneed.training.interrupt import Interrupted
 
     folder = out or default_out(recipe)
     chosen = resumed(folder, recipe, settings, data) if resume else choose(recipe, settings, data)

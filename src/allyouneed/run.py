@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
 import tomllib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,7 +26,7 @@ from allyouneed.runtime import pick_device
 from allyouneed.tasks.answers import Answer
 from allyouneed.tasks.base import Alignment, Guess, Task
 from allyouneed.tensorfile import read_tensors
-from allyouneed.train.fit import fit, load_tokenizers
+from allyouneed.training.fit import fit, load_tokenizers
 
 Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]  # own files, or the name of a data set
 
@@ -296,7 +295,3 @@ def default_out(recipe: str | Recipe) -> Path:
     """runs/<recipe>"""
     name = Path(recipe).stem if isinstance(recipe, str) and recipe.endswith(".toml") else recipe
     return Path("runs") / (str(name).replace("/", "-") if isinstance(name, str) else "run")
-
-
-# The import system has by now put the package of this name where the front door has the function.
-vars(sys.modules["allyouneed"])["train"] = train

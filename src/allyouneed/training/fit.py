@@ -21,10 +21,10 @@ from allyouneed.runfolder import Metrics, RunFolder, write_json, write_text
 from allyouneed.runtime import Runtime, probe, versions
 from allyouneed.tasks.base import Say, Task
 from allyouneed.text import Tokenizer
-from allyouneed.train.compiling import compile_blocks, decide
-from allyouneed.train.distributed import Ranks
-from allyouneed.train.memory import estimate
-from allyouneed.train.trainer import Trainer
+from allyouneed.training.compiling import compile_blocks, decide
+from allyouneed.training.distributed import Ranks
+from allyouneed.training.memory import estimate
+from allyouneed.training.trainer import Trainer
 
 
 def fit(

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from allyouneed.data.batches import Batch, Examples, Numbers
-from allyouneed.train.distributed import Ranks
+from allyouneed.training.distributed import Ranks
 
 
 @dataclass(frozen=True)

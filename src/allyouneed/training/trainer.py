@@ -18,13 +18,13 @@ from allyouneed.errors import UserError
 from allyouneed.runfolder import Checkpoint, Metrics, RunFolder, write_tensors
 from allyouneed.runtime import Runtime
 from allyouneed.tasks.base import Task
-from allyouneed.train.averages import MovingAverage, mean
-from allyouneed.train.distributed import Ranks
-from allyouneed.train.feed import Feed, Step
-from allyouneed.train.interrupt import Interrupt, Interrupted
-from allyouneed.train.memory import is_out_of_memory
-from allyouneed.train.optim import learning_rate, load_optimizer, make_optimizer, optimizer_tensors
-from allyouneed.train.progress import Progress
+from allyouneed.training.averages import MovingAverage, mean
+from allyouneed.training.distributed import Ranks
+from allyouneed.training.feed import Feed, Step
+from allyouneed.training.interrupt import Interrupt, Interrupted
+from allyouneed.training.memory import is_out_of_memory
+from allyouneed.training.optim import learning_rate, load_optimizer, make_optimizer, optimizer_tensors
+from allyouneed.training.progress import Progress
 
 
 @dataclass
