@@ -249,6 +249,11 @@ def test_info_of_a_score_that_is_no_number(lm, tmp_path):
 # use
 
 
+def test_on_a_cpu_a_loaded_model_is_laid_out_for_decoding(translator):
+    model = load(translator, "cpu").model
+    assert any(not weight.is_contiguous() for weight in model.state_dict().values())
+
+
 def test_use_continues_and_translates(lm, translator):
     text = load(lm).predict("one two")
     assert ayn("use", lm, "one two").out == f"one two{text}\n"

@@ -10,6 +10,7 @@ import torch
 from allyouneed.decode import Decoder, Request, beam_search, generate
 from allyouneed.models.gpt import GPT, GPTConfig
 from allyouneed.models.transformer import Transformer, TransformerConfig
+from allyouneed.nn.layers import store_by_columns
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace
 
@@ -219,3 +220,19 @@ def test_packed_sequences_give_the_logits_of_each_alone():
     packed = model(torch.cat([a, b], 1), Mask(causal=True, segments=segments))
     torch.testing.assert_close(packed[:, :5], model(a), atol=2e-5, rtol=1e-4)
     torch.testing.assert_close(packed[:, 5:], model(b), atol=2e-5, rtol=1e-4)  # rotary sees only distances
+
+
+@pytest.mark.parametrize("tie", [True, False])
+def test_matrices_by_columns_have_the_same_values_and_embeddings_stay_rows(tie):
+    model = transformer(tie=tie)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    ids, lengths = torch.randint(4, 37, (2, 9)), torch.tensor([9, 5])
+    logits = model(ids, lengths, ids)
+    store_by_columns(model)
+    after = model.state_dict()
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    torch.testing.assert_close(model(ids, lengths, ids), logits, atol=1e-5, rtol=1e-5)
+    assert model.source.tokens.weight.is_contiguous()
+    matrices = [m.weight for m in model.modules() if isinstance(m, torch.nn.Linear)]
+    assert sum(w.is_contiguous() for w in matrices) == int(tie)
+    assert sum(w.t().is_contiguous() for w in matrices) == len(matrices) - int(tie)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from allyouneed.decode import Request, beam_search, generate
 from allyouneed.models.transformer import Transformer, TransformerConfig
+from allyouneed.nn.layers import store_by_columns
 from bench.harness import OURS, Case, Peer, Prepared, same
 
 LAYERS, HEADS, WIDTH, HIDDEN, VOCAB = 3, 8, 256, 1024, 8000
@@ -42,6 +43,7 @@ def our_model(end_bias: float) -> Transformer:
         last.weight[::2] = -1
         model.head.out.bias[EOS] = end_bias
         model.head.out.bias[PAD] = NEVER  # transformers forbids it
+    store_by_columns(model)  # as `load` does on a CPU
     return model
 
 

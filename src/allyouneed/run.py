@@ -21,6 +21,7 @@ from allyouneed.data.registry import listing
 from allyouneed.errors import UserError, nearest
 from allyouneed.metrics import Score
 from allyouneed.nn.attention import Attention
+from allyouneed.nn.layers import store_by_columns
 from allyouneed.runfolder import RunFolder, write_json
 from allyouneed.runtime import pick_device
 from allyouneed.tasks.answers import Answer
@@ -186,7 +187,10 @@ def load(path: str | os.PathLike[str], device: str = "auto") -> Run:
         raise UserError(
             f"{folder.model} does not fit its recipe.toml and tokenizer.json: one of them is damaged, or of another run"
         ) from error
-    return Run(folder, recipe, task, model.to(torch.device(pick_device(device))).eval(), config)
+    model.to(torch.device(pick_device(device))).eval()
+    if next(model.parameters()).device.type == "cpu":
+        store_by_columns(model)
+    return Run(folder, recipe, task, model, config)
 
 
 def _neighbours(path: Path) -> str:

@@ -85,3 +85,13 @@ def pad(rows: Sequence[Sequence[int]], device: torch.device, value: int = 0) -> 
     width = max(lengths)
     ids = torch.tensor([[*row, *[value] * (width - len(row))] for row in rows], dtype=torch.long)
     return ids.to(device), torch.tensor(lengths, dtype=torch.long).to(device)
+
+
+def store_by_columns(model: nn.Module) -> None:
+    """Lay the matrices of the linear layers out column by column; their shapes and values stay. On a CPU a product
+    with few rows, which is what decoding does all day, is then up to twice as fast. A matrix that is also an embedding
+    is read row by row, and stays as it is."""
+    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    for m in model.modules():
+        if isinstance(m, nn.Linear) and id(m.weight) not in embeddings:
+            m.weight.data = m.weight.data.t().contiguous().t()
