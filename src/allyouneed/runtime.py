@@ -62,7 +62,8 @@ def probe(config: TrainConfig, *, rank: int = 0, world: int = 1) -> Runtime:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
     precision, why = _precision(config.precision, device)
-    name = torch.cuda.get_device_name() if device.startswith("cuda") else f"{platform.machine()} CPU, {threads} threads"
+    cores = f"{threads} thread{'s' * (threads > 1)}"
+    name = torch.cuda.get_device_name() if device.startswith("cuda") else f"{platform.machine()} CPU, {cores}"
     return Runtime(
         device=device,
         precision=precision,

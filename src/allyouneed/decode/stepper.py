@@ -38,7 +38,9 @@ class Stepper(Protocol):
     """One step of an autoregressive model. `inputs` are what a request brings, one for each row: the ids of a
     prompt for a language model, the ids of the source sentence for a translator."""
 
-    limit: int | None  # the most tokens a row may ever hold (absolute positions), or None
+    @property
+    def limit(self) -> int | None:
+        """The most tokens a row may ever hold (absolute positions), or None."""
 
     def start(self, inputs: Sequence[Any], room: int) -> tuple[Tensor, Any]:
         """Logits (B, V) after each ragged prompt, and the state that stands there."""
