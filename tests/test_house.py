@@ -28,7 +28,7 @@ BELOW = {
     "training": BASE | {"nn", "models", "decode", "text", "data", "metrics", "figures", "tasks"},
     "run": BASE | {"nn", "models", "decode", "text", "data", "metrics", "figures", "tasks", "training"},
     "demo": BASE | {"run", "figures"},
-    "cli": BASE | {"__init__", "run", "training", "data", "figures"},
+    "cli": BASE | {"__init__", "run", "tasks", "training", "data", "figures"},
     "__main__": {"cli"},
     "__init__": {"errors", "nn", "models", "run"},
 }

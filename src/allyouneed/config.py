@@ -144,6 +144,9 @@ class Recipe:
         task_kind = _kind(sections["task"], "task")
         model_kind = _kind(sections["model"], "model")
         task, model = catalog.task(task_kind), catalog.model(model_kind)
+        if task_kind not in model.tasks:
+            able = ", ".join(name for name in catalog.MODELS if task_kind in catalog.model(name).tasks)
+            raise UserError(f"model.kind = '{model_kind}' is not for the task '{task_kind}'; these are: {able}")
         size = sections["model"].pop("size", None)
         if size is not None:
             if size not in model.sizes:

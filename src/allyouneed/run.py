@@ -119,8 +119,8 @@ class Run:
         for name, p in self.model.named_parameters():  # tied ones come once
             parts[_part(name)] = parts.get(_part(name), 0) + p.numel()
         total = sum(parts.values())
-        context = self.recipe.model.context
-        if self.task.shape == "pairs":
+        context = getattr(self.recipe.model, "context", self.recipe.data.max_length)
+        if self.task.shape != "text":
             context = min(context, self.recipe.data.max_length)
         return {
             "run": str(self.folder.path),

@@ -38,6 +38,7 @@ class GPT(nn.Module):
     """p(x_t | x_1 … x_{t-1}) = softmax(W · Stack(E[x] + P))"""
 
     Config = GPTConfig
+    tasks: ClassVar[tuple[str, ...]] = ("lm",)
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "nano": {"layers": 3, "heads": 3, "width": 48},
         "micro": {"layers": 4, "heads": 4, "width": 128},

@@ -37,6 +37,7 @@ class Transformer(nn.Module):
     """p(y_t | y_<t, x) = softmax(W · Decoder(E[y_<t] + P, Encoder(E[x] + P)))"""
 
     Config = TransformerConfig
+    tasks: ClassVar[tuple[str, ...]] = ("translate",)
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 2, "heads": 4, "width": 128, "hidden": 512},
         "small": {"layers": 3, "heads": 4, "width": 256, "hidden": 1024},
@@ -109,6 +110,13 @@ class Transformer(nn.Module):
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
         """Logits (B, T, V) of each next target token."""
         return self.head(self.body(source, lengths, target, trace=trace))
+
+    def alignment(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
+        """Where each target position looks (B, T, S): the mean over the heads of the last layer."""
+        trace = trace or Trace("weights")
+        self(source, lengths, target, trace=trace)
+        last = len(self.decoder.blocks) - 1
+        return trace[f"decoder.{last}.cross.weights"].mean(1)
 
     def loss(self, source: Tensor, lengths: Tensor, target: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """The cross-entropy of the next target tokens, summed."""

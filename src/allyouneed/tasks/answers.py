@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 from allyouneed.config import DecodeConfig
 from allyouneed.decode import Decoder, Request, Stepper, beam_search
@@ -30,6 +31,7 @@ class Answer:
     reason: str
     score: float = 0.0  # beam: the log-probability after the length penalty
     others: list[Answer] = field(default_factory=list)  # beam: the next best
+    details: dict[str, Any] = field(default_factory=dict)  # what a program wants to know, as plain values
 
 
 def write(

@@ -23,6 +23,20 @@ from allyouneed.tasks.answers import Answer, Prompt, write
 from allyouneed.text import Tokenizer
 
 Say = Callable[[str], None]
+Carry = dict[str, Tensor]  # what a recurrent model takes from one batch to the next
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where the training stands: what changes with time (teacher forcing, temperatures) is a function of it."""
+
+    step: int
+    total: int
+
+    @property
+    def part(self) -> float:
+        """0 at the first step, towards 1 at the last."""
+        return self.step / max(1, self.total)
 
 
 @dataclass(frozen=True)
@@ -47,6 +61,7 @@ class Task(ABC):
 
     Options: ClassVar[type]
     shape: ClassVar[str]  # of the data
+    asks: ClassVar[str] = "a sentence"  # of a person at a prompt
     weights: ClassVar[dict[str, float]]  # of the named losses
 
     def __init__(self, recipe: Recipe, tokenizers: dict[str, Tokenizer] | None = None) -> None:
@@ -106,9 +121,20 @@ class Task(ABC):
     def report(self) -> Report:
         """What was understood of the data."""
 
+    def begin(self, model: Any, say: Say) -> None:  # noqa: B027  (most begin with random weights)
+        """Weights that a fresh run starts from, other than random ones."""
+
     @abstractmethod
-    def losses(self, model: Any, batch: Batch) -> dict[str, Tensor]:
-        """Named sums; the batch has their counts."""
+    def losses(
+        self, model: Any, batch: Batch, at: Moment | None = None, carry: Carry | None = None
+    ) -> dict[str, Tensor]:
+        """Named sums; the batch has their counts. `at` is None when nothing is learned from the batch. `carry` is
+        what the last batch left here; a recurrent task puts in what the next one shall find."""
+
+    def update(self, model: Any, pieces: list[Batch], rate: float, at: Moment) -> dict[str, Tensor] | None:
+        """A task whose gradients have a kernel of their own does the whole step here and returns the named sums;
+        None: the loop backpropagates `losses`."""
+        return None
 
     @abstractmethod
     def test(self, model: Any, split: str, decode: DecodeConfig, say: Say) -> list[Score]:

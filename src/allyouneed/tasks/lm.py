@@ -16,7 +16,7 @@ from allyouneed.data.store import Ragged, tokenize_stream
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, language_scores
 from allyouneed.tasks.answers import Prompt
-from allyouneed.tasks.base import Guess, Say, Task, check_input
+from allyouneed.tasks.base import Carry, Guess, Moment, Say, Task, check_input
 from allyouneed.text import Tokenizer
 
 
@@ -30,6 +30,7 @@ class LM(Task):
 
     Options = LMOptions
     shape = "text"
+    asks = "the beginning of a text"
     weights: ClassVar[dict[str, float]] = {"tokens": 1.0}
 
     def make_tokenizers(self) -> dict[str, Tokenizer]:
@@ -61,7 +62,9 @@ class LM(Task):
         lengths = {split: self.stream(split).lengths for split in self.data.splits}
         return describe(self.data, lengths, limit=None, unit="tokens")
 
-    def losses(self, model: Any, batch: Batch) -> dict[str, Tensor]:
+    def losses(
+        self, model: Any, batch: Batch, at: Moment | None = None, carry: Carry | None = None
+    ) -> dict[str, Tensor]:
         smoothing = self.options.smoothing if model.training else 0.0
         return {"tokens": model.loss(batch.tensors["ids"], batch.tensors["targets"], smoothing)}
 

@@ -17,7 +17,7 @@ from allyouneed.errors import UserError
 from allyouneed.metrics import Score, translation_scores
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Prompt, write
-from allyouneed.tasks.base import Alignment, Guess, Say, Task, check_input
+from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, check_input
 from allyouneed.tasks.lm import guesses
 from allyouneed.text import Tokenizer
 
@@ -51,7 +51,7 @@ class Translate(Task):
         return self.tokenizers["tokenizer.json"]
 
     def model_config(self) -> Any:
-        if self.recipe.model.share and self.reader is not self.tokenizer:
+        if getattr(self.recipe.model, "share", False) and self.reader is not self.tokenizer:
             raise UserError("text.joint = false gives two vocabularies, which cannot share: set model.share=false")
         return replace(
             self.recipe.model, vocab=len(self.reader), target_vocab=len(self.tokenizer), bos=self.tokenizer.bos
@@ -71,7 +71,8 @@ class Translate(Task):
     def longest(self) -> int:
         """Where examples are cut: data.max_length, or where learned positions end."""
         model = self.recipe.model
-        return min([self.recipe.data.max_length, *([model.context] if model.positions == "learned" else [])])
+        ends = getattr(model, "positions", "") == "learned"
+        return min([self.recipe.data.max_length, *([model.context] if ends else [])])
 
     def examples(self, split: str) -> SentencePairs:
         source, target = self.rows(split)
@@ -91,7 +92,9 @@ class Translate(Task):
         lengths = {split: (source.lengths, target.lengths) for split, (source, target) in both.items()}
         return describe(self.data, lengths, limit=self.longest - 1, unit="tokens")
 
-    def losses(self, model: Any, batch: Batch) -> dict[str, Tensor]:
+    def losses(
+        self, model: Any, batch: Batch, at: Moment | None = None, carry: Carry | None = None
+    ) -> dict[str, Tensor]:
         t = batch.tensors
         smoothing = self.options.smoothing if model.training else 0.0
         return {"tokens": model.loss(t["source"], t["lengths"], t["target"], t["targets"], smoothing)}
@@ -132,13 +135,10 @@ class Translate(Task):
 
     @torch.inference_mode()
     def align(self, model: Any, text: str, tokens: list[int], trace: Trace | None = None) -> Alignment:
-        """Where the decoder looked while it wrote these tokens: the mean over the heads of its last layer."""
-        trace = trace or Trace("weights")
+        """Where the decoder looked while it wrote these tokens, as its model tells."""
         source = [*self.reader.encode(text), self.reader.eos]
         written = [self.tokenizer.bos, *tokens]
-        model(*self._forced(model, source, written), trace=trace)
-        last = len(model.decoder.blocks) - 1
-        weights = trace[f"decoder.{last}.cross.weights"][0].mean(0)  # (T, S)
+        weights = model.alignment(*self._forced(model, source, written), trace=trace)[0]  # (T, S)
         ends = [*tokens, self.tokenizer.eos]
         return Alignment(_labels(self.reader, source), _labels(self.tokenizer, ends), weights.cpu())
 

@@ -50,6 +50,15 @@ class Ranks:
         for p, g, piece in zip(parameters, grads, flat.split([g.numel() for g in grads])):
             p.grad = piece.view_as(g)
 
+    def gather(self, tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+        """The tensors of every process, one after another, for the first."""
+        if self.world == 1:
+            return [tensors]
+        mine = {name: t.cpu() for name, t in tensors.items()}
+        found: list[dict[str, Tensor]] = [{} for _ in range(self.world)]
+        dist.all_gather_object(found, mine)
+        return found
+
     def say(self, value: str) -> str:
         """What the first process says, heard by all."""
         if self.world == 1:

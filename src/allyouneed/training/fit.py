@@ -118,6 +118,7 @@ def _trainer(
     train = recipe.train
     torch.manual_seed(train.seed)
     model = task.build_model().to(runtime.torch_device)
+    task.begin(model, say)
     checkpoint = folder.latest(complain=say) if resume else None
     before = checkpoint.state["runtime"] if checkpoint is not None else None
     runtime = _settle(recipe, task, model, runtime, ranks, before)

@@ -42,10 +42,8 @@ def estimate(model: nn.Module, config: Any, tokens: int, *, adam: bool, device: 
     about 14 vectors of the model's width a block, the feed-forward layer's inside, and the logits with their
     gradient. Right to a factor of two, which is enough to start with the right number of micro-batches."""
     parameters = sum(p.numel() for p in model.parameters())
-    width, layers = config.width, sum(isinstance(module, Block) for module in model.modules())
-    hidden = config.hidden or 4 * width
-    vocab = getattr(config, "target_vocab", 0) or config.vocab
-    values = tokens * (layers * (14 * width + 3 * hidden) + 3 * vocab)
+    own = getattr(model, "remembered", None)  # a model without Blocks counts for itself
+    values = own(tokens) if own is not None else _remembered(model, config, tokens)
     size = 2 if half else 4
     return Estimate(
         weights=parameters * 8,
@@ -53,6 +51,13 @@ def estimate(model: nn.Module, config: Any, tokens: int, *, adam: bool, device: 
         activations=values * size,
         available=available(device),
     )
+
+
+def _remembered(model: nn.Module, config: Any, tokens: int) -> int:
+    layers = sum(isinstance(module, Block) for module in model.modules())
+    hidden = config.hidden or 4 * config.width
+    vocab = getattr(config, "target_vocab", 0) or config.vocab
+    return tokens * (layers * (14 * config.width + 3 * hidden) + 3 * vocab)
 
 
 def available(device: torch.device) -> int:

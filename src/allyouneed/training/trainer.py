@@ -17,7 +17,7 @@ from allyouneed.data.batches import Batch
 from allyouneed.errors import UserError
 from allyouneed.runfolder import Checkpoint, Metrics, RunFolder, write_tensors
 from allyouneed.runtime import Runtime
-from allyouneed.tasks.base import Task
+from allyouneed.tasks.base import Carry, Moment, Task
 from allyouneed.training.averages import MovingAverage, mean
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.feed import Feed, Step
@@ -84,6 +84,7 @@ class Trainer:
         self.total = config.steps or math.ceil(config.epochs * len(self.feed.plan(0)))
         self.pieces = config.accumulate
         self.at = Position()
+        self.carry: Carry = {}  # what a recurrent model takes from batch to batch
         self.pending: list[Pending] = []
         self.window = [0.0, 0, 0.0]  # loss · steps, tokens, seconds since the last line of metrics
 
@@ -134,20 +135,19 @@ class Trainer:
     def _step(self, work: Step) -> None:
         """One optimizer step. The gradient is that of sum / count over all micro-batches and processes."""
         counts = self._counts(work.pieces)
-        while True:
-            torch.manual_seed(_mix(self.config.seed, self.at.step, self.ranks.rank))
-            try:
-                loss = self._gradients(work.pieces, counts)
-                break
-            except (RuntimeError, MemoryError) as error:
-                work = self._smaller(work, error)
-        self.ranks.add_gradients(self.parameters)
-        norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip or math.inf)
         rate = learning_rate(self.at.step, self.total, self.config)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+        torch.manual_seed(_mix(self.config.seed, self.at.step, self.ranks.rank))
+        sums = self.task.update(self.model, work.pieces, rate, Moment(self.at.step, self.total))
+        if sums is not None:
+            loss, norm = self._combine(sums, counts), torch.zeros(())
+        else:
+            loss, work = self._learn(work, counts)
+            self.ranks.add_gradients(self.parameters)
+            norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip or math.inf)
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
+            self.optimizer.step()
+            self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None:
             self.average.update(self.at.step)
         tokens = int(sum(counts.values()))
@@ -156,18 +156,32 @@ class Trainer:
         self.at.tokens += tokens
         self.at.epoch, self.at.batch = (work.epoch + 1, 0) if work.last else (work.epoch, work.batch + 1)
 
+    def _learn(self, work: Step, counts: dict[str, float]) -> tuple[Tensor, Step]:
+        """The gradients of a step, in smaller pieces where memory ends; the loss, and the step as it was done."""
+        while True:
+            torch.manual_seed(_mix(self.config.seed, self.at.step, self.ranks.rank))
+            carry = dict(self.carry)  # a failed attempt leaves nothing behind
+            try:
+                loss = self._gradients(work.pieces, counts, carry)
+            except (RuntimeError, MemoryError) as error:
+                work = self._smaller(work, error)
+                continue
+            self.carry = carry
+            return loss, work
+
     def _counts(self, pieces: list[Batch]) -> dict[str, float]:
         """What each named loss is divided by, known before anything is computed."""
         names = sorted(self.task.weights)
         local = [float(sum(piece.counts.get(name, 0) for piece in pieces)) for name in names]
         return dict(zip(names, self.ranks.total(local, self.device)))
 
-    def _gradients(self, pieces: list[Batch], counts: dict[str, float]) -> Tensor:
+    def _gradients(self, pieces: list[Batch], counts: dict[str, float], carry: Carry) -> Tensor:
         """Backpropagate Σ weight · sum / count piece by piece; returns this process's part of the loss."""
         total = torch.zeros((), device=self.device)
         for piece in pieces:
             with self._arithmetic():
-                sums = self.task.losses(self.model, piece.to(self.device))
+                at = Moment(self.at.step, self.total)
+                sums = self.task.losses(self.model, piece.to(self.device), at, carry)
             loss = self._combine(sums, counts)
             loss.backward()
             total += loss.detach()
@@ -262,10 +276,10 @@ class Trainer:
         self.model.eval()
         names = sorted(self.task.weights)
         sums = {name: torch.zeros((), dtype=torch.float64, device=self.device) for name in names}
-        counts = dict.fromkeys(names, 0)
+        counts, carry = dict.fromkeys(names, 0), Carry()
         for batch in feed.cover():
             with self._arithmetic():
-                for name, value in self.task.losses(self.model, batch.to(self.device)).items():
+                for name, value in self.task.losses(self.model, batch.to(self.device), None, carry).items():
                     sums[name] += value
                     counts[name] += batch.counts[name]
         self.model.train()
@@ -286,9 +300,11 @@ class Trainer:
 
     def _save(self) -> None:
         self._read_losses()
+        carried = self.ranks.gather(self.carry)
         if not self.ranks.first:
             return
-        train = {f"optimizer/{name}": t for name, t in optimizer_tensors(self.model, self.optimizer).items()}
+        train = {f"carry/{rank}/{name}": t for rank, carry in enumerate(carried) for name, t in carry.items()}
+        train |= {f"optimizer/{name}": t for name, t in optimizer_tensors(self.model, self.optimizer).items()}
         if self.average is not None:
             train |= {f"ema/{name}": t for name, t in self.average.tensors().items()}
         state = {
@@ -307,14 +323,16 @@ class Trainer:
         self.at = Position(**state["position"])
         self.pieces, self.window = state["pieces"], state["window"]
         with torch.no_grad():
-            own = self.model.state_dict()
+            live = self.model.state_dict()
             for name, tensor in checkpoint.model().items():
-                own[name].copy_(tensor)
+                live[name].copy_(tensor)
         tensors = checkpoint.train()
         optimizer = {n.removeprefix("optimizer/"): t for n, t in tensors.items() if n.startswith("optimizer/")}
         load_optimizer(self.model, self.optimizer, optimizer)
         if self.average is not None:
             self.average.load({n.removeprefix("ema/"): t for n, t in tensors.items() if n.startswith("ema/")})
+        own = f"carry/{self.ranks.rank}/"
+        self.carry = {n.removeprefix(own): t.to(self.device) for n, t in tensors.items() if n.startswith(own)}
         if self.ranks.first:
             metrics = Metrics(self.folder.metrics)
             metrics.truncate(state["metrics"])

@@ -5,22 +5,19 @@ from __future__ import annotations
 import io
 import os
 import shlex
-import shutil
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
+from allyouneed.cli.common import RunPath, complain, decode_settings, load, print_columns
+from allyouneed.cli.use import use_command
 from allyouneed.errors import UserError, nearest
-from allyouneed.format import columns, human_bytes, human_count
-
-if TYPE_CHECKING:
-    from allyouneed.run import Run
+from allyouneed.format import human_bytes, human_count
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -36,7 +33,6 @@ app = typer.Typer(
       ayn use runs/translate-transformer "I am Italian."
     """,
 )
-RunPath = Annotated[str, typer.Argument(metavar="RUN", help="Folder of a run.", show_default=False)]
 Mirror = Annotated[str | None, typer.Option(metavar="DIR", help="Folder with copies of the public data sets.")]
 
 
@@ -115,144 +111,13 @@ def score_command(
     Example:
       ayn test runs/en-it decode.method=beam decode.beam=5
     """
-    decode, loaded = _decode(overrides or []), _load(run)
+    decode, loaded = decode_settings(overrides or []), load(run)
     if mirror:
         loaded.task.recipe = loaded.recipe.with_(data=replace(loaded.recipe.data, mirror=mirror))
-    _print_columns(_rows(loaded.test(split, **decode)))
+    print_columns(_rows(loaded.test(split, **decode)))
 
 
-@app.command("use", short_help="Translate, or continue, what you give or type.")
-def use_command(
-    run: RunPath,
-    text: Annotated[list[str] | None, typer.Argument(metavar="TEXT", show_default=False)] = None,
-    table: Annotated[bool, typer.Option("--table", help="Show the five likeliest next words at each place.")] = False,
-    alignment: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw which source words were looked at (.png, .svg).")
-    ] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of [decode]; may be repeated.")
-    ] = None,
-) -> None:
-    """Translate, or continue, each TEXT. Without TEXT: each line of standard input,
-    answered by one line; or, at a terminal, what you type.
-
-    \b
-    Example:
-      ayn use runs/en-it "I am Italian." --set method=beam --set beam=4
-    """
-    items = [item.removeprefix("decode.") for item in set_ or []]
-    for item in items:
-        if "=" not in item:
-            raise UserError(f"--set {item} is not of the form key=value, for example --set beam=5")
-    decode = _decode([f"decode.{item}" for item in items])
-    loaded = _load(run)
-    loaded.decode(**decode)  # complains before anything is read
-    try:
-        if alignment is not None:
-            _draw(loaded, text or [], alignment, decode)
-        elif text:
-            for i, line in enumerate(text):
-                typer.echo("\n" if table and i else "", nl=False)
-                _answer(loaded, line, table, decode)
-        elif sys.stdin is not None and sys.stdin.isatty():
-            _converse(loaded, table, decode)
-        else:
-            _stream(loaded, table, decode)
-    except KeyboardInterrupt:
-        typer.echo("", err=True, nl=sys.stderr.isatty())  # the prompt of the shell begins on a line of its own
-        raise typer.Exit(130) from None
-
-
-def _answer(run: Run, text: str, table: bool, decode: dict[str, Any]) -> None:
-    """A continuation is written as it comes, after its prompt; a translation when it is there."""
-    if table:
-        _print_table(run, text, decode)
-        return
-    before = text if run.recipe.task_kind == "lm" else ""
-    if before and run.decode(**decode).method != "beam":
-        pieces = iter([before])  # not shown before the prompt is found good
-        for _ in run.answers([text], show=lambda piece: _show(next(pieces, "") + piece), **decode):
-            typer.echo(next(pieces, ""))
-        return
-    for answer in run.answers([text], **decode):
-        for one in (answer, *answer.others):
-            score = f"{one.score:8.3f}  " if answer.others else ""
-            typer.echo(f"{score}{before}{one.text}")
-
-
-def _show(piece: str) -> None:
-    sys.stdout.write(piece)
-    sys.stdout.flush()
-
-
-def _converse(run: Run, table: bool, decode: dict[str, Any]) -> None:
-    with suppress(ImportError):
-        import readline  # noqa: F401  (arrow keys and history)
-    what = "the beginning of a text" if run.recipe.task_kind == "lm" else "a sentence"
-    typer.echo(f"type {what} and press Enter; Ctrl-D ends", err=True)
-    while True:
-        try:
-            line = input("> " if sys.stdout.isatty() else "")
-        except EOFError:
-            typer.echo("", err=True)
-            return
-        if not line.strip():
-            continue
-        try:
-            _answer(run, line, table, decode)
-        except UserError as error:
-            typer.echo(str(error), err=True)
-
-
-def _stream(run: Run, table: bool, decode: dict[str, Any]) -> None:
-    """Line in, line out, in order; a newline inside an answer is shown as \\n, an unusable line as an empty one."""
-    from allyouneed.data import stdin
-
-    first = 1
-    for lines in stdin.lines(sys.stdin.fileno(), _complain) if sys.stdin is not None else ():
-        if table:
-            for number, line in enumerate(lines, first):
-                try:
-                    if line.strip():
-                        _answer(run, line, table, decode)
-                except UserError as error:
-                    _complain(f"line {number}: {error}")
-                typer.echo("")
-        else:
-            for line, answer in zip(lines, run.lines(lines, _complain, first, **decode)):
-                before = line if run.recipe.task_kind == "lm" else ""
-                _show((before + answer.text if answer is not None else "").replace("\n", "\\n") + "\n")
-        first += len(lines)
-
-
-def _complain(problem: str) -> None:
-    typer.echo(f"ayn: {problem}", err=True)
-
-
-def _print_table(run: Run, text: str, decode: dict[str, Any]) -> None:
-    def visible(token: str) -> str:
-        return token.replace(" ", "·").replace("\n", "\\n").replace("\t", "\\t")
-
-    rows = [("", "word", "likely next (· is a space)")]
-    guesses = run.table(text, **decode)
-    likely = [[f"{100 * p:5.1f}% {visible(word)}" for word, p in guess.likely] for guess in guesses]
-    widths = [max(map(len, column)) for column in zip(*likely)]
-    for i, (guess, cells) in enumerate(zip(guesses, likely)):
-        rows.append((str(i), visible(guess.token), "".join(cell.ljust(w + 1) for cell, w in zip(cells, widths))))
-    _print_columns(rows, fold=False)
-
-
-def _draw(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None:
-    from allyouneed.figures import alignment
-
-    if len(texts) != 1:
-        raise UserError("--alignment draws one sentence: give one TEXT")
-    found = run.align(texts[0], **decode)
-    try:
-        alignment(found.weights.numpy(), found.source, found.target, out, title=texts[0])
-    except OSError as error:
-        raise UserError(f"could not write {out}: {error.strerror}") from error
-    typer.echo(f"the picture is in {out}")
+app.command("use", short_help="Translate, or continue, what you give or type.")(use_command)
 
 
 @app.command("info", short_help="Tell what a run is.")
@@ -263,7 +128,7 @@ def info_command(run: RunPath, json: Annotated[bool, typer.Option("--json", help
     Example:
       ayn info runs/en-it
     """
-    loaded = _load(run)
+    loaded = load(run)
     info = loaded.info()
     if json:
         from json import dumps
@@ -279,7 +144,7 @@ def info_command(run: RunPath, json: Annotated[bool, typer.Option("--json", help
         for what, signature in _rows(found)
     ]
     work = f"{human_count(info['flops per token'])} FLOPs a token forward, with {info['context']} tokens of context"
-    _print_columns(
+    print_columns(
         [
             ("run", info["run"]),
             ("task", info["task"]),
@@ -316,7 +181,7 @@ def list_command(
     kinds = {"recipes": _recipes, "data": _data, "models": _models}
     if what not in kinds:
         raise UserError(f"there is no list of '{what}'{nearest(what, kinds)}")
-    _print_columns(kinds[what]())
+    print_columns(kinds[what]())
 
 
 def _recipes() -> list[tuple[str, ...]]:
@@ -341,29 +206,6 @@ def _models() -> list[tuple[str, ...]]:
     return rows
 
 
-def _print_columns(rows: Sequence[tuple[str, ...]], fold: bool = True) -> None:
-    """Columns that begin together. On a terminal the last is folded at its edge; elsewhere a row is a line."""
-    width = shutil.get_terminal_size().columns if fold and sys.stdout.isatty() else 0
-    typer.echo("\n".join(columns(rows, width)))
-
-
-def _load(path: str) -> Run:
-    from allyouneed.run import load
-
-    return load(path)
-
-
-def _decode(overrides: list[str]) -> dict[str, Any]:
-    """decode.key=value -> keyword arguments."""
-    from allyouneed.config import override
-
-    values = override({}, overrides)
-    for section in values:
-        if section != "decode":
-            raise UserError(f"here only decode.key=value can be changed, not [{section}]")
-    return dict(values.get("decode", {}))
-
-
 def main() -> None:
     """The command `ayn`."""
     words = sys.argv[1:]
@@ -379,5 +221,5 @@ def main() -> None:
     except UserError as error:
         if debug:
             traceback.print_exc()
-        _complain(str(error))
+        complain(str(error))
         sys.exit(2)

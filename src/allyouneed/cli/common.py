@@ -1,0 +1,45 @@
+"""What the commands share: how a run is named, how settings are read, and how rows are printed."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from allyouneed.errors import UserError
+from allyouneed.format import columns
+
+if TYPE_CHECKING:
+    from allyouneed.run import Run
+
+RunPath = Annotated[str, typer.Argument(metavar="RUN", help="Folder of a run.", show_default=False)]
+
+
+def complain(problem: str) -> None:
+    typer.echo(f"ayn: {problem}", err=True)
+
+
+def print_columns(rows: Sequence[tuple[str, ...]], fold: bool = True) -> None:
+    """Columns that begin together. On a terminal the last is folded at its edge; elsewhere a row is a line."""
+    width = shutil.get_terminal_size().columns if fold and sys.stdout.isatty() else 0
+    typer.echo("\n".join(columns(rows, width)))
+
+
+def load(path: str) -> Run:
+    from allyouneed import run
+
+    return run.load(path)
+
+
+def decode_settings(overrides: list[str]) -> dict[str, Any]:
+    """decode.key=value -> keyword arguments."""
+    from allyouneed.config import override
+
+    values = override({}, overrides)
+    for section in values:
+        if section != "decode":
+            raise UserError(f"here only decode.key=value can be changed, not [{section}]")
+    return dict(values.get("decode", {}))
