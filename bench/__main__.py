@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from allyouneed.errors import UserError, nearest
@@ -25,10 +26,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("case", nargs="*", help="a case, or what several of them begin with (all)")
     parser.add_argument("--repeats", type=int, default=30, help="timed calls of each side (%(default)s)")
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1), help="of torch (%(default)s)")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an option of a case")
     parser.add_argument("--quick", action="store_true", help="3 repeats, to see that it works; writes nothing")
     options = parser.parse_args(arguments)
     try:
-        chosen = choose(cases, options.case)
+        chosen = [configure(case, options.set, options.quick) for case in choose(cases, options.case)]
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
@@ -46,6 +48,17 @@ def main(arguments: list[str]) -> int:
             write(result, RESULTS)
         print(table(result), flush=True)
     return failed
+
+
+def configure(case: Case, settings: list[str], quick: bool) -> Case:
+    """The case with its options as asked."""
+    found = {**case.options, **(case.quick if quick else {})}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or key not in case.options:
+            raise UserError(f"{case.name} has no option '{setting}'{nearest(key, case.options)}")
+        found[key] = value
+    return replace(case, options=found)
 
 
 def choose(cases: list[Case], words: list[str]) -> list[Case]:

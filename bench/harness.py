@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -47,18 +47,24 @@ class Prepared:
     sides: Mapping[str, Callable[[], object]]  # by name, ours first
     amount: float  # of the case's unit, in one call
     checked: str  # what was found equal
+    # Where the sides need not give the same: how good it was, by side and by name, a value for each call.
+    scores: Callable[[], dict[str, dict[str, list[float]]]] | None = None
 
 
 @dataclass(frozen=True)
 class Case:
     """Something worth timing. `prepare` gets the names of the peers that are here and a folder for its files, and
-    raises a UserError where the sides do not do the same work."""
+    raises a UserError where the sides do not do the same work. A case whose calls take minutes sets its own number of
+    `rounds`, without a warm-up; `options` are arguments of `prepare`, and `quick` those of --quick."""
 
     name: str
     work: str
     unit: str
     peers: Sequence[Peer]
-    prepare: Callable[[set[str], Path], Prepared]
+    prepare: Callable[..., Prepared]
+    rounds: int = 0
+    options: Mapping[str, str] = field(default_factory=dict)
+    quick: Mapping[str, str] = field(default_factory=dict)
 
 
 def measure(
@@ -106,8 +112,11 @@ def run(case: Case, *, repeats: int, warm_up: int, threads: int, command: str) -
     torch.set_num_threads(threads)
     here = {peer.name for peer in case.peers if peer.installed}
     with tempfile.TemporaryDirectory() as scratch, patch.dict(os.environ, ALLYOUNEED_CACHE=scratch):
-        prepared = case.prepare(here, Path(scratch))
+        prepared = case.prepare(here, Path(scratch), **case.options)
+        if case.rounds:
+            repeats, warm_up = case.rounds, 0
         seconds = measure(prepared.sides, repeats, warm_up)
+        scores = prepared.scores() if prepared.scores else {}
     assert torch.get_num_threads() == threads, "a side has changed the number of threads"
     return {
         "case": case.name,
@@ -119,6 +128,8 @@ def run(case: Case, *, repeats: int, warm_up: int, threads: int, command: str) -
             name: {**spread(values), "rate": prepared.amount / spread(values)["median"], "seconds": values}
             for name, values in seconds.items()
         },
+        "scores": scores,
+        "options": dict(case.options),
         "ratios": {name: ratio(values, seconds[OURS]) for name, values in seconds.items() if name != OURS},
         "left_out": [f"{p.module} is not installed: left out" for p in case.peers if not p.installed],
         "repeats": repeats,
@@ -182,6 +193,12 @@ def table(result: Mapping[str, Any]) -> str:
     for name, r in result["ratios"].items():
         interval = f"95 % interval {r['low']:.2f} to {r['high']:.2f}"
         lines += [f"**{OURS} is {r['ratio']:.2f} times as fast as {name}** ({interval}).", ""]
+    names = list(next(iter(result["scores"].values()), {}))
+    if names:
+        lines += [f"| side | {' | '.join(names)} |", f"| --- |{' ---: |' * len(names)}"]
+        for side, found in result["scores"].items():
+            lines.append(f"| {side} | {' | '.join(_values(found[name]) for name in names)} |")
+        lines.append("")
     for line in result["left_out"]:
         lines += [line, ""]
     m, c = result["machine"], result["commit"]
@@ -192,10 +209,16 @@ def table(result: Mapping[str, Any]) -> str:
         "commit": f"{c['id'] or 'unknown'}{' with changes' if c['dirty'] else ''}",
         "date": result["date"],
         "command": f"`{result['command']}`",
+        **({"options": ", ".join(f"{k}={v}" for k, v in result["options"].items())} if result["options"] else {}),
         "repeats": f"{result['repeats']} rounds, each side once a round in turns, after {result['warm_up']} to warm up",
     }
     lines += [f"- {name}: {value}" for name, value in facts.items()]
     return "\n".join(lines) + "\n"
+
+
+def _values(values: Sequence[float]) -> str:
+    """Their mean, and each of them."""
+    return f"{np.mean(values):.3f} ({', '.join(f'{value:.3f}' for value in values)})"
 
 
 def _ms(seconds: float) -> str:

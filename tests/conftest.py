@@ -51,10 +51,8 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-TINY = [
-    "model.width=16", "model.heads=2", "model.layers=1", "train.threads=1", "train.compile=off", "train.precision=fp32",
-    "train.device=cpu",
-]  # fmt: skip
+RUNTIME = ["train.threads=1", "train.compile=off", "train.precision=fp32", "train.device=cpu"]
+TINY = ["model.width=16", "model.heads=2", "model.layers=1", *RUNTIME]
 TINY_LM = [
     *TINY, "model.context=16", "text.kind=char", "train.steps=12", "train.eval_every=4", "train.batch_tokens=64",
     "train.warmup=2", "decode.max_new=5",

@@ -152,3 +152,10 @@ def test_multi_head_equals_torch():
     torch.testing.assert_close(ours(x), theirs(x, x, x)[0], atol=1e-6, rtol=1e-5)
     mine = cross(x, Mask.padding(lengths, 7), memory=cross.keys_values(y))
     torch.testing.assert_close(mine, theirs(x, y, y, key_padding_mask=padding)[0], atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("weights", [False, True])
+def test_a_causal_mask_for_unequal_sides_is_refused_on_both_paths(weights):
+    q, k = torch.randn(1, 2, 3, 4), torch.randn(1, 2, 5, 4)
+    with pytest.raises(ValueError, match="as many queries as keys"):
+        attend(q, k, k, Mask(causal=True), weights=weights)

@@ -27,8 +27,9 @@ BELOW = {
     "tasks": BASE | {"nn", "models", "decode", "text", "data", "metrics", "figures"},
     "training": BASE | {"nn", "models", "decode", "text", "data", "metrics", "figures", "tasks"},
     "run": BASE | {"nn", "models", "decode", "text", "data", "metrics", "figures", "tasks", "training"},
-    "demo": BASE | {"run", "figures"},
-    "cli": BASE | {"__init__", "run", "tasks", "training", "data", "figures"},
+    "demo": BASE | {"run", "figures", "training"},
+    "lectures": BASE | {"nn", "models", "data", "metrics", "figures", "tasks", "training", "run"},
+    "cli": BASE | {"__init__", "run", "tasks", "training", "data", "figures", "lectures"},
     "__main__": {"cli"},
     "__init__": {"errors", "nn", "models", "run"},
 }

@@ -111,6 +111,13 @@ def test_piecewise_loss_equals_the_whole_in_value_and_gradients(rows, piece, smo
         torch.testing.assert_close(pieces, whole, atol=1e-4, rtol=1e-4)
 
 
+def test_piecewise_loss_needs_no_gradient():
+    hidden, weight, targets = torch.randn(20, 8), torch.randn(50, 8), torch.randint(0, 50, (20,))
+    with torch.inference_mode():
+        pieces = linear_cross_entropy(hidden, weight, None, targets, most_logits=130)
+        torch.testing.assert_close(pieces, cross_entropy(hidden @ weight.T, targets), atol=1e-4, rtol=1e-4)
+
+
 def test_piecewise_loss_never_holds_all_logits():
     """A vocabulary of 50,000 and 2,000 tokens would be 400 MB of logits; the largest tensor ever made is far less."""
     from torch.utils._python_dispatch import TorchDispatchMode

@@ -1,4 +1,4 @@
-"""Learning tests: what a working Transformer learns in seconds, through the same commands as everything else."""
+"""Learning tests: what a working model learns in seconds, through the same commands as everything else."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 import pytest
 
 from allyouneed.run import train
-from conftest import TINY
+from conftest import RUNTIME, TINY
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["copy", "reverse"])
@@ -26,3 +26,22 @@ def test_sequences_are_copied_and_reversed(order, tmp_path):
     exact = {score.name: score.value for score in run.test()}["exact match"]
     assert exact >= 99.0
     assert run.predict("a b c d") == " ".join("abcd"[::order])
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["copy", "reverse"])
+def test_attention_copies_and_reverses_what_one_context_vector_cannot_hold(order, tmp_path):
+    chance = random.Random(0)
+    rows = [chance.choices("abcdefghijklmnop", k=20) for _ in range(4000)]
+    data = tmp_path / "pairs.tsv"
+    data.write_text("\n".join(" ".join(row) + "\t" + " ".join(row[::order]) for row in rows) + "\n")
+    settings = [
+        *RUNTIME, "model.width=64", "train.steps=450", "train.batch_tokens=672", "train.lr=5e-3", "train.warmup=50",
+        "train.eval_every=450",
+    ]  # fmt: skip
+    exact = {}
+    for score in ("additive", "none"):
+        out = tmp_path / score
+        run = train("translate/attention", *settings, f"model.score={score}", data=str(data), out=out, quiet=True)
+        exact[score] = {found.name: found.value for found in run.scores()["test"]}["exact match"]
+    assert exact["additive"] >= 99.0
+    assert exact["none"] < 20.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from allyouneed import catalog
 from allyouneed.config import Recipe, read_recipe, recipe_names, recipe_text, to_toml
 from allyouneed.data.registry import BUILT_IN, listing
 from commands import ayn
-from conftest import TINY
+from conftest import RUNTIME
 
 OWN = {row.name for row in BUILT_IN}
 PUBLIC = [name for name in recipe_names() if tomllib.loads(recipe_text(name))["data"]["name"] not in OWN]
@@ -20,9 +21,26 @@ PUBLIC = [name for name in recipe_names() if tomllib.loads(recipe_text(name))["d
 
 def tiny(name: str) -> list[str]:
     """Three steps of the smallest model of its kind."""
-    model = ["model.context=16"] if read_recipe(name).task_kind == "lm" else ["model.hidden=32"]
+    recipe = read_recipe(name)
+    small = {"width": 16, "heads": 2, "layers": 1, "hidden": 32, "context": 16, "filters": 2, "reader": 8}
+    model = [f"model.{key}={value}" for key, value in small.items() if hasattr(recipe.model, key)]
     train = ["train.epochs=0", "train.steps=3", "train.eval_every=2", "train.batch_tokens=256", "train.warmup=1"]
-    return [*TINY, *model, *train, "decode.max_new=5"]
+    return [*RUNTIME, *model, *train, "decode.max_new=5"]
+
+
+def limit(name: str, examples: int) -> list[str]:
+    """Only so many of them; a text has none."""
+    return [] if catalog.task(read_recipe(name).task_kind).shape == "text" else [f"data.limit={examples}"]
+
+
+@pytest.fixture(scope="session")
+def own(story, pairs) -> dict[str, Path]:
+    """A small file of each shape."""
+    rows = [line.split("\t")[0].split() for line in pairs.read_text().splitlines()]
+    labels, tags = pairs.parent / "labels.tsv", pairs.parent / "tags.conll"
+    labels.write_text("".join(f"{' '.join(row)}\t{'odd' if len(row) % 2 else 'even'}\n" for row in rows))
+    tags.write_text("\n".join("".join(f"{w}\t{'B-six' if w == 'six' else 'O'}\n" for w in row) for row in rows))
+    return {"text": story, "pairs": pairs, "labels": labels, "tags": tags}
 
 
 def head(name: str) -> list[str]:
@@ -63,8 +81,8 @@ def test_its_keys_are_known_and_its_data_fits(name):
 
 
 @pytest.mark.parametrize("name", recipe_names())
-def test_it_runs_on_own_files(name, story, pairs, tmp_path):
-    data = story if read_recipe(name).task_kind == "lm" else pairs
+def test_it_runs_on_own_files(name, own, tmp_path):
+    data = own[catalog.task(read_recipe(name).task_kind).shape]
     done = ayn("train", name, "--data", data, "--out", tmp_path / "run", *tiny(name))
     assert done.code == 0, done.err
     assert ayn("use", tmp_path / "run", "one two").code == 0
@@ -73,13 +91,13 @@ def test_it_runs_on_own_files(name, story, pairs, tmp_path):
 @pytest.mark.parametrize("name", sorted(set(recipe_names()) - set(PUBLIC)))
 def test_a_recipe_named_after_its_model_runs_without_a_download(name, tmp_path, monkeypatch):
     monkeypatch.setattr("urllib.request.urlopen", None)
-    done = ayn("train", name, "--out", tmp_path / "run", *tiny(name), "data.limit=200")
+    done = ayn("train", name, "--out", tmp_path / "run", *tiny(name), *limit(name, 200))
     assert done.code == 0, done.err
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLIC)
 def test_it_runs_on_its_public_data(name, mirror, tmp_path):
-    settings = [*tiny(name), "data.limit=2000", "train.batch_tokens=65536"]
+    settings = [*tiny(name), *limit(name, 2000), "train.batch_tokens=65536"]
     done = ayn("train", name, "--mirror", mirror, "--out", tmp_path / "run", *settings)
     assert done.code == 0, done.err

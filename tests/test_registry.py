@@ -217,8 +217,11 @@ def test_listing_has_every_name_once() -> None:
     names = [row.name for row in rows]
     assert len(set(names)) == len(names)
     assert {"phrasebook", "corpus", "multi30k-en-de", "tatoeba-ita-eng", "tinyshakespeare", "enwik8"} <= set(names)
-    assert all(row.shape in ("text", "pairs") and row.what and row.licence and row.origin for row in rows)
-    assert all(("mirror only" in row.origin) == row.name.startswith("tatoeba") for row in rows)
+    assert {"opinions", "entities", "sst2", "trec", "imdb", "wnut17"} <= set(names)
+    assert {"text", "pairs", "labels", "tags"} <= {row.shape for row in rows}
+    assert all(row.what and row.licence and row.origin for row in rows)
+    private = ("tatoeba", "sst2", "imdb")
+    assert all(("mirror only" in row.origin) == row.name.startswith(private) for row in rows)
 
 
 def test_entries_are_complete() -> None:

@@ -57,6 +57,7 @@ def test_the_alignment_lies_along_the_winning_path(translator):
     assert found.target == [*translator.predict("one two three", method="beam", beam=3).split(), "</s>"]
     assert found.weights.shape == (len(found.target), len(found.source))
     assert torch.allclose(found.weights.sum(-1), torch.ones(len(found.target)), atol=1e-5)
+    assert found.weights.argmax(-1).tolist()[:3] == [0, 1, 2]
 
 
 def test_several_texts_give_what_each_gives_alone(translator, writer):

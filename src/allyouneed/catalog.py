@@ -8,12 +8,21 @@ from typing import Any
 from allyouneed.errors import UserError, nearest
 
 MODELS = {
+    "convnet": "allyouneed.models.convnet:ConvNet",
+    "convseq2seq": "allyouneed.models.convseq2seq:ConvSeq2Seq",
+    "elmo": "allyouneed.models.elmo:ELMo",
     "gpt": "allyouneed.models.gpt:GPT",
+    "seq2seq": "allyouneed.models.seq2seq:Seq2Seq",
+    "rnn": "allyouneed.models.rnn:RNN",
     "transformer": "allyouneed.models.transformer:Transformer",
+    "word2vec": "allyouneed.models.word2vec:Word2Vec",
 }
 TASKS = {
+    "classify": "allyouneed.tasks.classify:Classify",
     "lm": "allyouneed.tasks.lm:LM",
+    "tag": "allyouneed.tasks.tag:Tag",
     "translate": "allyouneed.tasks.translate:Translate",
+    "wordvectors": "allyouneed.tasks.wordvectors:WordVectors",
 }
 
 

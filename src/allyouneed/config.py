@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import tomllib
 import types
@@ -27,11 +28,11 @@ def option(
 class TextConfig:
     """[text]: how text becomes numbers."""
 
-    kind: str = option("bpe", "tokenizer", choices=("char", "word", "bpe", "wordpiece"))
+    kind: str = option("bpe", "tokenizer", choices=("char", "word", "words", "bpe", "wordpiece"))
     vocab: int = option(8000, "vocabulary at most; bpe with 260 is plain bytes", low=5)
     joint: bool = option(True, "one vocabulary for source and target")
     lowercase: bool = option(False, "fold upper case away before anything else")
-    min_count: int = option(1, "word: rarer words become <unk>", low=1)
+    min_count: int = option(1, "word, words: rarer words become <unk>", low=1)
     path: str = option("", "an existing tokenizer.json instead of a new one")
 
 
@@ -45,10 +46,11 @@ class DataConfig:
     test_path: tuple[str, ...] = option((), "own test file(s); otherwise a part of the training data")
     valid_part: float = option(0.05, "part held out for validation when no file is given", low=0.0, high=0.5)
     test_part: float = option(0.05, "part held out for the test when no file is given", low=0.0, high=0.5)
-    source: str = option("", "column of the source: its name or its number from 1")
-    target: str = option("", "column of the target: its name or its number from 1")
+    source: str = option("", "column of the source, or of the text: its name or its number from 1")
+    target: str = option("", "column of the target, or of the label: its name or its number from 1")
+    second: str = option("", "classify: column of the second text of a pair")
     reverse: bool = option(False, "swap source and target")
-    max_length: int = option(256, "translate: longer examples are cut to so many tokens", low=2)
+    max_length: int = option(256, "longer examples are cut to so many tokens; not in lm", low=2)
     limit: int = option(0, "use at most so many training examples (0: all)", low=0)
     mirror: str = option("", "folder with copies of the public data sets")
 
@@ -86,10 +88,13 @@ class TrainConfig:
     compile: str = option("auto", "torch.compile", choices=("auto", "on", "off"))
     threads: int = option(0, "CPU threads (0: all cores)", low=0)
     tensorboard: bool = option(False, "also write TensorBoard event files")
+    init: str = option("", "a run to start from: its body is loaded, the rest begins anew")
 
     def __post_init__(self) -> None:
         if not self.steps and not self.epochs:
             raise UserError("[train] needs steps or epochs")
+        if self.ema and self.average:
+            raise UserError("train.ema and train.average are two ways to the same end: choose one")
 
 
 @dataclass(frozen=True)
@@ -298,7 +303,17 @@ def override(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
         if not isinstance(inside, dict):
             raise UserError(f"'{section}' is not a section of the recipe")
         inside[key] = value
+    _make_way_for_size(result.get("model"), {text.partition("=")[0] for text in overrides})
     return result
+
+
+def _make_way_for_size(model: Any, given: set[str]) -> None:
+    """A size that is asked for replaces the sizes that the recipe spells out, but not what is asked for beside it."""
+    if "model.size" not in given or not isinstance(model, dict) or model.get("kind") not in catalog.MODELS:
+        return
+    for key in catalog.model(model["kind"]).sizes.get(model["size"], {}):
+        if f"model.{key}" not in given:
+            model.pop(key, None)
 
 
 def to_toml(values: Mapping[str, Any]) -> str:
@@ -318,5 +333,5 @@ def _toml(value: Any) -> str:
         return repr(value)
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_toml(item) for item in value) + "]"
-    text = str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
-    return f'"{text}"'
+    # JSON's escapes are TOML's, but for DEL, which TOML wants escaped too.
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from allyouneed.errors import UserError
 from allyouneed.figures import alignment
 from allyouneed.run import train
+from allyouneed.training.interrupt import Interrupted
 
 SENTENCE = "I am Italian."
 
@@ -37,4 +39,12 @@ def main(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo"))
+    out = Path(sys.argv[1] if len(sys.argv) > 1 else "runs/demo")
+    try:
+        main(out)
+    except UserError as error:
+        sys.exit(f"demo: {error}")
+    except (Interrupted, KeyboardInterrupt):
+        again = f".venv/bin/ayn train translate/transformer --out {out} --resume"
+        print(f"\nstopped; go on with\n  {again}\nor begin again with make demo", file=sys.stderr)
+        sys.exit(130)

@@ -28,6 +28,7 @@ from allyouneed.tasks.answers import Answer
 from allyouneed.tasks.base import Alignment, Guess, Task
 from allyouneed.tensorfile import read_tensors
 from allyouneed.training.fit import fit, load_tokenizers
+from allyouneed.training.init import inherit
 
 Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]  # own files, or the name of a data set
 
@@ -100,8 +101,14 @@ class Run:
             there = ", ".join(self.task.data.splits)
             raise UserError(f"the data of this run has no split '{split}'; there is {there}")
         settings, before = self.decode(**decode), self._scores()
-        scores = self.task.test(self.model, split, settings, say)
+        if self.task.data.fingerprint != self.config["data"].get("fingerprint"):
+            say("the data is not what this run was trained on: its splits may have moved")
+        step = before.get("step", "interrupted")
+        found = self.task.test(self.model, split, settings, say)
+        scores = [score.signed(f"{self.task.origin}|step:{step}") for score in found]
         write_json(self.folder.scores, {**before, split: [vars(score) for score in scores]})
+        for picture in self.task.draw(self.folder.path, split):
+            say(f"the picture is in {picture}")
         return scores
 
     def table(self, text: str, most: int = 5, **decode: Any) -> list[Guess]:
@@ -158,7 +165,8 @@ def _part(name: str) -> str:
 
 def flops_per_token(model: nn.Module, context: int) -> int:
     """Of a forward pass: two for each weight of each matrix, and the attention to `context` tokens."""
-    matrices = sum(2 * m.in_features * m.out_features for m in model.modules() if isinstance(m, nn.Linear))
+    layers = [m for m in model.modules() if isinstance(m, nn.Linear | nn.RNNBase | nn.Conv1d)]
+    matrices = sum(2 * p.numel() for m in layers for p in m.parameters(recurse=False) if p.dim() > 1)
     looking = sum(
         2 * m.heads * (m.head_width + m.value_width) * context for m in model.modules() if isinstance(m, Attention)
     )
@@ -180,6 +188,7 @@ def load(path: str | os.PathLike[str], device: str = "auto") -> Run:
     recipe = _read(folder.recipe, _parse_recipe)
     config = _read(folder.config, _object("data", "versions"))
     task: Task = catalog.task(recipe.task_kind)(recipe, load_tokenizers(folder))
+    task.read_extras(folder.path)
     model, weights = task.build_model(), read_tensors(folder.model)
     try:
         model.load_state_dict(weights)
@@ -251,7 +260,8 @@ def choose(recipe: str | Recipe, overrides: Sequence[str], data: Given | None) -
         if isinstance(recipe, str)
         else Recipe.parse(override(recipe.to_dict(), overrides))
     )
-    return _with_data(found, data)
+    found = _with_data(found, data)
+    return inherit(found, overrides) if found.train.init else found
 
 
 def _with_data(recipe: Recipe, data: Given | None) -> Recipe:
@@ -284,10 +294,14 @@ def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Giv
     if (asked.task_kind, asked.model_kind) != kinds:
         raise UserError(f"the run in {out} is a {kinds[1]} for {kinds[0]}, not of this recipe; choose another folder")
     after = _with_data(Recipe.parse(override(before.to_dict(), overrides)), data)
-    for section in ("task", "model", "text", "data"):
+    if after.train.init != before.train.init:
+        raise UserError(f"the run in {out} has begun: train.init, which run it starts from, cannot change any more")
+    fixed = {"train": ("optimizer", "ema", "seed", "batch_tokens")}  # what a checkpoint or the batches hang on
+    for section in ("task", "model", "text", "data", "train"):
         values = asdict(getattr(before, section))
         for key, value in asdict(getattr(after, section)).items():
-            if value != values[key] and (section, key) != ("data", "mirror"):
+            may = (section, key) == ("data", "mirror") or key not in fixed.get(section, values)
+            if value != values[key] and not may:
                 raise UserError(
                     f"{section}.{key} was {values[key]!r} when the run in {out} began, and cannot become {value!r}; "
                     "resume without it, or begin again with --overwrite"

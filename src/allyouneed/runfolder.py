@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # All that a run consists of. The recipe is what makes a folder a run: written first, removed last.
 PARTS = (
-    *("checkpoints", "tensorboard", "metrics.jsonl", "scores.json", "loss.png", "model.safetensors"),
-    *("tokenizer.json", "tokenizer.target.json", "config.json", "recipe.toml"),
+    *("checkpoints", "tensorboard", "metrics.jsonl", "scores.json", "loss.png", "confusion.png", "vectors.txt"),
+    *("words.png", "model.safetensors", "tokenizer.json", "tokenizer.target.json", "labels.json"),
+    *("config.json", "recipe.toml"),
 )
 FILES = ("model.safetensors", "train.safetensors", "state.json")
 
@@ -47,6 +48,11 @@ def write_text(path: str | Path, text: str) -> None:
 def write_json(path: str | Path, value: Any) -> None:
     """`write_bytes` of strict JSON; a number that is not finite becomes null."""
     write_text(path, json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_pieces(path: str | Path, pieces: Iterable[bytes]) -> None:
+    """`write_bytes` of a file that is made piece by piece."""
+    _store(Path(path), pieces)
 
 
 def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> str:

@@ -47,11 +47,19 @@ class Runtime:
         return replace(self, compile=compile, why=f"{self.why}; {why}")
 
 
+def cores() -> int:
+    """CPU cores that this process may use."""
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    if told.isdigit() and int(told):
+        return int(told)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def probe(config: TrainConfig, *, rank: int = 0, world: int = 1) -> Runtime:
     """Look at the machine, and decide everything but torch.compile, which needs the model."""
     import torch
 
-    threads = config.threads or max(1, (os.cpu_count() or 1) // world)
+    threads = config.threads or max(1, cores() // world)
     torch.set_num_threads(threads)
     device = pick_device(config.device, rank)
     if device.startswith("cuda"):
@@ -62,8 +70,8 @@ def probe(config: TrainConfig, *, rank: int = 0, world: int = 1) -> Runtime:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
     precision, why = _precision(config.precision, device)
-    cores = f"{threads} thread{'s' * (threads > 1)}"
-    name = torch.cuda.get_device_name() if device.startswith("cuda") else f"{platform.machine()} CPU, {cores}"
+    used = f"{threads} thread{'s' * (threads > 1)}"
+    name = torch.cuda.get_device_name() if device.startswith("cuda") else f"{platform.machine()} CPU, {used}"
     return Runtime(
         device=device,
         precision=precision,
@@ -123,6 +131,20 @@ def _bf16_gain(device: str) -> float:
         return best
 
     return seconds(torch.float32) / seconds(torch.bfloat16)
+
+
+def available(device: torch.device) -> int:
+    """Free bytes on the device."""
+    import torch
+
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        with open("/proc/meminfo") as lines:
+            fields = dict(line.split(":", 1) for line in lines)
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return 8 << 30
 
 
 def can_compile(device: str) -> str:

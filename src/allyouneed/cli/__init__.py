@@ -59,6 +59,7 @@ def train_command(
         typer.Option(metavar="PATH", help="Own file or folder (twice: parallel files), or a name of `ayn list data`."),
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the run.  [default: runs/RECIPE]")] = None,
+    init: Annotated[str, typer.Option(metavar="RUN", help="Start from the body of another run.")] = "",
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run stopped.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is there.")] = False,
     mirror: Mirror = None,
@@ -75,6 +76,8 @@ def train_command(
             raise UserError(f"'{stray}' is not of the form section.key=value; own data is given with --data {stray}")
     if mirror:
         settings.append(f"data.mirror={os.path.abspath(mirror)}")
+    if init:
+        settings.append(f"train.init={os.path.abspath(init)}")
     from allyouneed.run import choose, default_out, resumed
     from allyouneed.training.fit import fit
     from allyouneed.training.interrupt import Interrupted
@@ -105,7 +108,8 @@ def score_command(
     split: Annotated[str, typer.Option(metavar="NAME", help="Which split.")] = "test",
     mirror: Mirror = None,
 ) -> None:
-    """Score a run: perplexity and bits per byte, or BLEU, chrF and exact match.
+    """Score a run: perplexity and bits per byte; BLEU, chrF and exact match; accuracy
+    and macro-F1; or precision, recall and F1 of entities.
 
     \b
     Example:
@@ -117,7 +121,7 @@ def score_command(
     print_columns(_rows(loaded.test(split, **decode)))
 
 
-app.command("use", short_help="Translate, or continue, what you give or type.")(use_command)
+app.command("use", short_help="Translate, continue, classify or tag what you give or type.")(use_command)
 
 
 @app.command("info", short_help="Tell what a run is.")
@@ -168,17 +172,51 @@ def _rows(scores: Sequence[object]) -> list[tuple[str, str]]:
     return [(what.ljust(width), signature) for what, signature in both]
 
 
-@app.command("list", short_help="List recipes, data sets or models.")
-def list_command(
-    what: Annotated[str, typer.Argument(metavar="recipes|data|models", help="What to list.", show_default=False)],
+@app.command("lecture", short_help="Run an experiment of the lectures and draw its picture.")
+def lecture_command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Which one; without it they are listed.")] = "",
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to.  [default: runs/lecture-NAME]")] = None,
+    run: Annotated[str, typer.Option(metavar="RUN", help="Look into this run instead of training one.")] = "",
+    mirror: Mirror = None,
 ) -> None:
-    """List what there is: recipes, data sets or models.
+    """Run an experiment of the lectures: it prints its numbers and draws its picture.
+
+    \b
+    Example:
+      ayn lecture gradients
+    """
+    from allyouneed import lectures
+
+    if not name:
+        print_columns(list(lectures.LECTURES.items()))
+        return
+    lectures.find(name)  # complains before torch is imported
+    from allyouneed.lectures.base import Classroom
+    from allyouneed.training.interrupt import Interrupted
+
+    place = out or Path("runs") / f"lecture-{name}"
+    room = Classroom(place, typer.echo, run, os.path.abspath(mirror) if mirror else "")
+    try:
+        shown = lectures.show(name, room)
+    except (Interrupted, KeyboardInterrupt):
+        typer.echo("\nstopped; the lecture begins again with the same command", err=True)
+        raise typer.Exit(130) from None
+    typer.echo(f"\nthe picture is in {shown.picture}, its numbers in {shown.numbers}")
+
+
+@app.command("list", short_help="List recipes, data sets, models or settings.")
+def list_command(
+    what: Annotated[
+        str, typer.Argument(metavar="recipes|data|models|settings", help="What to list.", show_default=False)
+    ],
+) -> None:
+    """List what there is: recipes, data sets, models, or the settings of a recipe.
 
     \b
     Example:
       ayn list recipes
     """
-    kinds = {"recipes": _recipes, "data": _data, "models": _models}
+    kinds = {"recipes": _recipes, "data": _data, "models": _models, "settings": _settings}
     if what not in kinds:
         raise UserError(f"there is no list of '{what}'{nearest(what, kinds)}")
     print_columns(kinds[what]())
@@ -194,6 +232,23 @@ def _data() -> list[tuple[str, ...]]:
     from allyouneed.data.registry import listing
 
     return [(row.name, row.shape, f"{row.what}; {row.licence}; {row.origin}") for row in listing()]
+
+
+def _settings() -> list[tuple[str, ...]]:
+    """Every section.key with its default and its line of help; those of one task or model after its name."""
+    from dataclasses import fields
+
+    from allyouneed import catalog
+    from allyouneed.config import SECTIONS
+
+    sections: list[tuple[str, str, type]] = [(name, "", cls) for name, cls in SECTIONS.items()]
+    sections += [("task", kind, catalog.task(kind).Options) for kind in catalog.TASKS]
+    sections += [("model", kind, catalog.model(kind).Config) for kind in catalog.MODELS]
+    return [
+        (f"{section}.{f.name}", kind, "" if f.default == () else str(f.default), f.metadata["help"])
+        for section, kind, cls in sections
+        for f in fields(cls)
+    ]
 
 
 def _models() -> list[tuple[str, ...]]:

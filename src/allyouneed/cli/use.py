@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def use_command(
     run: RunPath,
     text: Annotated[list[str] | None, typer.Argument(metavar="TEXT", show_default=False)] = None,
-    table: Annotated[bool, typer.Option("--table", help="Show the five likeliest next words at each place.")] = False,
+    table: Annotated[bool, typer.Option("--table", help="Show what is likeliest at each place.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Answer with a JSON object a line.")] = False,
     alignment: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw which source words were looked at (.png, .svg).")
@@ -29,7 +29,7 @@ def use_command(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of [decode]; may be repeated.")
     ] = None,
 ) -> None:
-    """Translate, or continue, each TEXT. Without TEXT: each line of standard input,
+    """Translate, continue, classify or tag each TEXT. Without TEXT: each line of standard input,
     answered by one line; or, at a terminal, what you type.
 
     \b
@@ -78,7 +78,7 @@ def _answer(run: Run, text: str, how: str, decode: dict[str, Any]) -> None:
     for answer in run.answers([text], **decode):
         for one in (answer, *answer.others):
             score = f"{one.score:8.3f}  " if answer.others else ""
-            typer.echo(f"{score}{before}{one.text}")
+            typer.echo(f"{score}{before}{one.shown or one.text}")
 
 
 def _object(text: str, answer: Answer | None) -> str:
@@ -134,7 +134,8 @@ def _stream(run: Run, how: str, decode: dict[str, Any]) -> None:
                 if how == "json":
                     _show(_object(line, answer) + "\n")
                     continue
-                _show((before + answer.text if answer is not None else "").replace("\n", "\\n") + "\n")
+                written = before + (answer.shown or answer.text) if answer is not None else ""
+                _show(written.replace("\n", "\\n") + "\n")
         first += len(lines)
 
 
@@ -142,7 +143,7 @@ def _print_table(run: Run, text: str, decode: dict[str, Any]) -> None:
     def visible(token: str) -> str:
         return token.replace(" ", "·").replace("\n", "\\n").replace("\t", "\\t")
 
-    rows = [("", "word", "likely next (· is a space)")]
+    rows = [("", "word", run.task.expects)]
     guesses = run.table(text, **decode)
     likely = [[f"{100 * p:5.1f}% {visible(word)}" for word, p in guess.likely] for guess in guesses]
     widths = [max(map(len, column)) for column in zip(*likely)]

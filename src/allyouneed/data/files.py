@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from allyouneed.config import DataConfig
 from allyouneed.data import reading
+from allyouneed.data.conll import TagTable, open_tags
+from allyouneed.data.labels import open_labels
 from allyouneed.data.reading import CHUNK, chunks, is_text, plain_name
 from allyouneed.data.sources import Counts, Dataset, Pairs, Split, Text, fingerprint, hashed, part_of, shorten
-from allyouneed.data.tables import FORMS, first_line, open_table
+from allyouneed.data.tables import FORMS, Table, first_line, open_table
 from allyouneed.errors import UserError, nearest
 
 SPLITS = {"train": "train", "valid": "valid", "val": "valid", "dev": "valid", "test": "test"}
@@ -21,13 +24,14 @@ def own(config: DataConfig, shape: str) -> Dataset:
     """The data set that data.path, data.valid_path and data.test_path describe."""
     given = {"train": config.path, "valid": config.valid_path, "test": config.test_path}
     paths = {name: [existing(path) for path in listed] for name, listed in given.items() if listed}
-    made, used, told = _text(paths, config) if shape == "text" else _pairs(paths, config)
+    made, used, told = _text(paths, config) if shape == "text" else _pairs(paths, config, shape)
     splits = {name: made[name] for name in dict.fromkeys(SPLITS.values()) if name in made}
     for name, split in splits.items():
         if not split.bytes:  # this reads the splits that have files of their own
             raise UserError(_nothing(name, paths, config))
     stamps = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in used]
-    settings = (config.source, config.target, config.reverse, config.valid_part, config.test_part, config.limit)
+    columns = (config.source, config.target, *([config.second] if config.second else []))
+    settings = (*columns, config.reverse, config.valid_part, config.test_part, config.limit)
     key = fingerprint(
         shape, sorted(stamps), {name: [str(p) for p in listed] for name, listed in paths.items()}, settings
     )
@@ -59,19 +63,31 @@ def _nothing(name: str, paths: dict[str, list[Path]], config: DataConfig) -> str
 Made = tuple[dict[str, Split], list[Path], list[str]]
 
 
-def _pairs(paths: dict[str, list[Path]], config: DataConfig) -> Made:
+def _open(group: list[Path], config: DataConfig, shape: str, train: Any = None) -> Table | TagTable:
+    """The table in a file, or in two; columns that nothing else tells are those of the training file."""
+    if shape == "tags":
+        if len(group) > 1:
+            raise UserError(f"{', '.join(map(str, group))}: tagged sentences come from one CoNLL file")
+        return open_tags(group[0])
+    if len(group) > 2 or (len(group) == 2 and any(_form(path) for path in group)):
+        what = {"pairs": "pairs come", "labels": "texts and labels come"}[shape]
+        listed = ", ".join(str(path) for path in group)
+        raise UserError(f"{listed}: {what} from one TSV, CSV or JSONL file, or from two parallel text files")
+    if shape == "labels":
+        return open_labels(group, config.source, config.target, config.second, train)
+    return open_table(group, config.source, config.target, config.reverse)
+
+
+def _pairs(paths: dict[str, list[Path]], config: DataConfig, shape: str) -> Made:
     groups = dict(paths)
     if len(paths["train"]) == 1 and paths["train"][0].is_dir():
         groups = {**_split_folder(paths["train"][0], config), **{k: v for k, v in paths.items() if k != "train"}}
-    tables = {}
-    for name, group in groups.items():
+    tables: dict[str, Table | TagTable] = {}
+    for name, group in sorted(groups.items(), key=lambda item: item[0] != "train"):
         folder = next((path for path in group if path.is_dir()), None)
         if folder:
             raise UserError(f"{folder} is a folder, but a file is expected here")
-        if len(group) > 2 or (len(group) == 2 and any(_form(path) for path in group)):
-            listed = ", ".join(str(path) for path in group)
-            raise UserError(f"{listed}: pairs come from one TSV, CSV or JSONL file, or from two parallel text files")
-        tables[name] = open_table(group, config.source, config.target, config.reverse)
+        tables[name] = _open(group, config, shape, tables.get("train"))
     valid = 0.0 if "valid" in tables else config.valid_part
     test = 0.0 if "test" in tables else config.test_part
     train = tables["train"]
@@ -87,9 +103,11 @@ def _pairs(paths: dict[str, list[Path]], config: DataConfig) -> Made:
     told = [table.understood() for table in tables.values()]
     held = [f"{part:.0%} for {name}" for name, part in (("valid", valid), ("test", test)) if part]
     if held:
-        told.append(f"split by a hash of the source, so that no source is in two splits: {', '.join(held)}")
+        what = {"pairs": "source", "labels": "text", "tags": "sentence"}[shape]
+        told.append(f"split by a hash of the {what}, so that no {what} is in two splits: {', '.join(held)}")
     if config.limit:
-        told.append(f"only the first {config.limit:,} training pairs are used (data.limit)")
+        what = "pairs" if shape == "pairs" else "examples"
+        told.append(f"only the first {config.limit:,} training {what} are used (data.limit)")
     return splits, [path for table in tables.values() for path in table.paths], told
 
 
@@ -113,8 +131,8 @@ def _split_folder(folder: Path, config: DataConfig) -> dict[str, list[Path]]:
     if "train" not in found:
         names = ", ".join(sorted(entry.name for entry in folder.iterdir())[:10]) or "nothing"
         raise UserError(
-            f"the folder {folder} has no train.* file (it has {names}); pairs in a folder are train.tsv, or train.en "
-            "and train.de, and the same for valid and test; or give the file itself"
+            f"the folder {folder} has no train.* file (it has {names}); the files of a folder are train.tsv, or "
+            "train.en and train.de, and the same for valid and test; or give the file itself"
         )
     return {name: _one_or_two(paths, folder, name, config) for name, paths in found.items()}
 

@@ -89,7 +89,7 @@ def is_text(path: Path) -> bool:
 def _blocks(path: Path) -> Iterator[bytes]:
     """Blocks of the decompressed file, then one empty block."""
     try:
-        with _open(path) as stream:
+        with opened(path) as stream:
             while block := stream.read(CHUNK):
                 yield block
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
@@ -99,7 +99,7 @@ def _blocks(path: Path) -> Iterator[bytes]:
     yield b""
 
 
-def _open(path: Path) -> IO[bytes]:
+def opened(path: Path) -> IO[bytes]:
     """Decompressed as the first bytes say, whatever the file is called."""
     with path.open("rb") as stream:
         head = stream.read(10)

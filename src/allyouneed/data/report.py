@@ -13,6 +13,7 @@ import numpy as np
 from allyouneed.data.sources import Dataset, Split, Text, digest
 
 QUANTILES = (50, 90, 99)
+MOST_CLASSES = 30
 Lengths = Sequence[int] | np.ndarray
 
 
@@ -42,7 +43,7 @@ class Part:
 
 @dataclass
 class Report:
-    """Made by `describe`."""
+    """Made by `describe`. `classes`: how many examples, or entities, of each split have each label."""
 
     name: str
     shape: str
@@ -51,6 +52,7 @@ class Report:
     understood: list[str]
     licence: str
     parts: list[Part]
+    classes: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -58,7 +60,7 @@ class Report:
 
     def lines(self) -> list[str]:
         """For a person: what was understood, then two small tables."""
-        what = "pairs" if self.shape == "pairs" else "documents"
+        what = {"pairs": "pairs", "labels": "texts", "tags": "sentences"}.get(self.shape, "documents")
         told = [*self.understood, *([f"licence: {self.licence}"] if self.licence else [])]
         first = [["split", what, "bytes", "empty, dropped", "duplicates", "also in train"]]
         for part in self.parts:
@@ -72,7 +74,24 @@ class Report:
                 numbers = (side.total, *side.quantiles.values(), side.longest)
                 over = [] if side.cut is None else [f"{side.cut:,}"]
                 second.append([part.name, side.name, *(f"{number:,}" for number in numbers), *over])
-        return [*told, "", *_aligned(first, 1), *(["", *_aligned(second, 2)] if len(second) > 1 else [])]
+        third = self._classes()
+        return [
+            *(*told, "", *_aligned(first, 1)),
+            *(["", *_aligned(second, 2)] if len(second) > 1 else []),
+            *(["", *_aligned(third, 1)] if third else []),
+        ]
+
+    def _classes(self) -> list[list[str]]:
+        """A row for each class, the most frequent first; of very many only the first."""
+        train = self.classes.get("train", {})
+        names = sorted({*train, *(name for of in self.classes.values() for name in of)})
+        names.sort(key=lambda name: -train.get(name, 0))
+        rows = [[name, *(f"{of.get(name, 0):,}" for of in self.classes.values())] for name in names[:MOST_CLASSES]]
+        if len(names) > MOST_CLASSES:
+            rest = names[MOST_CLASSES:]
+            total = (f"{sum(of.get(name, 0) for name in rest):,}" for of in self.classes.values())
+            rows.append([f"{len(rest):,} more", *total])
+        return [["label" if self.shape == "labels" else "type", *self.classes], *rows] if rows else []
 
 
 def describe(
@@ -80,6 +99,7 @@ def describe(
     lengths: Mapping[str, Lengths | tuple[Lengths, Lengths]],
     limit: int | None = None,
     unit: str = "tokens",
+    classes: Mapping[str, Mapping[str, int]] | None = None,
 ) -> Report:
     """Reads every split once. `lengths`: of each example, for pairs (those of the sources, those of the targets)."""
     parts: list[Part] = []
@@ -91,7 +111,8 @@ def describe(
         duplicates = len(examples) - len(np.unique(examples))
         sides = _sides(lengths[name], limit) if name in lengths else []
         parts.append(Part(name, split.examples, split.empty, split.bytes, duplicates, in_train, sides))
-    return Report(dataset.name, dataset.shape, unit, limit, dataset.understood, dataset.licence, parts)
+    counts = {name: dict(of) for name, of in (classes or {}).items()}
+    return Report(dataset.name, dataset.shape, unit, limit, dataset.understood, dataset.licence, parts, counts)
 
 
 def _hashes(split: Split) -> tuple[np.ndarray, np.ndarray]:
@@ -101,7 +122,8 @@ def _hashes(split: Split) -> tuple[np.ndarray, np.ndarray]:
         sources.extend(_digest(document) for document in split.documents())
         examples = sources
     else:
-        for source, target in split:
+        for source, target, *second in split:  # the second text of a pair belongs to the source
+            source = "\t".join([source, *second])
             sources.append(digest(source))
             examples.append(digest(f"{source}\t{target}"))
     return np.asarray(sources, dtype=np.uint64), np.asarray(examples, dtype=np.uint64)

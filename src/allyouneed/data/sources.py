@@ -11,7 +11,8 @@ from typing import Any
 from allyouneed.config import DataConfig
 from allyouneed.errors import UserError, nearest
 
-Pair = tuple[str, str]
+# (source, target); of labels (text, label) or (text, label, second text); of tags (words, tags), each between spaces
+Pair = tuple[str, ...]
 
 
 @dataclass
@@ -24,11 +25,11 @@ class Counts:
 
     def add(self, pair: Pair) -> bool:
         """Counts a pair. False: one side is blank, so that the pair is dropped."""
-        if not (pair[0].strip() and pair[1].strip()):
+        if not all(side.strip() for side in pair):
             self.empty += 1
             return False
         self.examples += 1
-        self.bytes += size(pair[0]) + size(pair[1])
+        self.bytes += sum(size(side) for side in pair)
         return True
 
 
@@ -67,7 +68,7 @@ class Split:
 
 
 class Pairs(Split):
-    """Yields (source, target). `read` starts a new pass over the raw pairs; those with a blank side are dropped."""
+    """Yields each Pair. `read` starts a new pass over the raw pairs; those with a blank side are dropped."""
 
     def __init__(self, read: Callable[[], Iterable[Pair]], limit: int = 0) -> None:
         super().__init__()
@@ -120,7 +121,7 @@ class Dataset:
     """Named splits of one shape, and in `understood` what was made of them, told to a person."""
 
     name: str
-    shape: str  # "text" or "pairs"
+    shape: str  # "text", "pairs", "labels" or "tags"
     splits: dict[str, Split]  # train, and where they are wanted valid and test; some sets have more
     understood: list[str] = field(default_factory=list)
     fingerprint: str = ""  # changes when the examples may have changed
@@ -131,6 +132,12 @@ def open_data(config: DataConfig, shape: str) -> Dataset:
     """The user's own files if a path is given, else the built-in or registered set of that name."""
     from allyouneed.data import files, registry  # both import this module
 
+    if config.limit and shape == "text":
+        raise UserError("data.limit counts examples, and a text is not made of them: give a shorter file instead")
+    if config.reverse and shape in ("labels", "tags"):
+        raise UserError(f"data.reverse swaps the sides of pairs of sentences; {_describe(shape)} have none")
+    if config.second and shape != "labels":
+        raise UserError("data.second names the second text of the task classify; this task has none")
     if config.path:
         return files.own(config, shape)
     if not config.name:
@@ -144,14 +151,15 @@ def open_data(config: DataConfig, shape: str) -> Dataset:
             f"the data set '{config.name}' is {_describe(known[config.name])}, but this task needs "
             f"{_describe(shape)}; these fit: {fitting}"
         )
-    for key in ("valid_path", "test_path", "source", "target"):
+    for key in ("valid_path", "test_path", "source", "target", "second"):
         if getattr(config, key):
             raise UserError(f"data.{key} goes with your own files (data.path); '{config.name}' has fixed splits")
     return registry.open_named(config)
 
 
 def _describe(shape: str) -> str:
-    return {"text": "plain text", "pairs": "pairs of sentences"}.get(shape, shape)
+    told = {"text": "plain text", "pairs": "pairs of sentences", "labels": "labelled texts", "tags": "tagged sentences"}
+    return told.get(shape, shape)
 
 
 def hashed(read: Callable[[], Iterable[Pair]], valid: float, test: float, limit: int = 0) -> dict[str, Pairs]:

@@ -36,6 +36,15 @@ class Ragged:
     def __init__(self, tokens: np.ndarray, offsets: np.ndarray) -> None:
         self.tokens, self.offsets = tokens, offsets
 
+    @staticmethod
+    def of(rows: Iterable[Iterable[int]]) -> Ragged:
+        """Made here, of a few rows or of many."""
+        tokens, offsets = array("q"), array("q", [0])
+        for row in rows:
+            tokens.extend(row)
+            offsets.append(len(tokens))
+        return Ragged(np.asarray(tokens, dtype=np.int64), np.asarray(offsets, dtype=np.int64))
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 

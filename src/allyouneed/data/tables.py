@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from allyouneed.data.reading import lines, plain_name
 from allyouneed.data.sources import Pair, shorten
@@ -28,7 +28,7 @@ LANGUAGES = frozenset(CODES.split())
 
 @dataclass(frozen=True)
 class Table:
-    """Where the two sides of each example stand. Iterating reads the files anew; a blank line gives ("", "")."""
+    """Where the sides of each example stand. Iterating reads the files anew; a blank line gives ("", "")."""
 
     paths: tuple[Path, ...]
     form: str  # tsv, csv, jsonl or parallel
@@ -37,16 +37,26 @@ class Table:
     names: tuple[str, ...]  # of the columns; of the keys of JSONL; numbers where the file gives no names
     header: bool = False
     separator: str = "\t"
+    kinds: ClassVar[Any] = str  # what the values of an object may be
+
+    @property
+    def sides(self) -> dict[str, int]:
+        """Their columns, in the order of an example."""
+        return {"source": self.source, "target": self.target}
 
     def __iter__(self) -> Iterator[Pair]:
+        columns = tuple(self.sides.values())
         if self.form == "jsonl":
-            return _objects(self.paths[0], self.names[self.source], self.names[self.target])
+            return _objects(self.paths[0], [self.names[column] for column in columns], self.kinds)
+        return (tuple(row[column] for column in columns) if row else ("", "") for row in self.rows())
+
+    def rows(self) -> Iterator[list[str]]:
+        """All cells, without the header."""
         if self.form == "parallel":
             rows = _side_by_side(*self.paths)
         else:
             rows = _delimited(self.paths[0], self.form, self.separator, len(self.names))
-        rows = islice(rows, 1, None) if self.header else rows
-        return ((row[self.source], row[self.target]) if row else ("", "") for row in rows)
+        return islice(rows, 1, None) if self.header else rows
 
     def understood(self) -> str:
         """One sentence for a person, with the first example."""
@@ -62,15 +72,28 @@ class Table:
         )
         what = {"jsonl": "key", "parallel": "file"}.get(self.form, "column")
         of = f" of {len(self.names)}" if len(self.names) > 2 else ""
-        source, target = next((pair for pair in self if pair[0].strip() and pair[1].strip()), ("", ""))
+        told = ", ".join(f"{side} is {what} {self.names[column]}" for side, column in self.sides.items())
+        first = next((pair for pair in self if all(side.strip() for side in pair)), ("", ""))
         return (
-            f"{files}: {form}{header}, UTF-8; source is {what} {self.names[self.source]}, target is {what} "
-            f"{self.names[self.target]}{of}; the first pair is {shorten(source)} → {shorten(target)}"
+            f"{files}: {form}{header}, UTF-8; {told}{of}; "
+            f"the first {'pair' if 'target' in self.sides else 'example'} is {' → '.join(map(shorten, first))}"
         )
 
 
 def open_table(paths: Sequence[Path], source: str = "", target: str = "", reverse: bool = False) -> Table:
     """Look at the beginning of the file, or of the two files, and settle format and columns."""
+    form, names, header, separator = settle(paths, (source, target), _guess, Table.kinds)
+    left, right = _columns(names, source, target, " and ".join(str(path) for path in paths))
+    if reverse:
+        left, right = right, left
+    return Table(tuple(paths), form, left, right, names, header, separator)
+
+
+def settle(
+    paths: Sequence[Path], wanted: Sequence[str], guess: Callable[[Sequence[str]], object], kinds: Any
+) -> tuple[str, tuple[str, ...], bool, str]:
+    """Format, names of the columns, whether the first row gives them, and the mark between cells. It does when a wanted
+    column is named, or when `guess` makes something of it. `kinds`: what the values of an object may be."""
     separator, header = "\t", False
     starts = [first_line(path) for path in paths]
     if len(paths) == 2:
@@ -80,19 +103,16 @@ def open_table(paths: Sequence[Path], source: str = "", target: str = "", revers
     else:
         form = _form(paths[0], starts[0])
         if form == "jsonl":
-            names = tuple(_first_object(paths[0]))
+            names = tuple(_first_object(paths[0], kinds))
         else:
             separator = "\t" if form == "tsv" else _separator(paths[0])
             first = next((row for row in _delimited(paths[0], form, separator, 0) if row), None)
             if first is None:
                 raise UserError(f"{paths[0]} holds only blank cells")
-            named = [name for name in (source, target) if name and not name.isdigit()]
-            header = bool(named) or _guess(first) is not None
+            named = [name for name in wanted if name and not name.isdigit()]
+            header = bool(named) or guess(first) is not None
             names = tuple(cell.strip() for cell in first) if header else tuple(str(i + 1) for i in range(len(first)))
-    left, right = _columns(names, source, target, " and ".join(str(path) for path in paths))
-    if reverse:
-        left, right = right, left
-    return Table(tuple(paths), form, left, right, names, header, separator)
+    return form, names, header, separator
 
 
 def first_line(path: Path) -> str:
@@ -149,8 +169,8 @@ def _columns(names: Sequence[str], source: str, target: str, where: str) -> tupl
     if len(names) < 2:
         raise UserError(f"{where} has only one column ({names[0]}), but pairs need two")
     guess = _guess(names) or (0, 1)
-    left = _column(names, source, where) if source else None
-    right = _column(names, target, where) if target else None
+    left = column_of(names, source, where) if source else None
+    right = column_of(names, target, where) if target else None
     if left is None:
         left = guess[0] if right != guess[0] else guess[1]
     if right is None:
@@ -160,7 +180,8 @@ def _columns(names: Sequence[str], source: str, target: str, where: str) -> tupl
     return left, right
 
 
-def _column(names: Sequence[str], wanted: str, where: str) -> int:
+def column_of(names: Sequence[str], wanted: str, where: str) -> int:
+    """By its name, or by its number from 1."""
     if wanted in names:
         return names.index(wanted)
     if wanted.isdigit():
@@ -204,18 +225,18 @@ def _side_by_side(left: Path, right: Path) -> Iterator[list[str]]:
         yield list(row)
 
 
-def _objects(path: Path, source: str, target: str) -> Iterator[Pair]:
+def _objects(path: Path, keys: Sequence[str], kinds: Any) -> Iterator[Pair]:
     for number, line in enumerate(lines(path), 1):
         if not line.strip():
             yield "", ""
             continue
         item = _object(path, number, line)
-        for key in (source, target):
+        for key in keys:
             if key not in item:
                 raise UserError(f"{path}, line {number} has no key '{key}'{nearest(key, item)}")
-            if not isinstance(item[key], str) or not _is_unicode(item[key]):
+            if not isinstance(item[key], kinds) or not _is_unicode(str(item[key])):
                 raise UserError(f"{path}, line {number}: '{key}' is {json.dumps(item[key])[:40]}, but text is expected")
-        yield item[source], item[target]
+        yield tuple(item[key] if isinstance(item[key], str) else json.dumps(item[key]) for key in keys)
 
 
 def _is_unicode(text: str) -> bool:
@@ -223,11 +244,11 @@ def _is_unicode(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def _first_object(path: Path) -> list[str]:
-    """The keys of the first object that hold text."""
+def _first_object(path: Path, kinds: Any) -> list[str]:
+    """The keys of the first object whose values can be used."""
     number, line = next((number, line) for number, line in enumerate(lines(path), 1) if line.strip())
     item = _object(path, number, line)
-    keys = [key for key, value in item.items() if isinstance(value, str)]
+    keys = [key for key, value in item.items() if isinstance(value, kinds)]
     if len(keys) < 2:
         raise UserError(f"{path}, line {number} needs two keys with text; it has {', '.join(keys) or 'none'}")
     return keys

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from allyouneed.figures.attention import alignment, heads
+from allyouneed.figures.confusion import confusion_matrix
 from allyouneed.figures.curves import loss_curve
 from allyouneed.figures.positions import sinusoid
+from allyouneed.figures.words import word_map
 
-__all__ = ["alignment", "heads", "loss_curve", "sinusoid"]
+__all__ = ["alignment", "confusion_matrix", "heads", "loss_curve", "sinusoid", "word_map"]

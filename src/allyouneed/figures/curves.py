@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Series = tuple[np.ndarray, np.ndarray]
 
 
-def loss_curve(metrics: Path | Sequence[dict[str, Any]], out: Path, title: str) -> None:
+def loss_curve(metrics: Path | Sequence[dict[str, Any]], out: Path, title: str, unit: str = "token") -> None:
     """Training loss (each row pale, their running mean strong), validation, and the learning rate in a strip below."""
     rows = _read(metrics) if isinstance(metrics, Path) else metrics
     train, valid = _series(rows, "train", "loss"), _series(rows, "valid", "loss")
@@ -31,7 +31,7 @@ def loss_curve(metrics: Path | Sequence[dict[str, Any]], out: Path, title: str) 
         axes = made.add_subplot(grid[0])
         _draw_train(axes, train)
         _draw_valid(axes, valid)
-        axes.set_ylabel("loss (nats a token)")
+        axes.set_ylabel(f"loss (nats a {unit})")
         if axes.get_legend_handles_labels()[0]:
             # Above the frame, where no curve can run under it.
             axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, borderaxespad=0.2, handlelength=1.6)

@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+from allyouneed.metrics.entities import entity_scores
+from allyouneed.metrics.labels import confusion, label_scores
 from allyouneed.metrics.language import language_scores
 from allyouneed.metrics.score import Score
 from allyouneed.metrics.translation import translation_scores
+from allyouneed.metrics.words import analogy_score, similarity_score, spearman, unit
 
-__all__ = ["Score", "language_scores", "translation_scores"]
+__all__ = [
+    "Score",
+    "analogy_score",
+    "confusion",
+    "entity_scores",
+    "label_scores",
+    "language_scores",
+    "similarity_score",
+    "spearman",
+    "translation_scores",
+    "unit",
+]

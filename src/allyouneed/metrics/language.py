@@ -7,11 +7,12 @@ import math
 from allyouneed.metrics.score import Score
 
 
-def language_scores(nll_sum: float, tokens: int, bytes: int, detail: str) -> list[Score]:
+def language_scores(nll_sum: float, tokens: int, bytes: int, detail: str, unknown: int = 0) -> list[Score]:
     """Three readings of one sum, the negative log-likelihood of a text in nats.
 
     loss = nll / tokens, perplexity = e^loss, bits per byte = nll / (ln 2 · bytes). The first two depend on the
-    tokenizer, so `detail` must name it and the window, for example "tok:bpe-8000|window:256|stride:128".
+    tokenizer, so `detail` must name it and the window, for example "tok:bpe-8000|window:256|stride:128". A text of
+    which some tokens are `unknown` was not foretold to its last byte: then there are no bits per byte.
     """
     if tokens < 1 or bytes < 1:
         raise ValueError(f"there is nothing to score: {tokens} tokens, {bytes} bytes")
@@ -20,8 +21,12 @@ def language_scores(nll_sum: float, tokens: int, bytes: int, detail: str) -> lis
         perplexity = math.exp(loss)
     except OverflowError:
         perplexity = math.inf
-    return [
+    if unknown:
+        detail += f"|unknown:{unknown / tokens:.2%}"
+    scores = [
         Score("loss", loss, f"nats/token|{detail}|tokens:{tokens}"),
         Score("perplexity", perplexity, f"exp(loss)|{detail}|tokens:{tokens}"),
-        Score("bits per byte", nll_sum / (math.log(2) * bytes), f"bits/byte|{detail}|bytes:{bytes}"),
     ]
+    if not unknown:
+        scores.append(Score("bits per byte", nll_sum / (math.log(2) * bytes), f"bits/byte|{detail}|bytes:{bytes}"))
+    return scores

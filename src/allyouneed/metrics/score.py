@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_DIGITS = {"loss": 4, "bits per byte": 4}
+_DIGITS = {"loss": 4, "bits per byte": 4, "similarity": 4}
 
 
 @dataclass(frozen=True)
@@ -14,6 +14,10 @@ class Score:
     name: str
     value: float
     signature: str
+
+    def signed(self, more: str) -> Score:
+        """The same with more in its signature."""
+        return Score(self.name, self.value, f"{self.signature}|{more}")
 
     def __str__(self) -> str:
         return f"{self.name} {self.value:.{_DIGITS.get(self.name, 2)}f}  ({self.signature})"

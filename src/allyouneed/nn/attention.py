@@ -11,15 +11,24 @@ from torch import Tensor, nn
 from allyouneed.nn.cache import KVCache
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.positions import rotate
-from allyouneed.nn.scores import SCORES
+from allyouneed.nn.scores import SCORES, Score
 from allyouneed.nn.trace import Trace
 
 
 @overload
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask = ..., *, score: str = ..., dropout: float = ...) -> Tensor: ...
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, mask: Mask = ..., *, score: str | Score = ..., dropout: float = ...
+) -> Tensor: ...
 @overload
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask = ..., *, score: str = ..., dropout: float = ..., weights: Literal[True]
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Mask = ...,
+    *,
+    score: str | Score = ...,
+    dropout: float = ...,
+    weights: Literal[True],
 ) -> tuple[Tensor, Tensor]: ...
 def attend(
     q: Tensor,
@@ -27,7 +36,7 @@ def attend(
     v: Tensor,
     mask: Mask = Mask(),
     *,
-    score: str = "scaled_dot",
+    score: str | Score = "scaled_dot",
     dropout: float = 0.0,
     weights: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
@@ -50,8 +59,10 @@ def attend(
     return out if mask.sees is None else torch.where(mask.sees, out, 0.0)
 
 
-def _formula(q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, score: str, dropout: float) -> tuple[Tensor, Tensor]:
-    s = SCORES[score](q, k).float()  # (B, H, Tq, Tk)
+def _formula(
+    q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, score: str | Score, dropout: float
+) -> tuple[Tensor, Tensor]:
+    s = (SCORES[score] if isinstance(score, str) else score)(q, k).float()  # (B, H, Tq, Tk)
     if keep is None:
         w = s.softmax(-1)
     else:

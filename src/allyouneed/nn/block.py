@@ -42,6 +42,8 @@ class BlockConfig:
     score: str = option(
         "scaled_dot", "how queries meet keys", choices=("scaled_dot", "dot", "cosine", "parameter_free")
     )
+    vectors: str = option("", "a file of word vectors that the token embedding starts from")
+    freeze: bool = option(False, "the word vectors stay as they are in the file")
 
     def __post_init__(self) -> None:
         if not self.head_width and self.width % self.heads:

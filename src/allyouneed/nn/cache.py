@@ -96,6 +96,63 @@ class KVCache:
             self.k, self.v = _widen(self.k, more), _widen(self.v, more)
 
 
+class RecurrentState:
+    """What a recurrent or convolutional decoder remembers: tensors whose size does not grow with the text, so there is
+    always room. What it reads of an encoded source is stored once an input, right-padded, for all its beams."""
+
+    room = 1 << 62
+
+    def __init__(
+        self, parts: dict[str, Tensor], length: Tensor, memory: dict[str, Tensor] | None = None, beams: int = 1
+    ) -> None:
+        self.parts = parts  # by name, each (B, …)
+        self.length = length  # (B,) on the device
+        self.memory = memory or {}  # by name, each (inputs, S, …)
+        self.beams = beams  # rows an input
+
+    def advance(self, count: Tensor | int, **parts: Tensor) -> None:
+        """Each row has read `count` more tokens and holds these tensors now."""
+        self.parts = {**self.parts, **parts}
+        self.length += count
+
+    def reorder(self, rows: Tensor) -> None:
+        """Row i becomes what row rows[i] was. Beams stay within their sentence, so the memory stays as it is."""
+        self.parts = {name: t.index_select(0, rows) for name, t in self.parts.items()}
+        self.length = self.length[rows]
+
+    def expand(self, beams: int) -> RecurrentState:
+        """Each row `beams` times, one after another; the memory once for all of them."""
+        parts = {name: t.repeat_interleave(beams, dim=0) for name, t in self.parts.items()}
+        return RecurrentState(parts, self.length.repeat_interleave(beams), self.memory, self.beams * beams)
+
+    def select(self, rows: Tensor) -> RecurrentState:
+        """Only these inputs, each with all its beams."""
+        memory = {name: t.index_select(0, rows) for name, t in self.memory.items()}
+        rows = (rows[:, None] * self.beams + torch.arange(self.beams, device=rows.device)).flatten()
+        parts = {name: t.index_select(0, rows) for name, t in self.parts.items()}
+        return RecurrentState(parts, self.length[rows], memory, self.beams)
+
+    def put(self, rows: Tensor, other: RecurrentState) -> None:
+        """A new request joins: copy the rows of `other` into these rows."""
+        for name, t in other.parts.items():
+            self.parts[name][rows] = t.to(self.parts[name].dtype)
+        self.length[rows] = other.length
+        for name, t in other.memory.items():
+            more = t.size(1) - self.memory[name].size(1)
+            if more > 0:  # at least twice, so that it happens rarely
+                self.memory[name] = _lengthen(self.memory[name], max(more, self.memory[name].size(1)))
+            self.memory[name][rows] = 0
+            self.memory[name][rows, : t.size(1)] = t.to(self.memory[name].dtype)
+
+    def grow(self, room: int) -> None:
+        """There is always room."""
+
+
 def _widen(t: Tensor, more: int) -> Tensor:
     """(…, room, K) -> (…, room + more, K)"""
     return torch.nn.functional.pad(t, (0, 0, 0, more))
+
+
+def _lengthen(t: Tensor, more: int) -> Tensor:
+    """(B, S, …) -> (B, S + more, …), zeros or False behind."""
+    return torch.cat([t, t.new_zeros(t.size(0), more, *t.shape[2:])], dim=1)

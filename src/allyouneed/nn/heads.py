@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from allyouneed.nn.losses import linear_cross_entropy
@@ -23,3 +24,44 @@ class LMHead(nn.Module):
     def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """The cross-entropy summed over the targets that are not padding."""
         return linear_cross_entropy(hidden, self.out.weight, self.out.bias, targets, smoothing)
+
+
+POOLS = ("max", "mean", "last")
+
+
+class ClassifyHead(nn.Module):
+    """One vector of a text's vectors, and from it the scores of every class: logits = W pool(h_1 … h_T) + b.
+
+    pool: the largest value of each dimension, the mean, or the vector of the last token.
+    """
+
+    def __init__(self, width: int, classes: int, pool: str = "max", dropout: float = 0.0) -> None:
+        super().__init__()
+        self.pool = pool
+        self.dropout = nn.Dropout(dropout)
+        self.out = nn.Linear(width, classes)
+
+    def forward(self, hidden: Tensor, lengths: Tensor) -> Tensor:
+        """(B, T, D), of which the first `lengths` (B,) are tokens -> (B, C)"""
+        rows = torch.arange(hidden.size(0), device=hidden.device)
+        padding = torch.arange(hidden.size(1), device=hidden.device) >= lengths[:, None]  # (B, T)
+        if self.pool == "max":
+            pooled = hidden.masked_fill(padding[..., None], torch.finfo(hidden.dtype).min).amax(1)
+        elif self.pool == "mean":
+            pooled = hidden.masked_fill(padding[..., None], 0.0).sum(1) / lengths[:, None]
+        else:
+            pooled = hidden[rows, lengths - 1]
+        return self.out(self.dropout(pooled))
+
+
+class TagHead(nn.Module):
+    """The scores of every tag, for each token by itself: logits_t = W h_t + b."""
+
+    def __init__(self, width: int, tags: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.out = nn.Linear(width, tags)
+
+    def forward(self, hidden: Tensor, lengths: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, C); what stands in the padding means nothing."""
+        return self.out(self.dropout(hidden))

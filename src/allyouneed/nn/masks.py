@@ -37,7 +37,7 @@ class Mask:
 
     def settle(self, queries: int, keys: int, device: torch.device) -> Mask:
         """The same mask with its tensor made, once for all layers; the bare causal flag stays a flag."""
-        if self.is_flag or self.sees is not None:
+        if self.sees is not None or (self.is_flag and queries == keys):
             return self
         keep = self.tensor(queries, keys, device)
         if keep is None:

@@ -32,6 +32,7 @@ class Answer:
     score: float = 0.0  # beam: the log-probability after the length penalty
     others: list[Answer] = field(default_factory=list)  # beam: the next best
     details: dict[str, Any] = field(default_factory=dict)  # what a program wants to know, as plain values
+    shown: str = ""  # to a person, where that is more than the text
 
 
 def write(

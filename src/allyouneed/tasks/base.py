@@ -20,6 +20,7 @@ from allyouneed.errors import UserError
 from allyouneed.metrics import Score
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Answer, Prompt, write
+from allyouneed.tasks.embeddings import start_from_vectors
 from allyouneed.text import Tokenizer
 
 Say = Callable[[str], None]
@@ -62,6 +63,8 @@ class Task(ABC):
     Options: ClassVar[type]
     shape: ClassVar[str]  # of the data
     asks: ClassVar[str] = "a sentence"  # of a person at a prompt
+    expects: ClassVar[str] = "likely next (· is a space)"  # what `table` shows
+    unit: ClassVar[str] = "token"  # what the losses count
     weights: ClassVar[dict[str, float]]  # of the named losses
 
     def __init__(self, recipe: Recipe, tokenizers: dict[str, Tokenizer] | None = None) -> None:
@@ -81,6 +84,11 @@ class Task(ABC):
     def tokenizer(self) -> Tokenizer:
         """The one that answers are written with."""
         return self.tokenizers.get("tokenizer.target.json") or self.tokenizers["tokenizer.json"]
+
+    @property
+    def origin(self) -> str:
+        """The data in a signature; own files by their names alone."""
+        return "data:" + " ".join(Path(name).name for name in self.data.name.split())
 
     def has(self, split: str) -> bool:
         return split in self.data.splits
@@ -121,8 +129,22 @@ class Task(ABC):
     def report(self) -> Report:
         """What was understood of the data."""
 
-    def begin(self, model: Any, say: Say) -> None:  # noqa: B027  (most begin with random weights)
-        """Weights that a fresh run starts from, other than random ones."""
+    def write_extras(self, folder: Path) -> None:  # noqa: B027  (most need nothing more)
+        """What a run must keep beside its recipe and its tokenizers, in files of its folder."""
+
+    def read_extras(self, folder: Path) -> None:  # noqa: B027
+        """The inverse; called before anything else is asked of the task of a run that is there."""
+
+    def keep(self, model: Any, folder: Path, say: Say) -> None:  # noqa: B027
+        """Files that a finished run has besides its model, for other programs."""
+
+    def draw(self, folder: Path, split: str) -> list[Path]:
+        """Pictures of what the last test, on this split, has found; their files in the folder."""
+        return []
+
+    def begin(self, model: Any, say: Say) -> None:
+        """Weights that a fresh run starts from, other than random ones: the word vectors of model.vectors."""
+        start_from_vectors(model, self.recipe.model, list(self.tokenizers.values()), say)
 
     @abstractmethod
     def losses(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
@@ -9,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from allyouneed import catalog
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches import Batch, SentencePairs
 from allyouneed.data.report import Report, describe
@@ -25,6 +27,12 @@ from allyouneed.text import Tokenizer
 @dataclass(frozen=True)
 class TranslateOptions:
     smoothing: float = option(0.1, "label smoothing", low=0.0, high=1.0)
+    teacher_forcing: float = option(
+        1.0, "p: how often the decoder is fed the true word, not the one it chose", low=0.0, high=1.0
+    )
+    teacher_schedule: str = option(
+        "constant", "p over time: as it is, or falling from 1", choices=("constant", "linear", "sigmoid")
+    )
 
 
 class Translate(Task):
@@ -53,6 +61,12 @@ class Translate(Task):
     def model_config(self) -> Any:
         if getattr(self.recipe.model, "share", False) and self.reader is not self.tokenizer:
             raise UserError("text.joint = false gives two vocabularies, which cannot share: set model.share=false")
+        kind = self.recipe.model_kind
+        if self.options.teacher_forcing < 1 and not getattr(catalog.model(kind), "feeds_itself", False):
+            raise UserError(
+                f"task.teacher_forcing = {self.options.teacher_forcing:g} needs a model that writes step by step while "
+                f"it learns (model.kind = seq2seq); {kind} sees the whole target at once: leave it at 1"
+            )
         return replace(
             self.recipe.model, vocab=len(self.reader), target_vocab=len(self.tokenizer), bos=self.tokenizer.bos
         )
@@ -97,7 +111,16 @@ class Translate(Task):
     ) -> dict[str, Tensor]:
         t = batch.tensors
         smoothing = self.options.smoothing if model.training else 0.0
-        return {"tokens": model.loss(t["source"], t["lengths"], t["target"], t["targets"], smoothing)}
+        p = self.teacher_forcing(at)
+        taught = {"p": p} if p < 1 else {}
+        return {"tokens": model.loss(t["source"], t["lengths"], t["target"], t["targets"], smoothing, **taught)}
+
+    def teacher_forcing(self, at: Moment | None) -> float:
+        """p at this moment of the training; 1 when nothing is learned."""
+        if at is None:
+            return 1.0
+        fallen = {"constant": 1.0, "linear": at.part, "sigmoid": 1 / (1 + math.exp(6 - 12 * at.part))}
+        return 1.0 - fallen[self.options.teacher_schedule] * (1.0 - self.options.teacher_forcing)
 
     def test(self, model: Any, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
         """BLEU, chrF and exact match of the whole split."""
@@ -106,9 +129,11 @@ class Translate(Task):
         keep = None if model.limit is None else model.limit - 1
         prompts = (self._prompt([*self.reader.encode(source)[:keep], self.reader.eos], decode) for source, _ in pairs)
         answers = write(model, self.tokenizer, prompts, decode)
-        search = (
-            f"beam:{decode.beam}|{decode.length_penalty}:{decode.alpha:g}" if decode.method == "beam" else decode.method
-        )
+        search = {
+            "greedy": "greedy",
+            "beam": f"beam:{decode.beam}|{decode.length_penalty}:{decode.alpha:g}",
+            "sample": f"sample|t:{decode.temperature:g}|k:{decode.top_k}|p:{decode.top_p:g}|seed:{decode.seed}",
+        }[decode.method]
         scores = translation_scores(
             [answer.text for answer in answers], [target for _, target in pairs], self.recipe.text.lowercase
         )

@@ -16,7 +16,7 @@ from tokenizers import pre_tokenizers
 
 from allyouneed.config import TextConfig
 from allyouneed.errors import UserError
-from allyouneed.text.train import CHAR, PIECE, WORD, cut, train
+from allyouneed.text.train import CHAR, LINE, PIECE, WORD, WORDS, cut, train
 
 # The library warns on every fork unless this is set; a forked child has lost its threads and must not wait for them.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
@@ -42,6 +42,7 @@ class Tokenizer:
     char, word, wordpiece: the same, with "<unk>" in the place of each unit that is not known. A unit of `char` is a
     character; of `word` a word or a punctuation mark, with one space before it, or one white space; `wordpiece` has
     the units of `word`, words of more than 99 characters cut, and knows all whose characters it knows.
+    words: does not give the text back. Its units are words and the ends of lines, and decode puts a space between them.
     """
 
     pad: int
@@ -70,9 +71,10 @@ class Tokenizer:
         self._length = 1 + max(ids.values())
 
     @staticmethod
-    def train(texts: Iterable[str], config: TextConfig) -> Tokenizer:
-        """A new tokenizer for these texts, which are read once and not kept."""
-        return Tokenizer(train(texts, config))
+    def train(texts: Iterable[str], config: TextConfig, spaced: bool = False) -> Tokenizer:
+        """A new tokenizer for these texts, which are read once and not kept. `spaced`: their words stand between single
+        spaces, and each is one token."""
+        return Tokenizer(train(texts, config, spaced))
 
     @staticmethod
     def load(path: str | Path) -> Tokenizer:
@@ -143,6 +145,12 @@ class Tokenizer:
                 raw = bytes(table[character] for character in text).decode("utf-8", "surrogateescape")
                 return re.sub("[\udc80-\udcff]", lambda match: f"<0x{ord(match[0]) - 0xDC00:02X}>", raw)
         return text.replace("▁", " ") if "▁" in self._decoder else text
+
+    @property
+    def line(self) -> int | None:
+        """The id of the end of a line, where that is a token."""
+        id: int | None = self._raw.token_to_id(LINE)
+        return id
 
     def unknown(self, text: str) -> list[str]:
         """The different units of a text that become <unk>, in order; a word comes with the space before it."""
@@ -226,7 +234,7 @@ def _pattern(spec: dict[str, Any]) -> str | None:
 def _kind(spec: dict[str, Any]) -> str:
     kind: str = spec["model"]["type"].lower()
     if kind == "wordlevel":
-        return "char" if _pattern(spec) == CHAR else "word"
+        return {CHAR: "char", WORDS: "words"}.get(_pattern(spec) or "", "word")
     return kind
 
 
@@ -234,7 +242,7 @@ def _cuttable(spec: dict[str, Any]) -> bool:
     """Whether the parts of `cut` have the ids of the whole: nothing in the tokenizer looks across their borders."""
     before = spec["pre_tokenizer"] or {}
     bytelevel = before.get("type") == "ByteLevel" and not before["add_prefix_space"] and before["use_regex"]
-    local = bytelevel or _pattern(spec) in (CHAR, WORD, PIECE)
+    local = bytelevel or _pattern(spec) in (CHAR, WORD, WORDS, PIECE)
     plain = spec["normalizer"] is None or spec["normalizer"]["type"] == "Lowercase"
     return local and plain and all(token["special"] for token in spec["added_tokens"])
 

@@ -1,12 +1,14 @@
 """New tokenizers: texts, read once -> a vocabulary.
 
-Each kind cuts text into units that together are the whole text, spaces included, so that joining them gives it back.
+Each kind cuts text into units that together are the whole text, spaces included, so that joining them gives it back;
+only `words`, which is for word vectors, drops what is no word.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import tokenizers
@@ -20,6 +22,7 @@ CHAR = r"[\s\S]"
 WORD = r" ?\w+| ?[^\w\s]|\s"
 # WordPiece searches a unit in quadratic time and refuses more than 100 characters: longer words are two units.
 PIECE = r" ?\w{1,99}| ?[^\w\s]|\s"
+WORDS, LINE = r"\w+|\n", "\n"
 BYTES = 256
 # Noncharacters, which stand for a space and for the start of a unit while WordPiece learns.
 SPACE, START = "\ufdd0", "\ufdd1"
@@ -36,9 +39,12 @@ def cut(text: str) -> list[str]:
     return [text] if len(text) <= LONG else _LONG.findall(text)
 
 
-def train(texts: Iterable[str], config: TextConfig) -> tokenizers.Tokenizer:
-    """A tokenizer of `config.kind` for these texts; the same texts always give the same one."""
-    build = {"char": _char, "word": _word, "bpe": _bpe, "wordpiece": _wordpiece}[config.kind]
+def train(texts: Iterable[str], config: TextConfig, spaced: bool = False) -> tokenizers.Tokenizer:
+    """A tokenizer of `config.kind` for these texts; the same texts always give the same one. `spaced`: a word is
+    whatever stands between single spaces, and nothing else is a token."""
+    build = {"char": _char, "word": _word, "words": _words, "bpe": _bpe, "wordpiece": _wordpiece}[config.kind]
+    if spaced:
+        build = _spaced
     tokenizer = build(_parts(texts), config)
     tokenizer.normalizer = normalizers.Lowercase() if config.lowercase else None
     tokenizer.add_special_tokens(list(SPECIALS))
@@ -63,15 +69,45 @@ def _word(parts: Iterator[str], config: TextConfig) -> tokenizers.Tokenizer:
     return _level(parts, config, WORD, config.min_count)
 
 
-def _level(parts: Iterator[str], config: TextConfig, pattern: str, least: int) -> tokenizers.Tokenizer:
-    """One token a unit; the most frequent units are the vocabulary."""
+def _spaced(parts: Iterator[str], config: TextConfig) -> tokenizers.Tokenizer:
+    tokenizer = _level(parts, config, " ", config.min_count, "removed")
+    tokenizer.decoder = None  # which puts the spaces back
+    return tokenizer
+
+
+def _level(
+    parts: Iterator[str], config: TextConfig, pattern: str, least: int, matches: str = "isolated"
+) -> tokenizers.Tokenizer:
+    """One token a unit; the most frequent units are the vocabulary. What the pattern matches is a unit, or removed."""
     tokenizer = tokenizers.Tokenizer(models.WordLevel(unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), matches)
     tokenizer.decoder = decoders.Fuse()
     trainer = trainers.WordLevelTrainer(
         vocab_size=config.vocab, min_frequency=least, special_tokens=list(SPECIALS), show_progress=False
     )
     return _fit(tokenizer, parts, trainer, config)
+
+
+def _words(parts: Iterator[str], config: TextConfig) -> tokenizers.Tokenizer:
+    """Words alone, the most frequent first, and the end of a line; spaces and punctuation are dropped."""
+    learner = tokenizers.Tokenizer(models.WordLevel(unk_token="<unk>"))
+    only = pre_tokenizers.Split(Regex(WORDS), "removed", invert=True)
+    learner.pre_tokenizer = only
+    first = [*SPECIALS, LINE]
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=config.vocab, min_frequency=config.min_count, special_tokens=first, show_progress=False
+    )
+    ids = _fit(learner, parts, trainer, config).get_vocab()
+    words = [word for word in sorted(ids, key=ids.__getitem__) if word not in first]
+    if not words:
+        raise UserError(
+            f"no word is left: none occurs text.min_count = {config.min_count} times in the training text, or "
+            f"text.vocab = {config.vocab} has no room for one; lower the first or raise the second"
+        )
+    vocabulary = {word: id for id, word in enumerate([*first, *words])}
+    tokenizer = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = only
+    return tokenizer
 
 
 def _bpe(parts: Iterator[str], config: TextConfig) -> tokenizers.Tokenizer:
@@ -81,6 +117,8 @@ def _bpe(parts: Iterator[str], config: TextConfig) -> tokenizers.Tokenizer:
             f"text.vocab = {config.vocab} is too small for bpe: {BYTES} bytes and {len(SPECIALS)} special tokens "
             f"make {BYTES + len(SPECIALS)} at least"
         )
+    if config.vocab == BYTES + len(SPECIALS):
+        parts = islice(parts, 1)  # plain bytes: there is nothing to learn from the rest
     tokenizer = tokenizers.Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from allyouneed.nn.block import Block
 from allyouneed.runtime import Runtime, can_compile
+from allyouneed.training.memory import is_out_of_memory
 
 SHORT = 600.0  # seconds; compiling takes about a minute, and a run that takes less than this does not repay it
 Loss = Callable[[nn.Module], Tensor]
@@ -28,13 +29,20 @@ def decide(wanted: str, runtime: Runtime, model: nn.Module, losses: Sequence[Los
     model: a compiler that must start again for each length shows it here."""
     if wanted == "off":
         return runtime.decided(False, "not compiled: as asked")
+    if not any(isinstance(module, Block) for module in model.modules()):
+        return runtime.decided(False, "not compiled: it has no blocks")
     obstacle = can_compile(runtime.device)
     if wanted == "on":
         return runtime.decided(not obstacle, f"not compiled: {obstacle}" if obstacle else "compiled: as asked")
     if obstacle:
         return runtime.decided(False, f"not compiled: {obstacle}")
     trial = copy.deepcopy(model)
-    eager = _seconds(trial, losses)
+    try:
+        eager = _seconds(trial, losses)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        return runtime.decided(False, "not compiled: no memory for a trial")
     if eager * steps < SHORT:
         return runtime.decided(False, f"not compiled: the run is short (about {eager * steps:.0f} s)")
     if runtime.device == "cpu":

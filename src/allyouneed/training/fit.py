@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -20,9 +21,11 @@ from allyouneed.format import human_count
 from allyouneed.runfolder import Metrics, RunFolder, write_json, write_text
 from allyouneed.runtime import Runtime, probe, versions
 from allyouneed.tasks.base import Say, Task
+from allyouneed.tensorfile import read_tensors
 from allyouneed.text import Tokenizer
 from allyouneed.training.compiling import compile_blocks, decide
 from allyouneed.training.distributed import Ranks
+from allyouneed.training.init import load_body
 from allyouneed.training.memory import estimate
 from allyouneed.training.trainer import Trainer
 
@@ -49,14 +52,16 @@ def fit(
                 # Whether the folder may be used is asked before the data is read, but nothing in it is replaced
                 # before the data is known to be good.
                 RunFolder.create(out, resume=resume or (overwrite and folder.recipe.is_file()))
-                task, report = _prepare(recipe, load_tokenizers(folder) if resume else {}, say)
+                task, report = _prepare(recipe, folder if resume else None, say)
+                if recipe.train.init and not resume:
+                    load_body(task.build_model(), recipe.train.init, folder, _silent)  # complains of a bad one
                 RunFolder.create(out, resume=resume, overwrite=overwrite)
                 stack.enter_context(folder.lock())
                 _describe(recipe, task, report, folder, say)
                 ranks.wait()
             else:
                 ranks.wait()  # for the first process, which makes what the others find
-                task, _ = _prepare(recipe, load_tokenizers(folder), say)
+                task, _ = _prepare(recipe, folder, say)
             trainer = _trainer(recipe, task, folder, runtime, ranks, resume, say, quiet)
             trainer.fit()
             _conclude(trainer, say)
@@ -69,9 +74,12 @@ def _silent(text: str) -> None:
     pass
 
 
-def _prepare(recipe: Recipe, tokenizers: dict[str, Tokenizer], say: Say) -> tuple[Task, Report]:
-    """Data and tokenizers, so far that every mistake in them is found."""
+def _prepare(recipe: Recipe, begun: RunFolder | None, say: Say) -> tuple[Task, Report]:
+    """Data and tokenizers, so far that every mistake in them is found; a run that has begun has tokenizers."""
+    tokenizers = load_tokenizers(begun) if begun is not None else {}
     task: Task = catalog.task(recipe.task_kind)(recipe, tokenizers)
+    if begun is not None and tokenizers:
+        task.read_extras(begun.path)
     report = task.prepare(say)
     task.model_config()
     for split in ("train", "valid"):
@@ -83,7 +91,8 @@ def _prepare(recipe: Recipe, tokenizers: dict[str, Tokenizer], say: Say) -> tupl
 def _describe(recipe: Recipe, task: Task, report: Report, folder: RunFolder, say: Say) -> None:
     """All that a run is, before its first step."""
     write_text(folder.recipe, to_toml(recipe.to_dict()))
-    for name, tokenizer in task.tokenizers.items():
+    task.write_extras(folder.path)
+    for name, tokenizer in reversed(task.tokenizers.items()):  # tokenizer.json last: where it is, they all are
         write_text(folder.path / name, tokenizer.to_json())
     before = _read_config(folder)
     if before and before["data"]["fingerprint"] != task.data.fingerprint:
@@ -120,28 +129,22 @@ def _trainer(
     model = task.build_model().to(runtime.torch_device)
     task.begin(model, say)
     checkpoint = folder.latest(complain=say) if resume else None
+    if train.init and checkpoint is None:
+        load_body(model, train.init, folder, say)
     before = checkpoint.state["runtime"] if checkpoint is not None else None
-    runtime = _settle(recipe, task, model, runtime, ranks, before)
+    pieces, told = _fit_memory(recipe, task, model, runtime)
+    runtime = _settle(recipe, task, model, runtime, ranks, before, pieces)
     if runtime.compile:
         compile_blocks(model)
+        if runtime.device == "cpu":
+            torch.use_deterministic_algorithms(True)  # compiled CPU code does not repeat itself otherwise
     trainer = Trainer(model, task, train, folder, runtime, ranks, say=say, quiet=quiet)
+    trainer.pieces = pieces
     parameters = sum(p.numel() for p in model.parameters())
     say(f"model: {recipe.model_kind}, {human_count(parameters)} parameters; {trainer.total} steps")
     say(f"runtime: {runtime.why}")
-    tokens = train.batch_tokens // trainer.pieces
-    need = estimate(
-        model,
-        task.model_config(),
-        tokens,
-        adam=train.optimizer == "adamw",
-        device=runtime.torch_device,
-        half=runtime.precision == "bf16",
-    )
-    say(f"memory: {need}")
-    while need.total > need.available and trainer.pieces < train.batch_tokens:
-        trainer.pieces *= 2
-        need = need.halved()
-        say(f"that is more than there is: {trainer.pieces} micro-batches a step, {need}")
+    for line in told:
+        say(line)
     if checkpoint is not None:
         trainer.resume(checkpoint)
         say(f"resumed at step {trainer.at.step} of {trainer.total}")
@@ -153,8 +156,35 @@ def _trainer(
     return trainer
 
 
+def _fit_memory(recipe: Recipe, task: Task, model: nn.Module, runtime: Runtime) -> tuple[int, list[str]]:
+    """Micro-batches a step so that it fits into memory, and the lines that say so."""
+    train, pieces = recipe.train, recipe.train.accumulate
+    need = estimate(
+        model,
+        task.model_config(),
+        train.batch_tokens // pieces,
+        adam=train.optimizer == "adamw",
+        device=runtime.torch_device,
+        half=runtime.precision == "bf16",
+    )
+    told = [f"memory: {need}"]
+    if need.weights + need.optimizer > need.available:
+        return pieces, [*told, "the weights alone are more than there is: it may fail, and a smaller model will not"]
+    while need.total > need.available and pieces < train.batch_tokens:
+        pieces, need = 2 * pieces, need.halved()
+    if pieces > train.accumulate:
+        told.append(f"that is more than there is: {pieces} micro-batches a step, {need}")
+    return pieces, told
+
+
 def _settle(
-    recipe: Recipe, task: Task, model: nn.Module, runtime: Runtime, ranks: Ranks, before: dict[str, Any] | None
+    recipe: Recipe,
+    task: Task,
+    model: nn.Module,
+    runtime: Runtime,
+    ranks: Ranks,
+    before: dict[str, Any] | None,
+    pieces: int,
 ) -> Runtime:
     """Whether to compile: as it was before, as asked, or as a trial tells; the first process decides for all."""
     if before is not None and before["device"] == runtime.device:
@@ -163,7 +193,8 @@ def _settle(
     if ranks.first:
         examples = task.examples("train")
         numbers = examples.plan(train.seed, 0, train.batch_tokens)
-        batches = [examples.collate(some).to(runtime.torch_device) for some in numbers[:8]]
+        parts = [np.array_split(some, min(pieces, len(some)))[0] for some in numbers[:8]]
+        batches = [examples.collate(part).to(runtime.torch_device) for part in parts]
         steps = train.steps or int(train.epochs * len(numbers))
 
         def loss(trial: nn.Module, batch: Batch) -> torch.Tensor:
@@ -178,27 +209,35 @@ def _settle(
 
 def _conclude(trainer: Trainer, say: Say) -> None:
     """The last look at the validation split, the curve, and the scores on the test split."""
-    trainer.finish()
+    averaged = trainer.finish()
     if not trainer.ranks.first:
         return
     folder, task, recipe = trainer.folder, trainer.task, trainer.task.recipe
     if trainer.at.best_step:
         say(f"best validation loss {trainer.at.best:.4f} at step {trainer.at.best_step}")
-    loss_curve(folder.metrics, folder.path / "loss.png", title=str(folder.path.name))
+    if averaged is not None:
+        say(f"validation loss of the mean {averaged:.4f}")
+    loss_curve(folder.metrics, folder.path / "loss.png", title=str(folder.path.name), unit=task.unit)
+    trainer.model.load_state_dict(read_tensors(folder.model))
+    trainer.model.eval()
+    task.keep(trainer.model, folder.path, say)
     if task.has("test"):
-        from allyouneed.tensorfile import read_tensors
-
-        trainer.model.load_state_dict(read_tensors(folder.model))
-        trainer.model.eval()
-        scores = task.test(trainer.model, "test", recipe.decode, say)
-        write_json(folder.scores, {"test": [vars(score) for score in scores], "step": trainer.at.best_step})
+        step = f"mean of {recipe.train.average}" if averaged is not None else trainer.at.best_step
+        scores = [
+            score.signed(f"{task.origin}|step:{step}") for score in task.test(trainer.model, "test", recipe.decode, say)
+        ]
+        write_json(folder.scores, {"test": [vars(score) for score in scores], "step": step})
         for score in scores:
             say(str(score))
+        for picture in task.draw(folder.path, "test"):
+            say(f"the picture is in {picture}")
 
 
 def load_tokenizers(folder: RunFolder) -> dict[str, Tokenizer]:
     """Those of a run, by the name of their file."""
     names = ("tokenizer.json", "tokenizer.target.json")
+    if not (folder.path / names[0]).exists():
+        return {}
     return {name: Tokenizer.load(folder.path / name) for name in names if (folder.path / name).exists()}
 
 

@@ -35,6 +35,6 @@ class Interrupted(Exception):
     """The run was asked to stop, and stopped whole."""
 
     def __init__(self, number: int, step: int) -> None:
-        super().__init__(f"stopped at step {step}")
+        super().__init__(f"stopped at step {step}, with a checkpoint: train again with resume=True to go on")
         self.exit_code = 128 + number
         self.step = step

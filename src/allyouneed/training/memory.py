@@ -10,6 +10,7 @@ from torch import nn
 
 from allyouneed.format import human_bytes
 from allyouneed.nn.block import Block
+from allyouneed.runtime import available
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,10 @@ def estimate(model: nn.Module, config: Any, tokens: int, *, adam: bool, device: 
     own = getattr(model, "remembered", None)  # a model without Blocks counts for itself
     values = own(tokens) if own is not None else _remembered(model, config, tokens)
     size = 2 if half else 4
+    alone = getattr(model, "in_place", False)  # it learns without gradients and without an optimizer
     return Estimate(
-        weights=parameters * 8,
-        optimizer=parameters * (8 if adam else 4),
+        weights=parameters * (4 if alone else 8),
+        optimizer=0 if alone else parameters * (8 if adam else 4),
         activations=values * size,
         available=available(device),
     )
@@ -58,18 +60,6 @@ def _remembered(model: nn.Module, config: Any, tokens: int) -> int:
     hidden = config.hidden or 4 * config.width
     vocab = getattr(config, "target_vocab", 0) or config.vocab
     return tokens * (layers * (14 * config.width + 3 * hidden) + 3 * vocab)
-
-
-def available(device: torch.device) -> int:
-    """Free bytes on the device."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    try:
-        with open("/proc/meminfo") as lines:
-            fields = dict(line.split(":", 1) for line in lines)
-        return int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return 8 << 30
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -69,6 +69,4 @@ def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: 
     for path, value in tensors.items():
         name, _, key = path.rpartition("/")
         p = parameters[name]
-        like = p if value.shape == p.shape else value
-        # The step count of the fused optimizer lives beside its parameter.
-        optimizer.state[p][key] = torch.empty_like(value, device=like.device if like is p else p.device).copy_(value)
+        optimizer.state[p][key] = torch.empty_like(value, device=p.device).copy_(value)

@@ -31,12 +31,13 @@ class Progress:
         console: Console | None = None,
         plain: bool | None = None,
         quiet: bool = False,
+        unit: str = "tok",
     ) -> None:
         from rich.console import Console
 
         self.console = console or Console()
         self.total = total_steps
-        self.quiet = quiet
+        self.quiet, self.unit = quiet, unit
         if plain is None:
             plain = not self.console.is_terminal or self.console.is_dumb_terminal
         self._pause = LINE_SECONDS if plain else BAR_SECONDS
@@ -87,7 +88,7 @@ class Progress:
         when = (
             f"took {human_time(now - self._began)}" if done else f"{human_time(self._rate.left(step, self.total))} left"
         )
-        value, speed = f"loss {float(loss):.4f}", f"{human_count(tokens_per_s)} tok/s"
+        value, speed = f"loss {float(loss):.4f}", f"{human_count(tokens_per_s)} {self.unit}/s"
         if self._bar is None:
             self._print(f"step {step}/{self.total}  {value}  lr {lr:.1e}  {speed}  {when}")
         else:

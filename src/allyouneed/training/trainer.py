@@ -92,7 +92,8 @@ class Trainer:
         """From where the run stands to its end, its interruption, or its failure."""
         metrics = Metrics(self.folder.metrics) if self.ranks.first else None
         board = self._board()
-        with Interrupt() as interrupt, Progress(self.total, self.at.step, quiet=self.quiet) as progress:
+        unit = {"token": "tok"}.get(self.task.unit, f"{self.task.unit}s")
+        with Interrupt() as interrupt, Progress(self.total, self.at.step, quiet=self.quiet, unit=unit) as progress:
             self.metrics, self.board, self.progress = metrics, board, progress
             self.clock = time.monotonic()
             try:
@@ -139,7 +140,8 @@ class Trainer:
         torch.manual_seed(_mix(self.config.seed, self.at.step, self.ranks.rank))
         sums = self.task.update(self.model, work.pieces, rate, Moment(self.at.step, self.total))
         if sums is not None:
-            loss, norm = self._combine(sums, counts), torch.zeros(())
+            loss = self._combine(sums, counts)
+            norm = torch.zeros_like(loss)
         else:
             loss, work = self._learn(work, counts)
             self.ranks.add_gradients(self.parameters)
@@ -350,6 +352,7 @@ class Trainer:
         """The mean of the last checkpoints, where it was asked for, becomes the run's model; its validation loss."""
         if not self.config.average:
             return None
+        self.ranks.wait()  # until the first process has written the last checkpoint
         steps = self._averaged()
         models = [self.folder.weights(step) for step in steps]
         self.model.load_state_dict(mean(models))

@@ -1,0 +1,110 @@
+"""Labelled texts in files: TSV, CSV, JSONL, or a file of texts beside one of labels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar
+
+from allyouneed.data.sources import Pair
+from allyouneed.data.tables import Table, column_of, settle
+from allyouneed.errors import UserError
+
+TEXTS = ("text", "sentence", "review", "question", "comment", "content", "document", "message", "tweet", "title")
+LABELS = ("label", "class", "category", "sentiment", "intent", "topic", "polarity", "target")
+TWO_TEXTS = (
+    *(("text", "second"), ("text1", "text2"), ("text_a", "text_b"), ("sentence1", "sentence2")),
+    *(("sentence_a", "sentence_b"), ("question1", "question2"), ("premise", "hypothesis")),
+)
+LOOKED_AT = 1000  # rows, where names do not tell
+
+
+@dataclass(frozen=True)
+class LabelTable(Table):
+    """Yields (text, label), or (text, label, second text)."""
+
+    second: int | None = None
+    kinds: ClassVar[Any] = (str, int, float)  # a label may be a number
+
+    @property
+    def sides(self) -> dict[str, int]:
+        found = {"text": self.source, "label": self.target}
+        return found if self.second is None else {**found, "second text": self.second}
+
+    def __iter__(self) -> Iterator[Pair]:
+        return ((text, label.strip(), *second) for text, label, *second in super().__iter__())
+
+
+def open_labels(
+    paths: Sequence[Path], text: str = "", label: str = "", second: str = "", like: LabelTable | None = None
+) -> LabelTable:
+    """Look at the beginning of the file and settle format and columns: those that are named, else those whose names
+    are usual, else those of `like`, or the longest texts and the fewest different labels."""
+    form, names, header, separator = settle(paths, (text, label, second), _guess, LabelTable.kinds)
+    where = " and ".join(str(path) for path in paths)
+    if len(names) < 2:
+        raise UserError(f"{where} has only one column ({names[0]}), but a text and its label need two")
+    chosen = {
+        side: column_of(names, name, where)
+        for side, name in (("text", text), ("label", label), ("second", second))
+        if name
+    }
+    if len(set(chosen.values())) < len(chosen):
+        told = ", ".join(f"{side} is column {names[column]}" for side, column in chosen.items())
+        raise UserError(f"{where}: {told}; each needs a column of its own (data.source, data.target, data.second)")
+    usual = _guess(names) or {}
+    if not usual and like is not None and len(like.names) == len(names):
+        usual = {"text": like.source, "label": like.target, **({} if like.second is None else {"second": like.second})}
+    if "text" in chosen:  # whoever names one text knows whether there are two
+        usual.pop("second", None)
+    for side, column in usual.items():
+        if side not in chosen and column not in chosen.values():
+            chosen[side] = column
+    rough = Table(tuple(paths), form, 0, 1, names, header, separator)
+    for side in ("text", "label"):
+        if side not in chosen:
+            chosen[side] = _likely(side, rough, set(chosen.values()))
+    return LabelTable(
+        tuple(paths), form, chosen["text"], chosen["label"], names, header, separator, chosen.get("second")
+    )
+
+
+def _guess(names: Sequence[str]) -> dict[str, int] | None:
+    """The columns by their usual names; None unless there is a text and a label."""
+    plain = [name.strip().lower() for name in names]
+    label = _named(plain, LABELS)
+    for first, second in TWO_TEXTS:
+        if label is not None and first in plain and second in plain:
+            return {"text": plain.index(first), "label": label, "second": plain.index(second)}
+    text = _named(plain, TEXTS)
+    return {"text": text, "label": label} if text is not None and label is not None else None
+
+
+def _named(plain: Sequence[str], usual: Sequence[str]) -> int | None:
+    """The column with one of the usual names, or with one as a part of its name: tweet_text."""
+    parts = [re.split(r"[\W_]+", name) for name in plain]
+    return next(
+        (column for name in usual for column, own in enumerate(plain) if own == name),
+        next((column for name in usual for column, own in enumerate(parts) if name in own), None),
+    )
+
+
+def _likely(side: str, table: Table, taken: set[int]) -> int:
+    """By their contents: the column with the longest texts, or with the fewest different values, but more than one."""
+    columns = [column for column in range(len(table.names)) if column not in taken]
+    if not columns:
+        raise UserError(
+            f"{table.paths[0]} has no column left for the {side}; it has {', '.join(table.names)}: "
+            "choose with data.source and data.target"
+        )
+    if table.form == "jsonl":
+        return columns[0]
+    rows = [row for row in islice(table.rows(), LOOKED_AT) if row]
+    if side == "text":
+        # A label never is as long as its text; where both are one word, the text comes first.
+        return max(columns, key=lambda column: (sum(len(row[column]) for row in rows), -column))
+    different = {column: len({row[column].strip() for row in rows}) for column in columns}
+    return min(columns, key=lambda column: (different[column] < 2, different[column], -column))

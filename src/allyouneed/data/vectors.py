@@ -1,0 +1,161 @@
+"""Word vectors in files: word2vec's text and binary formats, and GloVe's, which is the text without its first line."""
+
+from __future__ import annotations
+
+import codecs
+import lzma
+import re
+import zlib
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from allyouneed.data.reading import opened
+from allyouneed.errors import UserError
+from allyouneed.runfolder import write_pieces
+
+BLOCK = 1 << 20
+FLOAT = np.dtype("<f4")
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """matrix (V, D): row i is the vector of word i. In our files the most frequent words come first."""
+
+    words: list[str]
+    matrix: np.ndarray
+
+
+def write_vectors(path: str | Path, vectors: Vectors, binary: bool = False) -> None:
+    """In word2vec's format: a line "V D", then each word with its numbers, in full precision."""
+    for word in vectors.words:
+        if not word or any(character.isspace() for character in word):
+            raise UserError(f"{path}: the word {word!r} holds a space, which ends a word in this format")
+    write_pieces(path, _pieces(vectors, binary))
+
+
+def _pieces(vectors: Vectors, binary: bool) -> Iterator[bytes]:
+    matrix = np.asarray(vectors.matrix, dtype=FLOAT)
+    yield b"%d %d\n" % matrix.shape
+    form = " ".join(["%.9g"] * matrix.shape[1])  # nine digits give a float back exactly
+    for word, row in zip(vectors.words, matrix):
+        yield word.encode() + b" " + (row.tobytes() if binary else (form % tuple(row.tolist())).encode()) + b"\n"
+
+
+def read_vectors(path: str | Path, only: Container[str] | None = None) -> Vectors:
+    """A file of any of the three formats, compressed or not; `only` these words, where they are given. Of a word that
+    comes twice the first counts."""
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise UserError(f"there is no file of word vectors {path}")
+    rows: dict[str, np.ndarray] = {}
+    width = 0
+    try:
+        with opened(path) as stream:
+            for word, row in _vectors(_Source(stream), path):
+                width = len(row)
+                if word not in rows and (only is None or word in only):
+                    rows[word] = row
+    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+        raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if not width:
+        raise UserError(f"{path} holds no word vectors")
+    return Vectors(list(rows), np.stack(list(rows.values())) if rows else np.empty((0, width), FLOAT))
+
+
+class _Source:
+    """The bytes of a file, piece by piece."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.stream, self.held, self.at = stream, b"", 0
+
+    def more(self) -> bool:
+        block = self.stream.read(BLOCK)
+        self.held, self.at = self.held[self.at :] + block, 0
+        return bool(block)
+
+    def until(self, mark: bytes) -> bytes:
+        """With the next mark, or to the end of the file."""
+        while (found := self.held.find(mark, self.at)) < 0 and self.more():
+            pass
+        return self.take(found + 1 - self.at if found >= 0 else len(self.held) - self.at)
+
+    def take(self, count: int) -> bytes:
+        """So many bytes, or fewer at the end of the file."""
+        while len(self.held) - self.at < count and self.more():
+            pass
+        start, self.at = self.at, min(self.at + count, len(self.held))
+        return self.held[start : self.at]
+
+    def back(self, piece: bytes) -> None:
+        self.held, self.at = piece + self.held[self.at :], 0
+
+
+def _vectors(source: _Source, path: Path) -> Iterator[tuple[str, np.ndarray]]:
+    """Each word with its vector; what the file is shows at its beginning."""
+    first = source.until(b"\n")
+    head = re.fullmatch(rb"(\d+) (\d+)\s*", first)
+    if head is None:
+        source.back(first)
+        yield from _text(source, path, len(_fields(first)) - 1, 1, None)
+        return
+    count, width = int(head[1]), int(head[2])
+    glance = source.take(4096)
+    source.back(glance)
+    yield from _text(source, path, width, 2, count) if _is_text(glance) else _binary(source, path, width, count)
+
+
+def _is_text(glance: bytes) -> bool:
+    """Four bytes that are a number are hardly ever text as well, and of many such numbers never all."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(glance)  # may end inside a character
+    except UnicodeDecodeError:
+        return False
+    return re.search(rb"[\x00-\x08\x0e-\x1f]", glance) is None
+
+
+def _fields(line: bytes) -> list[str]:
+    return line.decode(errors="replace").rstrip(" \r\n").split(" ")
+
+
+def _text(source: _Source, path: Path, width: int, line: int, count: int | None) -> Iterator[tuple[str, np.ndarray]]:
+    """Lines from number `line` on, `count` of them or all."""
+    if width < 1:
+        raise UserError(f"{path}, line 1: a word and its numbers, or the two numbers of a word2vec file, are expected")
+    seen = 0
+    while seen != count and (piece := source.until(b"\n")):
+        fields = _fields(piece)
+        word, numbers = " ".join(fields[:-width]), fields[-width:]
+        # GloVe's largest file has words with spaces, such as ". . ."; a number before the numbers is one too many.
+        if len(fields) <= width or (len(fields) > width + 1 and _is_number(fields[-width - 1])):
+            found = sum(map(_is_number, fields[1:]))
+            raise UserError(f"{path}, line {line}: {found} numbers, but the vectors of this file are {width} wide")
+        try:
+            yield word, np.array(numbers, dtype=FLOAT)
+        except ValueError:
+            wrong = next(field for field in numbers if not _is_number(field))
+            raise UserError(f"{path}, line {line}: '{wrong}' is not a number") from None
+        seen, line = seen + 1, line + 1
+    if count is not None and seen < count:
+        raise UserError(f"{path} is not whole: it ends after {seen} of {count} vectors")
+
+
+def _is_number(field: str) -> bool:
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+def _binary(source: _Source, path: Path, width: int, count: int) -> Iterator[tuple[str, np.ndarray]]:
+    for seen in range(count):
+        word = source.until(b" ")
+        row = source.take(4 * width)
+        if not word.endswith(b" ") or len(row) < 4 * width:
+            raise UserError(f"{path} is not whole: it ends after {seen} of {count} vectors")
+        # Some programs end a vector with a newline, which then stands before the next word.
+        yield word[:-1].lstrip(b"\n").decode(errors="replace"), np.frombuffer(row, FLOAT)

@@ -1,0 +1,73 @@
+"""Questions for word vectors: which word completes an analogy, and how similar two words are to people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from allyouneed.data.fetch import obtain
+from allyouneed.data.public import WORDS
+from allyouneed.data.reading import lines
+from allyouneed.errors import UserError
+
+Question = tuple[str, str, str, str]
+Judged = tuple[str, str, float]
+
+
+@dataclass
+class WordTests:
+    """By name: questions "a is to b as c is to d", and pairs of words with what people said of them."""
+
+    analogies: dict[str, list[Question]] = field(default_factory=dict)
+    similarity: dict[str, list[Judged]] = field(default_factory=dict)
+
+
+def read(mirror: str, say: Callable[[str], None]) -> WordTests:
+    """The public ones, all in one and by kind; those that cannot be had are left out, and that is said."""
+    tests = WordTests()
+    for file, judged in zip(WORDS.files, (False, True)):
+        try:
+            path = obtain(file, mirror)
+        except UserError as error:
+            say(f"{Path(file.path).name} is left out: {error}")
+            continue
+        if judged:
+            tests.similarity["wordsim353"] = pairs(path)
+        else:
+            sections = questions(path)
+            grammar = {
+                name: [q for part, q in sections if part.startswith("gram") == syntax]
+                for name, syntax in (("meaning", False), ("grammar", True))
+            }
+            tests.analogies = {"google": [q for _, q in sections]} | {f"google-{k}": v for k, v in grammar.items()}
+    return tests
+
+
+def questions(path: Path) -> list[tuple[str, Question]]:
+    """Lines of four words below ": name of the section"."""
+    section, found = "", []
+    for number, line in enumerate(lines(path), 1):
+        words = line.split()
+        if words[:1] == [":"]:
+            section = " ".join(words[1:])
+        elif len(words) == 4:
+            found.append((section, (words[0], words[1], words[2], words[3])))
+        elif words:
+            raise UserError(f"{path}, line {number}: four words are expected, there are {len(words)}")
+    return found
+
+
+def pairs(path: Path) -> list[Judged]:
+    """Two words and a number, with tabs between them; a line that begins with # is a remark."""
+    found = []
+    for number, line in enumerate(lines(path), 1):
+        fields = line.split("\t")
+        if not line.strip() or line.startswith("#"):
+            continue
+        try:
+            first, second, said = fields
+            found.append((first, second, float(said)))
+        except ValueError:
+            raise UserError(f"{path}, line {number}: two words and a number are expected, with tabs between") from None
+    return found

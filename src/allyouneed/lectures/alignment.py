@@ -1,0 +1,34 @@
+"""The alignment matrix: for each French word, how much its writer looked at each English word (Bahdanau et al., 2015).
+
+The classic picture has a diagonal with a twist: French puts most adjectives after their noun, so that there the
+weights run backwards.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allyouneed.figures import alignment as draw
+from allyouneed.lectures.base import Classroom
+
+SENTENCE = "The black cat drank the cold milk yesterday."
+SETTINGS = (
+    "data.name=tatoeba-eng-fra", "data.limit=60000", "data.max_length=24", "text.kind=word", "text.vocab=12000",
+    "text.joint=false", "model.share=false", "train.steps=2500", "train.batch_tokens=1536", "train.eval_every=500",
+)  # fmt: skip
+
+
+def show(room: Classroom) -> dict[str, Any]:
+    """A recurrent translator with attention, trained on short sentences of Tatoeba unless a run is given."""
+    run = room.trained("translate/attention", *SETTINGS)
+    found = run.align(SENTENCE)
+    best = found.weights.argmax(-1).tolist()
+    room.table(
+        ["writes", "looks mostly at", "weight"],
+        [
+            [word, found.source[at], f"{found.weights[i, at].item():.2f}"]
+            for i, (word, at) in enumerate(zip(found.target, best))
+        ],
+    )
+    draw(found.weights.numpy(), found.source, found.target, room.picture("alignment"), title=SENTENCE)
+    return {"source": found.source, "target": found.target, "weights": found.weights.tolist()}

@@ -1,0 +1,58 @@
+"""What every experiment has at hand: where to put its picture, whom to tell, and a way to train a small model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from allyouneed.errors import UserError
+from allyouneed.format import columns
+from allyouneed.run import Run, choose, load
+from allyouneed.runfolder import write_json
+from allyouneed.training.fit import fit
+
+
+@dataclass(frozen=True)
+class Classroom:
+    """Where an experiment happens. `run` is a trained run to look into instead of training one."""
+
+    out: Path
+    say: Callable[[str], None] = print
+    run: str = ""
+    mirror: str = ""
+
+    def picture(self, name: str) -> Path:
+        return self.out / f"{name}.png"
+
+    def keep(self, name: str, numbers: dict[str, Any]) -> Path:
+        """The numbers of the picture, for whoever wants to draw them again."""
+        path = self.out / f"{name}.json"
+        self.out.mkdir(parents=True, exist_ok=True)
+        write_json(path, numbers)
+        return path
+
+    def table(self, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        """A small table for the reader of the terminal."""
+        self.say("\n".join(columns([tuple(head), *(tuple(str(cell) for cell in row) for row in rows)], 0)))
+
+    def trained(self, recipe: str, *settings: str, data: str | Path | None = None, name: str = "run") -> Run:
+        """The given run, one that an earlier call has made here, or a new one."""
+        if self.run:
+            found = load(self.run)
+            wanted = recipe.partition("/")[0]
+            if found.recipe.task_kind != wanted:
+                raise UserError(f"{self.run} is a run for {found.recipe.task_kind}, but this lecture needs {wanted}")
+            return found
+        chosen = choose(recipe, settings, str(data) if data else None)
+        if self.mirror:
+            chosen = chosen.with_(data=replace(chosen.data, mirror=self.mirror))
+        folder = self.out / name
+        if (folder / "scores.json").is_file():
+            before = load(folder)
+            if before.recipe == chosen:
+                self.say(f"the model is there already: {folder}")
+                return before
+        fit(chosen, folder, overwrite=True, say=self.say)
+        return load(folder)

@@ -1,0 +1,72 @@
+"""How much of a gradient comes back from the last position to one k steps before it: ‖∂h_T / ∂x_(T-k)‖.
+
+A recurrent network multiplies by one Jacobian a step, so that the norm falls (or grows) geometrically with k. A fresh
+LSTM forgets half at each step and is little better; but it can learn to keep its forget gate open, here by a bias of 4,
+and then the gradient lives on. Attention reaches every position in one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from allyouneed.figures.lines import Panel, lines
+from allyouneed.lectures.base import Classroom
+from allyouneed.nn.block import BlockConfig, Stack
+from allyouneed.nn.masks import Mask
+from allyouneed.nn.recurrent import Recurrent
+
+WIDTH, LENGTH, ROWS, SEEDS = 64, 64, 8, 8
+
+
+def show(room: Classroom) -> dict[str, Any]:
+    """Fresh models of one layer, 64 wide, on random input of 64 positions; the mean over 8 seeds."""
+    makers: dict[str, Callable[[], Callable[[Tensor], Tensor]]] = {
+        "RNN": lambda: _recurrent("rnn"),
+        "LSTM": lambda: _recurrent("lstm"),
+        "LSTM that keeps": lambda: _recurrent("lstm", forget=4.0),
+        "Transformer": _attention,
+    }
+    norms = {name: norms_by_distance(make) for name, make in makers.items()}
+    relative = {name: (values[1:] / values[1]).tolist() for name, values in norms.items()}
+    distances = list(range(1, LENGTH))
+    room.table(
+        ["distance", *norms],
+        [[k, *(f"{relative[name][k - 1]:.1e}" for name in norms)] for k in (1, 2, 4, 8, 16, 32, 63)],
+    )
+    curves = [(name, distances, values) for name, values in relative.items()]
+    panel = Panel(
+        "fresh models, one layer, 64 wide", "distance k (positions)", "‖∂h_T / ∂x_(T-k)‖, as a part of k = 1", curves,
+        logy=True,
+    )  # fmt: skip
+    lines([panel], room.picture("gradients"), "What a gradient is worth after k steps")
+    return {"distance": distances, **relative}
+
+
+def _recurrent(cell: str, forget: float = 0.0) -> Callable[[Tensor], Tensor]:
+    layer = Recurrent(cell, WIDTH, WIDTH)
+    if forget:
+        with torch.no_grad():  # the gates stand in the order i, f, g, o
+            layer.layers[0].bias_hh_l0[WIDTH : 2 * WIDTH] += forget  # type: ignore[operator, index]
+    return lambda x: layer(x)[0]
+
+
+def _attention() -> Callable[[Tensor], Tensor]:
+    stack = Stack(BlockConfig(width=WIDTH, layers=1, heads=4, dropout=0.0, positions="rotary"), 1)
+    return lambda x: stack(x, Mask(causal=True))
+
+
+def norms_by_distance(make: Callable[[], Callable[[Tensor], Tensor]]) -> Tensor:
+    """(LENGTH,): the norm of the gradient of a random direction of the last output, at each distance from it."""
+    total = torch.zeros(LENGTH)
+    for seed in range(SEEDS):
+        torch.manual_seed(seed)
+        body = make()
+        x = torch.randn(ROWS, LENGTH, WIDTH, requires_grad=True)
+        last = body(x)[:, -1]
+        (gradient,) = torch.autograd.grad(last, x, torch.randn_like(last))
+        total += gradient.norm(dim=-1).mean(0).flip(0)
+    return total / SEEDS

@@ -1,0 +1,59 @@
+"""Translation score against the length of the sentence: one context vector must hold everything, attention looks back.
+
+The texts are one to six sentences of the built-in phrasebook, one after the other, so that long ones say nothing new:
+they are only long. Two models that differ in nothing but their score are trained on the same texts.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from allyouneed.data.phrasebook import phrasebook
+from allyouneed.figures.lines import Panel, lines
+from allyouneed.lectures.base import Classroom
+from allyouneed.metrics import translation_scores
+
+MOST = 6  # sentences in a text
+TRAIN, TEST = 20_000, 100  # texts to learn from; texts of each number of sentences to score
+MODELS = {"with attention": "model.score=additive", "one context vector": "model.score=none"}
+SETTINGS = ("train.steps=1500", "train.batch_tokens=2048", "data.max_length=96", "decode.max_new=96")
+
+
+def show(room: Classroom, settings: Sequence[str] = SETTINGS) -> dict[str, Any]:
+    """Both models, scored by BLEU on texts of each length; minutes on two CPU cores."""
+    room.out.mkdir(parents=True, exist_ok=True)
+    file, tests = write_texts(room.out / "texts.tsv")
+    words = [sum(len(source.split()) for source, _ in several) / len(several) for several in tests]
+    scores: dict[str, list[float]] = {}
+    for name, score in MODELS.items():
+        run = room.trained("translate/attention", *settings, score, data=file, name=name.replace(" ", "-"))
+        answers = run.predict([source for several in tests for source, _ in several])
+        scores[name] = [
+            translation_scores(answers[i * TEST : (i + 1) * TEST], [target for _, target in several], False)[0].value
+            for i, several in enumerate(tests)
+        ]
+    room.table(
+        ["sentences", "words", *scores],
+        [[i + 1, f"{words[i]:.1f}", *(f"{s[i]:.1f}" for s in scores.values())] for i in range(MOST)],
+    )
+    curves = [(name, words, values) for name, values in scores.items()]
+    panel = Panel("English to Italian, greedy", "words in the source", "BLEU", curves, low=0.0)
+    lines([panel], room.picture("lengths"), "What one vector cannot hold")
+    return {"words": words, **scores}
+
+
+def write_texts(path: Path) -> tuple[Path, list[list[tuple[str, str]]]]:
+    """A table of training texts of one to MOST sentences, and test texts by their number of sentences."""
+    draw, parts = random.Random(1), phrasebook()
+
+    def text(split: str, count: int) -> tuple[str, str]:
+        pairs = [draw.choice(parts[split]) for _ in range(count)]
+        return " ".join(source for source, _ in pairs), " ".join(target for _, target in pairs)
+
+    train = [text("train", 1 + i % MOST) for i in range(TRAIN)]
+    tests = [[text("test", count) for _ in range(TEST)] for count in range(1, MOST + 1)]
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in train), encoding="utf-8")
+    return path, tests

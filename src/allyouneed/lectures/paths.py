@@ -1,0 +1,91 @@
+"""How far two words are from each other, how much must happen one after the other, and what that costs.
+
+layer              longest path     steps in a row     work
+recurrent          n                n                  n d²
+convolution (k)    n / (k - 1)      1                  k n d²
+self-attention     1                1                  n² d
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from allyouneed.figures.lines import Panel, lines
+from allyouneed.lectures.base import Classroom
+from allyouneed.nn.block import BlockConfig, Stack
+from allyouneed.nn.masks import Mask
+from allyouneed.nn.recurrent import Recurrent
+
+WIDTH, KERNEL, ROWS = 128, 3, 4
+LENGTHS = (16, 32, 64, 128, 256, 512)
+REPEATS = 7
+
+
+def show(room: Classroom) -> dict[str, Any]:
+    """The two counts by their formulas, the time by the clock: one layer, 128 wide, forward and backward."""
+    torch.manual_seed(0)
+    path: dict[str, Callable[[int], float]] = {
+        "recurrent": lambda n: n,
+        "convolution": lambda n: math.ceil(n / (KERNEL - 1)),
+        "self-attention": lambda n: 1,
+    }
+    steps = {"recurrent": lambda n: n, "convolution": lambda n: 1, "self-attention": lambda n: 1}
+    seconds = measure(_layers())
+    rows = [
+        [n, name, f"{path[name](n):g}", f"{steps[name](n):g}", f"{1000 * seconds[name][i]:.2f}"]
+        for i, n in enumerate(LENGTHS)
+        for name in path
+    ]
+    room.table(["length", "layer", "longest path", "steps in a row", "ms"], rows)
+
+    def panel(title: str, unit: str, values: Callable[[str, int, int], float]) -> Panel:
+        curves = [(name, LENGTHS, [values(name, i, n) for i, n in enumerate(LENGTHS)]) for name in path]
+        return Panel(title, "length of the sentence (n)", unit, curves, logx=True, logy=True, ticks=LENGTHS)
+
+    panels = [
+        panel("from one word to another", "layers or steps between them", lambda name, i, n: path[name](n)),
+        panel("one after the other", "steps that wait for the step before", lambda name, i, n: steps[name](n)),
+        panel("measured here", "ms a layer, forward and backward", lambda name, i, n: 1000 * seconds[name][i]),
+    ]
+    lines(panels, room.picture("paths"), "Path length, sequential steps and time")
+    return {
+        "lengths": list(LENGTHS),
+        "path": {name: [f(n) for n in LENGTHS] for name, f in path.items()},
+        "steps": {name: [f(n) for n in LENGTHS] for name, f in steps.items()},
+        "seconds": seconds,
+    }
+
+
+def _layers() -> dict[str, Callable[[Tensor], Tensor]]:
+    """The recurrent one as the formula has it, a step after a step: torch's own kernel does the same work in C."""
+    recurrent = Recurrent("rnn", WIDTH, WIDTH, fused=False)
+    convolution = nn.Conv1d(WIDTH, WIDTH, KERNEL, padding=KERNEL // 2)
+    stack = Stack(BlockConfig(width=WIDTH, layers=1, heads=4, hidden=WIDTH, dropout=0.0, positions="none"), 1)
+    return {
+        "recurrent": lambda x: recurrent(x)[0],
+        "convolution": lambda x: convolution(x.transpose(1, 2)),
+        "self-attention": lambda x: stack(x, Mask()),
+    }
+
+
+def measure(layers: dict[str, Callable[[Tensor], Tensor]]) -> dict[str, list[float]]:
+    """The median of several rounds, the layers in turns, for each length."""
+    seconds: dict[str, list[float]] = {name: [] for name in layers}
+    for n in LENGTHS:
+        taken: dict[str, list[float]] = {name: [] for name in layers}
+        for turn in range(REPEATS + 1):
+            for name, layer in layers.items():
+                x = torch.randn(ROWS, n, WIDTH, requires_grad=True)
+                start = time.perf_counter()
+                layer(x).sum().backward()
+                if turn:  # the first round warms up
+                    taken[name].append(time.perf_counter() - start)
+        for name, several in taken.items():
+            seconds[name].append(sorted(several)[len(several) // 2])
+    return seconds

@@ -1,0 +1,85 @@
+"""How well word vectors know what words mean: analogies, and similarity as people judge it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from allyouneed.metrics.score import Score
+
+ROWS = 1000
+Question = tuple[str, str, str, str]  # a is to b as c is to d
+
+
+def unit(matrix: np.ndarray) -> np.ndarray:
+    """Rows of length one; a zero stays."""
+    lengths = np.linalg.norm(matrix, axis=-1, keepdims=True)
+    return matrix / np.where(lengths > 0, lengths, 1)
+
+
+def analogy_answers(
+    words: Sequence[str], matrix: np.ndarray, questions: Sequence[Question], most: int = 30_000
+) -> list[str | None]:
+    """d* = argmax cos(d, b - a + c) over the `most` frequent words other than a, b and c, all vectors of length one
+    (3CosAdd); None where a word of the question is not among them. Upper and lower case are the same."""
+    words, matrix = words[:most], unit(np.asarray(matrix[:most], dtype=np.float32))
+    number: dict[str, int] = {}
+    same = np.array([number.setdefault(word.upper(), i) for i, word in enumerate(words)])
+    asked = [
+        (at, [number[w.upper()] for w in q]) for at, q in enumerate(questions) if all(w.upper() in number for w in q)
+    ]
+    answers: list[str | None] = [None] * len(questions)
+    for start in range(0, len(asked), ROWS):
+        rows = asked[start : start + ROWS]
+        a, b, c = np.array([ids[:3] for _, ids in rows]).T
+        cosines = (matrix[b] - matrix[a] + matrix[c]) @ matrix.T  # (N, V), but for the length of the question
+        for given in (a, b, c):
+            cosines[given[:, None] == same] = -np.inf
+        for (at, _), best in zip(rows, cosines.argmax(1)):
+            answers[at] = words[best]
+    return answers
+
+
+def analogy_score(
+    words: Sequence[str], matrix: np.ndarray, questions: Sequence[Question], detail: str, most: int = 30_000
+) -> Score | None:
+    """The percentage of questions answered rightly, of those whose words are all known; None where there is none."""
+    answers = analogy_answers(words, matrix, questions, most)
+    known = [(answer, q[3]) for answer, q in zip(answers, questions) if answer is not None]
+    if not known:
+        return None
+    right = sum(answer.upper() == goal.upper() for answer, goal in known)
+    signature = f"percent|3CosAdd|words:{min(most, len(words))}|{detail}|known:{len(known)}of{len(questions)}"
+    return Score("analogies", 100 * right / len(known), signature)
+
+
+def similarity_score(
+    words: Sequence[str], matrix: np.ndarray, pairs: Sequence[tuple[str, str, float]], detail: str
+) -> Score | None:
+    """Spearman's ρ between the cosines of pairs of words and what people said; None where fewer than two are known."""
+    number: dict[str, int] = {}
+    for i, word in enumerate(words):
+        number.setdefault(word.upper(), i)
+    known = [
+        (number[a.upper()], number[b.upper()], said) for a, b, said in pairs if {a.upper(), b.upper()} <= number.keys()
+    ]
+    if len(known) < 2:
+        return None
+    a, b, said = zip(*known)
+    cosines = (unit(matrix[list(a)].astype(np.float64)) * unit(matrix[list(b)].astype(np.float64))).sum(1)
+    return Score("similarity", spearman(cosines, np.array(said)), f"Spearman|{detail}|known:{len(known)}of{len(pairs)}")
+
+
+def spearman(a: np.ndarray, b: np.ndarray) -> float:
+    """The correlation of the ranks; those that tie share the mean of their ranks. NaN where all of one side tie."""
+    x, y = (ranks(values) - (len(values) + 1) / 2 for values in (np.asarray(a), np.asarray(b)))
+    length = np.sqrt((x @ x) * (y @ y))
+    return float(x @ y / length) if length > 0 else float("nan")
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """1 for the smallest."""
+    _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(sizes)
+    return (last - (sizes - 1) / 2)[group]

@@ -1,0 +1,198 @@
+"""ELMo: words by their letters, read forth and back by two LSTM language models (Peters et al., 2018)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from allyouneed.config import option
+from allyouneed.nn.cache import RecurrentState
+from allyouneed.nn.heads import LMHead
+from allyouneed.nn.layers import pad
+from allyouneed.nn.losses import IGNORE, MOST_LOGITS
+from allyouneed.nn.mix import MIXES, Mix
+from allyouneed.nn.recurrent import Recurrent
+from allyouneed.nn.spelling import WIDTHS, LetterCNN, spell
+
+
+@dataclass(frozen=True)
+class ELMoConfig:
+    """The first fields shape the body; the last ones are for reading with it, in tag and classify."""
+
+    vocab: int = option(0, "words; 0: as many as the tokenizer has", low=0)
+    context: int = option(64, "words a training window holds", low=1)
+    width: int = option(512, "of a word's vector, and of each LSTM", low=1)
+    layers: int = option(2, "LSTM layers a direction", low=1)
+    letters: int = option(32, "bytes of a word that are read, with its two ends", low=3)
+    filters: int = option(25, "a convolution over w letters has w times so many outputs, w = 1 to 6", low=1)
+    dropout: float = option(0.1, "of what goes into each LSTM and comes out of the last", low=0.0, high=1.0)
+    mix: str = option("softmax", "of the layers: γ Σ softmax(w)_k h_k, Σ h_k, or h_L", choices=MIXES)
+    tune: bool = option(True, "the body learns with its reader; off with --init unless told otherwise")
+    reader: int = option(256, "of the LSTM that reads the mixed vectors, a direction", low=1)
+
+
+class ELMoBody(nn.Module):
+    """h_0 = [x; x], the word by its letters; h_k = [f_k; b_k], what the two directions know of it in layer k:
+
+    f_1 = LSTM(x),  f_k = f_{k-1} + LSTM(f_{k-1});  b_k the same over the sentence from its last word to its first
+    """
+
+    def __init__(self, config: ELMoConfig) -> None:
+        super().__init__()
+        self.words = LetterCNN(config.width, config.letters, config.filters)
+        self.forth = nn.ModuleList(Recurrent("lstm", config.width, config.width) for _ in range(config.layers))
+        self.back = nn.ModuleList(Recurrent("lstm", config.width, config.width) for _ in range(config.layers))
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, words: Tensor, lengths: Tensor) -> list[Tensor]:
+        """Vectors of words (B, T, D) -> the L + 1 layers, each (B, T, 2D)."""
+        forth = self.climb(self.forth, words)
+        back = [reverse(h, lengths) for h in self.climb(self.back, reverse(words, lengths))]
+        return [torch.cat(both, dim=-1) for both in zip(forth, back)]
+
+    def climb(self, layers: Iterable[Any], x: Tensor) -> list[Tensor]:
+        """x and the outputs of each layer of one direction. Padding lies behind, where nothing reads it."""
+        found = [x]
+        for k, layer in enumerate(layers):
+            h, _ = layer(self.dropout(x))
+            x = x + h if k else h
+            found.append(x)
+        return found
+
+    def step(self, x: Tensor, state: RecurrentState, lengths: Tensor | None = None) -> Tensor:
+        """The top of the forward direction for x (B, T, D) after `state`, which moves on."""
+        ends = []
+        for k, layer in enumerate(self.forth):
+            h, end = layer(x, lengths, tuple(state.parts[name][None, :, k] for name in ("h", "c")))
+            x = x + h if k else h
+            ends.append(end)
+        h, c = (torch.cat(parts).transpose(0, 1) for parts in zip(*ends))  # (B, L, D)
+        state.advance(x.size(1) if lengths is None else lengths, h=h, c=c)
+        return x
+
+
+def reverse(x: Tensor, lengths: Tensor) -> Tensor:
+    """x (B, T, D) with the words of each row from last to first; the padding stays behind them."""
+    at = torch.arange(x.size(1), device=x.device).expand(x.shape[:2])
+    mirrored = lengths[:, None] - 1 - at
+    return x.gather(1, torch.where(mirrored < 0, at, mirrored)[..., None].expand_as(x))
+
+
+class ELMoReader(nn.Module):
+    """For tag and classify: the body's layers mixed into one vector a word, read by a bidirectional LSTM."""
+
+    def __init__(self, config: ELMoConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.body = ELMoBody(config).requires_grad_(config.tune)
+        self.mix = Mix(config.layers + 1, config.mix)
+        self.dropout = nn.Dropout(config.dropout)
+        self.reader = Recurrent("lstm", 2 * config.width, config.reader, bidirectional=True)
+        self.width = self.reader.out_width
+
+    def train(self, mode: bool = True) -> ELMoReader:
+        """A body that does not learn drops nothing either."""
+        super().train(mode)
+        self.body.train(mode and self.config.tune)
+        return self
+
+    def forward(self, tensors: dict[str, Tensor]) -> Tensor:
+        """chars (B, T, C), lengths (B,) -> (B, T, width)"""
+        layers = self.body(self.body.words(tensors["chars"]), tensors["lengths"])
+        return self.reader(self.dropout(self.mix(layers)), tensors["lengths"])[0]
+
+    def remembered(self, tokens: int) -> int:
+        """Values kept for the backward pass."""
+        return tokens * (_remembered(self.config) * self.config.tune + 4 * self.config.width + 14 * self.width)
+
+
+class ELMo(nn.Module):
+    """Two language models with the same words and the same softmax, trained together:
+
+    log p = ½ Σ_t [log p(x_t | x_1 … x_{t-1}) + log p(x_t | x_{t+1} … x_T)]
+    """
+
+    Config = ELMoConfig
+    Reader = ELMoReader
+    tasks: ClassVar[tuple[str, ...]] = ("lm", "tag", "classify")
+    spelled: ClassVar[bool] = True  # it reads letters: batches of words carry them
+    body_fields: ClassVar[tuple[str, ...]] = ("width", "layers", "letters", "filters")
+    signature: ClassVar[str] = "directions:mean of both"  # of its scores
+    limit: ClassVar[None] = None  # an LSTM takes any number of words
+    sizes: ClassVar[dict[str, dict[str, Any]]] = {
+        "nano": {"width": 64, "layers": 2, "letters": 16, "filters": 4, "reader": 32},
+        "small": {"width": 512, "layers": 2, "filters": 25, "reader": 256},
+    }
+    spelling: Tensor  # (V, C)
+
+    def __init__(self, config: ELMoConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.body = ELMoBody(config)
+        self.head = LMHead(config.width, config.vocab, bias=True)
+        nn.init.normal_(self.head.out.weight, std=3 / math.sqrt(3 * config.width))  # what an LSTM puts out is small
+        # Of every word of the vocabulary; made from the tokenizer, so that no file need hold it.
+        self.register_buffer("spelling", torch.zeros(config.vocab, config.letters, dtype=torch.int16), persistent=False)
+
+    def spell(self, tokens: Sequence[str]) -> None:
+        """Learn how the vocabulary is written; the space before a word is no part of it."""
+        letters = spell([token.removeprefix(" ") for token in tokens], self.config.letters)
+        self.spelling.copy_(torch.from_numpy(letters))
+
+    def words(self, ids: Tensor) -> Tensor:
+        """ids (B, T) -> (B, T, D), by their spelling."""
+        return self.body.words(self.spelling[ids])
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """ids (B, T) -> logits (B, T, V) of each next word, by the forward half."""
+        return self.head(self.body.climb(self.body.forth, self.words(ids))[-1])
+
+    def loss(self, ids: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+        """The cross-entropy of the next words forth and of the words before them back: the mean of the two sums."""
+        text = torch.cat([ids[:, :1], targets], dim=1)  # x_0 … x_T: forth x_1 … x_T are foretold, back x_{T-1} … x_0
+        real = text != IGNORE
+        top = self.body(self.words(text.clamp(min=0)), real.sum(1))[-1]
+        forth, back = self.body.dropout(top).chunk(2, dim=-1)
+        goals = torch.cat([text[:, 1:], text[:, :-1].masked_fill(~real[:, 1:], IGNORE)])
+        return 0.5 * self.head.loss(torch.cat([forth[:, :-1], back[:, 1:]]), goals, smoothing)
+
+    @torch.no_grad()
+    def embed(self, words: Sequence[str]) -> Tensor:
+        """The vectors of the words of one sentence in every layer: (L + 1, T, 2D). Layer 0 knows the spelling alone."""
+        letters = torch.from_numpy(spell(words)).to(self.device)
+        return torch.cat(self.body(self.body.words(letters[None]), torch.tensor([len(words)], device=self.device)))
+
+    def start(self, inputs: Sequence[Sequence[int]], room: int) -> tuple[Tensor, RecurrentState]:
+        """Read ragged prompts forth; logits (B, V) of what comes next."""
+        ids, lengths = pad(inputs, self.device)
+        state = self.empty(len(inputs), room)
+        top = self.body.step(self.words(ids), state, lengths)
+        return self.head(top[torch.arange(len(inputs), device=ids.device), lengths - 1]), state
+
+    def step(self, tokens: Tensor, state: RecurrentState) -> Tensor:
+        """One more word a row, (B,) -> logits (B, V)."""
+        return self.head(self.body.step(self.words(tokens[:, None]), state)[:, 0])
+
+    def empty(self, rows: int, room: int) -> RecurrentState:
+        """The states of free rows."""
+        like, config = self.head.out.weight, self.config
+        parts = {name: like.new_zeros(rows, config.layers, config.width) for name in ("h", "c")}
+        return RecurrentState(parts, torch.zeros(rows, dtype=torch.long, device=self.device))
+
+    @property
+    def device(self) -> torch.device:
+        return self.head.out.weight.device
+
+    def remembered(self, tokens: int) -> int:
+        """Values kept for the backward pass; the logits are made in pieces where they are many."""
+        return tokens * _remembered(self.config) + 3 * min(2 * tokens * self.config.vocab, MOST_LOGITS)
+
+
+def _remembered(config: ELMoConfig) -> int:
+    """A token: the convolutions over its letters, and about ten vectors a layer and direction."""
+    return config.letters * sum(WIDTHS) * config.filters * 3 + 2 * config.layers * 10 * config.width

@@ -1,0 +1,139 @@
+"""classify: one label for a text, or for a pair of texts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from allyouneed.config import DecodeConfig, option
+from allyouneed.errors import UserError
+from allyouneed.metrics import Score, confusion, label_scores
+from allyouneed.nn.heads import POOLS, ClassifyHead
+from allyouneed.tasks.answers import Answer, Prompt
+from allyouneed.tasks.base import Guess, Say, check_input
+from allyouneed.tasks.labelling import UNCUT, Labelling, LabellingOptions
+from allyouneed.text.words import find_words
+
+BETWEEN = ("\t", "|||")  # the two texts of a pair, as a person gives them
+
+
+@dataclass(frozen=True)
+class ClassifyOptions(LabellingOptions):
+    pool: str = option("max", "one vector of many: the largest values, their mean, or the last", choices=POOLS)
+
+
+class Classify(Labelling):
+    """loss = -log p(label | text); of a pair the text is the first, </s>, and the second."""
+
+    Options = ClassifyOptions
+    shape = "labels"
+    unit = "text"
+    expects = "likely labels of the text up to here (· is a space)"
+    pair: bool | None = None  # None: not known before the data is read
+
+    @property
+    def asks(self) -> str:  # type: ignore[override]
+        return f"two texts with {BETWEEN[1]} between them" if self.sides == 2 else "a text"
+
+    @property
+    def sides(self) -> int:
+        if self.pair is None:
+            self.pair = len(next(iter(self.data.splits["train"]))) == 3
+        return 2 if self.pair else 1
+
+    def read(self, example: Sequence[str]) -> list[str]:
+        texts = [example[0], *example[2:]]
+        if self.spaced:
+            return [" ".join(text[start:end] for start, end in find_words(text)) for text in texts]
+        return [f" {text}" for text in texts]  # so that a word is the same token at the beginning and inside
+
+    def head(self, width: int, dropout: float) -> nn.Module:
+        return ClassifyHead(width, len(self.labels), self.options.pool, dropout)
+
+    def classes(self, split: str) -> Counter[str]:
+        return Counter(example[1] for example in self.data.splits[split])
+
+    def find_labels(self) -> list[str]:
+        found = self.classes("train")
+        if len(found) < 2:
+            raise UserError(f"all training texts have the label '{next(iter(found))}': there is nothing to tell apart")
+        if len(found) > 20 and 2 * len(found) > found.total():
+            first = ", ".join(f"'{label}'" for label in list(found)[:3])
+            raise UserError(
+                f"{found.total():,} training texts have {len(found):,} different labels ({first}, …): is that their "
+                "column? choose it with data.target, and that of the texts with data.source"
+            )
+        return sorted(found, key=lambda label: (not label.isdecimal(), int(label) if label.isdecimal() else 0, label))
+
+    def goals(self, split: str) -> np.ndarray:
+        self.unseen(split, self.classes(split), self.labels, "label")
+        numbers = {label: number for number, label in enumerate(self.labels)}
+        return np.fromiter((numbers[example[1]] for example in self.data.splits[split]), dtype=np.int64)
+
+    def extras(self) -> dict[str, Any]:
+        return {**super().extras(), "texts": self.sides}
+
+    def take(self, extras: dict[str, Any]) -> None:
+        super().take(extras)
+        self.pair = extras["texts"] == 2
+
+    def test(self, model: Any, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
+        """Accuracy and macro-F1 of the whole split."""
+        truth = self.goals(split)
+        found = self.probabilities(model, self.examples(split, model.limit or UNCUT))
+        table = confusion(truth, [int(p.argmax()) for p in found], len(self.labels))
+        scores = label_scores(table, f"|split:{split}")
+        self.confused = table, self.labels, f"{split}: {len(truth):,} texts, {scores[0].value:.1f} % right"
+        return scores
+
+    def prompt(self, model: Any, text: str, decode: DecodeConfig) -> Prompt:
+        texts = self._texts(text)
+        for part in texts:
+            if self.spelled and part.strip():
+                continue  # a word by its letters is never unknown
+            check_input(f" {part}", self.tokenizer, "text")
+        return self._prompt(model, self._sequence(texts)[0])
+
+    def _texts(self, text: str) -> list[str]:
+        """What a person gave, as one text or two."""
+        if self.sides == 1:
+            return [text]
+        mark = next((mark for mark in BETWEEN if mark in text), None)
+        if mark is None:
+            raise UserError(f"this run reads two texts: give them with a tab or {BETWEEN[1]} between them")
+        first, _, second = text.partition(mark)
+        return [first, second]
+
+    def _sequence(self, texts: list[str]) -> tuple[list[int], list[str]]:
+        """One text or two as one row of ids, and of words where a token is one."""
+        ids: list[int] = []
+        words: list[str] = []
+        for part in self.read([texts[0], "", *texts[1:]]):
+            ids += [self.tokenizer.eos] * bool(ids) + self.tokenizer.encode(part)
+            words += ["</s>"] * bool(words) + part.split(" ")
+        return ids, words
+
+    def answer(self, model: Any, texts: list[str]) -> Iterator[Answer]:
+        for p in self.judge(model, [self._sequence(self._texts(text)) for text in texts]):
+            best = int(p.argmax())
+            label, sure = self.labels[best], float(p[best])
+            details = {
+                "label": label,
+                "probability": round(sure, 6),
+                "probabilities": {name: round(value, 6) for name, value in zip(self.labels, p.tolist())},
+            }
+            shown = f"{label}  {100 * sure:.1f} %"
+            yield Answer(label, [best], float(p[best].log()), "stop", details=details, shown=shown)
+
+    def table(self, model: Any, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
+        """What the label would be if the text ended after each of its tokens."""
+        self.prompt(model, text, decode)
+        ids, words = self._sequence(self._texts(text))
+        tokens = words if self.spaced else [self.tokenizer.token(id) for id in ids]
+        read = self.judge(model, [(ids[: i + 1], words[: i + 1]) for i in range(len(ids))])
+        return [self.guess(token, p, most) for token, p in zip(tokens, read)]

@@ -1,0 +1,154 @@
+"""tag: a tag for each word, and with them the names in a text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import Any
+
+from torch import Tensor, nn
+
+from allyouneed.config import DecodeConfig
+from allyouneed.data.conll import Span, Survey, spans, tagged
+from allyouneed.data.store import Ragged
+from allyouneed.errors import UserError
+from allyouneed.metrics import Score, confusion, entity_scores
+from allyouneed.nn.heads import TagHead
+from allyouneed.tasks.answers import Answer, Prompt
+from allyouneed.tasks.base import Guess, Say
+from allyouneed.tasks.labelling import UNCUT, Labelling
+from allyouneed.text.words import find_words
+
+SCHEME = "IOB2"  # of the model's tags, whatever the file's
+
+
+class Tag(Labelling):
+    """loss = -Σ_t log p(tag_t | words)"""
+
+    shape = "tags"
+    unit = "word"
+    asks = "a text"
+    expects = "likely tags"
+    scheme = SCHEME  # of the training data, and of the answers
+
+    @property
+    def spaced(self) -> bool:
+        return True
+
+    def read(self, example: Sequence[str]) -> list[str]:
+        return [example[0]]
+
+    def head(self, width: int, dropout: float) -> nn.Module:
+        return TagHead(width, len(self.labels), dropout)
+
+    @cache  # noqa: B019  (a task lives as long as its run)
+    def entities(self, split: str) -> list[list[Span]]:
+        """Those of each sentence."""
+        return [spans(tags.split(" ")) for _, tags in self.data.splits[split]]
+
+    def classes(self, split: str) -> Counter[str]:
+        return Counter(span.kind for sentence in self.entities(split) for span in sentence)
+
+    @property
+    def kinds(self) -> list[str]:
+        """The types of entities."""
+        return list(dict.fromkeys(label.partition("-")[2] for label in self.labels if label != "O"))
+
+    def find_labels(self) -> list[str]:
+        survey = Survey()
+        for _, tags in self.data.splits["train"]:
+            survey.add(tags.split(" "))
+        self.scheme = survey.scheme
+        found = sorted(self.classes("train"))
+        if not found:
+            raise UserError("no word of the training data is in an entity, all tags are O: there is nothing to find")
+        return ["O", *(f"{letter}-{kind}" for kind in found for letter in "BI")]
+
+    def goals(self, split: str) -> Ragged:
+        self.unseen(split, self.classes(split), self.kinds, "type of entity")
+        numbers = {label: number for number, label in enumerate(self.labels)}
+        lengths = self.rows(split)[0].lengths.tolist()
+        return Ragged.of(
+            [numbers[tag] for tag in tagged(entities, words, SCHEME)]
+            for entities, words in zip(self.entities(split), lengths)
+        )
+
+    def extras(self) -> dict[str, Any]:
+        return {**super().extras(), "scheme": self.scheme}
+
+    def take(self, extras: dict[str, Any]) -> None:
+        super().take(extras)
+        self.scheme = str(extras["scheme"])
+
+    def found(self, p: Tensor) -> list[Span]:
+        """The entities in a sentence, p (T, C)."""
+        return spans([self.labels[i] for i in p.argmax(-1).tolist()])
+
+    def test(self, model: Any, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
+        """Precision, recall and F1 of the whole split, of all entities and of each type."""
+        truth = self.entities(split)
+        guesses = [self.found(p) for p in self.probabilities(model, self.examples(split, model.limit or UNCUT))]
+        scores = entity_scores(truth, guesses, f"|{SCHEME}|split:{split}")
+        names = ["none", *self.kinds]
+        lengths = self.rows(split)[0].lengths.tolist()
+        table = confusion(_by_word(truth, lengths, names), _by_word(guesses, lengths, names), len(names))
+        self.confused = table, names, f"{split}: words by the entity they are in; F1 {scores[0].value:.1f} %"
+        return scores
+
+    def prompt(self, model: Any, text: str, decode: DecodeConfig) -> Prompt:
+        ids, words = self._sequence(text)
+        if not words:
+            raise UserError("the text is empty: give it some words")
+        if not self.spelled and all(id == self.tokenizer.unk for id in ids):
+            strange = ", ".join(repr(word) for word in words[:8])
+            raise UserError(f"no word of the text is in this model's vocabulary: {strange}")
+        return self._prompt(model, ids)
+
+    def _sequence(self, text: str) -> tuple[list[int], list[str]]:
+        words = [text[start:end] for start, end in find_words(text)]
+        return self.tokenizer.encode(" ".join(words)), words
+
+    def answer(self, model: Any, texts: list[str]) -> Iterator[Answer]:
+        for text, p in zip(texts, self.judge(model, [self._sequence(text) for text in texts])):
+            places = find_words(text)
+            entities, best = self.found(p), p.max(-1)
+            named = [
+                {"type": span.kind, "text": text[start:end], "start": start, "end": end}
+                for span in entities
+                for start, end in [(places[span.start][0], places[span.end - 1][1])]
+            ]
+            details = {
+                "text": (marked := mark(text, named)),
+                "entities": named,
+                "words": [text[start:end] for start, end in places],
+                "tags": tagged(entities, len(places), self.scheme),
+            }
+            yield Answer(marked, best.indices.tolist(), float(best.values.log().sum()), "stop", details=details)
+
+    def table(self, model: Any, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
+        self.prompt(model, text, decode)
+        ids, words = self._sequence(text)
+        (read,) = self.judge(model, [(ids, words)])
+        return [self.guess(word, p, most) for word, p in zip(words, read)]
+
+
+def mark(text: str, entities: Sequence[dict[str, Any]]) -> str:
+    """The text with its entities in brackets: [Ada Lovelace person] went to [London place]."""
+    pieces, at = [], 0
+    for entity in entities:
+        pieces += [text[at : entity["start"]], f"[{entity['text']} {entity['type']}]"]
+        at = entity["end"]
+    return "".join([*pieces, text[at:]])
+
+
+def _by_word(sentences: Sequence[Sequence[Span]], lengths: Sequence[int], names: Sequence[str]) -> list[int]:
+    """The type of each word, as a number."""
+    numbers = {name: number for number, name in enumerate(names)}
+    found = []
+    for entities, words in zip(sentences, lengths):
+        row = [0] * words
+        for span in entities:
+            row[span.start : span.end] = [numbers[span.kind]] * (span.end - span.start)
+        found += row
+    return found

@@ -1,0 +1,256 @@
+"""wordvectors: a vector for every word, learned from the words around it."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from allyouneed.config import DecodeConfig
+from allyouneed.data import family, wordtests
+from allyouneed.data.batches import Batch
+from allyouneed.data.fetch import cache_folder
+from allyouneed.data.report import Report, describe
+from allyouneed.data.store import Ragged, tokenize_stream
+from allyouneed.data.stretches import Stretches
+from allyouneed.data.vectors import Vectors, write_vectors
+from allyouneed.errors import UserError
+from allyouneed.figures import word_map
+from allyouneed.format import human_bytes
+from allyouneed.metrics import Score, analogy_score, similarity_score, unit
+from allyouneed.nn.negative import Kernel
+from allyouneed.nn.sampling import make_key
+from allyouneed.runtime import available, pick_device
+from allyouneed.tasks.answers import Answer, Prompt
+from allyouneed.tasks.base import Carry, Guess, Moment, Say, Task
+from allyouneed.text import Tokenizer
+
+NEAREST = 10  # words of an answer
+BLOCK = 1 << 24  # tokens that are counted at once
+REAL = 2000  # words from which on a vocabulary is worth the public tests
+
+
+@dataclass(frozen=True)
+class WordVectorsOptions:
+    """There is nothing to choose."""
+
+
+class WordVectors(Task):
+    """king → queen 0.85, prince 0.80, …; man + aunt - uncle → woman"""
+
+    Options = WordVectorsOptions
+    shape = "text"
+    asks = "a word, or a sum such as man + aunt - uncle"
+    expects = "nearest (cosine in per cent)"
+    unit = "word"
+    weights: ClassVar[dict[str, float]] = {"words": 1.0}
+    compiled: Kernel | None = None
+    tested: Vectors | None = None
+
+    def prepare(self, say: Say) -> Report:
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise UserError("word vectors are trained by one process, on all its cores or one GPU: leave torchrun away")
+        report = super().prepare(say)
+        need = 2 * 4 * len(self.tokenizer) * self.recipe.model.width
+        say(f"vectors: two for each of {len(self.tokenizer):,} words, {human_bytes(need)}")
+        free = available(torch.device(pick_device(self.recipe.train.device)))
+        if need > free:
+            raise UserError(
+                f"the vectors need {human_bytes(need)}, and {human_bytes(free)} are free: "
+                "raise text.min_count, or lower text.vocab or model.width"
+            )
+        return report
+
+    def make_tokenizers(self) -> dict[str, Tokenizer]:
+        text = self.recipe.text
+        tokenizer = Tokenizer.load(text.path) if text.path else Tokenizer.train(self.data.splits["train"], text)
+        if tokenizer.kind != "words":
+            raise UserError(f"word vectors are for words alone: text.kind must be words, not {tokenizer.kind}")
+        return {"tokenizer.json": tokenizer}
+
+    def model_config(self) -> Any:
+        return replace(self.recipe.model, vocab=len(self.tokenizer))
+
+    @cache  # noqa: B019  (a task lives as long as its run)
+    def stream(self, split: str) -> Ragged:
+        """The tokens of a split; documents end with the end token."""
+        documents = self.data.splits[split].documents()  # type: ignore[attr-defined]
+        path, mark = self._store(split, "text", self.tokenizer)
+        return tokenize_stream(documents, self.tokenizer, path, mark, separator=self.tokenizer.eos)
+
+    def examples(self, split: str) -> Stretches:
+        t = self.tokenizer
+        return Stretches(self.stream(split).tokens, [id for id in (t.eos, t.line) if id is not None], t.unk)
+
+    def report(self) -> Report:
+        lengths = {split: self.stream(split).lengths for split in self.data.splits}
+        return describe(self.data, lengths, limit=None, unit="words")
+
+    def begin(self, model: Any, say: Say) -> None:
+        """Count the words, and have the kernel compiled."""
+        model.count(torch.from_numpy(self.counts()))
+        if model.in_place and model.inputs.weight.device.type == "cpu":
+            kernel = model.kernel(cache_folder() / "kernels")
+            if kernel.problem:
+                say(f"the slow way, because {kernel.problem}")
+            else:
+                self.compiled = kernel
+
+    def counts(self) -> np.ndarray:
+        """How often each word is in the training text, 0 for special tokens."""
+        t, tokens = self.tokenizer, self.stream("train").tokens
+        counts = np.zeros(len(t), np.int64)
+        for start in range(0, len(tokens), BLOCK):
+            counts += np.bincount(tokens[start : start + BLOCK], minlength=len(t))
+        counts[[id for id in (t.pad, t.bos, t.eos, t.unk, t.line) if id is not None]] = 0
+        if not counts.any():
+            raise UserError("the training text has no word of the vocabulary")
+        return counts
+
+    def losses(
+        self, model: Any, batch: Batch, at: Moment | None = None, carry: Carry | None = None
+    ) -> dict[str, Tensor]:
+        """The loss of a prediction, once for each word, so that the mean over the words is that over the predictions.
+        Where nothing is learned, every word is read and looks as far as it may."""
+        key = self._key(at.step) if at is not None else 0
+        reading = model.read(batch.tensors["tokens"], key, every=at is None)
+        return self._sums([model.loss(reading, key)], [batch])
+
+    def update(self, model: Any, pieces: list[Batch], rate: float, at: Moment) -> dict[str, Tensor] | None:
+        if not model.in_place:
+            return None
+        device = model.inputs.weight.device
+        seen = [
+            model.learn(piece.to(device).tensors["tokens"], self._key(at.step, number), rate, self.compiled)
+            for number, piece in enumerate(pieces)
+        ]
+        return self._sums(seen, pieces)
+
+    def _key(self, step: int, piece: int = 0) -> int:
+        return make_key(self.recipe.train.seed, step, piece)
+
+    def _sums(self, seen: list[tuple[Tensor, Tensor]], pieces: list[Batch]) -> dict[str, Tensor]:
+        loss, predictions = (torch.stack(column).sum() for column in zip(*seen))
+        return {"words": loss / predictions.clamp(min=1) * sum(piece.counts["words"] for piece in pieces)}
+
+    @torch.inference_mode()
+    def test(self, model: Any, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
+        """The loss of a prediction; analogies; and how similar words are, as people judge it. The public questions are
+        asked where they can be had and the vocabulary is that of real text."""
+        examples, total, words = self.examples(split), 0.0, 0
+        for numbers in examples.cover(self.recipe.train.batch_tokens):
+            batch = examples.collate(numbers).to(model.inputs.weight.device)
+            total += float(self.losses(model, batch)["words"])
+            words += batch.counts["words"]
+        c, self.tested = model.config, self.vectors(model)
+        against = f"negatives:{c.negatives}" if c.loss == "negative" else "softmax"
+        detail = f"nats/prediction|{c.method}|{against}|window:{c.window}|tok:words-{len(self.tokenizer)}|split:{split}"
+        found: list[Score | None] = [Score("loss", total / max(1, words), f"{detail}|words:{words}")]
+        known = (self.tested.words, self.tested.matrix)
+        found.append(analogy_score(*known, family.questions(), "questions:family"))
+        if len(self.tested.words) >= REAL:
+            tests = wordtests.read(self.recipe.data.mirror, say)
+            for name, questions in tests.analogies.items():
+                found.append(analogy_score(*known, questions, f"questions:{name}"))
+            for name, pairs in tests.similarity.items():
+                found.append(similarity_score(*known, pairs, f"pairs:{name}"))
+        return [score for score in found if score is not None]
+
+    def vectors(self, model: Any) -> Vectors:
+        """Those of the words that the training text has, the most frequent first."""
+        ids = self._words(model)
+        return Vectors(
+            [self.tokenizer.token(id) for id in ids.tolist()], model.inputs.weight[ids].detach().cpu().numpy()
+        )
+
+    def _words(self, model: Any) -> Tensor:
+        ids = model.counts.nonzero().squeeze(1)
+        return ids[model.counts[ids].argsort(descending=True, stable=True)]
+
+    def keep(self, model: Any, folder: Path, say: Say) -> None:
+        write_vectors(folder / "vectors.txt", self.vectors(model))
+        say(f"the vectors are in {folder / 'vectors.txt'}, in word2vec's text format")
+
+    def draw(self, folder: Path, split: str) -> list[Path]:
+        """The couples of the family, each with an arrow from him to her."""
+        known = {word: row for row, word in enumerate(self.tested.words)} if self.tested is not None else {}
+        couples = [couple for couple in family.ROLES if known.keys() >= set(couple)]
+        if self.tested is None or len(couples) < 3:
+            return []
+        words = [word for couple in couples for word in couple]
+        matrix = unit(self.tested.matrix[[known[word] for word in words]])
+        word_map(words, matrix, folder / "words.png", arrows=couples, title=folder.name)
+        return [folder / "words.png"]
+
+    def prompt(self, model: Any, text: str, decode: DecodeConfig) -> Prompt:
+        ids = [id for _, id in self._sum(model, text)]
+        return Prompt(ids, len(ids), 1)
+
+    def _sum(self, model: Any, text: str) -> list[tuple[int, int]]:
+        """ "man + aunt - uncle" -> the sign and the id of each word."""
+        terms: list[tuple[int, int]] = []
+        sign = 0  # none was given
+        for piece in re.findall(r"[+\-−–]|[^\s+\-−–]+", text):
+            if piece in "+-−–":
+                if sign:
+                    raise UserError(f"'{text}' has two signs in a row: write a sum such as man + aunt - uncle")
+                sign = 1 if piece == "+" else -1
+                continue
+            terms.append((sign or 1, self._id(model, piece)))
+            sign = 0
+        if sign or not terms:
+            raise UserError(f"'{text}' is not {self.asks}")
+        return terms
+
+    def _id(self, model: Any, word: str) -> int:
+        ids = self.tokenizer.encode(word)
+        if len(ids) == 1 and model.counts[ids[0]] > 0:
+            return ids[0]
+        words = [self.tokenizer.token(id) for id in self._words(model).tolist()]
+        close = difflib.get_close_matches(word.lower(), words, n=3, cutoff=0.6)
+        hint = f"; near it are {', '.join(close)}" if close else ""
+        raise UserError(f"'{word}' is not among the {len(words):,} words of this run{hint}")
+
+    @torch.inference_mode()
+    def predict(
+        self, model: Any, inputs: Iterable[str], decode: DecodeConfig, show: Callable[[str], None] | None = None
+    ) -> Iterator[Answer]:
+        """The words nearest to a word, or to a sum of words, by the cosine; those given are left out."""
+        for text in inputs:
+            near = self._nearest(model, self._sum(model, text), NEAREST)
+            if not near:
+                raise UserError(f"'{text}' leaves no direction to look in, or no other word to find")
+            details = {"nearest": [{"word": self.tokenizer.token(id), "cosine": round(c, 6)} for id, c in near]}
+            answers = [Answer(self.tokenizer.token(id), [id], 0.0, "stop", cosine) for id, cosine in near]
+            yield replace(answers[0], others=answers[1:], details=details)
+
+    def _nearest(self, model: Any, terms: list[tuple[int, int]], most: int) -> list[tuple[int, float]]:
+        """cos(v, Σ ± v_i / |v_i|), the largest first."""
+        ids = self._words(model)
+        vectors = torch.nn.functional.normalize(model.inputs.weight)
+        goal = sum((sign * vectors[id] for sign, id in terms), torch.zeros_like(vectors[0]))
+        if goal.norm() < 1e-6:
+            return []
+        ids = ids[~torch.isin(ids, torch.tensor([id for _, id in terms], device=ids.device))]
+        cosines = vectors[ids] @ (goal / goal.norm())
+        best = cosines.topk(min(most, len(ids)))
+        return list(zip(ids[best.indices].tolist(), best.values.tolist()))
+
+    @torch.inference_mode()
+    def table(self, model: Any, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
+        """The words nearest to each word."""
+        ids = [id for _, id in self._sum(model, text)]
+        near = [self._nearest(model, [(1, id)], most) for id in ids]
+        return [
+            Guess(self.tokenizer.token(id), [(self.tokenizer.token(other), cosine) for other, cosine in row])
+            for id, row in zip(ids, near)
+        ]

@@ -1,0 +1,105 @@
+"""--init: a new run that starts from the body of another one. Afterwards it needs that other run no more."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from allyouneed import catalog
+from allyouneed.config import Recipe
+from allyouneed.errors import UserError, nearest
+from allyouneed.format import human_count
+from allyouneed.runfolder import RunFolder
+from allyouneed.tasks.base import Say
+from allyouneed.tensorfile import read_tensors
+
+
+def inherit(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
+    """The recipe with all that shapes the body taken from the run train.init. What the person set otherwise, in
+    `overrides`, is an error rather than silently lost."""
+    donor = RunFolder(os.path.abspath(os.path.expanduser(recipe.train.init)))
+    given = _donor_recipe(donor)
+    kind, cls = recipe.model_kind, catalog.model(recipe.model_kind)
+    if not hasattr(cls, "body_fields"):
+        able = ", ".join(name for name in catalog.MODELS if hasattr(catalog.model(name), "body_fields"))
+        raise UserError(f"train.init: model.kind = '{kind}' cannot start from another run; these can: {able}")
+    if given.model_kind != kind:
+        raise UserError(
+            f"train.init: {donor.path} is a run of the model '{given.model_kind}', and this recipe's is '{kind}'; "
+            f"start from a run of '{kind}'"
+        )
+    wanted = _explicit(overrides, cls)
+    body = {field: getattr(given.model, field) for field in cls.body_fields}
+    for field, value in body.items():
+        if f"model.{field}" in wanted and getattr(recipe.model, field) != value:
+            raise UserError(
+                f"model.{field} = {getattr(recipe.model, field)}, but the body of {donor.path} has {value}: "
+                f"leave model.{field} out, or start from another run"
+            )
+    if hasattr(recipe.model, "tune") and "model.tune" not in wanted:
+        body["tune"] = False
+    changed = recipe.with_(model=replace(recipe.model, **body), train=replace(recipe.train, init=str(donor.path)))
+    if getattr(cls, "spelled", False):
+        return changed  # it reads letters, which need no vocabulary: that of its new task may be another
+    if "text.path" in wanted and recipe.text.path:
+        raise UserError(f"text.path = {recipe.text.path}, but a body reads the ids of its own tokenizer: leave it out")
+    return changed.with_(text=replace(recipe.text, path=str(donor.tokenizer)))
+
+
+def _donor_recipe(donor: RunFolder) -> Recipe:
+    if not donor.recipe.is_file():
+        beside = donor.path.parent.iterdir() if donor.path.parent.is_dir() else ()
+        hint = nearest(donor.path.name, (entry.name for entry in beside if (entry / "recipe.toml").is_file()))
+        raise UserError(f"train.init: there is no run in {donor.path}{hint}")
+    if not donor.model.is_file():
+        raise UserError(f"train.init: {donor.path} has no model yet: its training has not come to its first evaluation")
+    try:
+        return Recipe.parse(tomllib.loads(donor.recipe.read_text(encoding="utf-8")))
+    except (UserError, ValueError, OSError) as error:
+        raise UserError(f"train.init: {donor.recipe} is damaged ({error})") from None
+
+
+def _explicit(overrides: Iterable[str], cls: Any) -> set[str]:
+    """The keys a person set, those behind a model.size among them."""
+    given = dict(text.partition("=")[::2] for text in overrides)
+    return {*given, *(f"model.{field}" for field in cls.sizes.get(given.get("model.size", ""), ()))}
+
+
+@torch.no_grad()
+def load_body(model: nn.Module, path: str, new: RunFolder, say: Say) -> None:
+    """Copy the body of the run in `path` into the model, and say what was loaded, what is new, what was dropped.
+    `new` is the run that the model belongs to."""
+    if Path(path).resolve() == new.path.resolve():
+        raise UserError(f"train.init: a run cannot start from itself, {path}; choose another folder with --out")
+    tensors = read_tensors(RunFolder(path).model)
+    own = model.state_dict()
+    found, needed = _body(tensors), _body(own)
+    for name, t in needed.items():
+        there = found.get(name)
+        if there is None or there.shape != t.shape:
+            what = "is missing" if there is None else f"is {tuple(there.shape)}, not {tuple(t.shape)}"
+            raise UserError(f"train.init: the body of {path} does not fit this model: body.{name} {what}")
+        t.copy_(there)
+    values = human_count(sum(t.numel() for t in needed.values()))
+    say(f"init: the body of {path} was loaded, {len(needed)} tensors with {values} values")
+    say(f"init: new are {_parts(own)}; left behind were {_parts(tensors)}")
+
+
+def _body(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Those of the body, by their names inside it: it is `body` in a language model, `reader.body` in a labeller."""
+    cut = {name: f".{name}".partition(".body.")[2] for name in tensors}
+    return {inside: tensors[name] for name, inside in cut.items() if inside}
+
+
+def _parts(tensors: dict[str, Tensor]) -> str:
+    """What there is besides the body, by the modules' names."""
+    others = (name for name in tensors if ".body." not in f".{name}")
+    found = dict.fromkeys(".".join(name.split(".")[: 2 if name.startswith("reader.") else 1]) for name in others)
+    return ", ".join(found) or "none"

@@ -1,0 +1,311 @@
+"""classify: the labels of a run, its answers, its scores and its picture, and every mistake in its data."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from allyouneed import catalog
+from allyouneed.config import read_recipe
+from allyouneed.data.store import Ragged
+from allyouneed.errors import UserError
+from allyouneed.nn.heads import POOLS, ClassifyHead
+from allyouneed.nn.spelling import spell
+from allyouneed.run import Run, load, train
+from allyouneed.tasks.labelling import UNCUT, join
+from commands import ayn
+from conftest import RUNTIME
+
+TINY = [
+    *RUNTIME, "model.width=16", "train.steps=90", "train.eval_every=90", "train.batch_tokens=256", "train.lr=1e-2",
+    "train.warmup=5",
+]  # fmt: skip
+SHORT = [*TINY, "train.steps=2", "train.eval_every=2"]
+
+
+def write(path: Path, rows: list[tuple[str, ...]]) -> Path:
+    path.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def opinions(count: int, seed: int = 0) -> list[tuple[str, ...]]:
+    """What comes after "but" decides."""
+    chance, rows = random.Random(seed), {}
+    while len(rows) < count:
+        one, other = chance.sample(["good", "bad", "odd"], 2)
+        things = " ".join(chance.choices(["soup", "bread", "tea", "cake", "rice"], k=chance.randint(1, 4)))
+        rows[f"the {things} was {one} but then {other}"] = other
+    return list(rows.items())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    made = tmp_path_factory.mktemp("classify")
+    write(made / "opinions.tsv", opinions(400))
+    return made
+
+
+@pytest.fixture(scope="module")
+def run(folder) -> Run:
+    path = folder / "opinions.tsv"
+    return train("classify/rnn", *TINY, data=path, out=folder / "run", quiet=True)
+
+
+@pytest.fixture(scope="module")
+def pair_run(folder) -> Run:
+    rows = [(one.removeprefix("the "), "same" if i % 2 else "other", f"it was {label}, no") for i, (one, label) in
+            enumerate(opinions(60, 1))]  # fmt: skip
+    path = write(folder / "pairs.tsv", [("sentence1", "label", "sentence2"), *rows])
+    return train("classify/rnn", *SHORT, "model.layers=1", data=path, out=folder / "pairs", quiet=True)
+
+
+def test_it_learns_what_the_order_of_words_says(run):
+    accuracy, macro = run.test("test")
+    assert accuracy.value > 95
+    assert macro.value > 95
+    assert "split:test" in accuracy.signature
+    assert run.predict("the tea was bad but then good") == "good"
+
+
+def test_texts_together_get_what_each_gets_alone(run):
+    texts = ["tea was odd", "the soup bread cake was good but then bad", "bad but then odd", "good"]
+    together = [answer.details["probabilities"] for answer in run.answers(texts)]
+    alone = [next(run.answers([text])).details["probabilities"] for text in texts]
+    for one, other in zip(together, alone):
+        assert one == pytest.approx(other, abs=2e-6)
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_padding_is_never_pooled(pool):
+    torch.manual_seed(0)
+    head = ClassifyHead(8, 3, pool).eval()
+    hidden, lengths = -1 - torch.rand(3, 6, 8), torch.tensor([6, 2, 4])  # below the zeros of a padding
+    batch = head(hidden, lengths)
+    hidden[1, 2:], hidden[2, 4:] = 9.0, -9.0
+    torch.testing.assert_close(head(hidden, lengths), batch)
+    torch.testing.assert_close(head(hidden[1:2, :2], lengths[1:2]), batch[1:2])
+
+
+def test_the_answer_has_all_probabilities(run):
+    answer = next(run.answers(["the cake was odd but then good"]))
+    p = answer.details["probabilities"]
+    assert list(p) == run.task.labels == ["bad", "good", "odd"]
+    assert sum(p.values()) == pytest.approx(1, abs=1e-5)
+    assert answer.text == answer.details["label"] == max(p, key=p.get)
+    assert np.exp(answer.logprob) == pytest.approx(answer.details["probability"], abs=1e-5)
+
+
+def test_the_command_prints_label_and_probability(run, command):
+    text = "the cake was odd but then good"
+    p = next(run.answers([text])).details["probability"]
+    assert ayn("use", run.folder.path, text).out == f"good  {100 * p:.1f} %\n"
+    assert json.loads(ayn("use", run.folder.path, text, "--json").out)["probabilities"].keys() == {"bad", "good", "odd"}
+    done = command("use", run.folder.path, input=f"{text}\n\nzzz qqq\nthe tea was bad\n")
+    lines = done.stdout.split("\n")
+    assert lines[0] == f"good  {100 * p:.1f} %"
+    assert lines[1] == lines[2] == ""
+    assert lines[3].endswith(" %")
+    assert "line 3: most of the text is unknown" in done.stderr
+    table = ayn("use", run.folder.path, text, "--table").out.splitlines()
+    assert "likely labels" in table[0]
+    assert len(table) == 8
+    assert table[-1].split()[1:4] == ["·good", f"{100 * p:.1f}%", "good"]
+    assert ayn("use", run.folder.path, " ").code == 2
+
+
+def test_the_table_is_what_the_text_up_to_there_would_be(run):
+    guesses = run.table("the tea was bad but then good")
+    assert [guess.token for guess in guesses] == [" the", " tea", " was", " bad", " but", " then", " good"]
+    p = next(run.answers(["the tea was bad"])).details["probabilities"]
+    assert dict(guesses[3].likely) == pytest.approx(p, abs=2e-6)
+
+
+def test_labels_are_kept_with_the_run(run):
+    kept = json.loads((run.folder.path / "labels.json").read_text())
+    assert kept == {"labels": ["bad", "good", "odd"], "texts": 1}
+    again = load(run.folder.path)
+    assert again.task._data is None  # nothing is read to answer
+    assert again.predict("the tea was bad but then odd") == "odd"
+    assert run.config["data"]["report"]["classes"]["train"].keys() == set(kept["labels"])
+
+
+def test_numbered_labels_stand_in_the_order_of_numbers(folder):
+    rows = [(f"text {i} of {i % 11}", str(i % 11)) for i in range(300)]
+    made = train("classify/rnn", *SHORT, data=write(folder / "numbers.tsv", rows), out=folder / "numbers", quiet=True)
+    assert made.task.labels == [str(i) for i in range(11)]
+
+
+def test_labels_that_are_gone_or_damaged(run, folder, tmp_path):
+    for name in ("recipe.toml", "config.json", "tokenizer.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((run.folder.path / name).read_bytes())
+    done = ayn("use", tmp_path, "tea")
+    assert (done.code, "labels.json cannot be read" in done.err) == (2, True)
+    for damage in ("{", '{"labels": 3}', "[]"):
+        (tmp_path / "labels.json").write_text(damage)
+        done = ayn("use", tmp_path, "tea")
+        assert (done.code, "labels.json is damaged" in done.err) == (2, True)
+    (tmp_path / "labels.json").write_text('{"labels": ["x", "y"], "texts": 1}')
+    assert "does not fit" in ayn("use", tmp_path, "tea").err
+
+
+def test_training_and_testing_draw_the_confusion_matrix(run):
+    picture = run.folder.path / "confusion.png"
+    assert picture.stat().st_size > 5000
+    before = picture.read_bytes()
+    picture.unlink()
+    done = ayn("test", run.folder.path)
+    assert "confusion.png" in done.out
+    assert picture.read_bytes() == before
+    ayn("test", run.folder.path, "--split", "train")
+    assert picture.read_bytes() != before
+    table, names, title = _confused(run)
+    assert table.sum() == run.task.data.splits["test"].examples
+    assert names == run.task.labels
+    assert "test" in title
+
+
+def _confused(run: Run):
+    run.test("test")
+    return run.task.confused
+
+
+def test_a_run_goes_on_with_its_labels(folder):
+    """The resumed run never asks the data for their order."""
+    path, out = folder / "opinions.tsv", folder / "resumed"
+    train("classify/rnn", *SHORT, data=path, out=out, quiet=True)
+    kept = json.loads((out / "labels.json").read_text())
+    (out / "labels.json").write_text(json.dumps({**kept, "labels": kept["labels"][::-1]}))
+    done = ayn("train", "classify/rnn", *SHORT, "train.steps=4", "--data", path, "--out", out, "--resume")
+    assert done.code == 0, done.err
+    assert load(out).task.labels == ["odd", "good", "bad"]
+    assert ayn("train", "classify/rnn", *SHORT, "--data", path, "--out", out, "--overwrite").code == 0
+    assert load(out).task.labels == ["bad", "good", "odd"]
+
+
+def attempt(folder: Path, *settings: str, data: Path | str) -> str:
+    done = ayn("train", "classify/rnn", *SHORT, *settings, "--data", data, "--out", folder / "never", "--overwrite")
+    assert done.code == 2, done.out
+    assert not (folder / "never" / "recipe.toml").exists()
+    return done.err
+
+
+def test_labels_that_training_never_saw_are_named_and_counted(folder):
+    path = folder / "opinions.tsv"
+    for split in ("valid", "test"):
+        write(folder / "strange.tsv", [("a b", "good"), ("a c", "fine"), ("a d", "fine"), ("a e", "poor")])
+        told = attempt(folder, f"data.{split}_path={folder / 'strange.tsv'}", data=path)
+        assert f"the {split} split has 2 labels that training never saw, in 3 places: 'fine' (2), 'poor' (1)" in told
+
+
+def test_labels_that_cannot_be_learned(folder):
+    assert "all training texts have the label 'x'" in attempt(
+        folder, data=write(folder / "one.tsv", [(f"text {i}", "x") for i in range(50)])
+    )
+    told = attempt(folder, data=write(folder / "all.tsv", [(f"text {i}", f"name {i}") for i in range(100)]))
+    assert "different labels ('name 0'" in told
+    assert "data.target" in told
+
+
+def test_one_or_two_texts(pair_run):
+    assert pair_run.task.sides == 2
+    assert "two texts" in pair_run.task.asks
+    one, other = pair_run.answers(["soup was good ||| it was bad, no", "soup was good\tit was bad, no"])
+    assert one.details["probability"] != other.details["probability"] or one == other
+    eos = pair_run.task.tokenizer.eos
+    ids = pair_run.task.prompt(pair_run.model, "soup was good\tit was bad", pair_run.decode()).ids
+    assert ids.count(eos) == 1
+    assert ids == [
+        *pair_run.task.tokenizer.encode(" soup was good"),
+        eos,
+        *pair_run.task.tokenizer.encode(" it was bad"),
+    ]
+    for text, told in (("soup", "this run reads two texts"), ("soup\t ", "the text is empty")):
+        done = ayn("use", pair_run.folder.path, text)
+        assert (done.code, told in done.err) == (2, True)
+    batch = pair_run.task.examples("train").collate(np.array([0]))
+    assert (batch.tensors["ids"] == eos).sum() == 1
+
+
+def test_of_a_long_pair_the_longer_text_is_cut():
+    first, second = Ragged.of([[1] * 8, [1] * 2, [1] * 9, [1]]), Ragged.of([[2] * 3, [2] * 9, [2] * 9, [2]])
+    joined = join([first, second], 0, 8)
+    assert ["".join(map(str, joined[i])) for i in range(4)] == ["11110222", "11022222", "11110222", "102"]
+    assert join([first], 0, 4) is first
+    assert len(join([first, second], 0, UNCUT)[2]) == 19
+
+
+def test_long_texts_are_cut_in_training_and_said_and_whole_in_the_test(folder):
+    rows = [(" ".join(["soup"] * (30 if i % 2 else 3)) + f" {i}", str(i % 2)) for i in range(100)]
+    path = write(folder / "long.tsv", rows)
+    done = ayn("train", "classify/rnn", *SHORT, "data.max_length=8", "--data", path, "--out", folder / "long")
+    assert done.code == 0, done.err
+    assert "over 8" in done.out
+    task = load(folder / "long").task
+    longest = max(task.rows("train")[0].lengths)
+    assert task.examples("train").sizes.max() == 8 < longest
+    assert task.examples("train", UNCUT).sizes.max() == longest == 31
+
+
+def test_tokens_are_hidden_only_while_it_learns(run):
+    task = run.task
+    batch = task.examples("train").collate(np.arange(8))
+    seen = []
+
+    class Model(torch.nn.Module):
+        def loss(self, tensors, targets, smoothing):
+            seen.append((tensors["ids"] == task.tokenizer.unk).float().mean().item())
+            return torch.zeros(())
+
+    recipe = read_recipe("classify/rnn", ["task.unknown=0.5"])
+    task.options, before = recipe.task, task.options
+    try:
+        for model in (Model().train(), Model().eval()):
+            task.losses(model, batch)
+    finally:
+        task.options = before
+    assert 0.3 < seen[0] < 0.7
+    assert seen[1] == 0
+
+
+@pytest.mark.parametrize("settings", [["text.kind=bpe", "text.vocab=300"], ["text.kind=char"], ["task.pool=last"]])
+def test_other_tokens_and_pools(folder, settings):
+    made = train("classify/rnn", *SHORT, *settings, data=folder / "opinions.tsv", out=folder / settings[0], quiet=True)
+    assert made.predict("the soup was good") in made.task.labels
+
+
+def test_a_model_that_reads_letters_gets_them(folder):
+    recipe = folder / "spelled.toml"
+    recipe.write_text(
+        '[task]\nkind = "classify"\n[model]\nkind = "elmo"\nsize = "nano"\nwidth = 8\nfilters = 1\nreader = 8\n'
+        '[text]\nkind = "word"\n[train]\nsteps = 1\n'
+    )
+    settings = [*RUNTIME, "train.batch_tokens=64"]
+    path = write(folder / "odd.tsv", [(f"it's nr-{i}, {'so' * (i % 2)} well", str(i % 2)) for i in range(40)])
+    made = train(str(recipe), *settings, data=path, out=folder / "spelled", quiet=True)
+    example = next(iter(made.task.data.splits["train"]))
+    batch = made.task.examples("train").collate(np.array([0])).tensors
+    words = made.task.read(example)[0].split(" ")
+    assert words[:3] == ["it", "'s", f"nr-{example[0].split('-')[1].split(',')[0]}"]
+    assert batch["ids"].shape == (1, len(words))
+    np.testing.assert_array_equal(batch["chars"][0], spell(words, made.recipe.model.letters))
+    mixed = made.task.examples("train").collate(np.arange(6)).tensors
+    padding = torch.arange(mixed["ids"].size(1)) >= mixed["lengths"][:, None]
+    assert not mixed["chars"][padding].any()
+    assert mixed["chars"][~padding].any(-1).all()
+    together = list(made.answers(["it's well", "never seen words here!"]))
+    alone = [next(made.answers([text])) for text in ("it's well", "never seen words here!")]
+    for one, other in zip(together, alone):
+        assert one.details["probability"] == pytest.approx(other.details["probability"], abs=1e-5)
+    with pytest.raises(UserError, match=r"text\.kind=word"):
+        train(str(recipe), *settings, "text.kind=bpe", data=path, out=folder / "bpe", quiet=True)
+
+
+def test_the_recipe_names_a_model_that_can_read():
+    assert "classify" in catalog.model("rnn").tasks
+    with pytest.raises(UserError, match=r"is not for the task 'classify'; these are: .*rnn"):
+        read_recipe("classify/rnn", ["model.kind=gpt"])

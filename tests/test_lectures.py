@@ -1,0 +1,99 @@
+"""The experiments of the lectures: each draws its picture, and shows what the lecture says."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from allyouneed import lectures
+from allyouneed.lectures import alignment, banks, gradients, lengths, paths
+from allyouneed.lectures.base import Classroom
+from commands import ayn, trained
+
+PNG = b"\x89PNG"
+
+
+def test_gradients_vanish_in_an_rnn_and_not_in_a_transformer(tmp_path, monkeypatch):
+    monkeypatch.setattr(gradients, "SEEDS", 2)
+    room = Classroom(tmp_path, lambda text: None)
+    shown = lectures.show("gradients", room)
+    assert shown.picture.read_bytes().startswith(PNG)
+    numbers = json.loads(shown.numbers.read_text())
+    at = numbers["distance"].index(32)
+    assert numbers["RNN"][at] < numbers["LSTM"][at] < 1e-4
+    assert numbers["LSTM that keeps"][at] > 0.1
+    assert numbers["Transformer"][at] > 0.3
+
+
+def test_paths_counts_and_times_every_length(tmp_path, monkeypatch):
+    monkeypatch.setattr(paths, "LENGTHS", (8, 16))
+    monkeypatch.setattr(paths, "REPEATS", 1)
+    said: list[str] = []
+    lectures.show("paths", Classroom(tmp_path, said.append))
+    numbers = json.loads((tmp_path / "paths.json").read_text())
+    assert numbers["path"] == {"recurrent": [8, 16], "convolution": [4, 8], "self-attention": [1, 1]}
+    assert numbers["steps"] == {"recurrent": [8, 16], "convolution": [1, 1], "self-attention": [1, 1]}
+    assert all(second > 0 for several in numbers["seconds"].values() for second in several)
+    assert "recurrent" in "".join(said)
+
+
+SMALL = ("model.width=16", "train.steps=3", "train.eval_every=3", "train.warmup=1", "train.threads=1")
+
+
+def test_lengths_scores_both_models_on_texts_that_are_only_longer(tmp_path, monkeypatch):
+    monkeypatch.setattr(lengths, "TRAIN", 300)
+    monkeypatch.setattr(lengths, "TEST", 3)
+    numbers = lengths.show(
+        Classroom(tmp_path, lambda text: None), (*SMALL, "train.batch_tokens=512", "decode.max_new=8")
+    )
+    assert numbers["words"] == sorted(numbers["words"])
+    assert {len(numbers[name]) for name in lengths.MODELS} == {lengths.MOST}
+    assert (tmp_path / "lengths.png").read_bytes().startswith(PNG)
+    _, tests = lengths.write_texts(tmp_path / "again.tsv")
+    assert [len(several) for several in tests] == [3] * lengths.MOST
+
+
+def test_alignment_looks_into_a_given_run(tmp_path, pairs, monkeypatch):
+    monkeypatch.setattr(alignment, "SENTENCE", "one two three")
+    done = ayn("lecture", "alignment", "--out", tmp_path, "--run", trained("translate", pairs))
+    assert done.code == 0, done.err
+    numbers = json.loads((tmp_path / "alignment.json").read_text())
+    assert len(numbers["weights"]) == len(numbers["target"])
+    assert (tmp_path / "alignment.png").read_bytes().startswith(PNG)
+
+
+def test_banks_part_by_their_meaning_and_not_by_their_spelling(tmp_path, monkeypatch):
+    numbers = banks.show(Classroom(tmp_path, lambda text: None), (*SMALL, "model.filters=2", "train.batch_tokens=256"))
+    spelling, *upper = numbers["layers"]
+    assert all(cosine == pytest.approx(1, abs=1e-5) for row in spelling for cosine in row)
+    assert min(cosine for row in upper[0] for cosine in row) < 0.9
+    assert (tmp_path / "banks.png").read_bytes().startswith(PNG)
+    assert all("bank" in text.split() for _, text in banks.SENTENCES)
+
+
+def test_wordmap_finds_the_woman(tmp_path):
+    numbers = json.loads(lectures.show("wordmap", Classroom(tmp_path, lambda text: None)).numbers.read_text())
+    assert numbers["nearest"][0]["word"] == "woman"
+    assert (tmp_path / "wordmap.png").read_bytes().startswith(PNG)
+
+
+def test_a_trained_model_is_not_trained_again(tmp_path):
+    said: list[str] = []
+    room = Classroom(tmp_path, said.append)
+    room.trained("wordvectors/skipgram", "train.epochs=1")
+    assert not any("there already" in text for text in said)
+    room.trained("wordvectors/skipgram", "train.epochs=1")
+    assert any("there already" in text for text in said)
+    room.trained("wordvectors/skipgram", "train.epochs=2")
+    assert sum("there already" in text for text in said) == 1
+
+
+def test_the_command_lists_the_lectures_and_helps_with_their_names(tmp_path, pairs):
+    assert all(name in ayn("lecture").out for name in lectures.LECTURES)
+    wrong = ayn("lecture", "gradient")
+    assert wrong.code == 2
+    assert "did you mean 'gradients'?" in wrong.err
+    other = ayn("lecture", "banks", "--out", tmp_path, "--run", trained("translate", pairs))
+    assert other.code == 2
+    assert "is a run for translate, but this lecture needs lm" in other.err

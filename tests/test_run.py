@@ -1,0 +1,145 @@
+"""Runs: what may change when they go on, what their scores are called, and the demo as a newcomer meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allyouneed.config import TrainConfig, read_recipe, to_toml
+from allyouneed.errors import UserError
+from allyouneed.run import choose, load, resumed, train
+from allyouneed.runtime import probe
+from allyouneed.training.compiling import decide
+from allyouneed.training.fit import fit, load_tokenizers
+from commands import ayn
+from conftest import TINY_LM, TINY_TRANSLATE
+
+
+@pytest.mark.parametrize("setting", ["optimizer=sgd", "ema=0.9", "seed=2", "batch_tokens=32"])
+def test_what_a_checkpoint_hangs_on_cannot_change_and_the_run_stays_whole(setting, story, tmp_path):
+    out = tmp_path / "run"
+    arguments = ("train", "lm/gpt", "--data", story, "--out", out, *TINY_LM)
+    assert ayn(*arguments).code == 0
+    done = ayn("train", "lm/gpt", "--out", out, "--resume", f"train.{setting}")
+    assert done.code == 2
+    assert f"train.{setting.partition('=')[0]} was" in done.err
+    assert ayn("train", "lm/gpt", "--out", out, "--resume", "train.steps=16").code == 0
+
+
+def test_a_run_killed_between_its_tokenizers_makes_them_anew(pairs, tmp_path):
+    settings = [*TINY_TRANSLATE, "text.joint=false", "model.share=false"]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    fit(choose("translate/transformer", settings, str(pairs)), whole, quiet=True)
+    killed.mkdir()
+    (killed / ".lock").touch()
+    for name in ("recipe.toml", "tokenizer.target.json"):  # written in this order, tokenizer.json last
+        (killed / name).write_bytes((whole / name).read_bytes())
+    fit(resumed(killed, "translate/transformer", [], None), killed, resume=True, quiet=True)
+    assert {name: t.to_json() for name, t in load_tokenizers(load(killed).folder).items()} == {
+        name: (whole / name).read_text(encoding="utf-8") for name in ("tokenizer.json", "tokenizer.target.json")
+    }
+
+
+def test_a_size_that_is_asked_for_replaces_the_recipes_own():
+    assert read_recipe("lm/shakespeare").model.width == 128
+    recipe = read_recipe("lm/shakespeare", ["model.size=nano", "model.layers=2"])
+    assert (recipe.model.width, recipe.model.heads, recipe.model.layers) == (48, 3, 2)
+    assert read_recipe("translate/multi30k", ["model.size=tiny"]).model.dropout == 0.3
+
+
+@given(st.text(st.characters(codec="utf-8")))
+def test_any_text_survives_a_recipe(text):
+    assert tomllib.loads(to_toml({"decode": {"stop": [text]}})) == {"decode": {"stop": [text]}}
+
+
+def test_two_ways_of_averaging_are_one_too_many():
+    with pytest.raises(UserError, match="choose one"):
+        TrainConfig(steps=1, ema=0.9, average=3)
+
+
+def test_a_trial_without_memory_is_no_compilation_and_no_failure():
+    def loss(model: torch.nn.Module) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    runtime = probe(TrainConfig(steps=1, device="cpu", threads=1))
+    chosen = decide("auto", runtime, torch.nn.Linear(2, 2), [loss], 10_000)
+    assert not chosen.compile
+    assert "no memory" in chosen.why or "not compiled" in chosen.why
+
+
+def test_scores_name_their_data_and_their_checkpoint(story, tmp_path, capsys):
+    text = tmp_path / "a story.txt"
+    text.write_bytes(story.read_bytes())
+    run = train("lm/gpt", *TINY_LM, data=text, out=tmp_path / "run", quiet=True)
+    (score, *_) = run.test()
+    assert score.signature.endswith(f"|data:a story.txt|step:{json.loads(run.folder.scores.read_text())['step']}")
+    assert "splits may have moved" not in capsys.readouterr().out
+    text.write_text("more.\n" + text.read_text())
+    load(tmp_path / "run").test()
+    assert "splits may have moved" in capsys.readouterr().out
+
+
+def test_a_text_with_unknown_words_has_no_bits_per_byte(tmp_path):
+    words = "".join(f"w{i % 40} " + ("\n" if i % 8 == 7 else "") for i in range(3000))
+    path = tmp_path / "text.txt"
+    path.write_text(words + " never seen before\n" * 40)
+    run = train("lm/gpt", *TINY_LM, "text.kind=word", data=path, out=tmp_path / "run", quiet=True)
+    names = [score.name for score in run.test()]
+    assert names == ["loss", "perplexity"]
+    assert "unknown:" in run.test()[0].signature
+
+
+def test_a_limit_of_examples_is_nothing_for_a_text(story, tmp_path):
+    done = ayn("train", "lm/gpt", "--data", story, "--out", tmp_path / "run", "data.limit=3")
+    assert done.code == 2
+    assert "data.limit" in done.err
+
+
+def demo(out: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "allyouneed.demo", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+
+
+def test_ctrl_c_in_the_demo_says_how_to_go_on(tmp_path):
+    process = demo(tmp_path / "run")
+    deadline = time.monotonic() + 200
+    while not (tmp_path / "run" / "metrics.jsonl").exists() or not (tmp_path / "run" / "metrics.jsonl").stat().st_size:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "--resume" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.slow
+def test_the_demo_reaches_its_score_and_leaves_its_pictures(tmp_path):
+    process = demo(tmp_path / "run")
+    out, err = process.communicate(timeout=900)
+    assert process.returncode == 0, err
+    scores = {score["name"]: score for score in json.loads((tmp_path / "run" / "scores.json").read_text())["test"]}
+    assert scores["exact match"]["value"] >= 95
+    assert "version:" in scores["BLEU"]["signature"]
+    assert "version:" in scores["chrF"]["signature"]
+    assert "Io sono italiano." in out
+    assert out.count("ayn ") >= 3
+    for picture in ("loss.png", "alignment.png"):
+        assert (tmp_path / "run" / picture).read_bytes().startswith(b"\x89PNG")

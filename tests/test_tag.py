@@ -1,0 +1,289 @@
+"""tag: names in a text with their exact places, any scheme of tags, scores that equal seqeval's, and bad files."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import warnings
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import seqeval.metrics
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from allyouneed.data.conll import spans, tagged
+from allyouneed.errors import UserError
+from allyouneed.nn.losses import IGNORE
+from allyouneed.nn.spelling import spell
+from allyouneed.run import Run, load, train
+from allyouneed.tasks.labelling import UNCUT
+from allyouneed.tasks.tag import mark
+from allyouneed.text import Tokenizer
+from allyouneed.text.words import find_words
+from commands import ayn
+from conftest import RUNTIME
+
+TINY = [
+    *RUNTIME, "model.width=16", "train.steps=130", "train.eval_every=130", "train.batch_tokens=256", "train.lr=1e-2",
+    "train.warmup=5", "task.unknown=0.2",
+]  # fmt: skip
+SHORT = [*TINY, "train.steps=2", "train.eval_every=2"]
+Sentence = tuple[list[str], list[str]]
+
+
+def sentences(count: int, seed: int = 0) -> list[Sentence]:
+    """A name after "Mr" is a person, after "in" a place; some have two words, and two places touch."""
+    chance, made = random.Random(seed), []
+    for _ in range(count):
+        names = [chance.choice(["Lee", "Ray", "Ann", "Bo"]) for _ in range(6)]
+        second = chance.random() < 0.5
+        words = ["Mr", *names[: 1 + second], "ran", "in", *names[2:4], chance.choice([".", "!"])]
+        tags = ["O", "B-person", *["I-person"] * second, "O", "O", "B-place", "B-place", "O"]
+        made.append((words, tags))
+    return made
+
+
+def write(path: Path, rows: list[Sentence], scheme: str = "IOB2") -> Path:
+    blocks = []
+    for words, tags in rows:
+        there = tagged(spans(tags), len(words), scheme)
+        blocks.append("".join(f"{word}\tx\t{tag}\n" for word, tag in zip(words, there)))
+    path.write_text("\n".join(blocks), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    made = tmp_path_factory.mktemp("tag")
+    write(made / "my.conll", sentences(400))
+    return made
+
+
+@pytest.fixture(scope="module")
+def run(folder) -> Run:
+    return train("tag/lstm", *TINY, data=folder / "my.conll", out=folder / "run", quiet=True)
+
+
+def test_it_learns_what_the_neighbours_say(run):
+    scores = {score.name: score for score in run.test("test")}
+    assert scores["F1"].value > 95
+    assert {"F1", "precision", "recall", "F1 person", "recall place"} <= set(scores)
+    assert "split:test" in scores["F1"].signature
+    assert run.predict("Mr Ray Lee ran in Ann Bo.") == "Mr [Ray Lee person] ran in [Ann place] [Bo place]."
+    assert run.predict("Mr Zorn ran in Ann Bo.").startswith("Mr [Zorn person] ran")  # a name it never saw
+
+
+@pytest.mark.parametrize("steps", [1, 30])
+def test_the_scores_equal_seqeval(folder, steps):
+    """Of a model that has hardly learned, so that its tags are wild."""
+    out = folder / f"wild {steps}"
+    made = train("tag/lstm", *SHORT, f"train.steps={steps}", data=folder / "my.conll", out=out, quiet=True)
+    truth = [tags.split() for _, tags in made.task.data.splits["test"]]
+    texts = [words for words, _ in made.task.data.splits["test"]]
+    guesses = [answer.details["tags"] for answer in made.answers(texts)]
+    scores = {score.name: score.value for score in made.test("test")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert scores["F1"] == pytest.approx(100 * seqeval.metrics.f1_score(truth, guesses), abs=1e-9)
+        assert scores["precision"] == pytest.approx(100 * seqeval.metrics.precision_score(truth, guesses), abs=1e-9)
+        report = seqeval.metrics.classification_report(truth, guesses, output_dict=True, zero_division=0)
+    assert scores["recall place"] == pytest.approx(100 * report["place"]["recall"], abs=1e-9)
+
+
+def test_texts_together_get_what_each_gets_alone(run):
+    texts = ["Mr Lee ran", "Mr Ann Ray ran in Bo Bo . and in Lee Ray !", "in Zed"]
+    together = run.task.judge(run.model, [run.task._sequence(text) for text in texts])
+    for text, p in zip(texts, together):
+        (alone,) = run.task.judge(run.model, [run.task._sequence(text)])
+        torch.testing.assert_close(p, alone, atol=1e-6, rtol=1e-5)
+    assert run.predict(texts) == [run.predict(text) for text in texts]
+
+
+@given(st.text(max_size=60))
+@settings(max_examples=300, deadline=None)
+def test_words_are_all_that_is_not_white_space(text):
+    places = find_words(text)
+    assert all(start < end for start, end in places)
+    assert all(before[1] <= after[0] for before, after in pairwise(places))
+    kept = {i for start, end in places for i in range(start, end)}
+    assert kept == {i for i, character in enumerate(text) if not re.match(r"\s", character)}
+    assert not any(re.search(r"\s", text[start:end]) for start, end in places)
+
+
+names = st.sampled_from(
+    ["Mr", "Lee", "Ray", "ran", "in", "Bo", "é", "e\u0301", "🇮🇹", "日本", "\u200d", "\u00a0", " ", "\t", "[", "]", ","]
+)
+
+
+@given(st.lists(names, max_size=14).map("".join))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_offsets_are_exact_in_any_text(run, text):
+    text = f"Mr Lee {text} in Bo"
+    (answer,) = run.answers([text])
+    found = answer.details["entities"]
+    for entity in found:
+        assert text[entity["start"] : entity["end"]] == entity["text"] == entity["text"].strip()
+        assert entity["type"] in ("person", "place")
+    assert all(before["end"] <= after["start"] for before, after in pairwise(found))
+    assert answer.text == answer.details["text"] == mark(text, found)
+    plain = answer.text
+    for entity in reversed(found):  # taking the marks away again gives the text
+        marked = f"[{entity['text']} {entity['type']}]"
+        at = plain.rindex(marked)
+        plain = plain[:at] + entity["text"] + plain[at + len(marked) :]
+    assert plain == text
+    words, tags = answer.details["words"], answer.details["tags"]
+    assert len(words) == len(tags)
+    assert [entity["type"] for entity in found] == [span.kind for span in spans(tags)]
+
+
+def test_marked_text():
+    text = "Ada Lovelace went to London"
+    named = [
+        {"type": "person", "text": "Ada Lovelace", "start": 0, "end": 12},
+        {"type": "place", "text": "London", "start": 21, "end": 27},
+    ]
+    assert mark(text, named) == "[Ada Lovelace person] went to [London place]"
+    assert mark(text, []) == text
+
+
+def test_the_commands(run, command):
+    path, text = run.folder.path, "Mr  Ray Lee ran in Ann Bo!"
+    assert ayn("use", path, text).out == "Mr  [Ray Lee person] ran in [Ann place] [Bo place]!\n"
+    told = json.loads(ayn("use", path, text, "--json").out)
+    assert told["entities"][0] == {"type": "person", "text": "Ray Lee", "start": 4, "end": 11}
+    assert told["tags"] == ["O", "B-person", "I-person", "O", "O", "B-place", "B-place", "O"]
+    done = command("use", path, input=f"{text}\n\nqwerty asdf\nMr Bo ran\n")
+    assert done.stdout == "Mr  [Ray Lee person] ran in [Ann place] [Bo place]!\n\n\nMr [Bo person] ran\n"
+    assert "line 3: no word of the text is in this model's vocabulary: 'qwerty', 'asdf'" in done.stderr
+    table = ayn("use", path, "Mr Ray", "--table").out.splitlines()
+    assert "likely tags" in table[0]
+    assert table[2].split()[3] == "B-person"
+    assert (done := ayn("use", path, " ")).code == 2
+    assert "the text is empty" in done.err
+    assert ayn("use", path, text, "--alignment", "a.png").code == 2
+    assert (path / "confusion.png").stat().st_size > 5000
+
+
+@pytest.mark.parametrize("scheme", ["IOB1", "IOBES"])
+def test_answers_are_in_the_scheme_of_the_file(run, folder, scheme):
+    """The model is the same; only what it says is written in another way."""
+    path = write(folder / f"{scheme}.conll", sentences(400), scheme)
+    done = ayn("train", "tag/lstm", *TINY, "--data", path, "--out", folder / scheme)
+    assert done.code == 0, done.err
+    assert f"{scheme} tags" in done.out
+    other = load(folder / scheme)
+    assert other.task.labels == run.task.labels == ["O", "B-person", "I-person", "B-place", "I-place"]
+    text = "Mr Ray Lee ran in Ann Bo"
+    expected = {
+        "IOB1": ["O", "I-person", "I-person", "O", "O", "I-place", "B-place"],
+        "IOBES": ["O", "B-person", "E-person", "O", "O", "S-place", "S-place"],
+    }[scheme]
+    assert next(other.answers([text])).details["tags"] == expected
+    assert other.predict(text) == run.predict(text)
+    for name, value in run.model.state_dict().items():
+        torch.testing.assert_close(other.model.state_dict()[name], value)
+
+
+def attempt(folder: Path, *settings: str, data: Path) -> str:
+    done = ayn("train", "tag/lstm", *SHORT, *settings, "--data", data, "--out", folder / "never", "--overwrite")
+    assert done.code == 2, done.out
+    assert not (folder / "never" / "recipe.toml").exists()
+    return done.err
+
+
+def test_types_that_training_never_saw_are_named_and_counted(folder):
+    strange = write(folder / "strange.conll", [(["a", "b", "c"], ["B-car", "I-car", "B-person"]), (["a"], ["B-car"])])
+    told = attempt(folder, f"data.test_path={strange}", data=folder / "my.conll")
+    assert "the test split has 1 type of entity that training never saw, in 2 places: 'car' (2)" in told
+
+
+def test_files_that_cannot_be_learned_from(folder):
+    broken = folder / "broken.conll"
+    broken.write_text("a O\nb B-x\nc\n")
+    assert f"{broken}, line 3 has 1 column, but the first has 2" in attempt(folder, data=broken)
+    dull = write(folder / "dull.conll", [(["a", f"b{i}"], ["O", "O"]) for i in range(80)])
+    assert "all tags are O" in attempt(folder, data=dull)
+    assert "text.kind=word" in attempt(folder, "text.kind=bpe", data=folder / "my.conll")
+
+
+def test_a_tokenizer_that_cuts_words_is_refused(folder):
+    config = load_config()
+    Tokenizer.train(["don't - you"], config).save(folder / "pieces.json")
+    path = write(folder / "pieces.conll", [(["don't", str(i)], ["O", "B-x"]) for i in range(80)])
+    assert "does not make one token of each word" in attempt(folder, f"text.path={folder / 'pieces.json'}", data=path)
+
+
+def load_config():
+    from allyouneed.config import TextConfig
+
+    return TextConfig(kind="word")
+
+
+def test_a_word_is_one_token_whatever_is_in_it():
+    text = "don't http://a.b/c U.S. </s> x\N{NO-BREAK SPACE}y 日本 don't"
+    tokenizer = Tokenizer.train([text, text], load_config(), spaced=True)
+    ids = tokenizer.encode(text)
+    assert len(ids) == 7
+    assert ids[0] == ids[6]
+    assert tokenizer.decode([id for id in ids if id != tokenizer.eos]) == text.replace(" </s>", "")
+    assert tokenizer.encode("don't do") == [ids[0], tokenizer.unk]
+    again = Tokenizer.from_json(tokenizer.to_json())
+    assert again.encode(text) == ids
+    lower = Tokenizer.train(["Ada ADA"], load_config().__class__(kind="word", lowercase=True), spaced=True)
+    assert len(set(lower.encode("Ada ADA ada"))) == 1
+
+
+def test_long_sentences_are_cut_in_training_and_said_and_whole_in_the_test(folder):
+    rows = [(["a"] * 20 + [f"n{i}"], ["O"] * 20 + ["B-x"]) for i in range(100)]
+    rows += [([f"m{i}", "b"], ["B-x", "O"]) for i in range(100)]
+    path = write(folder / "long.conll", rows)
+    done = ayn("train", "tag/lstm", *SHORT, "data.max_length=8", "--data", path, "--out", folder / "long")
+    assert done.code == 0, done.err
+    header, first = (line.split() for line in done.out.splitlines() if line.startswith(("words ", "train  text")))
+    assert header[-2:] == ["over", "8"]
+    task = load(folder / "long").task
+    long = sum(len(words.split()) > 8 for words, _ in task.data.splits["train"])
+    assert int(first[-1]) == long > 50
+    assert task.examples("train").sizes.max() == 8
+    assert task.examples("train", UNCUT).sizes.max() == 21
+    kept = json.loads((folder / "long" / "scores.json").read_text())["test"]
+    assert f"true:{len(list(task.data.splits['test']))}" in kept[0]["signature"]  # the last word of each counts
+
+
+def test_targets_are_the_tags(run):
+    task = run.task
+    batch = task.examples("train").collate(np.arange(5)).tensors
+    for row, (words, tags) in zip(range(5), task.data.splits["train"]):
+        count = len(words.split())
+        assert [task.labels[i] for i in batch["targets"][row, :count]] == tags.split()
+        assert (batch["targets"][row, count:] == IGNORE).all()
+        assert batch["lengths"][row] == count
+
+
+def test_a_model_that_reads_letters_gets_them(folder):
+    recipe = folder / "spelled.toml"
+    recipe.write_text(
+        '[task]\nkind = "tag"\n[model]\nkind = "elmo"\nsize = "nano"\nwidth = 8\nfilters = 1\nreader = 8\n'
+        '[text]\nkind = "word"\n[train]\nsteps = 1\n'
+    )
+    settings = [*RUNTIME, "train.batch_tokens=64"]
+    made = train(str(recipe), *settings, data=folder / "my.conll", out=folder / "spelled", quiet=True)
+    words = next(iter(made.task.data.splits["train"]))[0].split()
+    batch = made.task.examples("train").collate(np.array([0])).tensors
+    np.testing.assert_array_equal(batch["chars"][0], spell(words, made.recipe.model.letters))
+    seen = []
+    made.model.reader.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]["chars"].clone()))
+    text = "Ünsung Héros ran."  # none of it is in the vocabulary
+    made.predict(text)
+    np.testing.assert_array_equal(seen[0][0], spell(["Ünsung", "Héros", "ran", "."], made.recipe.model.letters))
+
+
+def test_options_are_checked(folder):
+    with pytest.raises(UserError, match=r"task\.unknown"):
+        train("tag/lstm", "task.unknown=1.5", data=folder / "my.conll", out=folder / "never", quiet=True)

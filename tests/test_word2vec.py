@@ -1,0 +1,322 @@
+"""word2vec: the kernel is the formula, chance is a function, runs repeat themselves, and uncle : aunt = man : woman."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from allyouneed.config import read_recipe
+from allyouneed.data.family import ROLES, questions
+from allyouneed.errors import UserError
+from allyouneed.models.word2vec import Word2Vec, Word2VecConfig
+from allyouneed.nn.negative import Reading, around, learn_block, spread
+from allyouneed.nn.sampling import ALWAYS, draw, keep_chances, make_key, noise, noise_table, reaches
+from allyouneed.run import Run, load, train
+from allyouneed.tasks.wordvectors import WordVectors
+from allyouneed.training.interrupt import Interrupted
+from allyouneed.training.trainer import Trainer
+from commands import ayn
+
+KINDS = [("skipgram", True), ("skipgram", False), ("cbow", True)]
+RATE, KEY = 0.05, 77
+TINY = ["train.threads=1", "train.device=cpu", "train.epochs=0", "train.batch_tokens=1000", "model.width=8"]
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("kernels")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def small(method: str = "skipgram", shared: bool = True, vocab: int = 40, width: int = 13, **options) -> Word2Vec:
+    """Weights that matter, and few words, so that the same noise is drawn twice."""
+    torch.manual_seed(0)
+    config = Word2VecConfig(vocab=vocab, width=width, method=method, shared=shared, sample=0.0, window=3, **options)
+    model = Word2Vec(config)
+    model.count(torch.arange(1, vocab + 1))
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.5)
+    return model
+
+
+def text(vocab: int = 40, seed: int = 1) -> torch.Tensor:
+    """Three lines of different words."""
+    words = torch.randperm(vocab, generator=torch.Generator().manual_seed(seed))[:18].int()
+    end = torch.tensor([-1], dtype=torch.int32)
+    return torch.cat([words[:2], end, words[2:9], end, end, words[9:]])
+
+
+def only(reading: Reading, word: int) -> Reading:
+    """All other words look at nobody."""
+    reach = torch.zeros_like(reading.reach)
+    reach[word] = reading.reach[word]
+    return reading._replace(reach=reach)
+
+
+def stepped(model: Word2Vec, reading: Reading) -> tuple[torch.Tensor, torch.Tensor, float]:
+    """Both matrices after a step along autograd's gradient, and the loss before it."""
+    model.zero_grad()
+    loss, _ = model.loss(reading, KEY)
+    if loss.requires_grad:
+        loss.backward()
+    after = [p.detach() - RATE * (p.grad if p.grad is not None else 0) for p in model.parameters()]
+    return after[0], after[1], float(loss.detach())
+
+
+@pytest.mark.parametrize(("method", "shared"), KINDS)
+@pytest.mark.parametrize("width", [3, 13, 32])
+def test_the_kernel_takes_the_gradient_step_of_one_window(method, shared, width, kernels):
+    model = small(method, shared, width=width)
+    kernel = model.kernel(kernels)
+    assert not kernel.problem
+    reading = model.read(text(), KEY)
+    for word in range(len(reading.reach)):
+        one = only(reading, word)
+        if not shared:  # one pair: with more, each neighbour learns from what the one before it has left
+            one.reach[word] = min(1, int(one.reach[word]))
+            if around(one, word, word + 1)[1].sum() != 1:
+                continue
+        v, u, expected = stepped(model, one)
+        mine = [p.detach().clone() for p in model.parameters()]
+        loss, made = kernel.learn(one, *mine, model.table, make_key(KEY, 2), RATE)
+        torch.testing.assert_close(mine[0], v, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(mine[1], u, atol=1e-5, rtol=1e-5)
+        assert loss == pytest.approx(expected, rel=1e-5)
+        assert made == (1 if method == "cbow" else around(one, word, word + 1)[1].sum())
+
+
+@pytest.mark.parametrize("method", ["skipgram", "cbow"])
+def test_the_kernel_goes_through_a_text_word_by_word(method, kernels):
+    model, before = small(method, vocab=20), small(method, vocab=20)
+    reading = model.read(text(20), KEY)
+    total = 0.0
+    for word in range(len(reading.reach)):
+        v, u, loss = stepped(model, only(reading, word))
+        model.inputs.weight.data, model.outputs.weight.data, total = v, u, total + loss
+    loss, _ = before.learn(text(20), KEY, RATE, before.kernel(kernels))
+    torch.testing.assert_close(before.inputs.weight, model.inputs.weight, atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(before.outputs.weight, model.outputs.weight, atol=2e-5, rtol=1e-4)
+    assert float(loss) == pytest.approx(total, rel=1e-4)
+
+
+@pytest.mark.parametrize("method", ["skipgram", "cbow"])
+def test_a_block_takes_the_gradient_step_of_its_formula(method):
+    model = small(method, vocab=40)
+    reading = model.read(text(), KEY)
+    count, window, rate, negatives = len(reading.reach), reading.window, 0.01, 4
+    drawn = torch.tensor([3, 9, 9, 30, 12, 0])
+    words, near = around(reading, 0, count)
+    loss = torch.zeros(())
+    for i in range(count):
+        v = [model.inputs.weight[words[i + o]] for o in range(2 * window + 1) if near[i, o]]
+        xs = v if method == "skipgram" else [torch.stack(v).mean(0)] if v else []
+        for x in xs:
+            loss = loss - F.logsigmoid(x @ model.outputs.weight[words[i + window]])
+            loss = loss - negatives / len(drawn) * F.logsigmoid(-model.outputs.weight[drawn] @ x).sum()
+    loss.backward()
+    v, u = (p.detach() - rate * p.grad for p in model.parameters())
+    mine = [p.detach().clone() for p in model.parameters()]
+    seen = learn_block(reading, 0, count, *mine, drawn, negatives=negatives, rate=rate, cbow=method == "cbow")
+    torch.testing.assert_close(mine[0], v, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(mine[1], u, atol=1e-5, rtol=1e-5)
+    assert float(seen[0]) == pytest.approx(float(loss.detach()), rel=1e-5)
+
+
+def test_a_frequent_word_of_a_block_is_not_thrown_far():
+    model = small(vocab=4)
+    tokens = torch.zeros(2000, dtype=torch.int32)
+    mine = [p.detach().clone() for p in model.parameters()]
+    learn_block(model.read(tokens, KEY), 0, 2000, *mine, torch.tensor([1, 2]), negatives=5, rate=0.1, cbow=False)
+    for before, after in zip(model.parameters(), mine):
+        assert (after - before).norm(dim=1).max() < 3 * max(p.norm(dim=1).max() for p in model.parameters())
+
+
+def test_spread_gives_to_the_places_around():
+    weights, x = torch.randn(5, 3), torch.randn(5, 2)
+    expected = torch.zeros(7, 2)
+    for i, m in itertools.product(range(5), range(3)):
+        expected[i + m] += weights[i, m] * x[i]
+    torch.testing.assert_close(spread(weights, x), expected)
+
+
+def test_no_word_looks_beyond_its_line(kernels):
+    model = small()
+    kernel = model.kernel(kernels)
+    first, other = text(), text()
+    other[-3:] = torch.tensor([31, 32, 33], dtype=torch.int32)  # of the last line alone
+    after = []
+    for tokens in (first, other):
+        reading = only(model.read(tokens, KEY), 4)  # a word of the second line
+        mine = [p.detach().clone() for p in model.parameters()]
+        kernel.learn(reading, *mine, model.table, KEY, RATE)
+        after.append(mine)
+    assert all(torch.equal(a, b) for a, b in zip(*after))
+    _, near = around(model.read(first, KEY, every=True), 0, 2)  # the first line has two words
+    assert near.sum(1).tolist() == [1, 1]
+
+
+def test_a_word_is_read_as_often_as_the_formula_says():
+    counts = torch.tensor([0, 60_000, 30_000, 9_000, 1_000])
+    t, n = 1e-2, 40_000
+    for word, f in enumerate((counts / counts.sum()).tolist()):
+        chance = min(1.0, (math.sqrt(f / t) + 1) * t / f) if f else 0.0
+        read = ((draw(5, torch.arange(n)) & ALWAYS) <= keep_chances(counts, t)[word]).double().mean()
+        assert abs(float(read) - chance) < 4 * math.sqrt(0.25 / n)
+    assert (keep_chances(counts, 0.0) == torch.tensor([-1, ALWAYS, ALWAYS, ALWAYS, ALWAYS])).all()
+
+
+def test_noise_is_drawn_by_the_count_to_the_three_quarters():
+    counts = torch.cat([torch.zeros(5, dtype=torch.long), torch.arange(1, 96) ** 2])
+    drawn = noise(noise_table(counts), 9, torch.arange(400_000))
+    expected = counts.double() ** 0.75
+    expected *= len(drawn) / expected.sum()
+    seen = torch.bincount(drawn, minlength=len(counts))
+    assert seen[:5].sum() == 0
+    chi = ((seen - expected) ** 2 / expected)[5:].sum()
+    assert abs(float(chi) - 94) < 5 * math.sqrt(2 * 94)
+
+
+def test_every_reach_is_as_likely_and_all_keys_differ():
+    seen = torch.bincount(reaches(50_000, 5, 3, torch.device("cpu")), minlength=7)
+    assert seen[0] == seen[6] == 0
+    assert (seen[1:6] - 10_000).abs().max() < 500
+    assert len({make_key(a, b, c) for a, b, c in itertools.product(range(10), repeat=3)}) == 1000
+
+
+def test_the_softmax_loss_is_minus_log_softmax():
+    model = small(loss="softmax")
+    reading = model.read(text(), KEY)
+    words, near = around(reading, 0, len(reading.reach))
+    expected = 0.0
+    for i, o in near.nonzero().tolist():
+        logits = model.outputs.weight @ model.inputs.weight[words[i + o]]
+        expected -= logits.log_softmax(0)[words[i + reading.window]].item()
+    loss, made = model.loss(reading, KEY)
+    assert float(loss.detach()) == pytest.approx(expected, rel=1e-5)
+    assert made == near.sum()
+
+
+def test_the_softmax_is_learned_by_the_ordinary_loop(story, tmp_path):
+    settings = [*TINY, "model.loss=softmax", "train.optimizer=adamw", "train.lr=0.05", "train.steps=40"]
+    run = train(
+        "wordvectors/skipgram", *settings, "text.min_count=1", data=str(story), out=tmp_path / "run", quiet=True
+    )
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["loss"] for line in lines if line["kind"] == "train"]
+    assert losses[-1] < losses[0]
+    assert not run.model.in_place
+
+
+@pytest.mark.parametrize("name", ["wordvectors/skipgram", "wordvectors/cbow"])
+def test_resumed_is_uninterrupted_bit_for_bit(name, story, tmp_path, monkeypatch):
+    settings = [*TINY, "train.steps=8", "train.eval_every=4", "text.min_count=1"]
+    train(name, *settings, data=str(story), out=tmp_path / "whole", quiet=True)
+    step = Trainer._step
+
+    def stops(self, work):
+        if self.at.step == 5:
+            raise Interrupted(2, 5)
+        step(self, work)
+
+    monkeypatch.setattr(Trainer, "_step", stops)
+    with pytest.raises(Interrupted):
+        train(name, *settings, data=str(story), out=tmp_path / "stopped", quiet=True)
+    monkeypatch.setattr(Trainer, "_step", step)
+    train(name, data=str(story), out=tmp_path / "stopped", resume=True, quiet=True)
+    whole, stopped = (load(tmp_path / part).model.state_dict() for part in ("whole", "stopped"))
+    assert all(torch.equal(whole[key], stopped[key]) for key in whole)
+    again = train(name, *settings, "train.seed=2", data=str(story), out=tmp_path / "other", quiet=True)
+    assert not torch.equal(again.model.inputs.weight, whole["inputs.weight"])
+
+
+def test_without_a_compiler_it_learns_the_slow_way_and_says_so(story, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("ALLYOUNEED_CACHE", str(tmp_path / "cache"))
+    settings = [*TINY, "train.steps=60", "train.lr=0.1", "text.min_count=1"]
+    train("wordvectors/skipgram", *settings, data=str(story), out=tmp_path / "run")
+    assert "the slow way, because there is no C compiler" in capsys.readouterr().out
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["loss"] for line in lines if line["kind"] == "train"]
+    assert losses[-1] < losses[0]
+
+
+def task(*settings: str) -> WordVectors:
+    return WordVectors(read_recipe("wordvectors/skipgram", [*TINY, "train.steps=1", *settings]))
+
+
+def test_what_cannot_be_trained_is_refused_at_once(monkeypatch, story):
+    with pytest.raises(UserError, match=r"no word is left: none occurs text\.min_count = 1000000 times"):
+        task("text.min_count=1000000").prepare(lambda line: None)
+    with pytest.raises(UserError, match=r"text\.kind must be words, not char"):
+        task("text.kind=char").prepare(lambda line: None)
+    with pytest.raises(UserError, match=r"the vectors need .* TiB, and .* are free: raise text\.min_count"):
+        task("model.width=2000000000").prepare(lambda line: None)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="one process"):
+        task().prepare(lambda line: None)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The recipe as it is."""
+    out = tmp_path_factory.mktemp("runs") / "skipgram"
+    return train("wordvectors/skipgram", "train.threads=1", "train.device=cpu", out=out, quiet=True)
+
+
+def test_the_recipe_finds_the_woman_of_the_man(run):
+    assert run.predict("man + aunt - uncle") == "woman"
+    assert run.predict("king + woman − man") == "queen"
+    assert {score.name: score.value for score in run.scores()["test"]}["analogies"] >= 90
+    assert (run.folder.path / "words.png").is_file()
+
+
+def test_cbow_finds_her_too(tmp_path):
+    run = train("wordvectors/cbow", "train.threads=1", "train.device=cpu", out=tmp_path / "run", quiet=True)
+    assert run.predict("man + aunt - uncle") == "woman"
+
+
+def test_answers_are_the_nearest_words_with_their_cosines(run):
+    (answer,) = run.answers(["king"])
+    vectors = F.normalize(run.model.inputs.weight.detach())
+    king = run.task.tokenizer.encode("king")[0]
+    for one in (answer, *answer.others):
+        cosine = float(vectors[king] @ vectors[one.tokens[0]])
+        assert one.score == pytest.approx(cosine, abs=1e-5)
+    found = [one.score for one in (answer, *answer.others)]
+    assert len(found) == 10
+    assert found == sorted(found, reverse=True)
+    assert "king" not in [one.text for one in answer.others]
+    assert run.table("king aunt")[1].token == "aunt"
+
+
+def test_the_commands_answer_and_complain(run):
+    folder = run.folder.path
+    shown = ayn("use", folder, "man + aunt - uncle")
+    assert shown.out.splitlines()[0].split()[1] == "woman"
+    (line,) = ayn("use", folder, "king", "--json").out.splitlines()
+    assert len(json.loads(line)["nearest"]) == 10
+    unknown = ayn("use", folder, "man + ant - uncle")
+    assert unknown.code == 2
+    assert "'ant' is not among the" in unknown.err
+    assert "aunt" in unknown.err
+    for bad in ("man + - aunt", "man +", "+", "!!"):
+        assert ayn("use", folder, bad).code == 2
+    assert "no direction" in ayn("use", folder, "man - man").err
+
+
+def test_the_built_in_questions_are_the_couples():
+    assert len(questions()) == len(ROLES) * (len(ROLES) - 1)
+    assert ("uncle", "aunt", "man", "woman") in questions()
