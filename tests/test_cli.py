@@ -30,7 +30,7 @@ from commands import ayn, trained
 from conftest import TINY_LM
 
 AYN = [sys.executable, "-m", "allyouneed"]
-COMMANDS = ["train", "test", "use", "info", "list"]
+COMMANDS = ["train", "test", "use", "info", "lecture", "list"]
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from allyouneed.config import TrainConfig
 from allyouneed.errors import UserError
 from allyouneed.models.gpt import GPT, GPTConfig
 from allyouneed.models.transformer import Transformer, TransformerConfig
+from allyouneed.nn.block import Block, BlockConfig
 from allyouneed.run import choose
 from allyouneed.runtime import probe
 from allyouneed.training.compiling import decide
@@ -43,6 +44,17 @@ def test_a_device_that_is_not_there_is_said():
         probe(TrainConfig(steps=1, device="cuda"))
 
 
+class Small(torch.nn.Module):
+    """Something that could be compiled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.block = torch.nn.Linear(4, 4), Block(BlockConfig(width=4, heads=1))
+
+    def forward(self, x):
+        return self.linear(x)
+
+
 def losses():
     return [lambda model: model(torch.ones(2, 4)).sum()] * 3
 
@@ -50,16 +62,17 @@ def losses():
 def test_without_a_compiler_nothing_is_compiled(monkeypatch):
     monkeypatch.setattr(runtime.shutil, "which", lambda name: None)
     for wanted in ("auto", "on"):
-        found = decide(wanted, probe(cpu()), torch.nn.Linear(4, 4), losses(), 10**9)
+        found = decide(wanted, probe(cpu()), Small(), losses(), 10**9)
         assert not found.compile
         assert "no C++ compiler" in found.why
 
 
 def test_a_short_run_is_not_compiled_and_a_wish_is_followed():
-    short = decide("auto", probe(cpu()), torch.nn.Linear(4, 4), losses(), 10)
+    short = decide("auto", probe(cpu()), Small(), losses(), 10)
     assert not short.compile
     assert "short" in short.why
-    assert "as asked" in decide("off", probe(cpu()), torch.nn.Linear(4, 4), losses(), 10**9).why
+    assert "no blocks" in decide("auto", probe(cpu()), torch.nn.Linear(4, 4), losses(), 10**9).why
+    assert "as asked" in decide("off", probe(cpu()), Small(), losses(), 10**9).why
 
 
 def test_the_choice_is_stored_with_the_run(story, tmp_path):

@@ -86,12 +86,12 @@ def test_out_of_memory_halves_the_micro_batch_and_changes_nothing_else(story, tm
     seen = []
     losses = trainer_module.Trainer._gradients
 
-    def cramped(self, pieces, counts):
+    def cramped(self, pieces, counts, carry):
         seen.append([len(piece.tensors["ids"]) for piece in pieces])
         if max(seen[-1]) > 1 and self.at.step >= 2:
             self.model(pieces[0].tensors["ids"]).sum().backward()  # a part of the gradient is there already
             raise torch.OutOfMemoryError("tried to allocate")
-        return losses(self, pieces, counts)
+        return losses(self, pieces, counts, carry)
 
     monkeypatch.setattr(trainer_module.Trainer, "_gradients", cramped)
     close(plain, run("lm/gpt", story, tmp_path / "cramped", *settings))
@@ -100,7 +100,7 @@ def test_out_of_memory_halves_the_micro_batch_and_changes_nothing_else(story, tm
 
 
 def test_out_of_memory_with_one_example_is_an_error(story, tmp_path, monkeypatch):
-    def never(self, pieces, counts):
+    def never(self, pieces, counts, carry):
         raise torch.OutOfMemoryError("tried to allocate")
 
     monkeypatch.setattr(trainer_module.Trainer, "_gradients", never)
@@ -197,8 +197,8 @@ def test_two_runs_cannot_write_one_folder(story, tmp_path, command):
 def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_last_good_checkpoint(story, tmp_path, monkeypatch):
     step = trainer_module.Trainer._gradients
 
-    def poisoned(self, pieces, counts):
-        loss = step(self, pieces, counts)
+    def poisoned(self, pieces, counts, carry):
+        loss = step(self, pieces, counts, carry)
         return loss * math.nan if self.at.step == 6 else loss
 
     monkeypatch.setattr(trainer_module.Trainer, "_gradients", poisoned)

@@ -91,7 +91,7 @@ class Seq2Seq(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.head = LMHead(size, config.target_vocab, tie=self.target.tokens if config.tie else None)
         for embedding in (self.source, self.target):
-            nn.init.normal_(embedding.tokens.weight, std=0.1)
+            nn.init.normal_(embedding.tokens.weight, std=0.3)
 
     def encode(self, source: Tensor, lengths: Tensor) -> tuple[Memory, Hidden]:
         """source (B, S), right-padded, and true lengths (B,) -> what the decoder looks at, and its first state."""
