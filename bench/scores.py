@@ -107,7 +107,7 @@ def train(row: Row, seed: int, protocol: Sequence[str], folder: Path, init: Path
     kept = out / "seconds.json"
     seconds = json.loads(kept.read_text())["seconds"] if kept.exists() else 0.0
     scores = json.loads((out / "scores.json").read_text())["test"]
-    return {"row": row.name, "seed": seed, "out": str(out), "seconds": seconds, "scores": scores}
+    return {"row": row.name, "seed": seed, "out": out.name, "seconds": seconds, "scores": scores}
 
 
 def markdown(name: str, table: Table, runs: Sequence[dict[str, Any]], facts: dict[str, str]) -> str:
@@ -143,7 +143,7 @@ def main(arguments: list[str]) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(max(1, options.parallel)) as pool:
             first = [pool.submit(train, row, 1, (), folder, None) for row in table.first]
-            there = {row.name: Path(made.result()["out"]) for row, made in zip(table.first, first)}
+            there = {row.name: folder / made.result()["out"] for row, made in zip(table.first, first)}
             jobs = [
                 pool.submit(train, row, seed, table.protocol, folder, there.get(row.init))
                 for row in table.rows
