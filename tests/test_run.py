@@ -20,6 +20,7 @@ from allyouneed.config import TrainConfig, read_recipe, to_toml
 from allyouneed.errors import UserError
 from allyouneed.nn.block import Block, BlockConfig
 from allyouneed.run import choose, load, resumed, train
+from allyouneed.runfolder import write_text
 from allyouneed.runtime import probe
 from allyouneed.training.compiling import decide
 from allyouneed.training.fit import fit, load_tokenizers
@@ -38,10 +39,18 @@ def test_what_a_checkpoint_hangs_on_cannot_change_and_the_run_stays_whole(settin
     assert ayn("train", "lm/gpt", "--out", out, "--resume", "train.steps=16").code == 0
 
 
-def test_a_run_killed_between_its_tokenizers_makes_them_anew(pairs, tmp_path):
+def test_a_run_killed_between_its_tokenizers_makes_them_anew(pairs, tmp_path, monkeypatch):
     settings = [*TINY_TRANSLATE, "text.joint=false", "model.share=false"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
+    written: list[str] = []
+
+    def write(path: Path, text: str) -> None:
+        written.append(path.name)
+        write_text(path, text)
+
+    monkeypatch.setattr("allyouneed.training.fit.write_text", write)
     fit(choose("translate/transformer", settings, str(pairs)), whole, quiet=True)
+    assert written[:3] == ["recipe.toml", "tokenizer.target.json", "tokenizer.json"]
     killed.mkdir()
     (killed / ".lock").touch()
     for name in ("recipe.toml", "tokenizer.target.json"):  # written in this order, tokenizer.json last
