@@ -20,6 +20,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
+from allyouneed import __version__
 from allyouneed.errors import UserError
 from allyouneed.runfolder import write_json, write_text
 
@@ -163,7 +164,8 @@ def _cpu() -> str:
 
 def versions(modules: Sequence[str]) -> dict[str, str]:
     """Of Python, of us, and of everything that is compared."""
-    return {"python": platform.python_version(), **{m: version(m) for m in (OURS, "numpy", "torch", *modules)}}
+    ours = {OURS: __version__, "python": platform.python_version()}
+    return {**ours, **{m: version(m) for m in ("numpy", "torch", *modules)}}
 
 
 def commit() -> dict[str, Any]:

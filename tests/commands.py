@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
+import itertools
 import sys
 from functools import cache
 from pathlib import Path
@@ -43,3 +45,28 @@ def trained(task: str, data: Path) -> Path:
     done = ayn("train", recipe, "--data", data, "--out", out, *tiny)
     assert done.code == 0, done.err
     return out
+
+
+def mistake(*arguments: object) -> str:
+    """What is said of a mistake: one sentence."""
+    done = ayn(*arguments)
+    assert done.code == 2, done
+    assert "Traceback" not in done.err
+    lines = done.err.splitlines()
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("ayn: ")
+    return lines[0].removeprefix("ayn: ")
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Every file of a folder by its hash."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+NUMBERS = itertools.count()
+
+
+def train(task: str, data: object, *more: object, out: str = "") -> tuple[object, ...]:
+    recipe, tiny = ("lm/gpt", TINY_LM) if task == "lm" else ("translate/transformer", TINY_TRANSLATE)
+    return ("train", recipe, "--data", data, "--out", out or f"run {next(NUMBERS)}", *tiny, *more)

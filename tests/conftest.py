@@ -87,3 +87,24 @@ def command() -> Callable[..., subprocess.CompletedProcess[str]]:
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def lm(story: Path) -> Path:
+    from commands import trained
+
+    return trained("lm", story)
+
+
+@pytest.fixture(scope="session")
+def translator(pairs: Path) -> Path:
+    from commands import trained
+
+    return trained("translate", pairs)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty folder to work in, and no mirror."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ALLYOUNEED_MIRROR", raising=False)

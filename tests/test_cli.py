@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
-import select
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
-import tracemalloc
 from importlib import import_module
 from pathlib import Path
 
@@ -22,32 +19,14 @@ import torch
 
 import allyouneed
 from allyouneed.config import Recipe, read_recipe
-from allyouneed.data import stdin
 from allyouneed.format import columns
-from allyouneed.run import choose, load
+from allyouneed.run import choose
 from allyouneed.tensorfile import read_tensors
-from commands import ayn, trained
+from commands import ayn
 from conftest import TINY_LM
 
 AYN = [sys.executable, "-m", "allyouneed"]
 COMMANDS = ["train", "test", "use", "info", "lecture", "list"]
-
-
-@pytest.fixture(scope="session")
-def lm(story) -> Path:
-    return trained("lm", story)
-
-
-@pytest.fixture(scope="session")
-def translator(pairs) -> Path:
-    return trained("translate", pairs)
-
-
-def fed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, data: bytes) -> None:
-    """Let this be standard input."""
-    path = tmp_path / "stdin"
-    path.write_bytes(data)
-    monkeypatch.setattr(sys, "stdin", path.open())
 
 
 # Help
@@ -244,252 +223,6 @@ def test_info_of_a_score_that_is_no_number(lm, tmp_path):
     scores = {"test": [{"name": "perplexity", "value": None, "signature": "exp(loss)"}], "step": 4}
     (tmp_path / "run" / "scores.json").write_text(json.dumps(scores))
     assert "test score  perplexity nan  (exp(loss))" in ayn("info", tmp_path / "run").out
-
-
-# use
-
-
-def test_on_a_cpu_a_loaded_model_is_laid_out_for_decoding(translator):
-    model = load(translator, "cpu").model
-    assert any(not weight.is_contiguous() for weight in model.state_dict().values())
-
-
-def test_use_continues_and_translates(lm, translator):
-    text = load(lm).predict("one two")
-    assert ayn("use", lm, "one two").out == f"one two{text}\n"
-    said = ayn("use", translator, "one two", "six").out
-    assert said.splitlines() == load(translator).predict(["one two", "six"])
-
-
-def test_use_takes_settings_of_the_search(translator):
-    beams = ["--set", "method=beam", "--set", "decode.beam=3", "--set", "n_best=3"]
-    lines = ayn("use", translator, "one two", *beams).out.splitlines()
-    scores = [float(line[:8]) for line in lines]
-    assert len(scores) == 3
-    assert scores == sorted(scores, reverse=True)
-    assert lines[0][10:] == load(translator).predict("one two", method="beam", beam=3)
-    longest = ayn("use", translator, "one two", "--set", "max_new=1").out
-    assert longest.strip() == load(translator).predict("one two", max_new=1).strip()
-
-
-def test_table_shows_the_five_likeliest_words_at_each_place(lm):
-    said = ayn("use", lm, "one", "two", "--table").out
-    first, second = said.split("\n\n")
-    assert [row.split()[:2] for row in first.splitlines()[1:]] == [["0", "o"], ["1", "n"], ["2", "e"]]
-    assert len(second.splitlines()) == 4
-    run = load(lm)
-    ids = run.task.tokenizer.encode("one")
-    with torch.inference_mode():
-        top = run.model(torch.tensor([ids]))[0, -1].softmax(-1).topk(5)
-    cells = re.findall(r"([\d.]+)% (\S+)", first.splitlines()[-1])
-    words = [run.task.tokenizer.token(i).replace(" ", "·") for i in top.indices.tolist()]
-    assert [word for _, word in cells] == words
-    assert [float(p) for p, _ in cells] == pytest.approx([100 * p for p in top.values.tolist()], abs=0.051)
-
-
-def test_alignment_is_a_picture(translator, tmp_path):
-    done = ayn("use", translator, "one two", "--alignment", tmp_path / "a.png")
-    assert done.code == 0
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_lines_are_answered_in_order_with_blank_ones_blank(lm, translator, monkeypatch, tmp_path):
-    lines = [" ".join(["one", "two", "six"][: 1 + i % 3]) if i % 5 else "" for i in range(90)]
-    fed(monkeypatch, tmp_path, "\r\n".join(lines).encode())
-    said = ayn("use", lm, "--set", "batch=2").out.split("\n")
-    assert said.pop() == ""
-    assert len(said) == 90
-    assert all(answer.startswith(line) and bool(line) == bool(answer) for line, answer in zip(lines, said))
-    fed(monkeypatch, tmp_path, "\n".join(lines).encode())
-    run = load(translator)
-    answers = {line: run.predict(line, max_new=5) if line else "" for line in set(lines)}
-    assert ayn("use", translator, "--set", "batch=2", "--set", "max_new=5").out.split("\n")[:-1] == [
-        answers[line] for line in lines
-    ]
-
-
-def test_a_newline_inside_an_answer_stays_on_its_line(lm, monkeypatch, tmp_path):
-    fed(monkeypatch, tmp_path, b"one\ntwo\n")
-    sampled = ["--set", "stop=", "--set", "max_new=400", "--set", "temperature=9", "--set", "method=sample"]
-    monkeypatch.setattr("allyouneed.models.gpt.GPT.limit", None)
-    monkeypatch.setattr("allyouneed.nn.positions.Learned.forward", lambda self, at, room: self.table(at % 16))
-    done = ayn("use", lm, *sampled)
-    assert len(done.out.splitlines()) == 2
-    assert "\\n" in done.out
-
-
-def test_a_bad_line_is_named_and_the_others_go_on(lm, monkeypatch, tmp_path):
-    long = b"x" * (stdin.LONGEST + stdin.AT_ONCE + 5)
-    bad = [b"ab\xff", "漢字漢字".encode(), b"one two three four five six", long]
-    fed(monkeypatch, tmp_path, b"\n".join([b"one", *bad, b"two"]))
-    done = ayn("use", lm)
-    assert done.code == 0
-    answers = done.out.split("\n")
-    assert [answer[:3] for answer in answers] == ["one", "", "", "", "", "two", ""]
-    expected = [
-        "line 2: .*byte 2 is 0xff",
-        "line 3: .*unknown.*'漢', '字'",
-        "line 4: .*positions end at 16",
-        "line 5: .*65,536",
-    ]
-    complaints = sorted(done.err.splitlines())
-    assert len(complaints) == 4
-    assert all(re.search(pattern, line) for pattern, line in zip(expected, complaints))
-
-
-def test_an_empty_standard_input_is_no_mistake(lm, monkeypatch, tmp_path):
-    fed(monkeypatch, tmp_path, b"")
-    assert ayn("use", lm) == (0, "", "")
-
-
-def test_a_table_for_each_line(lm, monkeypatch, tmp_path):
-    fed(monkeypatch, tmp_path, "one\n\n漢字\ntwo\n".encode())
-    done = ayn("use", lm, "--table")
-    assert done.out.count("likely next") == 2
-    assert done.err.startswith("ayn: line 3: ")
-
-
-def test_lines_are_taken_as_they_come_and_a_file_in_large_pieces(tmp_path):
-    complaints: list[str] = []
-    read, write = os.pipe()
-    lines = stdin.lines(read, complaints.append)
-    os.write(write, b"one\ntwo\nthr")
-    assert next(lines) == ["one", "two"]
-    os.write(write, b"ee\r\n\n")
-    assert next(lines) == ["three", ""]
-    os.write(write, b"six")
-    os.close(write)
-    assert list(lines) == [["six"]]
-    os.close(read)
-    path = tmp_path / "file"
-    path.write_bytes(b"".join(b"line %d\n" % i for i in range(300_000)))
-    with path.open() as file:
-        groups = list(stdin.lines(file.fileno(), complaints.append))
-    assert [line for group in groups for line in group] == [f"line {i}" for i in range(300_000)]
-    assert 2 <= len(groups) <= 5
-    assert not complaints
-
-
-def test_an_endless_line_takes_no_memory(tmp_path):
-    path = tmp_path / "file"
-    with path.open("w") as file:
-        for _ in range(32):
-            file.write("x" * (1 << 20))
-        file.write("\none\n")
-    complaints: list[str] = []
-    tracemalloc.start()
-    with path.open() as file:
-        assert [line for group in stdin.lines(file.fileno(), complaints.append) for line in group] == ["", "one"]
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 8 << 20
-    assert len(complaints) == 1
-
-
-def test_whoever_writes_slowly_is_answered_at_once_and_may_press_ctrl_c(lm):
-    process = subprocess.Popen(
-        [*AYN, "use", str(lm)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    for text in (b"one", b"six"):
-        process.stdin.write(text + b"\n")
-        process.stdin.flush()
-        assert select.select([process.stdout], [], [], 60)[0]
-        assert process.stdout.readline().startswith(text)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=30) == 130
-    assert process.stderr.read() == b""
-    process.stdin.close()
-
-
-def test_a_reader_that_has_enough_makes_no_noise(lm, tmp_path):
-    (tmp_path / "lines").write_text("one two\n" * 3000)
-    program = f"{shlex.join([*AYN, 'use', str(lm)])} < {shlex.quote(str(tmp_path / 'lines'))} | head -1"
-    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, timeout=120)
-    assert done.stdout.startswith("one two")
-    assert len(done.stdout.splitlines()) == 1
-    assert done.stderr == ""
-
-
-def conversation(run: Path, *typed: tuple[bytes, bytes]) -> tuple[int, str]:
-    """At a terminal: each (what to wait for, what to type); the exit code and all that was shown."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execv(sys.executable, [*AYN, "use", str(run)])
-    shown = b""
-    deadline = time.monotonic() + 60
-    try:
-        for wait, keys in typed:
-            begin = len(shown)
-            while not re.search(wait, shown[begin:]):
-                assert select.select([terminal], [], [], max(0, deadline - time.monotonic()))[0], shown
-                shown += os.read(terminal, 4096)
-            time.sleep(0.3)  # nobody presses a key before the prompt waits for it
-            os.write(terminal, keys)
-        while select.select([terminal], [], [], max(0, deadline - time.monotonic()))[0]:
-            try:
-                piece = os.read(terminal, 4096)
-            except OSError:  # the other end is closed
-                break
-            shown += piece
-            if not piece:
-                break
-    finally:
-        os.close(terminal)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return code, shown.decode()
-
-
-def test_at_a_terminal_there_is_a_prompt_that_answers_until_ctrl_d(lm):
-    code, shown = conversation(
-        lm,
-        (b"> ", b"one\n"),
-        (b"one[^\r\n]+\r\n.*> ", "漢字漢字\n".encode()),
-        (b"unknown.*\n.*> ", b"\n"),
-        (b"> ", b"\x04"),
-    )
-    assert code == 0
-    assert "type the beginning of a text" in shown
-    assert "Traceback" not in shown
-
-
-def test_ctrl_c_at_the_prompt_ends_quietly(translator):
-    code, shown = conversation(translator, (b"> ", b"one two\n"), (b"\n.*\n.*> ", b"\x03"))
-    assert code == 130
-    assert shown.endswith("\n")  # the shell's prompt begins on a line of its own
-    assert "type a sentence" in shown
-    assert "Traceback" not in shown
-    assert "Aborted" not in shown
-
-
-# Not the peak that wait4 tells: it begins with that of the process that started this one.
-PEAK = """
-import atexit, sys
-from pathlib import Path
-from allyouneed.cli import main
-out = Path(sys.argv.pop(1))
-status = lambda: next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))
-atexit.register(lambda: out.write_text(status()))
-main()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs /proc to measure memory")
-def test_memory_does_not_grow_with_the_lines(lm, tmp_path):
-    def peak(lines: int) -> int:
-        path, out = tmp_path / f"{lines}", tmp_path / "answers"
-        with path.open("w") as file:
-            file.writelines(f"{'one two six'[: 3 + i % 9]}\n{' ' * 4000}\n" for i in range(lines // 2))
-        with path.open() as file, out.open("w") as answers:
-            arguments = [str(tmp_path / "peak"), "use", str(lm), "--set", "max_new=1"]
-            subprocess.run([sys.executable, "-c", PEAK, *arguments], stdin=file, stdout=answers, check=True)
-        said = out.read_text().splitlines()
-        assert len(said) == lines
-        assert all(answer.startswith("one two six"[: 3 + i % 9]) for i, answer in enumerate(said[::2]))
-        assert not any(said[1::2])
-        return int((tmp_path / "peak").read_text())  # KiB
-
-    assert peak(20_000) - peak(2_000) < 20_000  # the longer file has 36 MB more
 
 
 # The same in Python

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allyouneed.decode import Decoder, Hypothesis, Request, beam_search, choose, generate, greedy, uniform
-from allyouneed.decode.beam import penalty
+from allyouneed.decode import Decoder, Request, beam_search, choose, generate, greedy, uniform
 from allyouneed.errors import UserError
 from toy_steppers import ToyLM, ToyTranslator
 
@@ -363,197 +361,6 @@ def test_generate_keeps_the_order_and_draws_only_what_it_needs() -> None:
     ends = {end for *_, end in results}
     assert ends == {"stop", "length"}
     assert all(len(logprobs) == len(tokens) + (end == "stop") for _, tokens, logprobs, end in results)
-
-
-# Beam search
-
-
-def everything(stepper: ToyLM, prompt: Sequence[int], most: int, alpha: float, kind: str) -> list[Hypothesis]:
-    """Every hypothesis there is, best first."""
-    vocab = stepper.table.shape[1]
-    found = []
-
-    def walk(tokens: list[int], logprob: float) -> None:
-        logits, state = stepper.start([prompt], 64)
-        for token in tokens:
-            logits = stepper.step(torch.tensor([token]), state)
-        n = len(tokens) + 1
-        for token, more in enumerate(logits[0].double().log_softmax(-1).tolist()):
-            if not more > -INF:
-                continue
-            score = (logprob + more) / (((5 + n) / 6) ** alpha if kind == "gnmt" else n**alpha)
-            if token == 0:
-                found.append(Hypothesis(tokens, score, logprob + more, True))
-            elif n == most:
-                found.append(Hypothesis([*tokens, token], score, logprob + more, False))
-            else:
-                walk([*tokens, token], logprob + more)
-
-    assert vocab**most < 2000
-    walk([], 0.0)
-    return sorted(found, key=lambda h: -h.score)
-
-
-def same(got: list[Hypothesis], expected: list[Hypothesis]) -> bool:
-    return [(h.tokens, h.finished) for h in got] == [(h.tokens, h.finished) for h in expected] and np.allclose(
-        [(h.score, h.logprob) for h in got], [(h.score, h.logprob) for h in expected], atol=1e-5
-    )
-
-
-@pytest.mark.parametrize("kind", ["gnmt", "power"])
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.5])
-def test_a_large_enough_beam_is_brute_force(kind: str, alpha: float) -> None:
-    unfinished_won = 0
-    for seed, (vocab, most) in enumerate([(4, 4), (5, 3), (4, 3), (5, 2), (4, 1), (2, 4)] * 2):
-        toy = (ToyLM, ToyTranslator)[seed % 2](vocab, seed, ends=0.5 * (seed % 3), ban=(0.0, 0.6)[seed % 4 == 3])
-        expected = everything(toy, [2, 3], most, alpha, kind)
-        beam = vocab**most
-        for n_best in {1, min(3, beam), beam}:
-            settings = {"beam": beam, "max_new": most, "alpha": alpha, "length_penalty": kind, "n_best": n_best}
-            [got] = beam_search(toy, [[2, 3]], eos=0, **settings)
-            assert same(got, expected[:n_best])
-        unfinished_won += bool(expected) and not expected[0].finished
-    assert unfinished_won > 0
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
-def test_a_beam_of_one_is_greedy(alpha: float) -> None:
-    lengths = set()
-    for seed in range(16):
-        toy = ToyTranslator(9, seed, ends=0.5)
-        toy.table = toy.table.round()  # ties too: both take the lowest id
-        [[best]] = beam_search(toy, [[seed, 4]], beam=1, max_new=12, eos=0, alpha=alpha, length_penalty="power")
-        tokens, logprobs, end = alone(toy, Request([seed, 4], max_new=12, stop={0}))
-        assert best.tokens == tokens
-        assert best.finished == (end == "stop")
-        assert best.logprob == pytest.approx(sum(logprobs), abs=1e-4)
-        lengths.add(len(tokens))
-    assert len(lengths) > 4
-
-
-@pytest.mark.parametrize("toy", [ToyLM, ToyTranslator])
-def test_a_ragged_batch_finds_what_its_sentences_find_alone(toy: type) -> None:
-    stepper = toy(11, seed=5, ends=1.5)
-    inputs = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 1], [2, 2], [3], [9, 9, 9, 9], [7, 1]]
-    most = [9, 3, 80, 1, 12, 7, 70]
-    settings: dict[str, Any] = {"beam": 4, "eos": 0, "alpha": 0.8, "length_penalty": "gnmt", "n_best": 3}
-    stepper.steps.clear()
-    together = beam_search(stepper, inputs, max_new=most, **settings)
-    assert len(set(stepper.steps)) > 2  # sentences left at several times
-    assert all(rows % 4 == 0 for rows in stepper.steps)
-    for ids, m, hypotheses in zip(inputs, most, together):
-        assert beam_search(stepper, [ids], max_new=m, **settings) == [hypotheses]
-
-
-def by_hand(stepper: ToyLM, ids: list[int], beam: int, most: int, alpha: float) -> Hypothesis:
-    """The same search, one sentence, with lists: every step to the end, no bound, no cache."""
-    live: list[tuple[float, list[int]]] = [(0.0, [])]
-    ended: list[Hypothesis] = []
-    for n in range(1, most + 1):
-        candidates = []
-        for logprob, tokens in live:
-            logits, state = stepper.start([ids], 64)
-            for token in tokens:
-                logits = stepper.step(torch.tensor([token]), state)
-            more = logits[0].double().log_softmax(-1).tolist()
-            candidates += [(logprob + m, [*tokens, token]) for token, m in enumerate(more)]
-        candidates = sorted(candidates, key=lambda c: -c[0])[: 2 * beam]
-        ended += [Hypothesis(t[:-1], s / n**alpha, s, True) for s, t in candidates[:beam] if t[-1] == 0]
-        live = [c for c in candidates if c[1][-1] != 0][:beam]
-    ended += [Hypothesis(t, s / most**alpha, s, False) for s, t in live]
-    return max(ended, key=lambda h: h.score)
-
-
-@pytest.mark.parametrize("alpha", [0.0, 1.0, 1.6])
-def test_stopping_early_changes_nothing(alpha: float) -> None:
-    saved = 0
-    for seed in range(8):
-        toy = ToyTranslator(8, seed, ends=(0.0, 2.0)[seed % 2])
-        toy.steps.clear()
-        [got] = beam_search(toy, [[seed]], beam=3, max_new=7, eos=0, alpha=alpha, length_penalty="power")
-        saved += 6 - len(toy.steps)
-        assert same(got, [by_hand(toy, [seed], 3, 7, alpha)])
-    assert saved > 0
-
-
-def test_n_best_are_sorted_distinct_and_as_many_as_there_are() -> None:
-    toy = ToyLM(6, seed=1, ends=1.0)
-    for hypotheses in beam_search(toy, [[1], [2, 3]], beam=8, max_new=10, eos=0, alpha=0.7, n_best=8):
-        assert len(hypotheses) == 8
-        scores = [h.score for h in hypotheses]
-        assert scores == sorted(scores, reverse=True)
-        assert len({(*h.tokens, h.finished) for h in hypotheses}) == 8
-        for h in hypotheses:
-            assert 0 not in h.tokens
-            n = len(h.tokens) + h.finished
-            assert h.score == pytest.approx(h.logprob / penalty(n, 0.7, "gnmt"), abs=1e-5)
-    [few] = beam_search(ToyLM(2, ends=0.0), [[1]], beam=6, max_new=2, eos=0, n_best=6)
-    assert len(few) == 3  # 0; 1 0; 1 1
-    [one] = beam_search(ToyLM(1), [[1]], beam=2, max_new=3, eos=0, n_best=2)
-    assert [h.tokens for h in one] == [[]]  # nothing goes on after the end
-
-
-def test_alpha_zero_scores_by_log_probability() -> None:
-    [hypotheses] = beam_search(ToyLM(6, 3, ends=1.0), [[1]], beam=4, max_new=6, eos=0, alpha=0.0, n_best=4)
-    assert all(h.score == h.logprob for h in hypotheses)
-
-
-def test_forbidden_tokens_are_never_taken_and_never_nan() -> None:
-    for seed in range(20):
-        toy = ToyLM(5, seed, ban=0.6)
-        for hypotheses in beam_search(toy, [[1], [2], [3, 4]], beam=3, max_new=5, eos=0, n_best=3):
-            assert all(-INF < h.score <= 0 and -INF < h.logprob <= 0 for h in hypotheses)
-    once = ToyLM(5, ends=3.0)  # one token may follow the prompt, and nothing after it
-    once.table[(once.table != once.start([[1]], 64)[0]).any(1)] = -INF
-    [only], nothing = beam_search(once, [[1], [2]], beam=3, max_new=5, eos=0)
-    assert only.tokens == []
-    assert nothing == []
-
-
-def test_equal_scores_go_to_the_lower_ids() -> None:
-    flat = ToyLM(6)
-    flat.table[:] = 0.0
-    [hypotheses] = beam_search(flat, [[1]], beam=3, max_new=2, eos=5, alpha=0.0, n_best=3)
-    assert [h.tokens for h in hypotheses] == [[0, 0], [0, 1], [0, 2]]
-
-
-def test_the_models_limit_bounds_the_search() -> None:
-    [hypotheses] = beam_search(ToyLM(6, limit=70), [[1] * 66], beam=3, max_new=50, eos=99, n_best=3)
-    assert {len(h.tokens) for h in hypotheses} == {5}
-
-
-def test_the_trace_holds_the_tree_of_hypotheses() -> None:
-    class Kept(dict[str, list[torch.Tensor]]):
-        def keep(self, name: str, value: torch.Tensor) -> None:
-            self.setdefault(name, []).append(value)
-
-    toy, kept = ToyTranslator(6, 4), Kept()
-    found = beam_search(toy, [[1], [2], [3]], beam=3, max_new=[3, 6, 6], eos=99, n_best=3, trace=kept)
-    assert set(kept) == {"beam.sentences", "beam.parents", "beam.tokens", "beam.logprobs"}
-    assert [x.tolist() for x in kept["beam.sentences"]] == [[0, 1, 2]] * 3 + [[1, 2]] * 3
-    for sentence, hypotheses in enumerate(found):
-        steps = [
-            tuple(kept[f"beam.{name}"][n][at.tolist().index(sentence)] for name in ("parents", "tokens", "logprobs"))
-            for n, at in enumerate(kept["beam.sentences"])
-            if sentence in at
-        ]
-        assert steps[-1][2].tolist() == [h.logprob for h in hypotheses]
-        for leaf, hypothesis in enumerate(hypotheses):
-            tokens: list[int] = []
-            at = leaf
-            for parents, ids, _ in reversed(steps):
-                tokens.insert(0, int(ids[at]))
-                at = int(parents[at])
-            assert tokens == hypothesis.tokens
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"beam": 0}, {"n_best": 4}, {"alpha": -0.1}, {"length_penalty": "x"}, {"max_new": [1, 2]}, {"max_new": 0}]
-)
-def test_beam_search_refuses_nonsense(wrong: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match=f"{next(iter(wrong))} = "):
-        beam_search(ToyLM(5), [[1]], **{"beam": 3, "max_new": 3, "eos": 0, **wrong})
-    assert beam_search(ToyLM(5), [], beam=3, max_new=3, eos=0) == []
 
 
 # The device

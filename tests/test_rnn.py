@@ -7,20 +7,14 @@ import math
 import os
 import random
 import signal
-from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from allyouneed.config import read_recipe
-from allyouneed.data.batches import Streams
 from allyouneed.decode import Decoder, Request, beam_search, generate
 from allyouneed.errors import UserError
 from allyouneed.models.rnn import RNN, RNNConfig
-from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.recurrent import CELLS
 from allyouneed.run import choose, load
 from allyouneed.tasks.base import Carry
@@ -187,65 +181,6 @@ def test_the_memory_estimate_is_about_what_the_backward_pass_keeps(cell):
     with torch.autograd.graph.saved_tensors_hooks(note, lambda t: t):
         model.loss(ids, ids)
     assert 0.4 < sum(kept.values()) / model.remembered(ids.numel()) < 2.5
-
-
-# Streams
-
-
-@settings(max_examples=150, deadline=None)
-@given(size=st.integers(2, 300), context=st.integers(1, 40), budget=st.integers(1, 300))
-def test_streams_cover_every_token_once_in_lanes_that_go_on(size, context, budget):
-    streams = Streams(np.arange(size), context)
-    seen: dict[int, list[int]] = {}
-    for t, numbers in enumerate(streams.cover(budget)):
-        batch = streams.collate(numbers)
-        ids, targets, lanes = (batch.tensors[name] for name in ("ids", "targets", "lanes"))
-        assert ids.numel() <= max(budget, context)
-        assert lanes.tolist() == list(range(len(lanes)))  # whoever works on a lane once works on it always
-        assert batch.tensors["fresh"].tolist() == [t == 0] * len(lanes)
-        assert batch.counts["tokens"] == int((targets != IGNORE).sum())
-        for lane, row, goal in zip(lanes.tolist(), ids, targets):
-            real = goal[goal != IGNORE].tolist()
-            assert real == (row[: len(real)] + 1).tolist()
-            seen.setdefault(lane, []).extend(real)
-    assert [token for lane in sorted(seen) for token in seen[lane]] == list(range(1, size))
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    size=st.integers(2, 400),
-    context=st.integers(1, 40),
-    budget=st.integers(1, 300),
-    seed=st.integers(0, 5),
-    epoch=st.integers(0, 5),
-)
-def test_an_epoch_of_streams_goes_on_row_by_row(size, context, budget, seed, epoch):
-    if size <= context:
-        return
-    streams = Streams(np.arange(size), context)
-    plan = streams.plan(seed, epoch, budget)
-    assert [n.tolist() for n in plan] == [
-        n.tolist() for n in Streams(np.arange(size), context).plan(seed, epoch, budget)
-    ]
-    batches = [streams.collate(numbers).tensors for numbers in plan]
-    assert all(batch["fresh"].all() == (i == 0) and batch["fresh"].any() == (i == 0) for i, batch in enumerate(batches))
-    for batch, following in pairwise(batches):
-        assert torch.equal(following["ids"][:, 0], batch["targets"][:, -1])
-        assert torch.equal(following["lanes"], batch["lanes"])
-    tokens = torch.cat([batch["targets"] for batch in batches]).flatten()
-    assert IGNORE not in tokens
-    assert len(tokens.unique()) == len(tokens)
-    lanes = len(plan[0])
-    assert lanes == max(1, min(budget // context, (size - 1) // context))
-    assert size - 1 - len(tokens) < (lanes + 1) * context  # less than one more batch, and the phase, is left out
-
-
-def test_epochs_and_seeds_have_their_own_phase_and_reach_every_token():
-    streams = Streams(np.arange(1000), 10)
-    assert len({int(streams.plan(*key, 40)[0][0, 0]) for key in ((1, 0), (1, 1), (2, 0), (3, 0))}) > 1
-    plans = [streams.plan(1, epoch, 40) for epoch in range(400)]
-    assert min(int(plan[0].min()) for plan in plans) == 0
-    assert max(int(plan[-1][:, 0].max()) for plan in plans) == 1000 - 1 - 10
 
 
 # Truncated backpropagation through time

@@ -18,7 +18,6 @@ from allyouneed.errors import UserError
 
 BATCH = 1 << 20  # characters that are encoded together; the tokenizer shares them among the cores
 TOKENS, OFFSETS, META = "tokens.bin", "offsets.npy", "meta.json"
-Progress = Callable[[int], None]  # gets the UTF-8 bytes encoded so far
 
 
 class Encoder(Protocol):
@@ -58,9 +57,7 @@ class Ragged:
         return np.diff(self.offsets)
 
 
-def tokenize_rows(
-    texts: Iterable[str], tokenizer: Encoder, path: Path, fingerprint: str, progress: Progress | None = None
-) -> Ragged:
+def tokenize_rows(texts: Iterable[str], tokenizer: Encoder, path: Path, fingerprint: str) -> Ragged:
     """One row a text, in the folder `path`, which is used again while both fingerprints are the same."""
 
     def write(writer: _Writer) -> None:
@@ -69,16 +66,11 @@ def tokenize_rows(
                 writer.add(ids)
                 writer.end_row()
 
-    return _stored(path, tokenizer, ["rows", fingerprint], write, progress)
+    return _stored(path, tokenizer, ["rows", fingerprint], write)
 
 
 def tokenize_stream(
-    documents: Iterable[Iterable[str]],
-    tokenizer: Encoder,
-    path: Path,
-    fingerprint: str,
-    separator: int,
-    progress: Progress | None = None,
+    documents: Iterable[Iterable[str]], tokenizer: Encoder, path: Path, fingerprint: str, separator: int
 ) -> Ragged:
     """One row a document, given as chunks, so that `tokens` is the whole stream.
 
@@ -99,7 +91,7 @@ def tokenize_stream(
             writer.add([separator])
         writer.end_row()
 
-    return _stored(path, tokenizer, ["stream", fingerprint, separator], write, progress)
+    return _stored(path, tokenizer, ["stream", fingerprint, separator], write)
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
@@ -135,8 +127,8 @@ def _between_words(chunks: Iterable[str]) -> Iterator[str]:
 class _Writer:
     """Appends tokens to a file and remembers where the rows end."""
 
-    def __init__(self, path: Path, tokenizer: Encoder, progress: Progress | None) -> None:
-        self.tokenizer, self.progress = tokenizer, progress
+    def __init__(self, path: Path, tokenizer: Encoder) -> None:
+        self.tokenizer = tokenizer
         self.code = "H" if len(tokenizer) <= 1 << 16 else "I"
         self.file = path.open("wb")
         self.count, self.bytes, self.ends = 0, 0, array("q", [0])
@@ -144,8 +136,6 @@ class _Writer:
     def encode(self, texts: list[str]) -> Iterator[list[int]]:
         yield from self.tokenizer.encode_batch(texts)
         self.bytes += sum(size(text) for text in texts)
-        if self.progress:
-            self.progress(self.bytes)
 
     def add(self, ids: list[int]) -> None:
         array(self.code, ids).tofile(self.file)
@@ -160,9 +150,7 @@ class _Writer:
         self.file.close()
 
 
-def _stored(
-    path: Path, tokenizer: Encoder, key: list[Any], write: Callable[[_Writer], None], progress: Progress | None
-) -> Ragged:
+def _stored(path: Path, tokenizer: Encoder, key: list[Any], write: Callable[[_Writer], None]) -> Ragged:
     """What is there if it is whole and has this key; otherwise written beside it and moved into place."""
     key = [*key, tokenizer.fingerprint]
     found = _open(path, key)
@@ -172,7 +160,7 @@ def _stored(
     shutil.rmtree(fresh, ignore_errors=True)
     try:
         fresh.mkdir(parents=True)
-        writer = _Writer(fresh / TOKENS, tokenizer, progress)
+        writer = _Writer(fresh / TOKENS, tokenizer)
         try:
             write(writer)
         finally:
