@@ -51,14 +51,15 @@ def main(arguments: list[str]) -> int:
 
 
 def configure(case: Case, settings: list[str], quick: bool) -> Case:
-    """The case with its options as asked."""
-    found = {**case.options, **(case.quick if quick else {})}
+    """The case with its options as asked, which stand in its name: they have results of their own."""
+    name, found = case.name, {**case.options, **(case.quick if quick else {})}
     for setting in settings:
         key, equals, value = setting.partition("=")
         if not equals or key not in case.options:
             raise UserError(f"{case.name} has no option '{setting}'{nearest(key, case.options)}")
         found[key] = value
-    return replace(case, options=found)
+        name += f"-{value}"
+    return replace(case, name=name, options=found)
 
 
 def choose(cases: list[Case], words: list[str]) -> list[Case]:

@@ -162,6 +162,18 @@ def test_the_command_chooses_by_name_and_quick_writes_nothing(monkeypatch, capsy
     assert "did you mean 'two'" in capsys.readouterr().err
 
 
+def test_a_case_with_other_options_has_another_name_and_so_its_own_results():
+    case = Case(
+        "a", "", "", [], lambda peers, folder: None, options={"device": "cpu", "epochs": "5"}, quick={"epochs": "1"}
+    )
+    assert command.configure(case, [], False) == case
+    assert command.configure(case, [], True).options == {"device": "cpu", "epochs": "1"}
+    other = command.configure(case, ["device=cuda"], False)
+    assert (other.name, other.options) == ("a-cuda", {"device": "cuda", "epochs": "5"})
+    with pytest.raises(UserError, match="did you mean 'device'"):
+        command.configure(case, ["devise=cuda"], False)
+
+
 def test_names_of_cases_are_unique():
     names = [case.name for case in all_cases()]
     assert len(names) == len(set(names))

@@ -9,10 +9,13 @@ import torch
 
 from allyouneed.decode import Decoder, Request, beam_search, generate
 from allyouneed.models.gpt import GPT, GPTConfig
+from allyouneed.models.rnn import RNN, RNNConfig
 from allyouneed.models.transformer import Transformer, TransformerConfig
+from allyouneed.models.word2vec import Word2Vec, Word2VecConfig
 from allyouneed.nn.layers import store_by_columns
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace
+from allyouneed.run import flops_per_token
 
 POSITIONS = ["learned", "rotary", "sinusoidal", "none"]
 
@@ -79,6 +82,16 @@ def test_cached_equals_uncached_whole_or_in_pieces(positions, kv_heads):
             at += size
         torch.testing.assert_close(torch.cat(outs, 1), whole, atol=2e-5, rtol=1e-4)
         assert cache.length.tolist() == [30] * 3
+
+
+def test_flops_are_two_for_each_weight_that_meets_a_token():
+    lstm = RNN(RNNConfig(vocab=50, width=8, embedding=6))
+    assert flops_per_token(lstm, 16) == 2 * (4 * 8 * (6 + 8) + 8 * 50)
+    words = Word2Vec(Word2VecConfig(vocab=50, width=8, window=4, negatives=2))
+    assert flops_per_token(words, 9) == 2 * 8 * 3 * 5
+    assert flops_per_token(Word2Vec(Word2VecConfig(vocab=50, width=8, window=4, method="cbow", loss="softmax")), 9) == (
+        8 * 5 + 2 * 8 * 50
+    )
 
 
 def test_ragged_prefill_in_pieces_equals_each_alone():

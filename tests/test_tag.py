@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 
 from allyouneed.data.conll import spans, tagged
 from allyouneed.errors import UserError
+from allyouneed.metrics import Score
 from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.spelling import spell
 from allyouneed.run import Run, load, train
 from allyouneed.tasks.labelling import UNCUT
-from allyouneed.tasks.tag import mark
+from allyouneed.tasks.tag import Tag, mark
 from allyouneed.text import Tokenizer
 from allyouneed.text.words import find_words
 from commands import ayn
@@ -93,6 +94,28 @@ def test_the_scores_equal_seqeval(folder, steps):
         assert scores["precision"] == pytest.approx(100 * seqeval.metrics.precision_score(truth, guesses), abs=1e-9)
         report = seqeval.metrics.classification_report(truth, guesses, output_dict=True, zero_division=0)
     assert scores["recall place"] == pytest.approx(100 * report["place"]["recall"], abs=1e-9)
+
+
+def test_the_best_weights_are_those_of_the_best_f1_on_the_validation_split(folder, monkeypatch):
+    values = iter([20.0, 70.0, 70.0, 50.0, 60.0])  # the loss falls all the time; the last is that of the test split
+    kept = iter([1, 2, 3, 4])
+    weights = {}
+
+    def test(task, model, split, decode, say):
+        if split == "valid":
+            assert not model.training
+            weights[next(kept)] = model.head.out.weight.clone()
+        return [Score("recall", 99.0, ""), Score("F1", next(values), "")]
+
+    monkeypatch.setattr(Tag, "test", test)
+    settings = [*TINY, "train.steps=40", "train.eval_every=10"]
+    made = train("tag/lstm", *settings, data=folder / "my.conll", out=folder / "chosen", quiet=True)
+    lines = [json.loads(line) for line in (folder / "chosen" / "metrics.jsonl").read_text().splitlines()]
+    valid = [line for line in lines if line["kind"] == "valid"]
+    assert [line["F1"] for line in valid] == [20.0, 70.0, 70.0, 50.0]
+    assert min(valid, key=lambda line: line["loss"])["step"] == 40
+    assert json.loads((folder / "chosen" / "scores.json").read_text())["step"] == 20
+    assert torch.equal(made.model.head.out.weight, weights[2])
 
 
 def test_texts_together_get_what_each_gets_alone(run):

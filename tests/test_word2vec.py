@@ -144,6 +144,21 @@ def test_a_frequent_word_of_a_block_is_not_thrown_far():
         assert (after - before).norm(dim=1).max() < 3 * max(p.norm(dim=1).max() for p in model.parameters())
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("method", ["skipgram", "cbow"])
+def test_recorded_blocks_learn_what_blocks_learn(method, kernels):
+    tokens = torch.randint(0, 40, (5000,), dtype=torch.int32, device="cuda")  # two blocks and a piece of one
+    tokens[::9] = -1
+    plain, recorded = small(method).cuda(), small(method).cuda()
+    recorder = recorded.kernel(kernels)
+    for key in (KEY, KEY + 1):
+        expected = plain.learn(tokens, key, RATE)
+        found = recorded.learn(tokens, key, RATE, recorder)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-2)
+        for a, b in zip(recorded.parameters(), plain.parameters()):
+            torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)  # atomic additions come in any order
+
+
 def test_spread_gives_to_the_places_around():
     weights, x = torch.randn(5, 3), torch.randn(5, 2)
     expected = torch.zeros(7, 2)

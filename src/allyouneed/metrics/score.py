@@ -19,5 +19,10 @@ class Score:
         """The same with more in its signature."""
         return Score(self.name, self.value, f"{self.signature}|{more}")
 
+    @property
+    def short(self) -> str:
+        """Without the signature."""
+        return f"{self.name} {self.value:.{_DIGITS.get(self.name, 2)}f}"
+
     def __str__(self) -> str:
-        return f"{self.name} {self.value:.{_DIGITS.get(self.name, 2)}f}  ({self.signature})"
+        return f"{self.short}  ({self.signature})"

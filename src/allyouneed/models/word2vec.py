@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from allyouneed.config import option
 from allyouneed.nn.losses import linear_cross_entropy
-from allyouneed.nn.negative import SETS, Kernel, Reading, around, learn_block
+from allyouneed.nn.negative import SETS, Kernel, Reading, Recorder, around, learn_block
 from allyouneed.nn.sampling import ALWAYS, keep_chances, make_key, noise, noise_table, reaches, thin
 
 ROWS = 1000  # words whose loss is computed at once
@@ -86,15 +86,27 @@ class Word2Vec(nn.Module):
             return min(tokens, block) * (16 * self.config.width + 6 * shared)
         return tokens * self.config.context * (2 * self.config.width + 3 * self.config.vocab)
 
+    def flops(self) -> int:
+        """Of the predictions that a word takes part in: window + 1 neighbours on average, against each word drawn."""
+        c = self.config
+        goals, neighbours = (c.vocab if c.loss == "softmax" else 1 + c.negatives), c.window + 1
+        if c.method == "cbow":
+            return c.width * neighbours + 2 * c.width * goals
+        return 2 * c.width * goals * neighbours
+
     def count(self, counts: Tensor) -> None:
         """How often each word (V,) is in the training text; 0 for what is no word."""
         self.counts.copy_(counts)
         self.chances.copy_(keep_chances(counts, self.config.sample))
         self.table.copy_(noise_table(counts))
 
-    def kernel(self, folder: Path) -> Kernel:
-        """The compiled steps for a model of these sizes, kept in `folder`."""
-        c = self.config
+    def kernel(self, folder: Path) -> Kernel | Recorder | None:
+        """The fast steps for a model of these sizes on its device; what is compiled is kept in `folder`."""
+        c, device = self.config, self.inputs.weight.device.type
+        if device == "cuda":
+            return Recorder(*BLOCK[device], negatives=c.negatives, cbow=c.method == "cbow")
+        if device != "cpu":
+            return None
         return Kernel(folder, width=c.width, negatives=c.negatives, cbow=c.method == "cbow", sets=c.sets)
 
     def read(self, tokens: Tensor, key: int, every: bool = False) -> Reading:
@@ -140,14 +152,16 @@ class Word2Vec(nn.Module):
         return noise(self.table, key, place[..., None] * self.config.negatives + each)
 
     @torch.no_grad()
-    def learn(self, tokens: Tensor, key: int, rate: float, kernel: Kernel | None = None) -> tuple[Tensor, Tensor]:
+    def learn(
+        self, tokens: Tensor, key: int, rate: float, kernel: Kernel | Recorder | None = None
+    ) -> tuple[Tensor, Tensor]:
         """A step of gradient descent for every word that is read: word by word with the kernel, without it block by
         block. Returns the loss before each step, summed, and the number of predictions."""
         reading, v, u = self.read(tokens, key), self.inputs.weight, self.outputs.weight
         key, count = make_key(key, 2), len(reading.reach)
         if kernel is not None:
             loss, made = kernel.learn(reading, v, u, self.table, key, rate)
-            return torch.tensor(loss), torch.tensor(made)
+            return torch.as_tensor(loss), torch.as_tensor(made)
         cbow, seen = self.config.method == "cbow", torch.zeros(2, device=v.device)
         block, shared = BLOCK.get(v.device.type, BLOCK["cpu"])
         each = torch.arange(shared, device=v.device)

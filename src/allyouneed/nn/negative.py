@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from allyouneed.nn.compiled import load_kernel
+from allyouneed.nn.sampling import noise
 
 PART = 4096  # words that a thread takes at once
 FURTHEST = 1.0  # of the rates that move one row of a block, added up
@@ -95,7 +96,7 @@ def learn_block(
     drawn: Tensor,
     *,
     negatives: int,
-    rate: float,
+    rate: float | Tensor,
     cbow: bool,
 ) -> Tensor:
     """A step on the words start … stop - 1 at once, as a few products of matrices: for a GPU, and where there is no
@@ -105,7 +106,7 @@ def learn_block(
     step, predictions)."""
     words, near = around(reading, start, stop)
     centre = words[reading.window : len(words) - reading.window]
-    rows, target, noise = v[words], u[centre], u[drawn]  # (N + 2W, D), (N, D), (M, D)
+    rows, target, others = v[words], u[centre], u[drawn]  # (N + 2W, D), (N, D), (M, D)
     places = rows.unfold(0, near.size(1), 1)  # (N, D, C)
     near = near.to(v)
     made = near.sum(1, keepdim=True)  # (N, 1)
@@ -119,7 +120,7 @@ def learn_block(
         x = rows
         right = (target[:, None] @ places).squeeze(1)  # (N, C)
         often = seen = spread(near, torch.ones_like(made))  # in how many predictions each x takes part
-    wrong = x @ noise.T  # (·, M)
+    wrong = x @ others.T  # (·, M)
     part = negatives / len(drawn)
     total = made.sum()
     loss = (F.softplus(wrong) * often).sum() * part - (F.logsigmoid(right) * near).sum()
@@ -127,17 +128,73 @@ def learn_block(
     h = -part * often * torch.sigmoid(wrong)
     if cbow:
         d_target = g * x
-        d_rows = spread(share, g * target + h @ noise)
+        d_rows = spread(share, g * target + h @ others)
     else:
         d_target = (places @ g[..., None]).squeeze(-1)
-        d_rows = spread(g, target) + h @ noise
+        d_rows = spread(g, target) + h @ others
     _add(v, words, d_rows, seen, rate)
     meetings = torch.cat([made, (part * total).expand(len(drawn), 1)])
     _add(u, torch.cat([centre, drawn]), torch.cat([d_target, h.T @ x]), meetings, rate)
     return torch.stack([loss, total])
 
 
-def _add(matrix: Tensor, rows: Tensor, moves: Tensor, seen: Tensor, rate: float) -> None:
+class Recorder:
+    """learn_block on a CUDA device, recorded once and played back: to start its many small kernels one by one takes
+    longer than their work. Of each block of `size` words all share the M = `shared` drawn ones."""
+
+    problem = ""
+
+    def __init__(self, size: int, shared: int, *, negatives: int, cbow: bool) -> None:
+        self.size, self.shared, self.negatives, self.cbow = size, shared, negatives, cbow
+        self.known: tuple[int, ...] = ()  # what the recording was made for
+
+    def learn(
+        self, reading: Reading, v: Tensor, u: Tensor, table: Tensor, key: int, rate: float
+    ) -> tuple[Tensor, Tensor]:
+        """A step for every block, in order: (loss before each step, summed; predictions)."""
+        if self.known != (v.data_ptr(), u.data_ptr(), reading.window):
+            self._record(reading, v, u)
+        starts = range(0, len(reading.reach), self.size)
+        drawn = noise(table, key, torch.arange(len(starts) * self.shared, device=v.device))
+        self.rate.fill_(rate)
+        self.seen.zero_()
+        for start, words in zip(starts, drawn.split(self.shared)):
+            self._take(reading, start, words)
+            self.graph.replay()
+        return self.seen[0].clone(), self.seen[1].clone()
+
+    def _record(self, reading: Reading, v: Tensor, u: Tensor) -> None:
+        room = (self.size + 2 * reading.window, self.size + 2 * reading.window, self.size)
+        self.block = Reading(*(t.new_empty(length) for t, length in zip(reading, room)))
+        self.drawn = torch.empty(self.shared, dtype=torch.long, device=v.device)
+        self.rate, self.seen = v.new_zeros(()), v.new_zeros(2)
+        self._take(reading, 0, torch.zeros_like(self.drawn))
+
+        def step() -> None:
+            self.seen += learn_block(
+                self.block, 0, self.size, v, u, self.drawn, negatives=self.negatives, rate=self.rate, cbow=self.cbow
+            )
+
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):  # once as it is, at the rate 0: a recording wants everything to be set up
+            step()
+        torch.cuda.current_stream().wait_stream(aside)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            step()
+        self.known = v.data_ptr(), u.data_ptr(), reading.window
+
+    def _take(self, reading: Reading, start: int, drawn: Tensor) -> None:
+        """Fill what the recording reads; behind the last word there is nothing, and nobody who looks there."""
+        for mine, theirs, empty in zip(self.block, reading, (0, -1, 0)):
+            piece = theirs[start : start + len(mine)]
+            mine[: len(piece)].copy_(piece)
+            mine[len(piece) :].fill_(empty)
+        self.drawn.copy_(drawn)
+
+
+def _add(matrix: Tensor, rows: Tensor, moves: Tensor, seen: Tensor, rate: float | Tensor) -> None:
     """Add rate · moves (N, D) to the rows (N,), at a lower rate where a row is seen (N, 1) too often."""
     often = matrix.new_zeros(len(matrix), 1).index_add_(0, rows, seen)[rows]
     matrix.index_add_(0, rows, moves * (FURTHEST / often.clamp(min=1)).clamp(max=rate))

@@ -33,6 +33,7 @@ class Classify(Labelling):
     Options = ClassifyOptions
     shape = "labels"
     unit = "text"
+    chooses_by = "accuracy"
     expects = "likely labels of the text up to here (· is a space)"
     pair: bool | None = None  # None: not known before the data is read
 

@@ -27,7 +27,7 @@ from allyouneed.errors import UserError
 from allyouneed.figures import word_map
 from allyouneed.format import human_bytes
 from allyouneed.metrics import Score, analogy_score, similarity_score, unit
-from allyouneed.nn.negative import Kernel
+from allyouneed.nn.negative import Kernel, Recorder
 from allyouneed.nn.sampling import make_key
 from allyouneed.runtime import available, pick_device
 from allyouneed.tasks.answers import Answer, Prompt
@@ -53,7 +53,7 @@ class WordVectors(Task):
     expects = "nearest (cosine in per cent)"
     unit = "word"
     weights: ClassVar[dict[str, float]] = {"words": 1.0}
-    compiled: Kernel | None = None
+    compiled: Kernel | Recorder | None = None
     tested: Vectors | None = None
 
     def prepare(self, say: Say) -> Report:
@@ -98,12 +98,11 @@ class WordVectors(Task):
     def begin(self, model: Any, say: Say) -> None:
         """Count the words, and have the kernel compiled."""
         model.count(torch.from_numpy(self.counts()))
-        if model.in_place and model.inputs.weight.device.type == "cpu":
-            kernel = model.kernel(cache_folder() / "kernels")
-            if kernel.problem:
-                say(f"the slow way, because {kernel.problem}")
-            else:
-                self.compiled = kernel
+        kernel = model.kernel(cache_folder() / "kernels") if model.in_place else None
+        if kernel is not None and kernel.problem:
+            say(f"the slow way, because {kernel.problem}")
+        else:
+            self.compiled = kernel
 
     def counts(self) -> np.ndarray:
         """How often each word is in the training text, 0 for special tokens."""

@@ -18,6 +18,7 @@ from allyouneed.data.batches import Batch
 from allyouneed.data.report import Report
 from allyouneed.figures import loss_curve
 from allyouneed.format import human_count
+from allyouneed.metrics import Score
 from allyouneed.runfolder import Metrics, RunFolder, write_json, write_text
 from allyouneed.runtime import Runtime, probe, versions
 from allyouneed.tasks.base import Say, Task
@@ -214,7 +215,8 @@ def _conclude(trainer: Trainer, say: Say) -> None:
         return
     folder, task, recipe = trainer.folder, trainer.task, trainer.task.recipe
     if trainer.at.best_step:
-        say(f"best validation loss {trainer.at.best:.4f} at step {trainer.at.best_step}")
+        best = Score(task.chooses_by, trainer.at.best if task.chooses_by == "loss" else -trainer.at.best, "").short
+        say(f"best validation {best} at step {trainer.at.best_step}")
     if averaged is not None:
         say(f"validation loss of the mean {averaged:.4f}")
     loss_curve(folder.metrics, folder.path / "loss.png", title=str(folder.path.name), unit=task.unit)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from allyouneed.config import TrainConfig
 from allyouneed.data.batches import Batch
 from allyouneed.errors import UserError
+from allyouneed.metrics import Score
 from allyouneed.runfolder import Checkpoint, Metrics, RunFolder, write_tensors
 from allyouneed.runtime import Runtime
 from allyouneed.tasks.base import Carry, Moment, Task
@@ -35,7 +36,7 @@ class Position:
     epoch: int = 0
     batch: int = 0
     tokens: int = 0
-    best: float = math.inf
+    best: float = math.inf  # the loss, or the score that the task chooses by with a minus sign
     best_step: int = 0
     waited: int = 0  # evaluations since the best
     seconds: float = 0.0
@@ -258,19 +259,30 @@ class Trainer:
                 self._write_model(self._weights())
             return
         with self.average.in_place() if self.average is not None else nullcontext():
-            loss = self.evaluate(self.valid)
-            best = loss < self.at.best
+            loss, score = self.evaluate(self.valid), self._score()
+            best = (goal := -score.value if score else loss) < self.at.best
             if best:
-                self.at.best, self.at.best_step, self.at.waited = loss, self.at.step, 0
+                self.at.best, self.at.best_step, self.at.waited = goal, self.at.step, 0
                 if self.ranks.first:
                     self._write_model(self.model.state_dict())
             else:
                 self.at.waited += 1
-        self._log("valid", self.at.step, loss=loss)
-        self.progress.note(f"step {self.at.step}: validation loss {loss:.4f}{' (best)' if best else ''}")
+        self._log("valid", self.at.step, loss=loss, **({score.name: score.value} if score else {}))
+        also = f", {score.short}" if score else ""
+        self.progress.note(f"step {self.at.step}: validation loss {loss:.4f}{also}{' (best)' if best else ''}")
         if self._given_up():
             self.progress.note(f"no better for {self.at.waited} evaluations: stopping early")
         self.clock = time.monotonic()  # tokens/s is of training
+
+    def _score(self) -> Score | None:
+        """What the task chooses the best weights by, on the validation split, where that is not the loss."""
+        if self.task.chooses_by == "loss":
+            return None
+        self.model.eval()
+        with self._arithmetic():
+            scores = self.task.test(self.model, "valid", self.task.recipe.decode, self.say)
+        self.model.train()
+        return next(score for score in scores if score.name == self.task.chooses_by)
 
     @torch.no_grad()
     def evaluate(self, feed: Feed) -> float:
