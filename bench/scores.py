@@ -67,20 +67,20 @@ TABLES = {
     "wnut17": Table(
         "WNUT 2017 emerging entities, test, entity F1",
         (
-            "data.name=wnut17", "train.steps=0", "train.epochs=20", "train.batch_tokens=1024", "train.eval_every=66",
-            "train.warmup=50",
+            "data.name=wnut17", "model.dropout=0.5", "train.steps=0", "train.epochs=15", "train.batch_tokens=512",
+            "train.eval_every=132", "train.warmup=50",
         ),
         (
-            Row("LSTM", "tag/lstm", ("model.width=256", "model.dropout=0.5", "train.lr=2e-3")),
-            Row("ELMo", "tag/elmo", ("train.lr=1e-3",), init="ELMo of unlabelled reviews"),
+            Row("LSTM", "tag/lstm", ("model.width=128", "train.lr=5e-3")),
+            Row("ELMo", "tag/elmo", ("model.reader=128", "train.lr=2e-3"), init="ELMo of unlabelled reviews"),
         ),
         (
             Row(
                 "ELMo of unlabelled reviews", "lm/elmo",
                 (
                     "data.name=imdb-unlabelled", "model.size=small", "model.context=64", "model.dropout=0.1",
-                    "text.vocab=50000", "train.steps=800", "train.batch_tokens=16384", "train.lr=1e-3",
-                    "train.warmup=100", "train.eval_every=400",
+                    "text.vocab=50000", "train.steps=2000", "train.batch_tokens=16384", "train.lr=2e-3",
+                    "train.warmup=200", "train.eval_every=1000",
                 ),
             ),
         ),

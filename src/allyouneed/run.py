@@ -166,8 +166,9 @@ def _part(name: str) -> str:
 def flops_per_token(model: nn.Module, context: int) -> int:
     """Of a forward pass: two for each weight of each matrix, and the attention to `context` tokens; or what the model
     itself says."""
-    if hasattr(model, "flops"):
-        return int(model.flops())
+    own: Any = getattr(model, "flops", None)
+    if own is not None:
+        return int(own())
     layers = [m for m in model.modules() if isinstance(m, nn.Linear | nn.RNNBase | nn.Conv1d)]
     matrices = sum(2 * p.numel() for m in layers for p in m.parameters(recurse=False) if p.dim() > 1)
     looking = sum(

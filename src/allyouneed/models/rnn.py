@@ -52,8 +52,8 @@ class RNNBody(nn.Module):
     def __init__(self, config: RNNConfig) -> None:
         super().__init__()
         self.embedding = nn.Embedding(config.vocab, config.embedding or config.width)
-        if config.tie:  # as an output matrix it must begin smaller
-            nn.init.normal_(self.embedding.weight, std=config.width**-0.5)
+        # So small that what is learned of a rare word soon outweighs the chance it began with.
+        nn.init.normal_(self.embedding.weight, std=config.width**-0.5 if config.tie else 0.1)
         self.embedding.weight.requires_grad_(not config.freeze)
         self.recurrent = Recurrent(
             config.cell,
