@@ -17,6 +17,7 @@ from allyouneed.errors import UserError
 from allyouneed.models.rnn import RNN, RNNConfig
 from allyouneed.nn.recurrent import CELLS
 from allyouneed.run import choose, load
+from allyouneed.runfolder import Checkpoint
 from allyouneed.tasks.base import Carry
 from allyouneed.tasks.lm import LM
 from allyouneed.tensorfile import read_tensors
@@ -308,6 +309,33 @@ def test_interrupted_and_resumed_equals_never_interrupted_bit_for_bit(stop, stor
     for kind in ("train", "valid"):
         values = [[(r["step"], r["loss"]) for r in rows(tmp_path / name, kind)] for name in ("whole", "cut")]
         assert values[0] == values[1]
+
+
+def test_another_number_of_processes_begins_at_zero_and_says_so(story, tmp_path, monkeypatch):
+    run(story, tmp_path / "run", "train.steps=4")
+    train = Checkpoint.train
+    said: list[str] = []
+    for saved, expected in ((("0",), True), (("0", "1"), False)):
+
+        def of_so_many(self, saved=saved):
+            tensors = train(self)
+            state = {name: t for name, t in tensors.items() if name.startswith("carry/0/")}
+            return tensors | {name.replace("/0/", f"/{rank}/"): t for rank in saved for name, t in state.items()}
+
+        begun: list[bool] = []
+        resume = trainer_module.Trainer.resume
+
+        def resumed(self, checkpoint, resume=resume, begun=begun):
+            self.say = said.append
+            resume(self, checkpoint)
+            begun.append(bool(self.carry) and all(t.any() for t in self.carry.values()))
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Checkpoint, "train", of_so_many)
+            patch.setattr(trainer_module.Trainer, "resume", resumed)
+            run(story, tmp_path / "run", "train.steps=4", resume=True)
+        assert begun == [expected]
+        assert any("another number of processes" in line for line in said) != expected
 
 
 def test_scores_carry_the_state_and_say_so(story, tmp_path):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import time
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, SupportsFloat
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
+from allyouneed.errors import UserError
 from allyouneed.format import human_count, human_time
 
 if TYPE_CHECKING:
@@ -135,3 +137,12 @@ def _bar(console: Console, total: int, start: int) -> Bar:
     bar.add_task("", total=total, completed=start, status="")
     bar.start()
     return bar
+
+
+def open_board(folder: Path, step: int) -> Any:
+    """A writer for TensorBoard; what an earlier try wrote after this step is forgotten."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UserError("train.tensorboard = true needs TensorBoard: pip install 'allyouneed[track]'") from None
+    return SummaryWriter(str(folder), purge_step=step)

@@ -25,7 +25,7 @@ from allyouneed.training.feed import Feed, Step
 from allyouneed.training.interrupt import Interrupt, Interrupted
 from allyouneed.training.memory import is_out_of_memory
 from allyouneed.training.optim import learning_rate, load_optimizer, make_optimizer, optimizer_tensors
-from allyouneed.training.progress import Progress
+from allyouneed.training.progress import Progress, open_board
 
 
 @dataclass
@@ -92,7 +92,8 @@ class Trainer:
     def fit(self) -> Position:
         """From where the run stands to its end, its interruption, or its failure."""
         metrics = Metrics(self.folder.metrics) if self.ranks.first else None
-        board = self._board()
+        wanted = self.config.tensorboard and self.ranks.first
+        board = open_board(self.folder.path / "tensorboard", self.at.step) if wanted else None
         unit = {"token": "tok"}.get(self.task.unit, f"{self.task.unit}s")
         with Interrupt() as interrupt, Progress(self.total, self.at.step, quiet=self.quiet, unit=unit) as progress:
             self.metrics, self.board, self.progress = metrics, board, progress
@@ -345,8 +346,12 @@ class Trainer:
         load_optimizer(self.model, self.optimizer, optimizer)
         if self.average is not None:
             self.average.load({n.removeprefix("ema/"): t for n, t in tensors.items() if n.startswith("ema/")})
+        carried = {name: t for name, t in tensors.items() if name.startswith("carry/")}
+        if carried and len({name.split("/")[1] for name in carried}) != self.ranks.world:
+            self.say("resumed with another number of processes: the states that windows pass on begin at zero")
+            carried = {}
         own = f"carry/{self.ranks.rank}/"
-        self.carry = {n.removeprefix(own): t.to(self.device) for n, t in tensors.items() if n.startswith(own)}
+        self.carry = {n.removeprefix(own): t.to(self.device) for n, t in carried.items() if n.startswith(own)}
         if self.ranks.first:
             metrics = Metrics(self.folder.metrics)
             metrics.truncate(state["metrics"])
@@ -380,15 +385,6 @@ class Trainer:
         if self.board is not None:
             for name, value in values.items():
                 self.board.add_scalar(f"{kind}/{name}", value, step)
-
-    def _board(self) -> Any:
-        if not self.config.tensorboard or not self.ranks.first:
-            return None
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise UserError("train.tensorboard = true needs TensorBoard: pip install 'allyouneed[track]'") from None
-        return SummaryWriter(str(self.folder.path / "tensorboard"), purge_step=self.at.step)
 
 
 def _mix(*numbers: int) -> int:
