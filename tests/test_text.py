@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -256,6 +257,24 @@ def test_word_forgets_rare_words_and_keeps_the_frequent() -> None:
     small = Tokenizer.train(corpus, TextConfig(kind="word", vocab=6))
     assert len(small) == 6
     assert small.unknown(" cat dog bird") == [" bird"]
+
+
+def test_words_are_words_and_ends_of_lines_and_nothing_else() -> None:
+    corpus = ["The cat, the CAT - the dog!\n", "A dog's dog; the\tbird.\n"]
+    config = TextConfig(kind="words", lowercase=True)
+    tokenizer = Tokenizer.train(corpus, config)
+    tokens = [tokenizer.token(id) for id in tokenizer.encode("(The  cat)\n\nthe zebra.")]
+    assert tokens == ["the", "cat", "\n", "\n", "the", "<unk>"]
+    assert tokenizer.line == tokenizer.encode("\n")[0]
+    counts = Counter(re.findall(r"\w+", " ".join(corpus).lower()))
+    there = [tokenizer.token(id) for id in range(tokenizer.line + 1, len(tokenizer))]
+    assert set(there) == set(counts)
+    assert [counts[word] for word in there] == sorted(counts.values(), reverse=True)  # the most frequent first
+    assert Tokenizer.train(corpus, config).fingerprint == tokenizer.fingerprint
+    frequent = Tokenizer.train(corpus, TextConfig(kind="words", lowercase=True, min_count=3))
+    assert {frequent.token(id) for id in range(frequent.line + 1, len(frequent))} == {"the", "dog"}
+    with pytest.raises(UserError, match=r"none occurs text.min_count = 9 times"):
+        Tokenizer.train(corpus, TextConfig(kind="words", min_count=9))
 
 
 @ALL

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from allyouneed.config import read_recipe
 from allyouneed.data.family import ROLES, questions
 from allyouneed.errors import UserError
 from allyouneed.models.word2vec import Word2Vec, Word2VecConfig
+from allyouneed.nn import negative
 from allyouneed.nn.negative import Reading, around, learn_block, spread
 from allyouneed.nn.sampling import ALWAYS, draw, keep_chances, make_key, noise, noise_table, reaches
 from allyouneed.run import Run, load, train
@@ -110,6 +112,18 @@ def test_the_kernel_goes_through_a_text_word_by_word(method, kernels):
     torch.testing.assert_close(before.inputs.weight, model.inputs.weight, atol=2e-5, rtol=1e-4)
     torch.testing.assert_close(before.outputs.weight, model.outputs.weight, atol=2e-5, rtol=1e-4)
     assert float(loss) == pytest.approx(total, rel=1e-4)
+
+
+@pytest.mark.parametrize(("method", "shared"), KINDS)
+def test_parts_one_after_the_other_are_the_whole(method, shared, kernels, monkeypatch):
+    whole, parts = small(method, shared), small(method, shared)
+    expected = whole.learn(text(), KEY, RATE, whole.kernel(kernels))
+    monkeypatch.setattr(negative, "PART", 5)
+    monkeypatch.setattr(negative, "ThreadPoolExecutor", lambda threads: ThreadPoolExecutor(1))
+    torch.set_num_threads(2)
+    found = parts.learn(text(), KEY, RATE, parts.kernel(kernels))
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), parts.parameters()))
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
