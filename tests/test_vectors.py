@@ -18,8 +18,9 @@ from allyouneed.errors import UserError
 from allyouneed.figures.words import plane, word_map
 from allyouneed.metrics.words import analogy_answers, analogy_score, ranks, similarity_score, spearman
 from allyouneed.run import load
+from allyouneed.tasks.embeddings import _tables
 from commands import ayn
-from conftest import TINY_LM
+from conftest import TINY_LM, TINY_TRANSLATE
 
 WORD = st.text(st.characters(categories=("L", "N"), max_codepoint=0x4FFF), min_size=1, max_size=6)
 WORDS = st.lists(WORD, min_size=1, max_size=6, unique=True)
@@ -142,19 +143,37 @@ def test_analogies_and_similarity_are_gensims(tmp_path):
     assert analogy_answers(words, matrix, [("w0", "w1", "w2", "nothing")]) == [None]
 
 
-def test_a_model_starts_from_a_file_of_vectors(story, tmp_path):
-    write_vectors(tmp_path / "v.txt", Vectors(["one", "two", "zzz"], np.full((3, 16), 0.5, np.float32)))
-    word = [*TINY_LM, "text.kind=word", "model.tie=false", f"model.vectors={tmp_path / 'v.txt'}"]
-    done = ayn("train", "lm/gpt", "--data", story, "--out", tmp_path / "frozen", *word, "model.freeze=true")
-    assert done.code == 0, done.err
-    assert "word vectors: " in done.out
-    run = load(tmp_path / "frozen")
-    table, ids = run.model.embedding.tokens.weight, run.task.tokenizer.encode("one two three")
-    assert torch.equal(table[ids[:2]], torch.full((2, 16), 0.5))
-    assert not torch.equal(table[ids[2]], torch.full((16,), 0.5))
-    tuned = ayn("train", "lm/gpt", "--data", story, "--out", tmp_path / "tuned", *word)
-    assert tuned.code == 0, tuned.err
-    assert not torch.equal(load(tmp_path / "tuned").model.embedding.tokens.weight[ids[:2]], table[ids[:2]])
+@pytest.mark.parametrize(
+    "recipe", ["lm/gpt", "lm/lstm", "lm/conv", "translate/transformer", "translate/attention", "translate/conv"]
+)
+def test_a_model_starts_from_a_file_of_vectors(recipe, story, pairs, tmp_path):
+    write_vectors(tmp_path / "v.txt", Vectors(["one", "uno", "zzz"], np.full((3, 16), 0.5, np.float32)))
+    kind = recipe.split("/")[1]
+    data, tiny = (story, TINY_LM) if recipe.startswith("lm") else (pairs, TINY_TRANSLATE)
+    left_out = {"lstm": "heads", "conv": "heads hidden", "attention": "heads hidden"}.get(kind, "").split()
+    tiny = [setting for setting in tiny if not any(name in setting for name in left_out)]
+    if data is pairs:
+        tiny += ["text.joint=false", "model.share=false"]
+    tiny += ["model.embedding=16"] if kind in ("lstm", "conv", "attention") else []
+    words = [*tiny, "text.kind=word", "model.tie=false", f"model.vectors={tmp_path / 'v.txt'}"]
+    changed = {}
+    for name, frozen in (("frozen", "true"), ("tuned", "false")):
+        done = ayn("train", recipe, "--data", data, "--out", tmp_path / name, *words, f"model.freeze={frozen}")
+        assert done.code == 0, done.err
+        run = load(tmp_path / name)
+        tables = _tables(run.model, list(run.task.tokenizers.values()))
+        assert len(tables) == (1 if data is story else 2)
+        assert done.out.count("word vectors: ") == len(tables)
+        rows = {
+            word: table.weight[tokenizer.encode(f" {word}")[-1]]
+            for (table, tokenizer), known in zip(tables, (["one", "two"], ["uno", "due"]))
+            for word in known
+        }
+        given = [rows[word] for word in ("one", "uno") if word in rows]
+        changed[name] = [not torch.equal(row, torch.full((16,), 0.5)) for row in given]
+        assert not torch.equal(rows["two"], torch.full((16,), 0.5))
+    assert not any(changed["frozen"])
+    assert all(changed["tuned"])
 
 
 def test_vectors_that_do_not_fit_are_refused(story, tmp_path):

@@ -31,7 +31,7 @@ class RNNConfig:
     embedding: int = option(0, "width of the token vectors (0: width)", low=0)
     dropout: float = option(0.1, "of what goes into and comes out of each layer", low=0.0, high=1.0)
     tie: bool = option(False, "lm: the output matrix is the embedding matrix")
-    vectors: str = option("", "a file of word vectors to begin with")
+    vectors: str = option("", "a file of word vectors that the token embedding starts from")
     freeze: bool = option(False, "the word vectors stay as they are in the file")
 
     def __post_init__(self) -> None:
