@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,19 @@ def test_the_kernel_goes_through_a_text_word_by_word(method, kernels):
     torch.testing.assert_close(before.inputs.weight, model.inputs.weight, atol=2e-5, rtol=1e-4)
     torch.testing.assert_close(before.outputs.weight, model.outputs.weight, atol=2e-5, rtol=1e-4)
     assert float(loss) == pytest.approx(total, rel=1e-4)
+
+
+def test_the_kernels_loss_is_finite_where_everything_is_unlikely(kernels):
+    """The product of 240 probabilities of e^-12 is no number that a double holds."""
+    model = Word2Vec(replace(small().config, window=20))
+    model.count(torch.arange(1, 41))
+    for p in model.parameters():
+        torch.nn.init.constant_(p, math.sqrt(12 / 13))
+    tokens = torch.arange(40, dtype=torch.int32)
+    loss, made = model.learn(tokens, KEY, 0.0, model.kernel(kernels))
+    expected, _ = model.loss(model.read(tokens, KEY), KEY)
+    assert float(loss) / float(made) == pytest.approx(12 * 5, rel=0.1)
+    assert float(loss) == pytest.approx(float(expected.detach()), rel=1e-5)
 
 
 @pytest.mark.parametrize(("method", "shared"), KINDS)
