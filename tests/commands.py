@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from allyouneed import cli
-from conftest import TINY_LM, TINY_TRANSLATE
+from conftest import TINY_ELMO, TINY_LM, TINY_TRANSLATE
 
 
 class Done(NamedTuple):
@@ -39,8 +39,12 @@ def ayn(*arguments: object) -> Done:
 
 @cache
 def trained(task: str, data: Path) -> Path:
-    """A run of "lm" or "translate", made once."""
-    recipe, tiny = {"lm": ("lm/gpt", TINY_LM), "translate": ("translate/transformer", TINY_TRANSLATE)}[task]
+    """A run of "lm", "translate" or "elmo", made once."""
+    recipe, tiny = {
+        "lm": ("lm/gpt", TINY_LM),
+        "translate": ("translate/transformer", TINY_TRANSLATE),
+        "elmo": ("lm/elmo", TINY_ELMO),
+    }[task]
     out = data.parent / f"runs of {task}" / task
     done = ayn("train", recipe, "--data", data, "--out", out, *tiny)
     assert done.code == 0, done.err

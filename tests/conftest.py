@@ -68,6 +68,11 @@ TINY_TRANSLATE = [
     *TINY, "model.hidden=32", "train.epochs=0", "train.steps=12", "train.eval_every=4", "train.batch_tokens=128",
     "train.warmup=2", "decode.max_new=8",
 ]  # fmt: skip
+TINY_ELMO = [
+    "model.width=16", "model.layers=2", "model.filters=2", "model.reader=8", "model.context=16", *RUNTIME,
+    "train.steps=8", "train.epochs=0", "train.eval_every=4", "train.batch_tokens=256", "train.warmup=2",
+    "decode.max_new=5",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -108,3 +113,11 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty folder to work in, and no mirror."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ALLYOUNEED_MIRROR", raising=False)
+
+
+@pytest.fixture(scope="session")
+def pretrained(story: Path) -> Path:
+    """A small ELMo language model."""
+    from commands import trained
+
+    return trained("elmo", story)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 import itertools
-import shutil
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from allyouneed.config import DataConfig, TextConfig, read_recipe
+from allyouneed.config import DataConfig, TextConfig
 from allyouneed.data import open_data
 from allyouneed.decode import Request, generate
 from allyouneed.models.elmo import ELMo, ELMoConfig, ELMoReader, reverse
@@ -19,16 +17,10 @@ from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.mix import Mix
 from allyouneed.nn.spelling import BEGIN, END, WIDTHS, LetterCNN, spell
 from allyouneed.run import load
-from allyouneed.runfolder import write_tensors
 from allyouneed.tensorfile import read_tensors
 from allyouneed.text import Tokenizer
-from commands import Done, ayn, trained
+from commands import ayn
 
-TINY = [
-    "model.width=16", "model.layers=2", "model.filters=2", "model.reader=8", "model.context=16", "train.threads=1",
-    "train.compile=off", "train.precision=fp32", "train.device=cpu", "train.steps=8", "train.epochs=0",
-    "train.eval_every=4", "train.batch_tokens=256", "train.warmup=2", "decode.max_new=5",
-]  # fmt: skip
 WORDS = ["the", "bank", "Bank", "river", "unbelievable", "é", "a", "money", "on", "result"]
 
 
@@ -248,15 +240,6 @@ def test_three_banks_are_three_vectors_of_one_spelling():
     assert alike[kin].min() > alike[far].max() + 0.05  # banks of one kind are alike, of two kinds they are not
 
 
-@pytest.fixture(scope="module")
-def pretrained(story, tmp_path_factory) -> Path:
-    """A small ELMo language model."""
-    out = tmp_path_factory.mktemp("runs") / "lm-elmo"
-    done = ayn("train", "lm/elmo", "--data", story, "--out", out, *TINY)
-    assert done.code == 0, done.err
-    return out
-
-
 def test_a_run_writes_tells_and_scores(pretrained):
     assert ayn("use", pretrained, "one two").code == 0
     table = ayn("use", pretrained, "one two", "--table")
@@ -269,118 +252,6 @@ def test_a_run_writes_tells_and_scores(pretrained):
     unspelled = read_tensors(pretrained / "model.safetensors")
     assert all(name.startswith(("body.", "head.")) for name in unspelled)
     assert run.model.spelling.count_nonzero()
-
-
-@pytest.fixture(scope="module")
-def tagged(tmp_path_factory) -> Path:
-    """Sentences in which every other word is a name."""
-    rows = ["".join(f"{word} {tag}\n" for word, tag in zip(words, itertools.cycle(("O", "B-number"))))
-            for words in itertools.permutations(("one", "two", "three", "four", "five"))]  # fmt: skip
-    path = tmp_path_factory.mktemp("tagged") / "tagged.conll"
-    path.write_text("\n".join(rows), encoding="utf-8")
-    return path
-
-
-def tag(data: Path, out: Path, *more: object) -> Done:
-    return ayn("train", "tag/elmo", "--data", data, "--out", out, *TINY[5:], *more)
-
-
-def moved(out: Path, pretrained: Path) -> set[bool]:
-    """Whether the tensors of the body are others than they were in the language model."""
-    before, after = read_tensors(pretrained / "model.safetensors"), read_tensors(out / "model.safetensors")
-    body = {name for name in before if name.startswith("body.")}
-    assert {f"reader.{name}" for name in body} == {name for name in after if ".body." in name}
-    return {not torch.equal(before[name], after[f"reader.{name}"]) for name in body}
-
-
-def test_a_tagger_takes_over_exactly_the_body(pretrained, tagged, tmp_path):
-    done = tag(tagged, tmp_path / "run", "--init", pretrained)
-    assert done.code == 0, done.err
-    assert f"init: the body of {pretrained} was loaded" in done.out
-    assert "init: new are reader.mix, reader.reader, head; left behind were head" in done.out
-    assert moved(tmp_path / "run", pretrained) == {False}  # frozen: after eight steps it is what it was
-    recipe = read_recipe(str(tmp_path / "run" / "recipe.toml"))
-    assert (recipe.model.width, recipe.model.filters, recipe.model.tune) == (16, 2, False)
-    assert recipe.train.init == str(pretrained)
-    assert ayn("use", tmp_path / "run", "one two").code == 0
-
-
-def test_a_body_may_learn_on(pretrained, tagged, tmp_path):
-    assert tag(tagged, tmp_path / "run", "--init", pretrained, "model.tune=true").code == 0
-    assert moved(tmp_path / "run", pretrained) == {True}
-
-
-def test_without_init_the_body_learns_from_nothing(tagged, tmp_path):
-    done = tag(tagged, tmp_path / "run", *TINY[:5])
-    assert done.code == 0, done.err
-    assert "init: " not in done.out
-    assert read_recipe(str(tmp_path / "run" / "recipe.toml")).model.tune
-
-
-def test_the_new_run_needs_the_old_one_no_more(pretrained, tagged, tmp_path):
-    donor = shutil.copytree(pretrained, tmp_path / "donor")
-    assert tag(tagged, tmp_path / "run", "--init", donor).code == 0
-    before = read_tensors(tmp_path / "run" / "model.safetensors")
-    shutil.rmtree(donor)
-    assert ayn("use", tmp_path / "run", "one two").code == 0
-    done = ayn("train", "tag/elmo", "--out", tmp_path / "run", "--resume", "train.steps=12")
-    assert done.code == 0, done.err
-    after = read_tensors(tmp_path / "run" / "model.safetensors")
-    assert torch.equal(before["reader.body.words.project.weight"], after["reader.body.words.project.weight"])
-    changed = ayn("train", "tag/elmo", "--out", tmp_path / "run", "--resume", "--init", pretrained)
-    assert changed.code == 2
-    assert "train.init" in changed.err
-
-
-def test_an_rnn_brings_its_tokenizer_along(story, tmp_path):
-    small = [*TINY[4:], "model.width=16", "model.layers=1"]
-    assert ayn("train", "lm/lstm", "--data", story, "--out", tmp_path / "lm", *small, "text.kind=word").code == 0
-    lines = [f"{'one two' if i % 2 else 'five six'} {i}\t{i % 2}\n" for i in range(200)]
-    (tmp_path / "labels.tsv").write_text("".join(lines), encoding="utf-8")
-    small.remove("model.context=16")
-    done = ayn("train", "classify/rnn", "--data", tmp_path / "labels.tsv", "--init", tmp_path / "lm",
-               "--out", tmp_path / "run", *small)  # fmt: skip
-    assert done.code == 0, done.err
-    assert "init: the body of" in done.out
-    names = ("tokenizer.json", "tokenizer.json")
-    assert len({(tmp_path / run / name).read_text() for run, name in zip(("lm", "run"), names)}) == 1
-
-
-def test_a_donor_that_cannot_be_used_is_named(pretrained, tagged, story, tmp_path):
-    """Each complaint is one sentence, and the run that was there stays."""
-    run = tmp_path / "run"
-    assert tag(tagged, run, *TINY[:5]).code == 0
-    before = (run / "model.safetensors").read_bytes()
-    damaged = shutil.copytree(pretrained, tmp_path / "damaged")
-    (damaged / "model.safetensors").write_bytes((damaged / "model.safetensors").read_bytes()[:-5000])
-    unfinished = shutil.copytree(pretrained, tmp_path / "unfinished")
-    (unfinished / "model.safetensors").unlink()
-    broken = shutil.copytree(pretrained, tmp_path / "broken")
-    (broken / "recipe.toml").write_text("[model", encoding="utf-8")
-    headless = shutil.copytree(pretrained, tmp_path / "headless")
-    tensors = read_tensors(headless / "model.safetensors")
-    write_tensors(headless / "model.safetensors", {n: t for n, t in tensors.items() if "forth.1" not in n})
-    for donor, words in {
-        tmp_path / "damagd": ["no run", "did you mean 'damaged'"],
-        damaged: ["damaged"],
-        unfinished: ["no model yet"],
-        broken: ["recipe.toml is damaged"],
-        trained("lm", story): ["a run of the model 'gpt'", "'elmo'"],
-        headless: ["body.forth.1", "missing"],
-        run: ["cannot start from itself"],
-    }.items():
-        done = tag(tagged, run, "--init", donor, "--overwrite")
-        assert done.code == 2, donor
-        assert all(word in done.err for word in words), done.err
-        assert (run / "model.safetensors").read_bytes() == before, donor
-    for override in ("model.width=99", "model.size=small"):
-        done = tag(tagged, run, "--init", pretrained, "--overwrite", override)
-        assert done.code == 2
-        assert "the body of" in done.err
-        assert "has 16" in done.err
-    done = ayn("train", "lm/gpt", "--init", pretrained, "--out", tmp_path / "gpt")
-    assert done.code == 2
-    assert "these can: elmo" in done.err
 
 
 @pytest.mark.slow

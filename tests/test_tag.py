@@ -184,7 +184,7 @@ def test_the_commands(run, command):
     done = command("use", path, input=f"{text}\n\nqwerty asdf\nMr Bo ran\n")
     assert done.stdout == "Mr  [Ray Lee person] ran in [Ann place] [Bo place]!\n\n\nMr [Bo person] ran\n"
     assert "line 3: no word of the text is in this model's vocabulary: 'qwerty', 'asdf'" in done.stderr
-    table = ayn("use", path, "Mr Ray", "--table").out.splitlines()
+    table = ayn("use", path, "Mr Ray ran", "--table").out.splitlines()
     assert "likely tags" in table[0]
     assert table[2].split()[3] == "B-person"
     assert (done := ayn("use", path, " ")).code == 2

@@ -18,7 +18,7 @@ from allyouneed.errors import UserError
 from allyouneed.figures.words import plane, word_map
 from allyouneed.metrics.words import analogy_answers, analogy_score, ranks, similarity_score, spearman
 from allyouneed.run import load
-from allyouneed.tasks.embeddings import _tables
+from allyouneed.tasks.embeddings import token_tables
 from commands import ayn
 from conftest import TINY_LM, TINY_TRANSLATE
 
@@ -161,7 +161,7 @@ def test_a_model_starts_from_a_file_of_vectors(recipe, story, pairs, tmp_path):
         done = ayn("train", recipe, "--data", data, "--out", tmp_path / name, *words, f"model.freeze={frozen}")
         assert done.code == 0, done.err
         run = load(tmp_path / name)
-        tables = _tables(run.model, list(run.task.tokenizers.values()))
+        tables = token_tables(run.model, list(run.task.tokenizers.values()))
         assert len(tables) == (1 if data is story else 2)
         assert done.out.count("word vectors: ") == len(tables)
         rows = {

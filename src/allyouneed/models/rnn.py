@@ -40,10 +40,6 @@ class RNNConfig:
                 f"model.tie = true makes the embedding the output matrix, but model.embedding = {self.embedding} "
                 f"is not model.width = {self.width}: leave it at 0, or set model.tie = false"
             )
-        if self.freeze and not self.vectors:
-            raise UserError("model.freeze = true keeps the vectors of a file, and model.vectors names none")
-        if self.freeze and self.tie:
-            raise UserError("model.freeze = true would freeze the output matrix too: set model.tie = false")
 
 
 class RNNBody(nn.Module):
@@ -54,7 +50,6 @@ class RNNBody(nn.Module):
         self.embedding = nn.Embedding(config.vocab, config.embedding or config.width)
         # So small that what is learned of a rare word soon outweighs the chance it began with.
         nn.init.normal_(self.embedding.weight, std=config.width**-0.5 if config.tie else 0.1)
-        self.embedding.weight.requires_grad_(not config.freeze)
         self.recurrent = Recurrent(
             config.cell,
             self.embedding.embedding_dim,

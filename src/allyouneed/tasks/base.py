@@ -20,7 +20,6 @@ from allyouneed.errors import UserError
 from allyouneed.metrics import Score
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Answer, Prompt, write
-from allyouneed.tasks.embeddings import start_from_vectors
 from allyouneed.text import Tokenizer
 
 Say = Callable[[str], None]
@@ -143,9 +142,12 @@ class Task(ABC):
         """Pictures of what the last test, on this split, has found; their files in the folder."""
         return []
 
-    def begin(self, model: Any, say: Say) -> None:
-        """Weights that a fresh run starts from, other than random ones: the word vectors of model.vectors."""
-        start_from_vectors(model, self.recipe.model, list(self.tokenizers.values()), say)
+    def begin(self, model: Any, say: Say) -> None:  # noqa: B027
+        """What a model needs of its data before it is trained, afresh or further."""
+
+    def same_outputs(self, folder: Path) -> bool:
+        """Whether the outputs of another run of this task mean what they mean here."""
+        return Tokenizer.load(folder / "tokenizer.json").fingerprint == self.tokenizer.fingerprint
 
     @abstractmethod
     def losses(

@@ -18,17 +18,13 @@ def start_from_vectors(
     model: nn.Module, config: Any, tokenizers: Sequence[Tokenizer], say: Callable[[str], None]
 ) -> None:
     """Fill the rows of the token embeddings whose token, without spaces and else in lower case, is in the file
-    model.vectors; say how many were found. With model.freeze none of the rows learns."""
+    model.vectors; say how many were found."""
     path, freeze = getattr(config, "vectors", ""), getattr(config, "freeze", False)
     if not path:
-        if freeze:
-            raise UserError("model.freeze = true keeps the vectors of a file as they are: name it with model.vectors")
         return
-    tables = _tables(model, tokenizers)
+    tables = token_tables(model, tokenizers)
     if not tables:
         raise UserError(f"model.vectors = {path}: this model has no token vectors that could start from a file")
-    if freeze:
-        _freeze(model, [table for table, _ in tables])
     names = [_spellings(tokenizer) for _, tokenizer in tables]
     vectors = read_vectors(path, only={name for several in names for pair in several for name in pair})
     for (table, _), spellings in zip(tables, names):
@@ -44,7 +40,7 @@ def start_from_vectors(
         say(f"word vectors: {found:,} of {len(spellings):,} tokens are in {path}; {rest}{', frozen' * freeze}")
 
 
-def _tables(model: nn.Module, tokenizers: Sequence[Tokenizer]) -> list[tuple[nn.Embedding, Tokenizer]]:
+def token_tables(model: nn.Module, tokenizers: Sequence[Tokenizer]) -> list[tuple[nn.Embedding, Tokenizer]]:
     """The token embeddings, source before target, each with the tokenizer whose ids it holds."""
     places = {id(m.table) for m in model.modules() if isinstance(m, Learned)}
     tables = [
@@ -58,9 +54,14 @@ def _tables(model: nn.Module, tokenizers: Sequence[Tokenizer]) -> list[tuple[nn.
     return found
 
 
-def _freeze(model: nn.Module, tables: Sequence[nn.Embedding]) -> None:
+def freeze_vectors(model: nn.Module, config: Any, tokenizers: Sequence[Tokenizer]) -> None:
+    """With model.freeze the token embeddings do not learn."""
+    if not getattr(config, "freeze", False):
+        return
+    if not config.vectors:
+        raise UserError("model.freeze = true keeps the vectors of a file as they are: name it with model.vectors")
     outputs = {id(m.weight) for m in model.modules() if isinstance(m, nn.Linear)}
-    for table in tables:
+    for table, _ in token_tables(model, tokenizers):
         if id(table.weight) in outputs:
             raise UserError(
                 "model.freeze = true would freeze the output matrix too, which model.tie = true makes the same: "

@@ -197,6 +197,11 @@ class Labelling(Task):
         except (ValueError, KeyError, TypeError):
             raise UserError(f"{path} is damaged; put a copy in its place, or train again") from None
 
+    def same_outputs(self, folder: Path) -> bool:
+        other = type(self)(self.recipe)
+        other.read_extras(folder)
+        return other.labels == self.labels
+
     def take(self, extras: dict[str, Any]) -> None:
         """The inverse of `extras`."""
         self.labels = [str(label) for label in extras["labels"]]

@@ -16,12 +16,14 @@ from allyouneed import catalog
 from allyouneed.config import Recipe, to_toml
 from allyouneed.data.batches import Batch
 from allyouneed.data.report import Report
+from allyouneed.errors import UserError
 from allyouneed.figures import loss_curve
 from allyouneed.format import human_count
 from allyouneed.metrics import Score
 from allyouneed.runfolder import Metrics, RunFolder, write_json, write_text
 from allyouneed.runtime import Runtime, probe, versions
 from allyouneed.tasks.base import Say, Task
+from allyouneed.tasks.embeddings import freeze_vectors, start_from_vectors
 from allyouneed.tensorfile import read_tensors
 from allyouneed.text import Tokenizer
 from allyouneed.training.compiling import compile_blocks, decide
@@ -54,8 +56,8 @@ def fit(
                 # before the data is known to be good.
                 RunFolder.create(out, resume=resume or (overwrite and folder.recipe.is_file()))
                 task, report = _prepare(recipe, folder if resume else None, say)
-                if recipe.train.init and not resume:
-                    load_body(task.build_model(), recipe.train.init, folder, _silent)  # complains of a bad one
+                if not resume and _borrows(recipe):
+                    _start(task.build_model(), task, folder, _silent)  # complains of what cannot be started from
                 RunFolder.create(out, resume=resume, overwrite=overwrite)
                 stack.enter_context(folder.lock())
                 _describe(recipe, task, report, folder, say)
@@ -115,6 +117,24 @@ def _describe(recipe: Recipe, task: Task, report: Report, folder: RunFolder, say
     write_json(folder.config, config)
 
 
+def _borrows(recipe: Recipe) -> bool:
+    return any((recipe.train.init, getattr(recipe.model, "vectors", ""), getattr(recipe.model, "freeze", False)))
+
+
+def _start(model: nn.Module, task: Task, folder: RunFolder, say: Say, fresh: bool = True) -> None:
+    """What a run has that is neither drawn nor learned: frozen word vectors; and where it is fresh, those of a file, or
+    the body of another run."""
+    recipe, tokenizers = task.recipe, list(task.tokenizers.values())
+    freeze_vectors(model, recipe.model, tokenizers)
+    if not fresh:
+        return
+    if recipe.train.init and getattr(recipe.model, "vectors", ""):
+        raise UserError("train.init brings the word vectors of its run with it: leave model.vectors out, or train.init")
+    start_from_vectors(model, recipe.model, tokenizers, say)
+    if recipe.train.init:
+        load_body(model, task, folder, say)
+
+
 def _trainer(
     recipe: Recipe,
     task: Task,
@@ -130,8 +150,7 @@ def _trainer(
     model = task.build_model().to(runtime.torch_device)
     task.begin(model, say)
     checkpoint = folder.latest(complain=say) if resume else None
-    if train.init and checkpoint is None:
-        load_body(model, train.init, folder, say)
+    _start(model, task, folder, say, fresh=checkpoint is None)
     before = checkpoint.state["runtime"] if checkpoint is not None else None
     pieces, told = _fit_memory(recipe, task, model, runtime)
     runtime = _settle(recipe, task, model, runtime, ranks, before, pieces)
@@ -224,7 +243,8 @@ def _conclude(trainer: Trainer, say: Say) -> None:
     trainer.model.eval()
     task.keep(trainer.model, folder.path, say)
     if task.has("test"):
-        step = f"mean of {recipe.train.average}" if averaged is not None else trainer.at.best_step
+        chosen = trainer.at.best_step or trainer.at.step  # without a validation split there is no best
+        step = f"mean of {recipe.train.average}" if averaged is not None else chosen
         scores = [
             score.signed(f"{task.origin}|step:{step}") for score in task.test(trainer.model, "test", recipe.decode, say)
         ]

@@ -6,7 +6,6 @@ import os
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from allyouneed.config import Recipe
 from allyouneed.errors import UserError, nearest
 from allyouneed.format import human_count
 from allyouneed.runfolder import RunFolder
-from allyouneed.tasks.base import Say
+from allyouneed.tasks.base import Say, Task
 from allyouneed.tensorfile import read_tensors
 
 
@@ -73,23 +72,32 @@ def _explicit(overrides: Iterable[str], cls: Any) -> set[str]:
 
 
 @torch.no_grad()
-def load_body(model: nn.Module, path: str, new: RunFolder, say: Say) -> None:
-    """Copy the body of the run in `path` into the model, and say what was loaded, what is new, what was dropped.
-    `new` is the run that the model belongs to."""
-    if Path(path).resolve() == new.path.resolve():
-        raise UserError(f"train.init: a run cannot start from itself, {path}; choose another folder with --out")
-    tensors = read_tensors(RunFolder(path).model)
-    own = model.state_dict()
+def load_body(model: nn.Module, task: Task, new: RunFolder, say: Say) -> None:
+    """Copy the body of the run train.init into the model, and its other parts where it was trained for the same task
+    with the same outputs. Say what was loaded, what is new, what was left behind. `new` is the model's own run."""
+    recipe = task.recipe
+    donor = RunFolder(recipe.train.init)
+    if donor.path.resolve() == new.path.resolve():
+        raise UserError(f"train.init: a run cannot start from itself, {donor.path}; choose another folder with --out")
+    tensors, own = read_tensors(donor.model), model.state_dict()
     found, needed = _body(tensors), _body(own)
     for name, t in needed.items():
         there = found.get(name)
         if there is None or there.shape != t.shape:
             what = "is missing" if there is None else f"is {tuple(there.shape)}, not {tuple(t.shape)}"
-            raise UserError(f"train.init: the body of {path} does not fit this model: body.{name} {what}")
+            raise UserError(f"train.init: the body of {donor.path} does not fit this model: body.{name} {what}")
         t.copy_(there)
-    values = human_count(sum(t.numel() for t in needed.values()))
-    say(f"init: the body of {path} was loaded, {len(needed)} tensors with {values} values")
-    say(f"init: new are {_parts(own)}; left behind were {_parts(tensors)}")
+    others, theirs = _others(own), _others(tensors)
+    kept = {}
+    if _donor_recipe(donor).task_kind == recipe.task_kind and task.same_outputs(donor.path):
+        kept = {name: t for name, t in others.items() if name in theirs and theirs[name].shape == t.shape}
+        for name, t in kept.items():
+            t.copy_(theirs[name])
+    values = human_count(sum(t.numel() for t in (*needed.values(), *kept.values())))
+    shape = ", ".join(f"{name}={getattr(recipe.model, name)}" for name in catalog.model(recipe.model_kind).body_fields)
+    also = f" and its {_parts(kept)}" if kept else ""
+    say(f"init: the body of {donor.path}{also}, {values} values, was loaded; with it come {shape}")
+    say(f"init: new are {_parts(others.keys() - kept)}; left behind were {_parts(theirs.keys() - kept)}")
 
 
 def _body(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -98,8 +106,11 @@ def _body(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {inside: tensors[name] for name, inside in cut.items() if inside}
 
 
-def _parts(tensors: dict[str, Tensor]) -> str:
-    """What there is besides the body, by the modules' names."""
-    others = (name for name in tensors if ".body." not in f".{name}")
-    found = dict.fromkeys(".".join(name.split(".")[: 2 if name.startswith("reader.") else 1]) for name in others)
+def _others(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: t for name, t in tensors.items() if ".body." not in f".{name}"}
+
+
+def _parts(names: Iterable[str]) -> str:
+    """Tensors by the modules they are in."""
+    found = sorted({".".join(name.split(".")[: 2 if name.startswith("reader.") else 1]) for name in names})
     return ", ".join(found) or "none"

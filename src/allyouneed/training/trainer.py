@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -283,7 +283,8 @@ class Trainer:
         with self._arithmetic():
             scores = self.task.test(self.model, "valid", self.task.recipe.decode, self.say)
         self.model.train()
-        return next(score for score in scores if score.name == self.task.chooses_by)
+        score = next(score for score in scores if score.name == self.task.chooses_by)
+        return replace(score, value=float(self.ranks.say(repr(score.value))))  # one value for all processes
 
     @torch.no_grad()
     def evaluate(self, feed: Feed) -> float:

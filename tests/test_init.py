@@ -1,0 +1,177 @@
+"""--init and model.vectors: a run that begins with what another one, or a file, has learned."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from allyouneed.config import read_recipe
+from allyouneed.data.vectors import Vectors, write_vectors
+from allyouneed.run import load
+from allyouneed.runfolder import write_tensors
+from allyouneed.tensorfile import read_tensors
+from commands import Done, ayn, contents, trained
+from conftest import TINY_ELMO
+
+
+@pytest.fixture(scope="module")
+def tagged(tmp_path_factory) -> Path:
+    """Sentences in which every other word is a name."""
+    rows = ["".join(f"{word} {tag}\n" for word, tag in zip(words, itertools.cycle(("O", "B-number"))))
+            for words in itertools.permutations(("one", "two", "three", "four", "five"))]  # fmt: skip
+    path = tmp_path_factory.mktemp("tagged") / "tagged.conll"
+    path.write_text("\n".join(rows), encoding="utf-8")
+    return path
+
+
+def tag(data: Path, out: Path, *more: object) -> Done:
+    return ayn("train", "tag/elmo", "--data", data, "--out", out, *TINY_ELMO[5:], *more)
+
+
+def moved(out: Path, pretrained: Path) -> set[bool]:
+    """Whether the tensors of the body are others than they were in the language model."""
+    before, after = read_tensors(pretrained / "model.safetensors"), read_tensors(out / "model.safetensors")
+    body = {name for name in before if name.startswith("body.")}
+    assert {f"reader.{name}" for name in body} == {name for name in after if ".body." in name}
+    return {not torch.equal(before[name], after[f"reader.{name}"]) for name in body}
+
+
+def test_a_tagger_takes_over_exactly_the_body(pretrained, tagged, tmp_path):
+    done = tag(tagged, tmp_path / "run", "--init", pretrained)
+    assert done.code == 0, done.err
+    assert re.search(
+        rf"init: the body of {pretrained}, .* values, was loaded; with it come width=16, layers=2", done.out
+    )
+    assert "init: new are head, reader.mix, reader.reader; left behind were head" in done.out
+    assert moved(tmp_path / "run", pretrained) == {False}  # frozen: after eight steps it is what it was
+    recipe = read_recipe(str(tmp_path / "run" / "recipe.toml"))
+    assert (recipe.model.width, recipe.model.filters, recipe.model.tune) == (16, 2, False)
+    assert recipe.train.init == str(pretrained)
+    assert ayn("use", tmp_path / "run", "one two").code == 0
+
+
+def test_a_body_may_learn_on(pretrained, tagged, tmp_path):
+    assert tag(tagged, tmp_path / "run", "--init", pretrained, "model.tune=true").code == 0
+    assert moved(tmp_path / "run", pretrained) == {True}
+
+
+def test_without_init_the_body_learns_from_nothing(tagged, tmp_path):
+    done = tag(tagged, tmp_path / "run", *TINY_ELMO[:5])
+    assert done.code == 0, done.err
+    assert "init: " not in done.out
+    assert read_recipe(str(tmp_path / "run" / "recipe.toml")).model.tune
+
+
+def test_the_new_run_needs_the_old_one_no_more(pretrained, tagged, tmp_path):
+    donor = shutil.copytree(pretrained, tmp_path / "donor")
+    assert tag(tagged, tmp_path / "run", "--init", donor).code == 0
+    before = read_tensors(tmp_path / "run" / "model.safetensors")
+    shutil.rmtree(donor)
+    assert ayn("use", tmp_path / "run", "one two").code == 0
+    done = ayn("train", "tag/elmo", "--out", tmp_path / "run", "--resume", "train.steps=12")
+    assert done.code == 0, done.err
+    after = read_tensors(tmp_path / "run" / "model.safetensors")
+    assert torch.equal(before["reader.body.words.project.weight"], after["reader.body.words.project.weight"])
+    changed = ayn("train", "tag/elmo", "--out", tmp_path / "run", "--resume", "--init", pretrained)
+    assert changed.code == 2
+    assert "train.init" in changed.err
+
+
+def test_an_rnn_brings_its_tokenizer_along(story, tmp_path):
+    small = [*TINY_ELMO[4:], "model.width=16", "model.layers=1"]
+    assert ayn("train", "lm/lstm", "--data", story, "--out", tmp_path / "lm", *small, "text.kind=word").code == 0
+    lines = [f"{'one two' if i % 2 else 'five six'} {i}\t{i % 2}\n" for i in range(200)]
+    (tmp_path / "labels.tsv").write_text("".join(lines), encoding="utf-8")
+    small.remove("model.context=16")
+    done = ayn("train", "classify/rnn", "--data", tmp_path / "labels.tsv", "--init", tmp_path / "lm",
+               "--out", tmp_path / "run", *small)  # fmt: skip
+    assert done.code == 0, done.err
+    assert "with it come width=16, layers=1, cell=lstm, bidirectional=False" in done.out  # the recipe's is a GRU
+    names = ("tokenizer.json", "tokenizer.json")
+    assert len({(tmp_path / run / name).read_text() for run, name in zip(("lm", "run"), names)}) == 1
+
+
+def test_a_donor_that_cannot_be_used_is_named(pretrained, tagged, story, tmp_path):
+    """Each complaint is one sentence, and the run that was there stays."""
+    run = tmp_path / "run"
+    assert tag(tagged, run, *TINY_ELMO[:5]).code == 0
+    before = (run / "model.safetensors").read_bytes()
+    damaged = shutil.copytree(pretrained, tmp_path / "damaged")
+    (damaged / "model.safetensors").write_bytes((damaged / "model.safetensors").read_bytes()[:-5000])
+    unfinished = shutil.copytree(pretrained, tmp_path / "unfinished")
+    (unfinished / "model.safetensors").unlink()
+    broken = shutil.copytree(pretrained, tmp_path / "broken")
+    (broken / "recipe.toml").write_text("[model", encoding="utf-8")
+    headless = shutil.copytree(pretrained, tmp_path / "headless")
+    tensors = read_tensors(headless / "model.safetensors")
+    write_tensors(headless / "model.safetensors", {n: t for n, t in tensors.items() if "forth.1" not in n})
+    for donor, words in {
+        tmp_path / "damagd": ["no run", "did you mean 'damaged'"],
+        damaged: ["damaged"],
+        unfinished: ["no model yet"],
+        broken: ["recipe.toml is damaged"],
+        trained("lm", story): ["a run of the model 'gpt'", "'elmo'"],
+        headless: ["body.forth.1", "missing"],
+        run: ["cannot start from itself"],
+    }.items():
+        done = tag(tagged, run, "--init", donor, "--overwrite")
+        assert done.code == 2, donor
+        assert all(word in done.err for word in words), done.err
+        assert (run / "model.safetensors").read_bytes() == before, donor
+    for override in ("model.width=99", "model.size=small"):
+        done = tag(tagged, run, "--init", pretrained, "--overwrite", override)
+        assert done.code == 2
+        assert "the body of" in done.err
+        assert "has 16" in done.err
+    done = ayn("train", "lm/gpt", "--init", pretrained, "--out", tmp_path / "gpt")
+    assert done.code == 2
+    assert "these can: elmo" in done.err
+
+
+def test_for_the_same_task_with_the_same_labels_the_head_comes_along(tagged, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert tag(tagged, first, *TINY_ELMO[:5]).code == 0
+    done = tag(tagged, second, "--init", first, "model.reader=8", "train.lr=0", "train.warmup=0")
+    assert done.code == 0, done.err
+    assert "and its head, reader.mix, reader.reader," in done.out
+    assert "init: new are none; left behind were none" in done.out
+    before, after = (read_tensors(run / "model.safetensors") for run in (first, second))
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    other = tagged.parent / "other.conll"
+    other.write_text(tagged.read_text().replace("B-number", "B-digit"), encoding="utf-8")
+    done = tag(other, tmp_path / "third", "--init", first, "model.reader=8")
+    assert done.code == 0, done.err
+    assert "init: new are head, reader.mix, reader.reader; left behind were head, reader.mix, reader.reader" in done.out
+
+
+def test_word_vectors_of_a_file_and_of_a_run_exclude_each_other(story, tmp_path):
+    write_vectors(tmp_path / "v.txt", Vectors(["one"], np.ones((1, 16), np.float32)))
+    small = ["--data", story, *TINY_ELMO[4:], "model.width=16", "text.kind=word"]
+    assert ayn("train", "lm/lstm", "--out", tmp_path / "first", *small).code == 0
+    both = ["--init", tmp_path / "first", f"model.vectors={tmp_path / 'v.txt'}"]
+    done = ayn("train", "lm/lstm", "--out", tmp_path / "second", *small, *both)
+    assert done.code == 2
+    assert "leave model.vectors out, or train.init" in done.err
+
+
+def test_a_run_with_word_vectors_needs_their_file_no_more_and_a_bad_one_replaces_nothing(story, tmp_path):
+    write_vectors(tmp_path / "v.txt", Vectors(["one"], np.ones((1, 16), np.float32)))
+    small = ["--data", story, *TINY_ELMO[4:], "model.width=16", "text.kind=word", "model.freeze=true"]
+    run = ["train", "lm/lstm", "--out", tmp_path / "run", *small]
+    assert ayn(*run, f"model.vectors={tmp_path / 'v.txt'}").code == 0
+    before = contents(tmp_path / "run")
+    for wrong in ("nowhere.txt", story):
+        assert ayn(*run, f"model.vectors={wrong}", "--overwrite").code == 2
+        assert contents(tmp_path / "run") == before
+    (tmp_path / "v.txt").unlink()
+    done = ayn("train", "lm/lstm", "--out", tmp_path / "run", "--resume", "train.steps=12")
+    assert done.code == 0, done.err
+    model = load(tmp_path / "run")
+    ids = model.task.tokenizer.encode(" one")
+    assert torch.equal(model.model.body.embedding.weight[ids[0]], torch.ones(16))  # frozen then as before
