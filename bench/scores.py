@@ -35,7 +35,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows that differ in their model alone. `first` are trained once, before the rows, and are not scored."""
+    """Models under one protocol of data, vocabulary, batches and scoring; what was tuned for each stands in its row.
+    `first` are trained once, with seed 1, before the rows, and are not scored."""
 
     what: str
     protocol: tuple[str, ...]  # settings of every row
@@ -89,25 +90,24 @@ TABLES = {
 
 
 def train(row: Row, seed: int, protocol: Sequence[str], folder: Path, init: Path | None) -> dict[str, Any]:
-    """One run in a process of its own; one that is there already is not trained again."""
+    """One run in a process of its own; one that was trained by the same command is not trained again."""
     name = "".join(letter if letter.isalnum() else "-" for letter in f"{row.name} {seed}")
-    out = folder / name
-    seconds = 0.0
-    if not (out / "scores.json").exists():
-        words = [sys.executable, "-m", "allyouneed", "train", row.recipe, *protocol, *row.settings]
-        words += [f"train.seed={seed}", "--out", str(out), "--overwrite", *(["--init", str(init)] if init else [])]
+    out, kept = folder / name, folder / f"{name}.json"
+    words = [row.recipe, *protocol, *row.settings, f"train.seed={seed}", *(["--init", str(init)] if init else [])]
+    before = json.loads(kept.read_text()) if kept.exists() and (out / "scores.json").exists() else {}
+    if before.get("words") != words:
+        kept.unlink(missing_ok=True)
         start = time.monotonic()
         with (folder / f"{name}.log").open("w") as log:
-            done = subprocess.run(words, stdout=log, stderr=subprocess.STDOUT, check=False)
-        seconds = time.monotonic() - start
+            command = [sys.executable, "-m", "allyouneed", "train", *words, "--out", str(out), "--overwrite"]
+            done = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False)
         if done.returncode:
             last = (folder / f"{name}.log").read_text(errors="replace").strip().splitlines()[-1:]
             raise UserError(f"{row.name}, seed {seed}: {''.join(last)} (all of it in {folder / name}.log)")
-        write_json(out / "seconds.json", {"seconds": seconds})
-    kept = out / "seconds.json"
-    seconds = json.loads(kept.read_text())["seconds"] if kept.exists() else 0.0
+        before = {"words": words, "seconds": time.monotonic() - start}
+        write_json(kept, before)
     scores = json.loads((out / "scores.json").read_text())["test"]
-    return {"row": row.name, "seed": seed, "out": out.name, "seconds": seconds, "scores": scores}
+    return {"row": row.name, "seed": seed, "out": out.name, "seconds": before["seconds"], "scores": scores}
 
 
 def markdown(name: str, table: Table, runs: Sequence[dict[str, Any]], facts: dict[str, str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,8 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from bench import __main__ as command  # noqa: E402
-from bench import harness  # noqa: E402
-from bench.cases import all_cases, gpt_train_step, translate_marian  # noqa: E402
+from bench import harness, scores  # noqa: E402
+from bench.cases import all_cases, gpt_train_step, translate_marian, word2vec_gensim  # noqa: E402
 from bench.harness import OURS, Case, Peer, Prepared, measure, ratio, same, spread, table, write  # noqa: E402
 
 
@@ -172,6 +173,39 @@ def test_a_case_with_other_options_has_another_name_and_so_its_own_results():
     assert (other.name, other.options) == ("a-cuda", {"device": "cuda", "epochs": "5"})
     with pytest.raises(UserError, match="did you mean 'device'"):
         command.configure(case, ["devise=cuda"], False)
+
+
+def test_markup_goes_and_words_stay():
+    page = (
+        "<page><title>T</title><text xml:space='preserve'>''Ann'' [[Bo|saw]] the [[cat]].&lt;ref&gt;no&lt;/ref&gt;\n"
+        "{{box|{{in}}}} http://a.b/c [[Image:x.png|a [[dog]]]] 3&amp;nbsp;Caf&eacute;s\n\n[[de:Katze]]</text></page>\n"
+        "<text>#REDIRECT [[Ann]]</text>\n<text>Last</text>"
+    )
+    lines = list(word2vec_gensim.plain(iter([page[:50], page[50:90], page[90:]])))
+    assert lines == ["ann saw the cat", "3 caf s", "last"]
+
+
+def test_a_table_of_scores_trains_each_row_once_and_again_when_its_settings_change(
+    tmp_path, capsys, monkeypatch, story
+):
+    short = ("train.steps=2", "train.eval_every=2", "train.threads=1", "model.width=8", f"data.path={story}")
+    rnn, lstm = scores.Row("RNN", "lm/rnn"), scores.Row("LSTM", "lm/lstm")
+    tables = {"t": scores.Table("A test", short, (rnn, lstm))}
+    monkeypatch.setattr(scores, "TABLES", tables)
+    monkeypatch.setattr(scores, "RESULTS", tmp_path / "results")
+    start = ["t", "--seeds", "2", "--out", str(tmp_path / "runs")]
+    assert scores.main(start) == 0
+    first = capsys.readouterr().out
+    assert "| RNN (`lm/rnn`) |" in first
+    assert "seed 1 | seed 2 | mean | minutes" in first
+    made = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/scores.json")}
+    assert len(made) == 4
+    assert scores.main(start) == 0
+    assert {path: path.stat().st_mtime_ns for path in made} == made
+    tables["t"] = replace(tables["t"], rows=(replace(rnn, settings=("train.lr=1e-4",)), lstm))
+    assert scores.main(start) == 0
+    assert {path.parent.name for path in made if path.stat().st_mtime_ns != made[path]} == {"RNN-1", "RNN-2"}
+    assert scores.main(["wnt17"]) == 2
 
 
 def test_names_of_cases_are_unique():

@@ -215,7 +215,7 @@ def test_one_or_two_texts(pair_run):
     assert pair_run.task.sides == 2
     assert "two texts" in pair_run.task.asks
     one, other = pair_run.answers(["soup was good ||| it was bad, no", "soup was good\tit was bad, no"])
-    assert one.details["probability"] != other.details["probability"] or one == other
+    assert one == other
     eos = pair_run.task.tokenizer.eos
     ids = pair_run.task.prompt(pair_run.model, "soup was good\tit was bad", pair_run.decode()).ids
     assert ids.count(eos) == 1

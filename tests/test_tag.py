@@ -275,6 +275,11 @@ def test_long_sentences_are_cut_in_training_and_said_and_whole_in_the_test(folde
     assert int(first[-1]) == long > 50
     assert task.examples("train").sizes.max() == 8
     assert task.examples("train", UNCUT).sizes.max() == 21
+    run, sizes = load(folder / "long"), []
+    real = run.task.probabilities
+    run.task.probabilities = lambda model, examples: (sizes.append(examples.sizes.max()), real(model, examples))[1]
+    run.test("test")
+    assert sizes == [21]
     kept = json.loads((folder / "long" / "scores.json").read_text())["test"]
     assert f"true:{len(list(task.data.splits['test']))}" in kept[0]["signature"]  # the last word of each counts
 

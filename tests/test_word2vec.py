@@ -101,6 +101,30 @@ def test_the_kernel_takes_the_gradient_step_of_one_window(method, shared, width,
         assert made == (1 if method == "cbow" else around(one, word, word + 1)[1].sum())
 
 
+def test_without_sharing_every_neighbour_has_noise_of_its_own(kernels):
+    """Pair after pair: each learns from what the one before it has left."""
+    model = small(shared=False)
+    reading = model.read(text(), KEY)
+    assert max(around(reading, i, i + 1)[1].sum() for i in range(len(reading.reach))) > 2
+    for word in range(len(reading.reach)):
+        words, near = around(reading, word, word + 1)
+        v, u = (p.detach().clone() for p in model.parameters())
+        mine = [v.clone(), u.clone()]
+        drawn = model._noise(near, word, make_key(KEY, 2))[0]  # (C, K)
+        assert len({tuple(row.tolist()) for row in drawn[near[0]]}) == near.sum()
+        for place in near[0].nonzero().flatten().tolist():
+            x, goal = v[words[place]].clone(), int(words[reading.window])
+            goals = [goal, *(other for other in drawn[place].tolist() if other != goal)]
+            signs = torch.tensor([1.0] + [-1.0] * (len(goals) - 1))
+            steps = RATE * signs * torch.sigmoid(-signs * (u[goals] @ x))
+            v[words[place]] += steps @ u[goals]
+            u.index_add_(0, torch.tensor(goals), steps[:, None] * x)
+        kernel = model.kernel(kernels)
+        kernel.learn(only(reading, word), *mine, model.table, make_key(KEY, 2), RATE)
+        torch.testing.assert_close(mine[0], v, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(mine[1], u, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
 def test_the_kernel_goes_through_a_text_word_by_word(method, kernels):
     model, before = small(method, vocab=20), small(method, vocab=20)
@@ -207,7 +231,10 @@ def test_no_word_looks_beyond_its_line(kernels):
         kernel.learn(reading, *mine, model.table, KEY, RATE)
         after.append(mine)
     assert all(torch.equal(a, b) for a, b in zip(*after))
-    _, near = around(model.read(first, KEY, every=True), 0, 2)  # the first line has two words
+    every = model.read(first, KEY, every=True)
+    assert (every.reach == 3).all()
+    assert (model.read(first, KEY).reach < 3).any()
+    _, near = around(every, 0, 2)  # the first line has two words
     assert near.sum(1).tolist() == [1, 1]
 
 

@@ -22,6 +22,9 @@ LECTURES = {
 }
 
 
+LOOKING = ("alignment", "wordmap", "banks")  # those that can look into a run that is there
+
+
 @dataclass(frozen=True)
 class Shown:
     """What a lecture leaves: its picture, and the numbers in it."""
@@ -40,5 +43,7 @@ def find(name: str) -> str:
 def show(name: str, room: Classroom) -> Shown:
     """Run one experiment; it says its numbers as a small table, and draws them."""
     find(name)
+    if room.run and name not in LOOKING:
+        raise UserError(f"'{name}' makes its own models; --run is for {', '.join(LOOKING)}")
     numbers = import_module(f"allyouneed.lectures.{name}").show(room)
     return Shown(room.picture(name), room.keep(name, numbers))

@@ -69,7 +69,7 @@ SETTINGS = ("train.steps=400", "train.batch_tokens=2048", "train.eval_every=200"
 
 def show(room: Classroom, settings: Sequence[str] = SETTINGS) -> dict[str, Any]:
     """A small ELMo reads sentences made by the rules above; then the vectors of "bank" are compared, layer by layer."""
-    run = room.trained("lm/elmo", *settings, data=None if room.run else write_text(room.out / "banks.txt"))
+    run = room.trained("lm/elmo", *settings, data=None if room.run else write_text(room.out / "banks.txt"), kind="elmo")
     vectors = torch.stack(
         [run.model.embed(words)[:, words.index("bank")] for words in (text.split() for _, text in SENTENCES)], dim=1
     )  # (layers + 1, N, D)
@@ -81,8 +81,9 @@ def show(room: Classroom, settings: Sequence[str] = SETTINGS) -> dict[str, Any]:
         rest = vectors[k] - vectors[k].mean(0) if k else vectors[k]  # in layer 0 they are all the same
         cosines = torch.nn.functional.cosine_similarity(rest[:, None], rest[None], dim=-1)
         rows.append((k, cosines[same & others].mean().item(), cosines[~same].mean().item()))
-        layers.append((f"layer {k}" + (" (spelling)" if k == 0 else ""), cosines.cpu()))
-    room.table(["layer", "same meaning", "other meaning"], [[k, f"{a:.3f}", f"{b:.3f}"] for k, a, b in rows])
+        layers.append((f"layer {k}" + (", less the mean" if k else ": the spelling"), cosines.cpu()))
+    head = ["layer (less the mean)", "same meaning", "other meaning"]
+    room.table(head, [[k or "0 (as it is)", f"{a:.3f}", f"{b:.3f}"] for k, a, b in rows])
     labels = [text.replace(" .", "") for _, text in SENTENCES]
     groups = [list(RULES).index(sense) for sense in senses]
     title = "“bank” in nine sentences: cosines of its vectors in ELMo"

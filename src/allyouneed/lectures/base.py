@@ -37,13 +37,17 @@ class Classroom:
         """A small table for the reader of the terminal."""
         self.say("\n".join(columns([tuple(head), *(tuple(str(cell) for cell in row) for row in rows)], 0)))
 
-    def trained(self, recipe: str, *settings: str, data: str | Path | None = None, name: str = "run") -> Run:
-        """The given run, one that an earlier call has made here, or a new one."""
+    def trained(
+        self, recipe: str, *settings: str, data: str | Path | None = None, name: str = "run", kind: str = ""
+    ) -> Run:
+        """The given run, one that an earlier call has made here, or a new one. `kind` is the model it must be."""
         if self.run:
             found = load(self.run)
             wanted = recipe.partition("/")[0]
             if found.recipe.task_kind != wanted:
                 raise UserError(f"{self.run} is a run for {found.recipe.task_kind}, but this lecture needs {wanted}")
+            if kind and found.recipe.model_kind != kind:
+                raise UserError(f"{self.run} is a run of '{found.recipe.model_kind}', but this lecture needs '{kind}'")
             return found
         chosen = choose(recipe, settings, str(data) if data else None)
         if self.mirror:

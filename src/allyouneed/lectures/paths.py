@@ -38,37 +38,35 @@ def show(room: Classroom) -> dict[str, Any]:
     steps = {"recurrent": lambda n: n, "convolution": lambda n: 1, "self-attention": lambda n: 1}
     seconds = measure(_layers())
     rows = [
-        [n, name, f"{path[name](n):g}", f"{steps[name](n):g}", f"{1000 * seconds[name][i]:.2f}"]
+        [n, name, *(f"{count[name.partition(',')[0]](n):g}" for count in (path, steps)), f"{1000 * spent[i]:.2f}"]
         for i, n in enumerate(LENGTHS)
-        for name in path
+        for name, spent in seconds.items()
     ]
     room.table(["length", "layer", "longest path", "steps in a row", "ms"], rows)
 
-    def panel(title: str, unit: str, values: Callable[[str, int, int], float]) -> Panel:
-        curves = [(name, LENGTHS, [values(name, i, n) for i, n in enumerate(LENGTHS)]) for name in path]
+    def panel(title: str, unit: str, values: dict[str, list[float]]) -> Panel:
+        curves = [(name, LENGTHS, several) for name, several in values.items()]
         return Panel(title, "length of the sentence (n)", unit, curves, logx=True, logy=True, ticks=LENGTHS)
 
+    counts = [{name: [f(n) for n in LENGTHS] for name, f in count.items()} for count in (path, steps)]
+    milliseconds = {name: [1000 * spent for spent in several] for name, several in seconds.items()}
     panels = [
-        panel("from one word to another", "layers or steps between them", lambda name, i, n: path[name](n)),
-        panel("one after the other", "steps that wait for the step before", lambda name, i, n: steps[name](n)),
-        panel("measured here", "ms a layer, forward and backward", lambda name, i, n: 1000 * seconds[name][i]),
+        panel("from one word to another", "layers or steps between them", counts[0]),
+        panel("one after the other", "steps that wait for the step before", counts[1]),
+        panel("measured here", "ms a layer, forward and backward", milliseconds),
     ]
     lines(panels, room.picture("paths"), "Path length, sequential steps and time")
-    return {
-        "lengths": list(LENGTHS),
-        "path": {name: [f(n) for n in LENGTHS] for name, f in path.items()},
-        "steps": {name: [f(n) for n in LENGTHS] for name, f in steps.items()},
-        "seconds": seconds,
-    }
+    return {"lengths": list(LENGTHS), "path": counts[0], "steps": counts[1], "seconds": seconds}
 
 
 def _layers() -> dict[str, Callable[[Tensor], Tensor]]:
-    """The recurrent one as the formula has it, a step after a step: torch's own kernel does the same work in C."""
-    recurrent = Recurrent("rnn", WIDTH, WIDTH, fused=False)
+    """The recurrent one as the formula has it, a step after a step in Python, and as torch's kernel does it in C."""
+    recurrent, kernel = (Recurrent("rnn", WIDTH, WIDTH, fused=fused) for fused in (False, True))
     convolution = nn.Conv1d(WIDTH, WIDTH, KERNEL, padding=KERNEL // 2)
     stack = Stack(BlockConfig(width=WIDTH, layers=1, heads=4, hidden=WIDTH, dropout=0.0, positions="none"), 1)
     return {
         "recurrent": lambda x: recurrent(x)[0],
+        "recurrent, one kernel": lambda x: kernel(x)[0],
         "convolution": lambda x: convolution(x.transpose(1, 2)),
         "self-attention": lambda x: stack(x, Mask()),
     }

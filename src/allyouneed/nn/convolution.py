@@ -165,11 +165,6 @@ class ConvStack(nn.Module):
                 gain = 4 * (1 - self.config.dropout)
                 nn.init.normal_(module.conv.weight, std=math.sqrt(gain / module.conv.in_features))
 
-    @property
-    def field(self) -> int:
-        """How many neighbouring positions one output depends on: 1 + L (kernel - 1)."""
-        return 1 + len(self.blocks) * (self.config.kernel - 1)
-
     def forward(
         self,
         e: Tensor,

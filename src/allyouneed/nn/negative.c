@@ -79,7 +79,7 @@ static inline __attribute__((always_inline)) void products(
 }
 
 /* At n places of the vectors, of type T: every output moves by Σ_c g_ck x_c and every input by Σ_k g_ck u_k, all from
-   the values before. Of CBOW's one input, a mean, only the move is wanted. */
+   the values before; an input that comes twice moves twice. Of CBOW's one input, a mean, only the move is wanted. */
 #define MOVE(T, n, d)                                                                  \
     do {                                                                               \
         T y[OUTPUTS][n], moved[OUTPUTS][n], v[n], after[n];                            \
@@ -101,7 +101,7 @@ static inline __attribute__((always_inline)) void products(
             for (int i = 0; i < n; i++) ((T *)(u[k] + d))[i] = moved[k][i];            \
     } while (0)
 
-/* One step with the inputs x_c and the outputs u_k, all different, of which u_0 is the right one and the others were
+/* One step with the inputs x_c and the outputs u_k, no two of them the same, of which u_0 is the right one and the others were
    drawn so many times: loss = -Σ_c [log σ(x_c · u_0) + Σ_k times_k log σ(-x_c · u_k)]. Returns the loss before it. */
 static double step(int count, float *const *x, float *const *u, const int *times, float rate, float *move) {
     float g[MOST][OUTPUTS] __attribute__((aligned(64)));

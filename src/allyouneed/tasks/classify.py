@@ -108,7 +108,7 @@ class Classify(Labelling):
         if mark is None:
             raise UserError(f"this run reads two texts: give them with a tab or {BETWEEN[1]} between them")
         first, _, second = text.partition(mark)
-        return [first, second]
+        return [first.strip(), second.strip()]
 
     def _sequence(self, texts: list[str]) -> tuple[list[int], list[str]]:
         """One text or two as one row of ids, and of words where a token is one."""

@@ -38,7 +38,10 @@ UNCUT = 1 << 30
 class LabellingOptions:
     smoothing: float = option(0.0, "label smoothing", low=0.0, high=1.0)
     unknown: float = option(
-        0.05, "part of the tokens hidden as <unk> in training, so that it learns to read around them", low=0.0, high=1.0
+        0.05,
+        "part of the tokens hidden as <unk> in training, to learn to read around them (not of words read by letters)",
+        low=0.0,
+        high=1.0,
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from allyouneed.config import DecodeConfig
+from allyouneed.config import DecodeConfig, option
 from allyouneed.data import family, wordtests
 from allyouneed.data.batches import Batch
 from allyouneed.data.fetch import cache_folder
@@ -41,7 +41,7 @@ REAL = 2000  # words from which on a vocabulary is worth the public tests
 
 @dataclass(frozen=True)
 class WordVectorsOptions:
-    """There is nothing to choose."""
+    binary: bool = option(False, "vectors.bin in word2vec's binary format, not vectors.txt in its text format")
 
 
 class WordVectors(Task):
@@ -103,6 +103,10 @@ class WordVectors(Task):
             say(f"the slow way, because {kernel.problem}")
         else:
             self.compiled = kernel
+        if not isinstance(self.compiled, Kernel) and model.config.sets > 1:
+            say("model.shared = false is for the compiled kernel: here all words of a block share the drawn ones")
+        if isinstance(self.compiled, Kernel) and torch.get_num_threads() > 1:
+            say("several threads learn at once, so that no two runs are the same; with train.threads=1 they are")
 
     def counts(self) -> np.ndarray:
         """How often each word is in the training text, 0 for special tokens."""
@@ -145,15 +149,15 @@ class WordVectors(Task):
     def test(self, model: Any, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
         """The loss of a prediction; analogies; and how similar words are, as people judge it. The public questions are
         asked where they can be had and the vocabulary is that of real text."""
-        examples, total, words = self.examples(split), 0.0, 0
+        examples, total, made, words = self.examples(split), 0.0, 0.0, 0
         for numbers in examples.cover(self.recipe.train.batch_tokens):
             batch = examples.collate(numbers).to(model.inputs.weight.device)
-            total += float(self.losses(model, batch)["words"])
-            words += batch.counts["words"]
+            loss, predictions = model.loss(model.read(batch.tensors["tokens"], 0, every=True), 0)
+            total, made, words = total + float(loss), made + float(predictions), words + batch.counts["words"]
         c, self.tested = model.config, self.vectors(model)
         against = f"negatives:{c.negatives}" if c.loss == "negative" else "softmax"
         detail = f"nats/prediction|{c.method}|{against}|window:{c.window}|tok:words-{len(self.tokenizer)}|split:{split}"
-        found: list[Score | None] = [Score("loss", total / max(1, words), f"{detail}|words:{words}")]
+        found: list[Score | None] = [Score("loss", total / max(1.0, made), f"{detail}|words:{words}")]
         known = (self.tested.words, self.tested.matrix)
         found.append(analogy_score(*known, family.questions(), "questions:family"))
         if len(self.tested.words) >= REAL:
@@ -176,8 +180,10 @@ class WordVectors(Task):
         return ids[model.counts[ids].argsort(descending=True, stable=True)]
 
     def keep(self, model: Any, folder: Path, say: Say) -> None:
-        write_vectors(folder / "vectors.txt", self.vectors(model))
-        say(f"the vectors are in {folder / 'vectors.txt'}, in word2vec's text format")
+        binary = self.options.binary
+        file = folder / f"vectors.{'bin' if binary else 'txt'}"
+        write_vectors(file, self.vectors(model), binary)
+        say(f"the vectors are in {file}, in word2vec's {'binary' if binary else 'text'} format")
 
     def draw(self, folder: Path, split: str) -> list[Path]:
         """The couples of the family, each with an arrow from him to her."""
