@@ -14,6 +14,7 @@ from allyouneed import catalog
 from allyouneed.config import read_recipe
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
+from allyouneed.figures import confusion
 from allyouneed.nn.heads import POOLS, ClassifyHead
 from allyouneed.nn.spelling import spell
 from allyouneed.run import Run, load, train
@@ -309,3 +310,16 @@ def test_the_recipe_names_a_model_that_can_read():
     assert "classify" in catalog.model("rnn").tasks
     with pytest.raises(UserError, match=r"is not for the task 'classify'; these are: .*rnn"):
         read_recipe("classify/rnn", ["model.kind=gpt"])
+
+
+def test_of_many_classes_the_rarest_are_drawn_as_one(tmp_path):
+    table = np.diag(np.arange(1000))
+    table[3, 4] = 7
+    counts, names = confusion._commonest(table, [str(i) for i in range(1000)])
+    assert counts.shape == (len(names), len(names)) == (confusion.MOST_SHOWN, confusion.MOST_SHOWN)
+    assert names[0] == "941"
+    assert names[-1] == "941 others"
+    assert counts.sum() == table.sum()
+    assert counts[-1, -1] == sum(range(941)) + 7
+    confusion.confusion_matrix(table, [str(i) for i in range(1000)], tmp_path / "many.png")
+    assert (tmp_path / "many.png").stat().st_size > 1000

@@ -125,6 +125,13 @@ def test_a_test_file_has_the_columns_of_the_training_file(tmp_path):
     assert list(data.splits["test"]) == [("ok", "good"), ("no", "very bad")]
 
 
+def test_files_with_one_text_and_with_two_do_not_mix(tmp_path):
+    one = put(tmp_path / "one.tsv", "text\tlabel\n" + "a b\tx\nc d\ty\n" * 20)
+    two = put(tmp_path / "two.tsv", "premise\thypothesis\tlabel\n" + "a b\tc\tx\nc d\te\ty\n" * 20)
+    assert "two.tsv has two texts an example, the training data one" in complaint("labels", one, test_path=(two,))
+    assert "one.tsv has one text an example, the training data two" in complaint("labels", two, valid_path=(one,))
+
+
 def test_the_split_is_by_the_text(tmp_path):
     path = put(tmp_path / "a.tsv", "".join(f"{text}\t{label}\n{text}\t{label}\n" for text, label in ROWS))
     data = dataset("labels", path, valid_part=0.3, test_part=0.3)
@@ -181,6 +188,10 @@ def test_conll_with_tabs(tmp_path, lines, told):
         ("a\tDET\n", "line 1: 'DET' is no tag of an entity"),
         ("a\tO\nb\tB-\n", "line 2: 'B-' is no tag of an entity"),
         ("a\tO\nb\tB-new type\n", "line 2: 'B-new type' is no tag of an entity"),
+        ("# text = a b\na O\n", "in the last column; comments are not read"),
+        ("a O\n# a b c\n", "line 2 has 4 columns, but the first has 2: “# a b c”; comments are not read"),
+        ("a O\rb O\rc B-x\r", "lines end with a carriage return alone"),
+        ("a O\n" * 201, "is one sentence of 201 words: a blank line must stand between two sentences"),
         ("-DOCSTART- O\n\n", "has only -DOCSTART- lines"),
         ("\n\n", "only blank lines"),
         ("", "is empty"),
@@ -195,6 +206,7 @@ def test_broken_tag_files_name_the_line(tmp_path, lines, told):
 
 def test_tagged_sentences_come_from_one_file_or_folder(tmp_path):
     assert "come from one CoNLL file" in complaint("tags", put(tmp_path / "a", "a O\n"), put(tmp_path / "b", "a O\n"))
+    assert "are not for CoNLL files" in complaint("tags", put(tmp_path / "a", "1 a O\n"), source="2")
     folder = tmp_path / "set"
     folder.mkdir()
     for name in ("train", "dev", "test"):

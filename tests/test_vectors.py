@@ -69,6 +69,11 @@ def test_gensim_opens_ours_and_we_open_gensims(binary, tmp_path):
     assert equal(read_vectors(tmp_path / "theirs"), MADE)
 
 
+def test_a_byte_order_mark_and_tabs_are_no_words(tmp_path):
+    (tmp_path / "v.txt").write_text("\ufeff2\t2\na\t1\t2\nb\t3\t4\n", encoding="utf-8")
+    assert equal(read_vectors(tmp_path / "v.txt"), Vectors(["a", "b"], np.array([[1, 2], [3, 4]], np.float32)))
+
+
 def test_only_the_words_asked_for_are_kept_and_the_first_of_two_counts(tmp_path):
     (tmp_path / "v.txt").write_text("a 1 2\nb 3 4\na 5 6\n. . 7 8\n")
     assert read_vectors(tmp_path / "v.txt").words == ["a", "b", ". ."]
@@ -85,6 +90,9 @@ def test_only_the_words_asked_for_are_kept_and_the_first_of_two_counts(tmp_path)
         ("2 2\na 1 2\nb 3\n", r"line 3: 1 numbers"),
         ("2 2\na 1 2\nb 3 x\n", r"line 3: 'x' is not a number"),
         ("3 2\na 1 2\nb 3 4\n", r"ends after 2 of 3 vectors"),
+        ("1 2\na 1 2\nb 3 4\n", r"more than the 1 vectors that its first line"),
+        ("a 1 2\nb 3 nan\n", r"line 2: nan is no finite number"),
+        ("a 1 2\nb 1e50 3\n", r"line 2: 1e50 is no finite number"),
         ("word\n", r"line 1: a word and its numbers"),
         ("", r"line 1|no word vectors"),
     ],
@@ -100,6 +108,12 @@ def test_a_binary_file_that_ends_early_and_a_missing_one_are_told(tmp_path):
     content = (tmp_path / "v").read_bytes()
     (tmp_path / "v").write_bytes(content[:-6])
     with pytest.raises(UserError, match="ends after 2 of 3 vectors"):
+        read_vectors(tmp_path / "v")
+    (tmp_path / "v").write_bytes(content.replace(b"3 ", b"2 ", 1))
+    with pytest.raises(UserError, match="more than the 2 vectors"):
+        read_vectors(tmp_path / "v")
+    write_vectors(tmp_path / "v", Vectors(["a", "b"], np.array([[0.5, 1], [np.inf, 2]], np.float32)), binary=True)
+    with pytest.raises(UserError, match="vector 2 of 2 holds a number that is not finite"):
         read_vectors(tmp_path / "v")
     with pytest.raises(UserError, match="there is no file"):
         read_vectors(tmp_path / "nothing")
@@ -183,6 +197,10 @@ def test_vectors_that_do_not_fit_are_refused(story, tmp_path):
     narrow = ayn(*word, vectors, "--overwrite")
     assert narrow.code == 2
     assert "are 5 wide, those of the model 16: set model.width=5" in narrow.err
+    write_vectors(tmp_path / "other.txt", Vectors(["zzz"], np.ones((1, 16), np.float32)))
+    none = ayn(*word, f"model.vectors={tmp_path / 'other.txt'}", "--overwrite")
+    assert none.code == 2
+    assert "tokens is in" in none.err
     tied = ayn(*word, vectors, "model.freeze=true", "model.tie=true", "--overwrite")
     assert tied.code == 2
     assert "set model.tie=false" in tied.err

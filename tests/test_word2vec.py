@@ -15,6 +15,7 @@ import torch.nn.functional as F
 
 from allyouneed.config import read_recipe
 from allyouneed.data.family import ROLES, questions
+from allyouneed.data.vectors import read_vectors
 from allyouneed.errors import UserError
 from allyouneed.models.word2vec import Word2Vec, Word2VecConfig
 from allyouneed.nn import negative
@@ -390,3 +391,20 @@ def test_the_commands_answer_and_complain(run):
 def test_the_built_in_questions_are_the_couples():
     assert len(questions()) == len(ROLES) * (len(ROLES) - 1)
     assert ("uncle", "aunt", "man", "woman") in questions()
+
+
+def test_vectors_are_kept_in_the_format_asked_for(tmp_path):
+    for binary, name in (("true", "vectors.bin"), ("false", "vectors.txt")):
+        run = train("wordvectors/skipgram", *TINY, "train.steps=2", f"task.binary={binary}", out=tmp_path / name)
+        kept, made = read_vectors(tmp_path / name / name), run.task.vectors(run.model)
+        assert kept.words == made.words
+        assert (kept.matrix == made.matrix).all()
+
+
+def test_what_was_asked_is_no_answer(tmp_path):
+    run = train("wordvectors/skipgram", *TINY, "train.steps=2", out=tmp_path / "run")
+    with torch.no_grad():
+        run.model.inputs.weight.fill_(1.0)  # now every word is as near as every other, those given among them
+    for asked in ("king", "man + aunt - uncle"):
+        (answer,) = run.answers([asked])
+        assert not {answer.text, *(other.text for other in answer.others)} & set(asked.split())

@@ -202,7 +202,9 @@ def _check(f: Any, kind: Any, value: Any, where: str) -> Any:
     value = _convert(kind, value, where)
     choices, low, high = (f.metadata.get(k) for k in ("choices", "low", "high"))
     if choices and value not in choices:
-        raise UserError(f"{where} = '{value}' is not one of {', '.join(choices)}{nearest(str(value), choices)}")
+        close = nearest(str(value), choices)
+        hint = close if "did you mean" in close else ""
+        raise UserError(f"{where} = '{value}' is not one of {', '.join(choices)}{hint}")
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not math.isfinite(value):
             raise UserError(f"{where} = {value} is not a finite number")

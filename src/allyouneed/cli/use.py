@@ -81,12 +81,12 @@ def _answer(run: Run, text: str, how: str, decode: dict[str, Any]) -> None:
             typer.echo(f"{score}{before}{one.shown or one.text}")
 
 
-def _object(text: str, answer: Answer | None) -> str:
-    """An answer for a program: one JSON object on one line."""
+def _object(text: str, answer: Answer | None, why: str = "") -> str:
+    """An answer for a program, or why there is none: one JSON object on one line."""
     from json import dumps
 
     if answer is None:
-        return dumps({"input": text, "error": "the model cannot take this line"}, ensure_ascii=False)
+        return dumps({"input": text, "error": why}, ensure_ascii=False)
     found = answer.details or {"text": answer.text, "logprob": round(answer.logprob, 6), "reason": answer.reason}
     return dumps({"input": text, **found}, ensure_ascii=False)
 
@@ -129,10 +129,17 @@ def _stream(run: Run, how: str, decode: dict[str, Any]) -> None:
                     complain(f"line {number}: {error}")
                 typer.echo("")
         else:
-            for line, answer in zip(lines, run.lines(lines, complain, first, **decode)):
+            told: list[str] = []
+
+            def tell(text: str, told: list[str] = told) -> None:
+                told.append(text)
+                complain(text)
+
+            for number, (line, answer) in enumerate(zip(lines, run.lines(lines, tell, first, **decode)), first):
                 before = line if run.recipe.task_kind == "lm" else ""
                 if how == "json":
-                    _show(_object(line, answer) + "\n")
+                    found = (text.partition(": ")[2] for text in told if text.startswith(f"line {number}: "))
+                    _show(_object(line, answer, next(found, "the line is empty")) + "\n")
                     continue
                 written = before + (answer.shown or answer.text) if answer is not None else ""
                 _show(written.replace("\n", "\\n") + "\n")

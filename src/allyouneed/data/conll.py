@@ -21,6 +21,7 @@ from allyouneed.errors import UserError
 
 TAG = re.compile(r"O|[BIES]-\S+")
 DOCUMENT = "-DOCSTART-"
+LONG = 200  # words that no file has in its only sentence
 
 
 class Span(NamedTuple):
@@ -121,9 +122,18 @@ def open_tags(path: Path) -> TagTable:
     if not line:
         first_line(path)  # complains of a file without any
         raise UserError(f"{path} has only {DOCUMENT} lines: there is no sentence in it")
-    separator, survey = "\t" if "\t" in line.strip() else " ", Survey()
+    if "\r" in line.strip():
+        raise UserError(
+            f"{path}: its lines end with a carriage return alone; convert it so that they end with a newline"
+        )
+    separator, survey, sentences = "\t" if "\t" in line.strip() else " ", Survey(), 0
     for _, tags in _sentences(path, separator):
         survey.add(tags)
+        sentences += 1
+    if sentences == 1 and survey.letters.total() > LONG:
+        raise UserError(
+            f"{path} is one sentence of {survey.letters.total():,} words: a blank line must stand between two sentences"
+        )
     skipped = sum(line.startswith(DOCUMENT) for line in lines(path))
     return TagTable((path,), separator, len(_cells(line, separator)), skipped, survey)
 
@@ -144,14 +154,15 @@ def _sentences(path: Path, separator: str) -> Iterator[tuple[list[str], list[str
         if len(cells) != width or width < 2:
             mark = "a tab" if separator == "\t" else "a blank"
             wanted = f"the first has {width}" if width > 1 else f"a word and its tag need two, with {mark} between them"
-            raise UserError(f"{path}, line {number} has {_columns(len(cells))}, but {wanted}: {shorten(line)}")
+            comment = "; comments are not read, take them out" if line.startswith("#") else ""
+            raise UserError(f"{path}, line {number} has {_columns(len(cells))}, but {wanted}: {shorten(line)}{comment}")
         word, tag = cells[0], cells[-1].strip()
         if not word.strip():
             raise UserError(f"{path}, line {number} has no word in its first column: {shorten(line)}")
         if not TAG.fullmatch(tag):
             raise UserError(
                 f"{path}, line {number}: '{tag}' is no tag of an entity; expected is O, or B-, I-, E- or S- and a type "
-                "without blanks, in the last column"
+                f"without blanks, in the last column{'; comments are not read' * line.startswith('#')}"
             )
         # A blank inside a word would end it; one that does not break looks the same.
         words.append(word.strip().replace(" ", "\N{NO-BREAK SPACE}"))

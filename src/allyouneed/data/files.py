@@ -68,6 +68,11 @@ def _open(group: list[Path], config: DataConfig, shape: str, train: Any = None) 
     if shape == "tags":
         if len(group) > 1:
             raise UserError(f"{', '.join(map(str, group))}: tagged sentences come from one CoNLL file")
+        if config.source or config.target or config.second:
+            raise UserError(
+                "data.source, data.target and data.second are not for CoNLL files: their word is the first column, "
+                "their tag the last"
+            )
         return open_tags(group[0])
     if len(group) > 2 or (len(group) == 2 and any(_form(path) for path in group)):
         what = {"pairs": "pairs come", "labels": "texts and labels come"}[shape]

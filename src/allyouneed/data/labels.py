@@ -67,6 +67,12 @@ def open_labels(
     for side in ("text", "label"):
         if side not in chosen:
             chosen[side] = _likely(side, rough, set(chosen.values()))
+    if like is not None and (like.second is None) != ("second" not in chosen):
+        here, there = ("one text", "two") if like.second is not None else ("two texts", "one")
+        raise UserError(
+            f"{where} has {here} an example, the training data {there}: name the columns with data.source, data.second "
+            "and data.target, or give files of one kind"
+        )
     return LabelTable(
         tuple(paths), form, chosen["text"], chosen["label"], names, header, separator, chosen.get("second")
     )

@@ -96,8 +96,8 @@ class _Source:
 
 def _vectors(source: _Source, path: Path) -> Iterator[tuple[str, np.ndarray]]:
     """Each word with its vector; what the file is shows at its beginning."""
-    first = source.until(b"\n")
-    head = re.fullmatch(rb"(\d+) (\d+)\s*", first)
+    first = source.until(b"\n").removeprefix(codecs.BOM_UTF8)
+    head = re.fullmatch(rb"(\d+)[ \t](\d+)\s*", first)
     if head is None:
         source.back(first)
         yield from _text(source, path, len(_fields(first)) - 1, 1, None)
@@ -118,7 +118,7 @@ def _is_text(glance: bytes) -> bool:
 
 
 def _fields(line: bytes) -> list[str]:
-    return line.decode(errors="replace").rstrip(" \r\n").split(" ")
+    return line.decode(errors="replace").rstrip(" \t\r\n").replace("\t", " ").split(" ")
 
 
 def _text(source: _Source, path: Path, width: int, line: int, count: int | None) -> Iterator[tuple[str, np.ndarray]]:
@@ -134,13 +134,28 @@ def _text(source: _Source, path: Path, width: int, line: int, count: int | None)
             found = sum(map(_is_number, fields[1:]))
             raise UserError(f"{path}, line {line}: {found} numbers, but the vectors of this file are {width} wide")
         try:
-            yield word, np.array(numbers, dtype=FLOAT)
+            with np.errstate(over="ignore"):
+                row = np.array(numbers, dtype=FLOAT)
         except ValueError:
             wrong = next(field for field in numbers if not _is_number(field))
             raise UserError(f"{path}, line {line}: '{wrong}' is not a number") from None
+        if not np.isfinite(row).all():
+            wrong = numbers[int(np.isfinite(row).argmin())]
+            raise UserError(f"{path}, line {line}: {wrong} is no finite number of 32 bits")
+        yield word, row
         seen, line = seen + 1, line + 1
-    if count is not None and seen < count:
+    if count is not None:
+        _check_count(source, path, count, seen)
+
+
+def _check_count(source: _Source, path: Path, count: int, seen: int) -> None:
+    """The first line must say how many vectors there are."""
+    if seen < count:
         raise UserError(f"{path} is not whole: it ends after {seen} of {count} vectors")
+    if source.take(4096).strip():
+        raise UserError(
+            f"{path} has more than the {count} vectors that its first line, or their width, says: correct it"
+        )
 
 
 def _is_number(field: str) -> bool:
@@ -157,5 +172,9 @@ def _binary(source: _Source, path: Path, width: int, count: int) -> Iterator[tup
         row = source.take(4 * width)
         if not word.endswith(b" ") or len(row) < 4 * width:
             raise UserError(f"{path} is not whole: it ends after {seen} of {count} vectors")
+        values = np.frombuffer(row, FLOAT)
+        if not np.isfinite(values).all():
+            raise UserError(f"{path}: vector {seen + 1} of {count} holds a number that is not finite")
         # Some programs end a vector with a newline, which then stands before the next word.
-        yield word[:-1].lstrip(b"\n").decode(errors="replace"), np.frombuffer(row, FLOAT)
+        yield word[:-1].lstrip(b"\n").decode(errors="replace"), values
+    _check_count(source, path, count, count)

@@ -11,6 +11,7 @@ import numpy as np
 from allyouneed.figures import style
 
 MOST_PRINTED = 16  # classes, beyond which the counts no longer fit their cells
+MOST_SHOWN = 60  # classes, beyond which the rarest are put together
 
 
 def confusion_matrix(table: Any, labels: Sequence[str], out: Path, title: str = "") -> None:
@@ -20,6 +21,8 @@ def confusion_matrix(table: Any, labels: Sequence[str], out: Path, title: str = 
     size = len(labels)
     if counts.shape != (size, size) or not size:
         raise ValueError(f"counts of shape {counts.shape} do not fit {size} labels: expected ({size}, {size})")
+    counts, labels = _commonest(counts, labels)
+    size = len(labels)
     parts = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     cell = 0.75 if size <= 8 else 0.55 if size <= MOST_PRINTED else max(0.18, 8 / size)  # inches
     side = max(size * cell, 1.5)
@@ -51,3 +54,15 @@ def confusion_matrix(table: Any, labels: Sequence[str], out: Path, title: str = 
         tall = min(1.0, 3.0 / side)
         bar = made.add_axes((1 + 0.2 / side, 1 - tall, 0.15 / side, tall))
         style.colour_bar(made, drawn, bar, "part of its row", [0.0, 0.25, 0.5, 0.75, 1.0])
+
+
+def _commonest(counts: np.ndarray, labels: Sequence[str]) -> tuple[np.ndarray, Sequence[str]]:
+    """The most frequent classes in their order, and all others as one."""
+    if len(labels) <= MOST_SHOWN:
+        return counts, labels
+    kept = np.sort(np.argsort(-counts.sum(axis=1), kind="stable")[: MOST_SHOWN - 1])
+    groups = np.full(len(labels), MOST_SHOWN - 1)
+    groups[kept] = np.arange(MOST_SHOWN - 1)
+    table = np.zeros((MOST_SHOWN, MOST_SHOWN), dtype=np.int64)
+    np.add.at(table, (groups[:, None], groups[None]), counts)
+    return table, [*(labels[i] for i in kept), f"{len(labels) - len(kept)} others"]

@@ -36,6 +36,10 @@ def start_from_vectors(
                 f"set model.{key}={width}"
             )
         found = _fill(table, spellings, vectors)
+        if not found:
+            raise UserError(
+                f"none of the {len(spellings):,} tokens is in {path}: words need a tokenizer of words, text.kind=word"
+            )
         rest = "the others stay as they are drawn" if found < len(spellings) else "all of them"
         say(f"word vectors: {found:,} of {len(spellings):,} tokens are in {path}; {rest}{', frozen' * freeze}")
 

@@ -61,7 +61,7 @@ class WordVectors(Task):
             raise UserError("word vectors are trained by one process, on all its cores or one GPU: leave torchrun away")
         report = super().prepare(say)
         need = 2 * 4 * len(self.tokenizer) * self.recipe.model.width
-        say(f"vectors: two for each of {len(self.tokenizer):,} words, {human_bytes(need)}")
+        say(f"vectors: two for each of {len(self.tokenizer):,} tokens, {human_bytes(need)}")
         free = available(torch.device(pick_device(self.recipe.train.device)))
         if need > free:
             raise UserError(

@@ -99,6 +99,8 @@ def _words(parts: Iterator[str], config: TextConfig) -> tokenizers.Tokenizer:
     )
     ids = _fit(learner, parts, trainer, config).get_vocab()
     words = [word for word in sorted(ids, key=ids.__getitem__) if word not in first]
+    if not words and config.min_count <= 1 and config.vocab > len(first):
+        raise UserError("there is no word in the training text: spaces and punctuation are none")
     if not words:
         raise UserError(
             f"no word is left: none occurs text.min_count = {config.min_count} times in the training text, or "
