@@ -11,10 +11,10 @@ from typing import Any
 from allyouneed.figures import alignment as draw
 from allyouneed.lectures.base import Classroom
 
-SENTENCE = "The black cat drank the cold milk yesterday."
+SENTENCE = "He bought a red car yesterday."
 SETTINGS = (
-    "data.name=tatoeba-eng-fra", "data.limit=60000", "data.max_length=24", "text.kind=word", "text.vocab=12000",
-    "text.joint=false", "model.share=false", "train.steps=2500", "train.batch_tokens=1536", "train.eval_every=500",
+    "data.name=tatoeba-eng-fra", "data.max_length=20", "text.kind=word", "text.vocab=5000",
+    "text.joint=false", "model.share=false", "train.steps=1500", "train.batch_tokens=1024", "train.eval_every=500",
 )  # fmt: skip
 
 
