@@ -1,4 +1,4 @@
-"""word2vec: the kernel is the formula, chance is a function, runs repeat themselves, and uncle : aunt = man : woman."""
+"""word2vec: the kernel is the formula, blocks are the formula, and chance is a function of a key and a place."""
 
 from __future__ import annotations
 
@@ -13,19 +13,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from allyouneed.config import read_recipe
-from allyouneed.data.family import ROLES, questions
-from allyouneed.data.vectors import read_vectors
-from allyouneed.errors import UserError
 from allyouneed.models.word2vec import Word2Vec, Word2VecConfig
 from allyouneed.nn import negative
 from allyouneed.nn.negative import Reading, around, learn_block, spread
 from allyouneed.nn.sampling import ALWAYS, draw, keep_chances, make_key, noise, noise_table, reaches
-from allyouneed.run import Run, load, train
-from allyouneed.tasks.wordvectors import WordVectors
-from allyouneed.training.interrupt import Interrupted
-from allyouneed.training.trainer import Trainer
-from commands import ayn
+from allyouneed.run import train
 
 KINDS = [("skipgram", True), ("skipgram", False), ("cbow", True)]
 RATE, KEY = 0.05, 77
@@ -289,122 +281,3 @@ def test_the_softmax_is_learned_by_the_ordinary_loop(story, tmp_path):
     losses = [line["loss"] for line in lines if line["kind"] == "train"]
     assert losses[-1] < losses[0]
     assert not run.model.in_place
-
-
-@pytest.mark.parametrize("name", ["wordvectors/skipgram", "wordvectors/cbow"])
-def test_resumed_is_uninterrupted_bit_for_bit(name, story, tmp_path, monkeypatch):
-    settings = [*TINY, "train.steps=8", "train.eval_every=4", "text.min_count=1"]
-    train(name, *settings, data=str(story), out=tmp_path / "whole", quiet=True)
-    step = Trainer._step
-
-    def stops(self, work):
-        if self.at.step == 5:
-            raise Interrupted(2, 5)
-        step(self, work)
-
-    monkeypatch.setattr(Trainer, "_step", stops)
-    with pytest.raises(Interrupted):
-        train(name, *settings, data=str(story), out=tmp_path / "stopped", quiet=True)
-    monkeypatch.setattr(Trainer, "_step", step)
-    train(name, data=str(story), out=tmp_path / "stopped", resume=True, quiet=True)
-    whole, stopped = (load(tmp_path / part).model.state_dict() for part in ("whole", "stopped"))
-    assert all(torch.equal(whole[key], stopped[key]) for key in whole)
-    again = train(name, *settings, "train.seed=2", data=str(story), out=tmp_path / "other", quiet=True)
-    assert not torch.equal(again.model.inputs.weight, whole["inputs.weight"])
-
-
-def test_without_a_compiler_it_learns_the_slow_way_and_says_so(story, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setenv("ALLYOUNEED_CACHE", str(tmp_path / "cache"))
-    settings = [*TINY, "train.steps=60", "train.lr=0.1", "text.min_count=1"]
-    train("wordvectors/skipgram", *settings, data=str(story), out=tmp_path / "run")
-    assert "the slow way, because there is no C compiler" in capsys.readouterr().out
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    losses = [line["loss"] for line in lines if line["kind"] == "train"]
-    assert losses[-1] < losses[0]
-
-
-def task(*settings: str) -> WordVectors:
-    return WordVectors(read_recipe("wordvectors/skipgram", [*TINY, "train.steps=1", *settings]))
-
-
-def test_what_cannot_be_trained_is_refused_at_once(monkeypatch, story):
-    with pytest.raises(UserError, match=r"no word is left: none occurs text\.min_count = 1000000 times"):
-        task("text.min_count=1000000").prepare(lambda line: None)
-    with pytest.raises(UserError, match=r"text\.kind must be words, not char"):
-        task("text.kind=char").prepare(lambda line: None)
-    with pytest.raises(UserError, match=r"the vectors need .* TiB, and .* are free: raise text\.min_count"):
-        task("model.width=2000000000").prepare(lambda line: None)
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(UserError, match="one process"):
-        task().prepare(lambda line: None)
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The recipe as it is."""
-    out = tmp_path_factory.mktemp("runs") / "skipgram"
-    return train("wordvectors/skipgram", "train.threads=1", "train.device=cpu", out=out, quiet=True)
-
-
-def test_the_recipe_finds_the_woman_of_the_man(run):
-    assert run.predict("man + aunt - uncle") == "woman"
-    assert run.predict("king + woman − man") == "queen"
-    assert {score.name: score.value for score in run.scores()["test"]}["analogies"] >= 90
-    assert (run.folder.path / "words.png").is_file()
-
-
-def test_cbow_finds_her_too(tmp_path):
-    run = train("wordvectors/cbow", "train.threads=1", "train.device=cpu", out=tmp_path / "run", quiet=True)
-    assert run.predict("man + aunt - uncle") == "woman"
-
-
-def test_answers_are_the_nearest_words_with_their_cosines(run):
-    (answer,) = run.answers(["king"])
-    vectors = F.normalize(run.model.inputs.weight.detach())
-    king = run.task.tokenizer.encode("king")[0]
-    for one in (answer, *answer.others):
-        cosine = float(vectors[king] @ vectors[one.tokens[0]])
-        assert one.score == pytest.approx(cosine, abs=1e-5)
-    found = [one.score for one in (answer, *answer.others)]
-    assert len(found) == 10
-    assert found == sorted(found, reverse=True)
-    assert "king" not in [one.text for one in answer.others]
-    assert run.table("king aunt")[1].token == "aunt"
-
-
-def test_the_commands_answer_and_complain(run):
-    folder = run.folder.path
-    shown = ayn("use", folder, "man + aunt - uncle")
-    assert shown.out.splitlines()[0].split()[1] == "woman"
-    (line,) = ayn("use", folder, "king", "--json").out.splitlines()
-    assert len(json.loads(line)["nearest"]) == 10
-    unknown = ayn("use", folder, "man + ant - uncle")
-    assert unknown.code == 2
-    assert "'ant' is not among the" in unknown.err
-    assert "aunt" in unknown.err
-    for bad in ("man + - aunt", "man +", "+", "!!"):
-        assert ayn("use", folder, bad).code == 2
-    assert "no direction" in ayn("use", folder, "man - man").err
-
-
-def test_the_built_in_questions_are_the_couples():
-    assert len(questions()) == len(ROLES) * (len(ROLES) - 1)
-    assert ("uncle", "aunt", "man", "woman") in questions()
-
-
-def test_vectors_are_kept_in_the_format_asked_for(tmp_path):
-    for binary, name in (("true", "vectors.bin"), ("false", "vectors.txt")):
-        run = train("wordvectors/skipgram", *TINY, "train.steps=2", f"task.binary={binary}", out=tmp_path / name)
-        kept, made = read_vectors(tmp_path / name / name), run.task.vectors(run.model)
-        assert kept.words == made.words
-        assert (kept.matrix == made.matrix).all()
-
-
-def test_what_was_asked_is_no_answer(tmp_path):
-    run = train("wordvectors/skipgram", *TINY, "train.steps=2", out=tmp_path / "run")
-    with torch.no_grad():
-        run.model.inputs.weight.fill_(1.0)  # now every word is as near as every other, those given among them
-    for asked in ("king", "man + aunt - uncle"):
-        (answer,) = run.answers([asked])
-        assert not {answer.text, *(other.text for other in answer.others)} & set(asked.split())
