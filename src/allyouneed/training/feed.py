@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,9 @@ class Step:
     pieces: list[Batch]
 
 
+Steps = Generator[Step, None, None]
+
+
 class Feed:
     """The steps of a run. Holds nothing that must be saved: the plan is a function of (seed, epoch)."""
 
@@ -34,12 +37,12 @@ class Feed:
     def plan(self, epoch: int) -> list[Numbers]:
         return self.examples.plan(self.seed, epoch, self.batch_tokens)
 
-    def steps(self, epoch: int, batch: int, pieces: int) -> Iterator[Step]:
+    def steps(self, epoch: int, batch: int, pieces: int) -> Steps:
         """From this position on, without end. On a GPU the next batches are made while it computes."""
         steps = self._steps(epoch, batch, pieces)
         return _ahead(steps, 4) if self.device.type == "cuda" else steps
 
-    def _steps(self, epoch: int, batch: int, pieces: int) -> Iterator[Step]:
+    def _steps(self, epoch: int, batch: int, pieces: int) -> Steps:
         while True:
             plan = self.plan(epoch)
             for i in range(batch, len(plan)):
@@ -58,7 +61,7 @@ class Feed:
         return [part.pin() for part in parts] if self.device.type == "cuda" else parts
 
 
-def _ahead(steps: Iterator[Step], size: int) -> Iterator[Step]:
+def _ahead(steps: Steps, size: int) -> Steps:
     """The same, made by a thread that stays `size` ahead and ends with its reader."""
     ready: queue.Queue[Step | BaseException] = queue.Queue(size)
     over = threading.Event()

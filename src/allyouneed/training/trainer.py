@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -114,7 +114,7 @@ class Trainer:
             pieces = self.pieces
             self._step(next(steps))
             if self.pieces != pieces:  # the batches made ahead are too large
-                _close(steps)
+                steps.close()
                 steps = self.feed.steps(self.at.epoch, self.at.batch, self.pieces)
             if self.device.type == "cpu" or self.at.step % self.config.log_every == 0:
                 self._read_losses()
@@ -126,11 +126,11 @@ class Trainer:
             if done or stop or self.at.step % every == 0 or self._given_up():
                 self._save()
             if stop and not done:
-                _close(steps)
+                steps.close()
                 if self.ranks.first and not self.folder.model.exists():
                     self._write_model(self._weights())  # so that an interrupted run can be used
                 raise Interrupted(interrupt.signal or 15, self.at.step)
-        _close(steps)
+        steps.close()
 
     def _given_up(self) -> bool:
         return bool(self.config.patience) and self.at.waited >= self.config.patience
@@ -395,9 +395,3 @@ def _mix(*numbers: int) -> int:
         value = ((value ^ (number + 1)) * 0xBF58476D1CE4E5B9) % (1 << 64)
         value ^= value >> 31
     return value >> 1
-
-
-def _close(steps: Iterator[Step]) -> None:
-    close = getattr(steps, "close", None)
-    if close is not None:
-        close()
