@@ -185,6 +185,23 @@ def test_markup_goes_and_words_stay():
     assert lines == ["ann saw the cat", "3 caf s", "last"]
 
 
+@pytest.mark.parametrize("noise", word2vec_gensim.NOISE)
+def test_a_small_word2vec_case_runs_for_real(noise, mirror, tmp_path):
+    pytest.importorskip("gensim")
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        prepared = word2vec_gensim.prepare({"gensim"}, tmp_path, "0.3", "1", "1e-3", "cpu", noise)
+        assert "the same words, as often, on both sides" in prepared.checked
+        for _ in word2vec_gensim.SEEDS:
+            for side in prepared.sides.values():
+                side()
+    finally:
+        torch.set_num_threads(before)
+    found = prepared.scores()
+    assert all(len(values) == 3 for side in (OURS, "gensim") for values in found[side].values())
+
+
 def test_a_table_of_scores_trains_each_row_once_and_again_when_its_settings_change(
     tmp_path, capsys, monkeypatch, story
 ):

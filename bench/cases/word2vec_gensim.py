@@ -146,7 +146,9 @@ def prepare(
         own = WordVectors(task.recipe.with_(train=replace(task.recipe.train, seed=seed)), task.tokenizers)
         torch.manual_seed(seed)
         model: Any = own.build_model().to(torch.device(device))
-        own.begin(model, _refuse)
+        own.begin(model, lambda line: None)
+        if own.compiled is None:
+            raise UserError("the kernel cannot be compiled here")
         return own, model
 
     ready: dict[str, list[Callable[[], Any]]] = {OURS: []}

@@ -103,7 +103,7 @@ class WordVectors(Task):
             say(f"the slow way, because {kernel.problem}")
         else:
             self.compiled = kernel
-        if not isinstance(self.compiled, Kernel) and model.config.sets > 1:
+        if model.in_place and not isinstance(self.compiled, Kernel) and model.config.sets > 1:
             say("model.shared = false is for the compiled kernel: here all words of a block share the drawn ones")
         if isinstance(self.compiled, Kernel) and torch.get_num_threads() > 1:
             say("several threads learn at once, so that no two runs are the same; with train.threads=1 they are")
