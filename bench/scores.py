@@ -25,7 +25,7 @@ RESULTS = Path(__file__).parent / "results"
 
 @dataclass(frozen=True)
 class Row:
-    """One model of a table. `init` names the row whose run it starts from."""
+    """One model of a table. `init` names the row whose run of the same seed it starts from."""
 
     name: str
     recipe: str
@@ -36,7 +36,7 @@ class Row:
 @dataclass(frozen=True)
 class Table:
     """Models under one protocol of data, vocabulary, batches and scoring; what was tuned for each stands in its row.
-    `first` are trained once, with seed 1, before the rows, and are not scored."""
+    `first` are trained before the rows, with the same seeds, and are not scored."""
 
     what: str
     protocol: tuple[str, ...]  # settings of every row
@@ -142,12 +142,15 @@ def main(arguments: list[str]) -> int:
         folder = options.out or Path("runs") / f"scores-{options.table}"
         folder.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(max(1, options.parallel)) as pool:
-            first = [pool.submit(train, row, 1, (), folder, None) for row in table.first]
-            there = {row.name: folder / made.result()["out"] for row, made in zip(table.first, first)}
+            seeds = range(1, options.seeds + 1)
+            first = [
+                (row, seed, pool.submit(train, row, seed, (), folder, None)) for row in table.first for seed in seeds
+            ]
+            there = {(row.name, seed): folder / made.result()["out"] for row, seed, made in first}
             jobs = [
-                pool.submit(train, row, seed, table.protocol, folder, there.get(row.init))
+                pool.submit(train, row, seed, table.protocol, folder, there.get((row.init, seed)))
                 for row in table.rows
-                for seed in range(1, options.seeds + 1)
+                for seed in seeds
             ]
             runs = [job.result() for job in jobs]
     except UserError as error:

@@ -7,7 +7,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,17 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
 def _hear_ctrl_c() -> None:
     """A shell that starts the tests in the background lets them, and all they start, ignore it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """torch counts in one thread, as where results are held equal to the last bit."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from allyouneed.data import registry
+from allyouneed.errors import nearest
 from commands import NUMBERS, ayn, mistake, train
 from conftest import TINY_LM
 
@@ -92,6 +93,10 @@ def test_a_mistyped_command_or_option(words, expected):
     assert done.code == 2
     assert expected in done.err
     assert "Traceback" not in done.err
+
+
+def test_a_list_of_very_many_names_ends():
+    assert nearest("x", [f"run-{i:02}" for i in range(33)]).endswith("run-28, run-29 and 3 more")
 
 
 def test_a_list_of_what_there_is_not():

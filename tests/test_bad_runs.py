@@ -37,6 +37,10 @@ def test_a_mistake_mended_is_no_second_mistake(story, pairs):
     for data in ("nowhere.txt", "corpuss", "phrasebook"):
         mistake(*train("lm", data, out="run"))
     mistake(*train("lm", story, "model.context=100000", out="run"))
+    assert not Path("run").exists()  # nor does it leave an empty folder
+    Path("run").mkdir()
+    mistake(*train("lm", "nowhere.txt", out="run"))
+    assert Path("run").exists()  # unless that was there before
     assert ayn(*train("lm", story, out="run")).code == 0
 
 
@@ -95,6 +99,7 @@ HARM: dict[str, Callable[[Path], object]] = {
     "empty": lambda path: path.write_bytes(b""),
     "not text": lambda path: path.write_bytes(b"\xff\xfe\0"),
     "gone": lambda path: path.unlink(),
+    "one bit": lambda path: path.write_bytes(path.read_bytes()[:-1] + bytes([path.read_bytes()[-1] ^ 1])),
 }
 
 

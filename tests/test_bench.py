@@ -225,6 +225,18 @@ def test_a_table_of_scores_trains_each_row_once_and_again_when_its_settings_chan
     assert scores.main(["wnt17"]) == 2
 
 
+def test_a_row_starts_from_the_run_of_its_own_seed(tmp_path, capsys, monkeypatch, story):
+    short = ("train.steps=2", "train.eval_every=2", "train.threads=1", f"data.path={story}")
+    first = scores.Row("first", "lm/lstm", (*short, "model.width=8"))
+    monkeypatch.setattr(
+        scores, "TABLES", {"t": scores.Table("A test", short, (scores.Row("LSTM", "lm/lstm", init="first"),), (first,))}
+    )
+    monkeypatch.setattr(scores, "RESULTS", tmp_path / "results")
+    assert scores.main(["t", "--seeds", "2", "--out", str(tmp_path / "runs")]) == 0
+    for seed in (1, 2):
+        assert f'init = "{tmp_path}/runs/first-{seed}"' in (tmp_path / f"runs/LSTM-{seed}/recipe.toml").read_text()
+
+
 def test_names_of_cases_are_unique():
     names = [case.name for case in all_cases()]
     assert len(names) == len(set(names))

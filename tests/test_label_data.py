@@ -229,6 +229,10 @@ def test_the_report_tells_the_classes():
     assert table[1].split()[1].replace(",", "") == str(classes["train"]["negative"])
     assert json.loads(json.dumps(report.to_dict()))["classes"]["train"] == classes["train"]
     assert lines[lines.index("") + 1].split()[:3] == ["split", "texts", "bytes"]
+    assert not any("spell them alike" in line for line in lines)
+    twins = describe(data, {}, classes={"train": {"POS": 3, "1": 2, "x": 1}, "valid": {"pos": 1, "1.0": 1}}).lines()
+    assert "'1' and '1.0' count as 2 classes: spell them alike if they are one" in twins
+    assert "'POS' and 'pos' count as 2 classes: spell them alike if they are one" in twins
     many = {"train": {f"c{i}": 100 - i for i in range(50)}}
     assert describe(data, {}, classes=many).lines()[-1].split() == ["20", "more", "1,210"]
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import safetensors
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from allyouneed.errors import UserError
 from allyouneed.runfolder import Metrics, RunFolder, write_bytes, write_json, write_tensors, write_text
-from allyouneed.tensorfile import read_tensors
+from allyouneed.tensorfile import checksum, read_tensors
 from test_runfolder import Say, a_run, check, content, leftovers, save, start
 
 # Whole files
@@ -83,7 +83,7 @@ def test_tensors_are_read_by_the_safetensors_library(tmp_path: Path) -> None:
     assert length % 8 == 0
     assert all(header[name]["data_offsets"][0] % tensor.element_size() == 0 for name, tensor in tensors.items())
     with safetensors.safe_open(path, framework="pt") as file:
-        assert file.metadata() == {"format": "pt", "note": "è"}
+        assert file.metadata() == {"format": "pt", "note": "è", "allyouneed.crc32": checksum(tensors)}
     for loaded in (load_file(path), read_tensors(path)):
         assert loaded.keys() == tensors.keys()
         for name, tensor in tensors.items():
@@ -133,6 +133,20 @@ def test_damaged_and_missing_weight_files_are_named(tmp_path: Path) -> None:
     for missing in (tmp_path / "y.safetensors", tmp_path):
         with pytest.raises(UserError, match=f"there is no file {missing}"):
             read_tensors(missing)
+
+
+def test_a_single_wrong_bit_is_seen_anywhere_in_the_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    write_tensors(path, {"a": torch.ones(30), "b": torch.arange(9), "empty": torch.zeros(0)})
+    whole = bytearray(path.read_bytes())
+    for place in range(8 + int.from_bytes(whole[:8], "little"), len(whole), 7):
+        whole[place] ^= 1
+        path.write_bytes(whole)
+        with pytest.raises(UserError, match=r"x\.safetensors is damaged.*the checksum differs"):
+            read_tensors(path)
+        whole[place] ^= 1
+    save_file({"a": torch.ones(3)}, path)  # a file of others has no checksum, and needs none
+    assert read_tensors(path)["a"].equal(torch.ones(3))
 
 
 def test_a_number_format_that_cannot_be_stored_is_named(tmp_path: Path) -> None:

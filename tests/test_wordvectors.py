@@ -21,12 +21,7 @@ from commands import ayn
 TINY = ["train.threads=1", "train.device=cpu", "train.epochs=0", "train.batch_tokens=1000", "model.width=8"]
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize("name", ["wordvectors/skipgram", "wordvectors/cbow"])
@@ -121,6 +116,9 @@ def test_the_commands_answer_and_complain(run):
     assert unknown.code == 2
     assert "'ant' is not among the" in unknown.err
     assert "aunt" in unknown.err
+    both = ayn("use", folder, "man + ant - unkle").err
+    assert "'ant' is not among the" in both
+    assert "'unkle' is not among the" in both
     for bad in ("man + - aunt", "man +", "+", "!!"):
         assert ayn("use", folder, bad).code == 2
     assert "no direction" in ayn("use", folder, "man - man").err

@@ -183,7 +183,7 @@ def load(path: str | os.PathLike[str], device: str = "auto") -> Run:
     if not folder.path.is_dir():
         if folder.path.exists():
             raise UserError(f"{folder.path} is a file; a run is a folder, as `ayn train` makes it")
-        raise UserError(f"there is no run folder {folder.path}{_neighbours(folder.path)}")
+        raise UserError(f"there is no run folder {folder.path}{folder.neighbours()}")
     for needed in (folder.recipe, folder.config, folder.tokenizer):
         if not needed.is_file():
             raise UserError(f"{folder.path} is not a whole run: it has no {needed.name}")
@@ -204,12 +204,6 @@ def load(path: str | os.PathLike[str], device: str = "auto") -> Run:
     if next(model.parameters()).device.type == "cpu":
         store_by_columns(model)
     return Run(folder, recipe, task, model, config)
-
-
-def _neighbours(path: Path) -> str:
-    """A hint for a misspelt run: the runs beside it."""
-    beside = path.parent.iterdir() if path.parent.is_dir() else ()
-    return nearest(path.name, (entry.name for entry in beside if (entry / "recipe.toml").is_file()))
 
 
 def _read(path: Path, parse: Callable[[str], Any], remedy: str = "put a copy in its place, or train again") -> Any:

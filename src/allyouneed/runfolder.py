@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allyouneed.errors import UserError
-from allyouneed.tensorfile import chunks, read_tensors
+from allyouneed.errors import UserError, nearest
+from allyouneed.tensorfile import CHECK, checksum, chunks, read_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,8 +56,8 @@ def write_pieces(path: str | Path, pieces: Iterable[bytes]) -> None:
 
 
 def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> str:
-    """Write a safetensors file, whole or not at all; returns the SHA-256 of what was written."""
-    return _store(Path(path), chunks(tensors, metadata))["sha256"]
+    """Write a safetensors file with its checksum, whole or not at all; returns the SHA-256 of what was written."""
+    return _store(Path(path), chunks(tensors, {**(metadata or {}), CHECK: checksum(tensors)}))["sha256"]
 
 
 @contextmanager
@@ -238,6 +238,16 @@ class RunFolder:
                 if os.path.lexists(run.path / part):
                     raise UserError(f"could not remove {run.path / part}; remove it, or choose another folder")
         return run
+
+    def neighbours(self) -> str:
+        """A hint for a misspelt run: the one beside it with the nearest name, or all of them."""
+        beside = self.path.parent.iterdir() if self.path.parent.is_dir() else ()
+        return nearest(self.path.name, (entry.name for entry in beside if (entry / "recipe.toml").is_file()))
+
+    def drop_if_empty(self) -> None:
+        """Remove the folder unless something is in it."""
+        with suppress(OSError):
+            self.path.rmdir()
 
     def _is_run(self) -> bool:
         marks = (".lock", "checkpoints", "model.safetensors")

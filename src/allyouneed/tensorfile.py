@@ -7,7 +7,9 @@ The bytes are made here rather than by the safetensors library so that they pass
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TIED = "allyouneed.tied"  # metadata: {"name that is not stored": "name of the same tensor"} as JSON
+CHECK = "allyouneed.crc32"  # metadata: `checksum` of the tensors
 DTYPES = {
     "float64": "F64",
     "float32": "F32",
@@ -55,8 +58,16 @@ def chunks(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = N
         yield stored[name].detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
 
 
+def checksum(tensors: Mapping[str, Tensor]) -> str:
+    """CRC-32 of the numbers, in the order of a file."""
+    found = 0
+    for piece in islice(chunks(tensors), 1, None):
+        found = zlib.crc32(piece, found)
+    return f"{found:08x}"
+
+
 def read_tensors(path: str | Path, device: str | torch.device = "cpu") -> dict[str, Tensor]:
-    """Every tensor of a safetensors file; tied names share their memory again."""
+    """Every tensor of a safetensors file, as its checksum says, if it has one; tied names share their memory again."""
     from safetensors import SafetensorError, safe_open
 
     path = Path(path)
@@ -68,7 +79,10 @@ def read_tensors(path: str | Path, device: str | torch.device = "cpu") -> dict[s
             # when the file is pruned, and lies where the allocator puts tensors, so kernels compute the same bits.
             own = (lambda tensor: tensor.clone()) if str(device) == "cpu" else (lambda tensor: tensor)
             tensors = {name: own(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
-            tied = json.loads((file.metadata() or {}).get(TIED, "{}"))
+            notes = file.metadata() or {}
+        tied = json.loads(notes.get(TIED, "{}"))
+        if CHECK in notes and notes[CHECK] != checksum(tensors):
+            raise ValueError("the checksum differs")
         return tensors | {name: tensors[same] for name, same in tied.items()}
     except (SafetensorError, OSError, ValueError, KeyError, AttributeError) as error:
         raise UserError(f"{path} is damaged, or not a safetensors file ({error})") from error

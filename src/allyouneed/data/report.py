@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -78,7 +79,7 @@ class Report:
         return [
             *(*told, "", *_aligned(first, 1)),
             *(["", *_aligned(second, 2)] if len(second) > 1 else []),
-            *(["", *_aligned(third, 1)] if third else []),
+            *(["", *_aligned(third, 1), *self._twins()] if third else []),
         ]
 
     def _classes(self) -> list[list[str]]:
@@ -92,6 +93,17 @@ class Report:
             total = (f"{sum(of.get(name, 0) for name in rest):,}" for of in self.classes.values())
             rows.append([f"{len(rest):,} more", *total])
         return [["label" if self.shape == "labels" else "type", *self.classes], *rows] if rows else []
+
+    def _twins(self) -> list[str]:
+        """Classes that are one to a person: pos and POS, 1 and 1.0."""
+        same: dict[str, list[str]] = {}
+        for name in sorted({name for of in self.classes.values() for name in of}):
+            key = name.casefold()
+            with suppress(ValueError):
+                key = str(float(key))
+            same.setdefault(key, []).append(name)
+        told = [(" and ".join(f"'{name}'" for name in names), len(names)) for names in same.values() if len(names) > 1]
+        return [f"{names} count as {many} classes: spell them alike if they are one" for names, many in told]
 
 
 def describe(

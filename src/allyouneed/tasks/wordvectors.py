@@ -202,7 +202,7 @@ class WordVectors(Task):
 
     def _sum(self, model: Any, text: str) -> list[tuple[int, int]]:
         """ "man + aunt - uncle" -> the sign and the id of each word."""
-        terms: list[tuple[int, int]] = []
+        terms: list[tuple[int, str]] = []
         sign = 0  # none was given
         for piece in re.findall(r"[+\-−–]|[^\s+\-−–]+", text):
             if piece in "+-−–":
@@ -210,20 +210,28 @@ class WordVectors(Task):
                     raise UserError(f"'{text}' has two signs in a row: write a sum such as man + aunt - uncle")
                 sign = 1 if piece == "+" else -1
                 continue
-            terms.append((sign or 1, self._id(model, piece)))
+            terms.append((sign or 1, piece))
             sign = 0
         if sign or not terms:
             raise UserError(f"'{text}' is not {self.asks}")
-        return terms
+        ids = {word: self._id(model, word) for _, word in terms}
+        self._known(model, [word for word, id in ids.items() if id is None])
+        return [(sign, id) for sign, word in terms if (id := ids[word]) is not None]
 
-    def _id(self, model: Any, word: str) -> int:
+    def _id(self, model: Any, word: str) -> int | None:
         ids = self.tokenizer.encode(word)
-        if len(ids) == 1 and model.counts[ids[0]] > 0:
-            return ids[0]
-        words = [self.tokenizer.token(id) for id in self._words(model).tolist()]
-        close = difflib.get_close_matches(word.lower(), words, n=3, cutoff=0.6)
-        hint = f"; near it are {', '.join(close)}" if close else ""
-        raise UserError(f"'{word}' is not among the {len(words):,} words of this run{hint}")
+        return ids[0] if len(ids) == 1 and model.counts[ids[0]] > 0 else None
+
+    def _known(self, model: Any, strange: list[str]) -> None:
+        """Complains of words that the run has not, each with the nearest spellings."""
+        words = [self.tokenizer.token(id) for id in self._words(model).tolist()] if strange else []
+        told = []
+        for word in strange:
+            close = difflib.get_close_matches(word.lower(), words, n=3, cutoff=0.6)
+            hint = f"; near it are {', '.join(close)}" if close else ""
+            told.append(f"'{word}' is not among the {len(words):,} words of this run{hint}")
+        if told:
+            raise UserError(". ".join(told))
 
     @torch.inference_mode()
     def predict(

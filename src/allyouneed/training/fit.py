@@ -52,6 +52,8 @@ def fit(
         with ExitStack() as stack:
             folder = RunFolder(out)
             if ranks.first:
+                if not folder.path.exists():
+                    stack.callback(folder.drop_if_empty)  # a start that is refused leaves no folder
                 # Whether the folder may be used is asked before the data is read, but nothing in it is replaced
                 # before the data is known to be good.
                 RunFolder.create(out, resume=resume or (overwrite and folder.recipe.is_file()))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from allyouneed import catalog
 from allyouneed.config import Recipe
-from allyouneed.errors import UserError, nearest
+from allyouneed.errors import UserError
 from allyouneed.format import human_count
 from allyouneed.runfolder import RunFolder
 from allyouneed.tasks.base import Say, Task
@@ -54,9 +54,7 @@ def inherit(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
 
 def _donor_recipe(donor: RunFolder) -> Recipe:
     if not donor.recipe.is_file():
-        beside = donor.path.parent.iterdir() if donor.path.parent.is_dir() else ()
-        hint = nearest(donor.path.name, (entry.name for entry in beside if (entry / "recipe.toml").is_file()))
-        raise UserError(f"train.init: there is no run in {donor.path}{hint}")
+        raise UserError(f"train.init: there is no run in {donor.path}{donor.neighbours()}")
     if not donor.model.is_file():
         raise UserError(f"train.init: {donor.path} has no model yet: its training has not come to its first evaluation")
     try:
