@@ -16,8 +16,8 @@ from statistics import mean
 from typing import Any
 
 from allyouneed.errors import UserError, nearest
-from allyouneed.runfolder import write_json, write_text
 from allyouneed.runtime import versions
+from allyouneed.wholefile import write_json, write_text
 from bench.harness import commit, machine
 
 RESULTS = Path(__file__).parent / "results"

@@ -85,6 +85,14 @@ def test_grouped_heads_are_repeated_heads():
     torch.testing.assert_close(attend(q, k, v), repeated)
 
 
+def test_a_callers_bug_is_a_value_error():
+    q, k = torch.randn(1, 3, 4, 8), torch.randn(1, 2, 4, 8)
+    with pytest.raises(ValueError, match="3 heads of queries cannot share 2"):
+        attend(q, k, k)
+    with pytest.raises(ValueError, match="score = 'cosin' is not one of dot, scaled_dot, cosine"):
+        attend(q, q, q, score="cosin")
+
+
 def test_the_scores_are_the_formulas_of_the_lectures():
     q, k, v = make(h=1, hkv=1)
     dot = (q @ k.transpose(-1, -2)).softmax(-1) @ v

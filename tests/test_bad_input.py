@@ -40,7 +40,18 @@ SETTINGS = {
     "lm/gpt model.heads=5": "model.heads = 5 does not divide model.width = 48",
     "lm/gpt model.kv_heads=2": "model.kv_heads = 2 does not divide model.heads = 3",
     "lm/gpt train.steps=0": "[train] needs steps or epochs",
-    "lm/gpt decode.n_best=9": "decode.n_best = 9 is more than decode.beam = 5",
+    "lm/gpt decode.n_best=9 decode.method=beam": "decode.n_best = 9 is more than decode.beam = 5",
+    "translate/transformer decode.n_best=2": "decode.n_best = 2 needs decode.method = beam or sample",
+    "lm/gpt train.beta1=1": "train.beta1 = 1.0 is too large; it must be below 1",
+    "lm/gpt train.ema=1": "train.ema = 1.0 is too large; it must be below 1",
+    "lm/gpt model.vocab=3": "model.vocab = 3: that is settled by the tokenizer, see [text]; leave it out",
+    "lm/gpt text.kind=bpe text.vocab=5": "text.vocab = 5 is too small for bpe",
+    "lm/gpt text.path=no.json": "there is no tokenizer file no.json",
+    "lm/rnn model.bidirectional=true": "model.bidirectional = true: a language model would read",
+    "translate/transformer model.share=true text.joint=false": "text.joint = false gives two vocabularies",
+    "translate/transformer task.teacher_forcing=0.5": "task.teacher_forcing = 0.5 needs a model that writes step by",
+    "tag/lstm text.kind=bpe": 'here a token is a word: text.kind = "bpe" cannot be',
+    'lm/gpt decode.stop=["a"': 'decode.stop = ["a" is not a list',
     "lm/gpt steps=20": "'steps=20' is not of the form section.key=value, for example train.steps=20",
     "lm/gpt fast": "'fast' is not of the form section.key=value, for example train.lr=1e-3",
 }
@@ -130,7 +141,13 @@ def test_a_file_that_is_no_data(name, tmp_path):
     assert str(path) in said or "train text" in said
 
 
+def test_one_tokenizer_is_not_two_vocabularies(story, pairs, lm):
+    said = mistake(*train("translate", pairs, f"text.path={lm / 'tokenizer.json'}", "text.joint=false"))
+    assert said == "text.path is one tokenizer for both sides: leave text.joint at true"
+
+
 def test_data_that_is_not_there(story, tmp_path):
+    assert mistake(*train("lm", "")).startswith("the name of the data is empty")
     shutil.copy(story, tmp_path)
     assert "there is no " in mistake(*train("lm", "stori.txt"))
     assert "did you mean 'story.txt'?" in mistake(*train("lm", "stori.txt"))
@@ -275,7 +292,7 @@ def test_a_text_longer_than_the_model_takes(lm, translator):
         ("beam", r"--set beam is not of the form key=value, for example --set beam=5"),
         ("beam=x", r"decode.beam = 'x' is not a whole number"),
         ("beam=0", r"decode.beam = 0 is too small"),
-        ("n_best=9", r"decode.n_best = 9 is more than decode.beam = 5"),
+        ("top_p=2", r"decode.top_p = 2.0 is too large"),
         ("method=best", r"decode.method = 'best' is not one of greedy, sample, beam"),
         ("temperature=inf", r"decode.temperature = inf is not a finite number"),
     ],

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -31,6 +37,59 @@ def test_a_run_is_not_replaced_by_a_mistake(lm, tmp_path):
         mistake(*train("lm", data, "--overwrite", out="run"))
     mistake(*train("lm", "short.txt", "text.path=no.json", "--overwrite", out="run"))
     assert contents(tmp_path / "run") == before
+
+
+@pytest.mark.parametrize(("failure", "code"), [(KeyboardInterrupt, 130), (SystemExit, 1)])
+def test_a_run_is_not_replaced_before_the_new_one_stands(failure, code, lm, story, tmp_path, monkeypatch):
+    def fails(*_: object, **__: object) -> None:
+        raise failure
+
+    shutil.copytree(lm, tmp_path / "run")
+    before = contents(tmp_path / "run")
+    monkeypatch.setattr(import_module("allyouneed.training.fit"), "Trainer", fails)
+    done = ayn(*train("lm", story, "model.width=32", "--overwrite", out="run"))
+    assert (done.code, done.err) == (code, "\nstopped before it began\n")
+    assert contents(tmp_path / "run") == before
+
+
+def test_a_run_without_tensorboard_is_refused_before_anything_is_lost(lm, story, tmp_path, monkeypatch):
+    shutil.copytree(lm, tmp_path / "run")
+    before = contents(tmp_path / "run")
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    said = mistake(*train("lm", story, "train.tensorboard=true", "--overwrite", out="run"))
+    assert said == "train.tensorboard = true needs TensorBoard: pip install 'allyouneed[track]'"
+    assert contents(tmp_path / "run") == before
+
+
+def test_a_score_names_the_checkpoint_that_the_model_is(lm, tmp_path, monkeypatch):
+    shutil.copytree(lm, tmp_path / "run")
+    assert "|step:12" in (tmp_path / "run" / "scores.json").read_text()
+    fit = import_module("allyouneed.training.fit")
+    conclude = fit._conclude
+
+    def killed(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(fit, "_conclude", killed)
+    done = ayn("train", "lm/gpt", "--out", "run", "--resume", "train.steps=40")
+    assert done.code == 143
+    assert done.err.endswith("go on with:\n  ayn train lm/gpt --out run --resume\n")
+    assert not (tmp_path / "run" / "scores.json").exists()  # those of another model
+    assert "|step:40)" in ayn("test", "run").out
+    monkeypatch.setattr(fit, "_conclude", conclude)
+    done = ayn("train", "lm/gpt", "--out", "run", "--resume", "train.average=2", "train.keep=2", "train.steps=44")
+    assert "|step:mean of 40, 44)" in done.out, done.out
+
+
+def test_a_disk_that_is_full_when_the_picture_is_drawn(story, tmp_path):
+    words = shlex.join(map(str, [sys.executable, "-m", "allyouneed", *train("lm", story, out="run")]))
+    done = subprocess.run(["bash", "-c", f"ulimit -f 40; {words}"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2, done.stderr
+    assert "the disk is full: could not write run/loss.png" in done.stderr
+    assert "Traceback" not in done.stderr
+    done = ayn("train", "lm/gpt", "--out", "run", "--resume")  # there is space again
+    assert done.code == 0, done.err
+    assert (tmp_path / "run" / "scores.json").exists()
 
 
 def test_a_mistake_mended_is_no_second_mistake(story, pairs):

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 import allyouneed
-from allyouneed.config import Recipe, read_recipe
+from allyouneed.config import Recipe, read_recipe, to_toml
 from allyouneed.format import columns
 from allyouneed.run import choose
 from allyouneed.tensorfile import read_tensors
@@ -169,7 +169,7 @@ def test_ctrl_c_tells_the_command_that_goes_on(story, tmp_path):
 def test_an_end_between_two_checkpoints_tells_it_too(stop, code, story, tmp_path, monkeypatch):
     def stopped(recipe: Recipe, out: Path, **_: object) -> None:
         if out.exists():
-            (out / "recipe.toml").touch()
+            (out / "recipe.toml").write_text(to_toml(recipe.to_dict()))
         raise stop
 
     monkeypatch.setattr(import_module("allyouneed.training.fit"), "fit", stopped)
@@ -179,6 +179,7 @@ def test_an_end_between_two_checkpoints_tells_it_too(stop, code, story, tmp_path
     (tmp_path / "run").mkdir()
     done = ayn(*arguments)
     assert done.code == code
+    assert "between two checkpoints" in done.err
     assert done.err.endswith(f"\n  ayn train lm/gpt --out {tmp_path / 'run'} --resume\n")
 
 

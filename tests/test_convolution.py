@@ -48,8 +48,7 @@ def ragged(count: int, seed: int = 0, most: int = 12) -> list[list[int]]:
 
 
 def request(model, ids: list[int], **values) -> Request:
-    size = len(ids) if isinstance(model, ConvNet) else 1
-    return Request(ids, **{"max_new": 12, "size": size, "stop": {2}, **values})
+    return Request(ids, **{"max_new": 12, "stop": {2}, **values})
 
 
 both = pytest.mark.parametrize("make", [convnet, convseq2seq])

@@ -170,7 +170,7 @@ def test_rows_nobody_reads_still_give_an_id() -> None:
 def alone(stepper: Any, request: Request) -> tuple[list[int], list[float], str]:
     """One request decoded by itself, step by step."""
     logits, state = stepper.start([request.input], 256)
-    most = min(request.max_new, (stepper.limit or 10**9) - request.size + 1)
+    most = min(request.max_new, (stepper.limit or 10**9) - (len(request.input) if stepper.prompted else 1) + 1)
     tokens: list[int] = []
     logprobs: list[float] = []
     for n in range(most):
@@ -202,11 +202,6 @@ def wishes(max_new: int = 12, prompt: int = 5) -> st.SearchStrategy[Request]:
     )
 
 
-def sized(stepper: ToyLM, request: Request) -> Request:
-    size = 1 if isinstance(stepper, ToyTranslator) else len(request.input)
-    return Request(**{**vars(request), "size": size})
-
-
 @pytest.mark.parametrize("lag", [0, 1])
 @pytest.mark.parametrize("kind", [ToyLM, ToyTranslator])
 def test_any_schedule_decodes_each_request_as_if_alone(kind: type, lag: int) -> None:
@@ -226,7 +221,7 @@ def test_any_schedule_decodes_each_request_as_if_alone(kind: type, lag: int) -> 
         for now in itertools.count():
             while arrivals and arrivals[-1][0] <= now:
                 i = arrivals.pop()[1]
-                id = decoder.add(sized(stepper, plan[i][2]))
+                id = decoder.add(plan[i][2])
                 ids[id], got[id] = i, ([], [])
                 if (stays := plan[i][1]) is not None:
                     leaves[id] = now + stays
@@ -246,7 +241,7 @@ def test_any_schedule_decodes_each_request_as_if_alone(kind: type, lag: int) -> 
                 break
             assert now < 300, "the decoder does not come to an end"
         for id, i in ids.items():
-            tokens, logprobs, end = alone(stepper, sized(stepper, plan[i][2]))
+            tokens, logprobs, end = alone(stepper, plan[i][2])
             if id in ends:
                 assert (*got[id], ends[id]) == (tokens, logprobs, end)
             else:
@@ -286,7 +281,7 @@ def test_a_long_row_grows_the_state_and_a_free_row_never_runs_out_of_room() -> N
     stepper = ToyLM(7)
     decoder = Decoder(stepper, 3)
     assert decoder.state.room == 64
-    requests = [Request([1] * 50, size=50, max_new=100), Request([2], max_new=300), Request([3] * 200, 3, size=200)]
+    requests = [Request([1] * 50, max_new=100), Request([2], max_new=300), Request([3] * 200, 3)]
     for request in requests:
         decoder.add(request)
     got: dict[int, list[int]] = {0: [], 1: [], 2: []}
@@ -310,12 +305,12 @@ def alone_with_room(stepper: ToyLM, request: Request) -> list[int]:
 
 def test_the_models_limit_ends_a_row_and_refuses_a_longer_prompt() -> None:
     stepper = ToyLM(7, limit=10)
-    [(_, tokens, _, end)] = generate(stepper, [Request([1] * 8, max_new=50, size=8)], 2)
+    [(_, tokens, _, end)] = generate(stepper, [Request([1] * 8, max_new=50)], 2)
     assert (len(tokens), end) == (3, "length")  # after 8, 9 and 10 tokens
-    [(_, tokens, _, _)] = generate(stepper, [Request([1] * 10, max_new=50, size=10)], 2)
+    [(_, tokens, _, _)] = generate(stepper, [Request([1] * 10, max_new=50)], 2)
     assert len(tokens) == 1
     with pytest.raises(UserError, match="11 tokens, the model takes at most 10"):
-        Decoder(stepper, 1).add(Request([1] * 11, max_new=1, size=11))
+        Decoder(stepper, 1).add(Request([1] * 11, max_new=1))
 
 
 def test_cancel_frees_the_row_and_forgives() -> None:
@@ -334,11 +329,18 @@ def test_cancel_frees_the_row_and_forgives() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"max_new": 0}, {"temperature": -1.0}, {"top_k": -1}, {"top_p": 1.5}, {"seed": 2**64}, {"size": 0}]
+    "wrong", [{"max_new": 0}, {"temperature": -1.0}, {"top_k": -1}, {"top_p": 1.5}, {"seed": 2**64}]
 )
 def test_a_request_refuses_nonsense(wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=f"{next(iter(wrong))} = "):
         Request(**{"input": [1], "max_new": 3, **wrong})
+
+
+def test_the_room_of_a_long_prompt_is_the_models_to_know() -> None:
+    [(_, tokens, _, end)] = generate(ToyLM(7), [Request([1] * 60, max_new=30)], 1)
+    assert (len(tokens), end) == (30, "length")
+    with pytest.raises(UserError, match="no tokens"):
+        Decoder(ToyLM(7), 1).add(Request([], max_new=3))
 
 
 def test_generate_keeps_the_order_and_draws_only_what_it_needs() -> None:
@@ -349,7 +351,7 @@ def test_generate_keeps_the_order_and_draws_only_what_it_needs() -> None:
         nonlocal drawn
         for i in range(100):
             drawn += 1
-            yield Request([i % 5, 3], size=2, max_new=40 if i == 0 else 1 + i % 7, temperature=1.0, seed=i, stop={0})
+            yield Request([i % 5, 3], max_new=40 if i == 0 else 1 + i % 7, temperature=1.0, seed=i, stop={0})
 
     results = []
     for result in generate(stepper, requests(), 3):
@@ -369,8 +371,7 @@ def test_generate_keeps_the_order_and_draws_only_what_it_needs() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_the_device_decodes_the_same_and_never_waits() -> None:
     requests = [
-        Request([i % 7, 3], size=2, max_new=5 + i % 90, temperature=i % 3 / 2, top_k=i % 4, seed=i, stop={0})
-        for i in range(40)
+        Request([i % 7, 3], max_new=5 + i % 90, temperature=i % 3 / 2, top_k=i % 4, seed=i, stop={0}) for i in range(40)
     ]
     on_host, on_device = (list(generate(ToyLM(7, ends=-2.0).to(device), requests, 6)) for device in ("cpu", "cuda"))
     assert [(i, tokens, end) for i, tokens, _, end in on_host] == [(i, t, end) for i, t, _, end in on_device]

@@ -182,6 +182,12 @@ def test_other_kinds_of_file_are_refused(tmp_path: Path) -> None:
         sinusoid(np.zeros((2, 2)), tmp_path / "a.jpg")
 
 
+def test_metrics_that_are_no_text_are_named(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(b'{"kind": "train", "step": 1, "loss": 2.0}\n\xff\xfe\n{}\n')
+    with pytest.raises(UserError, match=r"metrics\.jsonl, line 2 is not JSON"):
+        loss_curve(tmp_path / "metrics.jsonl", tmp_path / "a.png", "x")
+
+
 def test_a_failed_picture_leaves_the_old_one_and_no_scraps(tmp_path: Path) -> None:
     out = tmp_path / "a.png"
     sinusoid(np.zeros((2, 2)), out)
@@ -190,7 +196,7 @@ def test_a_failed_picture_leaves_the_old_one_and_no_scraps(tmp_path: Path) -> No
         raise RuntimeError
     out2 = tmp_path / "folder.png"
     out2.mkdir()
-    with pytest.raises(OSError, match=r"folder\.png"):
+    with pytest.raises(UserError, match=r"could not write .*folder\.png"):
         sinusoid(np.zeros((2, 2)), out2)
     assert out.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.png", "folder.png"]

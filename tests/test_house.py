@@ -13,7 +13,7 @@ import pytest
 import allyouneed
 
 HOME = Path(allyouneed.__file__).parent
-BASE = {"errors", "format", "catalog", "config", "runtime", "runfolder", "tensorfile"}
+BASE = {"errors", "format", "catalog", "config", "runtime", "runfolder", "tensorfile", "wholefile"}
 # Each room and what it may look at; a room may always look at itself.
 BELOW = {
     **{name: BASE | {"__init__"} for name in BASE},

@@ -154,7 +154,7 @@ def test_language_model_logits_and_generated_ids(name, request):
     with torch.inference_mode():
         torch.testing.assert_close(ours(ids), theirs(ids).logits, atol=1e-5, rtol=1e-5)
     prompts = [ids[0, :5].tolist(), ids[1, :12].tolist(), ids[2, :1].tolist()]
-    mine = [row[1] for row in generate(ours, [Request(p, 20, len(p), stop={EOS}) for p in prompts], rows=2)]
+    mine = [row[1] for row in generate(ours, [Request(p, 20, stop={EOS}) for p in prompts], rows=2)]
     for prompt, got in zip(prompts, mine):
         out = theirs.generate(torch.tensor([prompt]), max_new_tokens=20, do_sample=False)[0, len(prompt) :].tolist()
         assert got == (out[: out.index(EOS)] if EOS in out else out)

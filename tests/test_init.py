@@ -14,8 +14,8 @@ import torch
 from allyouneed.config import read_recipe
 from allyouneed.data.vectors import Vectors, write_vectors
 from allyouneed.run import load
-from allyouneed.runfolder import write_tensors
 from allyouneed.tensorfile import read_tensors
+from allyouneed.wholefile import write_tensors
 from commands import Done, ayn, contents, trained
 from conftest import TINY_ELMO
 

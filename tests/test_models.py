@@ -116,8 +116,7 @@ def test_a_ragged_batch_gives_the_ids_of_single_prompts(kind, temperature):
     model, inputs = stepper(kind), ragged(9)
 
     def request(ids):
-        size = len(ids) if kind == "gpt" else 1
-        return Request(ids, max_new=15, size=size, temperature=temperature, top_p=0.9, seed=5, stop={2})
+        return Request(ids, max_new=15, temperature=temperature, top_p=0.9, seed=5, stop={2})
 
     together = [row[1] for row in generate(model, map(request, inputs), rows=4)]
     alone = [next(generate(model, [request(ids)], rows=1))[1] for ids in inputs]
@@ -129,8 +128,7 @@ def test_a_ragged_batch_gives_the_ids_of_single_prompts(kind, temperature):
 def test_greedy_with_a_cache_is_argmax_over_the_whole_prefix(kind):
     model, inputs = stepper(kind), ragged(4, seed=3)
     for ids in inputs:
-        size = len(ids) if kind == "gpt" else 1
-        fast = next(generate(model, [Request(ids, max_new=10, size=size)], rows=1))[1]
+        fast = next(generate(model, [Request(ids, max_new=10)], rows=1))[1]
         slow: list[int] = []
         for _ in range(10):
             if kind == "gpt":
@@ -148,8 +146,7 @@ def test_rows_join_and_leave_while_others_go_on(kind, seed):
     model, inputs = stepper(kind), ragged(6, seed=seed)
 
     def request(i):
-        size = len(inputs[i]) if kind == "gpt" else 1
-        return Request(inputs[i], max_new=4 + 3 * i, size=size, temperature=0.7 * (i % 2), seed=i, stop={2})
+        return Request(inputs[i], max_new=4 + 3 * i, temperature=0.7 * (i % 2), seed=i, stop={2})
 
     decoder, found, waiting, owner = Decoder(model, rows=3), {}, list(range(6)), {}
     cancelled = chance.randrange(6)
@@ -178,8 +175,7 @@ def test_beams_of_a_ragged_batch_are_those_of_single_sentences(kind):
         assert [h.tokens for h in both] == [h.tokens for h in alone]
         assert [h.score for h in both] == pytest.approx([h.score for h in alone], abs=1e-4)
     greedy = [h[0].tokens for h in beam_search(model, inputs, beam=1, max_new=8, eos=2)]
-    size = lambda ids: len(ids) if kind == "gpt" else 1
-    plain = [r[1] for r in generate(model, [Request(i, max_new=8, size=size(i), stop={2}) for i in inputs], rows=2)]
+    plain = [r[1] for r in generate(model, [Request(i, max_new=8, stop={2}) for i in inputs], rows=2)]
     assert greedy == plain
 
 

@@ -180,6 +180,7 @@ class Rememberer:
     """A Stepper on a RecurrentState: logits are a random function of the tokens so far and the source's real ones."""
 
     limit = None
+    prompted = False
 
     def __init__(self) -> None:
         self.table = 2 * torch.randn(997, 11, generator=torch.Generator().manual_seed(0))

@@ -70,7 +70,7 @@ def test_a_ragged_batch_gives_the_ids_of_single_prompts(cell, temperature):
     model, prompts = rnn(cell), ragged(9)
 
     def request(ids):
-        return Request(ids, max_new=15, size=len(ids), temperature=temperature, top_p=0.9, seed=5, stop={2})
+        return Request(ids, max_new=15, temperature=temperature, top_p=0.9, seed=5, stop={2})
 
     together = [row[1] for row in generate(model, map(request, prompts), rows=4)]
     assert together == [next(generate(model, [request(ids)], rows=1))[1] for ids in prompts]
@@ -82,7 +82,7 @@ def test_greedy_is_argmax_over_the_whole_prefix_and_a_beam_of_one(cell):
     model, prompts = rnn(cell, tie=True), ragged(4, seed=3)
     ones = beam_search(model, prompts, beam=1, max_new=10, eos=2)
     for ids, one in zip(prompts, ones):
-        fast = next(generate(model, [Request(ids, max_new=10, size=len(ids), stop={2})], rows=1))[1]
+        fast = next(generate(model, [Request(ids, max_new=10, stop={2})], rows=1))[1]
         slow: list[int] = []
         for _ in range(10):
             token = int(model(torch.tensor([ids + slow]))[0, -1].argmax())
@@ -111,7 +111,7 @@ def test_rows_join_and_leave_while_others_go_on(seed):
     chance, model, prompts = random.Random(seed), rnn("gru"), ragged(6, seed=seed)
 
     def request(i):
-        return Request(prompts[i], 4 + 3 * i, len(prompts[i]), temperature=0.7 * (i % 2), seed=i, stop={2})
+        return Request(prompts[i], 4 + 3 * i, temperature=0.7 * (i % 2), seed=i, stop={2})
 
     decoder, waiting, found, ids = Decoder(model, rows=2), list(range(6)), {}, {}
     while waiting or decoder.busy:

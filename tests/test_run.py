@@ -20,10 +20,10 @@ from allyouneed.config import TrainConfig, read_recipe, to_toml
 from allyouneed.errors import UserError
 from allyouneed.nn.block import Block, BlockConfig
 from allyouneed.run import choose, load, resumed, train
-from allyouneed.runfolder import write_text
 from allyouneed.runtime import probe
 from allyouneed.training.compiling import decide
 from allyouneed.training.fit import fit, load_tokenizers
+from allyouneed.wholefile import write_text
 from commands import ayn
 from conftest import TINY_LM, TINY_TRANSLATE
 
@@ -93,7 +93,7 @@ def test_scores_name_their_data_and_their_checkpoint(story, tmp_path, capsys):
     text.write_bytes(story.read_bytes())
     run = train("lm/gpt", *TINY_LM, data=text, out=tmp_path / "run", quiet=True)
     (score, *_) = run.test()
-    assert score.signature.endswith(f"|data:a story.txt|step:{json.loads(run.folder.scores.read_text())['step']}")
+    assert score.signature.endswith("|data:a story.txt|step:12")
     assert "splits may have moved" not in capsys.readouterr().out
     text.write_text("more.\n" + text.read_text())
     load(tmp_path / "run").test()

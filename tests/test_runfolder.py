@@ -18,7 +18,8 @@ import pytest
 import torch
 
 from allyouneed.errors import UserError
-from allyouneed.runfolder import Checkpoint, RunFolder, write_text
+from allyouneed.runfolder import Checkpoint, RunFolder
+from allyouneed.wholefile import write_text
 
 Say = Callable[[object], object]
 
@@ -79,6 +80,13 @@ def a_run(path: Path) -> RunFolder:
         return run
 
 
+def replace(path: Path) -> None:
+    """As a run that begins again does."""
+    run = RunFolder.create(path, overwrite=True)
+    with run.lock(), run.replacing():
+        pass
+
+
 # Which folders a run may take
 
 
@@ -106,8 +114,28 @@ def test_a_folder_that_holds_a_run_asks_for_a_decision(tmp_path: Path) -> None:
         path.touch()
     for name in ("tokenizer.target.json", "loss.png", "tensorboard"):
         (tmp_path / name).touch()
-    assert RunFolder.create(tmp_path, overwrite=True).latest() is None
+    for name in ("vectors.txt", "vectors.bin", "labels.json"):
+        (tmp_path / name).touch()
+    replace(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "notes.txt"]
+
+
+def test_a_run_that_is_replaced_comes_back_if_the_new_one_does_not_begin(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    save(run, 3)
+
+    def interrupted() -> None:
+        with run.lock(), run.replacing():
+            assert run.latest() is None
+            write_text(run.recipe, "new")
+            run.metrics.touch()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    check(RunFolder.create(tmp_path, resume=True), 3)
+    assert run.recipe.read_text() == "[task]\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "checkpoints", "recipe.toml"]
 
 
 def test_overwriting_does_not_follow_a_link_out_of_the_folder(tmp_path: Path) -> None:
@@ -115,7 +143,7 @@ def test_overwriting_does_not_follow_a_link_out_of_the_folder(tmp_path: Path) ->
     (tmp_path / "large disk").mkdir()
     (run.path / "checkpoints").symlink_to(tmp_path / "large disk")
     save(run, 1)
-    RunFolder.create(run.path, overwrite=True)
+    replace(run.path)
     assert not os.path.lexists(run.path / "checkpoints")
     (tmp_path / "large disk").rename(tmp_path / "checkpoints")
     check(RunFolder(tmp_path), 1)
@@ -162,7 +190,7 @@ def test_only_one_process_may_write_and_kill_frees_the_lock(tmp_path: Path) -> N
     with lines:
         worker = int(lines.readline())
     try:
-        for attempt in (lambda: run.lock().__enter__(), lambda: RunFolder.create(tmp_path, overwrite=True)):
+        for attempt in (lambda: run.lock().__enter__(), lambda: replace(tmp_path)):
             with pytest.raises(UserError, match=f"{tmp_path} is in use by process {child}:"):
                 attempt()
         check(run, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,9 +14,11 @@ from allyouneed.errors import UserError
 from allyouneed.models.gpt import GPT, GPTConfig
 from allyouneed.models.transformer import Transformer, TransformerConfig
 from allyouneed.nn.block import Block, BlockConfig
-from allyouneed.run import choose
+from allyouneed.run import choose, train
 from allyouneed.runtime import probe
+from allyouneed.training import fit as fit_module
 from allyouneed.training.compiling import decide
+from allyouneed.training.distributed import Ranks
 from allyouneed.training.fit import fit
 from allyouneed.training.memory import estimate, is_out_of_memory
 from conftest import TINY_LM
@@ -82,6 +85,27 @@ def test_the_choice_is_stored_with_the_run(story, tmp_path):
     assert stored["runtime"]["threads"] == 1
     assert "not compiled: as asked" in stored["runtime"]["why"]
     assert set(stored["versions"]) >= {"allyouneed", "torch", "python"}
+
+
+@pytest.mark.parametrize(("wanted", "compiler", "compiled"), [
+    ("auto", "", True), ("auto", "there is no C++ compiler", False), ("off", "", False), ("on", "", True),
+])  # fmt: skip
+def test_a_compiled_run_goes_on_as_asked_or_as_it_can(wanted, compiler, compiled, story, tmp_path, monkeypatch):
+    monkeypatch.setattr(fit_module, "can_compile", lambda device: compiler)
+    run = train("lm/gpt", *TINY_LM, data=story, out=tmp_path / "run", quiet=True)
+    recipe = run.recipe.with_(train=replace(run.recipe.train, compile=wanted))
+    before = {**run.config["runtime"], "compile": True}
+    found = fit_module._settle(recipe, run.task, run.model, probe(recipe.train), Ranks(), before, 1)
+    assert found.compile == compiled
+    assert "as before" in found.why if (wanted, compiler) == ("auto", "") else "as before" not in found.why
+    assert compiler in found.why
+
+
+def test_determinism_is_of_one_run():
+    probe(cpu(deterministic=True))
+    assert torch.are_deterministic_algorithms_enabled()
+    probe(cpu())
+    assert not torch.are_deterministic_algorithms_enabled()
 
 
 def test_resuming_under_other_threads_says_so(story, tmp_path, capsys):

@@ -75,6 +75,14 @@ def test_n_best_are_distinct_and_in_order(translator):
     assert len({tuple(a.tokens) for a in (answer, *answer.others)}) == 3
 
 
+def test_several_samples_of_a_text_are_those_of_the_next_seeds(writer):
+    how = {"method": "sample", "max_new": 12, "batch": 2}
+    for answer, text in zip(writer.answers(["one", "two"], n_best=9, seed=5, **how), ["one", "two"]):
+        alone = [writer.predict(text, seed=5 + i, **how) for i in range(9)]
+        assert [answer.text, *(other.text for other in answer.others)] == alone
+        assert len(set(alone)) > 5
+
+
 @pytest.mark.parametrize("method", ["greedy", "sample", "beam"])
 def test_stop_strings_end_an_answer_and_are_not_in_it(writer, method):
     how = {"method": method, "max_new": 30, "top_k": 3}  # so that the end token is never drawn

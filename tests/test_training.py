@@ -58,7 +58,7 @@ def test_four_micro_batches_are_one_large_batch(recipe, story, pairs, tmp_path):
     close(one, four)
 
 
-def torchrun(processes: int, *arguments: object) -> None:
+def torchrun(processes: int, *arguments: object, code: int = 0) -> str:
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     starter = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     done = subprocess.run(
@@ -68,7 +68,14 @@ def torchrun(processes: int, *arguments: object) -> None:
         text=True,
         timeout=300,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stderr
+
+
+def test_a_mistake_is_told_by_one_of_two_processes(tmp_path):
+    said = torchrun(2, "lm/gpt", "--data", tmp_path / "no.txt", "--out", tmp_path / "run", *TINY_LM, code=1)
+    assert said.count("ayn: there is no") == 1
+    assert "[rank1]" not in said
 
 
 def test_two_processes_give_one_processs_weights(pairs, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -52,6 +53,24 @@ def test_use_takes_settings_of_the_search(translator):
     assert lines[0][10:] == load(translator).predict("one two", method="beam", beam=3)
     longest = ayn("use", translator, "one two", "--set", "max_new=1").out
     assert longest.strip() == load(translator).predict("one two", max_new=1).strip()
+
+
+def test_all_answers_are_given_to_a_program_and_a_line_has_one(translator, lm, monkeypatch, tmp_path):
+    beams = ["--set", "method=beam", "--set", "beam=3", "--set", "n_best=3"]
+    given = json.loads(ayn("use", translator, "one two", "--json", *beams).out)
+    found = next(load(translator).answers(["one two"], method="beam", beam=3, n_best=3))
+    assert [given["text"], *(other["text"] for other in given["others"])] == [
+        found.text, *(other.text for other in found.others)
+    ]  # fmt: skip
+    samples = ["--set", "method=sample", "--set", "n_best=2", "--set", "seed=3"]
+    lines = ayn("use", lm, "one", *samples).out.splitlines()
+    assert [line[10:] for line in lines] == [
+        "one" + load(lm).predict("one", method="sample", seed=3 + i) for i in (0, 1)
+    ]
+    fed(monkeypatch, tmp_path, b"one two\n")
+    assert "--json gives all of decode.n_best" in ayn("use", translator, *beams).err
+    fed(monkeypatch, tmp_path, b"one two\n")
+    assert json.loads(ayn("use", translator, "--json", *beams).out)["others"] == given["others"]
 
 
 def test_table_shows_the_five_likeliest_words_at_each_place(lm):
@@ -105,7 +124,7 @@ def test_a_bad_line_is_named_and_the_others_go_on(lm, monkeypatch, tmp_path):
     bad = [b"ab\xff", "漢字漢字".encode(), b"one two three four five six", long]
     fed(monkeypatch, tmp_path, b"\n".join([b"one", *bad, b"two"]))
     done = ayn("use", lm)
-    assert done.code == 0
+    assert done.code == 2
     answers = done.out.split("\n")
     assert [answer[:3] for answer in answers] == ["one", "", "", "", "", "two", ""]
     expected = [

@@ -16,8 +16,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from allyouneed.errors import UserError
-from allyouneed.runfolder import Metrics, RunFolder, write_bytes, write_json, write_tensors, write_text
+from allyouneed.runfolder import RunFolder
 from allyouneed.tensorfile import checksum, read_tensors
+from allyouneed.wholefile import Metrics, write_bytes, write_json, write_tensors, write_text
 from test_runfolder import Say, a_run, check, content, leftovers, save, start
 
 # Whole files

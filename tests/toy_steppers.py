@@ -54,6 +54,8 @@ class ToyState:
 class ToyLM:
     """Inputs are prompts of ids. `ends` raises the odds of token 0, `ban` is the part of logits that are -inf."""
 
+    prompted = True
+
     def __init__(
         self, vocab: int, seed: int = 0, ends: float = 0.0, ban: float = 0.0, limit: int | None = None
     ) -> None:
@@ -108,6 +110,8 @@ class ToyLM:
 
 class ToyTranslator(ToyLM):
     """Inputs are source ids; a row begins with token 1, and its logits depend on the source through the memory."""
+
+    prompted = False
 
     def start(self, inputs: Sequence[Sequence[int]], room: int) -> tuple[Tensor, ToyState]:
         memory = torch.tensor([sum((token + 3) * 31 ** (i % 8) for i, token in enumerate(ids)) for ids in inputs])

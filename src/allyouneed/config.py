@@ -18,10 +18,19 @@ from allyouneed.errors import UserError, nearest
 
 
 def option(
-    default: Any, help: str, *, choices: Sequence[str] = (), low: float | None = None, high: float | None = None
+    default: Any,
+    help: str,
+    *,
+    choices: Sequence[str] = (),
+    low: float | None = None,
+    high: float | None = None,
+    below: float | None = None,
+    settled: bool = False,
 ) -> Any:
-    """A dataclass field that knows its range and its one-line explanation."""
-    return field(default=default, metadata={"help": help, "choices": tuple(choices), "low": low, "high": high})
+    """A dataclass field that knows its range and its one-line explanation. What is `settled` by the tokenizer is no
+    setting of a recipe."""
+    known = {"choices": tuple(choices), "low": low, "high": high, "below": below, "settled": settled}
+    return field(default=default, metadata={"help": help, **known})
 
 
 @dataclass(frozen=True)
@@ -65,8 +74,8 @@ class TrainConfig:
     accumulate: int = option(1, "micro-batches a step; the maths stays the same", low=1)
     optimizer: str = option("adamw", "optimizer", choices=("adamw", "sgd"))
     lr: float = option(1e-3, "peak learning rate", low=0.0)
-    beta1: float = option(0.9, "adamw: decay of the mean", low=0.0, high=1.0)
-    beta2: float = option(0.99, "adamw: decay of the square", low=0.0, high=1.0)
+    beta1: float = option(0.9, "adamw: decay of the mean", low=0.0, below=1.0)
+    beta2: float = option(0.99, "adamw: decay of the square", low=0.0, below=1.0)
     eps: float = option(1e-8, "adamw: added to the denominator", low=0.0)
     momentum: float = option(0.9, "sgd: momentum", low=0.0, high=1.0)
     weight_decay: float = option(0.1, "decay of matrices; never of biases, norms or embeddings", low=0.0)
@@ -74,7 +83,7 @@ class TrainConfig:
     warmup: int = option(100, "steps of linear warm-up", low=0)
     min_lr: float = option(0.1, "final rate of linear and cosine, as a part of lr", low=0.0, high=1.0)
     clip: float = option(1.0, "largest gradient norm (0: none)", low=0.0)
-    ema: float = option(0.0, "decay of the exponential moving average of the weights (0: none)", low=0.0, high=1.0)
+    ema: float = option(0.0, "decay of the exponential moving average of the weights (0: none)", low=0.0, below=1.0)
     average: int = option(0, "the result is the mean of the last k evaluated checkpoints (0: the best one)", low=0)
     eval_every: int = option(250, "steps between evaluations on the whole validation split", low=1)
     save_every: int = option(0, "steps between checkpoints (0: at each evaluation)", low=0)
@@ -103,19 +112,21 @@ class DecodeConfig:
 
     method: str = option("greedy", "search", choices=("greedy", "sample", "beam"))
     beam: int = option(5, "beam: hypotheses kept a sentence", low=1)
-    n_best: int = option(1, "beam: answers returned a sentence", low=1)
+    n_best: int = option(1, "beam, sample: answers returned a text", low=1)
     length_penalty: str = option("gnmt", "beam: ((5+n)/6)^alpha or n^alpha", choices=("gnmt", "power"))
     alpha: float = option(0.6, "beam: strength of the length penalty (0: none)", low=0.0)
     temperature: float = option(1.0, "sample: below 1 sharper, above 1 flatter", low=0.0)
     top_k: int = option(0, "sample: only the k most likely (0: all)", low=0)
     top_p: float = option(1.0, "sample: only the smallest set with this much probability", low=0.0, high=1.0)
-    seed: int = option(1, "sample: seed of the request", low=0, high=2**63 - 1)
+    seed: int = option(1, "sample: seed of the first answer to a text, the next has seed + 1", low=0, high=2**62)
     max_new: int = option(256, "at most so many new tokens", low=1)
     stop: tuple[str, ...] = option((), "strings that end the answer")
     batch: int = option(32, "rows decoded together", low=1)
 
     def __post_init__(self) -> None:
-        if self.n_best > self.beam:
+        if self.n_best > 1 and self.method == "greedy":
+            raise UserError(f"decode.n_best = {self.n_best} needs decode.method = beam or sample")
+        if self.n_best > self.beam and self.method == "beam":
             raise UserError(f"decode.n_best = {self.n_best} is more than decode.beam = {self.beam}")
 
 
@@ -200,7 +211,9 @@ def build(cls: type, values: Mapping[str, Any], section: str) -> Any:
 
 def _check(f: Any, kind: Any, value: Any, where: str) -> Any:
     value = _convert(kind, value, where)
-    choices, low, high = (f.metadata.get(k) for k in ("choices", "low", "high"))
+    choices, low, high, below = (f.metadata.get(k) for k in ("choices", "low", "high", "below"))
+    if f.metadata.get("settled") and value != f.default:
+        raise UserError(f"{where} = {value}: that is settled by the tokenizer, see [text]; leave it out")
     if choices and value not in choices:
         close = nearest(str(value), choices)
         hint = close if "did you mean" in close else ""
@@ -212,6 +225,8 @@ def _check(f: Any, kind: Any, value: Any, where: str) -> Any:
             raise UserError(f"{where} = {value} is too small; the least is {low:g}")
         if high is not None and value > high:
             raise UserError(f"{where} = {value} is too large; the most is {high:g}")
+        if below is not None and value >= below:
+            raise UserError(f"{where} = {value} is too large; it must be below {below:g}")
     return value
 
 
@@ -219,7 +234,7 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
     """Accepts what TOML gives, and the strings of the command line."""
     wrong = UserError(f"{where} = {value!r} is not {_name(kind)}")
     if typing.get_origin(kind) is tuple:
-        items = value.split(",") if isinstance(value, str) else value
+        items = _list(value, where) if isinstance(value, str) else value
         if not isinstance(items, list | tuple):
             raise wrong
         return tuple(str(item) for item in items if item != "")
@@ -244,6 +259,16 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
     if kind is str and isinstance(value, str | int | float):
         return str(value)
     raise wrong
+
+
+def _list(text: str, where: str) -> Any:
+    """["a", "b"] as TOML writes it, or a,b"""
+    if not text.startswith("["):
+        return text.split(",")
+    try:
+        return tomllib.loads(f"x = {text}")["x"]
+    except tomllib.TOMLDecodeError:
+        raise UserError(f'{where} = {text} is not a list: write it as ["a", "b"], or as a,b') from None
 
 
 def _name(kind: Any) -> str:

@@ -22,13 +22,14 @@ from allyouneed.errors import UserError, nearest
 from allyouneed.metrics import Score
 from allyouneed.nn.attention import Attention
 from allyouneed.nn.layers import store_by_columns
-from allyouneed.runfolder import RunFolder, write_json
+from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import pick_device
 from allyouneed.tasks.answers import Answer
 from allyouneed.tasks.base import Alignment, Guess, Task
 from allyouneed.tensorfile import read_tensors
 from allyouneed.training.fit import fit, load_tokenizers
 from allyouneed.training.init import inherit
+from allyouneed.wholefile import write_json
 
 Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]  # own files, or the name of a data set
 
@@ -50,7 +51,7 @@ class Run:
     def predict(self, text: Sequence[str], **decode: Any) -> list[str]: ...
     def predict(self, text: str | Sequence[str], **decode: Any) -> str | list[str]:
         """The answer to one text, or to each of several. `decode` are keys of the recipe's [decode]:
-        method="beam", beam=5, temperature=0.8, max_new=50, …"""
+        method="beam", beam=5, temperature=0.8, max_new=50, … `answers` has more: n_best, probabilities, tokens."""
         texts = [text] if isinstance(text, str) else text
         found = [answer.text for answer in self.answers(texts, **decode)]
         return found[0] if isinstance(text, str) else found
@@ -103,9 +104,9 @@ class Run:
         settings, before = self.decode(**decode), self._scores()
         if self.task.data.fingerprint != self.config["data"].get("fingerprint"):
             say("the data is not what this run was trained on: its splits may have moved")
-        step = before.get("step", "interrupted")
+        made_at = self.folder.made_at()
         found = self.task.test(self.model, split, settings, say)
-        scores = [score.signed(f"{self.task.origin}|step:{step}") for score in found]
+        scores = [score.signed(f"{self.task.origin}|{made_at}") for score in found]
         write_json(self.folder.scores, {**before, split: [vars(score) for score in scores]})
         for picture in self.task.draw(self.folder.path, split):
             say(f"the picture is in {picture}")
@@ -264,9 +265,11 @@ def choose(recipe: str | Recipe, overrides: Sequence[str], data: Given | None) -
 
 def _with_data(recipe: Recipe, data: Given | None) -> Recipe:
     """Files by their whole paths, so that the run finds them again from anywhere; or a data set by its name."""
-    if not data:
+    if data is None or data == []:
         return recipe
     given = [os.fspath(one) for one in ([data] if isinstance(data, str | os.PathLike) else data)]
+    if "" in given:
+        raise UserError("the name of the data is empty: give a file, a folder, or a name of `ayn list data`")
     names = [row.name for row in listing()]
     there = Path(given[0]).expanduser().exists()
     if len(given) == 1 and not there and given[0] in names:

@@ -68,7 +68,7 @@ def probe(config: TrainConfig, *, rank: int = 0, world: int = 1) -> Runtime:
         torch.backends.cudnn.allow_tf32 = True
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
+    torch.use_deterministic_algorithms(config.deterministic)
     precision, why = _precision(config.precision, device)
     used = f"{threads} thread{'s' * (threads > 1)}"
     name = torch.cuda.get_device_name() if device.startswith("cuda") else f"{platform.machine()} CPU, {used}"

@@ -88,6 +88,14 @@ def read_tensors(path: str | Path, device: str | torch.device = "cpu") -> dict[s
         raise UserError(f"{path} is damaged, or not a safetensors file ({error})") from error
 
 
+def read_notes(path: str | Path) -> dict[str, str]:
+    """The metadata of a safetensors file that is known to be whole."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        return file.metadata() or {}
+
+
 def _untie(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors to store, and the other names of those that are the very same memory."""
     stored: dict[str, Tensor] = {}

@@ -79,8 +79,8 @@ def train_command(
     if init:
         settings.append(f"train.init={os.path.abspath(init)}")
     from allyouneed.run import choose, default_out, resumed
-    from allyouneed.training.fit import fit
-    from allyouneed.training.interrupt import Interrupted
+    from allyouneed.training.fit import begun_with, fit
+    from allyouneed.training.interrupt import Interrupted, Terminated
 
     folder = out or default_out(recipe)
     chosen = resumed(folder, recipe, settings, data) if resume else choose(recipe, settings, data)
@@ -90,11 +90,11 @@ def train_command(
     except (Interrupted, KeyboardInterrupt, BrokenPipeError, SystemExit) as stop:  # rich exits when a pipe breaks
         where = f"at step {stop.step}" if isinstance(stop, Interrupted) else "between two checkpoints"
         again = shlex.join(["ayn", "train", recipe, "--out", str(folder), "--resume"])
-        begun = (folder / "recipe.toml").is_file()
+        begun = resume or begun_with(folder, chosen)
         if first:
             typer.echo(f"\nstopped {where}; go on with:\n  {again}" if begun else "\nstopped before it began", err=True)
-        code = stop.exit_code if isinstance(stop, Interrupted) else 130 if isinstance(stop, KeyboardInterrupt) else 1
-        raise typer.Exit(code) from None
+        codes = {Interrupted: getattr(stop, "exit_code", 1), Terminated: 143, KeyboardInterrupt: 130}
+        raise typer.Exit(codes.get(type(stop), 1)) from None
     if first:
         typer.echo(f"\nthe run is in {folder}; try:\n  {shlex.join(['ayn', 'use', str(folder)])}")
 
@@ -248,6 +248,7 @@ def _settings() -> list[tuple[str, ...]]:
         (f"{section}.{f.name}", kind, "" if f.default == () else str(f.default), f.metadata["help"])
         for section, kind, cls in sections
         for f in fields(cls)
+        if not f.metadata.get("settled")
     ]
 
 

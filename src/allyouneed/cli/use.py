@@ -53,8 +53,8 @@ def use_command(
                 _answer(loaded, line, how, decode)
         elif sys.stdin is not None and sys.stdin.isatty():
             _converse(loaded, how, decode)
-        else:
-            _stream(loaded, how, decode)
+        elif not _stream(loaded, how, decode):
+            raise typer.Exit(2)
     except KeyboardInterrupt:
         typer.echo("", err=True, nl=sys.stderr.isatty())  # the prompt of the shell begins on a line of its own
         raise typer.Exit(130) from None
@@ -70,14 +70,14 @@ def _answer(run: Run, text: str, how: str, decode: dict[str, Any]) -> None:
             typer.echo(_object(text, answer))
         return
     before = text if run.recipe.task_kind == "lm" else ""
-    if before and run.decode(**decode).method != "beam":
+    if before and run.decode(**decode).n_best == 1 and run.decode(**decode).method != "beam":
         pieces = iter([before])  # not shown before the prompt is found good
         for _ in run.answers([text], show=lambda piece: _show(next(pieces, "") + piece), **decode):
             typer.echo(next(pieces, ""))
         return
     for answer in run.answers([text], **decode):
         for one in (answer, *answer.others):
-            score = f"{one.score:8.3f}  " if answer.others else ""
+            score = f"{one.score or one.logprob:8.3f}  " if answer.others else ""
             typer.echo(f"{score}{before}{one.shown or one.text}")
 
 
@@ -87,8 +87,14 @@ def _object(text: str, answer: Answer | None, why: str = "") -> str:
 
     if answer is None:
         return dumps({"input": text, "error": why}, ensure_ascii=False)
-    found = answer.details or {"text": answer.text, "logprob": round(answer.logprob, 6), "reason": answer.reason}
+    found = answer.details or _plain(answer)
+    if answer.others and not answer.details:
+        found = {**found, "others": [_plain(other) for other in answer.others]}
     return dumps({"input": text, **found}, ensure_ascii=False)
+
+
+def _plain(answer: Answer) -> dict[str, Any]:
+    return {"text": answer.text, "logprob": round(answer.logprob, 6), "reason": answer.reason}
 
 
 def _show(piece: str) -> None:
@@ -114,27 +120,30 @@ def _converse(run: Run, how: str, decode: dict[str, Any]) -> None:
             typer.echo(str(error), err=True)
 
 
-def _stream(run: Run, how: str, decode: dict[str, Any]) -> None:
-    """Line in, line out, in order; a newline inside an answer is shown as \\n, an unusable line as an empty one."""
+def _stream(run: Run, how: str, decode: dict[str, Any]) -> bool:
+    """Line in, line out, in order; a newline inside an answer is shown as \\n, an unusable line as an empty one.
+    Returns whether every line could be answered; an empty one asks for nothing."""
     from allyouneed.data import stdin
 
-    first = 1
-    for lines in stdin.lines(sys.stdin.fileno(), complain) if sys.stdin is not None else ():
+    if how == "text" and run.decode(**decode).n_best > 1:
+        raise UserError("a line of standard input is answered by one line: --json gives all of decode.n_best")
+    first, fine = 1, True
+    told: list[str] = []  # of these lines
+
+    def tell(problem: str) -> None:
+        told.append(problem)
+        complain(problem)
+
+    for lines in stdin.lines(sys.stdin.fileno(), tell) if sys.stdin is not None else ():
         if how == "table":
             for number, line in enumerate(lines, first):
                 try:
                     if line.strip():
                         _answer(run, line, how, decode)
                 except UserError as error:
-                    complain(f"line {number}: {error}")
+                    tell(f"line {number}: {error}")
                 typer.echo("")
         else:
-            told: list[str] = []
-
-            def tell(text: str, told: list[str] = told) -> None:
-                told.append(text)
-                complain(text)
-
             for number, (line, answer) in enumerate(zip(lines, run.lines(lines, tell, first, **decode)), first):
                 before = line if run.recipe.task_kind == "lm" else ""
                 if how == "json":
@@ -143,7 +152,10 @@ def _stream(run: Run, how: str, decode: dict[str, Any]) -> None:
                     continue
                 written = before + (answer.shown or answer.text) if answer is not None else ""
                 _show(written.replace("\n", "\\n") + "\n")
+        fine = fine and not told
+        told.clear()
         first += len(lines)
+    return fine
 
 
 def _print_table(run: Run, text: str, decode: dict[str, Any]) -> None:
@@ -165,8 +177,5 @@ def _draw(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None
     if len(texts) != 1:
         raise UserError("--alignment draws one sentence: give one TEXT")
     found = run.align(texts[0], **decode)
-    try:
-        alignment(found.weights.numpy(), found.source, found.target, out, title=texts[0])
-    except OSError as error:
-        raise UserError(f"could not write {out}: {error.strerror}") from error
+    alignment(found.weights.numpy(), found.source, found.target, out, title=texts[0])
     typer.echo(f"the picture is in {out}")

@@ -15,7 +15,7 @@ import numpy as np
 
 from allyouneed.data.reading import opened
 from allyouneed.errors import UserError
-from allyouneed.runfolder import write_pieces
+from allyouneed.wholefile import write_pieces
 
 BLOCK = 1 << 20
 FLOAT = np.dtype("<f4")

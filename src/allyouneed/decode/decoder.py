@@ -22,7 +22,6 @@ class Request:
 
     input: Any  # what Stepper.start takes for one row
     max_new: int
-    size: int = 1  # tokens the row holds after start: the prompt of a language model, the first token of a translator
     temperature: float = 0.0  # 0: greedy
     top_k: int = 0  # 0: all
     top_p: float = 1.0  # 1: all
@@ -30,8 +29,8 @@ class Request:
     stop: Collection[int] = frozenset()  # ids that end the row and are not part of its text
 
     def __post_init__(self) -> None:
-        if self.max_new < 1 or self.size < 1:
-            raise UserError(f"max_new = {self.max_new} and size = {self.size}: both must be at least 1")
+        if self.max_new < 1:
+            raise UserError(f"max_new = {self.max_new}: it must be at least 1")
         if not 0 <= self.temperature < float("inf"):
             raise UserError(f"temperature = {self.temperature}: it must be 0 (greedy) or more")
         if self.top_k < 0:
@@ -56,6 +55,7 @@ class Event:
 class _Row:
     id: int
     request: Request
+    size: int  # tokens it held at its start
     most: int  # tokens it may make, the model's limit included
     made: int = 0
 
@@ -103,11 +103,18 @@ class Decoder:
     def add(self, request: Request) -> int:
         """Queue a request; its id stands in its events."""
         limit = self.stepper.limit
-        if limit is not None and request.size > limit:
-            raise UserError(f"the input has {request.size} tokens, the model takes at most {limit}: shorten it")
+        size = self._size(request)
+        if size < 1:
+            raise UserError("the input has no tokens: there is nothing to go on from")
+        if limit is not None and size > limit:
+            raise UserError(f"the input has {size} tokens, the model takes at most {limit}: shorten it")
         id = next(self._ids)
         self._waiting[id] = request
         return id
+
+    def _size(self, request: Request) -> int:
+        """Tokens the row holds after its start."""
+        return len(request.input) if self.stepper.prompted else 1
 
     def cancel(self, id: int) -> None:
         """No more events of this request; its row is free. One that is already done is no mistake."""
@@ -129,7 +136,7 @@ class Decoder:
         return events
 
     def _step(self) -> Tensor:
-        held = max(row.request.size + row.made for row in self._slots if row)
+        held = max(row.size + row.made for row in self._slots if row)
         if held > self.state.room:
             self.state.grow(bucket(held, self.stepper.limit))
         self._settle()
@@ -144,16 +151,17 @@ class Decoder:
         if not new:
             return logits
         limit = self.stepper.limit
-        longest = max(request.size for _, request in new)
+        sizes = [self._size(request) for _, request in new]
+        longest = max(sizes)
         if longest > self.state.room:
             self.state.grow(bucket(longest, limit))
         first, state = self.stepper.start([request.input for _, request in new], bucket(longest, limit))
         rows = self._send(free[: len(new)], torch.long)
         self.state.put(rows, state)
-        for at, (id, request) in zip(free, new):
+        for at, (id, request), size in zip(free, new, sizes):
             del self._waiting[id]
-            most = request.max_new if limit is None else min(request.max_new, limit - request.size + 1)
-            self._slots[at] = self._owed[id] = _Row(id, request, most)
+            most = request.max_new if limit is None else min(request.max_new, limit - size + 1)
+            self._slots[at] = self._owed[id] = _Row(id, request, size, most)
         self._changed = True
         if logits is None:
             logits = first.new_zeros(len(self._slots), first.shape[1])

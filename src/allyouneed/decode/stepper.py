@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
@@ -37,6 +37,8 @@ class State(Protocol):
 class Stepper(Protocol):
     """One step of an autoregressive model. `inputs` are what a request brings, one for each row: the ids of a
     prompt for a language model, the ids of the source sentence for a translator."""
+
+    prompted: ClassVar[bool]  # after `start` a row holds its whole input (a language model) or one token (a translator)
 
     @property
     def limit(self) -> int | None:

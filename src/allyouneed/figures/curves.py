@@ -51,7 +51,7 @@ def loss_curve(metrics: Path | Sequence[dict[str, Any]], out: Path, title: str, 
 def _read(path: Path) -> list[dict[str, Any]]:
     """The rows of a metrics.jsonl. A last line that a killed run left half written is not a row."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
         raise UserError(f"the metrics of the run cannot be read: {error}") from None
     rows = []

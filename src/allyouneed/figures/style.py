@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import io
 import unicodedata
 import warnings
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allyouneed.errors import UserError
+from allyouneed.wholefile import write_bytes, writing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,18 +92,15 @@ def figure(out: Path, width: float, height: float) -> Iterator[Figure]:
 
 
 def _save(made: Figure, out: Path, kind: str) -> None:
-    """Writes a neighbour and renames it, so that `out` is never half a picture."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    part = out.with_name(f".{out.name}.{os.getpid()}.part")
     metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
-    try:
-        with warnings.catch_warnings():
-            # A letter that no installed font has is a box in a PNG; an SVG leaves it to the fonts of its reader.
-            warnings.filterwarnings("ignore", message="Glyph .* missing")
-            made.savefig(part, format=kind, metadata=metadata, bbox_inches="tight", pad_inches=0.15)
-        os.replace(part, out)
-    finally:
-        part.unlink(missing_ok=True)
+    picture = io.BytesIO()
+    with warnings.catch_warnings():
+        # A letter that no installed font has is a box in a PNG; an SVG leaves it to the fonts of its reader.
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        made.savefig(picture, format=kind, metadata=metadata, bbox_inches="tight", pad_inches=0.15)
+    with writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(out, picture.getvalue())
 
 
 def weight_colours() -> Colormap:

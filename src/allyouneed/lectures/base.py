@@ -10,8 +10,8 @@ from typing import Any
 from allyouneed.errors import UserError
 from allyouneed.format import columns
 from allyouneed.run import Run, choose, load
-from allyouneed.runfolder import write_json
 from allyouneed.training.fit import fit
+from allyouneed.wholefile import write_json
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from allyouneed.nn.trace import Trace
 class ConvNetConfig(ConvConfig):
     """No positions, unless told otherwise: a convolution knows the order of what it sees."""
 
-    vocab: int = option(0, "tokens; 0: as many as the tokenizer has", low=0)
+    vocab: int = option(0, "tokens: as many as the tokenizer has", low=0, settled=True)
     context: int = option(256, "tokens a training window holds", low=1)
     positions: str = option("none", "where a token stands", choices=("learned", "none"))
     tie: bool = option(True, "the output matrix is the embedding matrix")
@@ -32,6 +32,7 @@ class ConvNet(nn.Module):
 
     Config = ConvNetConfig
     tasks: ClassVar[tuple[str, ...]] = ("lm",)
+    prompted: ClassVar[bool] = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 4, "width": 64, "kernel": 4},
         "small": {"layers": 8, "width": 192, "kernel": 4},

@@ -22,14 +22,14 @@ from allyouneed.nn.trace import Trace
 class ConvSeq2SeqConfig(ConvConfig):
     """The paper's choices, unless told otherwise."""
 
-    vocab: int = option(0, "source tokens; 0: as many as the tokenizer has", low=0)
-    target_vocab: int = option(0, "target tokens; 0: as many as the tokenizer has", low=0)
+    vocab: int = option(0, "source tokens: as many as the tokenizer has", low=0, settled=True)
+    target_vocab: int = option(0, "target tokens: as many as the tokenizer has", low=0, settled=True)
     decoder_layers: int = option(0, "blocks of the decoder (0: as many as layers)", low=0)
     positions: str = option("learned", "where a token stands", choices=("learned", "none"))
     context: int = option(512, "learned positions: tokens a sentence may have", low=1)
     share: bool = option(True, "source and target use one embedding (needs one joint vocabulary)")
     tie: bool = option(True, "the output matrix is the target embedding")
-    bos: int = option(1, "the token every target starts from", low=0)
+    bos: int = option(1, "the token every target starts from", low=0, settled=True)
 
 
 class ConvSeq2Seq(nn.Module):
@@ -37,6 +37,7 @@ class ConvSeq2Seq(nn.Module):
 
     Config = ConvSeq2SeqConfig
     tasks: ClassVar[tuple[str, ...]] = ("translate",)
+    prompted: ClassVar[bool] = False
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 3, "width": 128, "embedding": 128},
         "small": {"layers": 6, "width": 256, "embedding": 256},

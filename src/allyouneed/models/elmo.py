@@ -24,7 +24,7 @@ from allyouneed.nn.spelling import WIDTHS, LetterCNN, spell
 class ELMoConfig:
     """The first fields shape the body; the last ones are for reading with it, in tag and classify."""
 
-    vocab: int = option(0, "words; 0: as many as the tokenizer has", low=0)
+    vocab: int = option(0, "words: as many as the tokenizer has", low=0, settled=True)
     context: int = option(64, "words a training window holds", low=1)
     width: int = option(512, "of a word's vector, and of each LSTM", low=1)
     layers: int = option(2, "LSTM layers a direction", low=1)
@@ -120,6 +120,7 @@ class ELMo(nn.Module):
     Config = ELMoConfig
     Reader = ELMoReader
     tasks: ClassVar[tuple[str, ...]] = ("lm", "tag", "classify")
+    prompted: ClassVar[bool] = True
     spelled: ClassVar[bool] = True  # it reads letters: batches of words carry them
     body_fields: ClassVar[tuple[str, ...]] = ("width", "layers", "letters", "filters")
     signature: ClassVar[str] = "directions:mean of both"  # of its scores

@@ -23,7 +23,7 @@ from allyouneed.nn.trace import Trace
 class GPTConfig(BlockConfig):
     """GPT-2's choices, unless told otherwise."""
 
-    vocab: int = option(0, "tokens; 0: as many as the tokenizer has", low=0)
+    vocab: int = option(0, "tokens: as many as the tokenizer has", low=0, settled=True)
     context: int = option(256, "tokens a training window holds", low=1)
     activation: str = option(
         "gelu_tanh", "of the feed-forward layer", choices=("relu", "gelu", "gelu_tanh", "silu", "swiglu")
@@ -39,6 +39,7 @@ class GPT(nn.Module):
 
     Config = GPTConfig
     tasks: ClassVar[tuple[str, ...]] = ("lm",)
+    prompted: ClassVar[bool] = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "nano": {"layers": 3, "heads": 3, "width": 48},
         "micro": {"layers": 4, "heads": 4, "width": 128},

@@ -22,7 +22,7 @@ from allyouneed.nn.recurrent import CELLS, Hidden, Recurrent
 class RNNConfig:
     """An LSTM that reads forward, unless told otherwise."""
 
-    vocab: int = option(0, "tokens; 0: as many as the tokenizer has", low=0)
+    vocab: int = option(0, "tokens: as many as the tokenizer has", low=0, settled=True)
     context: int = option(64, "tokens a training window holds; gradients end at its border, the state goes on", low=1)
     width: int = option(256, "of the state, in each direction", low=1)
     layers: int = option(1, "recurrent layers", low=1)
@@ -86,6 +86,7 @@ class RNN(nn.Module):
     Config = RNNConfig
     Reader = RNNReader
     tasks: ClassVar[tuple[str, ...]] = ("lm", "classify", "tag")
+    prompted: ClassVar[bool] = True
     body_fields: ClassVar[tuple[str, ...]] = ("width", "layers", "cell", "bidirectional", "embedding")
     recurrent = True  # training carries the state from window to window
     limit: int | None = None  # a state has read as much as it has read

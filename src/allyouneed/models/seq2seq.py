@@ -29,9 +29,9 @@ Memory = dict[str, Tensor]  # keys (B, S, K), values (B, S, D), keep (B, S); wit
 class Seq2SeqConfig:
     """What an encoder-decoder of recurrent networks can be asked for."""
 
-    vocab: int = option(0, "source tokens; 0: as many as the tokenizer has", low=0)
-    target_vocab: int = option(0, "target tokens; 0: as many as the tokenizer has", low=0)
-    bos: int = option(1, "the token every target starts from", low=0)
+    vocab: int = option(0, "source tokens: as many as the tokenizer has", low=0, settled=True)
+    target_vocab: int = option(0, "target tokens: as many as the tokenizer has", low=0, settled=True)
+    bos: int = option(1, "the token every target starts from", low=0, settled=True)
     embedding: int = option(0, "width of a token's vector (0: width)", low=0)
     width: int = option(256, "of the decoder's state, and of both directions of the encoder together", low=2)
     layers: int = option(1, "of the encoder", low=1)
@@ -60,6 +60,7 @@ class Seq2Seq(nn.Module):
 
     Config = Seq2SeqConfig
     tasks: ClassVar[tuple[str, ...]] = ("translate",)
+    prompted: ClassVar[bool] = False
     feeds_itself: ClassVar[bool] = True  # its own words can be fed back while it learns
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"width": 128},
@@ -191,8 +192,7 @@ class Seq2Seq(nn.Module):
         """Values that a backward pass over so many tokens of either side needs: gates and states of every layer, the
         additive score's inside (for sources of about 32 tokens), and the logits."""
         c = self.config
-        layers = c.layers + (c.decoder_layers or c.layers)
-        inside = 32 * c.width if c.score == "additive" else 0
+        layers, inside = c.layers + (c.decoder_layers or c.layers), 32 * c.width if c.score == "additive" else 0
         return tokens * (10 * layers * c.width + 6 * c.width + inside + 3 * c.target_vocab)
 
     @property

@@ -23,14 +23,14 @@ from allyouneed.nn.trace import Trace
 class TransformerConfig(BlockConfig):
     """The paper's choices, unless told otherwise; blocks are pre-norm, which trains without a careful warm-up."""
 
-    vocab: int = option(0, "source tokens; 0: as many as the tokenizer has", low=0)
-    target_vocab: int = option(0, "target tokens; 0: as many as the tokenizer has", low=0)
+    vocab: int = option(0, "source tokens: as many as the tokenizer has", low=0, settled=True)
+    target_vocab: int = option(0, "target tokens: as many as the tokenizer has", low=0, settled=True)
     decoder_layers: int = option(0, "blocks of the decoder (0: as many as layers)", low=0)
     context: int = option(512, "learned positions: tokens a sentence may have", low=1)
     share: bool = option(True, "source and target use one embedding (needs one joint vocabulary)")
     tie: bool = option(True, "the output matrix is the target embedding")
     output_bias: bool = option(False, "a bias a word of the output")
-    bos: int = option(1, "the token every target starts from", low=0)
+    bos: int = option(1, "the token every target starts from", low=0, settled=True)
 
 
 class Transformer(nn.Module):
@@ -38,6 +38,7 @@ class Transformer(nn.Module):
 
     Config = TransformerConfig
     tasks: ClassVar[tuple[str, ...]] = ("translate",)
+    prompted: ClassVar[bool] = False
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 2, "heads": 4, "width": 128, "hidden": 512},
         "small": {"layers": 3, "heads": 4, "width": 256, "hidden": 1024},

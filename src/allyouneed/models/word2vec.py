@@ -24,7 +24,7 @@ BLOCK = {"cuda": (2048, 2048), "cpu": (256, 128)}
 class Word2VecConfig:
     """The choices of the paper's own program, except that the neighbours of a word share the words drawn for it."""
 
-    vocab: int = option(0, "words; 0: as many as the tokenizer has", low=0)
+    vocab: int = option(0, "words: as many as the tokenizer has", low=0, settled=True)
     width: int = option(100, "of a vector", low=1)
     method: str = option("skipgram", "what predicts a word", choices=("skipgram", "cbow"))
     window: int = option(5, "neighbours to each side at most; how many is drawn for every word", low=1, high=30)

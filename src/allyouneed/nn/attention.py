@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from allyouneed.nn.cache import KVCache
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.positions import rotate
-from allyouneed.nn.scores import SCORES, Score
+from allyouneed.nn.scores import Score, named_score
 from allyouneed.nn.trace import Trace
 
 
@@ -47,6 +47,8 @@ def attend(
     does, and a test holds the two together. A query that may look at nothing gives zeros.
     """
     if k.size(1) != q.size(1):  # grouped heads: each key and value serves H / Hkv queries
+        if q.size(1) % k.size(1):
+            raise ValueError(f"{q.size(1)} heads of queries cannot share {k.size(1)} of keys and values equally")
         k, v = (x.repeat_interleave(q.size(1) // x.size(1), dim=1) for x in (k, v))
     if weights or score != "scaled_dot":
         keep = mask.tensor(q.size(-2), k.size(-2), q.device)
@@ -62,7 +64,7 @@ def attend(
 def _formula(
     q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, score: str | Score, dropout: float
 ) -> tuple[Tensor, Tensor]:
-    s = (SCORES[score] if isinstance(score, str) else score)(q, k).float()  # (B, H, Tq, Tk)
+    s = (named_score(score) if isinstance(score, str) else score)(q, k).float()  # (B, H, Tq, Tk)
     if keep is None:
         w = s.softmax(-1)
     else:

@@ -30,6 +30,13 @@ def cosine(q: Tensor, k: Tensor) -> Tensor:
 SCORES: dict[str, Score] = {"dot": dot, "scaled_dot": scaled_dot, "cosine": cosine}
 
 
+def named_score(name: str) -> Score:
+    """One of SCORES."""
+    if name not in SCORES:
+        raise ValueError(f"score = '{name}' is not one of {', '.join(SCORES)}")
+    return SCORES[name]
+
+
 class Match(nn.Module):
     """A score as a part of a model that looks many times at one memory: what does not depend on the query is done once,
     by `keys`. Without parameters of its own it is dot or cosine."""

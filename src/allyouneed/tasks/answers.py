@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -14,10 +14,9 @@ from allyouneed.text import Tokenizer
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a request brings: the ids that the Stepper starts from, and how long its answer may be."""
+    """What a request brings: the ids that the Stepper starts from, and how many tokens its answer may have."""
 
     ids: list[int]
-    size: int  # tokens the row holds after the start
     max_new: int
 
 
@@ -30,7 +29,7 @@ class Answer:
     logprob: float
     reason: str
     score: float = 0.0  # beam: the log-probability after the length penalty
-    others: list[Answer] = field(default_factory=list)  # beam: the next best
+    others: list[Answer] = field(default_factory=list)  # beam: the next best; sample: those of the next seeds
     details: dict[str, Any] = field(default_factory=dict)  # what a program wants to know, as plain values
     shown: str = ""  # to a person, where that is more than the text
 
@@ -90,15 +89,16 @@ def _rows(
     decode: DecodeConfig,
     show: Callable[[str], None] | None,
 ) -> Iterator[Answer]:
-    """Greedy and sampling: rows come and go in one Decoder."""
+    """Greedy and sampling: rows come and go in one Decoder. A prompt is as many requests as answers are asked for."""
     decoder = Decoder(stepper, decode.batch)
-    source = iter(prompts)
+    source = (_request(prompt, decode, tokenizer.eos, number) for prompt in prompts for number in range(decode.n_best))
     drafts: dict[int, _Draft] = {}
     ready: dict[int, Answer] = {}
     due = 0
     while True:
-        for prompt in islice(source, 4 * decode.batch - len(drafts) - len(ready)):
-            drafts[decoder.add(_request(prompt, decode, tokenizer.eos))] = _Draft(tokenizer, decode.stop, show)
+        # Even with many answers to a text there is room for all of one.
+        for request in islice(source, max(4 * decode.batch, decode.n_best) - len(drafts) - len(ready)):
+            drafts[decoder.add(request)] = _Draft(tokenizer, decode.stop, show)
         if not drafts:
             return
         for event in decoder.tick():
@@ -115,21 +115,21 @@ def _rows(
                 ready[event.id] = Answer(drafts.pop(event.id).text, draft.tokens, draft.logprob, "stop")
             elif event.done:
                 ready[event.id] = drafts.pop(event.id).end(event.done)
-        while due in ready:
-            yield ready.pop(due)
-            due += 1
+        while all(due + number in ready for number in range(decode.n_best)):
+            first, *others = (ready.pop(due + number) for number in range(decode.n_best))
+            yield replace(first, others=others)
+            due += decode.n_best
 
 
-def _request(prompt: Prompt, decode: DecodeConfig, eos: int) -> Request:
+def _request(prompt: Prompt, decode: DecodeConfig, eos: int, number: int) -> Request:
     sampling = decode.method == "sample"
     return Request(
         prompt.ids,
         max_new=prompt.max_new,
-        size=prompt.size,
         temperature=decode.temperature if sampling else 0.0,
         top_k=decode.top_k,
         top_p=decode.top_p,
-        seed=decode.seed,
+        seed=decode.seed + number,
         stop=frozenset([eos]),
     )
 

@@ -98,6 +98,10 @@ class Task(ABC):
         name = f"{self.data.fingerprint}-{tokenizer.fingerprint[:16]}-{split}-{side}"
         return cache_folder() / "tokens" / name, self.data.fingerprint
 
+    def check(self) -> None:
+        """Complains, before any data is read, of settings that cannot be, or not together."""
+        Tokenizer.check(self.recipe.text)
+
     def prepare(self, say: Say) -> Report:
         """Read the data, train the tokenizers that are not given, tokenize; say what was understood."""
         for line in self.data.understood:  # at once: tokenizing may take its time

@@ -25,10 +25,10 @@ from allyouneed.errors import UserError
 from allyouneed.figures import confusion_matrix
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.spelling import spell
-from allyouneed.runfolder import write_json
 from allyouneed.tasks.answers import Answer, Prompt
 from allyouneed.tasks.base import Carry, Guess, Moment, Task
 from allyouneed.text import Tokenizer
+from allyouneed.wholefile import write_json
 
 FILE = "labels.json"
 UNCUT = 1 << 30
@@ -66,10 +66,15 @@ class Labelling(Task):
         """Whether the model reads words by their letters; then a token is a word."""
         return getattr(self.kind, "spelled", False)
 
+    def check(self) -> None:
+        super().check()
+        if self.spaced and self.recipe.text.kind != "word" and not self.recipe.text.path:
+            raise UserError(
+                f'here a token is a word: text.kind = "{self.recipe.text.kind}" cannot be, set text.kind=word'
+            )
+
     def make_tokenizers(self) -> dict[str, Tokenizer]:
         text = self.recipe.text
-        if self.spaced and text.kind != "word":
-            raise UserError(f'here a token is a word: text.kind = "{text.kind}" cannot be, set text.kind=word')
         if text.path:
             return {"tokenizer.json": Tokenizer.load(text.path)}
         texts = (part for example in self.data.splits["train"] for part in self.read(example))
@@ -269,7 +274,7 @@ class Labelling(Task):
             raise UserError(
                 f"the text has {len(ids)} tokens, this model's learned positions end at {model.limit}: shorten it"
             )
-        return Prompt(ids, len(ids), 0)
+        return Prompt(ids, 0)
 
 
 def join(sides: list[Ragged], between: int, longest: int) -> Ragged:

@@ -39,11 +39,14 @@ class LM(Task):
         tokenizer = Tokenizer.load(text.path) if text.path else Tokenizer.train(self.data.splits["train"], text)
         return {"tokenizer.json": tokenizer}
 
-    def model_config(self) -> Any:
+    def check(self) -> None:
+        super().check()
         if getattr(self.recipe.model, "bidirectional", False):
             raise UserError(
                 "model.bidirectional = true: a language model would read what it is to predict; leave it at false"
             )
+
+    def model_config(self) -> Any:
         return replace(self.recipe.model, vocab=len(self.tokenizer))
 
     def build_model(self) -> Any:
@@ -128,7 +131,7 @@ class LM(Task):
             raise UserError(
                 f"the prompt has {len(ids)} tokens, this model's learned positions end at {model.limit}: shorten it"
             )
-        return Prompt(ids, len(ids), decode.max_new)
+        return Prompt(ids, decode.max_new)
 
     @torch.inference_mode()
     def table(self, model: Any, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:

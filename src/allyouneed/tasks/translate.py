@@ -58,15 +58,20 @@ class Translate(Task):
         """The source's tokenizer."""
         return self.tokenizers["tokenizer.json"]
 
-    def model_config(self) -> Any:
-        if getattr(self.recipe.model, "share", False) and self.reader is not self.tokenizer:
+    def check(self) -> None:
+        super().check()
+        text, kind = self.recipe.text, self.recipe.model_kind
+        if not text.joint and text.path:
+            raise UserError("text.path is one tokenizer for both sides: leave text.joint at true")
+        if not text.joint and getattr(self.recipe.model, "share", False):
             raise UserError("text.joint = false gives two vocabularies, which cannot share: set model.share=false")
-        kind = self.recipe.model_kind
         if self.options.teacher_forcing < 1 and not getattr(catalog.model(kind), "feeds_itself", False):
             raise UserError(
                 f"task.teacher_forcing = {self.options.teacher_forcing:g} needs a model that writes step by step while "
                 f"it learns (model.kind = seq2seq); {kind} sees the whole target at once: leave it at 1"
             )
+
+    def model_config(self) -> Any:
         return replace(
             self.recipe.model, vocab=len(self.reader), target_vocab=len(self.tokenizer), bos=self.tokenizer.bos
         )
@@ -149,7 +154,7 @@ class Translate(Task):
 
     def _prompt(self, ids: list[int], decode: DecodeConfig) -> Prompt:
         # A translation that runs away is cut: three times the source is more than any language needs.
-        return Prompt(ids, 1, min(decode.max_new, 3 * len(ids) + 16))
+        return Prompt(ids, min(decode.max_new, 3 * len(ids) + 16))
 
     @torch.inference_mode()
     def table(self, model: Any, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:

@@ -198,7 +198,7 @@ class WordVectors(Task):
 
     def prompt(self, model: Any, text: str, decode: DecodeConfig) -> Prompt:
         ids = [id for _, id in self._sum(model, text)]
-        return Prompt(ids, len(ids), 1)
+        return Prompt(ids, 1)
 
     def _sum(self, model: Any, text: str) -> list[tuple[int, int]]:
         """ "man + aunt - uncle" -> the sign and the id of each word."""

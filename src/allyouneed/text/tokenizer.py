@@ -16,7 +16,7 @@ from tokenizers import pre_tokenizers
 
 from allyouneed.config import TextConfig
 from allyouneed.errors import UserError
-from allyouneed.text.train import CHAR, LINE, PIECE, WORD, WORDS, cut, train
+from allyouneed.text.train import CHAR, LINE, PIECE, WORD, WORDS, check, cut, train
 
 # The library warns on every fork unless this is set; a forked child has lost its threads and must not wait for them.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
@@ -75,6 +75,14 @@ class Tokenizer:
         """A new tokenizer for these texts, which are read once and not kept. `spaced`: their words stand between single
         spaces, and each is one token."""
         return Tokenizer(train(texts, config, spaced))
+
+    @staticmethod
+    def check(config: TextConfig) -> None:
+        """Complains of settings that can make no tokenizer, whatever the texts are."""
+        if config.path:
+            Tokenizer.load(config.path)
+        else:
+            check(config)
 
     @staticmethod
     def load(path: str | Path) -> Tokenizer:

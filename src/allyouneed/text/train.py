@@ -51,6 +51,15 @@ def train(texts: Iterable[str], config: TextConfig, spaced: bool = False) -> tok
     return tokenizer
 
 
+def check(config: TextConfig) -> None:
+    """Complains of what no text can make good."""
+    if config.kind == "bpe" and config.vocab < BYTES + len(SPECIALS):
+        raise UserError(
+            f"text.vocab = {config.vocab} is too small for bpe: {BYTES} bytes and {len(SPECIALS)} special tokens "
+            f"make {BYTES + len(SPECIALS)} at least"
+        )
+
+
 def _parts(texts: Iterable[str]) -> Iterator[str]:
     empty = True
     for text in texts:
@@ -114,11 +123,7 @@ def _words(parts: Iterator[str], config: TextConfig) -> tokenizers.Tokenizer:
 
 def _bpe(parts: Iterator[str], config: TextConfig) -> tokenizers.Tokenizer:
     """Bytes, and the most frequent pairs of tokens merged until the vocabulary is full."""
-    if config.vocab < BYTES + len(SPECIALS):
-        raise UserError(
-            f"text.vocab = {config.vocab} is too small for bpe: {BYTES} bytes and {len(SPECIALS)} special tokens "
-            f"make {BYTES + len(SPECIALS)} at least"
-        )
+    check(config)
     if config.vocab == BYTES + len(SPECIALS):
         parts = islice(parts, 1)  # plain bytes: there is nothing to learn from the rest
     tokenizer = tokenizers.Tokenizer(models.BPE())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
@@ -26,6 +27,21 @@ class Ranks:
     def leave(self) -> None:
         if self.world > 1 and dist.is_initialized():
             dist.destroy_process_group()
+
+    @contextmanager
+    def leading(self) -> Iterator[None]:
+        """What the first process does before the others; where it fails, they end too."""
+        try:
+            yield
+        except BaseException:
+            self.say("failed")
+            raise
+        self.say("done")
+
+    def follow(self) -> None:
+        """Wait for the first process; it has said why if it failed."""
+        if self.say("") == "failed":
+            raise SystemExit(2)
 
     def wait(self) -> None:
         if self.world > 1:

@@ -20,8 +20,8 @@ from allyouneed.errors import UserError
 from allyouneed.figures import loss_curve
 from allyouneed.format import human_count
 from allyouneed.metrics import Score
-from allyouneed.runfolder import Metrics, RunFolder, write_json, write_text
-from allyouneed.runtime import Runtime, probe, versions
+from allyouneed.runfolder import RunFolder
+from allyouneed.runtime import Runtime, can_compile, probe, versions
 from allyouneed.tasks.base import Say, Task
 from allyouneed.tasks.embeddings import freeze_vectors, start_from_vectors
 from allyouneed.tensorfile import read_tensors
@@ -29,8 +29,11 @@ from allyouneed.text import Tokenizer
 from allyouneed.training.compiling import compile_blocks, decide
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.init import load_body
+from allyouneed.training.interrupt import terminable
 from allyouneed.training.memory import estimate
+from allyouneed.training.progress import board_writer
 from allyouneed.training.trainer import Trainer
+from allyouneed.wholefile import Metrics, write_json, write_text
 
 
 def fit(
@@ -48,31 +51,43 @@ def fit(
         say = _silent
     runtime = probe(recipe.train, rank=ranks.local, world=ranks.world)
     ranks.join(runtime.device)
+    folder = RunFolder(out)
     try:
-        with ExitStack() as stack:
-            folder = RunFolder(out)
+        # Until the trainer stands, nothing of a run that is there is lost, and nothing of a new one stays.
+        with terminable(), ExitStack() as held, ExitStack() as tentative:
             if ranks.first:
-                if not folder.path.exists():
-                    stack.callback(folder.drop_if_empty)  # a start that is refused leaves no folder
-                # Whether the folder may be used is asked before the data is read, but nothing in it is replaced
-                # before the data is known to be good.
-                RunFolder.create(out, resume=resume or (overwrite and folder.recipe.is_file()))
-                task, report = _prepare(recipe, folder if resume else None, say)
-                if not resume and _borrows(recipe):
-                    _start(task.build_model(), task, folder, _silent)  # complains of what cannot be started from
-                RunFolder.create(out, resume=resume, overwrite=overwrite)
-                stack.enter_context(folder.lock())
-                _describe(recipe, task, report, folder, say)
-                ranks.wait()
+                with ranks.leading():
+                    task, report = _claim(recipe, folder, resume, overwrite, held, say)
+                    if not resume:
+                        tentative.enter_context(folder.replacing())
+                    _describe(recipe, task, report, folder, say)
             else:
-                ranks.wait()  # for the first process, which makes what the others find
+                ranks.follow()  # the first process makes what the others find
                 task, _ = _prepare(recipe, folder, say)
             trainer = _trainer(recipe, task, folder, runtime, ranks, resume, say, quiet)
+            tentative.close()
             trainer.fit()
             _conclude(trainer, say)
         return folder
     finally:
         ranks.leave()
+
+
+def _claim(
+    recipe: Recipe, folder: RunFolder, resume: bool, overwrite: bool, held: ExitStack, say: Say
+) -> tuple[Task, Report]:
+    """Every mistake in the settings, the folder and the data is found here. The folder is locked at the end."""
+    if recipe.train.tensorboard:
+        board_writer()
+    catalog.task(recipe.task_kind)(recipe).check()
+    if not folder.path.exists():
+        held.callback(folder.drop_if_empty)  # a start that is refused leaves no folder
+    RunFolder.create(folder.path, resume=resume, overwrite=overwrite)
+    task, report = _prepare(recipe, folder if resume else None, say)
+    if not resume and _borrows(recipe):
+        _start(task.build_model(), task, folder, _silent)  # complains of what cannot be started from
+    held.enter_context(folder.lock())
+    return task, report
 
 
 def _silent(text: str) -> None:
@@ -95,13 +110,13 @@ def _prepare(recipe: Recipe, begun: RunFolder | None, say: Say) -> tuple[Task, R
 
 def _describe(recipe: Recipe, task: Task, report: Report, folder: RunFolder, say: Say) -> None:
     """All that a run is, before its first step."""
+    before = _read_config(folder)
+    if before and before["data"]["fingerprint"] != task.data.fingerprint:
+        say("the data is not what this run began with: it goes on, but not as if never stopped")
     write_text(folder.recipe, to_toml(recipe.to_dict()))
     task.write_extras(folder.path)
     for name, tokenizer in reversed(task.tokenizers.items()):  # tokenizer.json last: where it is, they all are
         write_text(folder.path / name, tokenizer.to_json())
-    before = _read_config(folder)
-    if before and before["data"]["fingerprint"] != task.data.fingerprint:
-        say("the data is not what this run began with: it goes on, but not as if never stopped")
     config = {
         "task": recipe.task_kind,
         "kind": recipe.model_kind,
@@ -208,10 +223,12 @@ def _settle(
     before: dict[str, Any] | None,
     pieces: int,
 ) -> Runtime:
-    """Whether to compile: as it was before, as asked, or as a trial tells; the first process decides for all."""
-    if before is not None and before["device"] == runtime.device:
-        return runtime.decided(before["compile"], f"{'' if before['compile'] else 'not '}compiled, as before")
+    """Whether to compile: as asked, as it was before, or as a trial tells; the first process decides for all."""
     train, answer = recipe.train, ""
+    if train.compile == "auto" and before is not None and before["device"] == runtime.device:
+        obstacle = can_compile(runtime.device) if before["compile"] else ""
+        why = f"not compiled: {obstacle}" if obstacle else f"{'' if before['compile'] else 'not '}compiled, as before"
+        return runtime.decided(before["compile"] and not obstacle, why)
     if ranks.first:
         examples = task.examples("train")
         numbers = examples.plan(train.seed, 0, train.batch_tokens)
@@ -245,16 +262,19 @@ def _conclude(trainer: Trainer, say: Say) -> None:
     trainer.model.eval()
     task.keep(trainer.model, folder.path, say)
     if task.has("test"):
-        chosen = trainer.at.best_step or trainer.at.step  # without a validation split there is no best
-        step = f"mean of {recipe.train.average}" if averaged is not None else chosen
-        scores = [
-            score.signed(f"{task.origin}|step:{step}") for score in task.test(trainer.model, "test", recipe.decode, say)
-        ]
-        write_json(folder.scores, {"test": [vars(score) for score in scores], "step": step})
+        found = task.test(trainer.model, "test", recipe.decode, say)
+        scores = [score.signed(f"{task.origin}|{folder.made_at()}") for score in found]
+        write_json(folder.scores, {"test": [vars(score) for score in scores]})
         for score in scores:
             say(str(score))
         for picture in task.draw(folder.path, "test"):
             say(f"the picture is in {picture}")
+
+
+def begun_with(folder: str | Path, recipe: Recipe) -> bool:
+    """Whether the run in the folder is one of this recipe."""
+    file = RunFolder(folder).recipe
+    return file.is_file() and file.read_text(encoding="utf-8") == to_toml(recipe.to_dict())
 
 
 def load_tokenizers(folder: RunFolder) -> dict[str, Tokenizer]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -29,6 +31,27 @@ class Interrupt:
         if self.signal:
             raise KeyboardInterrupt
         self.signal = number
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM where there is no step that could be finished first."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM is heard as Ctrl-C is: what is being done ends, and cleans up."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class Interrupted(Exception):

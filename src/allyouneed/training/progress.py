@@ -139,10 +139,15 @@ def _bar(console: Console, total: int, start: int) -> Bar:
     return bar
 
 
-def open_board(folder: Path, step: int) -> Any:
-    """A writer for TensorBoard; what an earlier try wrote after this step is forgotten."""
+def board_writer() -> Any:
+    """TensorBoard's writer; complains where it is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise UserError("train.tensorboard = true needs TensorBoard: pip install 'allyouneed[track]'") from None
-    return SummaryWriter(str(folder), purge_step=step)
+    return SummaryWriter
+
+
+def open_board(folder: Path, step: int) -> Any:
+    """A writer for TensorBoard; what an earlier try wrote after this step is forgotten."""
+    return board_writer()(str(folder), purge_step=step)

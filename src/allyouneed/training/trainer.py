@@ -16,16 +16,17 @@ from allyouneed.config import TrainConfig
 from allyouneed.data.batches import Batch
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score
-from allyouneed.runfolder import Checkpoint, Metrics, RunFolder, write_tensors
+from allyouneed.runfolder import Checkpoint, RunFolder
 from allyouneed.runtime import Runtime
 from allyouneed.tasks.base import Carry, Moment, Task
 from allyouneed.training.averages import MovingAverage, mean
 from allyouneed.training.distributed import Ranks
-from allyouneed.training.feed import Feed, Step
+from allyouneed.training.feed import Feed, Step, mix
 from allyouneed.training.interrupt import Interrupt, Interrupted
 from allyouneed.training.memory import is_out_of_memory
 from allyouneed.training.optim import learning_rate, load_optimizer, make_optimizer, optimizer_tensors
 from allyouneed.training.progress import Progress, open_board
+from allyouneed.wholefile import Metrics, write_tensors
 
 
 @dataclass
@@ -128,7 +129,7 @@ class Trainer:
             if stop and not done:
                 steps.close()
                 if self.ranks.first and not self.folder.model.exists():
-                    self._write_model(self._weights())  # so that an interrupted run can be used
+                    self._write_model(self._weights(), self.at.step)  # so that an interrupted run can be used
                 raise Interrupted(interrupt.signal or 15, self.at.step)
         steps.close()
 
@@ -139,7 +140,7 @@ class Trainer:
         """One optimizer step. The gradient is that of sum / count over all micro-batches and processes."""
         counts = self._counts(work.pieces)
         rate = learning_rate(self.at.step, self.total, self.config)
-        torch.manual_seed(_mix(self.config.seed, self.at.step, self.ranks.rank))
+        torch.manual_seed(mix(self.config.seed, self.at.step, self.ranks.rank))
         sums = self.task.update(self.model, work.pieces, rate, Moment(self.at.step, self.total))
         if sums is not None:
             loss = self._combine(sums, counts)
@@ -163,7 +164,7 @@ class Trainer:
     def _learn(self, work: Step, counts: dict[str, float]) -> tuple[Tensor, Step]:
         """The gradients of a step, in smaller pieces where memory ends; the loss, and the step as it was done."""
         while True:
-            torch.manual_seed(_mix(self.config.seed, self.at.step, self.ranks.rank))
+            torch.manual_seed(mix(self.config.seed, self.at.step, self.ranks.rank))
             carry = dict(self.carry)  # a failed attempt leaves nothing behind
             try:
                 loss = self._gradients(work.pieces, counts, carry)
@@ -257,7 +258,7 @@ class Trainer:
         self._read_losses()
         if self.valid is None:
             if self.ranks.first:
-                self._write_model(self._weights())
+                self._write_model(self._weights(), self.at.step)
             return
         with self.average.in_place() if self.average is not None else nullcontext():
             loss, score = self.evaluate(self.valid), self._score()
@@ -265,7 +266,7 @@ class Trainer:
             if best:
                 self.at.best, self.at.best_step, self.at.waited = goal, self.at.step, 0
                 if self.ranks.first:
-                    self._write_model(self.model.state_dict())
+                    self._write_model(self.model.state_dict(), self.at.step)
             else:
                 self.at.waited += 1
         self._log("valid", self.at.step, loss=loss, **({score.name: score.value} if score else {}))
@@ -311,8 +312,10 @@ class Trainer:
         with self.average.in_place():
             return {name: t.clone() for name, t in self.model.state_dict().items()}
 
-    def _write_model(self, tensors: dict[str, Tensor]) -> None:
-        write_tensors(self.folder.model, tensors)
+    def _write_model(self, tensors: dict[str, Tensor], step: int | str) -> None:
+        """The file says of which checkpoint it is; scores of the one before are no longer the run's."""
+        write_tensors(self.folder.model, tensors, {"step": str(step)})
+        self.folder.scores.unlink(missing_ok=True)
 
     def _save(self) -> None:
         self._read_losses()
@@ -358,7 +361,7 @@ class Trainer:
             metrics.truncate(state["metrics"])
             metrics.close()
         if not self.runtime.same_arithmetic(state["runtime"]):
-            self.say("resumed on another machine, precision or number of threads: equal to rounding only")
+            self.say("resumed otherwise (machine, precision, threads, compiled or not): equal to rounding only")
 
     def _averaged(self) -> list[int]:
         """The checkpoints whose mean is the result: the last ones that were due, not those of an interruption."""
@@ -374,9 +377,10 @@ class Trainer:
         steps = self._averaged()
         models = [self.folder.weights(step) for step in steps]
         self.model.load_state_dict(mean(models))
+        mean_of = ", ".join(map(str, steps))
         if self.ranks.first:
-            self._write_model(self.model.state_dict())
-        self.say(f"the model is the mean of the checkpoints of steps {', '.join(map(str, steps))}")
+            self._write_model(self.model.state_dict(), f"mean of {mean_of}")
+        self.say(f"the model is the mean of the checkpoints of steps {mean_of}")
         return self.evaluate(self.valid) if self.valid is not None else None
 
     def _log(self, kind: str, step: int, **values: float) -> None:
@@ -386,12 +390,3 @@ class Trainer:
         if self.board is not None:
             for name, value in values.items():
                 self.board.add_scalar(f"{kind}/{name}", value, step)
-
-
-def _mix(*numbers: int) -> int:
-    """One seed of several."""
-    value = 0x9E3779B97F4A7C15
-    for number in numbers:
-        value = ((value ^ (number + 1)) * 0xBF58476D1CE4E5B9) % (1 << 64)
-        value ^= value >> 31
-    return value >> 1
