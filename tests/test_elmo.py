@@ -168,8 +168,24 @@ def test_the_mix_is_a_weighted_sum_of_the_layers():
     close(mix(layers), 3 * (parts[0] * layers[0] + parts[1] * layers[1] + parts[2] * layers[2]))
     mix(layers).square().sum().backward()
     assert mix.weights.grad.abs().min() > 0
-    close(Mix(3, "sum")(layers), layers[0] + layers[1] + layers[2])
     assert Mix(3, "last")(layers) is layers[2]
+
+
+def test_the_sum_adds_what_both_directions_say():
+    """As wide as one direction; layer 0 is the same word in both, and counts in both."""
+    model, words = elmo(), ["the", "river", "bank"]
+    layers = model.embed(words)
+    forth, back = layers[..., :12], layers[..., 12:]
+    found = Mix(3, "sum")(list(layers))
+    close(found, 2 * forth[0] + forth[1] + forth[2] + back[1] + back[2])
+    tensors = {"chars": torch.from_numpy(spell(words))[None], "lengths": torch.tensor([3])}
+    for tune in (False, True):
+        summing = reader(mix="sum", tune=tune)
+        mixed = summing.mix(summing.body(summing.body.words(tensors["chars"]), tensors["lengths"]))
+        assert mixed.shape == (1, 3, 12)
+        assert summing(tensors).shape == (1, 3, summing.width) == (1, 3, 14)
+        summing(tensors).sum().backward()
+        assert all((p.grad is not None) == tune for p in summing.body.parameters())
 
 
 def test_a_reader_reads_a_batch_as_it_reads_single_sentences():

@@ -150,6 +150,21 @@ def test_for_the_same_task_with_the_same_labels_the_head_comes_along(tagged, tmp
     assert "init: new are head, reader.mix, reader.reader; left behind were head, reader.mix, reader.reader" in done.out
 
 
+def test_a_part_comes_along_whole_or_not_at_all(tagged, tmp_path):
+    """The sum of both directions is half as wide as the softmax mix: the LSTM that reads it cannot be taken over."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert tag(tagged, first, *TINY_ELMO[:5], "model.mix=sum").code == 0
+    assert load(first).model.reader.reader.layers[0].weight_ih_l0.shape == (4 * 8, 16)
+    done = tag(tagged, second, "--init", first, "model.reader=8", "train.lr=0", "train.warmup=0")
+    assert done.code == 0, done.err
+    assert "init: new are reader.mix, reader.reader; left behind were reader.reader" in done.out
+    before, after = (read_tensors(run / "model.safetensors") for run in (first, second))
+    name = "reader.reader.layers.0.weight_hh_l0"
+    assert before[name].shape == after[name].shape
+    assert not torch.equal(before[name], after[name])
+    assert torch.equal(before["head.out.weight"], after["head.out.weight"])
+
+
 def test_word_vectors_of_a_file_and_of_a_run_exclude_each_other(story, tmp_path):
     write_vectors(tmp_path / "v.txt", Vectors(["one"], np.ones((1, 16), np.float32)))
     small = ["--data", story, *TINY_ELMO[4:], "model.width=16", "text.kind=word"]

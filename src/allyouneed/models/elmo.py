@@ -31,7 +31,7 @@ class ELMoConfig:
     letters: int = option(32, "bytes of a word that are read, with its two ends", low=3)
     filters: int = option(25, "a convolution over w letters has w times so many outputs, w = 1 to 6", low=1)
     dropout: float = option(0.1, "of what goes into each LSTM and comes out of the last", low=0.0, high=1.0)
-    mix: str = option("softmax", "of the layers: γ Σ softmax(w)_k h_k, Σ h_k, or h_L", choices=MIXES)
+    mix: str = option("softmax", "of h_k = [f_k; b_k]: γ Σ softmax(w)_k h_k, Σ (f_k + b_k), or h_L", choices=MIXES)
     tune: bool = option(True, "the body learns with its reader; off with --init unless told otherwise")
     reader: int = option(256, "of the LSTM that reads the mixed vectors, a direction", low=1)
 
@@ -92,7 +92,8 @@ class ELMoReader(nn.Module):
         self.body = ELMoBody(config).requires_grad_(config.tune)
         self.mix = Mix(config.layers + 1, config.mix)
         self.dropout = nn.Dropout(config.dropout)
-        self.reader = Recurrent("lstm", 2 * config.width, config.reader, bidirectional=True)
+        mixed = config.width if config.mix == "sum" else 2 * config.width
+        self.reader = Recurrent("lstm", mixed, config.reader, bidirectional=True)
         self.width = self.reader.out_width
 
     def train(self, mode: bool = True) -> ELMoReader:

@@ -11,7 +11,12 @@ MIXES = ("softmax", "sum", "last")
 
 
 class Mix(nn.Module):
-    """γ Σ_k softmax(w)_k h_k, with learned w and γ; or the plain sum Σ_k h_k; or the last layer."""
+    """Of the layers h_k = [f_k; b_k], forward and backward side by side:
+
+    softmax: γ Σ_k softmax(w)_k h_k, with learned w and γ (Peters et al., 2018)
+    sum:     Σ_k (f_k + b_k), half as wide: both directions added, and the layers too; f_0 = b_0 counts twice
+    last:    the last layer
+    """
 
     def __init__(self, layers: int, kind: str) -> None:
         super().__init__()
@@ -20,9 +25,10 @@ class Mix(nn.Module):
             self.weights, self.scale = nn.Parameter(torch.zeros(layers)), nn.Parameter(torch.ones(()))
 
     def forward(self, layers: Sequence[Tensor]) -> Tensor:
-        """L + 1 tensors (B, T, D) -> (B, T, D)"""
+        """L + 1 tensors (B, T, 2D) -> (B, T, 2D), or (B, T, D) for the sum"""
         if self.kind == "last":
             return layers[-1]
         if self.kind == "sum":
-            return torch.stack(list(layers)).sum(0)
+            forth, back = torch.stack(list(layers)).sum(0).chunk(2, dim=-1)
+            return forth + back
         return self.scale * torch.einsum("k,k...->...", self.weights.softmax(0), torch.stack(list(layers)))

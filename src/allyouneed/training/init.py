@@ -88,7 +88,8 @@ def load_body(model: nn.Module, task: Task, new: RunFolder, say: Say) -> None:
     others, theirs = _others(own), _others(tensors)
     kept = {}
     if _donor_recipe(donor).task_kind == recipe.task_kind and task.same_outputs(donor.path):
-        kept = {name: t for name, t in others.items() if name in theirs and theirs[name].shape == t.shape}
+        unlike = {_part(n) for n, t in others.items() if n not in theirs or theirs[n].shape != t.shape}
+        kept = {name: t for name, t in others.items() if _part(name) not in unlike}  # a part comes whole or not at all
         for name, t in kept.items():
             t.copy_(theirs[name])
     values = human_count(sum(t.numel() for t in (*needed.values(), *kept.values())))
@@ -108,7 +109,10 @@ def _others(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: t for name, t in tensors.items() if ".body." not in f".{name}"}
 
 
+def _part(name: str) -> str:
+    """The module that a tensor is in."""
+    return ".".join(name.split(".")[: 2 if name.startswith("reader.") else 1])
+
+
 def _parts(names: Iterable[str]) -> str:
-    """Tensors by the modules they are in."""
-    found = sorted({".".join(name.split(".")[: 2 if name.startswith("reader.") else 1]) for name in names})
-    return ", ".join(found) or "none"
+    return ", ".join(sorted({_part(name) for name in names})) or "none"
