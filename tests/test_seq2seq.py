@@ -300,6 +300,29 @@ def test_p_outside_0_to_1_is_refused(p, pairs, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("schedule", ["linear", "sigmoid"])
+def test_p_that_would_fall_from_1_to_1_is_refused_before_the_data_is_read(schedule, tmp_path):
+    falling = f"task.teacher_schedule={schedule}"
+    done = ayn("train", "translate/attention", "--data", tmp_path / "none.tsv", "--out", tmp_path / "run", falling)
+    assert done.code == 2
+    assert f"task.teacher_schedule = {schedule} would let p fall from 1 to 1" in done.err
+    assert "set task.teacher_forcing to where it shall fall to, for example 0.5" in done.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_training_says_from_where_to_where_p_runs(pairs, tmp_path):
+    for (p, schedule), told in {
+        ("1", "constant"): [],
+        ("0.3", "constant"): ["teacher forcing: p is 0.30 throughout"],
+        ("0.3", "linear"): ["teacher forcing: p runs from 1.00 to 0.30, linear"],
+        ("0", "sigmoid"): ["teacher forcing: p runs from 1.00 to 0.00, sigmoid"],
+    }.items():
+        settings = [*TINY, f"task.teacher_forcing={p}", f"task.teacher_schedule={schedule}"]
+        done = ayn("train", "translate/attention", "--data", pairs, "--out", tmp_path / (p + schedule), *settings)
+        assert done.code == 0, done.err
+        assert [line for line in done.out.splitlines() if "teacher" in line] == told
+
+
 @pytest.mark.parametrize("recipe", ["translate/transformer", "translate/multi30k"])
 def test_a_model_that_does_not_write_step_by_step_refuses_p_below_1(recipe, pairs, tmp_path):
     done = ayn("train", recipe, "--data", pairs, "--out", tmp_path / "run", "task.teacher_forcing=0.5")

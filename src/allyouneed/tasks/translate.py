@@ -34,6 +34,13 @@ class TranslateOptions:
         "constant", "p over time: as it is, or falling from 1", choices=("constant", "linear", "sigmoid")
     )
 
+    def __post_init__(self) -> None:
+        if self.teacher_schedule != "constant" and self.teacher_forcing == 1:
+            raise UserError(
+                f"task.teacher_schedule = {self.teacher_schedule} would let p fall from 1 to 1: set "
+                "task.teacher_forcing to where it shall fall to, for example 0.5"
+            )
+
 
 class Translate(Task):
     """loss = -Σ_t log p(y_t | y_<t, x)"""
@@ -110,6 +117,13 @@ class Translate(Task):
         both = {split: self.rows(split) for split in self.data.splits}
         lengths = {split: (source.lengths, target.lengths) for split, (source, target) in both.items()}
         return describe(self.data, lengths, limit=self.longest - 1, unit="tokens")
+
+    def begin(self, model: Any, say: Say) -> None:
+        first, last = (self.teacher_forcing(Moment(step, 1)) for step in (0, 1))
+        if first > last:
+            say(f"teacher forcing: p runs from {first:.2f} to {last:.2f}, {self.options.teacher_schedule}")
+        elif last < 1:
+            say(f"teacher forcing: p is {last:.2f} throughout")
 
     def losses(
         self, model: Any, batch: Batch, at: Moment | None = None, carry: Carry | None = None
