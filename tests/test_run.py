@@ -16,7 +16,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allyouneed.config import TrainConfig, read_recipe, to_toml
+from allyouneed import catalog
+from allyouneed.config import TrainConfig, read_recipe, recipe_names, recipe_text, to_toml
 from allyouneed.errors import UserError
 from allyouneed.nn.block import Block, BlockConfig
 from allyouneed.run import choose, load, resumed, train
@@ -66,6 +67,35 @@ def test_a_size_that_is_asked_for_replaces_the_recipes_own():
     recipe = read_recipe("lm/shakespeare", ["model.size=nano", "model.layers=2"])
     assert (recipe.model.width, recipe.model.heads, recipe.model.layers) == (48, 3, 2)
     assert read_recipe("translate/multi30k", ["model.size=tiny"]).model.dropout == 0.3
+
+
+def test_another_kind_need_not_know_what_the_recipe_said_to_the_one_before():
+    """The RNN's recipe says cell and bidirectional; its width ELMo knows, too."""
+    recipe = read_recipe("classify/rnn", ["model.kind=elmo", "model.filters=3"])
+    assert (recipe.model_kind, recipe.model.width, recipe.model.filters) == ("elmo", 64, 3)
+    assert read_recipe("lm/elmo", ["model.kind=gpt"]).model.width == 48  # both have a size of this name
+    assert read_recipe("classify/rnn", ["task.kind=tag"]).task.unknown == 0.01
+    for name in recipe_names():
+        task = read_recipe(name).task_kind
+        for kind in catalog.MODELS:
+            if task in catalog.model(kind).tasks:
+                assert read_recipe(name, [f"model.kind={kind}"]).model_kind == kind
+
+
+def test_what_is_asked_for_beside_another_kind_is_still_checked(tmp_path):
+    for settings, words in {
+        ("model.kind=elmo", "model.cell=gru"): r"\[model\] has no key 'cell'",
+        ("model.kind=elmo", "model.size=tiny"): "elmo has no size 'tiny'",
+        ("model.kind=rnn", "model.filters=3"): r"\[model\] has no key 'filters'",
+        ("task.kind=tag", "task.pool=max"): r"\[task\] has no key 'pool'",
+        ("model.kind=elmoo",): "did you mean 'elmo'",
+    }.items():
+        with pytest.raises(UserError, match=words):
+            read_recipe("classify/rnn", settings)
+    own = tmp_path / "own.toml"
+    own.write_text(recipe_text("classify/rnn").replace("width = 64", "widht = 64"), encoding="utf-8")
+    with pytest.raises(UserError, match=r"no key 'widht'; did you mean 'width'"):
+        read_recipe(str(own), ["model.kind=elmo"])
 
 
 @given(st.text(st.characters(codec="utf-8")))

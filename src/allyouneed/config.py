@@ -330,8 +330,33 @@ def override(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
         if not isinstance(inside, dict):
             raise UserError(f"'{section}' is not a section of the recipe")
         inside[key] = value
-    _make_way_for_size(result.get("model"), {text.partition("=")[0] for text in overrides})
+    given = {text.partition("=")[0] for text in overrides}
+    for name in ("task", "model"):
+        if f"{name}.kind" in given and isinstance(values.get(name), Mapping):
+            _make_way_for_kind(name, result[name], str(values[name].get("kind")), given)
+    _make_way_for_size(result.get("model"), given)
     return result
+
+
+def _make_way_for_kind(name: str, section: dict[str, Any], before: str, given: set[str]) -> None:
+    """Another kind that is asked for need not know what the recipe says to the one before it, but must know what is
+    asked for beside it."""
+    kinds = catalog.TASKS if name == "task" else catalog.MODELS
+    if section["kind"] == before or section["kind"] not in kinds or before not in kinds:
+        return
+    old, new = _choices(name, before), _choices(name, section["kind"])
+    for key in old.keys() & section.keys():
+        known = key in new and (not new[key] or section[key] in new[key])
+        if not known and f"{name}.{key}" not in given:
+            del section[key]
+
+
+def _choices(name: str, kind: str) -> dict[str, tuple[str, ...]]:
+    """The keys that a section of this kind has, and what each may be; () is anything."""
+    if name == "task":
+        return {f.name: f.metadata["choices"] for f in fields(catalog.task(kind).Options)}
+    model = catalog.model(kind)
+    return {"size": tuple(model.sizes), **{f.name: f.metadata["choices"] for f in fields(model.Config)}}
 
 
 def _make_way_for_size(model: Any, given: set[str]) -> None:
