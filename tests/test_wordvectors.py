@@ -83,6 +83,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_the_recipe_finds_the_woman_of_the_man(run):
     assert run.predict("man + aunt - uncle") == "woman"
     assert run.predict("king + woman − man") == "queen"
+    (printed,) = run.answers(["man + uncle - aunt"])  # as Chapter 08 has it: away from her
+    assert "woman" not in [one.text for one in (printed, *printed.others)]
     assert {score.name: score.value for score in run.scores()["test"]}["analogies"] >= 90
     assert (run.folder.path / "words.png").is_file()
 
