@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import torch
 
 from allyouneed import lectures
+from allyouneed.figures.lines import Panel, lines
 from allyouneed.lectures import alignment, banks, gradients, lengths, paths
 from allyouneed.lectures.base import Classroom
+from allyouneed.metrics import translation_scores
+from allyouneed.run import load
 from commands import ayn, trained
 
 PNG = b"\x89PNG"
@@ -44,14 +48,30 @@ SMALL = ("model.width=16", "train.steps=3", "train.eval_every=3", "train.warmup=
 def test_lengths_scores_both_models_on_texts_that_are_only_longer(tmp_path, monkeypatch):
     monkeypatch.setattr(lengths, "TRAIN", 300)
     monkeypatch.setattr(lengths, "TEST", 3)
-    numbers = lengths.show(
-        Classroom(tmp_path, lambda text: None), (*SMALL, "train.batch_tokens=512", "decode.max_new=8")
-    )
+    monkeypatch.setattr(lengths, "MOST", 4)
+    drawn: list[Panel] = []
+
+    def draw(panels: list[Panel], *rest: Any) -> None:
+        drawn.extend(panels)
+        lines(panels, *rest)
+
+    monkeypatch.setattr(lengths, "lines", draw)
+    settings = ("model.width=32", "train.steps=40", "train.eval_every=40", "train.lr=1e-2", "train.batch_tokens=256")
+    numbers = lengths.show(Classroom(tmp_path, lambda text: None), (*SMALL, *settings))
     assert numbers["words"] == sorted(numbers["words"])
-    assert {len(numbers[name]) for name in lengths.MODELS} == {lengths.MOST}
     assert (tmp_path / "lengths.png").read_bytes().startswith(PNG)
     _, tests = lengths.write_texts(tmp_path / "again.tsv")
     assert [len(several) for several in tests] == [3] * lengths.MOST
+    models = {"with attention": "additive", "one context vector": "none"}
+    for name, score in models.items():
+        run = load(tmp_path / name.replace(" ", "-"))
+        assert run.recipe.model.score == score
+        answers = iter(run.predict([source for several in tests for source, _ in several]))
+        for several, value in zip(tests, numbers[name], strict=True):
+            targets = [target for _, target in several]
+            assert translation_scores([next(answers) for _ in several], targets, False)[0].value == value
+    assert drawn[0].curves == [(name, numbers["words"], numbers[name]) for name in models]
+    assert numbers["with attention"] != numbers["one context vector"]  # or nobody would see them swapped
 
 
 def test_alignment_looks_into_a_given_run(tmp_path, pairs, monkeypatch):
