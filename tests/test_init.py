@@ -61,6 +61,18 @@ def test_a_body_may_learn_on(pretrained, tagged, tmp_path):
     assert moved(tmp_path / "run", pretrained) == {True}
 
 
+@pytest.mark.parametrize("recipe", [("classify/elmo",), ("classify/rnn", "model.kind=elmo")])
+def test_a_classifier_reads_the_layers_of_a_body(recipe, pretrained, tmp_path):
+    lines = [f"{'one two' if i % 2 else 'five six'} {i}\t{i % 2}\n" for i in range(200)]
+    (tmp_path / "labels.tsv").write_text("".join(lines), encoding="utf-8")
+    done = ayn("train", *recipe, "--data", tmp_path / "labels.tsv", "--init", pretrained, "--out", tmp_path / "run",
+               *TINY_ELMO[5:])  # fmt: skip
+    assert done.code == 0, done.err
+    assert "init: new are head, reader.mix, reader.reader; left behind were head" in done.out
+    assert moved(tmp_path / "run", pretrained) == {False}
+    assert ayn("use", tmp_path / "run", "one two 3").code == 0
+
+
 def test_without_init_the_body_learns_from_nothing(tagged, tmp_path):
     done = tag(tagged, tmp_path / "run", *TINY_ELMO[:5])
     assert done.code == 0, done.err
