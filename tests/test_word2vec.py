@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,13 +14,12 @@ import torch.nn.functional as F
 
 from allyouneed.models.word2vec import Word2Vec, Word2VecConfig
 from allyouneed.nn import negative
+from allyouneed.nn.fullsoftmax import learn_against_all
 from allyouneed.nn.negative import Reading, around, learn_block, spread
 from allyouneed.nn.sampling import ALWAYS, draw, keep_chances, make_key, noise, noise_table, reaches
-from allyouneed.run import train
 
 KINDS = [("skipgram", True), ("skipgram", False), ("cbow", True)]
 RATE, KEY = 0.05, 77
-TINY = ["train.threads=1", "train.device=cpu", "train.epochs=0", "train.batch_tokens=1000", "model.width=8"]
 
 
 @pytest.fixture(scope="module")
@@ -267,12 +265,43 @@ def test_the_softmax_loss_is_minus_log_softmax():
     assert made == near.sum()
 
 
-def test_the_softmax_is_learned_by_the_ordinary_loop(story, tmp_path):
-    settings = [*TINY, "model.loss=softmax", "train.optimizer=adamw", "train.lr=0.05", "train.steps=40"]
-    run = train(
-        "wordvectors/skipgram", *settings, "text.min_count=1", data=str(story), out=tmp_path / "run", quiet=True
-    )
-    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    losses = [line["loss"] for line in lines if line["kind"] == "train"]
-    assert losses[-1] < losses[0]
-    assert not run.model.in_place
+@pytest.mark.parametrize("method", ["skipgram", "cbow"])
+def test_the_softmax_takes_the_gradient_step_of_its_formula(method):
+    model = small(method, loss="softmax")
+    reading = model.read(text(), KEY)
+    loss, made = model.loss(reading, KEY)
+    loss.backward()
+    rate = 0.01
+    v, u = (p.detach() - rate * p.grad for p in model.parameters())
+    mine = [p.detach().clone() for p in model.parameters()]
+    bias = torch.zeros(40)
+    seen = learn_against_all(reading, 0, len(reading.reach), *mine, bias, rate=rate, cbow=method == "cbow")
+    torch.testing.assert_close(mine[0], v, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(mine[1], u, atol=1e-5, rtol=1e-5)
+    assert seen.tolist() == pytest.approx([float(loss.detach()), float(made)], rel=1e-5)
+
+
+@pytest.mark.parametrize("method", ["skipgram", "cbow"])
+def test_the_softmax_is_over_the_words_of_the_text_alone(method):
+    model = small(method, loss="softmax")
+    model.count((torch.arange(40) >= 5).long())
+    torch.nn.init.zeros_(model.outputs.weight)
+    before = model.inputs.weight.detach().clone()
+    tokens = text().masked_fill(text() < 5, -1)
+    loss, made = model.loss(model.read(tokens, KEY), KEY)
+    assert float(loss.detach()) == pytest.approx(float(made) * math.log(35), rel=1e-5)
+    learned, _ = model.learn(tokens, KEY, RATE)
+    assert float(learned) == pytest.approx(float(loss.detach()), rel=1e-5)
+    assert not model.outputs.weight[:5].any()
+    assert torch.equal(model.inputs.weight[:5], before[:5])
+    assert model.outputs.weight[5:].any()
+
+
+@pytest.mark.parametrize("method", ["skipgram", "cbow"])
+def test_the_softmax_stays_finite_where_one_word_is_nearly_all(method):
+    torch.manual_seed(0)
+    model = Word2Vec(Word2VecConfig(vocab=4, width=20, method=method, loss="softmax", sample=0.0))
+    tokens = torch.multinomial(torch.tensor([0.7, 0.1, 0.1, 0.1]), 6000, replacement=True).int()
+    model.count(torch.bincount(tokens.long()))
+    losses = [float(loss / made) for loss, made in (model.learn(tokens, key, 0.1) for key in range(2))]
+    assert losses[1] < losses[0] < math.log(4)

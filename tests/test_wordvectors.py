@@ -24,9 +24,10 @@ TINY = ["train.threads=1", "train.device=cpu", "train.epochs=0", "train.batch_to
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+@pytest.mark.parametrize("loss", ["negative", "softmax"])
 @pytest.mark.parametrize("name", ["wordvectors/skipgram", "wordvectors/cbow"])
-def test_resumed_is_uninterrupted_bit_for_bit(name, story, tmp_path, monkeypatch):
-    settings = [*TINY, "train.steps=8", "train.eval_every=4", "text.min_count=1"]
+def test_resumed_is_uninterrupted_bit_for_bit(name, loss, story, tmp_path, monkeypatch):
+    settings = [*TINY, "train.steps=8", "train.eval_every=4", "text.min_count=1", f"model.loss={loss}"]
     train(name, *settings, data=str(story), out=tmp_path / "whole", quiet=True)
     step = Trainer._step
 
@@ -92,6 +93,19 @@ def test_the_recipe_finds_the_woman_of_the_man(run):
 def test_cbow_finds_her_too(tmp_path):
     run = train("wordvectors/cbow", "train.threads=1", "train.device=cpu", out=tmp_path / "run", quiet=True)
     assert run.predict("man + aunt - uncle") == "woman"
+
+
+@pytest.mark.parametrize("name", ["wordvectors/skipgram", "wordvectors/cbow"])
+def test_the_full_softmax_learns_with_the_settings_of_the_recipe(name, tmp_path):
+    settings = ["model.loss=softmax", "train.threads=1", "train.device=cpu", "train.epochs=8"]
+    run = train(name, *settings, out=tmp_path / "run", quiet=True)
+    assert {score.name: score.value for score in run.scores()["test"]}["analogies"] >= 90
+
+
+def test_an_optimizer_that_is_not_used_is_told(story, tmp_path):
+    asked = ["train", "wordvectors/cbow", "--data", story, *TINY, "train.steps=1", "text.min_count=1"]
+    done = ayn(*asked, "train.optimizer=adamw", "--out", tmp_path / "run")
+    assert "plain gradient descent: adamw is not used" in done.out
 
 
 def test_answers_are_the_nearest_words_with_their_cosines(run):

@@ -11,13 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from allyouneed.config import option
-from allyouneed.nn.losses import linear_cross_entropy
+from allyouneed.nn.fullsoftmax import learn_against_all
+from allyouneed.nn.losses import MOST_LOGITS, linear_cross_entropy
 from allyouneed.nn.negative import SETS, Kernel, Reading, Recorder, around, learn_block
 from allyouneed.nn.sampling import ALWAYS, keep_chances, make_key, noise, noise_table, reaches, thin
 
 ROWS = 1000  # words whose loss is computed at once
 # Without the kernel: words that learn at once, and the drawn words that they share.
 BLOCK = {"cuda": (2048, 2048), "cpu": (256, 128)}
+SOFT = 128  # words that learn at once against all others
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,12 @@ class Word2VecConfig:
     @property
     def sets(self) -> int:
         """Of drawn words, for each word."""
-        return 1 if self.shared or self.method == "cbow" else SETS
+        return 1 if self.shared or self.method == "cbow" or self.loss == "softmax" else SETS
+
+    @property
+    def soft(self) -> int:
+        """Words that learn at once against all others: fewer where there are very many others."""
+        return max(1, min(SOFT, MOST_LOGITS // (self.context * max(1, self.vocab))))
 
 
 class Word2Vec(nn.Module):
@@ -49,7 +56,7 @@ class Word2Vec(nn.Module):
     skipgram: each neighbour c of a word w predicts it, x = v_c.
     cbow: their mean does, x = 1/C Σ_c v_c.
     negative: loss = -log σ(x·u_w) - Σ_k log σ(-x·u_k) for drawn words k, p(k) ∝ count(k)^0.75.
-    softmax: loss = -log softmax(U x)_w.
+    softmax: loss = -log softmax(U x)_w over the words of the training text.
     """
 
     Config = Word2VecConfig
@@ -59,6 +66,7 @@ class Word2Vec(nn.Module):
         "base": {"width": 200},
         "large": {"width": 300},
     }
+    in_place: ClassVar[bool] = True  # it learns without an optimizer, and without gradients that must be kept
     counts: Tensor
     chances: Tensor
     table: Tensor
@@ -74,17 +82,13 @@ class Word2Vec(nn.Module):
         self.register_buffer("chances", torch.zeros(config.vocab, dtype=torch.int))
         self.register_buffer("table", torch.zeros(config.vocab, 2, dtype=torch.int))
 
-    @property
-    def in_place(self) -> bool:
-        """Whether it learns without an optimizer, and without gradients that must be kept."""
-        return self.config.loss == "negative"
-
     def remembered(self, tokens: int) -> int:
         """Values kept at once for a step."""
-        if self.in_place:
-            block, shared = BLOCK["cuda"]
-            return min(tokens, block) * (16 * self.config.width + 6 * shared)
-        return tokens * self.config.context * (2 * self.config.width + 3 * self.config.vocab)
+        c = self.config
+        if c.loss == "softmax":
+            return min(tokens, c.soft) * c.context * (3 * c.width + 3 * c.vocab) + 2 * c.vocab * c.width
+        block, shared = BLOCK["cuda"]
+        return min(tokens, block) * (16 * c.width + 6 * shared)
 
     def flops(self) -> int:
         """Of the predictions that a word takes part in: window + 1 neighbours on average, against each word drawn."""
@@ -101,12 +105,13 @@ class Word2Vec(nn.Module):
         self.table.copy_(noise_table(counts))
 
     def kernel(self, folder: Path) -> Kernel | Recorder | None:
-        """The fast steps for a model of these sizes on its device; what is compiled is kept in `folder`."""
+        """The fast steps of negative sampling for a model of these sizes on its device; what is compiled is kept in
+        `folder`."""
         c, device = self.config, self.inputs.weight.device.type
+        if c.loss == "softmax" or device not in BLOCK:
+            return None
         if device == "cuda":
             return Recorder(*BLOCK[device], negatives=c.negatives, cbow=c.method == "cbow")
-        if device != "cpu":
-            return None
         return Kernel(folder, width=c.width, negatives=c.negatives, cbow=c.method == "cbow", sets=c.sets)
 
     def read(self, tokens: Tensor, key: int, every: bool = False) -> Reading:
@@ -136,13 +141,17 @@ class Word2Vec(nn.Module):
             near = near.any(1, keepdim=True)
         if self.config.loss == "softmax":
             targets = words[:, None].expand_as(near)
-            return linear_cross_entropy(x[near], self.outputs.weight, None, targets[near]), near.sum()
+            return linear_cross_entropy(x[near], self.outputs.weight, self._bias(), targets[near]), near.sum()
         drawn = self._noise(near, start, key)  # (N, S, K): one set for each word, or for each neighbour
         y = self.outputs(drawn)
         right = (x @ self.outputs(words)[..., None]).squeeze(-1)  # (N, C)
         wrong = x @ y[:, 0].mT if self.config.sets == 1 else (y @ x[..., None]).squeeze(-1)  # (N, C, K)
         counted = near[..., None] & (drawn != words[:, None, None])
         return -(F.logsigmoid(right) * near).sum() - (F.logsigmoid(-wrong) * counted).sum(), near.sum()
+
+    def _bias(self) -> Tensor:
+        """-∞ for what is no word of the training text (V,): it is never predicted."""
+        return self.inputs.weight.new_zeros(len(self.counts)).masked_fill(self.counts == 0, -torch.inf)
 
     def _noise(self, near: Tensor, start: int, key: int) -> Tensor:
         place = torch.arange(start, start + len(near), device=near.device)[:, None] * self.config.sets
@@ -158,11 +167,17 @@ class Word2Vec(nn.Module):
         """A step of gradient descent for every word that is read: word by word with the kernel, without it block by
         block. Returns the loss before each step, summed, and the number of predictions."""
         reading, v, u = self.read(tokens, key), self.inputs.weight, self.outputs.weight
-        key, count = make_key(key, 2), len(reading.reach)
+        key, count, cbow = make_key(key, 2), len(reading.reach), self.config.method == "cbow"
         if kernel is not None:
             loss, made = kernel.learn(reading, v, u, self.table, key, rate)
             return torch.as_tensor(loss), torch.as_tensor(made)
-        cbow, seen = self.config.method == "cbow", torch.zeros(2, device=v.device)
+        seen = torch.zeros(2, device=v.device)
+        if self.config.loss == "softmax":
+            bias = self._bias()
+            for start in range(0, count, self.config.soft):
+                stop = min(start + self.config.soft, count)
+                seen += learn_against_all(reading, start, stop, v, u, bias, rate=rate, cbow=cbow)
+            return seen[0], seen[1]
         block, shared = BLOCK.get(v.device.type, BLOCK["cpu"])
         each = torch.arange(shared, device=v.device)
         for number, start in enumerate(range(0, count, block)):

@@ -132,9 +132,9 @@ def learn_block(
     else:
         d_target = (places @ g[..., None]).squeeze(-1)
         d_rows = spread(g, target) + h @ others
-    _add(v, words, d_rows, seen, rate)
+    add_moves(v, words, d_rows, seen, rate)
     meetings = torch.cat([made, (part * total).expand(len(drawn), 1)])
-    _add(u, torch.cat([centre, drawn]), torch.cat([d_target, h.T @ x]), meetings, rate)
+    add_moves(u, torch.cat([centre, drawn]), torch.cat([d_target, h.T @ x]), meetings, rate)
     return torch.stack([loss, total])
 
 
@@ -194,7 +194,7 @@ class Recorder:
         self.drawn.copy_(drawn)
 
 
-def _add(matrix: Tensor, rows: Tensor, moves: Tensor, seen: Tensor, rate: float | Tensor) -> None:
+def add_moves(matrix: Tensor, rows: Tensor, moves: Tensor, seen: Tensor, rate: float | Tensor) -> None:
     """Add rate · moves (N, D) to the rows (N,), at a lower rate where a row is seen (N, 1) too often."""
     often = matrix.new_zeros(len(matrix), 1).index_add_(0, rows, seen)[rows]
     matrix.index_add_(0, rows, moves * (FURTHEST / often.clamp(min=1)).clamp(max=rate))

@@ -98,12 +98,14 @@ class WordVectors(Task):
     def begin(self, model: Any, say: Say) -> None:
         """Count the words, and have the kernel compiled."""
         model.count(torch.from_numpy(self.counts()))
-        kernel = model.kernel(cache_folder() / "kernels") if model.in_place else None
+        if self.recipe.train.optimizer != "sgd":
+            say(f"word vectors learn by plain gradient descent: {self.recipe.train.optimizer} is not used")
+        kernel = model.kernel(cache_folder() / "kernels")
         if kernel is not None and kernel.problem:
             say(f"the slow way, because {kernel.problem}")
         else:
             self.compiled = kernel
-        if model.in_place and not isinstance(self.compiled, Kernel) and model.config.sets > 1:
+        if not isinstance(self.compiled, Kernel) and model.config.sets > 1:
             say("model.shared = false is for the compiled kernel: here all words of a block share the drawn ones")
         if isinstance(self.compiled, Kernel) and torch.get_num_threads() > 1:
             say("several threads learn at once, so that no two runs are the same; with train.threads=1 they are")
@@ -123,14 +125,10 @@ class WordVectors(Task):
         self, model: Any, batch: Batch, at: Moment | None = None, carry: Carry | None = None
     ) -> dict[str, Tensor]:
         """The loss of a prediction, once for each word, so that the mean over the words is that over the predictions.
-        Where nothing is learned, every word is read and looks as far as it may."""
-        key = self._key(at.step) if at is not None else 0
-        reading = model.read(batch.tensors["tokens"], key, every=at is None)
-        return self._sums([model.loss(reading, key)], [batch])
+        Nothing is learned from it: every word is read and looks as far as it may."""
+        return self._sums([model.loss(model.read(batch.tensors["tokens"], 0, every=True), 0)], [batch])
 
     def update(self, model: Any, pieces: list[Batch], rate: float, at: Moment) -> dict[str, Tensor] | None:
-        if not model.in_place:
-            return None
         device = model.inputs.weight.device
         seen = [
             model.learn(piece.to(device).tensors["tokens"], self._key(at.step, number), rate, self.compiled)
@@ -138,7 +136,7 @@ class WordVectors(Task):
         ]
         return self._sums(seen, pieces)
 
-    def _key(self, step: int, piece: int = 0) -> int:
+    def _key(self, step: int, piece: int) -> int:
         return make_key(self.recipe.train.seed, step, piece)
 
     def _sums(self, seen: list[tuple[Tensor, Tensor]], pieces: list[Batch]) -> dict[str, Tensor]:
