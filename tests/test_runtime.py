@@ -13,6 +13,7 @@ from allyouneed.config import TrainConfig
 from allyouneed.errors import UserError
 from allyouneed.models.gpt import GPT, GPTConfig
 from allyouneed.models.transformer import Transformer, TransformerConfig
+from allyouneed.models.word2vec import Word2Vec, Word2VecConfig
 from allyouneed.nn.block import Block, BlockConfig
 from allyouneed.run import choose, train
 from allyouneed.runtime import probe
@@ -20,7 +21,7 @@ from allyouneed.training import fit as fit_module
 from allyouneed.training.compiling import decide
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.fit import fit
-from allyouneed.training.memory import estimate, is_out_of_memory
+from allyouneed.training.memory import estimate, is_out_of_memory, lasting
 from conftest import TINY_LM
 
 
@@ -146,6 +147,17 @@ def test_the_memory_estimate_is_right_to_a_factor_of_two(kind):
     assert guess.weights == 2 * weights
     assert guess.optimizer == 2 * weights
     assert guess.available > 1 << 28
+
+
+def test_what_does_not_learn_has_neither_gradient_nor_optimizer():
+    model = GPT(GPTConfig(vocab=500, context=64, width=64, layers=1, heads=4, tie=False))
+    total, frozen = sum(p.numel() for p in model.parameters()), model.embedding.tokens.weight
+    assert lasting(model, adam=True) == (8 * total, 8 * total)
+    frozen.requires_grad_(False)
+    learned = total - frozen.numel()
+    assert lasting(model, adam=True) == (4 * total + 4 * learned, 8 * learned)
+    assert lasting(model, adam=False) == (4 * total + 4 * learned, 4 * learned)
+    assert lasting(Word2Vec(Word2VecConfig(vocab=50, width=8)), adam=True) == (4 * 2 * 50 * 8, 0)
 
 
 def test_out_of_memory_is_recognised():

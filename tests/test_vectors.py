@@ -184,6 +184,8 @@ def test_a_model_starts_from_a_file_of_vectors(recipe, story, pairs, tmp_path):
             for word in known
         }
         given = [rows[word] for word in ("one", "uno") if word in rows]
+        memory, table = run.info()["memory"], sum(table.weight.numel() for table, _ in tables)
+        assert memory["training"] == 4 * memory["weights"] - (12 * table if name == "frozen" else 0)
         changed[name] = [not torch.equal(row, torch.full((16,), 0.5)) for row in given]
         assert not torch.equal(rows["two"], torch.full((16,), 0.5))
     assert not any(changed["frozen"])

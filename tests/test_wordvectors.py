@@ -140,6 +140,11 @@ def test_the_commands_answer_and_complain(run):
     assert "no direction" in ayn("use", folder, "man - man").err
 
 
+def test_info_counts_neither_gradients_nor_an_optimizer(run):
+    info = run.info()
+    assert info["memory"]["training"] == info["memory"]["weights"] == 4 * info["parameters"]["total"]
+
+
 def test_the_built_in_questions_are_the_couples():
     assert len(questions()) == len(ROLES) * (len(ROLES) - 1)
     assert ("uncle", "aunt", "man", "woman") in questions()

@@ -26,9 +26,11 @@ from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import pick_device
 from allyouneed.tasks.answers import Answer
 from allyouneed.tasks.base import Alignment, Guess, Task
+from allyouneed.tasks.embeddings import freeze_vectors
 from allyouneed.tensorfile import read_tensors
 from allyouneed.training.fit import fit, load_tokenizers
 from allyouneed.training.init import inherit
+from allyouneed.training.memory import lasting
 from allyouneed.wholefile import write_json
 
 Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]  # own files, or the name of a data set
@@ -127,6 +129,7 @@ class Run:
         for name, p in self.model.named_parameters():  # tied ones come once
             parts[_part(name)] = parts.get(_part(name), 0) + p.numel()
         total = sum(parts.values())
+        adam = self.recipe.train.optimizer == "adamw"
         context = getattr(self.recipe.model, "context", self.recipe.data.max_length)
         if self.task.shape != "text":
             context = min(context, self.recipe.data.max_length)
@@ -137,7 +140,7 @@ class Run:
             "parameters": {**parts, "total": total},
             "flops per token": flops_per_token(self.model, context),
             "context": context,
-            "memory": {"weights": 4 * total, "training": 16 * total},
+            "memory": {"weights": 4 * total, "training": sum(lasting(self.model, adam=adam))},
             "data": self.config["data"],
             "scores": self._scores(),
             "runtime": self.config.get("runtime", {}),
@@ -201,6 +204,7 @@ def load(path: str | os.PathLike[str], device: str = "auto") -> Run:
         raise UserError(
             f"{folder.model} does not fit its recipe.toml and tokenizer.json: one of them is damaged, or of another run"
         ) from error
+    freeze_vectors(model, recipe.model, list(task.tokenizers.values()))
     model.to(torch.device(pick_device(device))).eval()
     if next(model.parameters()).device.type == "cpu":
         store_by_columns(model)

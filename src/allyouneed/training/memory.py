@@ -42,17 +42,21 @@ def estimate(model: nn.Module, config: Any, tokens: int, *, adam: bool, device: 
     """Weights and gradients, the optimizer's memory, and what the backward pass must remember of `tokens` tokens:
     about 14 vectors of the model's width a block, the feed-forward layer's inside, and the logits with their
     gradient. Right to a factor of two, which is enough to start with the right number of micro-batches."""
-    parameters = sum(p.numel() for p in model.parameters())
+    weights, optimizer = lasting(model, adam=adam)
     own = getattr(model, "remembered", None)  # a model without Blocks counts for itself
     values = own(tokens) if own is not None else _remembered(model, config, tokens)
     size = 2 if half else 4
-    alone = getattr(model, "in_place", False)  # it learns without gradients and without an optimizer
-    return Estimate(
-        weights=parameters * (4 if alone else 8),
-        optimizer=0 if alone else parameters * (8 if adam else 4),
-        activations=values * size,
-        available=available(device),
-    )
+    return Estimate(weights, optimizer, activations=values * size, available=available(device))
+
+
+def lasting(model: nn.Module, *, adam: bool) -> tuple[int, int]:
+    """Bytes that a training holds from step to step: of weights and gradients, and of the optimizer. What is frozen has
+    neither gradient nor optimizer."""
+    parameters = sum(p.numel() for p in model.parameters())
+    if getattr(model, "in_place", False):  # it learns without gradients and without an optimizer
+        return 4 * parameters, 0
+    learned = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    return 4 * (parameters + learned), learned * (8 if adam else 4)
 
 
 def _remembered(model: nn.Module, config: Any, tokens: int) -> int:
