@@ -16,7 +16,7 @@ from allyouneed.run import Run, load, train
 from allyouneed.tasks.wordvectors import WordVectors
 from allyouneed.training.interrupt import Interrupted
 from allyouneed.training.trainer import Trainer
-from commands import ayn
+from commands import ayn, mistake
 
 TINY = ["train.threads=1", "train.device=cpu", "train.epochs=0", "train.batch_tokens=1000", "model.width=8"]
 
@@ -165,3 +165,65 @@ def test_what_was_asked_is_no_answer(tmp_path):
     for asked in ("king", "man + aunt - uncle"):
         (answer,) = run.answers([asked])
         assert not {answer.text, *(other.text for other in answer.others)} & set(asked.split())
+
+
+def test_what_is_not_asked_is_told(run):
+    said = ayn("test", run.folder.path).out
+    assert "left out: the public analogies and WordSim-353, because this run has 226 words, and" in said
+    assert "questions:family" in said
+
+
+def test_own_questions_are_asked_whatever_the_vocabulary(run, tmp_path, monkeypatch):
+    analogies = tmp_path / "mine.txt"
+    analogies.write_text(
+        "# mine\n: royal\nMan woman king queen\nman woman nobody queen\n\n: rest\nuncle aunt man woman\n"
+    )
+    said = ayn("test", run.folder.path, f"task.questions={analogies}").out
+    (line,) = (line for line in said.splitlines() if "questions:mine.txt" in line)
+    assert line.startswith("analogies 100.00")
+    assert "known:2of3" in line
+    for name, between in (("p.tsv", "\t"), ("p.csv", ", "), ("p.txt", "  ")):
+        rows = (("king", "queen", "9"), ("king", "prince", "7.5"), ("king", "aunt", "1"))
+        (tmp_path / name).write_text("# mine\n" + "".join(between.join(row) + "\n" for row in rows))
+        monkeypatch.chdir(tmp_path)
+        said = ayn("test", run.folder.path, f"task.questions={name}").out
+        (line,) = (line for line in said.splitlines() if f"pairs:{name}" in line)
+        assert line.startswith("similarity ")
+        assert "known:3of3" in line
+    (tmp_path / "strange.txt").write_text("a b c d\n")
+    said = ayn("test", run.folder.path, "task.questions=strange.txt").out
+    assert "left out: strange.txt, because this run has the words of too few of its questions" in said
+
+
+def test_own_questions_are_asked_at_the_end_of_training(tmp_path, monkeypatch):
+    (tmp_path / "mine.txt").write_text("man woman king queen\n")
+    monkeypatch.chdir(tmp_path)
+    asked = ["wordvectors/skipgram", *TINY, "train.steps=2", "task.questions=mine.txt"]
+    done = ayn("train", *asked, "--out", "run")
+    assert "questions:mine.txt" in done.out
+    monkeypatch.chdir("/")
+    assert "questions:mine.txt" in ayn("test", tmp_path / "run").out
+    (tmp_path / "mine.txt").write_text("man woman king\n")
+    assert "mine.txt, line 1: two words and a number are expected" in mistake("test", tmp_path / "run")
+    assert "questions:mine.txt" not in ayn("test", tmp_path / "run", "task.questions=").out
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("man woman king queen\nman woman king\n", "line 2: four words are expected, there are 3"),
+        (": one\n\nman woman king queen prince\n", "line 3: four words are expected, there are 5"),
+        ("king,queen,9\nking,prince\n", "line 2: two words and a number are expected"),
+        ("king queen 9\nking prince much\n", "line 2: two words and a number are expected"),
+        ("king queen 9\nking prince nan\n", "line 2: two words and a number are expected"),
+        ("# mine\nking queen\n", "line 2: four words, or two words and a number, are expected"),
+        (": one\n", "has no question"),
+        ("", "has no question"),
+    ],
+)
+def test_a_bad_line_of_own_questions_is_named_before_training(content, complaint, tmp_path):
+    (tmp_path / "q").write_text(content)
+    asked = ["train", "wordvectors/skipgram", *TINY, "train.steps=2", "--out", tmp_path / "run"]
+    assert complaint in mistake(*asked, f"task.questions={tmp_path / 'q'}")
+    assert not (tmp_path / "run").exists()
+    assert "there is no file" in mistake(*asked, f"task.questions={tmp_path / 'nothing'}")

@@ -302,10 +302,11 @@ def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Giv
     if after.train.init != before.train.init:
         raise UserError(f"the run in {out} has begun: train.init, which run it starts from, cannot change any more")
     fixed = {"train": ("optimizer", "ema", "seed", "batch_tokens")}  # what a checkpoint or the batches hang on
+    free = {("data", "mirror"), ("task", "questions")}
     for section in ("task", "model", "text", "data", "train"):
         values = asdict(getattr(before, section))
         for key, value in asdict(getattr(after, section)).items():
-            may = (section, key) == ("data", "mirror") or key not in fixed.get(section, values)
+            may = (section, key) in free or key not in fixed.get(section, values)
             if value != values[key] and not may:
                 raise UserError(
                     f"{section}.{key} was {values[key]!r} when the run in {out} began, and cannot become {value!r}; "

@@ -109,13 +109,19 @@ def score_command(
     mirror: Mirror = None,
 ) -> None:
     """Score a run: perplexity and bits per byte; BLEU, chrF and exact match; accuracy
-    and macro-F1; or precision, recall and F1 of entities.
+    and macro-F1; precision, recall and F1 of entities; or analogies and similarity of
+    word vectors, with task.questions=FILE those of an own file too.
 
     \b
     Example:
       ayn test runs/en-it decode.method=beam decode.beam=5
     """
-    decode, loaded = decode_settings(overrides or []), load(run)
+    own = [item for item in overrides or [] if item.startswith("task.questions=")]
+    decode, loaded = decode_settings([item for item in overrides or [] if item not in own]), load(run)
+    if own:
+        from allyouneed.config import Recipe, override
+
+        loaded.task.options = Recipe.parse(override(loaded.recipe.to_dict(), own)).task
     if mirror:
         loaded.task.recipe = loaded.recipe.with_(data=replace(loaded.recipe.data, mirror=mirror))
     print_columns(_rows(loaded.test(split, **decode)))

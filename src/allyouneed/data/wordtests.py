@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,11 +45,32 @@ def read(mirror: str, say: Callable[[str], None]) -> WordTests:
     return tests
 
 
+def read_own(path: Path) -> WordTests:
+    """A person's own file of analogies or of pairs, told apart by its first line."""
+    if not path.is_file():
+        raise UserError(f"there is no file {path}, which task.questions names")
+    for number, line in enumerate(lines(path), 1):
+        fields = _fields(line)
+        if not fields or line.startswith("#"):
+            continue
+        if fields[0] == ":" or len(fields) == 4:
+            found = [question for _, question in questions(path)]
+            if not found:
+                break
+            return WordTests(analogies={path.name: found})
+        if len(fields) == 3:
+            return WordTests(similarity={path.name: pairs(path)})
+        raise UserError(f"{path}, line {number}: four words, or two words and a number, are expected")
+    raise UserError(f"{path} has no question: lines of four words, or of two words and a number, are expected")
+
+
 def questions(path: Path) -> list[tuple[str, Question]]:
-    """Lines of four words below ": name of the section"."""
+    """Lines of four words below ": name of the section"; a line that begins with # is a remark."""
     section, found = "", []
     for number, line in enumerate(lines(path), 1):
         words = line.split()
+        if line.startswith("#"):
+            continue
         if words[:1] == [":"]:
             section = " ".join(words[1:])
         elif len(words) == 4:
@@ -59,15 +81,24 @@ def questions(path: Path) -> list[tuple[str, Question]]:
 
 
 def pairs(path: Path) -> list[Judged]:
-    """Two words and a number, with tabs between them; a line that begins with # is a remark."""
+    """Two words and a number, with tabs, commas or spaces between them; a line that begins with # is a remark."""
     found = []
     for number, line in enumerate(lines(path), 1):
-        fields = line.split("\t")
-        if not line.strip() or line.startswith("#"):
+        fields = _fields(line)
+        if not fields or line.startswith("#"):
             continue
-        try:
-            first, second, said = fields
-            found.append((first, second, float(said)))
-        except ValueError:
-            raise UserError(f"{path}, line {number}: two words and a number are expected, with tabs between") from None
+        if len(fields) != 3 or not _is_number(fields[2]):
+            raise UserError(f"{path}, line {number}: two words and a number are expected (# begins a remark)")
+        found.append((fields[0], fields[1], float(fields[2])))
     return found
+
+
+def _fields(line: str) -> list[str]:
+    return line.replace(",", " ").split()
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

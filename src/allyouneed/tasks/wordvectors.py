@@ -23,6 +23,7 @@ from allyouneed.data.report import Report, describe
 from allyouneed.data.store import Ragged, tokenize_stream
 from allyouneed.data.stretches import Stretches
 from allyouneed.data.vectors import Vectors, write_vectors
+from allyouneed.data.wordtests import WordTests
 from allyouneed.errors import UserError
 from allyouneed.figures import word_map
 from allyouneed.format import human_bytes
@@ -42,6 +43,11 @@ REAL = 2000  # words from which on a vocabulary is worth the public tests
 @dataclass(frozen=True)
 class WordVectorsOptions:
     binary: bool = option(False, "vectors.bin in word2vec's binary format, not vectors.txt in its text format")
+    questions: str = option("", "a file of own tests: lines of four words (analogies), or of two words and a number")
+
+    def __post_init__(self) -> None:
+        if self.questions:  # by its whole path, so that the run finds it again from anywhere
+            object.__setattr__(self, "questions", os.path.abspath(os.path.expanduser(self.questions)))
 
 
 class WordVectors(Task):
@@ -59,6 +65,7 @@ class WordVectors(Task):
     def prepare(self, say: Say) -> Report:
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise UserError("word vectors are trained by one process, on all its cores or one GPU: leave torchrun away")
+        self._own()  # complains of a bad file before anything is learned
         report = super().prepare(say)
         need = 2 * 4 * len(self.tokenizer) * self.recipe.model.width
         say(f"vectors: two for each of {len(self.tokenizer):,} tokens, {human_bytes(need)}")
@@ -145,8 +152,8 @@ class WordVectors(Task):
 
     @torch.inference_mode()
     def test(self, model: Any, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
-        """The loss of a prediction; analogies; and how similar words are, as people judge it. The public questions are
-        asked where they can be had and the vocabulary is that of real text."""
+        """The loss of a prediction; analogies; and how similar words are, as people judge it."""
+        asked = [*self._public(model, say), *self._own()]
         examples, total, made, words = self.examples(split), 0.0, 0.0, 0
         for numbers in examples.cover(self.recipe.train.batch_tokens):
             batch = examples.collate(numbers).to(model.inputs.weight.device)
@@ -158,13 +165,27 @@ class WordVectors(Task):
         found: list[Score | None] = [Score("loss", total / max(1.0, made), f"{detail}|words:{words}")]
         known = (self.tested.words, self.tested.matrix)
         found.append(analogy_score(*known, family.questions(), "questions:family"))
-        if len(self.tested.words) >= REAL:
-            tests = wordtests.read(self.recipe.data.mirror, say)
-            for name, questions in tests.analogies.items():
-                found.append(analogy_score(*known, questions, f"questions:{name}"))
-            for name, pairs in tests.similarity.items():
-                found.append(similarity_score(*known, pairs, f"pairs:{name}"))
+        for tests in asked:
+            scores = {name: analogy_score(*known, some, f"questions:{name}") for name, some in tests.analogies.items()}
+            scores |= {name: similarity_score(*known, some, f"pairs:{name}") for name, some in tests.similarity.items()}
+            for name, score in scores.items():
+                if score is None:
+                    say(f"left out: {name}, because this run has the words of too few of its questions")
+            found += scores.values()
         return [score for score in found if score is not None]
+
+    def _public(self, model: Any, say: Say) -> list[WordTests]:
+        """The public questions, where they can be had and the vocabulary is that of real text."""
+        words = len(self._words(model))
+        if words >= REAL:
+            return [wordtests.read(self.recipe.data.mirror, say)]
+        why = f"this run has {words:,} words, and they are asked from {REAL:,} on"
+        say(f"left out: the public analogies and WordSim-353, because {why}")
+        return []
+
+    def _own(self) -> list[WordTests]:
+        """The person's own questions, whatever the vocabulary."""
+        return [wordtests.read_own(Path(self.options.questions))] if self.options.questions else []
 
     def vectors(self, model: Any) -> Vectors:
         """Those of the words that the training text has, the most frequent first."""
