@@ -53,6 +53,12 @@ def test_every_command_stands_in_the_help_with_all_that_it_does():
     assert not [text for text in listed.values() if text.endswith("...")]  # cut off
 
 
+def test_word_vectors_stand_in_the_help_too():
+    assert "analogies" in ayn("test", "--help").out
+    assert "word vectors" in ayn("use", "--help").out
+    assert "near words" in ayn("--help").out
+
+
 def test_three_names_for_one_command():
     scripts = Path(sys.executable).parent
     names = [[str(scripts / "ayn")], [str(scripts / "allyouneed")], AYN]

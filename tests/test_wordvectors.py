@@ -138,6 +138,9 @@ def test_the_commands_answer_and_complain(run):
     for bad in ("man + - aunt", "man +", "+", "!!"):
         assert ayn("use", folder, bad).code == 2
     assert "no direction" in ayn("use", folder, "man - man").err
+    for equation in ("woman = man + aunt - uncle", "woman=man + aunt - uncle", "= man + aunt - uncle"):
+        assert mistake("use", folder, equation) == "leave out '=' and what is left of it: man + aunt - uncle"
+    assert "what is right of it: man + aunt - uncle" in mistake("use", folder, "man + aunt - uncle = woman")
 
 
 def test_info_counts_neither_gradients_nor_an_optimizer(run):

@@ -127,7 +127,7 @@ def score_command(
     print_columns(_rows(loaded.test(split, **decode)))
 
 
-app.command("use", short_help="Translate, continue, classify or tag what you give or type.")(use_command)
+app.command("use", short_help="Translate, continue, classify or tag; find near words.")(use_command)
 
 
 @app.command("info", short_help="Tell what a run is.")

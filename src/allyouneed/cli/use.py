@@ -29,8 +29,9 @@ def use_command(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of [decode]; may be repeated.")
     ] = None,
 ) -> None:
-    """Translate, continue, classify or tag each TEXT. Without TEXT: each line of standard input,
-    answered by one line; or, at a terminal, what you type.
+    """Translate, continue, classify or tag each TEXT; with word vectors find the words near a
+    word, or near a sum such as "man + aunt - uncle". Without TEXT: each line of standard
+    input, answered by one line; or, at a terminal, what you type.
 
     \b
     Example:

@@ -234,7 +234,12 @@ class WordVectors(Task):
         if sign or not terms:
             raise UserError(f"'{text}' is not {self.asks}")
         ids = {word: self._id(model, word) for _, word in terms}
-        self._known(model, [word for word, id in ids.items() if id is None])
+        strange = [word for word, id in ids.items() if id is None]
+        left, _, right = text.partition("=")
+        if any("=" in word for word in strange):
+            side, rest = ("left", right) if len(right) > len(left) else ("right", left)
+            raise UserError(f"leave out '=' and what is {side} of it: {rest.strip()}")
+        self._known(model, strange)
         return [(sign, id) for sign, word in terms if (id := ids[word]) is not None]
 
     def _id(self, model: Any, word: str) -> int | None:
