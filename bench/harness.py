@@ -27,6 +27,7 @@ from allyouneed.wholefile import write_json, write_text
 OURS = "allyouneed"
 ROOT = Path(__file__).parent.parent
 RESAMPLES = 10_000
+LOAD = os.getloadavg()[0]  # before the first case: afterwards it is our own
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,6 @@ def ratio(peer: Sequence[float], ours: Sequence[float]) -> dict[str, float]:
 
 def run(case: Case, *, repeats: int, warm_up: int, threads: int, command: str) -> dict[str, Any]:
     """Prepare, check and time a case; everything that a reader of its numbers must know."""
-    load = os.getloadavg()[0]  # before we begin
     torch.set_num_threads(threads)
     here = {peer.name for peer in case.peers if peer.installed}
     with tempfile.TemporaryDirectory() as scratch, patch.dict(os.environ, ALLYOUNEED_CACHE=scratch):
@@ -135,7 +135,7 @@ def run(case: Case, *, repeats: int, warm_up: int, threads: int, command: str) -
         "left_out": [f"{p.module} is not installed: left out" for p in case.peers if not p.installed],
         "repeats": repeats,
         "warm_up": warm_up,
-        "machine": {**machine(), "threads": threads, "load": round(load, 2)},
+        "machine": {**machine(), "threads": threads, "load": round(LOAD, 2)},
         "versions": versions([peer.module for peer in case.peers if peer.installed]),
         "commit": commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -73,6 +73,18 @@ def test_all_answers_are_given_to_a_program_and_a_line_has_one(translator, lm, m
     assert json.loads(ayn("use", translator, "--json", *beams).out)["others"] == given["others"]
 
 
+def test_the_alignment_of_every_translation_as_numbers(translator, monkeypatch, tmp_path):
+    done = ayn("use", translator, "one two", "six", "--alignment", tmp_path / "a.jsonl")
+    assert done == (0, f"the alignments are in {tmp_path / 'a.jsonl'}\n", "")
+    fed(monkeypatch, tmp_path, b"one two\n\nsix\n")
+    assert ayn("use", translator, "--alignment", tmp_path / "b.jsonl").code == 0
+    assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
+    for line, text in zip((tmp_path / "a.jsonl").read_text().splitlines(), ["one two", "six"], strict=True):
+        found, right = json.loads(line), load(translator).align(text)
+        assert (found["input"], found["source"], found["target"]) == (text, right.source, right.target)
+        assert torch.tensor(found["weights"]).sub(right.weights).abs().max() < 1e-6
+
+
 def test_table_shows_the_five_likeliest_words_at_each_place(lm):
     said = ayn("use", lm, "one", "two", "--table").out
     first, second = said.split("\n\n")

@@ -71,7 +71,7 @@ def test_what_cannot_be_trained_is_refused_at_once(monkeypatch, story):
         task("model.width=2000000000").prepare(lambda line: None)
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match="one process"):
-        task().prepare(lambda line: None)
+        task().check()
 
 
 @pytest.fixture(scope="module")

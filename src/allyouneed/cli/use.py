@@ -23,7 +23,7 @@ def use_command(
     table: Annotated[bool, typer.Option("--table", help="Show what is likeliest at each place.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Answer with a JSON object a line.")] = False,
     alignment: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw which source words were looked at (.png, .svg).")
+        Path | None, typer.Option(metavar="FILE", help="Which source words were looked at: a .png, .svg or .jsonl.")
     ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of [decode]; may be repeated.")
@@ -173,10 +173,27 @@ def _print_table(run: Run, text: str, decode: dict[str, Any]) -> None:
 
 
 def _draw(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None:
+    """The alignment of one sentence as a picture, or of each as a line of JSON."""
+    if out.suffix.lower() == ".jsonl":
+        from allyouneed.wholefile import write_pieces
+
+        lines = texts or ([] if sys.stdin is None or sys.stdin.isatty() else (line.rstrip("\n") for line in sys.stdin))
+        write_pieces(out, (_aligned(run, line, decode) for line in lines if line.strip()))
+        typer.echo(f"the alignments are in {out}")
+        return
     from allyouneed.figures import alignment
 
     if len(texts) != 1:
-        raise UserError("--alignment draws one sentence: give one TEXT")
+        raise UserError("--alignment draws one sentence: give one TEXT; a FILE.jsonl takes any number of them")
     found = run.align(texts[0], **decode)
     alignment(found.weights.numpy(), found.source, found.target, out, title=texts[0])
     typer.echo(f"the picture is in {out}")
+
+
+def _aligned(run: Run, text: str, decode: dict[str, Any]) -> bytes:
+    from json import dumps
+
+    found = run.align(text, **decode)
+    weights = [[round(weight, 6) for weight in row] for row in found.weights.tolist()]
+    line = {"input": text, "source": found.source, "target": found.target, "weights": weights}
+    return (dumps(line, ensure_ascii=False) + "\n").encode()

@@ -62,10 +62,13 @@ class WordVectors(Task):
     compiled: Kernel | Recorder | None = None
     tested: Vectors | None = None
 
-    def prepare(self, say: Say) -> Report:
+    def check(self) -> None:
+        super().check()
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
             raise UserError("word vectors are trained by one process, on all its cores or one GPU: leave torchrun away")
-        self._own()  # complains of a bad file before anything is learned
+        self._own()
+
+    def prepare(self, say: Say) -> Report:
         report = super().prepare(say)
         need = 2 * 4 * len(self.tokenizer) * self.recipe.model.width
         say(f"vectors: two for each of {len(self.tokenizer):,} tokens, {human_bytes(need)}")
