@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import random
 import re
 import shlex
 from pathlib import Path
@@ -21,6 +22,7 @@ from allyouneed.errors import UserError
 from allyouneed.models.transformer import Transformer, TransformerConfig
 from allyouneed.nn.attention import Attention, attend
 from allyouneed.nn.trace import Trace
+from commands import ayn
 
 TOP = Path(__file__).parent.parent
 HOME = TOP / "src" / "allyouneed"
@@ -218,3 +220,53 @@ def test_each_decoder_layer_makes_its_own_keys_of_the_encoders_output() -> None:
     for layer, block in enumerate(model.decoder.blocks):
         torch.testing.assert_close(kept.k[layer], block.cross.keys_values(output)[0])
     assert not torch.allclose(kept.k[0], kept.k[1])
+
+
+@pytest.mark.slow
+def test_everything_in_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a newcomer with files of these names would type it, with two steps of training."""
+    monkeypatch.chdir(tmp_path)
+    chance = random.Random(0)
+    words = [
+        "Once",
+        "upon",
+        "a",
+        "time",
+        "Ada",
+        "went",
+        "to",
+        "London",
+        ".",
+        "A",
+        "sentence",
+        "to",
+        "translate",
+        ":",
+        "the",
+        "man",
+        ",",
+        "his",
+        "aunt",
+        "and",
+        "his",
+        "uncle",
+    ]
+    lines = [" ".join(chance.choices(words.split(), k=9)) for _ in range(1000)]
+    (tmp_path / "notes.txt").write_text("\n".join(lines))
+    (tmp_path / "pairs.tsv").write_text("".join(f"{line}\t{line.upper()}\n" for line in lines))
+    (tmp_path / "reviews.tsv").write_text("".join(f"{line}\t{'Ada' in line}\n" for line in lines))
+    tags = {"Ada": "B-PER", "London": "B-LOC"}
+    rows = ("".join(f"{word}\t{tags.get(word, 'O')}\n" for word in line.split()) for line in lines)
+    (tmp_path / "names.conll").write_text("\n".join(rows))
+    given = {"q": torch.randn(1, 2, 3, 4), "k": torch.randn(1, 2, 5, 4), "v": torch.randn(1, 2, 5, 4)}
+    short = ["train.steps=2", "train.epochs=0", "train.eval_every=2", "train.threads=1"]
+    ran = 0
+    for language, block in blocks((TOP / "README.md").read_text(encoding="utf-8")):
+        if language == "python":
+            exec(block.replace('"train.steps=700"', ", ".join(f'"{setting}"' for setting in short)), given)
+        for one in commands(f"```\n{block}```\n") if not language else []:
+            done = ayn(*one, *(short if one[0] == "train" else []))
+            assert done.code == 0, (one, done.err)
+            ran += 1
+    assert ran >= 10
+    assert given["weights"].shape == (1, 2, 3, 5)
