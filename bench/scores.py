@@ -114,7 +114,8 @@ def markdown(name: str, table: Table, runs: Sequence[dict[str, Any]], facts: dic
     """The first score of each row by seed, their mean, and the longest of the times."""
     seeds = sorted({run["seed"] for run in runs})
     metric = runs[0]["scores"][0]
-    lines = [f"# {name}", "", f"{table.what}. {metric['name']}, signature `{metric['signature']}`.", ""]
+    signature = metric["signature"].partition("|step:")[0]  # each run has its own best checkpoint
+    lines = [f"# {name}", "", f"{table.what}. {metric['name']}, signature `{signature}`.", ""]
     lines += [f"| model | {' | '.join(f'seed {seed}' for seed in seeds)} | mean | minutes |"]
     lines += ["| --- |" + " ---: |" * (len(seeds) + 2)]
     for row in table.rows:
