@@ -77,7 +77,7 @@ def test_n_best_are_distinct_and_in_order(translator):
 
 def test_several_samples_of_a_text_are_those_of_the_next_seeds(writer):
     how = {"method": "sample", "max_new": 12, "batch": 2}
-    for answer, text in zip(writer.answers(["one", "two"], n_best=9, seed=5, **how), ["one", "two"]):
+    for answer, text in zip(writer.answers(["one", "two"], n_best=9, seed=5, **how), ["one", "two"], strict=True):
         alone = [writer.predict(text, seed=5 + i, **how) for i in range(9)]
         assert [answer.text, *(other.text for other in answer.others)] == alone
         assert len(set(alone)) > 5
