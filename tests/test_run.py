@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -38,6 +39,28 @@ def test_what_a_checkpoint_hangs_on_cannot_change_and_the_run_stays_whole(settin
     assert done.code == 2
     assert f"train.{setting.partition('=')[0]} was" in done.err
     assert ayn("train", "lm/gpt", "--out", out, "--resume", "train.steps=16").code == 0
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings"),
+    {
+        "lm/gpt": TINY_LM,
+        "translate/transformer": TINY_TRANSLATE,
+        "classify/rnn": ["train.steps=2"],
+        "tag/lstm": ["train.steps=2"],
+        "wordvectors/skipgram": ["train.steps=2", "model.width=8"],
+    }.items(),
+)
+def test_a_run_that_nobody_holds_leaves_no_file_open(recipe, settings, tmp_path):
+    def opened() -> int:
+        out = tmp_path / "run"
+        assert ayn("train", recipe, "--out", out, "--overwrite", *settings).code == 0
+        assert ayn("test", out).code == 0
+        gc.collect()
+        return len(os.listdir("/dev/fd"))
+
+    first = opened()  # with what is loaded on first use: fonts, libraries
+    assert {opened(), opened()} == {first}
 
 
 def test_a_run_killed_between_its_tokenizers_makes_them_anew(pairs, tmp_path, monkeypatch):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
 import re
+import resource
 import select
 import shlex
 import signal
@@ -181,6 +183,16 @@ def test_lines_are_taken_as_they_come_and_a_file_in_large_pieces(tmp_path):
     assert [line for group in groups for line in group] == [f"line {i}" for i in range(300_000)]
     assert 2 <= len(groups) <= 5
     assert not complaints
+
+
+def test_lines_are_read_where_many_files_are_open(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1100), hard))
+    (tmp_path / "file").write_bytes(b"one\ntwo\n")
+    with (tmp_path / "file").open() as file:
+        high = fcntl.fcntl(file, fcntl.F_DUPFD, 1050)  # more than select() can watch
+        assert list(stdin.lines(high, pytest.fail)) == [["one", "two"]]
+        os.close(high)
 
 
 def test_an_endless_line_takes_no_memory(tmp_path):

@@ -35,9 +35,11 @@ def lines(file: int, complain: Callable[[str], None]) -> Iterator[list[str]]:
 
 def _groups(file: int) -> Iterator[list[bytes]]:
     rest, ended = b"", False
+    ready = select.poll()  # not select(), which knows no file number above 1023
+    ready.register(file, select.POLLIN)
     while not ended:
         pieces, size = [rest], 0
-        while not ended and size < AT_ONCE and (not size or select.select([file], [], [], 0)[0]):
+        while not ended and size < AT_ONCE and (not size or ready.poll(0)):
             piece = os.read(file, 1 << 16)
             pieces.append(piece)
             size += len(piece)

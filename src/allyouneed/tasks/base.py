@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from torch import Tensor, nn
 
@@ -22,6 +23,8 @@ from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Answer, Prompt, write
 from allyouneed.text import Tokenizer
 
+T = TypeVar("T", bound="Task")
+V = TypeVar("V")
 Say = Callable[[str], None]
 Carry = dict[str, Tensor]  # what a recurrent model takes from one batch to the next
 
@@ -56,6 +59,20 @@ class Alignment:
     weights: Tensor
 
 
+def once(method: Callable[[T, str], V]) -> Callable[[T, str], V]:
+    """What a method finds of a split is found once; the task keeps it, and it goes with the task."""
+
+    @wraps(method)
+    def kept(self: T, split: str) -> V:
+        found, key = self._found, (method.__name__, split)
+        if key not in found:
+            found[key] = method(self, split)
+        value: V = found[key]
+        return value
+
+    return kept
+
+
 class Task(ABC):
     """One kind of run. Made from a recipe; `prepare` reads the data, a loaded run brings its tokenizers."""
 
@@ -72,6 +89,7 @@ class Task(ABC):
         self.options = recipe.task
         self.tokenizers = tokenizers or {}  # by the name of their file in the run
         self._data: Dataset | None = None
+        self._found: dict[tuple[str, str], Any] = {}  # by `once`
 
     @property
     def data(self) -> Dataset:

@@ -7,7 +7,6 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,7 +25,7 @@ from allyouneed.figures import confusion_matrix
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.spelling import spell
 from allyouneed.tasks.answers import Answer, Prompt
-from allyouneed.tasks.base import Carry, Guess, Moment, Task
+from allyouneed.tasks.base import Carry, Guess, Moment, Task, once
 from allyouneed.text import Tokenizer
 from allyouneed.wholefile import write_json
 
@@ -106,7 +105,7 @@ class Labelling(Task):
         limit = getattr(self.kind.Reader, "limit", None)
         return min(self.recipe.data.max_length, limit) if isinstance(limit, int) else self.recipe.data.max_length
 
-    @cache  # noqa: B019  (a task lives as long as its run)
+    @once
     def rows(self, split: str) -> list[Ragged]:
         """The tokens of a split: a Ragged for each text of an example."""
         found = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, ClassVar
 
 import torch
@@ -17,7 +16,7 @@ from allyouneed.data.store import Ragged, tokenize_stream
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, language_scores
 from allyouneed.tasks.answers import Prompt
-from allyouneed.tasks.base import Carry, Guess, Moment, Say, Task, check_input
+from allyouneed.tasks.base import Carry, Guess, Moment, Say, Task, check_input, once
 from allyouneed.text import Tokenizer
 
 
@@ -60,7 +59,7 @@ class LM(Task):
         """Whether the model is recurrent: its state then goes on from window to window."""
         return getattr(catalog.model(self.recipe.model_kind), "recurrent", False)
 
-    @cache  # noqa: B019  (a task lives as long as its run)
+    @once
     def stream(self, split: str) -> Ragged:
         """The tokens of a split; documents end with the end token."""
         documents = self.data.splits[split].documents()  # type: ignore[attr-defined]

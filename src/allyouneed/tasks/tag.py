@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import cache
 from typing import Any
 
 from torch import Tensor, nn
@@ -16,7 +15,7 @@ from allyouneed.errors import UserError
 from allyouneed.metrics import Score, confusion, entity_scores
 from allyouneed.nn.heads import TagHead
 from allyouneed.tasks.answers import Answer, Prompt
-from allyouneed.tasks.base import Guess, Say
+from allyouneed.tasks.base import Guess, Say, once
 from allyouneed.tasks.labelling import UNCUT, Labelling
 from allyouneed.text.words import find_words
 
@@ -43,7 +42,7 @@ class Tag(Labelling):
     def head(self, width: int, dropout: float) -> nn.Module:
         return TagHead(width, len(self.labels), dropout)
 
-    @cache  # noqa: B019  (a task lives as long as its run)
+    @once
     def entities(self, split: str) -> list[list[Span]]:
         """Those of each sentence."""
         return [spans(tags.split(" ")) for _, tags in self.data.splits[split]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, ClassVar
 
 import torch
@@ -19,7 +18,7 @@ from allyouneed.errors import UserError
 from allyouneed.metrics import Score, translation_scores
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Prompt, write
-from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, check_input
+from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, check_input, once
 from allyouneed.tasks.lm import guesses
 from allyouneed.text import Tokenizer
 
@@ -83,7 +82,7 @@ class Translate(Task):
             self.recipe.model, vocab=len(self.reader), target_vocab=len(self.tokenizer), bos=self.tokenizer.bos
         )
 
-    @cache  # noqa: B019  (a task lives as long as its run)
+    @once
     def rows(self, split: str) -> tuple[Ragged, Ragged]:
         """The tokens of both sides."""
         pairs = self.data.splits[split]

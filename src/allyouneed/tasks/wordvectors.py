@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -32,7 +31,7 @@ from allyouneed.nn.negative import Kernel, Recorder
 from allyouneed.nn.sampling import make_key
 from allyouneed.runtime import available, pick_device
 from allyouneed.tasks.answers import Answer, Prompt
-from allyouneed.tasks.base import Carry, Guess, Moment, Say, Task
+from allyouneed.tasks.base import Carry, Guess, Moment, Say, Task, once
 from allyouneed.text import Tokenizer
 
 NEAREST = 10  # words of an answer
@@ -90,7 +89,7 @@ class WordVectors(Task):
     def model_config(self) -> Any:
         return replace(self.recipe.model, vocab=len(self.tokenizer))
 
-    @cache  # noqa: B019  (a task lives as long as its run)
+    @once
     def stream(self, split: str) -> Ragged:
         """The tokens of a split; documents end with the end token."""
         documents = self.data.splits[split].documents()  # type: ignore[attr-defined]
