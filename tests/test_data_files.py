@@ -183,11 +183,15 @@ def test_limit_caps_the_training_pairs_only(tmp_path: Path) -> None:
     assert some.fingerprint != full.fingerprint
 
 
-def test_the_fingerprint_follows_file_and_settings(tmp_path: Path) -> None:
-    path = put(tmp_path / "a.tsv", tsv(ROWS))
+def test_the_fingerprint_follows_contents_and_settings(tmp_path: Path) -> None:
+    path, copy = put(tmp_path / "a.tsv", tsv(ROWS)), put(tmp_path / "b.tsv", tsv(ROWS))
     first = pairs(path).fingerprint
-    assert pairs(path).fingerprint == first
+    assert pairs(copy).fingerprint == first
     assert pairs(path, reverse=True).fingerprint != first
+    assert pairs(path, test_path=(copy,)).fingerprint != first
+    os.utime(path, ns=(1, 1))
+    assert pairs(path).fingerprint == first
+    Path(path).write_text(tsv(ROWS).replace("1", "2"))  # as long, and as old
     os.utime(path, ns=(1, 1))
     assert pairs(path).fingerprint != first
 

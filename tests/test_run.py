@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from allyouneed.runtime import probe
 from allyouneed.training.compiling import decide
 from allyouneed.training.fit import fit, load_tokenizers
 from allyouneed.wholefile import write_text
-from commands import ayn
+from commands import ayn, contents
 from conftest import TINY_LM, TINY_TRANSLATE
 
 
@@ -39,6 +40,30 @@ def test_what_a_checkpoint_hangs_on_cannot_change_and_the_run_stays_whole(settin
     assert done.code == 2
     assert f"train.{setting.partition('=')[0]} was" in done.err
     assert ayn("train", "lm/gpt", "--out", out, "--resume", "train.steps=16").code == 0
+
+
+def test_data_that_moved_is_found_again_and_other_data_is_refused(story, tmp_path):
+    out, old, new = tmp_path / "run", tmp_path / "old.txt", tmp_path / "new.txt"
+    old.write_bytes(story.read_bytes())
+    assert ayn("train", "lm/gpt", "--data", old, "--out", out, *TINY_LM).code == 0
+    scores = (out / "scores.json").read_text()
+    old.rename(new)
+    done = ayn("test", out)
+    assert done.code == 2
+    again = shlex.split(done.err.partition("if it has moved: ")[2])
+    assert again[0] == "ayn"
+    done = ayn(*again[1:-1], story.parent / "other.txt")
+    assert done.code == 2
+    (tmp_path / "other.txt").write_text(new.read_text().upper())
+    before = contents(out)
+    done = ayn(*again[1:-1], tmp_path / "other.txt")
+    assert (done.code, contents(out)) == (2, before)
+    assert "other.txt is not what the run" in done.err
+    done = ayn(*again[1:-1], new)
+    assert done.code == 0
+    assert "the data is not what" not in done.out + done.err
+    assert (out / "scores.json").read_text() == scores.replace("old.txt", "new.txt")
+    assert ayn("test", out).code == 0
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,9 @@ def test_shown_pieces_are_the_answer_and_hold_back_what_may_become_a_stop(writer
     answer = next(writer.answers(["one"], show=shown.append, stop=(stop,), **how))
     assert "".join(shown) == answer.text == free[: free.index(stop)]
     assert len(shown) > 1
+    shown.clear()
+    answer = next(writer.answers(["one"], show=shown.append, method="sample", n_best=3, max_new=6))
+    assert "".join(shown) == answer.text  # and not the others
     draft = _Draft(writer.task.tokenizer, ("abc",), shown.append)
     shown.clear()
     for piece in ("xa", "b", "a", "bc", "never"):

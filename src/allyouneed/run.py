@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 import tomllib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -100,6 +101,10 @@ class Run:
 
     def test(self, split: str = "test", say: Callable[[str], None] = print, **decode: Any) -> list[Score]:
         """Scores on a split, kept in scores.json."""
+        gone = [path for path in self.recipe.data.path if not Path(path).exists()]
+        if gone:
+            again = shlex.join(["ayn", "train", str(self.folder.recipe), "--out", str(self.folder.path), "--resume"])
+            raise UserError(f"the data of this run, {gone[0]}, is not there; if it has moved: {again} --data NEW-PLACE")
         if not self.task.has(split):
             there = ", ".join(self.task.data.splits)
             raise UserError(f"the data of this run has no split '{split}'; there is {there}")
@@ -303,6 +308,8 @@ def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Giv
         raise UserError(f"the run in {out} has begun: train.init, which run it starts from, cannot change any more")
     fixed = {"train": ("optimizer", "ema", "seed", "batch_tokens")}  # what a checkpoint or the batches hang on
     free = {("data", "mirror"), ("task", "questions")}
+    if before.data.path and after.data.path:  # own files may have moved; `fit` looks whether they are the same
+        free |= {("data", "path"), ("data", "valid_path"), ("data", "test_path")}
     for section in ("task", "model", "text", "data", "train"):
         values = asdict(getattr(before, section))
         for key, value in asdict(getattr(after, section)).items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,13 +30,16 @@ def own(config: DataConfig, shape: str) -> Dataset:
     for name, split in splits.items():
         if not split.bytes:  # this reads the splits that have files of their own
             raise UserError(_nothing(name, paths, config))
-    stamps = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in used]
+    contents = {name: [_content(path) for path in files] for name, files in used.items()}
     columns = (config.source, config.target, *([config.second] if config.second else []))
     settings = (*columns, config.reverse, config.valid_part, config.test_part, config.limit)
-    key = fingerprint(
-        shape, sorted(stamps), {name: [str(p) for p in listed] for name, listed in paths.items()}, settings
-    )
-    return Dataset(" ".join(config.path), shape, splits, told, key)
+    return Dataset(" ".join(config.path), shape, splits, told, fingerprint(shape, contents, settings))
+
+
+def _content(path: Path) -> tuple[str, str]:
+    """The ending, which tells how a file is read, and a hash of its bytes: wherever the file lies, it is the same."""
+    with path.open("rb") as file:
+        return Path(plain_name(path)).suffix, hashlib.file_digest(file, "blake2b").hexdigest()
 
 
 def existing(given: str) -> Path:
@@ -60,7 +64,7 @@ def _nothing(name: str, paths: dict[str, list[Path]], config: DataConfig) -> str
     )
 
 
-Made = tuple[dict[str, Split], list[Path], list[str]]
+Made = tuple[dict[str, Split], dict[str, list[Path]], list[str]]  # splits, the files of each, what was understood
 
 
 def _open(group: list[Path], config: DataConfig, shape: str, train: Any = None) -> Table | TagTable:
@@ -113,7 +117,7 @@ def _pairs(paths: dict[str, list[Path]], config: DataConfig, shape: str) -> Made
     if config.limit:
         what = "pairs" if shape == "pairs" else "examples"
         told.append(f"only the first {config.limit:,} training {what} are used (data.limit)")
-    return splits, [path for table in tables.values() for path in table.paths], told
+    return splits, {name: list(table.paths) for name, table in tables.items()}, told
 
 
 def _form(path: Path) -> str:
@@ -199,7 +203,7 @@ def _text(paths: dict[str, list[Path]], config: DataConfig) -> Made:
         told.append(
             f"split in the order of the text, at the beginning of a line where one is near: the last {', '.join(held)}"
         )
-    return splits, [file for files in listed.values() for file in files], told
+    return splits, listed, told
 
 
 def _prose(path: Path) -> list[Path]:

@@ -43,7 +43,7 @@ def write(
 ) -> Iterator[Answer]:
     """The answer to each prompt, in order, as soon as it is its turn. Prompts are drawn only as needed.
 
-    `show` gets the pieces of text of a single prompt while they are written.
+    `show` gets the pieces of the first answer while it is written.
     """
     if decode.method == "beam":
         return _beams(stepper, tokenizer, prompts, decode)
@@ -98,7 +98,8 @@ def _rows(
     while True:
         # Even with many answers to a text there is room for all of one.
         for request in islice(source, max(4 * decode.batch, decode.n_best) - len(drafts) - len(ready)):
-            drafts[decoder.add(request)] = _Draft(tokenizer, decode.stop, show)
+            id = decoder.add(request)
+            drafts[id] = _Draft(tokenizer, decode.stop, show if id == 0 else None)
         if not drafts:
             return
         for event in decoder.tick():

@@ -194,7 +194,7 @@ class Task(ABC):
     def predict(
         self, model: Any, inputs: Iterable[str], decode: DecodeConfig, show: Callable[[str], None] | None = None
     ) -> Iterator[Answer]:
-        """Answers in order, streamed; inputs are drawn as needed. `show` gets the pieces of a single answer."""
+        """Answers in order, streamed; inputs are drawn as needed. `show` gets the pieces of the first answer."""
         prompts = (self.prompt(model, text, decode) for text in inputs)
         return write(model, self.tokenizer, prompts, decode, show)
 

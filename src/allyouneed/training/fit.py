@@ -112,6 +112,10 @@ def _describe(recipe: Recipe, task: Task, report: Report, folder: RunFolder, say
     """All that a run is, before its first step."""
     before = _read_config(folder)
     if before and before["data"]["fingerprint"] != task.data.fingerprint:
+        if before["data"]["name"] != task.data.name:
+            raise UserError(
+                f"{task.data.name} is not what the run in {folder.path} began with; begin a new run with it"
+            )
         say("the data is not what this run began with: it goes on, but not as if never stopped")
     write_text(folder.recipe, to_toml(recipe.to_dict()))
     task.write_extras(folder.path)
