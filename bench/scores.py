@@ -111,10 +111,12 @@ def train(row: Row, seed: int, protocol: Sequence[str], folder: Path, init: Path
 
 
 def markdown(name: str, table: Table, runs: Sequence[dict[str, Any]], facts: dict[str, str]) -> str:
-    """The first score of each row by seed, their mean, and the longest of the times."""
+    """The first score of each row by seed, their mean, and the longest of the times; of the signatures, what all share
+    (each run has its own best step)."""
     seeds = sorted({run["seed"] for run in runs})
     metric = runs[0]["scores"][0]
-    signature = metric["signature"].partition("|step:")[0]  # each run has its own best checkpoint
+    signatures = [run["scores"][0]["signature"].split("|") for run in runs]
+    signature = "|".join(part for part in signatures[0] if all(part in other for other in signatures))
     lines = [f"# {name}", "", f"{table.what}. {metric['name']}, signature `{signature}`.", ""]
     lines += [f"| model | {' | '.join(f'seed {seed}' for seed in seeds)} | mean | minutes |"]
     lines += ["| --- |" + " ---: |" * (len(seeds) + 2)]

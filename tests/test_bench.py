@@ -225,6 +225,17 @@ def test_a_table_of_scores_trains_each_row_once_and_again_when_its_settings_chan
     assert scores.main(["wnt17"]) == 2
 
 
+def test_the_signature_of_a_table_is_what_its_runs_share():
+    def run(seed: int, value: float, found: int) -> dict[str, object]:
+        score = {"name": "F1", "value": value, "signature": f"entities|found:{found}|data:d|step:{found}"}
+        return {"row": "RNN", "seed": seed, "seconds": 60.0 * seed, "scores": [score]}
+
+    table = scores.Table("A test", (), (scores.Row("RNN", "tag/rnn"),))
+    text = scores.markdown("t", table, [run(1, 50.0, 3), run(2, 60.0, 4)], {})
+    assert "signature `entities|data:d`" in text
+    assert "| RNN (`tag/rnn`) | 50.00 | 60.00 | 55.00 | 2.0 |" in text
+
+
 def test_a_row_starts_from_the_run_of_its_own_seed(tmp_path, capsys, monkeypatch, story):
     short = ("train.steps=2", "train.eval_every=2", "train.threads=1", f"data.path={story}")
     first = scores.Row("first", "lm/lstm", (*short, "model.width=8"))
