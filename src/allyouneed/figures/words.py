@@ -9,6 +9,8 @@ import numpy as np
 
 from allyouneed.figures import style
 
+SIZE = 10  # of the names, in points
+
 
 def word_map(
     words: Sequence[str], vectors: np.ndarray, out: Path, arrows: Sequence[tuple[str, str]] = (), title: str = ""
@@ -32,17 +34,59 @@ def word_map(
                 arrowprops={"arrowstyle": "-|>", "color": style.GREY, "shrinkA": 5, "shrinkB": 5},
             )
         for word, (x, y) in at.items():
-            begins = word in starts
-            axes.plot(x, y, "o", color=style.RED if arrows and not begins else style.BLUE, markersize=5)
-            # The name of where an arrow begins stands to the left, that of where it ends to the right.
-            side = {"xytext": (-7, -3), "ha": "right"} if begins else {"xytext": (7, -3)}
-            axes.annotate(style.visible(word), (x, y), textcoords="offset points", fontsize=10, **side)
+            axes.plot(x, y, "o", color=style.RED if arrows and word not in starts else style.BLUE, markersize=5)
         axes.margins(0.2)
         axes.set_aspect("equal", adjustable="datalim")
+        axes.apply_aspect()
+        # The name of where an arrow begins stands to the left, that of where it ends to the right.
+        sides = [-1 if word in starts else 1 for word in at]
+        names = [
+            axes.annotate(
+                style.visible(word),
+                place,
+                (7 * side, 0),
+                textcoords="offset points",
+                fontsize=SIZE,
+                va="center",
+                ha="left" if side > 0 else "right",
+            )
+            for (word, place), side in zip(at.items(), sides)
+        ]
+        points = 72 / made.dpi
+        dots = axes.transData.transform(places) * points
+        widths = [name.get_window_extent().width * points for name in names]
+        moved = label_heights(dots, np.multiply(sides, widths)) - dots[:, 1]
+        for name, side, place, up in zip(names, sides, places, moved):
+            name.xyann = (7 * side, up)
+            if abs(up) > SIZE / 2:
+                line = {"arrowstyle": "-", "color": style.GREY, "lw": 0.6, "shrinkA": 0, "shrinkB": 3}
+                axes.annotate("", place, name.xyann, textcoords="offset points", arrowprops=line)
         axes.set_xlabel("first principal component")
         axes.set_ylabel("second principal component")
         if title:
             axes.set_title(title, pad=10)
+
+
+def label_heights(dots: np.ndarray, widths: np.ndarray) -> np.ndarray:
+    """Where a name stands beside each dot (N, 2), all in points: at its height, or higher or lower so that no two
+    names lie over each other, and where there is room none over a dot. A negative width goes to the left."""
+    near, far = dots[:, 0] + 5 * np.sign(widths), dots[:, 0] + 7 * np.sign(widths) + widths
+    left, right = np.minimum(near, far), np.maximum(near, far)
+    radius, line = 4.0, 1.25 * SIZE
+    beside = (left[:, None] < right) & (left < right[:, None])  # name and name
+    crossed = (left[:, None] < dots[:, 0] + radius) & (dots[:, 0] - radius < right[:, None])  # name and dot
+    np.fill_diagonal(beside, False)
+    np.fill_diagonal(crossed, False)
+    heights = dots[:, 1] + 1e-3 * np.arange(len(dots))  # two names of one place go apart, too
+    for _ in range(300):
+        gap, room = heights[:, None] - heights, heights[:, None] - dots[:, 1]
+        close = np.where(beside, np.maximum(line - np.abs(gap), 0), 0) * np.sign(gap)
+        hit = np.where(crossed, np.maximum(line / 2 + radius - np.abs(room), 0), 0) * np.sign(room)
+        push = close.sum(1) / 2 + hit.sum(1)
+        if np.abs(push).max() < 0.1:
+            break
+        heights += push / 2
+    return heights
 
 
 def plane(vectors: np.ndarray) -> np.ndarray:
