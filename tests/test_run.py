@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ from allyouneed.runtime import probe
 from allyouneed.training.compiling import decide
 from allyouneed.training.fit import fit, load_tokenizers
 from allyouneed.wholefile import write_text
-from commands import ayn, contents
+from commands import ayn, contents, mistake
 from conftest import TINY_LM, TINY_TRANSLATE
 
 
@@ -64,6 +65,62 @@ def test_data_that_moved_is_found_again_and_other_data_is_refused(story, tmp_pat
     assert "the data is not what" not in done.out + done.err
     assert (out / "scores.json").read_text() == scores.replace("old.txt", "new.txt")
     assert ayn("test", out).code == 0
+
+
+def test_other_data_to_score_on_is_told_of_and_its_mistakes_too(pairs, tmp_path):
+    out, csv, blank = tmp_path / "run", tmp_path / "mine.csv", tmp_path / "blank.csv"
+    rows = [line.split("\t") for line in pairs.read_text().splitlines()]
+    csv.write_text("id,en,it\n" + "".join(f'{i},"{a}","{b}"\n' for i, (a, b) in enumerate(rows)))
+    settings = [*TINY_TRANSLATE, "data.source=en", "data.target=it"]
+    assert ayn("train", "translate/transformer", "--data", csv, "--out", out, *settings).code == 0
+    blank.write_text("en,it\none two,uno due\n,\nfour,\n")
+    done = ayn("test", out, "--data", blank)
+    assert done.code == 0
+    assert "all: 1 examples; 2 without text left out\n" in done.out
+    assert ayn("test", out, "--data", "phrasebook", "decode.max_new=2").code == 0  # which has no columns en and it
+    blank.write_text("en,fr\none,un\n")
+    before = contents(out)
+    assert "it" in mistake("test", out, "--data", blank)
+    assert "no.csv" in mistake("test", out, "--data", tmp_path / "no.csv")
+    assert "is empty" in mistake("test", out, "--data", "")
+    assert contents(out) == before
+
+
+def lines(examples: Iterable[tuple[str, ...]]) -> str:
+    return "".join("\t".join(example) + "\n" for example in examples)
+
+
+def conll(examples: Iterable[tuple[str, ...]]) -> str:
+    return "\n".join(lines(zip(words.split(" "), tags.split(" "))) for words, tags in examples)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "name", "write"),
+    [
+        ("lm/gpt", "mine.txt", "".join),
+        ("translate/transformer", "mine.tsv", lines),
+        ("classify/rnn", "mine.tsv", lines),
+        ("tag/lstm", "mine.conll", conll),
+    ],
+)
+def test_a_run_is_scored_on_a_file_of_its_own_as_on_its_test_split(recipe, name, write, tmp_path, capsys):
+    run = train(recipe, "train.steps=20", "train.eval_every=20", out=tmp_path / "run", quiet=True)
+    own, file = run.test(), tmp_path / name
+    file.write_text(write(run.task.data.splits["test"]))
+    capsys.readouterr()
+    other = run.test(data=file)
+    assert [(score.name, score.value) for score in other] == [(score.name, score.value) for score in own]
+    assert all("|split:all|" in score.signature and f"|data:{name}|" in score.signature for score in other)
+    count = run.task.data.splits["test"].examples
+    assert f"all: {count} {'documents' if recipe == 'lm/gpt' else 'examples'}\n" in capsys.readouterr().out
+    assert {split: [vars(s) for s in found] for split, found in run.scores().items()} == {
+        "test": [vars(s) for s in own],
+        f"{file} all": [vars(s) for s in other],
+    }
+    done = ayn("test", tmp_path / "run", "--data", file, "--split", "valid")
+    assert (done.code, done.err) == (2, f"ayn: the data of {file} has no split 'valid'; there is all\n")
+    named = ayn("test", tmp_path / "run", "--data", run.recipe.data.name)
+    assert own[0].signature in named.out
 
 
 @pytest.mark.parametrize(

@@ -194,6 +194,7 @@ def test_own_questions_are_asked_whatever_the_vocabulary(run, tmp_path, monkeypa
         assert line.startswith("similarity ")
         assert "known:3of3" in line
     (tmp_path / "strange.txt").write_text("a b c d\n")
+    assert "give your own with task.questions=FILE" in mistake("test", run.folder.path, "--data", "strange.txt")
     said = ayn("test", run.folder.path, "task.questions=strange.txt").out
     assert "left out: strange.txt, because this run has the words of too few of its questions" in said
 

@@ -99,25 +99,53 @@ class Run:
         checked: DecodeConfig = build(DecodeConfig, values, "decode")
         return checked
 
-    def test(self, split: str = "test", say: Callable[[str], None] = print, **decode: Any) -> list[Score]:
-        """Scores on a split, kept in scores.json."""
+    def test(
+        self, split: str = "test", say: Callable[[str], None] = print, data: Given | None = None, **decode: Any
+    ) -> list[Score]:
+        """Scores on a split of the run's own data; or of other `data`, where a single file is taken whole. They are
+        kept in scores.json."""
+        settings, before, made_at = self.decode(**decode), self._scores(), self.folder.made_at()
+        task, name = self.task, split
+        if data is None:
+            self._same_data(say)
+        else:
+            task = self._on(data, say)
+            split = "all" if split == "test" and not task.has(split) else split
+            name = f"{task.data.name} {split}"
+        if not task.has(split):
+            whose = "this run" if data is None else task.data.name
+            raise UserError(f"the data of {whose} has no split '{split}'; there is {', '.join(task.data.splits)}")
+        if data is not None:
+            examples = task.data.splits[split]
+            left_out = f"; {examples.empty:,} without text left out" if examples.empty else ""
+            say(f"{split}: {examples.examples:,} {'documents' if task.shape == 'text' else 'examples'}{left_out}")
+        found = task.test(self.model, split, settings, say)
+        scores = [score.signed(f"{task.origin}|{made_at}") for score in found]
+        write_json(self.folder.scores, {**before, name: [vars(score) for score in scores]})
+        for picture in task.draw(self.folder.path, split):
+            say(f"the picture is in {picture}")
+        return scores
+
+    def _on(self, data: Given, say: Callable[[str], None]) -> Task:
+        """The task of this run on other data. Nothing is held out of own files; what is one split is called "all"."""
+        whole = replace(self.recipe.data, valid_path=(), test_path=(), valid_part=0.0, test_part=0.0, limit=0)
+        recipe = _with_data(self.recipe.with_(data=whole), data)
+        if not recipe.data.path:  # a public set has no columns to name
+            recipe = recipe.with_(data=replace(recipe.data, source="", target="", second=""))
+        task = self.task.on(recipe, self.folder.path)
+        if list(task.data.splits) == ["train"]:
+            task.data.splits = {"all": task.data.splits["train"]}
+        for line in task.data.understood:
+            say(line)
+        return task
+
+    def _same_data(self, say: Callable[[str], None]) -> None:
         gone = [path for path in self.recipe.data.path if not Path(path).exists()]
         if gone:
             again = shlex.join(["ayn", "train", str(self.folder.recipe), "--out", str(self.folder.path), "--resume"])
             raise UserError(f"the data of this run, {gone[0]}, is not there; if it has moved: {again} --data NEW-PLACE")
-        if not self.task.has(split):
-            there = ", ".join(self.task.data.splits)
-            raise UserError(f"the data of this run has no split '{split}'; there is {there}")
-        settings, before = self.decode(**decode), self._scores()
         if self.task.data.fingerprint != self.config["data"].get("fingerprint"):
             say("the data is not what this run was trained on: its splits may have moved")
-        made_at = self.folder.made_at()
-        found = self.task.test(self.model, split, settings, say)
-        scores = [score.signed(f"{self.task.origin}|{made_at}") for score in found]
-        write_json(self.folder.scores, {**before, split: [vars(score) for score in scores]})
-        for picture in self.task.draw(self.folder.path, split):
-            say(f"the picture is in {picture}")
-        return scores
 
     def table(self, text: str, most: int = 5, **decode: Any) -> list[Guess]:
         """At each position, the most likely next tokens with their probabilities."""

@@ -33,6 +33,10 @@ app = typer.Typer(
       ayn use runs/translate-transformer "I am Italian."
     """,
 )
+Data = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PATH", help="Own file or folder (twice: parallel files), or a name of `ayn list data`."),
+]
 Mirror = Annotated[str | None, typer.Option(metavar="DIR", help="Folder with copies of the public data sets.")]
 
 
@@ -54,10 +58,7 @@ def train_command(
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="SECTION.KEY=VALUE", help="Settings other than the recipe's.")
     ] = None,
-    data: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATH", help="Own file or folder (twice: parallel files), or a name of `ayn list data`."),
-    ] = None,
+    data: Data = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the run.  [default: runs/RECIPE]")] = None,
     init: Annotated[str, typer.Option(metavar="RUN", help="Start from the body of another run.")] = "",
     resume: Annotated[bool, typer.Option("--resume", help="Go on where the run stopped.")] = False,
@@ -105,16 +106,18 @@ def score_command(
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="DECODE.KEY=VALUE", help="Settings other than the run's.")
     ] = None,
+    data: Data = None,
     split: Annotated[str, typer.Option(metavar="NAME", help="Which split.")] = "test",
     mirror: Mirror = None,
 ) -> None:
-    """Score a run: perplexity and bits per byte; BLEU, chrF and exact match; accuracy
-    and macro-F1; precision, recall and F1 of entities; or analogies and similarity of
-    word vectors, with task.questions=FILE those of an own file too.
+    """Score a run on its test split or, with --data, on other files: perplexity and bits
+    per byte; BLEU, chrF and exact match; accuracy and macro-F1; precision, recall and F1
+    of entities; or analogies and similarity of word vectors, with task.questions=FILE
+    those of an own file too.
 
     \b
     Example:
-      ayn test runs/en-it decode.method=beam decode.beam=5
+      ayn test runs/en-it --data my-test.tsv decode.method=beam decode.beam=5
     """
     own = [item for item in overrides or [] if item.startswith("task.questions=")]
     decode, loaded = decode_settings([item for item in overrides or [] if item not in own]), load(run)
@@ -123,8 +126,8 @@ def score_command(
 
         loaded.task.options = Recipe.parse(override(loaded.recipe.to_dict(), own)).task
     if mirror:
-        loaded.task.recipe = loaded.recipe.with_(data=replace(loaded.recipe.data, mirror=mirror))
-    print_columns(_rows(loaded.test(split, **decode)))
+        loaded.recipe = loaded.task.recipe = loaded.recipe.with_(data=replace(loaded.recipe.data, mirror=mirror))
+    print_columns(_rows(loaded.test(split, data=data, **decode)))
 
 
 app.command("use", short_help="Translate, continue, classify or tag; find near words.")(use_command)

@@ -108,6 +108,12 @@ class Task(ABC):
         """The data in a signature; own files by their names alone."""
         return "data:" + " ".join(Path(name).name for name in self.data.name.split())
 
+    def on(self, recipe: Recipe, folder: Path) -> Task:
+        """The task of the run in the folder on the data of this recipe."""
+        other = type(self)(recipe, self.tokenizers)
+        other.read_extras(folder)
+        return other
+
     def has(self, split: str) -> bool:
         return split in self.data.splits
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from allyouneed.config import DecodeConfig, option
+from allyouneed.config import DecodeConfig, Recipe, option
 from allyouneed.data import family, wordtests
 from allyouneed.data.batches import Batch
 from allyouneed.data.fetch import cache_folder
@@ -78,6 +78,9 @@ class WordVectors(Task):
                 "raise text.min_count, or lower text.vocab or model.width"
             )
         return report
+
+    def on(self, recipe: Recipe, folder: Path) -> Task:
+        raise UserError("word vectors are scored by questions, not on a text: give your own with task.questions=FILE")
 
     def make_tokenizers(self) -> dict[str, Tokenizer]:
         text = self.recipe.text
