@@ -105,7 +105,8 @@ def conll(examples: Iterable[tuple[str, ...]]) -> str:
 )
 def test_a_run_is_scored_on_a_file_of_its_own_as_on_its_test_split(recipe, name, write, tmp_path, capsys):
     run = train(recipe, "train.steps=20", "train.eval_every=20", out=tmp_path / "run", quiet=True)
-    own, file = run.test(), tmp_path / name
+    own, file = run.test(), tmp_path / "a folder" / name
+    file.parent.mkdir()
     file.write_text(write(run.task.data.splits["test"]))
     capsys.readouterr()
     other = run.test(data=file)

@@ -106,7 +106,7 @@ class Task(ABC):
     @property
     def origin(self) -> str:
         """The data in a signature; own files by their names alone."""
-        return "data:" + " ".join(Path(name).name for name in self.data.name.split())
+        return "data:" + (" ".join(Path(path).name for path in self.recipe.data.path) or self.data.name)
 
     def on(self, recipe: Recipe, folder: Path) -> Task:
         """The task of the run in the folder on the data of this recipe."""
