@@ -120,6 +120,11 @@ def test_trace_gives_the_weights_that_were_used_and_costs_nothing_otherwise(scor
     torch.manual_seed(0)
     layer = Attention(16, 4, score=score).eval()
     x, trace = torch.randn(2, 5, 16), Trace("weights", "values")
+    full = Trace()
+    layer(x, Mask(causal=True), trace=full)
+    again, w = attend(full["queries"], full["keys"], full["values"], Mask(causal=True), score=layer.score, weights=True)
+    torch.testing.assert_close(w, full["weights"])
+    torch.testing.assert_close(again, full["weights"] @ full["values"])
     traced = layer(x, Mask(causal=True), trace=trace)
     torch.testing.assert_close(traced, layer(x, Mask(causal=True)), atol=1e-6, rtol=1e-5)
     z = (trace["weights"] @ trace["values"]).transpose(1, 2).flatten(2)
@@ -132,6 +137,9 @@ def test_parameter_free_has_no_parameters_and_is_the_lectures_formula():
     assert not list(layer.parameters())
     x = torch.randn(2, 5, 8)
     torch.testing.assert_close(layer(x, Mask(causal=True)), self_attend(x, Mask(causal=True)))
+    across, memory = Attention(8, 1, score="parameter_free", cross=True), torch.randn(2, 3, 8)
+    expected = (x @ memory.mT).softmax(-1) @ memory
+    torch.testing.assert_close(across(x, memory=across.keys_values(memory)), expected)
 
 
 def test_free_widths():

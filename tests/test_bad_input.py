@@ -39,6 +39,8 @@ SETTINGS = {
     "lm/gpt model.bias=perhaps": "model.bias = 'perhaps' is not true or false",
     "lm/gpt model.heads=5": "model.heads = 5 does not divide model.width = 48",
     "lm/gpt model.kv_heads=2": "model.kv_heads = 2 does not divide model.heads = 3",
+    "lm/gpt model.positions=rotary model.width=12 model.heads=4": "rotary positions need an even head width, not 3",
+    "lm/gpt decode.alpha=500": "decode.alpha = 500",
     "lm/gpt train.steps=0": "[train] needs steps or epochs",
     "lm/gpt decode.n_best=9 decode.method=beam": "decode.n_best = 9 is more than decode.beam = 5",
     "translate/transformer decode.n_best=2": "decode.n_best = 2 needs decode.method = beam or sample",

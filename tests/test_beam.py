@@ -198,7 +198,17 @@ def test_the_trace_holds_the_tree_of_hypotheses() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"beam": 0}, {"n_best": 4}, {"alpha": -0.1}, {"length_penalty": "x"}, {"max_new": [1, 2]}, {"max_new": 0}]
+    "wrong",
+    [
+        {"beam": 0},
+        {"n_best": 4},
+        {"alpha": -0.1},
+        {"alpha": 500.0},
+        {"alpha": float("nan")},
+        {"length_penalty": "x"},
+        {"max_new": [1, 2]},
+        {"max_new": 0},
+    ],
 )
 def test_beam_search_refuses_nonsense(wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=f"{next(iter(wrong))} = "):

@@ -249,6 +249,10 @@ def test_at_the_start_what_comes_out_is_as_large_as_what_went_in():
     stack = ConvStack(ConvConfig(width=64, kernel=3, dropout=0.0), 12, causal=True)
     x = torch.randn(4, 50, 64)
     assert 0.5 < stack(x).std() < 1.5
+    stack = ConvStack(ConvConfig(width=64, kernel=3, dropout=0.5), 12, causal=True)
+    assert 0.7 < stack.train()(x).std() < 1.4  # what dropout enlarges, smaller weights make up for
+    kernels = [block.gated.conv for block in stack.blocks]
+    assert [conv.weight.std().item() for conv in kernels] == pytest.approx([(4 * 0.5 / (3 * 64)) ** 0.5] * 12, rel=0.05)
 
 
 @pytest.mark.parametrize(("share", "tie"), [(True, True), (False, True), (False, False)])

@@ -329,11 +329,27 @@ def test_cancel_frees_the_row_and_forgives() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"max_new": 0}, {"temperature": -1.0}, {"top_k": -1}, {"top_p": 1.5}, {"seed": 2**64}]
+    "wrong",
+    [
+        {"max_new": 0},
+        {"temperature": -1.0},
+        {"temperature": float("nan")},
+        {"temperature": float("inf")},
+        {"top_k": -1},
+        {"top_p": 1.5},
+        {"top_p": -0.5},
+        {"top_p": float("nan")},
+        {"seed": 2**64},
+    ],
 )
 def test_a_request_refuses_nonsense(wrong: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=f"{next(iter(wrong))} = "):
         Request(**{"input": [1], "max_new": 3, **wrong})
+
+
+def test_a_decoder_without_rows_is_refused() -> None:
+    with pytest.raises(UserError, match="rows = 0"):
+        Decoder(ToyLM(7), 0)
 
 
 def test_the_room_of_a_long_prompt_is_the_models_to_know() -> None:

@@ -54,6 +54,11 @@ def test_norms_are_the_formulas():
     layer = (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + 1e-5).sqrt()
     torch.testing.assert_close(make_norm("layer", 8)(x), layer)
     torch.testing.assert_close(make_norm("rms", 8)(x), x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt())
+    far = (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + 0.5).sqrt()
+    torch.testing.assert_close(make_norm("layer", 8, eps=0.5)(x), far)
+    torch.testing.assert_close(make_norm("rms", 8, eps=0.5)(x), x / (x.square().mean(-1, keepdim=True) + 0.5).sqrt())
+    assert [name for name, _ in make_norm("layer", 8, bias=False).named_parameters()] == ["weight"]
+    assert [name for name, _ in make_norm("layer", 8).named_parameters()] == ["weight", "bias"]
 
 
 @pytest.mark.parametrize(
@@ -116,6 +121,10 @@ def test_piecewise_loss_needs_no_gradient():
     with torch.inference_mode():
         pieces = linear_cross_entropy(hidden, weight, None, targets, most_logits=130)
         torch.testing.assert_close(pieces, cross_entropy(hidden @ weight.T, targets), atol=1e-4, rtol=1e-4)
+        bias = torch.randn(50)
+        pieces = linear_cross_entropy(hidden, weight, bias, targets, 0.1, most_logits=130)
+        whole = cross_entropy(hidden @ weight.T + bias, targets, 0.1)
+        torch.testing.assert_close(pieces, whole, atol=1e-4, rtol=1e-4)
 
 
 def test_piecewise_loss_never_holds_all_logits():

@@ -8,11 +8,17 @@ import pytest
 import torch
 
 from allyouneed.decode import Decoder, Request, beam_search, generate
+from allyouneed.models.convnet import ConvNet, ConvNetConfig
+from allyouneed.models.convseq2seq import ConvSeq2Seq, ConvSeq2SeqConfig
 from allyouneed.models.gpt import GPT, GPTConfig
-from allyouneed.models.rnn import RNN, RNNConfig
+from allyouneed.models.labeller import Labeller
+from allyouneed.models.rnn import RNN, RNNConfig, RNNReader
+from allyouneed.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from allyouneed.models.transformer import Transformer, TransformerConfig
 from allyouneed.models.word2vec import Word2Vec, Word2VecConfig
+from allyouneed.nn.heads import TagHead
 from allyouneed.nn.layers import store_by_columns
+from allyouneed.nn.losses import IGNORE, cross_entropy
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace
 from allyouneed.run import flops_per_token
@@ -82,6 +88,91 @@ def test_cached_equals_uncached_whole_or_in_pieces(positions, kv_heads):
             at += size
         torch.testing.assert_close(torch.cat(outs, 1), whole, atol=2e-5, rtol=1e-4)
         assert cache.length.tolist() == [30] * 3
+
+
+@pytest.mark.parametrize("positions", ["rotary", "sinusoidal", "sinusoidal_half"])
+def test_steps_beyond_the_first_table_of_positions_equal_the_whole(positions):
+    """Tables begin with 512 positions and grow with what is asked of them."""
+    length = 520
+    ids = torch.randint(4, 37, (1, length))
+    writer, translator = (make(positions=positions, layers=1, width=16) for make in (gpt, transformer))
+    with torch.no_grad():
+        whole = writer(ids)[0]
+        cache = writer.empty(1, length)
+        writer.body(ids[:, : length - 9], cache=cache)
+        steps = torch.cat([writer.step(ids[:, t], cache) for t in range(length - 9, length)])
+        torch.testing.assert_close(steps, whole[-9:], atol=1e-4, rtol=1e-4)
+        fresh = gpt(positions=positions, layers=1, width=16)
+        torch.testing.assert_close(fresh.start([ids[0].tolist()], length)[0][0], whole[-1], atol=1e-4, rtol=1e-4)
+        source, lengths = ids[:, :7], torch.tensor([7])
+        whole = translator(source, lengths, torch.cat([torch.tensor([[1]]), ids[:, 1:]], 1))[0]
+        translator = transformer(positions=positions, layers=1, width=16)
+        first, state = translator.start(source.tolist(), length)
+        steps = torch.cat([first, *(translator.step(ids[:, t], state) for t in range(1, length))])
+    torch.testing.assert_close(steps, whole, atol=1e-4, rtol=1e-4)
+
+
+def test_values_may_be_wider_than_keys_also_in_a_cache():
+    model = gpt(head_width=6, value_width=12)
+    ids = torch.randint(0, 37, (2, 9))
+    cache = model.empty(2, 16)
+    steps = torch.stack([model.step(ids[:, t], cache) for t in range(9)], 1)
+    torch.testing.assert_close(steps, model(ids), atol=2e-5, rtol=1e-4)
+
+
+def test_the_loss_smooths_as_it_is_asked_to():
+    ids, targets = torch.randint(4, 37, (2, 6)), torch.randint(4, 37, (2, 6))
+    targets[1, 4:] = IGNORE
+    lengths = torch.tensor([6, 4])
+    for model in (
+        gpt(),
+        rnn := RNN(RNNConfig(vocab=37, width=8)).eval(),
+        ConvNet(ConvNetConfig(vocab=37, width=8)).eval(),
+    ):
+        expected = cross_entropy(model(ids).flatten(0, 1), targets.flatten(), 0.1)
+        torch.testing.assert_close(model.loss(ids, targets, 0.1), expected)
+        assert not torch.isclose(model.loss(ids, targets), expected, rtol=1e-3)
+    torch.testing.assert_close(rnn.loss_after(rnn.empty(2, 0).parts, ids, targets, 0.1)[0], rnn.loss(ids, targets, 0.1))
+    both = {"vocab": 37, "target_vocab": 37, "width": 8}
+    for model in (
+        transformer(),
+        Seq2Seq(Seq2SeqConfig(**both)).eval(),
+        ConvSeq2Seq(ConvSeq2SeqConfig(**both)).eval(),
+    ):
+        expected = cross_entropy(model(ids, lengths, ids).flatten(0, 1), targets.flatten(), 0.1)
+        torch.testing.assert_close(model.loss(ids, lengths, ids, targets, 0.1), expected)
+    tagger = Labeller(RNNReader(RNNConfig(vocab=37, width=8)), TagHead(8, 40)).eval()
+    tensors = {"ids": ids, "lengths": lengths}
+    expected = cross_entropy(tagger(tensors).flatten(0, 1), targets.flatten(), 0.1)
+    torch.testing.assert_close(tagger.loss(tensors, targets, 0.1), expected)
+
+
+def test_the_alignment_is_the_mean_of_the_last_layers_heads():
+    model, trace = transformer(), Trace("weights")
+    source, lengths, target = torch.randint(4, 37, (2, 6)), torch.tensor([6, 3]), torch.randint(4, 37, (2, 5))
+    weights = model.alignment(source, lengths, target, trace=trace)
+    torch.testing.assert_close(weights, trace["decoder.1.cross.weights"].mean(1))
+    assert not torch.allclose(weights, trace["decoder.0.cross.weights"].mean(1), atol=1e-3)
+
+
+def test_what_ends_on_the_residual_stream_begins_smaller():
+    torch.manual_seed(0)
+    model = GPT(GPTConfig(vocab=100, width=64, heads=4, layers=8))
+    for block in model.stack.blocks:
+        for layer, std in (
+            (block.attention.qkv, 0.02),
+            (block.feed_forward.into, 0.02),
+            (block.attention.out, 0.005),
+            (block.feed_forward.out, 0.005),
+        ):
+            assert layer.weight.std().item() == pytest.approx(std, rel=0.1)
+    assert model.head.out.weight.std().item() == pytest.approx(0.02, rel=0.1)
+
+
+def test_one_embedding_for_two_vocabularies_is_a_callers_bug():
+    for target in (36, 38):
+        with pytest.raises(ValueError, match="one vocabulary"):
+            transformer(target_vocab=target, share=True)
 
 
 def test_flops_are_two_for_each_weight_that_meets_a_token():

@@ -216,6 +216,15 @@ def test_gradients_flow_through_words_of_its_own():
         assert p.grad.abs().sum() > 0, name
 
 
+@pytest.mark.parametrize("cell", CELLS)
+def test_the_decoders_first_state_is_bounded_as_every_other(cell):
+    source, lengths, _ = batch()
+    model = seq2seq(cell=cell)
+    torch.nn.init.normal_(model.begin.weight, std=9.0)
+    _, first = model.encode(source, lengths)
+    assert 0.99 < max(part.abs().max().item() for part in first) <= 1.0
+
+
 def test_a_mix_of_the_layers_is_their_weighted_sum():
     model, last = seq2seq(memory="mix"), seq2seq(memory="last")
     last.load_state_dict({name: t for name, t in model.state_dict().items() if name != "mix"})

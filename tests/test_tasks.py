@@ -112,6 +112,20 @@ def test_shown_pieces_are_the_answer_and_hold_back_what_may_become_a_stop(writer
     assert "".join(shown) == draft.text == "xab"
 
 
+@pytest.mark.parametrize("recipe", ["translate/transformer", "translate/conv"])
+def test_an_answer_that_fills_the_learned_positions_can_be_looked_into(recipe, pairs, tmp_path):
+    sizes = ["model.context=9", "model.width=16", "train.steps=2", "train.eval_every=2", "train.threads=1"]
+    heads = ["model.heads=2", "model.hidden=16"] if recipe == "translate/transformer" else []
+    run = train(recipe, "model.positions=learned", *sizes, *heads, data=str(pairs), out=tmp_path / "run", quiet=True)
+    text = next(iter(run.task.data.splits["test"]))[0].split()[0]
+    answer = next(run.answers([text], method="greedy"))
+    assert (len(answer.tokens), answer.reason) == (9, "length")
+    guesses = run.table(text, method="greedy")
+    assert [guess.token for guess in guesses[1:]] == [run.task.tokenizer.token(t) for t in answer.tokens[:8]]
+    alignment = run.align(text, method="greedy")
+    assert len(alignment.target) == len(alignment.weights) == 9
+
+
 def test_seeds_are_a_requests_own(writer):
     texts = ["one"] * 3
     first = writer.predict(texts, method="sample", seed=3, stop=())

@@ -114,7 +114,7 @@ class DecodeConfig:
     beam: int = option(5, "beam: hypotheses kept a sentence", low=1)
     n_best: int = option(1, "beam, sample: answers returned a text", low=1)
     length_penalty: str = option("gnmt", "beam: ((5+n)/6)^alpha or n^alpha", choices=("gnmt", "power"))
-    alpha: float = option(0.6, "beam: strength of the length penalty (0: none)", low=0.0)
+    alpha: float = option(0.6, "beam: strength of the length penalty (0: none)", low=0.0, high=10.0)
     temperature: float = option(1.0, "sample: below 1 sharper, above 1 flatter", low=0.0)
     top_k: int = option(0, "sample: only the k most likely (0: all)", low=0)
     top_p: float = option(1.0, "sample: only the smallest set with this much probability", low=0.0, high=1.0)

@@ -125,8 +125,8 @@ def beam_search(
 def _check(beam: int, most: list[int], alpha: float, kind: str, n_best: int, inputs: int) -> None:
     if beam < 1 or not 1 <= n_best <= beam:
         raise UserError(f"beam = {beam}, n_best = {n_best}: the beam is at least 1, n_best between 1 and the beam")
-    if alpha < 0:
-        raise UserError(f"alpha = {alpha}: the strength of the length penalty is 0 (none) or more")
+    if not 0 <= alpha <= 10:
+        raise UserError(f"alpha = {alpha}: the strength of the length penalty is between 0 (none) and 10")
     if kind not in ("gnmt", "power"):
         raise UserError(f"length_penalty = '{kind}': it is 'gnmt' or 'power'")
     if len(most) != inputs or any(m < 1 for m in most):

@@ -172,7 +172,7 @@ class Translate(Task):
     @torch.inference_mode()
     def table(self, model: Any, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         answer = next(self.predict(model, [text], decode))
-        written = [self.tokenizer.bos, *answer.tokens]
+        written = [self.tokenizer.bos, *answer.tokens][: model.limit]  # learned positions may end before the answer
         source = self.prompt(model, text, decode).ids
         return guesses(model(*self._forced(model, source, written))[0], written, self.tokenizer, most)
 
@@ -180,9 +180,9 @@ class Translate(Task):
     def align(self, model: Any, text: str, tokens: list[int], trace: Trace | None = None) -> Alignment:
         """Where the decoder looked while it wrote these tokens, as its model tells."""
         source = [*self.reader.encode(text), self.reader.eos]
-        written = [self.tokenizer.bos, *tokens]
+        written = [self.tokenizer.bos, *tokens][: model.limit]
         weights = model.alignment(*self._forced(model, source, written), trace=trace)[0]  # (T, S)
-        ends = [*tokens, self.tokenizer.eos]
+        ends = [*tokens, self.tokenizer.eos][: len(written)]
         return Alignment(_labels(self.reader, source), _labels(self.tokenizer, ends), weights.cpu())
 
     def _forced(self, model: Any, source: list[int], written: list[int]) -> tuple[Tensor, Tensor, Tensor]:
