@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from allyouneed.config import read_recipe
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.figures import confusion
+from allyouneed.models.labeller import Labeller
 from allyouneed.nn.heads import POOLS, ClassifyHead
 from allyouneed.nn.spelling import spell
 from allyouneed.run import Run, load, train
@@ -55,6 +57,32 @@ def folder(tmp_path_factory) -> Path:
 def run(folder) -> Run:
     path = folder / "opinions.tsv"
     return train("classify/rnn", *TINY, data=path, out=folder / "run", quiet=True)
+
+
+def test_smoothing_and_unknown_words_are_for_learning_alone(run):
+    options = replace(run.recipe.task, smoothing=0.5, unknown=0.9)
+    other = type(run.task)(run.recipe.with_(task=options), run.task.tokenizers)
+    other.read_extras(run.folder.path)
+    examples = run.task.examples("valid")
+    batch = examples.collate(examples.cover(4096)[0])
+    assert torch.equal(other.losses(run.model, batch)["labels"], run.task.losses(run.model, batch)["labels"])
+
+
+def test_the_memory_of_a_step_is_estimated_to_a_factor_of_two(run):
+    kept: dict[int, int] = {}
+
+    def keep(t: torch.Tensor) -> torch.Tensor:
+        kept[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes() // t.element_size()
+        return t
+
+    reader = catalog.model("rnn").Reader(replace(run.recipe.model, vocab=200, width=64, layers=2))
+    model = Labeller(reader, ClassifyHead(reader.width, 3))
+    ids, lengths = torch.randint(0, 200, (8, 16)), torch.full((8,), 16)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        model.loss({"ids": ids, "lengths": lengths}, torch.zeros(8, dtype=torch.long))
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    seen = sum(size for address, size in kept.items() if address not in weights)
+    assert seen / 2 < model.remembered(ids.numel()) < 2 * seen
 
 
 @pytest.fixture(scope="module")

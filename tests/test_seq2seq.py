@@ -225,6 +225,24 @@ def test_the_decoders_first_state_is_bounded_as_every_other(cell):
     assert 0.99 < max(part.abs().max().item() for part in first) <= 1.0
 
 
+@pytest.mark.parametrize("score", ["additive", "dot", "none"])
+def test_the_memory_of_a_step_is_estimated_to_a_factor_of_two(score):
+    torch.manual_seed(0)
+    model = Seq2Seq(Seq2SeqConfig(vocab=2000, target_vocab=2000, width=64, layers=2, dropout=0.1, score=score))
+    ids, lengths = torch.randint(4, 2000, (4, 32)), torch.full((4,), 32)
+    kept: dict[int, int] = {}
+
+    def keep(t: torch.Tensor) -> torch.Tensor:
+        kept[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes() // t.element_size()
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        model.loss(ids, lengths, ids, ids)
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    seen = sum(size for address, size in kept.items() if address not in weights)
+    assert seen / 2 < model.remembered(ids.numel()) < 2 * seen
+
+
 def test_a_mix_of_the_layers_is_their_weighted_sum():
     model, last = seq2seq(memory="mix"), seq2seq(memory="last")
     last.load_state_dict({name: t for name, t in model.state_dict().items() if name != "mix"})

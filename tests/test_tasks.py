@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
+from allyouneed.data.vectors import Vectors, write_vectors
+from allyouneed.decode import Request, generate
 from allyouneed.run import Run, train
 from allyouneed.tasks.answers import _Draft
 from conftest import TINY_LM, TINY_TRANSLATE
@@ -66,6 +69,62 @@ def test_several_texts_give_what_each_gives_alone(translator, writer):
         assert translator.predict(texts, method=method) == [translator.predict(t, method=method) for t in texts]
     for method in ("greedy", "sample"):
         assert writer.predict(texts, method=method) == [writer.predict(t, method=method) for t in texts]
+
+
+@pytest.mark.parametrize("setting", [{"temperature": 0.3}, {"top_k": 2}, {"top_p": 0.2}])
+def test_a_sample_is_drawn_as_its_settings_say(writer, setting):
+    ids, tokenizer = writer.task.tokenizer.encode("one"), writer.task.tokenizer
+    plain = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
+    wishes = [Request(ids, 20, **{**plain, **setting}, seed=seed, stop={tokenizer.eos}) for seed in range(5)]
+    expected = [tokens for _, tokens, *_ in generate(writer.model, wishes, 5)]
+
+    def drawn(**how: float) -> list[list[int]]:
+        seeds = [next(writer.answers(["one"], method="sample", max_new=20, seed=seed, **how)) for seed in range(5)]
+        return [answer.tokens for answer in seeds]
+
+    assert drawn(**{**plain, **setting}) == expected
+    assert drawn(**plain) != expected
+
+
+@pytest.mark.parametrize("setting", [{"alpha": 0.0}, {"alpha": 2.5}, {"length_penalty": "power", "alpha": 2.5}])
+def test_a_beam_is_scored_as_its_settings_say(translator, setting):
+    answer = next(translator.answers(["one two three"], method="beam", beam=3, **setting))
+    n, alpha = len(answer.tokens) + 1, setting["alpha"]  # with the end
+    divisor = n**alpha if "length_penalty" in setting else ((5 + n) / 6) ** alpha
+    assert answer.reason == "stop"
+    assert answer.score == pytest.approx(answer.logprob / divisor, rel=1e-4)
+
+
+@pytest.mark.parametrize("method", ["greedy", "sample", "beam"])
+def test_max_new_ends_an_answer_and_says_so(translator, method):
+    answer = next(translator.answers(["one two three"], method=method, max_new=2))
+    assert (len(answer.tokens), answer.reason) == (2, "length")
+    assert next(translator.answers(["one two three"])).reason == "stop"
+
+
+def test_smoothing_is_for_learning_alone(writer, translator):
+    for run in (writer, translator):
+        recipe = run.recipe.with_(task=replace(run.recipe.task, smoothing=0.5))
+        smooth = type(run.task)(recipe, run.task.tokenizers)
+        examples = run.task.examples("valid")
+        batch = examples.collate(examples.cover(256)[0])
+        assert torch.equal(smooth.losses(run.model, batch)["tokens"], run.task.losses(run.model, batch)["tokens"])
+        run.model.train()
+        try:
+            assert smooth.losses(run.model, batch)["tokens"] > 1.2 * run.task.losses(run.model, batch)["tokens"]
+        finally:
+            run.model.eval()
+
+
+def test_a_token_starts_from_the_vector_of_its_own_spelling(story, tmp_path):
+    (tmp_path / "story.txt").write_text(story.read_text().replace("two", "One"))
+    matrix = torch.randn(3, 16).numpy()
+    write_vectors(tmp_path / "vectors.txt", Vectors(["one", "One", "three"], matrix))
+    settings = [*TINY_LM, "text.kind=word", "train.lr=0", f"model.vectors={tmp_path / 'vectors.txt'}"]
+    run = train("lm/gpt", *settings, data=tmp_path / "story.txt", out=tmp_path / "run", quiet=True)
+    for row, word in enumerate(["one", "One", "three"]):
+        id = next(i for i in range(len(run.task.tokenizer)) if run.task.tokenizer.token(i).strip() == word)
+        torch.testing.assert_close(run.model.embedding.tokens.weight[id], torch.tensor(matrix[row]))
 
 
 def test_n_best_are_distinct_and_in_order(translator):
