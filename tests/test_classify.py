@@ -83,6 +83,10 @@ def test_the_memory_of_a_step_is_estimated_to_a_factor_of_two(run):
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
     seen = sum(size for address, size in kept.items() if address not in weights)
     assert seen / 2 < model.remembered(ids.numel()) < 2 * seen
+    gates, ways = 3 if run.recipe.model.cell == "gru" else 4, 2
+    first, second = 64 + gates * 64, ways * 64 + gates * 64  # what goes into a matrix, and what comes out
+    again = 64 + gates * 64
+    assert model.remembered(1) == 64 + ways * (first + second + 2 * again) + ways * 64 + 3
 
 
 @pytest.fixture(scope="module")

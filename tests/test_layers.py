@@ -33,6 +33,12 @@ def test_sinusoidal_takes_any_length():
     assert not layer.state_dict()
 
 
+@pytest.mark.parametrize("layout", ["interleaved", "half"])
+def test_a_table_that_grows_keeps_its_layout(layout):
+    grown = Sinusoidal(8, layout, size=4)(torch.arange(10), 10)
+    torch.testing.assert_close(grown, sinusoid(torch.arange(10), 8, layout))
+
+
 def test_rotary_keeps_lengths_and_sees_only_distances():
     torch.manual_seed(0)
     rotary = Rotary(8, size=4)

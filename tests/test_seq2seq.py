@@ -4,6 +4,7 @@ what it says."""
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -241,6 +242,8 @@ def test_the_memory_of_a_step_is_estimated_to_a_factor_of_two(score):
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
     seen = sum(size for address, size in kept.items() if address not in weights)
     assert seen / 2 < model.remembered(ids.numel()) < 2 * seen
+    smaller = Seq2Seq(replace(model.config, vocab=1000, target_vocab=1000))
+    assert model.remembered(7) - smaller.remembered(7) == 7 * 3 * 1000  # logits, their logarithms, their gradient
 
 
 def test_a_mix_of_the_layers_is_their_weighted_sum():
