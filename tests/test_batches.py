@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from allyouneed.data.batches import SentencePairs, Streams, Windows
 from allyouneed.data.store import Ragged
+from allyouneed.data.stretches import STRETCH, Stretches
 from allyouneed.nn.losses import IGNORE
 
 
@@ -87,6 +88,48 @@ def test_epochs_differ_and_seeds_differ():
     plans = [np.concatenate(windows.plan(*key, 40)).tolist() for key in ((1, 0), (1, 1), (2, 0))]
     assert plans[0] != plans[1]
     assert plans[0] != plans[2]
+
+
+def test_windows_are_cut_at_every_place_and_come_in_any_order():
+    windows = Windows(np.arange(1000), 10)
+    starts = [np.concatenate(windows.plan(1, epoch, 40)) for epoch in range(100)]
+    assert {int(of[0]) % 10 for of in starts} == set(range(10))  # no token always stands first
+    orders = {tuple((of // 10).tolist()) for of in starts}
+    assert len(orders) == 100
+    assert not any(order == tuple(sorted(order)) for order in orders)
+
+
+def of_lengths(lengths: list[int]) -> SentencePairs:
+    rows = [[9] * length for length in lengths]
+    return pairs(rows, rows, max_length=100)
+
+
+def test_pairs_of_about_one_length_come_in_any_order_with_other_neighbours_every_epoch():
+    examples = of_lengths(np.random.default_rng(0).integers(1, 60, 400).tolist())
+    sizes, plans = examples.sizes, [examples.plan(1, epoch, 300) for epoch in range(3)]
+    mates = [{frozenset(batch.tolist()) for batch in plan} for plan in plans]
+    assert not mates[0] & mates[1]
+    for plan in plans:
+        longest = [int(sizes[batch].max()) for batch in plan]
+        first, last = np.mean(longest[: len(plan) // 2]), np.mean(longest[len(plan) // 2 :])
+        assert abs(first - last) < 12  # neither the long ones first nor the short ones
+        assert sum(len(batch) * most for batch, most in zip(plan, longest)) < 1.15 * sizes.sum()  # little padding
+
+
+def test_pairs_of_exactly_one_length_have_other_neighbours_too():
+    plans = [of_lengths([6] * 100).plan(1, epoch, 35) for epoch in (0, 1)]
+    mates = [{frozenset(batch.tolist()) for batch in plan} for plan in plans]
+    assert not mates[0] & mates[1]
+
+
+def test_stretches_come_in_another_order_every_epoch():
+    stretches = Stretches(np.arange(60 * STRETCH + 5), ends=[], unknown=-1)
+    cover = [batch.tolist() for batch in stretches.cover(2 * STRETCH)]
+    orders = [[batch.tolist() for batch in stretches.plan(1, epoch, 2 * STRETCH)] for epoch in (0, 1)]
+    assert all(sorted(order) == cover for order in orders)
+    assert cover not in orders
+    assert orders[0] != orders[1]
+    assert orders[0] == [batch.tolist() for batch in stretches.plan(1, 0, 2 * STRETCH)]
 
 
 @pytest.mark.parametrize("position", [0, 3])

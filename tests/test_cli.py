@@ -11,6 +11,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 
@@ -19,10 +22,14 @@ import torch
 
 import allyouneed
 from allyouneed.config import Recipe, read_recipe, to_toml
+from allyouneed.data import registry
+from allyouneed.data.fetch import File
+from allyouneed.data.public import Entry
+from allyouneed.data.sources import Split, Text
 from allyouneed.format import columns
-from allyouneed.run import choose
+from allyouneed.run import choose, load
 from allyouneed.tensorfile import read_tensors
-from commands import ayn
+from commands import ayn, mistake
 from conftest import TINY_LM
 
 AYN = [sys.executable, "-m", "allyouneed"]
@@ -205,6 +212,32 @@ def test_test_shows_the_scores_with_their_signatures_and_keeps_them(lm, translat
     assert "test" in kept
 
 
+def test_test_finds_a_mirror_that_has_moved(story, tmp_path, monkeypatch):
+    """Nothing else tells where it is: neither the run nor the environment, and the cache is empty."""
+    content = story.read_bytes()
+    file = File("set/story.txt", len(content), sha256(content).hexdigest())  # only a mirror has it
+
+    def read(paths: Sequence[Path], reverse: bool) -> dict[str, Split]:
+        return {name: Text(lambda: iter([[paths[0].read_text()]])) for name in ("train", "valid", "test")}
+
+    small = Entry("small", "text", "a story", "MIT", "nowhere", (file,), read, ())
+    monkeypatch.setattr(registry, "ENTRIES", (small,))
+    (tmp_path / "old" / "set").mkdir(parents=True)
+    (tmp_path / "old" / "set" / "story.txt").write_bytes(content)
+    monkeypatch.setenv("ALLYOUNEED_MIRROR", str(tmp_path / "old"))
+    done = ayn("train", "lm/gpt", "--data", "small", "--out", tmp_path / "run", *TINY_LM)
+    assert done.code == 0, done.err
+    monkeypatch.delenv("ALLYOUNEED_MIRROR")
+    monkeypatch.setenv("ALLYOUNEED_CACHE", str(tmp_path / "empty"))
+    (tmp_path / "old").rename(tmp_path / "new")
+    assert "give a folder that holds it with --mirror DIR" in mistake("test", tmp_path / "run")
+    found = ayn("test", tmp_path / "run", "--mirror", tmp_path / "new")
+    assert found.code == 0, found.err
+    assert "data:small" in found.out
+    other = ayn("test", tmp_path / "run", "--data", "small", "--mirror", tmp_path / "new")
+    assert other.code == 0, other.err
+
+
 def test_info_adds_up(lm, translator):
     for run in (lm, translator):
         info = json.loads(ayn("info", run, "--json").out)
@@ -223,6 +256,31 @@ def test_info_adds_up(lm, translator):
         ):
             assert expected in said
         assert str(info["data"]["name"]) in said
+
+
+def test_info_counts_the_work_as_by_hand(lm, translator):
+    """Two FLOPs a weight of a matrix and token; each attention to `context` tokens, two a number of a key and of a
+    value."""
+    width, context, looking = 16, 16, 2 * (16 + 16)
+    run = load(lm)
+    vocab, hidden = len(run.task.tokenizer), 4 * width
+    weights = 3 * width * width + width * width + 2 * width * hidden + width * vocab
+    info = json.loads(ayn("info", lm, "--json").out)
+    assert info["context"] == context
+    assert info["flops per token"] == 2 * weights + looking * context
+    assert "with 16 tokens of context" in ayn("info", lm).out
+    run.recipe = run.recipe.with_(data=replace(run.recipe.data, max_length=8))
+    assert run.info()["context"] == context  # a text has no examples to be cut
+
+    run = load(translator)
+    assert (run.recipe.model.context, run.recipe.data.max_length) == (512, 256)
+    vocab, hidden, context = len(run.task.tokenizer), 32, 256  # longer sentences are cut
+    encoder = 4 * width * width + 2 * width * hidden
+    weights = encoder + (encoder + 4 * width * width) + width * vocab
+    info = json.loads(ayn("info", translator, "--json").out)
+    assert info["context"] == context
+    assert info["flops per token"] == 2 * weights + 3 * looking * context
+    assert "with 256 tokens of context" in ayn("info", translator).out
 
 
 def test_info_of_a_score_that_is_no_number(lm, tmp_path):

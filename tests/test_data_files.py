@@ -95,6 +95,8 @@ def test_csv_with_header_quotes_and_newlines_in_cells(tmp_path: Path) -> None:
     assert whole(path, source="en", target="it")[1] == ("Go", "Vai")
     assert whole(path, source="3", target="2")[1] == ("Go", "Vai")
     assert whole(path, source="en")[1] == ("Go", "Vai")
+    assert whole(path, target="it")[1] == ("Go", "Vai")  # the other one is the source
+    assert whole(path, target="en")[1] == ("Vai", "Go")
     assert whole(path, reverse=True)[1] == ("Go", "Vai")
     told = " ".join(pairs(path, valid_part=0.0, test_part=0.0).understood)
     assert "CSV" in told

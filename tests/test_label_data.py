@@ -89,6 +89,23 @@ def test_pairs_of_texts_are_found(tmp_path):
     assert (report.parts[0].duplicates, report.parts[0].examples) == (0, 2)
 
 
+def test_the_second_text_counts_in_duplicates_and_in_what_is_also_in_train(tmp_path):
+    head = "premise,hypothesis,label\n"
+    rows = "It rains.,It is dry.,no\nIt rains.,It is wet.,no\nIt rains.,It is wet.,no\nHe sleeps.,He rests.,yes\n"
+    train = put(tmp_path / "a.csv", head + rows)
+    test = put(tmp_path / "b.csv", head + "It rains.,It snows.,no\nIt rains.,It is dry.,yes\n")
+    parts = describe(dataset("labels", train, test_path=(test,)), {}).parts
+    assert [(part.duplicates, part.in_train) for part in parts] == [(1, None), (0, 1)]
+
+
+def test_the_fingerprint_follows_the_second_text(tmp_path):
+    path = put(tmp_path / "a.tsv", "kind\ttitle\tbody\tnote\nx\tone\tlong text\ta\ny\ttwo\tlonger text\tb\n")
+    chosen = {"source": "body", "target": "kind"}
+    found = [dataset("labels", path, **chosen, second=second).fingerprint for second in ("", "title", "note")]
+    assert len(set(found)) == 3
+    assert dataset("labels", path, **chosen, second="note").fingerprint == found[2]
+
+
 def test_numbers_are_labels_too(tmp_path):
     rows = [{"text": "a b", "label": 1}, {"text": "c d", "label": 0}, {"text": "e", "label": True}]
     path = put(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))

@@ -71,7 +71,14 @@ def added_like() -> tokenizers.Tokenizer:
     return raw
 
 
-FOREIGN = {f.__name__: f for f in (gpt2_like, bert_like, bare_like, prefixed_like, added_like)}
+def stripped_like() -> tokenizers.Tokenizer:
+    """What stands at both ends of a text is not what stands at the ends of its parts."""
+    raw = gpt2_like()
+    raw.normalizer = normalizers.Sequence([normalizers.NFC(), normalizers.Strip()])
+    return raw
+
+
+FOREIGN = {f.__name__: f for f in (gpt2_like, bert_like, bare_like, prefixed_like, added_like, stripped_like)}
 
 
 @pytest.mark.parametrize("name", FOREIGN)

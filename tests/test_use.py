@@ -152,6 +152,34 @@ def test_a_bad_line_is_named_and_the_others_go_on(lm, monkeypatch, tmp_path):
     assert all(re.search(pattern, line) for pattern, line in zip(expected, complaints))
 
 
+WIDE = b" " * 4000  # blank: nothing is asked
+GROUP = [WIDE] * (stdin.AT_ONCE // len(WIDE) + 20)  # of more bytes than are taken together
+
+
+@pytest.mark.parametrize("how", ["text", "json", "table"])
+def test_a_bad_line_far_below_has_its_number(how, lm, monkeypatch, tmp_path):
+    lines = ["漢字".encode(), *GROUP, b"one", "漢".encode(), b"ab\xff", b"six"]
+    fed(monkeypatch, tmp_path, b"\n".join(lines))
+    done = ayn("use", lm, *([] if how == "text" else [f"--{how}"]))
+    assert done.code == 2
+    bad = len(lines) - 2
+    numbers = sorted(int(number) for number in re.findall(r"^ayn: line (\d+): ", done.err, re.M))
+    assert numbers == [1, bad, bad + 1]
+    if how == "json":
+        said = [json.loads(line) for line in done.out.splitlines()]
+        assert len(said) == len(lines)
+        assert "unknown" in said[bad - 1]["error"]
+        assert "not UTF-8" in said[bad]["error"]
+
+
+def test_a_bad_line_counts_however_many_good_ones_follow(lm, monkeypatch, tmp_path):
+    fed(monkeypatch, tmp_path, b"\n".join(["漢字".encode(), *GROUP, b"one"]))
+    done = ayn("use", lm)
+    assert done.code == 2
+    assert done.out.splitlines()[-1].startswith("one")
+    assert len(done.err.splitlines()) == 1
+
+
 def test_an_empty_standard_input_is_no_mistake(lm, monkeypatch, tmp_path):
     fed(monkeypatch, tmp_path, b"")
     assert ayn("use", lm) == (0, "", "")
