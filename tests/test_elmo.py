@@ -15,11 +15,12 @@ from allyouneed.decode import Request, generate
 from allyouneed.models.elmo import ELMo, ELMoConfig, ELMoReader, reverse
 from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.mix import Mix
-from allyouneed.nn.spelling import BEGIN, END, WIDTHS, LetterCNN, spell
+from allyouneed.nn.spelling import BEGIN, END, WIDTHS, Highway, LetterCNN, spell
 from allyouneed.run import load
 from allyouneed.tensorfile import read_tensors
 from allyouneed.text import Tokenizer
 from commands import ayn
+from test_word2vec import Peak
 
 WORDS = ["the", "bank", "Bank", "river", "unbelievable", "é", "a", "money", "on", "result"]
 
@@ -48,6 +49,13 @@ def test_a_word_is_spelled_in_bytes_between_its_ends():
     letters = spell(["ab", "", "é"])
     assert letters.tolist() == [[BEGIN, 98, 99, END], [BEGIN, END, 0, 0], [BEGIN, 0xC3 + 1, 0xA9 + 1, END]]
     assert spell(["abcdef", "a"], 4).tolist() == [[BEGIN, 98, 99, 100], [BEGIN, 98, END, 0]]
+    assert spell(["\udc80"]).tolist() == [[BEGIN, ord("?") + 1, END]]  # half a character has no bytes
+
+
+def test_the_gate_of_a_highway_is_nearly_closed_at_first():
+    new, gate = Highway(8).into(torch.zeros(8)).chunk(2)
+    assert gate.tolist() == [-2.0] * 8
+    assert new.abs().max() < 1
 
 
 def test_the_letters_are_read_as_the_formula_says():
@@ -144,6 +152,26 @@ def test_the_loss_is_the_mean_of_both_directions():
     close(model.loss(ids, targets), total)
 
 
+def test_what_comes_out_of_the_last_lstm_is_dropped_in_training():
+    """With all of it dropped, the head knows no more than its bias."""
+    model = elmo(dropout=1.0)
+    text = torch.randint(0, len(WORDS), (2, 7))
+    blind = F.cross_entropy(model.head.out.bias.expand(12, -1), text[:, 1:].flatten(), reduction="sum")
+    blind = blind + F.cross_entropy(model.head.out.bias.expand(12, -1), text[:, :-1].flatten(), reduction="sum")
+    seeing = model.loss(text[:, :-1], text[:, 1:])
+    close(model.train().loss(text[:, :-1], text[:, 1:]), 0.5 * blind)
+    assert not torch.isclose(seeing, 0.5 * blind, rtol=1e-2)
+
+
+def test_the_memory_of_a_step_is_estimated_to_a_factor_of_two():
+    for vocab in (50, 3000):  # the most for the letters, and for the logits
+        model = elmo([str(number) for number in range(vocab)], width=16, dropout=0.1).train()
+        text = torch.randint(0, vocab, (8, 17))
+        with Peak() as peak:
+            model.loss(text[:, :-1], text[:, 1:]).backward()
+        assert peak.most / 2 < model.remembered(8 * 16) < 2 * peak.most
+
+
 def test_words_are_written_step_by_step_as_they_are_read():
     model, prompts = elmo(), [[3, 1, 4, 1, 5], [2], [7, 1]]
     logits, state = model.start(prompts, 8)
@@ -198,6 +226,14 @@ def test_a_reader_reads_a_batch_as_it_reads_single_sentences():
     for row, sentence in enumerate(sentences):
         alone = model({"chars": torch.from_numpy(spell(sentence))[None], "lengths": lengths[row : row + 1]})
         close(together[row, : len(sentence)], alone[0])
+
+
+def test_what_a_reader_reads_is_dropped_in_training_alone():
+    tensors = {"chars": torch.from_numpy(spell(["by", "the", "bank"]))[None], "lengths": torch.tensor([3])}
+    model = reader(tune=False, dropout=0.5)  # a body that drops nothing
+    for training in (True, False):
+        model.train(training)
+        assert torch.equal(model(tensors), model(tensors)) != training
 
 
 def test_a_frozen_body_drops_nothing_and_has_no_gradient():

@@ -56,6 +56,15 @@ def test_a_tagger_takes_over_exactly_the_body(pretrained, tagged, tmp_path):
     assert ayn("use", tmp_path / "run", "one two").code == 0
 
 
+def test_a_body_goes_on_reading_as_many_letters(story, tagged, tmp_path):
+    """No tensor has their number in its shape: only the long words would have other vectors."""
+    assert ayn("train", "lm/elmo", "--data", story, "--out", tmp_path / "lm", *TINY_ELMO, "model.letters=6").code == 0
+    done = tag(tagged, tmp_path / "run", "--init", tmp_path / "lm")
+    assert done.code == 0, done.err
+    assert "letters=6" in done.out
+    assert load(tmp_path / "run").model.reader.body.words.most == 6
+
+
 def test_a_body_may_learn_on(pretrained, tagged, tmp_path):
     assert tag(tagged, tmp_path / "run", "--init", pretrained, "model.tune=true").code == 0
     assert moved(tmp_path / "run", pretrained) == {True}
@@ -97,14 +106,17 @@ def test_the_new_run_needs_the_old_one_no_more(pretrained, tagged, tmp_path):
 
 def test_an_rnn_brings_its_tokenizer_along(story, tmp_path):
     small = [*TINY_ELMO[4:], "model.width=16", "model.layers=1"]
-    assert ayn("train", "lm/lstm", "--data", story, "--out", tmp_path / "lm", *small, "text.kind=word").code == 0
+    other = ["text.kind=word", "model.embedding=8"]
+    assert ayn("train", "lm/lstm", "--data", story, "--out", tmp_path / "lm", *small, *other).code == 0
     lines = [f"{'one two' if i % 2 else 'five six'} {i}\t{i % 2}\n" for i in range(200)]
     (tmp_path / "labels.tsv").write_text("".join(lines), encoding="utf-8")
     small.remove("model.context=16")
     done = ayn("train", "classify/rnn", "--data", tmp_path / "labels.tsv", "--init", tmp_path / "lm",
                "--out", tmp_path / "run", *small)  # fmt: skip
     assert done.code == 0, done.err
-    assert "with it come width=16, layers=1, cell=lstm, bidirectional=False" in done.out  # the recipe's is a GRU
+    body = "width=16, layers=1, cell=lstm, bidirectional=False, embedding=8"  # the recipe's is a GRU
+    assert f"with it come {body}" in done.out
+    assert load(tmp_path / "run").model.reader.body.embedding.embedding_dim == 8
     names = ("tokenizer.json", "tokenizer.json")
     assert len({(tmp_path / run / name).read_text() for run, name in zip(("lm", "run"), names)}) == 1
 

@@ -57,6 +57,12 @@ def test_language_scores_by_hand() -> None:
     assert bits.signature == "bits/byte|tok:char|window:64|bytes:15"
 
 
+def test_unknown_tokens_are_told_and_leave_no_bits_per_byte() -> None:
+    loss, perplexity = language_scores(10 * math.log(8), 10, 40, "tok:word", unknown=1)
+    assert loss.signature == "nats/token|tok:word|unknown:10.00%|tokens:10"
+    assert perplexity.signature == "exp(loss)|tok:word|unknown:10.00%|tokens:10"
+
+
 def test_language_scores_at_the_edges() -> None:
     assert language_scores(1e6, 1, 1, "x")[1].value == math.inf
     assert all(math.isnan(score.value) for score in language_scores(math.nan, 1, 1, "x"))
@@ -68,6 +74,8 @@ def test_language_scores_at_the_edges() -> None:
 def test_a_score_as_a_line() -> None:
     assert str(Score("BLEU", 38.2149, "nrefs:1|case:mixed")) == "BLEU 38.21  (nrefs:1|case:mixed)"
     assert str(Score("loss", 2.34567, "nats/token")) == "loss 2.3457  (nats/token)"
+    assert str(Score("bits per byte", 1.23456, "bits/byte")) == "bits per byte 1.2346  (bits/byte)"
+    assert str(Score("similarity", 0.65432, "Spearman")) == "similarity 0.6543  (Spearman)"
 
 
 def test_importing_metrics_does_not_import_sacrebleu() -> None:

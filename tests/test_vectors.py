@@ -136,16 +136,16 @@ def test_spearman_is_scipys_with_ties(rows):
 def test_analogies_and_similarity_are_gensims(tmp_path):
     gensim = pytest.importorskip("gensim.models")
     chance = np.random.default_rng(0)
-    words = [f"w{i}" for i in range(60)]
-    matrix = chance.normal(size=(60, 8)).astype(np.float32)
-    matrix[1::2] = matrix[::2] + chance.normal(size=8) + 0.3 * chance.normal(size=(30, 8))  # pairs with one step
+    words = [f"w{i}" for i in range(60)] + [f"W{i}" for i in range(0, 60, 5)]  # the first of two cases counts
+    matrix = chance.normal(size=(72, 8)).astype(np.float32)
+    matrix[1:60:2] = matrix[:60:2] + chance.normal(size=8) + 0.3 * chance.normal(size=(30, 8))  # pairs with one step
     keyed = gensim.KeyedVectors(8)
     keyed.add_vectors(words, matrix)
     asked = [(f"W{a}", f"w{a + 1}", f"w{b}", f"w{b + 1}") for a in range(0, 80, 2) for b in range(0, 60, 6) if a != b]
     (tmp_path / "q.txt").write_text(": one\n" + "".join(f"{' '.join(q)}\n" for q in asked))
     judged = [(f"w{a}", f"w{b}", float(chance.integers(0, 9))) for a, b in chance.integers(0, 70, (50, 2))]
     (tmp_path / "p.tsv").write_text("# remark\n" + "".join(f"{a}\t{b}\t{said}\n" for a, b, said in judged))
-    for most in (60, 20):
+    for most in (72, 20):
         theirs, _ = keyed.evaluate_word_analogies(str(tmp_path / "q.txt"), restrict_vocab=most)
         ours = analogy_score(words, matrix, [q for _, q in questions(tmp_path / "q.txt")], "test", most)
         assert ours is not None
@@ -155,6 +155,16 @@ def test_analogies_and_similarity_are_gensims(tmp_path):
     assert mine is not None
     assert mine.value == pytest.approx(float(rho), abs=1e-6)
     assert analogy_answers(words, matrix, [("w0", "w1", "w2", "nothing")]) == [None]
+
+
+def test_of_a_word_in_two_cases_the_more_frequent_counts():
+    words = ["king", "queen", "man", "woman", "KING", "Queen", "Man"]
+    matrix = np.array([[1, 0, 1], [0, 1, 1], [1, 0, 0], [0, 1, 0], [0, 0, -1], [-1, 0, 0], [0, 1, 0]], np.float32)
+    assert analogy_answers(words, matrix, [("Man", "Woman", "King", "Queen")]) == ["queen"]
+    judged = [("KING", "Man", 9.0), ("Queen", "Woman", 9.0), ("king", "QUEEN", 5.0), ("MAN", "woman", 1.0)]
+    score = similarity_score(words, matrix, judged, "test")
+    assert score is not None
+    assert score.value == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize(

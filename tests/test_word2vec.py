@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import platform
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +13,15 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
+from allyouneed.models import word2vec
 from allyouneed.models.word2vec import Word2Vec, Word2VecConfig
-from allyouneed.nn import negative
+from allyouneed.nn import compiled, negative
+from allyouneed.nn.compiled import load_kernel
 from allyouneed.nn.fullsoftmax import learn_against_all
+from allyouneed.nn.losses import MOST_LOGITS
 from allyouneed.nn.negative import Reading, around, learn_block, spread
 from allyouneed.nn.sampling import ALWAYS, draw, keep_chances, make_key, noise, noise_table, reaches
 
@@ -30,10 +37,12 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def small(method: str = "skipgram", shared: bool = True, vocab: int = 40, width: int = 13, **options) -> Word2Vec:
+def small(
+    method: str = "skipgram", shared: bool = True, vocab: int = 40, width: int = 13, sample: float = 0.0, **options
+) -> Word2Vec:
     """Weights that matter, and few words, so that the same noise is drawn twice."""
     torch.manual_seed(0)
-    config = Word2VecConfig(vocab=vocab, width=width, method=method, shared=shared, sample=0.0, window=3, **options)
+    config = Word2VecConfig(vocab=vocab, width=width, method=method, shared=shared, sample=sample, window=3, **options)
     model = Word2Vec(config)
     model.count(torch.arange(1, vocab + 1))
     for p in model.parameters():
@@ -46,6 +55,36 @@ def text(vocab: int = 40, seed: int = 1) -> torch.Tensor:
     words = torch.randperm(vocab, generator=torch.Generator().manual_seed(seed))[:18].int()
     end = torch.tensor([-1], dtype=torch.int32)
     return torch.cat([words[:2], end, words[2:9], end, end, words[9:]])
+
+
+def long_text(count: int, vocab: int = 40) -> torch.Tensor:
+    """In lines of eight words."""
+    words = torch.randint(0, vocab, (count,), dtype=torch.int32, generator=torch.Generator().manual_seed(1))
+    words[8::9] = -1
+    return words
+
+
+class Peak(TorchDispatchMode):
+    """While it is open: the most values that the tensors made since held at once."""
+
+    now = most = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        given, fresh = ({id(s): s for s in map(self.storage, tree_leaves(ts)) if s} for ts in ((args, kwargs), made))
+        for storage in (s for key, s in fresh.items() if key not in given):
+            values = storage.nbytes() // 4
+            self.now += values
+            weakref.finalize(storage, self.freed, values)
+        self.most = max(self.most, self.now)
+        return made
+
+    @staticmethod
+    def storage(t):
+        return t.untyped_storage() if isinstance(t, torch.Tensor) else None
+
+    def freed(self, values: int) -> None:
+        self.now -= values
 
 
 def only(reading: Reading, word: int) -> Reading:
@@ -173,6 +212,31 @@ def test_a_block_takes_the_gradient_step_of_its_formula(method):
     assert float(seen[0]) == pytest.approx(float(loss.detach()), rel=1e-5)
 
 
+@pytest.mark.parametrize("loss", ["negative", "softmax"])
+def test_the_loss_of_a_long_text_is_that_of_all_its_words(loss, monkeypatch):
+    model = small(loss=loss)
+    reading = model.read(long_text(2500), KEY)
+    in_pieces = model.loss(reading, KEY)
+    monkeypatch.setattr(word2vec, "ROWS", 2500)
+    torch.testing.assert_close(in_pieces, model.loss(reading, KEY))
+    assert in_pieces[1] == around(reading, 0, len(reading.reach))[1].sum()
+
+
+@pytest.mark.parametrize("method", ["skipgram", "cbow"])
+def test_blocks_learn_one_after_the_other_each_with_noise_of_its_own(method):
+    model, tokens = small(method), long_text(700)
+    reading, (v, u) = model.read(tokens, KEY), (p.detach().clone() for p in model.parameters())
+    seen = torch.zeros(2)
+    for number, start in enumerate(range(0, len(reading.reach), 256)):
+        drawn = noise(model.table, make_key(KEY, 2), torch.arange(128 * number, 128 * (number + 1)))
+        stop = min(start + 256, len(reading.reach))
+        seen += learn_block(reading, start, stop, v, u, drawn, negatives=5, rate=RATE, cbow=method == "cbow")
+    found = model.learn(tokens, KEY, RATE)
+    torch.testing.assert_close(torch.stack(found), seen)
+    torch.testing.assert_close(model.inputs.weight.detach(), v)
+    torch.testing.assert_close(model.outputs.weight.detach(), u)
+
+
 def test_a_frequent_word_of_a_block_is_not_thrown_far():
     model = small(vocab=4)
     tokens = torch.zeros(2000, dtype=torch.int32)
@@ -232,6 +296,17 @@ def test_a_word_is_read_as_often_as_the_formula_says():
         read = ((draw(5, torch.arange(n)) & ALWAYS) <= keep_chances(counts, t)[word]).double().mean()
         assert abs(float(read) - chance) < 4 * math.sqrt(0.25 / n)
     assert (keep_chances(counts, 0.0) == torch.tensor([-1, ALWAYS, ALWAYS, ALWAYS, ALWAYS])).all()
+
+
+def test_a_frequent_word_is_read_less_but_in_every_reading_always():
+    model = small(vocab=4, sample=1e-2)
+    counts = torch.tensor([0, 9000, 900, 100])
+    model.count(counts)
+    tokens = torch.arange(4, dtype=torch.int32).repeat(10_000)
+    read, every = (torch.bincount(model.read(tokens, KEY, every).words[3:-3], minlength=4) for every in (False, True))
+    assert every.tolist() == [0, 10_000, 10_000, 10_000]  # what is no word of the training text is never read
+    chances = [(math.sqrt(f / 1e-2) + 1) * 1e-2 / f for f in (0.9, 0.09)]
+    assert (read / 10_000).tolist() == pytest.approx([0, *chances, 1], abs=0.02)
 
 
 def test_noise_is_drawn_by_the_count_to_the_three_quarters():
@@ -305,3 +380,72 @@ def test_the_softmax_stays_finite_where_one_word_is_nearly_all(method):
     model.count(torch.bincount(tokens.long()))
     losses = [float(loss / made) for loss, made in (model.learn(tokens, key, 0.1) for key in range(2))]
     assert losses[1] < losses[0] < math.log(4)
+
+
+def test_the_softmax_learns_block_after_block():
+    model, tokens = small(loss="softmax"), long_text(700)
+    reading, (v, u) = model.read(tokens, KEY), (p.detach().clone() for p in model.parameters())
+    seen = torch.zeros(2)
+    for start in range(0, len(reading.reach), 128):
+        stop = min(start + 128, len(reading.reach))
+        seen += learn_against_all(reading, start, stop, v, u, torch.zeros(40), rate=RATE, cbow=False)
+    torch.testing.assert_close(torch.stack(model.learn(tokens, KEY, RATE)), seen)
+    torch.testing.assert_close(model.inputs.weight.detach(), v)
+    torch.testing.assert_close(model.outputs.weight.detach(), u)
+
+
+def test_against_very_many_words_few_learn_at_once():
+    for vocab in (0, 1000, 200_000, 10**7, 10**9):
+        config = Word2VecConfig(vocab=vocab, loss="softmax")
+        assert 1 <= config.soft <= 128
+        assert config.soft == 1 or config.soft * config.context * vocab <= MOST_LOGITS
+    assert Word2VecConfig(vocab=1000).soft == 128
+
+
+def test_the_memory_of_a_softmax_step_is_estimated_to_a_factor_of_two():
+    model = small(vocab=2000, loss="softmax")
+    reading = model.read(long_text(128, 2000).clamp(min=0), KEY, every=True)
+    v, u = (p.detach() for p in model.parameters())
+    with Peak() as peak:
+        learn_against_all(reading, 0, 128, v, u, torch.zeros(2000), rate=RATE, cbow=False)
+    assert peak.most / 2 < model.remembered(128) < 2 * peak.most
+
+
+# Kernels that are compiled
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "number.c"
+    path.write_text("int number(void) { return NUMBER; }\n", encoding="utf-8")
+    return path
+
+
+def test_a_kernel_is_compiled_once_for_its_sizes_and_its_machine(source, tmp_path, monkeypatch):
+    kept = tmp_path / "kept"
+    for number in (7, 7, 8):
+        library, problem = load_kernel(source, kept, {"NUMBER": number})
+        assert library is not None, problem
+        assert library.number() == number
+    assert len(list(kept.iterdir())) == 2
+    monkeypatch.setattr(platform, "processor", lambda: "another")  # that may not know these instructions
+    assert load_kernel(source, kept, {"NUMBER": 7})[0] is not None
+    assert len(list(kept.iterdir())) == 3
+
+
+def test_a_kernel_that_is_damaged_is_told(source, tmp_path):
+    load_kernel(source, tmp_path / "kept", {"NUMBER": 7})
+    (library,) = (tmp_path / "kept").iterdir()
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / library.name).write_bytes(library.read_bytes()[:100])
+    found, problem = load_kernel(source, tmp_path / "damaged", {"NUMBER": 7})
+    assert found is None
+    assert problem.startswith("the compiled kernel cannot be loaded")
+
+
+def test_a_compiler_that_takes_too_long_is_told_and_leaves_nothing(source, tmp_path, monkeypatch):
+    monkeypatch.setattr(compiled, "SECONDS", 1e-6)
+    found, problem = load_kernel(source, tmp_path / "kept", {"NUMBER": 7})
+    assert found is None
+    assert problem.startswith("number.c cannot be compiled")
+    assert not list((tmp_path / "kept").iterdir())
