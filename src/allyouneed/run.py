@@ -163,9 +163,8 @@ class Run:
             parts[_part(name)] = parts.get(_part(name), 0) + p.numel()
         total = sum(parts.values())
         adam = self.recipe.train.optimizer == "adamw"
-        context = getattr(self.recipe.model, "context", self.recipe.data.max_length)
-        if self.task.shape != "text":
-            context = min(context, self.recipe.data.max_length)
+        longest = getattr(self.task, "longest", self.recipe.data.max_length)  # of a sentence; a text has windows
+        context = longest if self.task.shape != "text" else getattr(self.recipe.model, "context", longest)
         return {
             "run": str(self.folder.path),
             "task": self.recipe.task_kind,

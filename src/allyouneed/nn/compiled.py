@@ -23,10 +23,12 @@ def load_kernel(source: Path, folder: Path, sizes: Mapping[str, int]) -> tuple[c
     defined = [f"-D{name}={value}" for name, value in sizes.items()]
     key = hashlib.sha256("\n".join([source.read_text(encoding="utf-8"), *defined, _machine()]).encode()).hexdigest()
     library = folder / f"{source.stem}-{key[:20]}.so"
-    if not library.is_file():
-        problem = _compile(source, library, defined)
-        if problem:
-            return None, problem
+    if library.is_file():
+        with suppress(OSError):  # damaged: it is made anew
+            return ctypes.CDLL(str(library)), ""
+    problem = _compile(source, library, defined)
+    if problem:
+        return None, problem
     try:
         return ctypes.CDLL(str(library)), ""
     except OSError as error:
