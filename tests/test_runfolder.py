@@ -315,6 +315,16 @@ def test_checkpoints_after_the_one_resumed_from_do_not_crowd_out_the_good_ones(t
     check(run, 700)
 
 
+def test_steps_are_in_the_order_of_numbers_not_of_names(tmp_path: Path) -> None:
+    run = a_run(tmp_path)
+    for step in (999_999, 1_000_000):
+        save(run, step)
+    assert run.checkpoints() == [999_999, 1_000_000]
+    check(run, 1_000_000)
+    run.prune(keep=1)
+    assert run.checkpoints() == [1_000_000]
+
+
 def test_pruning_keeps_the_last_and_the_chosen(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     for step in range(1, 7):

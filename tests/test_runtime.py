@@ -48,6 +48,14 @@ def test_a_device_that_is_not_there_is_said():
         probe(TrainConfig(steps=1, device="cuda"))
 
 
+def test_processes_share_the_devices_among_them(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for wanted in ("auto", "cuda"):
+        assert [runtime.pick_device(wanted, rank) for rank in range(4)] == ["cuda:0", "cuda:1", "cuda:0", "cuda:1"]
+    assert runtime.pick_device("cpu", 3) == "cpu"
+
+
 class Small(torch.nn.Module):
     """Something that could be compiled."""
 
@@ -114,6 +122,15 @@ def test_resuming_under_other_threads_says_so(story, tmp_path, capsys):
     other = choose("lm/gpt", [*TINY_LM, "train.threads=2", "train.steps=13"], str(story))
     fit(other, tmp_path / "run", resume=True)
     assert "equal to rounding only" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("change", [
+    {"device": "cuda:0"}, {"precision": "bf16"}, {"compile": True}, {"threads": 2}, {"world": 2},
+])  # fmt: skip
+def test_a_run_goes_on_bit_for_bit_only_where_everything_that_rounds_is_as_it_was(change):
+    before = probe(cpu(precision="fp32"))
+    assert before.same_arithmetic({**before.to_dict(), "why": "another sentence"})
+    assert not before.same_arithmetic({**before.to_dict(), **change})
 
 
 def saved_bytes(loss) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -18,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from allyouneed.errors import UserError
 from allyouneed.runfolder import RunFolder
 from allyouneed.tensorfile import checksum, read_tensors
-from allyouneed.wholefile import Metrics, write_bytes, write_json, write_tensors, write_text
+from allyouneed.wholefile import Metrics, write_bytes, write_json, write_tensors, write_text, writing
 from test_runfolder import Say, a_run, check, content, leftovers, save, start
 
 # Whole files
@@ -235,3 +236,13 @@ def test_a_full_disk_is_said_and_costs_nothing(tmp_path: Path) -> None:
     lines = run.metrics.read_text().splitlines()
     assert len(lines) > 50
     assert all(len(json.loads(line)["text"]) == 700 for line in lines)
+
+
+@pytest.mark.parametrize(("number", "full"), [
+    (errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EFBIG, True), (errno.EACCES, False),
+])  # fmt: skip
+def test_a_quota_that_is_used_up_is_a_full_disk(number: int, full: bool) -> None:
+    """No quota can be set here: its error stands in for it."""
+    with pytest.raises(UserError, match="could not write x") as caught, writing(Path("x")):
+        raise OSError(number, os.strerror(number))
+    assert str(caught.value).startswith("the disk is full: ") == full
