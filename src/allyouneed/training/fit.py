@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -238,7 +239,7 @@ def _settle(
         numbers = examples.plan(train.seed, 0, train.batch_tokens)
         parts = [np.array_split(some, min(pieces, len(some)))[0] for some in numbers[:8]]
         batches = [examples.collate(part).to(runtime.torch_device) for part in parts]
-        steps = train.steps or int(train.epochs * len(numbers))
+        steps = train.steps or math.ceil(train.epochs * len(numbers))
 
         def loss(trial: nn.Module, batch: Batch) -> torch.Tensor:
             with torch.autocast(runtime.torch_device.type, torch.bfloat16, enabled=runtime.precision == "bf16"):

@@ -150,4 +150,4 @@ def board_writer() -> Any:
 
 def open_board(folder: Path, step: int) -> Any:
     """A writer for TensorBoard; what an earlier try wrote after this step is forgotten."""
-    return board_writer()(str(folder), purge_step=step)
+    return board_writer()(str(folder), purge_step=step + 1)
