@@ -20,7 +20,7 @@ from allyouneed.run import load
 from allyouneed.tensorfile import read_tensors
 from allyouneed.text import Tokenizer
 from commands import ayn
-from test_word2vec import Peak
+from peak import Peak
 
 WORDS = ["the", "bank", "Bank", "river", "unbelievable", "é", "a", "money", "on", "result"]
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import platform
-import shutil
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -14,17 +11,15 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from allyouneed.models import word2vec
 from allyouneed.models.word2vec import Word2Vec, Word2VecConfig
-from allyouneed.nn import compiled, negative
-from allyouneed.nn.compiled import load_kernel
+from allyouneed.nn import negative
 from allyouneed.nn.fullsoftmax import learn_against_all
 from allyouneed.nn.losses import MOST_LOGITS
 from allyouneed.nn.negative import Reading, around, learn_block, spread
 from allyouneed.nn.sampling import ALWAYS, draw, keep_chances, make_key, noise, noise_table, reaches
+from peak import Peak
 
 KINDS = [("skipgram", True), ("skipgram", False), ("cbow", True)]
 RATE, KEY = 0.05, 77
@@ -63,29 +58,6 @@ def long_text(count: int, vocab: int = 40) -> torch.Tensor:
     words = torch.randint(0, vocab, (count,), dtype=torch.int32, generator=torch.Generator().manual_seed(1))
     words[8::9] = -1
     return words
-
-
-class Peak(TorchDispatchMode):
-    """While it is open: the most values that the tensors made since held at once."""
-
-    now = most = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        made = function(*args, **(kwargs or {}))
-        given, fresh = ({id(s): s for s in map(self.storage, tree_leaves(ts)) if s} for ts in ((args, kwargs), made))
-        for storage in (s for key, s in fresh.items() if key not in given):
-            values = storage.nbytes() // 4
-            self.now += values
-            weakref.finalize(storage, self.freed, values)
-        self.most = max(self.most, self.now)
-        return made
-
-    @staticmethod
-    def storage(t):
-        return t.untyped_storage() if isinstance(t, torch.Tensor) else None
-
-    def freed(self, values: int) -> None:
-        self.now -= values
 
 
 def only(reading: Reading, word: int) -> Reading:
@@ -410,46 +382,3 @@ def test_the_memory_of_a_softmax_step_is_estimated_to_a_factor_of_two():
     with Peak() as peak:
         learn_against_all(reading, 0, 128, v, u, torch.zeros(2000), rate=RATE, cbow=False)
     assert peak.most / 2 < model.remembered(128) < 2 * peak.most
-
-
-# Kernels that are compiled
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    path = tmp_path / "number.c"
-    path.write_text("int number(void) { return NUMBER; }\n", encoding="utf-8")
-    return path
-
-
-def test_a_kernel_is_compiled_once_for_its_sizes_and_its_machine(source, tmp_path, monkeypatch):
-    kept = tmp_path / "kept"
-    for number in (7, 7, 8):
-        library, problem = load_kernel(source, kept, {"NUMBER": number})
-        assert library is not None, problem
-        assert library.number() == number
-    assert len(list(kept.iterdir())) == 2
-    monkeypatch.setattr(platform, "processor", lambda: "another")  # that may not know these instructions
-    assert load_kernel(source, kept, {"NUMBER": 7})[0] is not None
-    assert len(list(kept.iterdir())) == 3
-
-
-def test_a_kernel_that_is_damaged_is_made_anew_or_told(source, tmp_path, monkeypatch):
-    load_kernel(source, tmp_path / "kept", {"NUMBER": 7})
-    (library,) = (tmp_path / "kept").iterdir()
-    for folder in ("first", "second"):  # a library that is loaded is not read again
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / library.name).write_bytes(library.read_bytes()[:100])
-    found, _ = load_kernel(source, tmp_path / "first", {"NUMBER": 7})
-    assert found is not None
-    assert found.number() == 7
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert load_kernel(source, tmp_path / "second", {"NUMBER": 7}) == (None, "there is no C compiler")
-
-
-def test_a_compiler_that_takes_too_long_is_told_and_leaves_nothing(source, tmp_path, monkeypatch):
-    monkeypatch.setattr(compiled, "SECONDS", 1e-6)
-    found, problem = load_kernel(source, tmp_path / "kept", {"NUMBER": 7})
-    assert found is None
-    assert problem.startswith("number.c cannot be compiled")
-    assert not list((tmp_path / "kept").iterdir())
