@@ -9,8 +9,8 @@ from collections import Counter
 
 import pytest
 
-from allyouneed.data.corpus import corpus
-from allyouneed.data.phrasebook import phrasebook
+from allyouneed.data.builtin.corpus import corpus
+from allyouneed.data.builtin.phrasebook import phrasebook
 
 WORD = re.compile(r" ?\w+| ?[^\w\s]")
 BOOK_SHA256 = "c5b73b489f3775c03a5d09872f323154f38e6f0fc9ec542c6cd2af141a94a0af"
@@ -228,8 +228,8 @@ def test_verbs_choose_their_objects_in_the_corpus(lines):
 @pytest.mark.parametrize("hash_seed", ["0", "4711"])
 def test_both_are_the_same_everywhere(hash_seed):
     code = (
-        "import hashlib, json; from allyouneed.data.corpus import corpus; "
-        "from allyouneed.data.phrasebook import phrasebook; "
+        "import hashlib, json; from allyouneed.data.builtin.corpus import corpus; "
+        "from allyouneed.data.builtin.phrasebook import phrasebook; "
         "print(*(hashlib.sha256(json.dumps(data).encode()).hexdigest() for data in (phrasebook(), corpus())))"
     )
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
@@ -248,6 +248,6 @@ def test_both_are_written_in_a_moment(generate):
 
 
 def test_neither_imports_torch():
-    code = "import sys, allyouneed.data.corpus, allyouneed.data.phrasebook; print('torch' in sys.modules)"
+    code = "import sys; from allyouneed.data.builtin import corpus, phrasebook; print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from allyouneed import catalog
-from allyouneed.config import read_recipe
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.figures import confusion
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.heads import POOLS, ClassifyHead
 from allyouneed.nn.spelling import spell
+from allyouneed.recipe import read_recipe
 from allyouneed.run import Run, load, train
 from allyouneed.tasks.labelling import UNCUT, join
 from commands import ayn

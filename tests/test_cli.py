@@ -21,14 +21,15 @@ import pytest
 import torch
 
 import allyouneed
-from allyouneed.config import Recipe, read_recipe, to_toml
 from allyouneed.data import registry
 from allyouneed.data.fetch import File
 from allyouneed.data.public import Entry
 from allyouneed.data.sources import Split, Text
 from allyouneed.format import columns
-from allyouneed.run import choose, load
+from allyouneed.recipe import Recipe, read_recipe, to_toml
+from allyouneed.run import load
 from allyouneed.tensorfile import read_tensors
+from allyouneed.training.starting import choose
 from commands import ayn, mistake
 from conftest import TINY_LM
 

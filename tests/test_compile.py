@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from allyouneed.run import choose
 from allyouneed.runtime import can_compile
 from allyouneed.tensorfile import read_tensors
 from allyouneed.training.fit import fit
+from allyouneed.training.starting import choose
 from conftest import TINY_LM, TINY_TRANSLATE
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(can_compile("cpu")), reason=can_compile("cpu"))]

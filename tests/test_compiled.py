@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from allyouneed.nn import compiled
-from allyouneed.nn.compiled import load_kernel
+from allyouneed.word2vec import kernels as compiled
+from allyouneed.word2vec.kernels import load_kernel
 
 
 @pytest.fixture

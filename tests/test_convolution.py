@@ -10,7 +10,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from allyouneed.config import read_recipe
 from allyouneed.decode import Request, beam_search, generate
 from allyouneed.errors import UserError
 from allyouneed.models.convnet import ConvNet, ConvNetConfig
@@ -18,6 +17,7 @@ from allyouneed.models.convseq2seq import ConvSeq2Seq, ConvSeq2SeqConfig
 from allyouneed.nn.convolution import ConvAttention, ConvBlock, ConvConfig, ConvStack, GatedConvolution, Source
 from allyouneed.nn.layers import store_by_columns
 from allyouneed.nn.trace import Trace
+from allyouneed.recipe import read_recipe
 from allyouneed.run import train
 from allyouneed.training.memory import estimate
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from allyouneed.config import DataConfig
-from allyouneed.data import open_data
+from allyouneed.data.opening import open_data
 from allyouneed.data.report import describe
 from allyouneed.data.sources import Dataset, Pairs, part_of
 from allyouneed.errors import UserError

@@ -18,13 +18,13 @@ import torch
 import typer
 
 from allyouneed.cli import app
-from allyouneed.config import read_recipe, recipe_names
 from allyouneed.data.batches import SentencePairs
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.models.transformer import Transformer, TransformerConfig
 from allyouneed.nn.attention import Attention, attend
 from allyouneed.nn.trace import Trace
+from allyouneed.recipe import read_recipe, recipe_names
 
 TOP = Path(__file__).parent.parent
 HOME = TOP / "src" / "allyouneed"

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from allyouneed.config import DataConfig, TextConfig
-from allyouneed.data import open_data
+from allyouneed.data.opening import open_data
 from allyouneed.decode import Request, generate
 from allyouneed.models.elmo import ELMo, ELMoConfig, ELMoReader, reverse
 from allyouneed.nn.losses import IGNORE

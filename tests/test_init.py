@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from allyouneed.config import read_recipe
 from allyouneed.data.vectors import Vectors, write_vectors
+from allyouneed.recipe import read_recipe
 from allyouneed.run import load
 from allyouneed.tensorfile import read_tensors
 from allyouneed.wholefile import write_tensors

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from allyouneed.config import DataConfig
-from allyouneed.data import open_data
 from allyouneed.data.batches import Labelled
+from allyouneed.data.builtin.entities import NAMES, entities
+from allyouneed.data.builtin.heldout import words
+from allyouneed.data.builtin.opinions import opinions
 from allyouneed.data.conll import spans
-from allyouneed.data.entities import NAMES, entities
-from allyouneed.data.heldout import words
-from allyouneed.data.opinions import opinions
+from allyouneed.data.opening import open_data
 from allyouneed.data.report import describe
 from allyouneed.data.sources import Dataset
 from allyouneed.data.store import Ragged

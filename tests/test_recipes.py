@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from allyouneed import catalog
-from allyouneed.config import Recipe, read_recipe, recipe_names, recipe_text, to_toml
 from allyouneed.data.registry import BUILT_IN, listing
+from allyouneed.recipe import Recipe, read_recipe, recipe_names, recipe_text, to_toml
 from commands import ayn
 from conftest import RUNTIME
 

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from allyouneed.config import DataConfig
-from allyouneed.data import fetch, open_data, registry
+from allyouneed.data import fetch, registry
 from allyouneed.data.fetch import File, obtain
+from allyouneed.data.opening import open_data
 from allyouneed.data.sources import Dataset, Text
 from allyouneed.errors import UserError
 

@@ -11,18 +11,19 @@ import signal
 import pytest
 import torch
 
-from allyouneed.config import read_recipe
 from allyouneed.decode import Decoder, Request, beam_search, generate
 from allyouneed.errors import UserError
 from allyouneed.models.rnn import RNN, RNNConfig
 from allyouneed.nn.recurrent import CELLS
-from allyouneed.run import choose, load
+from allyouneed.recipe import read_recipe
+from allyouneed.run import load
 from allyouneed.runfolder import Checkpoint
 from allyouneed.tasks.base import Carry
 from allyouneed.tasks.lm import LM
 from allyouneed.tensorfile import read_tensors
 from allyouneed.training import trainer as trainer_module
 from allyouneed.training.fit import fit
+from allyouneed.training.starting import choose
 from commands import ayn
 from conftest import TINY_LM
 from test_training import close, rows, same, torchrun

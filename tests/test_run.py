@@ -20,13 +20,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allyouneed import catalog
-from allyouneed.config import TrainConfig, read_recipe, recipe_names, recipe_text, to_toml
+from allyouneed.config import TrainConfig
 from allyouneed.errors import UserError
 from allyouneed.nn.block import Block, BlockConfig
-from allyouneed.run import choose, load, resumed, train
+from allyouneed.recipe import read_recipe, recipe_names, recipe_text, to_toml
+from allyouneed.run import load, train
 from allyouneed.runtime import probe
 from allyouneed.training.compiling import decide
 from allyouneed.training.fit import fit, load_tokenizers
+from allyouneed.training.starting import choose, resumed
 from allyouneed.wholefile import write_text
 from commands import ayn, contents, mistake
 from conftest import TINY_LM, TINY_TRANSLATE

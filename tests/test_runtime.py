@@ -15,13 +15,14 @@ from allyouneed.models.gpt import GPT, GPTConfig
 from allyouneed.models.transformer import Transformer, TransformerConfig
 from allyouneed.models.word2vec import Word2Vec, Word2VecConfig
 from allyouneed.nn.block import Block, BlockConfig
-from allyouneed.run import choose, train
+from allyouneed.run import train
 from allyouneed.runtime import probe
 from allyouneed.training import fit as fit_module
 from allyouneed.training.compiling import decide
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.fit import fit
 from allyouneed.training.memory import estimate, is_out_of_memory, lasting
+from allyouneed.training.starting import choose
 from conftest import TINY_LM
 
 

@@ -14,9 +14,10 @@ from allyouneed.errors import UserError
 from allyouneed.models.seq2seq import SCORES, Seq2Seq, Seq2SeqConfig
 from allyouneed.nn.recurrent import CELLS, Recurrent
 from allyouneed.nn.scores import make_match
-from allyouneed.run import Run, choose, load, train
+from allyouneed.run import Run, load, train
 from allyouneed.tasks.base import Moment
 from allyouneed.tasks.translate import Translate
+from allyouneed.training.starting import choose
 from commands import ayn
 
 LOOKING = [score for score in SCORES if score != "none"]

@@ -139,7 +139,7 @@ PREPARE = """
 import sys, time
 from pathlib import Path
 from allyouneed.config import DataConfig, TextConfig
-from allyouneed.data import open_data
+from allyouneed.data.opening import open_data
 from allyouneed.data.store import tokenize_stream
 from allyouneed.text.tokenizer import Tokenizer
 data = open_data(DataConfig(name="enwik8"), "text")

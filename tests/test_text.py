@@ -261,7 +261,7 @@ def test_word_forgets_rare_words_and_keeps_the_frequent() -> None:
 
 def test_words_are_words_and_ends_of_lines_and_nothing_else() -> None:
     corpus = ["The cat, the CAT - the dog!\n", "A dog's dog; the\tbird.\n"]
-    config = TextConfig(kind="words", lowercase=True)
+    config = TextConfig(kind="terms", lowercase=True)
     tokenizer = Tokenizer.train(corpus, config)
     tokens = [tokenizer.token(id) for id in tokenizer.encode("(The  cat)\n\nthe zebra.")]
     assert tokens == ["the", "cat", "\n", "\n", "the", "<unk>"]
@@ -271,10 +271,10 @@ def test_words_are_words_and_ends_of_lines_and_nothing_else() -> None:
     assert set(there) == set(counts)
     assert [counts[word] for word in there] == sorted(counts.values(), reverse=True)  # the most frequent first
     assert Tokenizer.train(corpus, config).fingerprint == tokenizer.fingerprint
-    frequent = Tokenizer.train(corpus, TextConfig(kind="words", lowercase=True, min_count=3))
+    frequent = Tokenizer.train(corpus, TextConfig(kind="terms", lowercase=True, min_count=3))
     assert {frequent.token(id) for id in range(frequent.line + 1, len(frequent))} == {"the", "dog"}
     with pytest.raises(UserError, match=r"none occurs text.min_count = 9 times"):
-        Tokenizer.train(corpus, TextConfig(kind="words", min_count=9))
+        Tokenizer.train(corpus, TextConfig(kind="terms", min_count=9))
 
 
 @ALL

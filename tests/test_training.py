@@ -17,11 +17,12 @@ import torch
 from allyouneed.config import TrainConfig
 from allyouneed.errors import UserError
 from allyouneed.models.gpt import GPT, GPTConfig
-from allyouneed.run import choose, load
+from allyouneed.run import load
 from allyouneed.tensorfile import read_tensors
 from allyouneed.training import trainer as trainer_module
 from allyouneed.training.fit import fit
 from allyouneed.training.optim import decay_groups, learning_rate
+from allyouneed.training.starting import choose
 from conftest import TINY_LM, TINY_TRANSLATE
 
 

@@ -14,13 +14,14 @@ import torch
 
 from allyouneed.config import TrainConfig
 from allyouneed.models.gpt import GPT, GPTConfig
-from allyouneed.run import choose, load
+from allyouneed.run import load
 from allyouneed.runfolder import RunFolder
 from allyouneed.tensorfile import read_tensors
 from allyouneed.training import trainer as trainer_module
 from allyouneed.training.fit import fit
 from allyouneed.training.interrupt import Interrupt, Interrupted
 from allyouneed.training.optim import decay_groups, learning_rate, make_optimizer
+from allyouneed.training.starting import choose
 from allyouneed.training.trainer import Trainer
 from conftest import RUNTIME
 from test_classify import SHORT, opinions, write

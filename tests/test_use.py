@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from allyouneed.data import stdin
+from allyouneed.cli import stdin
 from allyouneed.run import load
 from commands import ayn
 

@@ -18,7 +18,7 @@ from allyouneed.errors import UserError
 from allyouneed.figures.words import label_heights, plane, word_map
 from allyouneed.metrics.words import analogy_answers, analogy_score, ranks, similarity_score, spearman
 from allyouneed.run import load
-from allyouneed.tasks.embeddings import token_tables
+from allyouneed.tasks.token_vectors import token_tables
 from commands import ayn
 from conftest import TINY_LM, TINY_TRANSLATE
 

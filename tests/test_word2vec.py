@@ -14,11 +14,12 @@ import torch.nn.functional as F
 
 from allyouneed.models import word2vec
 from allyouneed.models.word2vec import Word2Vec, Word2VecConfig
-from allyouneed.nn import negative
-from allyouneed.nn.fullsoftmax import learn_against_all
 from allyouneed.nn.losses import MOST_LOGITS
-from allyouneed.nn.negative import Reading, around, learn_block, spread
-from allyouneed.nn.sampling import ALWAYS, draw, keep_chances, make_key, noise, noise_table, reaches
+from allyouneed.randomness import draw, make_key
+from allyouneed.word2vec import negative
+from allyouneed.word2vec.draws import ALWAYS, keep_chances, noise, noise_table, reaches
+from allyouneed.word2vec.full_softmax import learn_against_all
+from allyouneed.word2vec.negative import Reading, around, learn_block, spread
 from peak import Peak
 
 KINDS = [("skipgram", True), ("skipgram", False), ("cbow", True)]

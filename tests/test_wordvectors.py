@@ -8,10 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from allyouneed.config import read_recipe
-from allyouneed.data.family import ROLES, questions
+from allyouneed.data.builtin.family import ROLES, questions
 from allyouneed.data.vectors import read_vectors
 from allyouneed.errors import UserError
+from allyouneed.recipe import read_recipe
 from allyouneed.run import Run, load, train
 from allyouneed.tasks.wordvectors import WordVectors
 from allyouneed.training.interrupt import Interrupted

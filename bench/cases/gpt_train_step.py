@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from allyouneed.config import Recipe
 from allyouneed.models.gpt import GPT
+from allyouneed.recipe import Recipe
 from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import probe
 from allyouneed.tasks.lm import LM

@@ -19,11 +19,13 @@ from typing import Any
 
 import torch
 
-from allyouneed.config import DataConfig, Recipe
-from allyouneed.data import open_data, wordtests
+from allyouneed.config import DataConfig
+from allyouneed.data import wordtests
+from allyouneed.data.opening import open_data
 from allyouneed.errors import UserError
 from allyouneed.metrics import analogy_score, similarity_score
 from allyouneed.models.word2vec import Word2Vec
+from allyouneed.recipe import Recipe
 from allyouneed.tasks.base import Moment
 from allyouneed.tasks.wordvectors import WordVectors
 from allyouneed.training.optim import learning_rate
@@ -104,7 +106,7 @@ def recipe(path: Path, epochs: int, sample: float, device: str, noise: str) -> R
             "task": {"kind": "wordvectors"},
             "model": {"kind": "word2vec", "width": WIDTH, "window": WINDOW, "negatives": NEGATIVES,
                       "sample": sample, "shared": noise == "shared"},
-            "text": {"kind": "words", "vocab": 1 << 30, "min_count": MIN_COUNT},
+            "text": {"kind": "terms", "vocab": 1 << 30, "min_count": MIN_COUNT},
             "data": {"path": [str(path)], "valid_part": 0.0, "test_part": 0.0},
             "train": {
                 "epochs": epochs, "batch_tokens": 200_000, "lr": RATE, "min_lr": LAST / RATE, "schedule": "linear",

@@ -12,6 +12,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from allyouneed.version import __version__
+
 if TYPE_CHECKING:
     from allyouneed.errors import UserError as UserError
     from allyouneed.models.gpt import GPT as GPT
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from allyouneed.run import Run as Run
     from allyouneed.run import load as load
     from allyouneed.run import train as train
-
-__version__ = "0.1.0"
 
 # Nothing is imported before it is asked for: `import allyouneed` costs milliseconds.
 _PUBLIC = {

@@ -1,19 +1,15 @@
-"""Recipes: frozen dataclasses <- TOML <- "section.key=value". An unknown key is an error that suggests the nearest."""
+"""Settings: dataclass fields that know their range and explain themselves in one line, and the fixed sections."""
 
 from __future__ import annotations
 
-import json
 import math
 import tomllib
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
-from importlib import resources
-from pathlib import Path
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
-from allyouneed import catalog
 from allyouneed.errors import UserError, nearest
 
 
@@ -37,11 +33,11 @@ def option(
 class TextConfig:
     """[text]: how text becomes numbers."""
 
-    kind: str = option("bpe", "tokenizer", choices=("char", "word", "words", "bpe", "wordpiece"))
+    kind: str = option("bpe", "tokenizer", choices=("char", "word", "terms", "bpe", "wordpiece"))
     vocab: int = option(8000, "vocabulary at most; bpe with 260 is plain bytes", low=5)
     joint: bool = option(True, "one vocabulary for source and target")
     lowercase: bool = option(False, "fold upper case away before anything else")
-    min_count: int = option(1, "word, words: rarer words become <unk>", low=1)
+    min_count: int = option(1, "word, terms: rarer words become <unk>", low=1)
     path: str = option("", "an existing tokenizer.json instead of a new one")
 
 
@@ -133,68 +129,6 @@ class DecodeConfig:
 SECTIONS: dict[str, type] = {"text": TextConfig, "data": DataConfig, "train": TrainConfig, "decode": DecodeConfig}
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """Everything a run is made of. `task` and `model` hold the Options and Config of their kinds."""
-
-    task_kind: str
-    model_kind: str
-    task: Any
-    model: Any
-    text: TextConfig
-    data: DataConfig
-    train: TrainConfig
-    decode: DecodeConfig
-
-    @staticmethod
-    def parse(values: Mapping[str, Any]) -> Recipe:
-        """Nested dictionaries, as TOML gives them -> a checked Recipe."""
-        known = ("task", "model", *SECTIONS)
-        for name in values:
-            if name not in known:
-                raise UserError(f"a recipe has no section [{name}]{nearest(name, known)}")
-        for name, section in values.items():
-            if not isinstance(section, Mapping):
-                raise UserError(f"'{name}' is a section of the recipe: write [{name}] and its keys below it")
-        sections = {name: dict(values.get(name, {})) for name in known}
-        task_kind = _kind(sections["task"], "task")
-        model_kind = _kind(sections["model"], "model")
-        task, model = catalog.task(task_kind), catalog.model(model_kind)
-        if task_kind not in model.tasks:
-            able = ", ".join(name for name in catalog.MODELS if task_kind in catalog.model(name).tasks)
-            raise UserError(f"model.kind = '{model_kind}' is not for the task '{task_kind}'; these are: {able}")
-        size = sections["model"].pop("size", None)
-        if size is not None:
-            if size not in model.sizes:
-                raise UserError(f"model.size: {model_kind} has no size '{size}'{nearest(str(size), model.sizes)}")
-            sections["model"] = {**model.sizes[size], **sections["model"]}
-        return Recipe(
-            task_kind=task_kind,
-            model_kind=model_kind,
-            task=build(task.Options, sections["task"], "task"),
-            model=build(model.Config, sections["model"], "model"),
-            **{name: build(cls, sections[name], name) for name, cls in SECTIONS.items()},
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """The inverse of `parse`, every default spelled out."""
-        return {
-            "task": {"kind": self.task_kind, **asdict(self.task)},
-            "model": {"kind": self.model_kind, **asdict(self.model)},
-            **{name: asdict(getattr(self, name)) for name in SECTIONS},
-        }
-
-    def with_(self, **sections: Any) -> Recipe:
-        """A copy with some sections replaced."""
-        return replace(self, **sections)
-
-
-def _kind(section: dict[str, Any], name: str) -> str:
-    if "kind" not in section:
-        raise UserError(f'[{name}] needs a kind, for example kind = "{"lm" if name == "task" else "gpt"}"')
-    return str(section.pop("kind"))
-
-
 def build(cls: type, values: Mapping[str, Any], section: str) -> Any:
     """A checked instance of the dataclass `cls`; every complaint names section and key."""
     known = {f.name: f for f in fields(cls)}
@@ -275,115 +209,3 @@ def _name(kind: Any) -> str:
     if isinstance(kind, types.GenericAlias):
         return "a list"
     return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(kind, str(kind))
-
-
-def recipe_names() -> list[str]:
-    """Every recipe that ships with the library: "lm/gpt", "translate/transformer", …"""
-    top = resources.files("allyouneed") / "recipes"
-    return sorted(
-        f"{folder.name}/{entry.name.removesuffix('.toml')}"
-        for folder in top.iterdir()
-        if folder.is_dir()
-        for entry in folder.iterdir()
-        if entry.name.endswith(".toml")
-    )
-
-
-def recipe_text(name: str) -> str:
-    """The text of a recipe, by its name or by the path of the user's own file."""
-    if name.endswith(".toml"):
-        path = Path(name)
-        if not path.is_file():
-            hint = nearest(path.name, (entry.name for entry in path.parent.glob("*.toml")))
-            raise UserError(f"there is no recipe file {name}{hint}")
-        try:
-            return path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise UserError(f"{name} is not UTF-8 text (byte {error.start})") from None
-        except OSError as error:
-            raise UserError(f"{name} cannot be read: {error.strerror}") from None
-    if name not in recipe_names():
-        raise UserError(f"there is no recipe '{name}'{nearest(name, recipe_names())}")
-    return (resources.files("allyouneed") / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
-
-
-def read_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
-    """A recipe by name or path, with "section.key=value" laid over it."""
-    try:
-        values = tomllib.loads(recipe_text(name))
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"recipe {name} is not valid TOML: {error}") from None
-    return Recipe.parse(override(values, overrides))
-
-
-def override(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """Lay "section.key=value" strings over nested dictionaries; the types are settled by `build`."""
-    result = {name: dict(section) if isinstance(section, Mapping) else section for name, section in values.items()}
-    for text in overrides:
-        path, equals, value = text.partition("=")
-        section, dot, key = path.partition(".")
-        if not equals or not dot or not key:
-            having = [name for name, cls in SECTIONS.items() if path in {f.name for f in fields(cls)}]
-            example = f"{having[0]}.{path}={value}" if having and value else "train.lr=1e-3"
-            raise UserError(f"'{text}' is not of the form section.key=value, for example {example}")
-        inside = result.setdefault(section, {})
-        if not isinstance(inside, dict):
-            raise UserError(f"'{section}' is not a section of the recipe")
-        inside[key] = value
-    given = {text.partition("=")[0] for text in overrides}
-    for name in ("task", "model"):
-        if f"{name}.kind" in given and isinstance(values.get(name), Mapping):
-            _make_way_for_kind(name, result[name], str(values[name].get("kind")), given)
-    _make_way_for_size(result.get("model"), given)
-    return result
-
-
-def _make_way_for_kind(name: str, section: dict[str, Any], before: str, given: set[str]) -> None:
-    """Another kind that is asked for need not know what the recipe says to the one before it, but must know what is
-    asked for beside it."""
-    kinds = catalog.TASKS if name == "task" else catalog.MODELS
-    if section["kind"] == before or section["kind"] not in kinds or before not in kinds:
-        return
-    old, new = _choices(name, before), _choices(name, section["kind"])
-    for key in old.keys() & section.keys():
-        known = key in new and (not new[key] or section[key] in new[key])
-        if not known and f"{name}.{key}" not in given:
-            del section[key]
-
-
-def _choices(name: str, kind: str) -> dict[str, tuple[str, ...]]:
-    """The keys that a section of this kind has, and what each may be; () is anything."""
-    if name == "task":
-        return {f.name: f.metadata["choices"] for f in fields(catalog.task(kind).Options)}
-    model = catalog.model(kind)
-    return {"size": tuple(model.sizes), **{f.name: f.metadata["choices"] for f in fields(model.Config)}}
-
-
-def _make_way_for_size(model: Any, given: set[str]) -> None:
-    """A size that is asked for replaces the sizes that the recipe spells out, but not what is asked for beside it."""
-    if "model.size" not in given or not isinstance(model, dict) or model.get("kind") not in catalog.MODELS:
-        return
-    for key in catalog.model(model["kind"]).sizes.get(model["size"], {}):
-        if f"model.{key}" not in given:
-            model.pop(key, None)
-
-
-def to_toml(values: Mapping[str, Any]) -> str:
-    """Sections of plain values as TOML text."""
-    parts = []
-    for name, section in values.items():
-        parts.append(f"[{name}]")
-        parts += [f"{key} = {_toml(value)}" for key, value in section.items()]
-        parts.append("")
-    return "\n".join(parts)
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(_toml(item) for item in value) + "]"
-    # JSON's escapes are TOML's, but for DEL, which TOML wants escaped too.
-    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

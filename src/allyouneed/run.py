@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shlex
-import tomllib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -17,24 +15,22 @@ import torch
 from torch import nn
 
 from allyouneed import catalog
-from allyouneed.config import DecodeConfig, Recipe, build, override, read_recipe
-from allyouneed.data.registry import listing
-from allyouneed.errors import UserError, nearest
+from allyouneed.config import DecodeConfig, build
+from allyouneed.errors import UserError
 from allyouneed.metrics import Score
 from allyouneed.nn.attention import Attention
 from allyouneed.nn.layers import store_by_columns
+from allyouneed.recipe import Recipe
 from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import pick_device
 from allyouneed.tasks.answers import Answer
 from allyouneed.tasks.base import Alignment, Guess, Task
-from allyouneed.tasks.embeddings import freeze_vectors
+from allyouneed.tasks.token_vectors import freeze_vectors
 from allyouneed.tensorfile import read_tensors
 from allyouneed.training.fit import fit, load_tokenizers
-from allyouneed.training.init import inherit
 from allyouneed.training.memory import lasting
+from allyouneed.training.starting import Given, choose, resumed, with_data
 from allyouneed.wholefile import write_json
-
-Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]  # own files, or the name of a data set
 
 
 class Run:
@@ -129,7 +125,7 @@ class Run:
     def _on(self, data: Given, say: Callable[[str], None]) -> Task:
         """The task of this run on other data. Nothing is held out of own files; what is one split is called "all"."""
         whole = replace(self.recipe.data, valid_path=(), test_path=(), valid_part=0.0, test_part=0.0, limit=0)
-        recipe = _with_data(self.recipe.with_(data=whole), data)
+        recipe = with_data(self.recipe.with_(data=whole), data)
         if not recipe.data.path:  # a public set has no columns to name
             recipe = recipe.with_(data=replace(recipe.data, source="", target="", second=""))
         task = self.task.on(recipe, self.folder.path)
@@ -189,8 +185,7 @@ class Run:
         }
 
     def _scores(self) -> dict[str, Any]:
-        file = self.folder.scores
-        return _read(file, _object(), "remove it and run `ayn test`") if file.exists() else {}
+        return self.folder.read_scores()
 
 
 def _part(name: str) -> str:
@@ -225,8 +220,8 @@ def load(path: str | os.PathLike[str], device: str = "auto") -> Run:
             raise UserError(f"{folder.path} is not a whole run: it has no {needed.name}")
     if not folder.model.is_file():
         raise UserError(f"{folder.path} has no model yet: its training has not come to its first evaluation")
-    recipe = _read(folder.recipe, _parse_recipe)
-    config = _read(folder.config, _object("data", "versions"))
+    recipe = folder.read_recipe()
+    config = folder.read_config()
     task: Task = catalog.task(recipe.task_kind)(recipe, load_tokenizers(folder))
     task.read_extras(folder.path)
     model, weights = task.build_model(), read_tensors(folder.model)
@@ -241,32 +236,6 @@ def load(path: str | os.PathLike[str], device: str = "auto") -> Run:
     if next(model.parameters()).device.type == "cpu":
         store_by_columns(model)
     return Run(folder, recipe, task, model, config)
-
-
-def _read(path: Path, parse: Callable[[str], Any], remedy: str = "put a copy in its place, or train again") -> Any:
-    """A text file of a run; the complaint names it."""
-    try:
-        return parse(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from None
-    except (UserError, ValueError) as error:  # not UTF-8, not TOML and not JSON are all ValueErrors
-        raise UserError(f"{path} is damaged ({error}); {remedy}") from None
-
-
-def _parse_recipe(text: str) -> Recipe:
-    return Recipe.parse(tomllib.loads(text))
-
-
-def _object(*keys: str) -> Callable[[str], dict[str, Any]]:
-    """A parser of a JSON object that has these keys."""
-
-    def parse(text: str) -> dict[str, Any]:
-        value = json.loads(text)
-        if not isinstance(value, dict) or any(key not in value for key in keys):
-            raise ValueError(f"it is no JSON object{' with ' if keys else ''}{' and '.join(keys)}")
-        return value
-
-    return parse
 
 
 def train(
@@ -286,67 +255,6 @@ def train(
     chosen = resumed(path, recipe, overrides, data) if resume else choose(recipe, overrides, data)
     fit(chosen, path, resume=resume, overwrite=overwrite, quiet=quiet)
     return load(path, chosen.train.device)
-
-
-def choose(recipe: str | Recipe, overrides: Sequence[str], data: Given | None) -> Recipe:
-    """The recipe with everything laid over it; `data` stands in for its own."""
-    found = (
-        read_recipe(recipe, overrides)
-        if isinstance(recipe, str)
-        else Recipe.parse(override(recipe.to_dict(), overrides))
-    )
-    found = _with_data(found, data)
-    return inherit(found, overrides) if found.train.init else found
-
-
-def _with_data(recipe: Recipe, data: Given | None) -> Recipe:
-    """Files by their whole paths, so that the run finds them again from anywhere; or a data set by its name."""
-    if data is None or data == []:
-        return recipe
-    given = [os.fspath(one) for one in ([data] if isinstance(data, str | os.PathLike) else data)]
-    if "" in given:
-        raise UserError("the name of the data is empty: give a file, a folder, or a name of `ayn list data`")
-    names = [row.name for row in listing()]
-    there = Path(given[0]).expanduser().exists()
-    if len(given) == 1 and not there and given[0] in names:
-        return recipe.with_(data=replace(recipe.data, name=given[0], path=(), valid_path=(), test_path=()))
-    if len(given) == 1 and not there and not Path(given[0]).suffix and os.sep not in given[0]:
-        hint = nearest(given[0], [*names, *os.listdir()])
-        known = hint if "did you mean" in hint else f"; the data sets are {', '.join(names)}"
-        raise UserError(f"'{given[0]}' is neither a file here nor a data set{known}")
-    paths = tuple(os.path.abspath(os.path.expanduser(one)) for one in given)
-    return recipe.with_(data=replace(recipe.data, name="", path=paths))
-
-
-def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Given | None) -> Recipe:
-    """The recipe a run was started with: its own copy counts, and only how it is trained may change."""
-    asked = read_recipe(recipe) if isinstance(recipe, str) else recipe
-    folder = RunFolder(out)
-    if not folder.recipe.is_file():
-        raise UserError(f"there is no run in {out} to resume; start one without --resume")
-    if folder.config.exists():
-        _read(folder.config, _object("data"))
-    before = _read(folder.recipe, _parse_recipe)
-    kinds = (before.task_kind, before.model_kind)
-    if (asked.task_kind, asked.model_kind) != kinds:
-        raise UserError(f"the run in {out} is a {kinds[1]} for {kinds[0]}, not of this recipe; choose another folder")
-    after = _with_data(Recipe.parse(override(before.to_dict(), overrides)), data)
-    if after.train.init != before.train.init:
-        raise UserError(f"the run in {out} has begun: train.init, which run it starts from, cannot change any more")
-    fixed = {"train": ("optimizer", "ema", "seed", "batch_tokens")}  # what a checkpoint or the batches hang on
-    free = {("data", "mirror"), ("task", "questions")}
-    if before.data.path and after.data.path:  # own files may have moved; `fit` looks whether they are the same
-        free |= {("data", "path"), ("data", "valid_path"), ("data", "test_path")}
-    for section in ("task", "model", "text", "data", "train"):
-        values = asdict(getattr(before, section))
-        for key, value in asdict(getattr(after, section)).items():
-            may = (section, key) in free or key not in fixed.get(section, values)
-            if value != values[key] and not may:
-                raise UserError(
-                    f"{section}.{key} was {values[key]!r} when the run in {out} began, and cannot become {value!r}; "
-                    "resume without it, or begin again with --overwrite"
-                )
-    return after
 
 
 def default_out(recipe: str | Recipe) -> Path:

@@ -10,13 +10,15 @@ import fcntl
 import hashlib
 import json
 import os
+import tomllib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from allyouneed.errors import UserError, nearest
+from allyouneed.recipe import Recipe
 from allyouneed.tensorfile import chunks, read_notes, read_tensors
 from allyouneed.wholefile import put, remove, sync, writing
 
@@ -120,6 +122,18 @@ class RunFolder:
                 aside.rmdir()
             raise
         remove(aside)
+
+    def read_recipe(self) -> Recipe:
+        """recipe.toml, checked."""
+        return _parsed(self.recipe, lambda text: Recipe.parse(tomllib.loads(text)))
+
+    def read_config(self) -> dict[str, Any]:
+        """config.json."""
+        return _parsed(self.config, _object("data", "versions"))
+
+    def read_scores(self) -> dict[str, Any]:
+        """scores.json, {} where there is none."""
+        return _parsed(self.scores, _object(), "remove it and run `ayn test`") if self.scores.exists() else {}
 
     def made_at(self) -> str:
         """Which checkpoint the model is, for signatures."""
@@ -258,6 +272,31 @@ class RunFolder:
         remove(aside)
         os.rename(folder, aside)
         return aside
+
+
+T = TypeVar("T")
+
+
+def _parsed(path: Path, parse: Callable[[str], T], remedy: str = "put a copy in its place, or train again") -> T:
+    """A text file of a run; the complaint names it."""
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    except (UserError, ValueError) as error:  # not UTF-8, not TOML and not JSON are all ValueErrors
+        raise UserError(f"{path} is damaged ({error}); {remedy}") from None
+
+
+def _object(*keys: str) -> Callable[[str], dict[str, Any]]:
+    """A parser of a JSON object that has these keys."""
+
+    def parse(text: str) -> dict[str, Any]:
+        value = json.loads(text)
+        if not isinstance(value, dict) or any(key not in value for key in keys):
+            raise ValueError(f"it is no JSON object{' with ' if keys else ''}{' and '.join(keys)}")
+        return value
+
+    return parse
 
 
 def _move(here: Path, there: Path) -> None:

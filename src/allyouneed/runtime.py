@@ -165,7 +165,7 @@ def versions() -> dict[str, str]:
     import tokenizers
     import torch
 
-    from allyouneed import __version__
+    from allyouneed.version import __version__
 
     return {
         "allyouneed": __version__,

@@ -46,7 +46,7 @@ def _options(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     if version:
-        from allyouneed import __version__
+        from allyouneed.version import __version__
 
         typer.echo(__version__)
         raise typer.Exit()
@@ -79,9 +79,10 @@ def train_command(
         settings.append(f"data.mirror={os.path.abspath(mirror)}")
     if init:
         settings.append(f"train.init={os.path.abspath(init)}")
-    from allyouneed.run import choose, default_out, resumed
+    from allyouneed.run import default_out
     from allyouneed.training.fit import begun_with, fit
     from allyouneed.training.interrupt import Interrupted, Terminated
+    from allyouneed.training.starting import choose, resumed
 
     folder = out or default_out(recipe)
     chosen = resumed(folder, recipe, settings, data) if resume else choose(recipe, settings, data)
@@ -122,7 +123,7 @@ def score_command(
     own = [item for item in overrides or [] if item.startswith("task.questions=")]
     decode, loaded = decode_settings([item for item in overrides or [] if item not in own]), load(run)
     if own:
-        from allyouneed.config import Recipe, override
+        from allyouneed.recipe import Recipe, override
 
         loaded.task.options = Recipe.parse(override(loaded.recipe.to_dict(), own)).task
     if mirror:
@@ -232,7 +233,7 @@ def list_command(
 
 
 def _recipes() -> list[tuple[str, ...]]:
-    from allyouneed.config import recipe_names, recipe_text
+    from allyouneed.recipe import recipe_names, recipe_text
 
     return [(name, recipe_text(name).splitlines()[0].lstrip("# ")) for name in recipe_names()]
 

@@ -36,7 +36,7 @@ def load(path: str) -> Run:
 
 def decode_settings(overrides: list[str]) -> dict[str, Any]:
     """decode.key=value -> keyword arguments."""
-    from allyouneed.config import override
+    from allyouneed.recipe import override
 
     values = override({}, overrides)
     for section in values:

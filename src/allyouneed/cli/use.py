@@ -124,7 +124,7 @@ def _converse(run: Run, how: str, decode: dict[str, Any]) -> None:
 def _stream(run: Run, how: str, decode: dict[str, Any]) -> bool:
     """Line in, line out, in order; a newline inside an answer is shown as \\n, an unusable line as an empty one.
     Returns whether every line could be answered; an empty one asks for nothing."""
-    from allyouneed.data import stdin
+    from allyouneed.cli import stdin
 
     if how == "text" and run.decode(**decode).n_best > 1:
         raise UserError("a line of standard input is answered by one line: --json gives all of decode.n_best")

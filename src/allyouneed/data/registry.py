@@ -67,9 +67,9 @@ def open_named(config: DataConfig) -> Dataset:
 
 def _written(name: str, reverse: bool) -> Dataset:
     """The phrasebook, the opinions or the entities."""
-    from allyouneed.data.entities import entities
-    from allyouneed.data.opinions import opinions
-    from allyouneed.data.phrasebook import phrasebook
+    from allyouneed.data.builtin.entities import entities
+    from allyouneed.data.builtin.opinions import opinions
+    from allyouneed.data.builtin.phrasebook import phrasebook
 
     writers: dict[str, Callable[[], Any]] = {"phrasebook": phrasebook, "opinions": opinions, "entities": entities}
     step = -1 if reverse else 1
@@ -85,8 +85,8 @@ def _written(name: str, reverse: bool) -> Dataset:
 
 def _text(name: str) -> Dataset:
     """The corpus or the family."""
-    from allyouneed.data.corpus import corpus
-    from allyouneed.data.family import family
+    from allyouneed.data.builtin.corpus import corpus
+    from allyouneed.data.builtin.family import family
 
     texts = family() if name == "family" else corpus()
 

@@ -8,9 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from allyouneed.config import DataConfig
-from allyouneed.errors import UserError, nearest
-
 # (source, target); of labels (text, label) or (text, label, second text); of tags (words, tags), each between spaces
 Pair = tuple[str, ...]
 
@@ -126,40 +123,6 @@ class Dataset:
     understood: list[str] = field(default_factory=list)
     fingerprint: str = ""  # changes when the examples may have changed
     licence: str = ""
-
-
-def open_data(config: DataConfig, shape: str) -> Dataset:
-    """The user's own files if a path is given, else the built-in or registered set of that name."""
-    from allyouneed.data import files, registry  # both import this module
-
-    if config.limit and shape == "text":
-        raise UserError("data.limit counts examples, and a text is not made of them: give a shorter file instead")
-    if config.reverse and shape in ("labels", "tags"):
-        raise UserError(f"data.reverse swaps the sides of pairs of sentences; {_describe(shape)} have none")
-    if config.second and shape != "labels":
-        raise UserError("data.second names the second text of the task classify; this task has none")
-    if config.path:
-        return files.own(config, shape)
-    if not config.name:
-        raise UserError("there is no data: give your own files (data.path) or a name of `ayn list data` (data.name)")
-    known = {row.name: row.shape for row in registry.listing()}
-    if config.name not in known:
-        raise UserError(f"there is no data set '{config.name}'{nearest(config.name, known)}")
-    if known[config.name] != shape:
-        fitting = ", ".join(name for name, its in known.items() if its == shape)
-        raise UserError(
-            f"the data set '{config.name}' is {_describe(known[config.name])}, but this task needs "
-            f"{_describe(shape)}; these fit: {fitting}"
-        )
-    for key in ("valid_path", "test_path", "source", "target", "second"):
-        if getattr(config, key):
-            raise UserError(f"data.{key} goes with your own files (data.path); '{config.name}' has fixed splits")
-    return registry.open_named(config)
-
-
-def _describe(shape: str) -> str:
-    told = {"text": "plain text", "pairs": "pairs of sentences", "labels": "labelled texts", "tags": "tagged sentences"}
-    return told.get(shape, shape)
 
 
 def hashed(read: Callable[[], Iterable[Pair]], valid: float, test: float, limit: int = 0) -> dict[str, Pairs]:

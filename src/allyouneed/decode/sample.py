@@ -5,27 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# The odd constants of splitmix64, as signed 64-bit integers; products wrap around.
-GOLDEN, FIRST, SECOND = (c - 2**64 for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+from allyouneed.randomness import GOLDEN, draw, mix, shifted, signed
+
 FINE = 24  # bits of a uniform number: what float32 holds exactly
 WHOLE = 38  # a probability of one is 2^38, so that FINE + WHOLE bits, and a little more, fit into 63
 
 
 def uniform(seed: Tensor, step: Tensor) -> Tensor:
     """A number in [0, 1) for each row, a function of (seed, step) alone: (B,), (B,) int64 -> (B,) float32."""
-    mixed = _mix(_mix(seed + GOLDEN) + (step + 1) * GOLDEN)
-    return _right(mixed, 64 - FINE).float() / 2**FINE
-
-
-def _mix(z: Tensor) -> Tensor:
-    z = (z ^ _right(z, 30)) * FIRST
-    z = (z ^ _right(z, 27)) * SECOND
-    return z ^ _right(z, 31)
-
-
-def _right(z: Tensor, bits: int) -> Tensor:
-    """Shift right, zeros coming in: int64 alone would repeat the sign."""
-    return (z >> bits) & (2 ** (64 - bits) - 1)
+    bits = draw(mix(seed + signed(GOLDEN)), step + 1)
+    return shifted(bits, 64 - FINE).float() / 2**FINE
 
 
 def greedy(logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,8 +9,9 @@ from typing import Any
 
 from allyouneed.errors import UserError
 from allyouneed.format import columns
-from allyouneed.run import Run, choose, load
+from allyouneed.run import Run, load
 from allyouneed.training.fit import fit
+from allyouneed.training.starting import choose
 from allyouneed.wholefile import write_json
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from allyouneed.data.phrasebook import phrasebook
+from allyouneed.data.builtin.phrasebook import phrasebook
 from allyouneed.figures.lines import Panel, lines
 from allyouneed.lectures.base import Classroom
 from allyouneed.metrics import translation_scores

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from allyouneed.data.family import ROLES
+from allyouneed.data.builtin.family import ROLES
 from allyouneed.errors import UserError
 from allyouneed.figures.words import word_map
 from allyouneed.lectures.base import Classroom

@@ -11,10 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from allyouneed.config import option
-from allyouneed.nn.fullsoftmax import learn_against_all
 from allyouneed.nn.losses import MOST_LOGITS, linear_cross_entropy
-from allyouneed.nn.negative import SETS, Kernel, Reading, Recorder, around, learn_block
-from allyouneed.nn.sampling import ALWAYS, keep_chances, make_key, noise, noise_table, reaches, thin
+from allyouneed.randomness import make_key
+from allyouneed.word2vec.draws import ALWAYS, keep_chances, noise, noise_table, reaches, thin
+from allyouneed.word2vec.full_softmax import learn_against_all
+from allyouneed.word2vec.negative import SETS, Kernel, Reading, Recorder, around, learn_block
 
 ROWS = 1000  # words whose loss is computed at once
 # Without the kernel: words that learn at once, and the drawn words that they share.

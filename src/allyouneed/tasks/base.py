@@ -12,14 +12,16 @@ from typing import Any, ClassVar, TypeVar
 from torch import Tensor, nn
 
 from allyouneed import catalog
-from allyouneed.config import DecodeConfig, Recipe
-from allyouneed.data import Dataset, open_data
+from allyouneed.config import DecodeConfig
 from allyouneed.data.batches import Batch, Examples
 from allyouneed.data.fetch import cache_folder
+from allyouneed.data.opening import open_data
 from allyouneed.data.report import Report
+from allyouneed.data.sources import Dataset
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score
 from allyouneed.nn.trace import Trace
+from allyouneed.recipe import Recipe
 from allyouneed.tasks.answers import Answer, Prompt, write
 from allyouneed.text import Tokenizer
 

@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from allyouneed.config import DecodeConfig, Recipe, option
-from allyouneed.data import family, wordtests
+from allyouneed.config import DecodeConfig, option
+from allyouneed.data import wordtests
 from allyouneed.data.batches import Batch
+from allyouneed.data.builtin import family
 from allyouneed.data.fetch import cache_folder
 from allyouneed.data.report import Report, describe
 from allyouneed.data.store import Ragged, tokenize_stream
@@ -27,12 +28,13 @@ from allyouneed.errors import UserError
 from allyouneed.figures import word_map
 from allyouneed.format import human_bytes
 from allyouneed.metrics import Score, analogy_score, similarity_score, unit
-from allyouneed.nn.negative import Kernel, Recorder
-from allyouneed.nn.sampling import make_key
+from allyouneed.randomness import make_key
+from allyouneed.recipe import Recipe
 from allyouneed.runtime import available, pick_device
 from allyouneed.tasks.answers import Answer, Prompt
 from allyouneed.tasks.base import Carry, Guess, Moment, Say, Task, once
 from allyouneed.text import Tokenizer
+from allyouneed.word2vec.negative import Kernel, Recorder
 
 NEAREST = 10  # words of an answer
 BLOCK = 1 << 24  # tokens that are counted at once
@@ -85,8 +87,8 @@ class WordVectors(Task):
     def make_tokenizers(self) -> dict[str, Tokenizer]:
         text = self.recipe.text
         tokenizer = Tokenizer.load(text.path) if text.path else Tokenizer.train(self.data.splits["train"], text)
-        if tokenizer.kind != "words":
-            raise UserError(f"word vectors are for words alone: text.kind must be words, not {tokenizer.kind}")
+        if tokenizer.kind != "terms":
+            raise UserError(f"word vectors are for words alone: text.kind must be terms, not {tokenizer.kind}")
         return {"tokenizer.json": tokenizer}
 
     def model_config(self) -> Any:
@@ -166,7 +168,7 @@ class WordVectors(Task):
             total, made, words = total + float(loss), made + float(predictions), words + batch.counts["words"]
         c, self.tested = model.config, self.vectors(model)
         against = f"negatives:{c.negatives}" if c.loss == "negative" else "softmax"
-        detail = f"nats/prediction|{c.method}|{against}|window:{c.window}|tok:words-{len(self.tokenizer)}|split:{split}"
+        detail = f"nats/prediction|{c.method}|{against}|window:{c.window}|tok:terms-{len(self.tokenizer)}|split:{split}"
         found: list[Score | None] = [Score("loss", total / max(1.0, made), f"{detail}|words:{words}")]
         known = (self.tested.words, self.tested.matrix)
         found.append(analogy_score(*known, family.questions(), "questions:family"))

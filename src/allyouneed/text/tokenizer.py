@@ -16,7 +16,7 @@ from tokenizers import pre_tokenizers
 
 from allyouneed.config import TextConfig
 from allyouneed.errors import UserError
-from allyouneed.text.train import CHAR, LINE, PIECE, WORD, WORDS, check, cut, train
+from allyouneed.text.trainers import CHAR, LINE, PIECE, TERMS, WORD, check, cut, train
 
 # The library warns on every fork unless this is set; a forked child has lost its threads and must not wait for them.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
@@ -42,7 +42,7 @@ class Tokenizer:
     char, word, wordpiece: the same, with "<unk>" in the place of each unit that is not known. A unit of `char` is a
     character; of `word` a word or a punctuation mark, with one space before it, or one white space; `wordpiece` has
     the units of `word`, words of more than 99 characters cut, and knows all whose characters it knows.
-    words: does not give the text back. Its units are words and the ends of lines, and decode puts a space between them.
+    terms: does not give the text back. Its units are words and the ends of lines, and decode puts a space between them.
     """
 
     pad: int
@@ -242,7 +242,7 @@ def _pattern(spec: dict[str, Any]) -> str | None:
 def _kind(spec: dict[str, Any]) -> str:
     kind: str = spec["model"]["type"].lower()
     if kind == "wordlevel":
-        return {CHAR: "char", WORDS: "words"}.get(_pattern(spec) or "", "word")
+        return {CHAR: "char", TERMS: "terms"}.get(_pattern(spec) or "", "word")
     return kind
 
 
@@ -250,7 +250,7 @@ def _cuttable(spec: dict[str, Any]) -> bool:
     """Whether the parts of `cut` have the ids of the whole: nothing in the tokenizer looks across their borders."""
     before = spec["pre_tokenizer"] or {}
     bytelevel = before.get("type") == "ByteLevel" and not before["add_prefix_space"] and before["use_regex"]
-    local = bytelevel or _pattern(spec) in (CHAR, WORD, WORDS, PIECE)
+    local = bytelevel or _pattern(spec) in (CHAR, WORD, TERMS, PIECE)
     plain = spec["normalizer"] is None or spec["normalizer"]["type"] == "Lowercase"
     return local and plain and all(token["special"] for token in spec["added_tokens"])
 

@@ -93,12 +93,3 @@ def _ahead(steps: Steps, size: int) -> Steps:
     finally:
         over.set()
         thread.join()
-
-
-def mix(*numbers: int) -> int:
-    """One seed of several."""
-    value = 0x9E3779B97F4A7C15
-    for number in numbers:
-        value = ((value ^ (number + 1)) * 0xBF58476D1CE4E5B9) % (1 << 64)
-        value ^= value >> 31
-    return value >> 1

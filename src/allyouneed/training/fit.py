@@ -14,22 +14,22 @@ import torch
 from torch import nn
 
 from allyouneed import catalog
-from allyouneed.config import Recipe, to_toml
 from allyouneed.data.batches import Batch
 from allyouneed.data.report import Report
 from allyouneed.errors import UserError
 from allyouneed.figures import loss_curve
 from allyouneed.format import human_count
 from allyouneed.metrics import Score
+from allyouneed.recipe import Recipe, to_toml
 from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import Runtime, can_compile, probe, versions
 from allyouneed.tasks.base import Say, Task
-from allyouneed.tasks.embeddings import freeze_vectors, start_from_vectors
+from allyouneed.tasks.token_vectors import freeze_vectors, start_from_vectors
 from allyouneed.tensorfile import read_tensors
 from allyouneed.text import Tokenizer
 from allyouneed.training.compiling import compile_blocks, decide
 from allyouneed.training.distributed import Ranks
-from allyouneed.training.init import load_body
+from allyouneed.training.donor import load_body
 from allyouneed.training.interrupt import terminable
 from allyouneed.training.memory import estimate
 from allyouneed.training.progress import board_writer
@@ -291,4 +291,4 @@ def load_tokenizers(folder: RunFolder) -> dict[str, Tokenizer]:
 
 
 def _read_config(folder: RunFolder) -> dict[str, Any]:
-    return json.loads(folder.config.read_text(encoding="utf-8")) if folder.config.exists() else {}
+    return folder.read_config() if folder.config.exists() else {}

@@ -16,12 +16,13 @@ from allyouneed.config import TrainConfig
 from allyouneed.data.batches import Batch
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score
+from allyouneed.randomness import make_key
 from allyouneed.runfolder import Checkpoint, RunFolder
 from allyouneed.runtime import Runtime
 from allyouneed.tasks.base import Carry, Moment, Task
 from allyouneed.training.averages import MovingAverage, mean
 from allyouneed.training.distributed import Ranks
-from allyouneed.training.feed import Feed, Step, mix
+from allyouneed.training.feed import Feed, Step
 from allyouneed.training.interrupt import Interrupt, Interrupted
 from allyouneed.training.memory import is_out_of_memory
 from allyouneed.training.optim import learning_rate, load_optimizer, make_optimizer, optimizer_tensors
@@ -140,7 +141,7 @@ class Trainer:
         """One optimizer step. The gradient is that of sum / count over all micro-batches and processes."""
         counts = self._counts(work.pieces)
         rate = learning_rate(self.at.step, self.total, self.config)
-        torch.manual_seed(mix(self.config.seed, self.at.step, self.ranks.rank))
+        torch.manual_seed(make_key(self.config.seed, self.at.step, self.ranks.rank) >> 1)
         sums = self.task.update(self.model, work.pieces, rate, Moment(self.at.step, self.total))
         if sums is not None:
             loss = self._combine(sums, counts)
@@ -164,7 +165,7 @@ class Trainer:
     def _learn(self, work: Step, counts: dict[str, float]) -> tuple[Tensor, Step]:
         """The gradients of a step, in smaller pieces where memory ends; the loss, and the step as it was done."""
         while True:
-            torch.manual_seed(mix(self.config.seed, self.at.step, self.ranks.rank))
+            torch.manual_seed(make_key(self.config.seed, self.at.step, self.ranks.rank) >> 1)
             carry = dict(self.carry)  # a failed attempt leaves nothing behind
             try:
                 loss = self._gradients(work.pieces, counts, carry)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from allyouneed.data import phrasebook_words as w
-from allyouneed.data.heldout import thin
-from allyouneed.data.phrasebook_grammar import (
+from allyouneed.data.builtin import phrasebook_words as w
+from allyouneed.data.builtin.heldout import thin
+from allyouneed.data.builtin.phrasebook_grammar import (
     BE,
     HAVE,
     Adjective,

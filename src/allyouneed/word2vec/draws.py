@@ -1,7 +1,7 @@
 """What word2vec leaves to chance: which words are read, how far a word looks, and against which others it is held.
 
 A draw is a function of a key and a place, never of a state, so that a run can stop anywhere, parts can be drawn on
-several cores in any order, and the compiled kernel (nn/negative.c) draws what these lines draw.
+several cores in any order, and the compiled kernel (negative.c) draws what these lines draw.
 """
 
 from __future__ import annotations
@@ -9,43 +9,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-GOLDEN = 0x9E3779B97F4A7C15
-MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+from allyouneed.randomness import draw, shifted
+
 ONE = 1 << 31  # chances are whole numbers below it
 ALWAYS = ONE - 1
 POWER = 0.75
-
-
-def make_key(*numbers: int) -> int:
-    """64 bits of several whole numbers."""
-    key = 0
-    for number in numbers:
-        key = _mix_int((key ^ number) + GOLDEN)
-    return key
-
-
-def _mix_int(value: int) -> int:
-    value %= 1 << 64
-    value = ((value ^ (value >> 30)) * MIX[0]) % (1 << 64)
-    value = ((value ^ (value >> 27)) * MIX[1]) % (1 << 64)
-    return value ^ (value >> 31)
-
-
-def draw(key: int, places: Tensor) -> Tensor:
-    """64 bits for each place: splitmix64 of key + place · golden ratio (Steele et al., 2014)."""
-    value = places * _signed(GOLDEN) + _signed(key)  # whole numbers of 64 bits wrap around
-    value = (value ^ _shifted(value, 30)) * _signed(MIX[0])
-    value = (value ^ _shifted(value, 27)) * _signed(MIX[1])
-    return value ^ _shifted(value, 31)
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >= 1 << 63 else value
-
-
-def _shifted(value: Tensor, bits: int) -> Tensor:
-    """Without the copies of the sign that >> brings in from the left."""
-    return (value >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def keep_chances(counts: Tensor, sample: float) -> Tensor:
@@ -79,7 +47,7 @@ def noise_table(counts: Tensor) -> Tensor:
 def noise(table: Tensor, key: int, places: Tensor) -> Tensor:
     """A word of the noise for each place."""
     bits = draw(key, places)
-    column = (_shifted(bits, 32) * len(table)) >> 32
+    column = (shifted(bits, 32) * len(table)) >> 32
     threshold, alias = table[column].long().unbind(-1)
     return torch.where((bits & ALWAYS) <= threshold, column, alias)
 
@@ -96,4 +64,4 @@ def reaches(count: int, window: int, key: int, device: torch.device) -> Tensor:
     """How far each of `count` words looks to either side, 1 … window: the nearer a neighbour, the more often it is
     seen."""
     bits = draw(key, torch.arange(count, device=device))
-    return (1 + _shifted(bits, 33) % window).int()
+    return (1 + shifted(bits, 33) % window).int()

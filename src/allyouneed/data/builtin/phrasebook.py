@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from allyouneed.data import phrasebook_deeds as deeds
-from allyouneed.data import phrasebook_things as things
-from allyouneed.data import phrasebook_words as words
-from allyouneed.data.heldout import choose, hold_out
-from allyouneed.data.phrasebook_grammar import Pair
+from allyouneed.data.builtin import phrasebook_deeds as deeds
+from allyouneed.data.builtin import phrasebook_things as things
+from allyouneed.data.builtin import phrasebook_words as words
+from allyouneed.data.builtin.heldout import choose, hold_out
+from allyouneed.data.builtin.phrasebook_grammar import Pair
 
 SIZES = {"test": 400, "valid": 300}
 FIXED = [

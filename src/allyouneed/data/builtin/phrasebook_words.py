@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from allyouneed.data.phrasebook_grammar import Adjective, Noun, Subject, Verb
+from allyouneed.data.builtin.phrasebook_grammar import Adjective, Noun, Subject, Verb
 
 
 def nouns(text: str) -> list[Noun]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from allyouneed.nn.negative import FURTHEST, Reading, add_moves, around
+from allyouneed.word2vec.negative import FURTHEST, Reading, add_moves, around
 
 
 @torch.no_grad()

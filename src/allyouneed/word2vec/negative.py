@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from allyouneed.nn.compiled import load_kernel
-from allyouneed.nn.sampling import noise
+from allyouneed.word2vec.draws import noise
+from allyouneed.word2vec.kernels import load_kernel
 
 PART = 4096  # words that a thread takes at once
 FURTHEST = 1.0  # of the rates that move one row of a block, added up

@@ -1,7 +1,7 @@
 """New tokenizers: texts, read once -> a vocabulary.
 
 Each kind cuts text into units that together are the whole text, spaces included, so that joining them gives it back;
-only `words`, which is for word vectors, drops what is no word.
+only `terms`, which is for word vectors, drops what is no word.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CHAR = r"[\s\S]"
 WORD = r" ?\w+| ?[^\w\s]|\s"
 # WordPiece searches a unit in quadratic time and refuses more than 100 characters: longer words are two units.
 PIECE = r" ?\w{1,99}| ?[^\w\s]|\s"
-WORDS, LINE = r"\w+|\n", "\n"
+TERMS, LINE = r"\w+|\n", "\n"
 BYTES = 256
 # Noncharacters, which stand for a space and for the start of a unit while WordPiece learns.
 SPACE, START = "\ufdd0", "\ufdd1"
@@ -42,7 +42,7 @@ def cut(text: str) -> list[str]:
 def train(texts: Iterable[str], config: TextConfig, spaced: bool = False) -> tokenizers.Tokenizer:
     """A tokenizer of `config.kind` for these texts; the same texts always give the same one. `spaced`: a word is
     whatever stands between single spaces, and nothing else is a token."""
-    build = {"char": _char, "word": _word, "words": _words, "bpe": _bpe, "wordpiece": _wordpiece}[config.kind]
+    build = {"char": _char, "word": _word, "terms": _terms, "bpe": _bpe, "wordpiece": _wordpiece}[config.kind]
     if spaced:
         build = _spaced
     tokenizer = build(_parts(texts), config)
@@ -97,10 +97,10 @@ def _level(
     return _fit(tokenizer, parts, trainer, config)
 
 
-def _words(parts: Iterator[str], config: TextConfig) -> tokenizers.Tokenizer:
+def _terms(parts: Iterator[str], config: TextConfig) -> tokenizers.Tokenizer:
     """Words alone, the most frequent first, and the end of a line; spaces and punctuation are dropped."""
     learner = tokenizers.Tokenizer(models.WordLevel(unk_token="<unk>"))
-    only = pre_tokenizers.Split(Regex(WORDS), "removed", invert=True)
+    only = pre_tokenizers.Split(Regex(TERMS), "removed", invert=True)
     learner.pre_tokenizer = only
     first = [*SPECIALS, LINE]
     trainer = trainers.WordLevelTrainer(

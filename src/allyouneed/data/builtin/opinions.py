@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import permutations, product
 
-from allyouneed.data.heldout import Example, choose, hold_out
+from allyouneed.data.builtin.heldout import Example, choose, hold_out
 
 SIZES = {"test": 500, "valid": 400}
 LABEL = {1: "positive", -1: "negative", 0: "neutral"}

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from itertools import product
 
-from allyouneed.data.heldout import Example, choose, hold_out, rank
+from allyouneed.data.builtin.heldout import Example, choose, hold_out, rank
 
 SIZES = {"test": 400, "valid": 300}
 MOST = 5000  # sentences with names

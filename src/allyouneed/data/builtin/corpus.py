@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from allyouneed.data.heldout import Example, choose, hold_out, thin
+from allyouneed.data.builtin.heldout import Example, choose, hold_out, thin
 
 SIZES = {"test": 600, "valid": 600}
 

@@ -2,7 +2,7 @@
 
    negative.py says what is computed, and has this file compiled when it is first needed, with the sizes that the loops
    are unrolled for: WIDTH of a vector, NEGATIVES, CBOW (0 or 1), and SETS of noise that a word may draw, 1 or MOST.
-   sampling.py draws the same noise.
+   draws.py draws the same noise.
 
    Threads may work on one pair of matrices at once: they overwrite each other now and then, which costs nothing that
    could be measured (Hogwild; Niu et al., 2011). One thread alone always gives the same bits. */
@@ -29,7 +29,7 @@ typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
 #define MOST 64                                 /* neighbours of a word */
 #define CLIP 15.0f                              /* beyond it a sigmoid is 0 or 1 */
 
-/* As in sampling.py. */
+/* As in draws.py. */
 static uint64_t draw(uint64_t key, uint64_t place) {
     uint64_t v = key + place * 0x9E3779B97F4A7C15u;
     v = (v ^ (v >> 30)) * 0xBF58476D1CE4E5B9u;

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import permutations, product
 
-from allyouneed.data.heldout import Example, choose, hold_out
+from allyouneed.data.builtin.heldout import Example, choose, hold_out
 
 SIZES = {"test": 400, "valid": 400}
 SENTENCES = 9000

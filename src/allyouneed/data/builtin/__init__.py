@@ -1,0 +1,1 @@
+"""The data sets that are generated here, by rules."""

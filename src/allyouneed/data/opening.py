@@ -1,0 +1,40 @@
+"""Data as a recipe names it -> a Dataset: own files, or a set that has a name."""
+
+from __future__ import annotations
+
+from allyouneed.config import DataConfig
+from allyouneed.data import files, registry
+from allyouneed.data.sources import Dataset
+from allyouneed.errors import UserError, nearest
+
+
+def open_data(config: DataConfig, shape: str) -> Dataset:
+    """The user's own files if a path is given, else the built-in or registered set of that name."""
+    if config.limit and shape == "text":
+        raise UserError("data.limit counts examples, and a text is not made of them: give a shorter file instead")
+    if config.reverse and shape in ("labels", "tags"):
+        raise UserError(f"data.reverse swaps the sides of pairs of sentences; {_describe(shape)} have none")
+    if config.second and shape != "labels":
+        raise UserError("data.second names the second text of the task classify; this task has none")
+    if config.path:
+        return files.own(config, shape)
+    if not config.name:
+        raise UserError("there is no data: give your own files (data.path) or a name of `ayn list data` (data.name)")
+    known = {row.name: row.shape for row in registry.listing()}
+    if config.name not in known:
+        raise UserError(f"there is no data set '{config.name}'{nearest(config.name, known)}")
+    if known[config.name] != shape:
+        fitting = ", ".join(name for name, its in known.items() if its == shape)
+        raise UserError(
+            f"the data set '{config.name}' is {_describe(known[config.name])}, but this task needs "
+            f"{_describe(shape)}; these fit: {fitting}"
+        )
+    for key in ("valid_path", "test_path", "source", "target", "second"):
+        if getattr(config, key):
+            raise UserError(f"data.{key} goes with your own files (data.path); '{config.name}' has fixed splits")
+    return registry.open_named(config)
+
+
+def _describe(shape: str) -> str:
+    told = {"text": "plain text", "pairs": "pairs of sentences", "labels": "labelled texts", "tags": "tagged sentences"}
+    return told.get(shape, shape)

@@ -1,0 +1,125 @@
+"""From what a person asked for to the recipe of a run: a new run, one that starts from another, or one that goes on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from allyouneed import catalog
+from allyouneed.data.registry import listing
+from allyouneed.errors import UserError, nearest
+from allyouneed.recipe import Recipe, override, read_recipe
+from allyouneed.runfolder import RunFolder
+
+Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]  # own files, or the name of a data set
+
+
+def choose(recipe: str | Recipe, overrides: Sequence[str], data: Given | None) -> Recipe:
+    """The recipe with everything laid over it; `data` stands in for its own."""
+    found = (
+        read_recipe(recipe, overrides)
+        if isinstance(recipe, str)
+        else Recipe.parse(override(recipe.to_dict(), overrides))
+    )
+    found = with_data(found, data)
+    return inherit(found, overrides) if found.train.init else found
+
+
+def with_data(recipe: Recipe, data: Given | None) -> Recipe:
+    """Files by their whole paths, so that the run finds them again from anywhere; or a data set by its name."""
+    if data is None or data == []:
+        return recipe
+    given = [os.fspath(one) for one in ([data] if isinstance(data, str | os.PathLike) else data)]
+    if "" in given:
+        raise UserError("the name of the data is empty: give a file, a folder, or a name of `ayn list data`")
+    names = [row.name for row in listing()]
+    there = Path(given[0]).expanduser().exists()
+    if len(given) == 1 and not there and given[0] in names:
+        return recipe.with_(data=replace(recipe.data, name=given[0], path=(), valid_path=(), test_path=()))
+    if len(given) == 1 and not there and not Path(given[0]).suffix and os.sep not in given[0]:
+        hint = nearest(given[0], [*names, *os.listdir()])
+        known = hint if "did you mean" in hint else f"; the data sets are {', '.join(names)}"
+        raise UserError(f"'{given[0]}' is neither a file here nor a data set{known}")
+    paths = tuple(os.path.abspath(os.path.expanduser(one)) for one in given)
+    return recipe.with_(data=replace(recipe.data, name="", path=paths))
+
+
+def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Given | None) -> Recipe:
+    """The recipe a run was started with: its own copy counts, and only how it is trained may change."""
+    asked = read_recipe(recipe) if isinstance(recipe, str) else recipe
+    folder = RunFolder(out)
+    if not folder.recipe.is_file():
+        raise UserError(f"there is no run in {out} to resume; start one without --resume")
+    if folder.config.exists():
+        folder.read_config()
+    before = folder.read_recipe()
+    kinds = (before.task_kind, before.model_kind)
+    if (asked.task_kind, asked.model_kind) != kinds:
+        raise UserError(f"the run in {out} is a {kinds[1]} for {kinds[0]}, not of this recipe; choose another folder")
+    after = with_data(Recipe.parse(override(before.to_dict(), overrides)), data)
+    if after.train.init != before.train.init:
+        raise UserError(f"the run in {out} has begun: train.init, which run it starts from, cannot change any more")
+    fixed = {"train": ("optimizer", "ema", "seed", "batch_tokens")}  # what a checkpoint or the batches hang on
+    free = {("data", "mirror"), ("task", "questions")}
+    if before.data.path and after.data.path:  # own files may have moved; `fit` looks whether they are the same
+        free |= {("data", "path"), ("data", "valid_path"), ("data", "test_path")}
+    for section in ("task", "model", "text", "data", "train"):
+        values = asdict(getattr(before, section))
+        for key, value in asdict(getattr(after, section)).items():
+            may = (section, key) in free or key not in fixed.get(section, values)
+            if value != values[key] and not may:
+                raise UserError(
+                    f"{section}.{key} was {values[key]!r} when the run in {out} began, and cannot become {value!r}; "
+                    "resume without it, or begin again with --overwrite"
+                )
+    return after
+
+
+def inherit(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
+    """The recipe with all that shapes the body taken from the run train.init. What the person set otherwise, in
+    `overrides`, is an error rather than silently lost."""
+    donor = RunFolder(os.path.abspath(os.path.expanduser(recipe.train.init)))
+    given = donor_recipe(donor)
+    kind, cls = recipe.model_kind, catalog.model(recipe.model_kind)
+    if not hasattr(cls, "body_fields"):
+        able = ", ".join(name for name in catalog.MODELS if hasattr(catalog.model(name), "body_fields"))
+        raise UserError(f"train.init: model.kind = '{kind}' cannot start from another run; these can: {able}")
+    if given.model_kind != kind:
+        raise UserError(
+            f"train.init: {donor.path} is a run of the model '{given.model_kind}', and this recipe's is '{kind}'; "
+            f"start from a run of '{kind}'"
+        )
+    wanted = _explicit(overrides, cls)
+    body = {field: getattr(given.model, field) for field in cls.body_fields}
+    for field, value in body.items():
+        if f"model.{field}" in wanted and getattr(recipe.model, field) != value:
+            raise UserError(
+                f"model.{field} = {getattr(recipe.model, field)}, but the body of {donor.path} has {value}: "
+                f"leave model.{field} out, or start from another run"
+            )
+    if hasattr(recipe.model, "tune") and "model.tune" not in wanted:
+        body["tune"] = False
+    changed = recipe.with_(model=replace(recipe.model, **body), train=replace(recipe.train, init=str(donor.path)))
+    if getattr(cls, "spelled", False):
+        return changed  # it reads letters, which need no vocabulary: that of its new task may be another
+    if "text.path" in wanted and recipe.text.path:
+        raise UserError(f"text.path = {recipe.text.path}, but a body reads the ids of its own tokenizer: leave it out")
+    return changed.with_(text=replace(recipe.text, path=str(donor.tokenizer)))
+
+
+def donor_recipe(donor: RunFolder) -> Recipe:
+    """The recipe of a run to start from."""
+    if not donor.recipe.is_file():
+        raise UserError(f"train.init: there is no run in {donor.path}{donor.neighbours()}")
+    if not donor.model.is_file():
+        raise UserError(f"train.init: {donor.path} has no model yet: its training has not come to its first evaluation")
+    return donor.read_recipe()
+
+
+def _explicit(overrides: Iterable[str], cls: Any) -> set[str]:
+    """The keys a person set, those behind a model.size among them."""
+    given = dict(text.partition("=")[::2] for text in overrides)
+    return {*given, *(f"model.{field}" for field in cls.sizes.get(given.get("model.size", ""), ()))}
