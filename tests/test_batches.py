@@ -71,7 +71,7 @@ def test_windows_predict_every_token_once(size, context, budget, seed):
         ids, targets = batch.tensors["ids"], batch.tensors["targets"]
         real = targets != IGNORE
         assert (targets[real] == ids[real] + 1).all()
-        assert batch.counts["tokens"] == int(real.sum())
+        assert batch.size.counts["tokens"] == int(real.sum())
         seen += targets[real].tolist()
     assert seen == list(range(1, size))
     if size > context:
@@ -162,7 +162,7 @@ def test_streams_cover_every_token_once_in_lanes_that_go_on(size, context, budge
         assert ids.numel() <= max(budget, context)
         assert lanes.tolist() == list(range(len(lanes)))  # whoever works on a lane once works on it always
         assert batch.tensors["fresh"].tolist() == [t == 0] * len(lanes)
-        assert batch.counts["tokens"] == int((targets != IGNORE).sum())
+        assert batch.size.counts["tokens"] == int((targets != IGNORE).sum())
         for lane, row, goal in zip(lanes.tolist(), ids, targets):
             real = goal[goal != IGNORE].tolist()
             assert real == (row[: len(real)] + 1).tolist()

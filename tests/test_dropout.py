@@ -12,8 +12,8 @@ from torch import nn
 from allyouneed.models.convnet import ConvNet, ConvNetConfig
 from allyouneed.models.convseq2seq import ConvSeq2Seq, ConvSeq2SeqConfig
 from allyouneed.models.gpt import GPT, GPTConfig
-from allyouneed.models.labeller import Labeller
-from allyouneed.models.rnn import RNN, RNNConfig, RNNReader
+from allyouneed.models.base import Labeller
+from allyouneed.models.rnn import RNN, RNNConfig, RNNBody
 from allyouneed.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from allyouneed.models.transformer import Transformer, TransformerConfig
 from allyouneed.nn.attention import Attention
@@ -27,8 +27,8 @@ TEXT, PAIR, LABELS = (IDS,), (IDS, LENGTHS, IDS), ({"ids": IDS, "lengths": LENGT
 
 
 def labeller(head: type[nn.Module]) -> Labeller:
-    reader = RNNReader(RNNConfig(**{**SMALL, "layers": 1, "tie": False}))
-    return Labeller(reader, head(8, 3, dropout=0.3))
+    body = RNNBody(RNNConfig(**{**SMALL, "layers": 1, "tie": False}))
+    return Labeller(body, head(8, 3, dropout=0.3))
 
 
 # A model, what it reads, and how often each dropout works in one pass over five tokens.
@@ -36,7 +36,7 @@ MODELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, int]]] = {
     "gpt": (
         lambda: GPT(GPTConfig(**SMALL, **LOOKING)),
         TEXT,
-        {"embedding": 1, "stack.blocks.0": 2, "stack.blocks.1": 2},
+        {"body.embedding": 1, "body.stack.blocks.0": 2, "body.stack.blocks.1": 2},
     ),
     "transformer": (
         lambda: Transformer(TransformerConfig(**BOTH, **LOOKING)),
@@ -55,7 +55,7 @@ MODELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, int]]] = {
     "convnet": (
         lambda: ConvNet(ConvNetConfig(**SMALL)),
         TEXT,
-        {"embedding": 1, "stack.blocks.0.gated": 1, "stack.blocks.1.gated": 1, "": 1},
+        {"body.embedding": 1, "body.stack.blocks.0.gated": 1, "body.stack.blocks.1.gated": 1, "body": 1},
     ),
     "convseq2seq": (
         lambda: ConvSeq2Seq(ConvSeq2SeqConfig(**BOTH)),
@@ -65,8 +65,8 @@ MODELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, int]]] = {
             "decoder.blocks.0.gated": 1, "decoder.blocks.1.gated": 1, "": 1,
         },
     ),
-    "classifier": (lambda: labeller(ClassifyHead), LABELS, {"reader.body": 2, "head": 1}),
-    "tagger": (lambda: labeller(TagHead), LABELS, {"reader.body": 2, "head": 1}),
+    "classifier": (lambda: labeller(ClassifyHead), LABELS, {"body": 2, "head": 1}),
+    "tagger": (lambda: labeller(TagHead), LABELS, {"body": 2, "head": 1}),
 }  # fmt: skip
 
 

@@ -34,11 +34,11 @@ def gpt2():
     theirs = transformers.GPT2LMHeadModel(config).eval()
     t = theirs.transformer
     weights = {
-        "embedding.tokens.weight": t.wte.weight,
-        "embedding.positions.table.weight": t.wpe.weight,
+        "body.embedding.tokens.weight": t.wte.weight,
+        "body.embedding.positions.table.weight": t.wpe.weight,
         "head.out.weight": t.wte.weight,
-        "stack.norm.weight": t.ln_f.weight,
-        "stack.norm.bias": t.ln_f.bias,
+        "body.stack.norm.weight": t.ln_f.weight,
+        "body.stack.norm.bias": t.ln_f.bias,
     }
     for i, block in enumerate(t.h):
         rows = {
@@ -51,7 +51,10 @@ def gpt2():
         }
         for name, layer in rows.items():
             turned = layer.weight.T if layer.weight.dim() == 2 else layer.weight
-            weights |= {f"stack.blocks.{i}.{name}.weight": turned, f"stack.blocks.{i}.{name}.bias": layer.bias}
+            weights |= {
+                f"body.stack.blocks.{i}.{name}.weight": turned,
+                f"body.stack.blocks.{i}.{name}.bias": layer.bias,
+            }
     ours = GPT(GPTConfig(vocab=VOCAB, context=40, width=32, layers=3, heads=4, dropout=0.0)).eval()
     copy(ours, weights)
     return theirs, ours
@@ -67,14 +70,14 @@ def llama():
     )  # fmt: skip
     theirs = transformers.LlamaForCausalLM(config).eval()
     weights = {
-        "embedding.tokens.weight": theirs.model.embed_tokens.weight,
+        "body.embedding.tokens.weight": theirs.model.embed_tokens.weight,
         "head.out.weight": theirs.lm_head.weight,
-        "stack.norm.weight": theirs.model.norm.weight,
+        "body.stack.norm.weight": theirs.model.norm.weight,
     }
     for i, block in enumerate(theirs.model.layers):
         a, m = block.self_attn, block.mlp
         weights |= {
-            f"stack.blocks.{i}.{name}.weight": tensor
+            f"body.stack.blocks.{i}.{name}.weight": tensor
             for name, tensor in {
                 "attention_norm": block.input_layernorm.weight,
                 "attention.qkv": torch.cat([a.q_proj.weight, a.k_proj.weight, a.v_proj.weight]),

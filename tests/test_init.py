@@ -1,4 +1,4 @@
-"""--init and model.vectors: a run that begins with what another one, or a file, has learned."""
+"""--init and text.vectors: a run that begins with what another one, or a file, has learned."""
 
 from __future__ import annotations
 
@@ -193,20 +193,20 @@ def test_word_vectors_of_a_file_and_of_a_run_exclude_each_other(story, tmp_path)
     write_vectors(tmp_path / "v.txt", Vectors(["one"], np.ones((1, 16), np.float32)))
     small = ["--data", story, *TINY_ELMO[4:], "model.width=16", "text.kind=word"]
     assert ayn("train", "lm/lstm", "--out", tmp_path / "first", *small).code == 0
-    both = ["--init", tmp_path / "first", f"model.vectors={tmp_path / 'v.txt'}"]
+    both = ["--init", tmp_path / "first", f"text.vectors={tmp_path / 'v.txt'}"]
     done = ayn("train", "lm/lstm", "--out", tmp_path / "second", *small, *both)
     assert done.code == 2
-    assert "leave model.vectors out, or train.init" in done.err
+    assert "leave text.vectors out, or train.init" in done.err
 
 
 def test_a_run_with_word_vectors_needs_their_file_no_more_and_a_bad_one_replaces_nothing(story, tmp_path):
     write_vectors(tmp_path / "v.txt", Vectors(["one"], np.ones((1, 16), np.float32)))
-    small = ["--data", story, *TINY_ELMO[4:], "model.width=16", "text.kind=word", "model.freeze=true"]
+    small = ["--data", story, *TINY_ELMO[4:], "model.width=16", "text.kind=word", "text.freeze=true"]
     run = ["train", "lm/lstm", "--out", tmp_path / "run", *small]
-    assert ayn(*run, f"model.vectors={tmp_path / 'v.txt'}").code == 0
+    assert ayn(*run, f"text.vectors={tmp_path / 'v.txt'}").code == 0
     before = contents(tmp_path / "run")
     for wrong in ("nowhere.txt", story):
-        assert ayn(*run, f"model.vectors={wrong}", "--overwrite").code == 2
+        assert ayn(*run, f"text.vectors={wrong}", "--overwrite").code == 2
         assert contents(tmp_path / "run") == before
     (tmp_path / "v.txt").unlink()
     done = ayn("train", "lm/lstm", "--out", tmp_path / "run", "--resume", "train.steps=12")

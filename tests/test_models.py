@@ -84,7 +84,7 @@ def test_cached_equals_uncached_whole_or_in_pieces(positions, kv_heads):
     for cuts in ([30], [1] * 30, [7, 1, 13, 9]):
         cache, outs, at = model.empty(3, 40), [], 0
         for size in cuts:
-            outs.append(model.head(model.body(ids[:, at : at + size], cache=cache)))
+            outs.append(model.head(model.body(ids[:, at : at + size], state=cache)))
             at += size
         torch.testing.assert_close(torch.cat(outs, 1), whole, atol=2e-5, rtol=1e-4)
         assert cache.length.tolist() == [30] * 3
@@ -100,7 +100,7 @@ def test_steps_beyond_the_first_table_of_positions_equal_the_whole(positions):
         whole = writer(ids)[0]
         writer = gpt(positions=positions, layers=1, width=16)  # its table is as short as at first
         cache = writer.empty(1, length)
-        writer.body(ids[:, : length - 9], cache=cache)
+        writer.body(ids[:, : length - 9], state=cache)
         steps = torch.cat([writer.step(ids[:, t], cache) for t in range(length - 9, length)])
         torch.testing.assert_close(steps, whole[-9:], atol=1e-4, rtol=1e-4)
         fresh = gpt(positions=positions, layers=1, width=16)
@@ -159,7 +159,7 @@ def test_the_alignment_is_the_mean_of_the_last_layers_heads():
 def test_what_ends_on_the_residual_stream_begins_smaller():
     torch.manual_seed(0)
     model = GPT(GPTConfig(vocab=100, width=64, heads=4, layers=8))
-    for block in model.stack.blocks:
+    for block in model.body.stack.blocks:
         for layer, std in (
             (block.attention.qkv, 0.02),
             (block.feed_forward.into, 0.02),
@@ -190,10 +190,10 @@ def test_ragged_prefill_in_pieces_equals_each_alone():
     model = gpt(positions="rotary")
     ids = torch.randint(0, 37, (2, 12))
     cache = model.empty(2, 40)
-    model.body(ids[:, :6], cache=cache, count=torch.tensor([6, 2]))
+    model.body(ids[:, :6], state=cache, count=torch.tensor([6, 2]))
     rest = torch.zeros(2, 6, dtype=torch.long)
     rest[0, :2], rest[1] = ids[0, 6:8], ids[1, 2:8]
-    out = model.head(model.body(rest, cache=cache, count=torch.tensor([2, 6])))
+    out = model.head(model.body(rest, state=cache, count=torch.tensor([2, 6])))
     torch.testing.assert_close(out[0, 1], model(ids[:1, :8])[0, 7], atol=2e-5, rtol=1e-4)
     torch.testing.assert_close(out[1, 5], model(ids[1:, :8])[0, 7], atol=2e-5, rtol=1e-4)
 

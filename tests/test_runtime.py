@@ -169,7 +169,7 @@ def test_the_memory_estimate_is_right_to_a_factor_of_two(kind):
 
 def test_what_does_not_learn_has_neither_gradient_nor_optimizer():
     model = GPT(GPTConfig(vocab=500, context=64, width=64, layers=1, heads=4, tie=False))
-    total, frozen = sum(p.numel() for p in model.parameters()), model.embedding.tokens.weight
+    total, frozen = sum(p.numel() for p in model.parameters()), model.body.embedding.tokens.weight
     assert lasting(model, adam=True) == (8 * total, 8 * total)
     frozen.requires_grad_(False)
     learned = total - frozen.numel()

@@ -120,7 +120,7 @@ def test_a_token_starts_from_the_vector_of_its_own_spelling(story, tmp_path):
     (tmp_path / "story.txt").write_text(story.read_text().replace("two", "One"))
     matrix = torch.randn(3, 16).numpy()
     write_vectors(tmp_path / "vectors.txt", Vectors(["one", "One", "three"], matrix))
-    settings = [*TINY_LM, "text.kind=word", "train.lr=0", f"model.vectors={tmp_path / 'vectors.txt'}"]
+    settings = [*TINY_LM, "text.kind=word", "train.lr=0", f"text.vectors={tmp_path / 'vectors.txt'}"]
     run = train("lm/gpt", *settings, data=tmp_path / "story.txt", out=tmp_path / "run", quiet=True)
     for row, word in enumerate(["one", "One", "three"]):
         id = next(i for i in range(len(run.task.tokenizer)) if run.task.tokenizer.token(i).strip() == word)

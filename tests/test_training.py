@@ -21,7 +21,7 @@ from allyouneed.run import load
 from allyouneed.tensorfile import read_tensors
 from allyouneed.training import trainer as trainer_module
 from allyouneed.training.fit import fit
-from allyouneed.training.optim import decay_groups, learning_rate
+from allyouneed.training.optim import learning_rate, parameter_groups
 from allyouneed.training.starting import choose
 from conftest import TINY_LM, TINY_TRANSLATE
 
@@ -292,14 +292,45 @@ def test_files_hold_no_wrapper_names_and_tied_tensors_once(pairs, tmp_path):
 
 
 def test_decay_groups_are_the_matrices_only():
-    decayed, plain = decay_groups(GPT(GPTConfig(vocab=9, context=8, width=8, heads=2, layers=1)))
+    model = GPT(GPTConfig(vocab=9, context=8, width=8, heads=2, layers=1))
+    names = {p: name for name, p in model.named_parameters()}
+    groups = parameter_groups(model, TrainConfig(steps=1, weight_decay=0.3))
+    assert sorted((group["weight_decay"], group["factor"]) for group in groups) == [(0.0, 1.0), (0.3, 1.0)]
+    decayed, plain = (
+        [names[p] for g in groups if g["weight_decay"] == decay for p in g["params"]] for decay in (0.3, 0)
+    )
     assert decayed == [
-        f"stack.blocks.0.{name}.weight"
+        f"body.stack.blocks.0.{name}.weight"
         for name in ("attention.qkv", "attention.out", "feed_forward.into", "feed_forward.out")
     ]
-    assert "embedding.tokens.weight" in plain
-    assert "embedding.positions.table.weight" in plain
+    assert "body.embedding.tokens.weight" in plain
+    assert "body.embedding.positions.table.weight" in plain
     assert all(name.endswith((".bias", "norm.weight", "tokens.weight", "table.weight")) for name in plain)
+
+
+def test_lower_layers_learn_at_lower_rates():
+    model = GPT(GPTConfig(vocab=9, context=8, width=8, heads=2, layers=2, tie=False))
+    groups = parameter_groups(model, TrainConfig(steps=1, layer_decay=0.5))
+    factors = {id(p): group["factor"] for group in groups for p in group["params"]}
+    by_part = {
+        part: {factors[id(p)] for p in module.parameters()}
+        for part, module in (
+            ("embedding", model.body.embedding), ("first", model.body.stack.blocks[0]),
+            ("second", model.body.stack.blocks[1]), ("norm", model.body.stack.norm), ("head", model.head),
+        )
+    }  # fmt: skip
+    assert by_part == {"embedding": {0.125}, "first": {0.25}, "second": {0.5}, "norm": {1.0}, "head": {1.0}}
+
+
+def test_the_rate_of_a_group_is_the_schedule_times_its_factor(story, tmp_path):
+    """With a factor of nearly nothing the body stays where it began, and the head does not."""
+    settings = ["model.tie=false", "train.weight_decay=0"]
+    fast = run("lm/gpt", story, tmp_path / "a", *settings)
+    held = run("lm/gpt", story, tmp_path / "b", *settings, "train.layer_decay=1e-9")
+    start = run("lm/gpt", story, tmp_path / "c", *settings, "train.lr=0")
+    block = "body.stack.blocks.0.attention.qkv.weight"
+    assert (held[block] - start[block]).abs().max() < 1e-6 < (fast[block] - start[block]).abs().max()
+    assert (held["head.out.weight"] - start["head.out.weight"]).abs().max() > 1e-4
 
 
 def test_schedules_are_their_formulas():

@@ -179,7 +179,7 @@ def test_a_model_starts_from_a_file_of_vectors(recipe, story, pairs, tmp_path):
     if data is pairs:
         tiny += ["text.joint=false", "model.share=false"]
     tiny += ["model.embedding=16"] if kind in ("lstm", "conv", "attention") else []
-    words = [*tiny, "text.kind=word", "model.tie=false", f"model.vectors={tmp_path / 'v.txt'}"]
+    words = [*tiny, "text.kind=word", "model.tie=false", f"text.vectors={tmp_path / 'v.txt'}"]
     changed = {}
     for name, frozen in (("frozen", "true"), ("tuned", "false")):
         done = ayn("train", recipe, "--data", data, "--out", tmp_path / name, *words, f"model.freeze={frozen}")
@@ -205,18 +205,18 @@ def test_a_model_starts_from_a_file_of_vectors(recipe, story, pairs, tmp_path):
 def test_vectors_that_do_not_fit_are_refused(story, tmp_path):
     write_vectors(tmp_path / "v.txt", Vectors(["one"], np.ones((1, 5), np.float32)))
     word = ["train", "lm/gpt", "--data", story, "--out", tmp_path / "run", *TINY_LM, "text.kind=word"]
-    vectors = f"model.vectors={tmp_path / 'v.txt'}"
+    vectors = f"text.vectors={tmp_path / 'v.txt'}"
     narrow = ayn(*word, vectors, "--overwrite")
     assert narrow.code == 2
     assert "are 5 wide, those of the model 16: set model.width=5" in narrow.err
     write_vectors(tmp_path / "other.txt", Vectors(["zzz"], np.ones((1, 16), np.float32)))
-    none = ayn(*word, f"model.vectors={tmp_path / 'other.txt'}", "--overwrite")
+    none = ayn(*word, f"text.vectors={tmp_path / 'other.txt'}", "--overwrite")
     assert none.code == 2
     assert "tokens is in" in none.err
-    tied = ayn(*word, vectors, "model.freeze=true", "model.tie=true", "--overwrite")
+    tied = ayn(*word, vectors, "text.freeze=true", "model.tie=true", "--overwrite")
     assert tied.code == 2
     assert "set model.tie=false" in tied.err
-    assert ayn(*word, "model.freeze=true", "--overwrite").code == 2
+    assert ayn(*word, "text.freeze=true", "--overwrite").code == 2
 
 
 def test_the_map_is_the_plane_of_the_largest_spread(tmp_path):

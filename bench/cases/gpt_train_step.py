@@ -126,13 +126,14 @@ class PlainGPT(nn.Module):
 
 def plain_names(ours: GPT) -> dict[str, Tensor]:
     """Our weights under the names of the plain model."""
-    rows = {"wte": "embedding.tokens", "lm_head": "head.out", "wpe": "embedding.positions.table", "ln_f": "stack.norm"}
+    rows = {"wte": "body.embedding.tokens", "lm_head": "head.out", "wpe": "body.embedding.positions.table"}
+    rows["ln_f"] = "body.stack.norm"
     inside = {
         "ln_1": "attention_norm", "qkv": "attention.qkv", "proj": "attention.out", "ln_2": "feed_forward_norm",
         "fc": "feed_forward.into", "fc_proj": "feed_forward.out",
     }  # fmt: skip
     for i in range(LAYERS):
-        rows |= {f"blocks.{i}.{theirs}": f"stack.blocks.{i}.{own}" for theirs, own in inside.items()}
+        rows |= {f"blocks.{i}.{theirs}": f"body.stack.blocks.{i}.{own}" for theirs, own in inside.items()}
     weights = ours.state_dict()
     return {
         f"{theirs}.{part}": weights[f"{own}.{part}"]

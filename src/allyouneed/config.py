@@ -33,12 +33,18 @@ def option(
 class TextConfig:
     """[text]: how text becomes numbers."""
 
-    kind: str = option("bpe", "tokenizer", choices=("char", "word", "terms", "bpe", "wordpiece"))
+    kind: str = option("bpe", "tokenizer", choices=("char", "word", "terms", "bpe", "wordpiece", "bert"))
     vocab: int = option(8000, "vocabulary at most; bpe with 260 is plain bytes", low=5)
     joint: bool = option(True, "one vocabulary for source and target")
     lowercase: bool = option(False, "fold upper case away before anything else")
     min_count: int = option(1, "word, terms: rarer words become <unk>", low=1)
     path: str = option("", "an existing tokenizer.json instead of a new one")
+    vectors: str = option("", "a file of word vectors that the token embeddings start from")
+    freeze: bool = option(False, "these word vectors stay as they are in the file")
+
+    def __post_init__(self) -> None:
+        if self.freeze and not self.vectors:
+            raise UserError("text.freeze = true keeps the vectors of a file as they are: name it with text.vectors")
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,9 @@ class TrainConfig:
     eps: float = option(1e-8, "adamw: added to the denominator", low=0.0)
     momentum: float = option(0.9, "sgd: momentum", low=0.0, high=1.0)
     weight_decay: float = option(0.1, "decay of matrices; never of biases, norms or embeddings", low=0.0)
+    layer_decay: float = option(
+        1.0, "learning rate of a layer of the body, as a part of that of the layer above", low=0.0, high=1.0
+    )
     schedule: str = option("cosine", "learning rate over time", choices=("constant", "linear", "cosine", "noam"))
     warmup: int = option(100, "steps of linear warm-up", low=0)
     min_lr: float = option(0.1, "final rate of linear and cosine, as a part of lr", low=0.0, high=1.0)

@@ -12,25 +12,23 @@ from pathlib import Path
 from typing import Any, overload
 
 import torch
-from torch import nn
 
 from allyouneed import catalog
 from allyouneed.config import DecodeConfig, build
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score
-from allyouneed.nn.attention import Attention
 from allyouneed.nn.layers import store_by_columns
 from allyouneed.recipe import Recipe
 from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import pick_device
 from allyouneed.tasks.answers import Answer
 from allyouneed.tasks.base import Alignment, Guess, Task
+from allyouneed.tasks.scoring import score_run
 from allyouneed.tasks.token_vectors import freeze_vectors
 from allyouneed.tensorfile import read_tensors
 from allyouneed.training.fit import fit, load_tokenizers
 from allyouneed.training.memory import lasting
 from allyouneed.training.starting import Given, choose, resumed, with_data
-from allyouneed.wholefile import write_json
 
 
 class Run:
@@ -100,7 +98,7 @@ class Run:
     ) -> list[Score]:
         """Scores on a split of the run's own data; or of other `data`, where a single file is taken whole. They are
         kept in scores.json."""
-        settings, before, made_at = self.decode(**decode), self._scores(), self.folder.made_at()
+        settings = self.decode(**decode)
         task, name = self.task, split
         if data is None:
             self._same_data(say)
@@ -115,12 +113,7 @@ class Run:
             examples = task.data.splits[split]
             left_out = f"; {examples.empty:,} without text left out" if examples.empty else ""
             say(f"{split}: {examples.examples:,} {'documents' if task.shape == 'text' else 'examples'}{left_out}")
-        found = task.test(self.model, split, settings, say)
-        scores = [score.signed(f"{task.origin}|{made_at}") for score in found]
-        write_json(self.folder.scores, {**before, name: [vars(score) for score in scores]})
-        for picture in task.draw(self.folder.path, split):
-            say(f"the picture is in {picture}")
-        return scores
+        return score_run(task, self.model, split, settings, self.folder, say, name)
 
     def _on(self, data: Given, say: Callable[[str], None]) -> Task:
         """The task of this run on other data. Nothing is held out of own files; what is one split is called "all"."""
@@ -159,14 +152,13 @@ class Run:
             parts[_part(name)] = parts.get(_part(name), 0) + p.numel()
         total = sum(parts.values())
         adam = self.recipe.train.optimizer == "adamw"
-        longest = getattr(self.task, "longest", self.recipe.data.max_length)  # of a sentence; a text has windows
-        context = longest if self.task.shape != "text" else getattr(self.recipe.model, "context", longest)
+        context = self.task.longest
         return {
             "run": str(self.folder.path),
             "task": self.recipe.task_kind,
             "model": self.recipe.model_kind,
             "parameters": {**parts, "total": total},
-            "flops per token": flops_per_token(self.model, context),
+            "flops per token": self.model.flops(context),
             "context": context,
             "memory": {"weights": 4 * total, "training": sum(lasting(self.model, adam=adam))},
             "data": self.config["data"],
@@ -189,23 +181,9 @@ class Run:
 
 
 def _part(name: str) -> str:
-    """ "decoder.blocks.2.cross.q.weight" -> "decoder.cross" """
-    pieces = [piece for piece in name.split(".") if piece != "blocks" and not piece.isdigit()]
+    """ "body.decoder.blocks.2.cross.q.weight" -> "decoder.cross" """
+    pieces = [piece for piece in name.split(".") if piece not in ("body", "blocks") and not piece.isdigit()]
     return ".".join(pieces[:2] if pieces[0] in ("stack", "encoder", "decoder") and len(pieces) > 2 else pieces[:1])
-
-
-def flops_per_token(model: nn.Module, context: int) -> int:
-    """Of a forward pass: two for each weight of each matrix, and the attention to `context` tokens; or what the model
-    itself says."""
-    own: Any = getattr(model, "flops", None)
-    if own is not None:
-        return int(own())
-    layers = [m for m in model.modules() if isinstance(m, nn.Linear | nn.RNNBase | nn.Conv1d)]
-    matrices = sum(2 * p.numel() for m in layers for p in m.parameters(recurse=False) if p.dim() > 1)
-    looking = sum(
-        2 * m.heads * (m.head_width + m.value_width) * context for m in model.modules() if isinstance(m, Attention)
-    )
-    return matrices + looking
 
 
 def load(path: str | os.PathLike[str], device: str = "auto") -> Run:
@@ -215,7 +193,7 @@ def load(path: str | os.PathLike[str], device: str = "auto") -> Run:
         if folder.path.exists():
             raise UserError(f"{folder.path} is a file; a run is a folder, as `ayn train` makes it")
         raise UserError(f"there is no run folder {folder.path}{folder.neighbours()}")
-    for needed in (folder.recipe, folder.config, folder.tokenizer):
+    for needed in (folder.recipe, folder.config):
         if not needed.is_file():
             raise UserError(f"{folder.path} is not a whole run: it has no {needed.name}")
     if not folder.model.is_file():
@@ -231,7 +209,7 @@ def load(path: str | os.PathLike[str], device: str = "auto") -> Run:
         raise UserError(
             f"{folder.model} does not fit its recipe.toml and tokenizer.json: one of them is damaged, or of another run"
         ) from error
-    freeze_vectors(model, recipe.model, list(task.tokenizers.values()))
+    freeze_vectors(model, recipe.text, list(task.tokenizers.values()))
     model.to(torch.device(pick_device(device))).eval()
     if next(model.parameters()).device.type == "cpu":
         store_by_columns(model)

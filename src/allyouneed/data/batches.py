@@ -3,36 +3,59 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from allyouneed.data.store import Ragged
+from allyouneed.nn.batch import Tensors
 from allyouneed.nn.losses import IGNORE
+from allyouneed.randomness import draw, shifted
+from allyouneed.text.layout import Layout
 
 Numbers = np.ndarray  # of examples
+EXAMPLE = 1 << 24  # places of a draw that one example has: positions in its text
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is known of a batch before it is made."""
+
+    counts: dict[str, float]  # by the name of each loss: what its sum is divided by; whole numbers or weights
+    units: int  # tokens, words or texts, as the progress line shows them
 
 
 @dataclass
 class Batch:
-    """Tensors for the model; `counts` by the name of each loss, known before the forward pass."""
+    """Tensors for the model, and the batch's size."""
 
-    tensors: dict[str, Tensor]
-    counts: dict[str, int]
+    tensors: Tensors
+    size: Size
+
+    @property
+    def rows(self) -> int:
+        return len(cast(Tensor, next(iter(self.tensors.values()))))
 
     def to(self, device: torch.device) -> Batch:
         """On the device; from pinned memory the copy does not wait."""
-        moved = {name: t.to(device, non_blocking=True) for name, t in self.tensors.items()}
-        return Batch(moved, self.counts)
+        return self._map(lambda t: t.to(device, non_blocking=True))
 
     def pin(self) -> Batch:
-        return Batch({name: t.pin_memory() for name, t in self.tensors.items()}, self.counts)
+        return self._map(lambda t: t.pin_memory())
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        changed = {name: change(cast(Tensor, t)) for name, t in self.tensors.items()}
+        return Batch(cast(Tensors, changed), self.size)
 
 
 class Examples(ABC):
-    """One split, ready for the loop."""
+    """One split, ready for the loop. Everything random in a batch is a function of its key and its examples."""
+
+    varies: ClassVar[bool] = True  # batches differ in their shapes
 
     @abstractmethod
     def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
@@ -43,8 +66,16 @@ class Examples(ABC):
         """Batches that show every token exactly once, in a fixed order: for evaluation."""
 
     @abstractmethod
-    def collate(self, numbers: Numbers) -> Batch:
+    def size(self, numbers: Numbers, key: int) -> Size:
+        """The size of a batch, without making it: each process knows it for the examples of all processes."""
+
+    @abstractmethod
+    def tensors(self, numbers: Numbers, key: int) -> Tensors:
         """The tensors of some examples."""
+
+    def collate(self, numbers: Numbers, key: int = 0) -> Batch:
+        """The batch of some examples. `key` is that of the epoch, and always the same in evaluation."""
+        return Batch(self.tensors(numbers, key), self.size(numbers, key))
 
 
 class Windows(Examples):
@@ -52,6 +83,8 @@ class Windows(Examples):
 
     Every epoch shifts the cuts by a random phase, so that no token always stands first.
     """
+
+    varies = False
 
     def __init__(self, stream: np.ndarray, context: int) -> None:
         self.stream, self.context = stream, context
@@ -70,8 +103,15 @@ class Windows(Examples):
         rows = max(1, batch_tokens // self.context)
         return [starts[i : i + rows] for i in range(0, len(starts), rows)]
 
-    def collate(self, numbers: Numbers) -> Batch:
-        at = numbers[:, None] + np.arange(self.context + 1)  # (B, T + 1)
+    def size(self, numbers: Numbers, key: int) -> Size:
+        tokens = int(np.minimum(len(self.stream) - 1 - self._starts(numbers), self.context).sum())
+        return Size({"tokens": tokens}, tokens)
+
+    def _starts(self, numbers: Numbers) -> np.ndarray:
+        return numbers
+
+    def tensors(self, numbers: Numbers, key: int) -> Tensors:
+        at = self._starts(numbers)[:, None] + np.arange(self.context + 1)  # (B, T + 1)
         real = at < len(self.stream)
         if real.all():
             tokens = self.stream[at].astype(np.int64)
@@ -79,8 +119,7 @@ class Windows(Examples):
         else:
             tokens = np.where(real, self.stream[np.minimum(at, len(self.stream) - 1)], 0).astype(np.int64)
             ids, targets = tokens[:, :-1], np.where(real, tokens, IGNORE)[:, 1:]
-        tensors = {"ids": torch.from_numpy(ids), "targets": torch.from_numpy(targets)}
-        return Batch(tensors, {"tokens": int(real[:, 1:].sum())})
+        return {"ids": torch.from_numpy(ids), "targets": torch.from_numpy(targets)}
 
 
 class Streams(Windows):
@@ -117,15 +156,16 @@ class Streams(Windows):
             for t in range(each)
         ]
 
-    def collate(self, numbers: Numbers) -> Batch:
-        batch = super().collate(numbers[:, 0])
-        batch.tensors["lanes"] = torch.from_numpy(numbers[:, 1].copy())
-        batch.tensors["fresh"] = torch.from_numpy(numbers[:, 2] == 1)
-        return batch
+    def _starts(self, numbers: Numbers) -> np.ndarray:
+        return numbers[:, 0]
+
+    def tensors(self, numbers: Numbers, key: int) -> Tensors:
+        lanes, fresh = torch.from_numpy(numbers[:, 1].copy()), torch.from_numpy(numbers[:, 2] == 1)
+        return {**super().tensors(numbers, key), "lanes": lanes, "fresh": fresh}
 
 
 class Buckets(Examples):
-    """Examples of about one length together, as many as the token budget allows. `sizes`: tokens of each."""
+    """Examples of about one length together, as many as the token budget allows. `sizes`: tokens per example."""
 
     def __init__(self, sizes: np.ndarray) -> None:
         self.sizes = sizes
@@ -168,19 +208,22 @@ class SentencePairs(Buckets):
         lengths = (sources.lengths, targets.lengths)
         super().__init__(np.minimum(np.maximum(*lengths), max_length - 1) + 1)  # with the end of the sentence
 
-    def collate(self, numbers: Numbers) -> Batch:
+    def size(self, numbers: Numbers, key: int) -> Size:
+        tokens = int((np.minimum(self.targets.lengths[numbers], self.max_length - 1) + 1).sum())
+        return Size({"tokens": tokens}, tokens)
+
+    def tensors(self, numbers: Numbers, key: int) -> Tensors:
         source, lengths = self._rows(self.sources, numbers, self.source_eos, 0)
-        targets, counts = self._rows(self.targets, numbers, self.target_eos, IGNORE)
+        targets, _ = self._rows(self.targets, numbers, self.target_eos, IGNORE)
         inputs = np.roll(targets, 1, axis=1)  # one later: what is predicted is never in its own input
         inputs[:, 0] = self.target_bos
         inputs[inputs == IGNORE] = 0
-        tensors = {
+        return {
             "source": torch.from_numpy(source),
             "lengths": torch.from_numpy(lengths),
             "target": torch.from_numpy(inputs),
             "targets": torch.from_numpy(targets),
         }
-        return Batch(tensors, {"tokens": int(counts.sum())})
 
     def _rows(self, rows: Ragged, numbers: Numbers, end: int, padding: int) -> tuple[np.ndarray, np.ndarray]:
         """`padded` with the end of each sentence."""
@@ -190,7 +233,7 @@ class SentencePairs(Buckets):
 
 
 def padded(
-    rows: Ragged, numbers: Numbers, longest: int, padding: int = 0, room: int = 0
+    rows: Ragged, numbers: Numbers, longest: int | np.ndarray, padding: int = 0, room: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
     """(B, T) tokens of some rows, each cut to the longest allowed, padded on the right, with `room` more columns; and
     the lengths (B,).
@@ -205,32 +248,74 @@ def padded(
     return ids, lengths.astype(np.int64)
 
 
-@dataclass(frozen=True)
-class Letters:
-    """How the words of texts are written, for models that read letters: each different word is spelled once."""
-
-    words: Ragged  # of each word its row of `table`
-    table: np.ndarray  # (N, C); row 0 is that of no word
-
-
 class Labelled(Buckets):
-    """Texts of one token at least, with a label each, or with one for each token: `labels` is then as ragged as they
-    are."""
+    """Texts, or pairs of texts (`sides`), as their layout puts them. Each has one label, or one per token: `labels` is
+    then as ragged as the first side, with IGNORE where a token has none.
+
+    `letters` (N, C): the tokens are rows of this table, and the model reads letters; row 0 is padding. `unknown` is the
+    share `hidden` of the tokens in training, so that the model learns to read around unknown words.
+    """
 
     def __init__(
-        self, texts: Ragged, labels: np.ndarray | Ragged, longest: int, letters: Letters | None = None
+        self,
+        sides: Sequence[Ragged],
+        labels: np.ndarray | Ragged,
+        layout: Layout,
+        longest: int,
+        *,
+        letters: np.ndarray | None = None,
+        unknown: int | None = None,
+        hidden: float = 0.0,
     ) -> None:
-        super().__init__(np.minimum(texts.lengths, longest))
-        self.texts, self.labels, self.longest, self.letters = texts, labels, longest, letters
+        self.sides, self.labels, self.layout, self.letters = sides, labels, layout, letters
+        self.unknown, self.hidden = unknown, hidden if unknown is not None else 0.0
+        self.kept = layout.cut([side.lengths for side in sides], longest)  # tokens of each side
+        super().__init__(np.sum(self.kept, axis=0) + layout.specials(len(sides)))
 
-    def collate(self, numbers: Numbers) -> Batch:
-        ids, lengths = padded(self.texts, numbers, self.longest)
-        tensors = {"ids": torch.from_numpy(ids), "lengths": torch.from_numpy(lengths)}
-        if self.letters is not None:
-            words, _ = padded(self.letters.words, numbers, self.longest)
-            tensors["chars"] = torch.from_numpy(self.letters.table[words])  # (B, T, C)
+    def size(self, numbers: Numbers, key: int) -> Size:
+        count = len(numbers)
         if isinstance(self.labels, Ragged):
-            targets, count = padded(self.labels, numbers, self.longest, IGNORE)[0], int(lengths.sum())
+            labels, _ = padded(self.labels, numbers, self.kept[0][numbers], IGNORE)
+            count = int((labels != IGNORE).sum())
+        return Size({"labels": count}, count)
+
+    def tensors(self, numbers: Numbers, key: int) -> Tensors:
+        rows, lengths = np.arange(len(numbers)), self.sizes[numbers]
+        ids = np.zeros((len(numbers), int(lengths.max())), dtype=np.int64)
+        segments, texts, targets = np.zeros_like(ids), np.zeros_like(ids, dtype=bool), np.full_like(ids, IGNORE)
+        at = np.zeros(len(numbers), dtype=np.int64)  # where the next part begins in each row
+
+        def put(special: int) -> None:
+            ids[rows, at] = special
+            at[:] += 1
+
+        for special in self.layout.start:
+            put(special)
+        for number, side in enumerate(self.sides):
+            kept = self.kept[number][numbers]
+            place = np.arange(ids.shape[1]) - at[:, None]
+            inside = (place >= 0) & (place < kept[:, None])
+            from_ = (side.offsets[numbers][:, None] + place)[inside]
+            ids[inside] = side.tokens[from_]
+            texts |= inside
+            segments[place >= 0] = number
+            if number == 0 and isinstance(self.labels, Ragged):
+                targets[inside] = self.labels.tokens[(self.labels.offsets[numbers][:, None] + place)[inside]]
+            at += kept
+            for special in self.layout.between if number + 1 < len(self.sides) else self.layout.end:
+                put(special)
+        segments[np.arange(ids.shape[1]) >= lengths[:, None]] = 0
+        found: Tensors = {"lengths": torch.from_numpy(lengths), "segments": torch.from_numpy(segments)}
+        if self.letters is not None:
+            found["chars"] = torch.from_numpy(self.letters[ids])  # (B, T, C)
         else:
-            targets, count = self.labels[numbers], len(numbers)
-        return Batch({**tensors, "targets": torch.from_numpy(targets)}, {"labels": count})
+            found["ids"] = self._hide(torch.from_numpy(ids), torch.from_numpy(texts), numbers, key)
+        labels = targets if isinstance(self.labels, Ragged) else self.labels[numbers]
+        return {**found, "targets": torch.from_numpy(labels)}
+
+    def _hide(self, ids: Tensor, texts: Tensor, numbers: Numbers, key: int) -> Tensor:
+        if not self.hidden:
+            return ids
+        places = torch.from_numpy(numbers)[:, None] * EXAMPLE + torch.arange(ids.size(1))
+        hidden = shifted(draw(key, places), 33) < self.hidden * 2**31
+        return ids.masked_fill(hidden & texts, cast(int, self.unknown))

@@ -31,7 +31,8 @@ def loss_curve(metrics: Path | Sequence[dict[str, Any]], out: Path, title: str, 
         axes = made.add_subplot(grid[0])
         _draw_train(axes, train)
         _draw_valid(axes, valid)
-        axes.set_ylabel(f"loss (nats a {unit})")
+        _draw_parts(axes, rows)
+        axes.set_ylabel(f"loss (nats per {unit})")
         if axes.get_legend_handles_labels()[0]:
             # Above the frame, where no curve can run under it.
             axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, borderaxespad=0.2, handlelength=1.6)
@@ -117,6 +118,14 @@ def _draw_valid(axes: Axes, valid: Series) -> None:
         markeredgecolor=style.INK,
         label=f"best {loss[best]:.4f} at step {int(steps[best]):,}",
     )  # fmt: skip
+
+
+def _draw_parts(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
+    """The validation of each named loss, where there are several."""
+    names = sorted({key for row in rows if row.get("kind") == "valid" for key in row if key.endswith(" loss")})
+    for name, dashes in zip(names, ("--", ":", "-.", (0, (1, 4)))):
+        steps, loss = _series(rows, "valid", name)
+        axes.plot(steps, loss, color=style.ORANGE, linewidth=1.2, linestyle=dashes, label=name)
 
 
 def _draw_rate(axes: Axes, rate: Series) -> None:

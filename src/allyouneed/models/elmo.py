@@ -11,20 +11,22 @@ import torch
 from torch import Tensor, nn
 
 from allyouneed.config import option
+from allyouneed.models.base import Body, BodyConfig, LanguageModel
+from allyouneed.nn.batch import Tensors
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.heads import LMHead
-from allyouneed.nn.layers import pad
 from allyouneed.nn.losses import IGNORE, MOST_LOGITS
 from allyouneed.nn.mix import MIXES, Mix
 from allyouneed.nn.recurrent import Recurrent
 from allyouneed.nn.spelling import WIDTHS, LetterCNN, spell
+from allyouneed.nn.trace import Trace
 
 
 @dataclass(frozen=True)
-class ELMoConfig:
+class ELMoConfig(BodyConfig):
     """The first fields shape the body; the last ones are for reading with it, in tag and classify."""
 
-    vocab: int = option(0, "words: as many as the tokenizer has", low=0, settled=True)
+    vocab: int = option(0, "rows of the output (0: as many as the tokenizer has words)", low=0)
     context: int = option(64, "words a training window holds", low=1)
     width: int = option(512, "of a word's vector, and of each LSTM", low=1)
     layers: int = option(2, "LSTM layers a direction", low=1)
@@ -32,18 +34,20 @@ class ELMoConfig:
     filters: int = option(25, "a convolution over w letters has w times so many outputs, w = 1 to 6", low=1)
     dropout: float = option(0.1, "of what goes into each LSTM and comes out of the last", low=0.0, high=1.0)
     mix: str = option("softmax", "of h_k = [f_k; b_k]: γ Σ softmax(w)_k h_k, Σ (f_k + b_k), or h_L", choices=MIXES)
-    tune: bool = option(True, "the body learns with its reader; off with --init unless told otherwise")
     reader: int = option(256, "of the LSTM that reads the mixed vectors, a direction", low=1)
 
 
-class ELMoBody(nn.Module):
+class ELMoBody(Body):
     """h_0 = [x; x], the word by its letters; h_k = [f_k; b_k], what the two directions know of it in layer k:
 
     f_1 = LSTM(x),  f_k = f_{k-1} + LSTM(f_{k-1});  b_k the same over the sentence from its last word to its first
     """
 
+    spelled: ClassVar[bool] = True
+
     def __init__(self, config: ELMoConfig) -> None:
         super().__init__()
+        self.config, self.width = config, 2 * config.width
         self.words = LetterCNN(config.width, config.letters, config.filters)
         self.forth = nn.ModuleList(Recurrent("lstm", config.width, config.width) for _ in range(config.layers))
         self.back = nn.ModuleList(Recurrent("lstm", config.width, config.width) for _ in range(config.layers))
@@ -54,6 +58,18 @@ class ELMoBody(nn.Module):
         forth = self.climb(self.forth, words)
         back = [reverse(h, lengths) for h in self.climb(self.back, reverse(words, lengths))]
         return [torch.cat(both, dim=-1) for both in zip(forth, back)]
+
+    def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
+        """The last layer."""
+        return self(self.words(tensors["chars"]), tensors["lengths"])[-1]
+
+    def stages(self) -> list[list[nn.Module]]:
+        return [[self.words], *([*pair] for pair in zip(self.forth, self.back))]
+
+    def remembered(self, tokens: int) -> int:
+        """The convolutions over the letters, and about ten vectors per layer and direction."""
+        c = self.config
+        return tokens * (c.letters * sum(WIDTHS) * c.filters * 3 + 2 * c.layers * 10 * c.width)
 
     def climb(self, layers: Iterable[Any], x: Tensor) -> list[Tensor]:
         """x and the outputs of each layer of one direction. Padding lies behind, where nothing reads it."""
@@ -84,48 +100,33 @@ def reverse(x: Tensor, lengths: Tensor) -> Tensor:
 
 
 class ELMoReader(nn.Module):
-    """For tag and classify: the body's layers mixed into one vector a word, read by a bidirectional LSTM."""
+    """For classify and tag: the body's layers mixed into one vector per word, read by a bidirectional LSTM."""
 
     def __init__(self, config: ELMoConfig) -> None:
         super().__init__()
-        self.config = config
-        self.body = ELMoBody(config).requires_grad_(config.tune)
         self.mix = Mix(config.layers + 1, config.mix)
         self.dropout = nn.Dropout(config.dropout)
         mixed = config.width if config.mix == "sum" else 2 * config.width
-        self.reader = Recurrent("lstm", mixed, config.reader, bidirectional=True)
-        self.width = self.reader.out_width
+        self.lstm = Recurrent("lstm", mixed, config.reader, bidirectional=True)
+        self.width = self.lstm.out_width
 
-    def train(self, mode: bool = True) -> ELMoReader:
-        """A body that does not learn drops nothing either."""
-        super().train(mode)
-        self.body.train(mode and self.config.tune)
-        return self
-
-    def forward(self, tensors: dict[str, Tensor]) -> Tensor:
+    def forward(self, body: ELMoBody, tensors: Tensors) -> Tensor:
         """chars (B, T, C), lengths (B,) -> (B, T, width)"""
-        layers = self.body(self.body.words(tensors["chars"]), tensors["lengths"])
-        return self.reader(self.dropout(self.mix(layers)), tensors["lengths"])[0]
-
-    def remembered(self, tokens: int) -> int:
-        """Values kept for the backward pass."""
-        return tokens * (_remembered(self.config) * self.config.tune + 4 * self.config.width + 14 * self.width)
+        layers = body(body.words(tensors["chars"]), tensors["lengths"])
+        return self.lstm(self.dropout(self.mix(layers)), tensors["lengths"])[0]
 
 
-class ELMo(nn.Module):
+class ELMo(LanguageModel):
     """Two language models with the same words and the same softmax, trained together:
 
     log p = ½ Σ_t [log p(x_t | x_1 … x_{t-1}) + log p(x_t | x_{t+1} … x_T)]
     """
 
     Config = ELMoConfig
-    Reader = ELMoReader
-    tasks: ClassVar[tuple[str, ...]] = ("lm", "tag", "classify")
-    prompted: ClassVar[bool] = True
-    spelled: ClassVar[bool] = True  # it reads letters: batches of words carry them
+    BodyClass = ELMoBody
+    tasks: ClassVar[tuple[str, ...]] = ("lm", "classify", "tag")
     body_fields: ClassVar[tuple[str, ...]] = ("width", "layers", "letters", "filters")
-    signature: ClassVar[str] = "directions:mean of both"  # of its scores
-    limit: ClassVar[None] = None  # an LSTM takes any number of words
+    signature: ClassVar[str] = "directions:mean of both"
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "nano": {"width": 64, "layers": 2, "letters": 16, "filters": 4, "reader": 32},
         "small": {"width": 512, "layers": 2, "filters": 25, "reader": 256},
@@ -150,9 +151,21 @@ class ELMo(nn.Module):
         """ids (B, T) -> (B, T, D), by their spelling."""
         return self.body.words(self.spelling[ids])
 
-    def forward(self, ids: Tensor) -> Tensor:
-        """ids (B, T) -> logits (B, T, V) of each next word, by the forward half."""
-        return self.head(self.body.climb(self.body.forth, self.words(ids))[-1])
+    @classmethod
+    def reader(cls, config: ELMoConfig) -> ELMoReader:
+        return ELMoReader(config)
+
+    def ahead(
+        self,
+        ids: Tensor,
+        *,
+        state: RecurrentState | None = None,
+        count: Tensor | None = None,
+        trace: Trace | None = None,
+    ) -> Tensor:
+        """The top of the forward direction."""
+        words = self.words(ids)
+        return self.body.climb(self.body.forth, words)[-1] if state is None else self.body.step(words, state, count)
 
     def loss(self, ids: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """The cross-entropy of the next words forth and of the words before them back: the mean of the two sums."""
@@ -169,32 +182,12 @@ class ELMo(nn.Module):
         letters = torch.from_numpy(spell(words)).to(self.device)
         return torch.cat(self.body(self.body.words(letters[None]), torch.tensor([len(words)], device=self.device)))
 
-    def start(self, inputs: Sequence[Sequence[int]], room: int) -> tuple[Tensor, RecurrentState]:
-        """Read ragged prompts forth; logits (B, V) of what comes next."""
-        ids, lengths = pad(inputs, self.device)
-        state = self.empty(len(inputs), room)
-        top = self.body.step(self.words(ids), state, lengths)
-        return self.head(top[torch.arange(len(inputs), device=ids.device), lengths - 1]), state
-
-    def step(self, tokens: Tensor, state: RecurrentState) -> Tensor:
-        """One more word a row, (B,) -> logits (B, V)."""
-        return self.head(self.body.step(self.words(tokens[:, None]), state)[:, 0])
-
     def empty(self, rows: int, room: int) -> RecurrentState:
         """The states of free rows."""
         like, config = self.head.out.weight, self.config
         parts = {name: like.new_zeros(rows, config.layers, config.width) for name in ("h", "c")}
         return RecurrentState(parts, torch.zeros(rows, dtype=torch.long, device=self.device))
 
-    @property
-    def device(self) -> torch.device:
-        return self.head.out.weight.device
-
     def remembered(self, tokens: int) -> int:
-        """Values kept for the backward pass; the logits are made in pieces where they are many."""
-        return tokens * _remembered(self.config) + 3 * min(2 * tokens * self.config.vocab, MOST_LOGITS)
-
-
-def _remembered(config: ELMoConfig) -> int:
-    """A token: the convolutions over its letters, and about ten vectors a layer and direction."""
-    return config.letters * sum(WIDTHS) * config.filters * 3 + 2 * config.layers * 10 * config.width
+        """The logits are made in pieces where they are many."""
+        return self.body.remembered(tokens) + 3 * min(2 * tokens * self.config.vocab, MOST_LOGITS)

@@ -1,9 +1,8 @@
-"""RNN: one state that reads a text token by token; as a language model, or as a reader of whole sentences
+"""RNN: one state that reads a text token by token; as a language model, or as a reader of whole texts
 (Elman, 1990; Hochreiter and Schmidhuber, 1997; Cho et al., 2014)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,18 +11,20 @@ from torch import Tensor, nn
 
 from allyouneed.config import option
 from allyouneed.errors import UserError
+from allyouneed.models.base import Body, BodyConfig, LanguageModel
+from allyouneed.nn.batch import Tensors
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.heads import LMHead
-from allyouneed.nn.layers import pad
 from allyouneed.nn.recurrent import CELLS, Hidden, Recurrent
+from allyouneed.nn.trace import Trace
 
 
 @dataclass(frozen=True)
-class RNNConfig:
+class RNNConfig(BodyConfig):
     """An LSTM that reads forward, unless told otherwise."""
 
-    vocab: int = option(0, "tokens: as many as the tokenizer has", low=0, settled=True)
-    context: int = option(64, "tokens a training window holds; gradients end at its border, the state goes on", low=1)
+    vocab: int = option(0, "rows of the embedding (0: as many as the tokenizer has tokens)", low=0)
+    context: int = option(64, "tokens per training window; gradients end at its border, the state goes on", low=1)
     width: int = option(256, "of the state, in each direction", low=1)
     layers: int = option(1, "recurrent layers", low=1)
     cell: str = option("lstm", "kind of recurrent cell", choices=CELLS)
@@ -31,10 +32,9 @@ class RNNConfig:
     embedding: int = option(0, "width of the token vectors (0: width)", low=0)
     dropout: float = option(0.1, "of what goes into and comes out of each layer", low=0.0, high=1.0)
     tie: bool = option(False, "lm: the output matrix is the embedding matrix")
-    vectors: str = option("", "a file of word vectors that the token embedding starts from")
-    freeze: bool = option(False, "the word vectors stay as they are in the file")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.tie and self.embedding not in (0, self.width):
             raise UserError(
                 f"model.tie = true makes the embedding the output matrix, but model.embedding = {self.embedding} "
@@ -42,8 +42,8 @@ class RNNConfig:
             )
 
 
-class RNNBody(nn.Module):
-    """Token vectors, and layers that read them."""
+class RNNBody(Body):
+    """h_t = f(h_{t-1}, E[x_t]), in one direction or both."""
 
     def __init__(self, config: RNNConfig) -> None:
         super().__init__()
@@ -61,35 +61,49 @@ class RNNBody(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.width = self.recurrent.out_width
 
-    def forward(self, ids: Tensor, lengths: Tensor | None = None, state: Hidden | None = None) -> tuple[Tensor, Hidden]:
-        """ids (B, T), right-padded -> (B, T, width), and the state after the last token."""
-        hidden, state = self.recurrent(self.dropout(self.embedding(ids)), lengths, state)
-        return self.dropout(hidden), state
+    def forward(
+        self,
+        ids: Tensor,
+        *,
+        state: RecurrentState | None = None,
+        count: Tensor | None = None,
+        trace: Trace | None = None,
+    ) -> Tensor:
+        """ids (B, T), the first `count` (B,) of each row real -> (B, T, width). A state moves on."""
+        before = _hidden(state.parts) if state is not None else None
+        hidden, after = self.recurrent(self.dropout(self.embedding(ids)), count, before)
+        if state is not None:
+            state.advance(ids.size(1) if count is None else count, **_parts(after))
+        return self.dropout(hidden)
+
+    def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
+        return self(tensors["ids"], count=tensors["lengths"], trace=trace)
+
+    def tables(self) -> list[nn.Embedding]:
+        return [self.embedding]
+
+    def stages(self) -> list[list[nn.Module]]:
+        return [[self.embedding], *([layer] for layer in self.recurrent.layers)]
+
+    def empty(self, rows: int) -> RecurrentState:
+        """Rows that have read nothing."""
+        zeros = self.recurrent.zeros(rows, self.embedding.weight.detach())
+        return RecurrentState(_parts(zeros), torch.zeros(rows, dtype=torch.long, device=self.embedding.weight.device))
+
+    def remembered(self, tokens: int) -> int:
+        """The gates and states of each layer."""
+        r, gates = self.recurrent, {"rnn": 1, "gru": 3, "lstm": 4}[self.recurrent.cell]
+        return tokens * (2 * self.embedding.embedding_dim + len(r.layers) * (gates + 4) * r.out_width)
 
 
-class RNNReader(nn.Module):
-    """Sentences -> a vector for each token."""
-
-    def __init__(self, config: RNNConfig) -> None:
-        super().__init__()
-        self.body = RNNBody(config)
-        self.width = self.body.width
-
-    def forward(self, tensors: dict[str, Tensor]) -> Tensor:
-        """ids (B, T) and lengths (B,) -> (B, T, width)"""
-        return self.body(tensors["ids"], tensors["lengths"])[0]
-
-
-class RNN(nn.Module):
+class RNN(LanguageModel):
     """h_t = f(h_{t-1}, E[x_t]),  p(x_{t+1} | x_1 … x_t) = o_t = softmax(W_ho h_t)"""
 
     Config = RNNConfig
-    Reader = RNNReader
+    BodyClass = RNNBody
     tasks: ClassVar[tuple[str, ...]] = ("lm", "classify", "tag")
-    prompted: ClassVar[bool] = True
-    body_fields: ClassVar[tuple[str, ...]] = ("width", "layers", "cell", "bidirectional", "embedding")
-    recurrent = True  # training carries the state from window to window
-    limit: int | None = None  # a state has read as much as it has read
+    carries: ClassVar[bool] = True
+    body_fields: ClassVar[tuple[str, ...]] = ("vocab", "width", "layers", "cell", "bidirectional", "embedding")
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "nano": {"layers": 1, "width": 64},
         "small": {"layers": 1, "width": 256},
@@ -97,58 +111,30 @@ class RNN(nn.Module):
         "large": {"layers": 2, "width": 1024, "dropout": 0.5},
     }
 
+    @classmethod
+    def check(cls, config: RNNConfig, task: str) -> None:
+        if config.bidirectional and task == "lm":
+            raise UserError(
+                "model.bidirectional = true: a language model would read what it is to predict; leave it at false"
+            )
+
     def __init__(self, config: RNNConfig) -> None:
         super().__init__()
-        if config.bidirectional:
-            raise UserError("model.bidirectional = true: a language model must not read what it is to predict")
+        self.check(config, "lm")
         self.config = config
         self.body = RNNBody(config)
         self.head = LMHead(config.width, config.vocab, tie=self.body.embedding if config.tie else None)
 
-    def forward(self, ids: Tensor) -> Tensor:
-        """ids (B, T) -> logits (B, T, V) of each next token."""
-        return self.head(self.body(ids)[0])
-
-    def loss(self, ids: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        """The cross-entropy of the next tokens, summed; the text begins here."""
-        return self.head.loss(self.body(ids)[0], targets, smoothing)
-
     def loss_after(
         self, before: dict[str, Tensor], ids: Tensor, targets: Tensor, smoothing: float = 0.0
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The same in the middle of a text: `before` is what has been read, each part (B, L, D); and what has been
-        read after it."""
-        hidden, state = self.body(ids, state=_hidden(before))
-        return self.head.loss(hidden, targets, smoothing), _parts(state)
-
-    def start(self, inputs: Sequence[Sequence[int]], room: int) -> tuple[Tensor, RecurrentState]:
-        """Read ragged prompts; logits (B, V) of what comes next."""
-        ids, lengths = pad(inputs, self.device)
-        hidden, state = self.body(ids, lengths)
-        last = hidden[torch.arange(len(inputs), device=ids.device), lengths - 1]
-        return self.head(last), RecurrentState(_parts(state), lengths)
-
-    def step(self, tokens: Tensor, state: RecurrentState) -> Tensor:
-        """One more token a row, (B,) -> logits (B, V)."""
-        hidden, new = self.body(tokens[:, None], state=_hidden(state.parts))
-        state.advance(1, **_parts(new))
-        return self.head(hidden[:, 0])
+        """The parts of a state are (B, L, D)."""
+        state = RecurrentState(before, torch.zeros(len(ids), dtype=torch.long, device=ids.device))
+        return self.head.loss(self.body(ids, state=state), targets, smoothing), state.parts
 
     def empty(self, rows: int, room: int) -> RecurrentState:
         """A state of free rows."""
-        zeros = self.body.recurrent.zeros(rows, self.head.out.weight.detach())
-        return RecurrentState(_parts(zeros), torch.zeros(rows, dtype=torch.long, device=self.device))
-
-    def remembered(self, tokens: int) -> int:
-        """Values the backward pass needs of so many tokens: the gates and states of each layer, and the logits."""
-        config = self.config
-        gates = {"rnn": 1, "gru": 3, "lstm": 4}[config.cell]
-        layers = config.layers * (gates + 4) * config.width
-        return tokens * (2 * self.body.embedding.embedding_dim + layers + 3 * config.vocab)
-
-    @property
-    def device(self) -> torch.device:
-        return self.head.out.weight.device
+        return self.body.empty(rows)
 
 
 def _parts(state: Hidden) -> dict[str, Tensor]:

@@ -42,8 +42,6 @@ class Seq2SeqConfig:
     dropout: float = option(0.1, "of embeddings, between layers and before the output", low=0.0, high=1.0)
     share: bool = option(True, "source and target use one embedding (needs one joint vocabulary)")
     tie: bool = option(True, "the output matrix is the target embedding")
-    vectors: str = option("", "a file of word vectors that the token embedding starts from")
-    freeze: bool = option(False, "the word vectors stay as they are in the file")
 
     def __post_init__(self) -> None:
         if self.width % 2:

@@ -42,8 +42,6 @@ class BlockConfig:
     score: str = option(
         "scaled_dot", "how queries meet keys", choices=("scaled_dot", "dot", "cosine", "parameter_free")
     )
-    vectors: str = option("", "a file of word vectors that the token embedding starts from")
-    freeze: bool = option(False, "the word vectors stay as they are in the file")
 
     def __post_init__(self) -> None:
         if not self.head_width and self.width % self.heads:
@@ -188,6 +186,17 @@ class Stack(nn.Module):
         if cache is not None:
             cache.advance(x.size(1) if count is None else count)
         return self.norm(x)
+
+    @property
+    def remembered(self) -> int:
+        """Values per token that a backward pass needs: about 14 vectors per block, and the feed-forward layer."""
+        c = self.config
+        return len(self.blocks) * (14 * c.width + 3 * (c.hidden or 4 * c.width))
+
+    def looking(self, context: int) -> int:
+        """FLOPs per token of attention to `context` tokens."""
+        attentions = [m for m in self.modules() if isinstance(m, Attention)]
+        return sum(2 * a.heads * (a.head_width + a.value_width) * context for a in attentions)
 
     def empty_cache(self, rows: int, room: int, like: Tensor) -> KVCache:
         """A cache for so many rows of at least `room` tokens."""

@@ -29,8 +29,6 @@ class ConvConfig:
     dropout: float = option(
         0.1, "of the embeddings, of each convolution's input and of the last vectors", low=0.0, high=1.0
     )
-    vectors: str = option("", "a file of word vectors that the token embedding starts from")
-    freeze: bool = option(False, "the word vectors stay as they are in the file")
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from allyouneed.nn.layers import last, real
 from allyouneed.nn.losses import linear_cross_entropy
 
 
@@ -43,14 +44,13 @@ class ClassifyHead(nn.Module):
 
     def forward(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         """(B, T, D), of which the first `lengths` (B,) are tokens -> (B, C)"""
-        rows = torch.arange(hidden.size(0), device=hidden.device)
-        padding = torch.arange(hidden.size(1), device=hidden.device) >= lengths[:, None]  # (B, T)
+        padding = ~real(lengths, hidden.size(1))[..., None]  # (B, T, 1)
         if self.pool == "max":
-            pooled = hidden.masked_fill(padding[..., None], torch.finfo(hidden.dtype).min).amax(1)
+            pooled = hidden.masked_fill(padding, torch.finfo(hidden.dtype).min).amax(1)
         elif self.pool == "mean":
-            pooled = hidden.masked_fill(padding[..., None], 0.0).sum(1) / lengths[:, None]
+            pooled = hidden.masked_fill(padding, 0.0).sum(1) / lengths[:, None]
         else:
-            pooled = hidden[rows, lengths - 1]
+            pooled = last(hidden, lengths)
         return self.out(self.dropout(pooled))
 
 

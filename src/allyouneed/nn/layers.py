@@ -87,6 +87,16 @@ def pad(rows: Sequence[Sequence[int]], device: torch.device, value: int = 0) -> 
     return ids.to(device), torch.tensor(lengths, dtype=torch.long).to(device)
 
 
+def real(lengths: Tensor, size: int) -> Tensor:
+    """(B, size) bool: True for the first `lengths` (B,) positions of each row, False for padding."""
+    return torch.arange(size, device=lengths.device) < lengths[:, None]
+
+
+def last(hidden: Tensor, lengths: Tensor) -> Tensor:
+    """The vector of each row's last real token: (B, T, D), (B,) -> (B, D)"""
+    return hidden[torch.arange(hidden.size(0), device=hidden.device), lengths.to(hidden.device) - 1]
+
+
 def store_by_columns(model: nn.Module) -> None:
     """Lay the matrices of the linear layers out column by column; their shapes and values stay. On a CPU a product
     with few rows, which is what decoding does all day, is then up to twice as fast. A matrix that is also an embedding

@@ -122,7 +122,7 @@ def _rows(
             due += decode.n_best
 
 
-def _request(prompt: Prompt, decode: DecodeConfig, eos: int, number: int) -> Request:
+def _request(prompt: Prompt, decode: DecodeConfig, eos: int | None, number: int) -> Request:
     sampling = decode.method == "sample"
     return Request(
         prompt.ids,
@@ -131,7 +131,7 @@ def _request(prompt: Prompt, decode: DecodeConfig, eos: int, number: int) -> Req
         top_k=decode.top_k,
         top_p=decode.top_p,
         seed=decode.seed + number,
-        stop=frozenset([eos]),
+        stop=frozenset([] if eos is None else [eos]),
     )
 
 
@@ -148,7 +148,7 @@ def _beams(stepper: Stepper, tokenizer: Tokenizer, prompts: Iterable[Prompt], de
                 [several[i].ids for i in these],
                 beam=decode.beam,
                 max_new=[several[i].max_new for i in these],
-                eos=tokenizer.eos,
+                eos=-1 if tokenizer.eos is None else tokenizer.eos,
                 alpha=decode.alpha,
                 length_penalty=decode.length_penalty,
                 n_best=decode.n_best,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from allyouneed import catalog
 from allyouneed.config import DecodeConfig
@@ -20,6 +20,7 @@ from allyouneed.data.report import Report
 from allyouneed.data.sources import Dataset
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score
+from allyouneed.models.base import Model
 from allyouneed.nn.trace import Trace
 from allyouneed.recipe import Recipe
 from allyouneed.tasks.answers import Answer, Prompt, write
@@ -124,9 +125,24 @@ class Task(ABC):
         name = f"{self.data.fingerprint}-{tokenizer.fingerprint[:16]}-{split}-{side}"
         return cache_folder() / "tokens" / name, self.data.fingerprint
 
+    @property
+    def kind(self) -> Any:
+        """The class of the model, a `models.base.Model`."""
+        return catalog.model(self.recipe.model_kind)
+
     def check(self) -> None:
         """Complains, before any data is read, of settings that cannot be, or not together."""
         Tokenizer.check(self.recipe.text)
+        self.check_model()
+
+    def check_model(self) -> None:
+        recipe = self.recipe
+        self.kind.check(recipe.model, recipe.task_kind)
+        if self.kind.body_fields and recipe.model.freeze and not recipe.train.init:
+            raise UserError(
+                f"model.freeze = {recipe.model.freeze} would freeze a body that has learned nothing: start from a run "
+                "with --init, or leave it out"
+            )
 
     def prepare(self, say: Say) -> Report:
         """Read the data, train the tokenizers that are not given, tokenize; say what was understood."""
@@ -139,17 +155,22 @@ class Task(ABC):
             say(line)
         return report
 
-    def build_model(self) -> nn.Module:
-        model: nn.Module = catalog.model(self.recipe.model_kind)(self.model_config())
+    def build_model(self) -> Model:
+        model: Model = self.kind(self.model_config())
         return model
+
+    def model_config(self) -> Any:
+        """The recipe's, with what the tokenizer decides filled in."""
+        return replace(self.recipe.model, vocab=rows_for(self.tokenizer, self.recipe.model.vocab, "vocab"))
 
     @abstractmethod
     def make_tokenizers(self) -> dict[str, Tokenizer]:
         """From the training data, or from the file that the recipe names."""
 
+    @property
     @abstractmethod
-    def model_config(self) -> Any:
-        """The recipe's, with the vocabulary filled in."""
+    def longest(self) -> int:
+        """Tokens of an example at most."""
 
     @abstractmethod
     def examples(self, split: str) -> Examples:
@@ -165,7 +186,7 @@ class Task(ABC):
     def read_extras(self, folder: Path) -> None:  # noqa: B027
         """The inverse; called before anything else is asked of the task of a run that is there."""
 
-    def keep(self, model: Any, folder: Path, say: Say) -> None:  # noqa: B027
+    def export(self, model: Any, folder: Path, say: Say) -> None:  # noqa: B027
         """Files that a finished run has besides its model, for other programs."""
 
     def draw(self, folder: Path, split: str) -> list[Path]:
@@ -215,12 +236,28 @@ class Task(ABC):
         raise UserError(f"a run of the task '{self.recipe.task_kind}' has no source to align with")
 
 
-def check_input(text: str, tokenizer: Tokenizer, what: str) -> list[int]:
-    """The ids of what a person typed; complains of nothing, and of what the model cannot read."""
+def rows_for(tokenizer: Tokenizer, wanted: int, key: str) -> int:
+    """Rows of an embedding or of an output matrix: as many as the tokenizer has tokens, or more where that was set."""
+    if wanted and wanted < len(tokenizer):
+        raise UserError(f"model.{key} = {wanted} is less than the {len(tokenizer)} tokens of the tokenizer: raise it")
+    return wanted or len(tokenizer)
+
+
+def check_length(model: Any, tokens: int, what: str) -> None:
+    """Complains of a text that is longer than the model can read."""
+    if model.limit is not None and tokens > model.limit:
+        raise UserError(f"the {what} has {tokens} tokens, this model's positions end at {model.limit}: shorten it")
+
+
+def check_input(text: str, tokenizer: Tokenizer | None, what: str) -> list[int]:
+    """The ids of what a person typed; complains of an empty text, and of one that is mostly unknown. Without a
+    tokenizer nothing is unknown."""
     if not text.strip():
         raise UserError(f"the {what} is empty: give it some text")
+    if tokenizer is None:
+        return []
     ids = tokenizer.encode(text)
-    unknown = sum(id == tokenizer.unk for id in ids) if tokenizer.unk != tokenizer.eos else 0
+    unknown = 0 if tokenizer.unk is None else ids.count(tokenizer.unk)
     if unknown * 2 > len(ids):
         strange = ", ".join(repr(unit.strip() or unit) for unit in tokenizer.unknown(text)[:8])
         raise UserError(f"most of the {what} is unknown to this model's vocabulary: {strange}")

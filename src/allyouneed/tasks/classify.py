@@ -11,12 +11,13 @@ import numpy as np
 from torch import nn
 
 from allyouneed.config import DecodeConfig, option
+from allyouneed.data.store import Ragged, tokenize_rows
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, confusion, label_scores
 from allyouneed.nn.heads import POOLS, ClassifyHead
 from allyouneed.tasks.answers import Answer, Prompt
 from allyouneed.tasks.base import Guess, Say, check_input
-from allyouneed.tasks.labelling import UNCUT, Labelling, LabellingOptions
+from allyouneed.tasks.labelling import Labelling, LabellingOptions
 from allyouneed.text.words import find_words
 
 BETWEEN = ("\t", "|||")  # the two texts of a pair, as a person gives them
@@ -28,7 +29,7 @@ class ClassifyOptions(LabellingOptions):
 
 
 class Classify(Labelling):
-    """loss = -log p(label | text); of a pair the text is the first, </s>, and the second."""
+    """loss = -log p(label | text); of a pair the text is both, as the layout puts them."""
 
     Options = ClassifyOptions
     shape = "labels"
@@ -42,16 +43,29 @@ class Classify(Labelling):
         return f"two texts with {BETWEEN[1]} between them" if self.sides == 2 else "a text"
 
     @property
-    def sides(self) -> int:
+    def sides(self) -> int:  # type: ignore[override]
         if self.pair is None:
             self.pair = len(next(iter(self.data.splits["train"]))) == 3
         return 2 if self.pair else 1
 
-    def read(self, example: Sequence[str]) -> list[str]:
-        texts = [example[0], *example[2:]]
-        if self.spaced:
-            return [" ".join(text[start:end] for start, end in find_words(text)) for text in texts]
-        return [f" {text}" for text in texts]  # so that a word is the same token at the beginning and inside
+    def texts(self, example: Sequence[str]) -> list[str]:
+        return [example[0], *example[2:]]
+
+    def tokens(self, split: str) -> list[Ragged]:
+        found = []
+        for side in range(self.sides):
+            texts = (self.texts(example)[side] for example in self.data.splits[split])
+            if self.spells:
+                found.append(Ragged.of(self._ids(text) for text in texts))
+                continue
+            path, mark = self._store(split, f"classify{side}", self.tokenizer)
+            found.append(tokenize_rows((self.layout.prefix + text for text in texts), self.tokenizer, path, mark))
+        return found
+
+    def _ids(self, text: str) -> list[int]:
+        if self.spells:
+            return self.spelled(text[start:end] for start, end in find_words(text))
+        return self.tokenizer.encode(self.layout.prefix + text)
 
     def head(self, width: int, dropout: float) -> nn.Module:
         return ClassifyHead(width, len(self.labels), self.options.pool, dropout)
@@ -86,7 +100,7 @@ class Classify(Labelling):
     def test(self, model: Any, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
         """Accuracy and macro-F1 of the whole split."""
         truth = self.goals(split)
-        found = self.probabilities(model, self.examples(split, model.limit or UNCUT))
+        found = self.probabilities(model, self.whole(split, model))
         table = confusion(truth, [int(p.argmax()) for p in found], len(self.labels))
         scores = label_scores(table, f"|split:{split}")
         self.confused = table, self.labels, f"{split}: {len(truth):,} texts, {scores[0].value:.1f} % right"
@@ -95,10 +109,8 @@ class Classify(Labelling):
     def prompt(self, model: Any, text: str, decode: DecodeConfig) -> Prompt:
         texts = self._texts(text)
         for part in texts:
-            if self.spelled and part.strip():
-                continue  # a word by its letters is never unknown
-            check_input(f" {part}", self.tokenizer, "text")
-        return self._prompt(model, self._sequence(texts)[0])
+            check_input(self.layout.prefix + part, None if self.spells else self.tokenizer, "text")
+        return self._prompt(model, [self._ids(part) for part in texts])
 
     def _texts(self, text: str) -> list[str]:
         """What a person gave, as one text or two."""
@@ -110,17 +122,8 @@ class Classify(Labelling):
         first, _, second = text.partition(mark)
         return [first.strip(), second.strip()]
 
-    def _sequence(self, texts: list[str]) -> tuple[list[int], list[str]]:
-        """One text or two as one row of ids, and of words where a token is one."""
-        ids: list[int] = []
-        words: list[str] = []
-        for part in self.read([texts[0], "", *texts[1:]]):
-            ids += [self.tokenizer.eos] * bool(ids) + self.tokenizer.encode(part)
-            words += ["</s>"] * bool(words) + part.split(" ")
-        return ids, words
-
     def answer(self, model: Any, texts: list[str]) -> Iterator[Answer]:
-        for p in self.judge(model, [self._sequence(self._texts(text)) for text in texts]):
+        for p in self.judge(model, [[self._ids(part) for part in self._texts(text)] for text in texts]):
             best = int(p.argmax())
             label, sure = self.labels[best], float(p[best])
             details = {
@@ -132,9 +135,10 @@ class Classify(Labelling):
             yield Answer(label, [best], float(p[best].log()), "stop", details=details, shown=shown)
 
     def table(self, model: Any, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
-        """What the label would be if the text ended after each of its tokens."""
+        """What the label would be if the text ended after each of its tokens; of a pair, if the second text did."""
         self.prompt(model, text, decode)
-        ids, words = self._sequence(self._texts(text))
-        tokens = words if self.spaced else [self.tokenizer.token(id) for id in ids]
-        read = self.judge(model, [(ids[: i + 1], words[: i + 1]) for i in range(len(ids))])
+        *first, ids = [self._ids(part) for part in self._texts(text)]
+        words = list(self._spelled)
+        tokens = [words[id] if self.spells else self.tokenizer.token(id) for id in ids]
+        read = self.judge(model, [[*first, ids[: i + 1]] for i in range(len(ids))])
         return [self.guess(token, p, most) for token, p in zip(tokens, read)]

@@ -6,7 +6,7 @@ import json
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,22 +15,23 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from allyouneed import catalog
 from allyouneed.config import DecodeConfig, option
-from allyouneed.data.batches import Batch, Labelled, Letters
+from allyouneed.data.batches import Batch, Labelled
 from allyouneed.data.report import Report, describe
-from allyouneed.data.store import Ragged, tokenize_rows
+from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.figures import confusion_matrix
-from allyouneed.models.labeller import Labeller
+from allyouneed.models.base import Labeller
 from allyouneed.nn.spelling import spell
 from allyouneed.tasks.answers import Answer, Prompt
-from allyouneed.tasks.base import Carry, Guess, Moment, Task, once
+from allyouneed.tasks.base import Carry, Guess, Moment, Task, check_length, once
 from allyouneed.text import Tokenizer
+from allyouneed.text.layout import Layout, Tokens
 from allyouneed.wholefile import write_json
 
 FILE = "labels.json"
 UNCUT = 1 << 30
+PADDING, SEPARATOR = "", "</s>"  # the first two words that a body reading letters knows
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class LabellingOptions:
     smoothing: float = option(0.0, "label smoothing", low=0.0, high=1.0)
     unknown: float = option(
         0.05,
-        "part of the tokens hidden as <unk> in training, to learn to read around them (not of words read by letters)",
+        "share of the tokens hidden as <unk> in training, to learn to read around them (not of words read by letters)",
         low=0.0,
         high=1.0,
     )
@@ -49,112 +50,98 @@ class Labelling(Task):
 
     Options: ClassVar[type] = LabellingOptions
     weights: ClassVar[dict[str, float]] = {"labels": 1.0}
+    sides = 1  # texts per example
     labels: list[str]  # in the order of the model's outputs
     confused: tuple[np.ndarray, list[str], str] | None = None  # of the last test: counts, classes, title
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.labels = []
+        self._spelled: dict[str, int] = {PADDING: 0, SEPARATOR: 1}  # rows of the table of letters
 
     @property
-    def kind(self) -> Any:
-        return catalog.model(self.recipe.model_kind)
-
-    @property
-    def spelled(self) -> bool:
-        """Whether the model reads words by their letters; then a token is a word."""
-        return getattr(self.kind, "spelled", False)
+    def spells(self) -> bool:
+        """Whether the body reads words by their letters; then no tokenizer is needed, and a token is a word."""
+        return bool(self.kind.BodyClass.spelled)
 
     def check(self) -> None:
-        super().check()
-        if self.spaced and self.recipe.text.kind != "word" and not self.recipe.text.path:
-            raise UserError(
-                f'here a token is a word: text.kind = "{self.recipe.text.kind}" cannot be, set text.kind=word'
-            )
+        if self.spells:
+            self.check_model()
+        else:
+            super().check()
 
     def make_tokenizers(self) -> dict[str, Tokenizer]:
         text = self.recipe.text
+        if self.spells:
+            return {}
         if text.path:
             return {"tokenizer.json": Tokenizer.load(text.path)}
-        texts = (part for example in self.data.splits["train"] for part in self.read(example))
-        return {"tokenizer.json": Tokenizer.train(texts, text, spaced=self.spaced)}
+        texts = (f" {part}" for example in self.data.splits["train"] for part in self.texts(example))
+        return {"tokenizer.json": Tokenizer.train(texts, text)}
 
     @property
-    def spaced(self) -> bool:
-        """Whether `read` gives words between single spaces, one token each."""
-        return self.spelled
-
-    @abstractmethod
-    def read(self, example: Sequence[str]) -> list[str]:
-        """The texts of an example as the tokenizer takes them."""
+    def layout(self) -> Layout:
+        return Layout(between=(1,)) if self.spells else Layout.of(self.tokenizer, self.sides)
 
     def model_config(self) -> Any:
-        return replace(self.recipe.model, vocab=len(self.tokenizer))
+        return self.recipe.model if self.spells else super().model_config()
 
-    def build_model(self) -> nn.Module:
-        reader = self.kind.Reader(self.model_config())
-        return Labeller(reader, self.head(reader.width, getattr(self.recipe.model, "dropout", 0.0)))
+    def build_model(self) -> Labeller:
+        config = self.model_config()
+        body, reader = self.kind.BodyClass(config), self.kind.reader(config)
+        body.freeze(config.freeze)
+        return Labeller(body, self.head((reader or body).width, config.dropout), reader)
 
     @abstractmethod
     def head(self, width: int, dropout: float) -> nn.Module:
         """From vectors to labels."""
 
+    @abstractmethod
+    def texts(self, example: Any) -> list[str]:
+        """The texts of an example, as they are read."""
+
+    @abstractmethod
+    def tokens(self, split: str) -> list[Ragged]:
+        """The tokens of each text of each example: one Ragged per side."""
+
     @property
     def longest(self) -> int:
-        """Where examples are cut in training."""
-        limit = getattr(self.kind.Reader, "limit", None)
-        return min(self.recipe.data.max_length, limit) if isinstance(limit, int) else self.recipe.data.max_length
+        """Tokens of an example in training, the special ones included."""
+        limit = self.recipe.model.limit
+        return self.recipe.data.max_length if limit is None else min(self.recipe.data.max_length, limit)
 
     @once
     def rows(self, split: str) -> list[Ragged]:
-        """The tokens of a split: a Ragged for each text of an example."""
-        found = []
-        for side in range(self.sides):
-            path, mark = self._store(split, f"{self.recipe.task_kind}{side}", self.tokenizer)
-            texts = (self.read(example)[side] for example in self.data.splits[split])
-            found.append(tokenize_rows(texts, self.tokenizer, path, mark))
-        self._check(split, found)
+        """`tokens`, checked."""
+        found = self.tokens(split)
+        if not len(found[0]):
+            raise UserError(f"the {split} split has no examples; give more data or another data.{split}_part")
+        if any(not side.lengths.all() for side in found):
+            raise UserError(f"the {split} split has texts of which the tokenizer makes nothing: take another text.path")
         return found
 
-    def _check(self, split: str, rows: list[Ragged]) -> None:
-        """A tokenizer from elsewhere may make nothing of a text, or several tokens of a word."""
-        if not len(rows[0]):
-            raise UserError(f"the {split} split has no examples; give more data or another data.{split}_part")
-        if any(not side.lengths.all() for side in rows):
-            raise UserError(f"the {split} split has texts of which the tokenizer makes nothing: take another text.path")
-        if self.spaced:
-            words = sum(len(text.split(" ")) for example in self.data.splits[split] for text in self.read(example))
-            if words != sum(len(side.tokens) for side in rows):
-                raise UserError(
-                    f"the tokenizer {self.recipe.text.path} does not make one token of each word, as it must here"
-                )
-
-    @property
-    def sides(self) -> int:
-        """Texts of an example."""
-        return 1
+    def spelled(self, words: Iterable[str]) -> list[int]:
+        """The rows of the words in the table of letters, which grows."""
+        return [self._spelled.setdefault(word, len(self._spelled)) for word in words]
 
     @abstractmethod
     def goals(self, split: str) -> np.ndarray | Ragged:
-        """The labels of a split, as numbers."""
+        """The labels of a split, as numbers: one per example, or one per token, with IGNORE for a token without."""
 
-    def examples(self, split: str, longest: int | None = None) -> Labelled:
-        words = ([text.split(" ") for text in self.read(example)] for example in self.data.splits[split])
-        return self._labelled(self.rows(split), self.goals(split), words, longest or self.longest)
+    def examples(self, split: str) -> Labelled:
+        hidden = self.options.unknown if split == "train" else 0.0
+        return self._labelled(self.rows(split), self.goals(split), self.longest, hidden)
 
-    def _labelled(
-        self, sides: list[Ragged], goals: np.ndarray | Ragged, words: Iterable[list[list[str]]], longest: int
-    ) -> Labelled:
-        """Texts side by side as one, with their letters where the model reads those."""
-        texts = join(sides, self.tokenizer.eos, longest)
-        if not self.spelled:
-            return Labelled(texts, goals, longest)
-        places: dict[str, int] = {"": 0, "</s>": 1}  # "" is no word: padding
-        rows = [[[places.setdefault(word, len(places)) for word in side] for side in example] for example in words]
-        letters = join([Ragged.of(example[i] for example in rows) for i in range(len(sides))], 1, longest)
-        table = spell(list(places), self.recipe.model.letters)
-        table[0] = 0
-        return Labelled(texts, goals, longest, Letters(letters, table))
+    def whole(self, split: str, model: Any) -> Labelled:
+        """A split to be scored: nothing is hidden, and only what the model cannot read is cut."""
+        return self._labelled(self.rows(split), self.goals(split), model.limit or UNCUT)
+
+    def _labelled(self, sides: list[Ragged], goals: np.ndarray | Ragged, longest: int, hidden: float = 0.0) -> Labelled:
+        if not self.spells:
+            return Labelled(sides, goals, self.layout, longest, unknown=self.tokenizer.unk, hidden=hidden)
+        letters = spell(list(self._spelled), self.recipe.model.letters)
+        letters[0] = 0
+        return Labelled(sides, goals, self.layout, longest, letters=letters)
 
     def report(self) -> Report:
         if not self.labels:
@@ -162,10 +149,10 @@ class Labelling(Task):
         lengths = {}
         for split in self.data.splits:
             sides = [side.lengths for side in self.rows(split)]
-            lengths[split] = np.sum(sides, axis=0) + len(sides) - 1  # with what stands between two texts
+            lengths[split] = np.sum(sides, axis=0) + self.layout.specials(len(sides))
         for split in self.data.splits:
             self.goals(split)  # complains of labels that training has not
-        unit = "words" if self.spaced else "tokens"
+        unit = "words" if self.spells else "tokens"
         return describe(self.data, lengths, self.longest, unit, {split: self.classes(split) for split in lengths})
 
     @abstractmethod
@@ -216,17 +203,12 @@ class Labelling(Task):
     def losses(
         self, model: Any, batch: Batch, at: Moment | None = None, carry: Carry | None = None
     ) -> dict[str, Tensor]:
-        tensors = {name: t for name, t in batch.tensors.items() if name != "targets"}
-        smoothing = 0.0
-        if model.training:
-            smoothing = self.options.smoothing
-            hidden = torch.rand(tensors["ids"].shape, device=tensors["ids"].device) < self.options.unknown
-            tensors["ids"] = tensors["ids"].masked_fill(hidden, self.tokenizer.unk)
-        return {"labels": model.loss(tensors, batch.tensors["targets"], smoothing)}
+        smoothing = self.options.smoothing if model.training else 0.0
+        return {"labels": model.loss(batch.tensors, batch.tensors["targets"], smoothing)}
 
     @torch.inference_mode()
     def probabilities(self, model: Any, examples: Labelled) -> list[Tensor]:
-        """Of each example, in order: (C,), or (T, C) where each token has a label."""
+        """Of each example, in order: (C,), or (T, C) for the tokens of its row."""
         found: dict[int, Tensor] = {}
         for numbers in examples.cover(max(self.recipe.train.batch_tokens, 4096)):
             batch = examples.collate(numbers).to(model.device)
@@ -235,14 +217,14 @@ class Labelling(Task):
                 found[number] = row[:length] if row.dim() > 1 else row
         return [found[number] for number in range(len(found))]
 
-    def judge(self, model: Any, sequences: list[tuple[list[int], list[str]]]) -> list[Tensor]:
-        """The same for what a person gave: ids, and words where a token is one."""
-        texts = Ragged.of(ids for ids, _ in sequences)
-        nothing = np.zeros(len(sequences), dtype=np.int64)
-        return self.probabilities(model, self._labelled([texts], nothing, ([words] for _, words in sequences), UNCUT))
+    def judge(self, model: Any, texts: Sequence[Sequence[list[int]]]) -> list[Tensor]:
+        """The same for what a person gave: the tokens of each text of each example."""
+        sides = [Ragged.of(example[side] for example in texts) for side in range(self.sides)]
+        nothing = np.zeros(len(texts), dtype=np.int64)
+        return self.probabilities(model, self._labelled(sides, nothing, UNCUT))
 
     def guess(self, token: str, p: Tensor, most: int) -> Guess:
-        """The likeliest labels, p (C,)."""
+        """The most likely labels, p (C,)."""
         top = p.topk(min(most, len(p)))
         return Guess(token, [(self.labels[i], value) for i, value in zip(top.indices.tolist(), top.values.tolist())])
 
@@ -268,23 +250,16 @@ class Labelling(Task):
     def answer(self, model: Any, texts: list[str]) -> Iterator[Answer]:
         """The answers to texts that `prompt` found good."""
 
-    def _prompt(self, model: Any, ids: list[int]) -> Prompt:
-        if model.limit is not None and len(ids) > model.limit:
-            raise UserError(
-                f"the text has {len(ids)} tokens, this model's learned positions end at {model.limit}: shorten it"
-            )
-        return Prompt(ids, 0)
+    def _prompt(self, model: Any, sides: Sequence[list[int]]) -> Prompt:
+        check_length(model, sum(map(len, sides)) + self.layout.specials(len(sides)), "text")
+        return Prompt([id for side in sides for id in side], 0)
 
 
-def join(sides: list[Ragged], between: int, longest: int) -> Ragged:
-    """Each row's texts as one, `between` between them. What is too long is cut from the longer of two texts first."""
-    if len(sides) == 1:
-        return sides[0]
-    first, second = sides
-    room = longest - 1
-    keep = np.minimum(first.lengths, np.maximum(room - second.lengths, (room + 1) // 2))
-    rest = np.minimum(second.lengths, room - keep)
-    return Ragged.of(
-        [*first[i][:one].tolist(), between, *second[i][:other].tolist()]
-        for i, (one, other) in enumerate(zip(keep, rest))
-    )
+def labels_on_first_pieces(words: Tokens, labels: Sequence[int], nothing: int) -> list[int]:
+    """One label per token: a word's on its first token, `nothing` on all others."""
+    before = -1
+    found = []
+    for word in words.words:
+        found.append(labels[word] if word > before else nothing)
+        before = max(word, before)
+    return found

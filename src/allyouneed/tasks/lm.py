@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from allyouneed import catalog
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches import Batch, Streams, Windows
-from allyouneed.data.report import Report, describe
-from allyouneed.data.store import Ragged, tokenize_stream
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, language_scores
+from allyouneed.models.base import LanguageModel, Model
 from allyouneed.tasks.answers import Prompt
-from allyouneed.tasks.base import Carry, Guess, Moment, Say, Task, check_input, once
+from allyouneed.tasks.base import Carry, Guess, Moment, Say, check_input, check_length
+from allyouneed.tasks.running_text import RunningText
 from allyouneed.text import Tokenizer
 
 
@@ -25,46 +24,20 @@ class LMOptions:
     smoothing: float = option(0.0, "label smoothing", low=0.0, high=1.0)
 
 
-class LM(Task):
+class LM(RunningText):
     """loss = -Σ_t log p(x_t | x_<t)"""
 
     Options = LMOptions
-    shape = "text"
     asks = "the beginning of a text"
     weights: ClassVar[dict[str, float]] = {"tokens": 1.0}
 
-    def make_tokenizers(self) -> dict[str, Tokenizer]:
-        text = self.recipe.text
-        tokenizer = Tokenizer.load(text.path) if text.path else Tokenizer.train(self.data.splits["train"], text)
-        return {"tokenizer.json": tokenizer}
-
-    def check(self) -> None:
-        super().check()
-        if getattr(self.recipe.model, "bidirectional", False):
-            raise UserError(
-                "model.bidirectional = true: a language model would read what it is to predict; leave it at false"
-            )
-
-    def model_config(self) -> Any:
-        return replace(self.recipe.model, vocab=len(self.tokenizer))
-
-    def build_model(self) -> Any:
-        model: Any = super().build_model()
-        if getattr(model, "spelled", False):  # it reads letters
-            model.spell([self.tokenizer.token(id) for id in range(len(self.tokenizer))])
+    def build_model(self) -> Model:
+        model = super().build_model()
+        assert isinstance(model, LanguageModel)
+        model.known = len(self.tokenizer)
+        model.body.freeze(self.recipe.model.freeze)
+        model.spell([self.tokenizer.token(id) for id in range(len(self.tokenizer))])
         return model
-
-    @property
-    def carries(self) -> bool:
-        """Whether the model is recurrent: its state then goes on from window to window."""
-        return getattr(catalog.model(self.recipe.model_kind), "recurrent", False)
-
-    @once
-    def stream(self, split: str) -> Ragged:
-        """The tokens of a split; documents end with the end token."""
-        documents = self.data.splits[split].documents()  # type: ignore[attr-defined]
-        path, mark = self._store(split, "text", self.tokenizer)
-        return tokenize_stream(documents, self.tokenizer, path, mark, separator=self.tokenizer.eos)
 
     def examples(self, split: str) -> Windows:
         tokens = self.stream(split).tokens
@@ -74,18 +47,14 @@ class LM(Task):
                 f"the {split} text has {len(tokens)} tokens: less than one window of model.context = {context} "
                 "and the token after it; give more text or a smaller model.context"
             )
-        return Streams(tokens, context) if self.carries else Windows(tokens, context)
-
-    def report(self) -> Report:
-        lengths = {split: self.stream(split).lengths for split in self.data.splits}
-        return describe(self.data, lengths, limit=None, unit="tokens")
+        return Streams(tokens, context) if self.kind.carries else Windows(tokens, context)
 
     def losses(
         self, model: Any, batch: Batch, at: Moment | None = None, carry: Carry | None = None
     ) -> dict[str, Tensor]:
         smoothing = self.options.smoothing if model.training else 0.0
         ids, targets = batch.tensors["ids"], batch.tensors["targets"]
-        if carry is None or not self.carries:
+        if carry is None or not self.kind.carries:
             return {"tokens": model.loss(ids, targets, smoothing)}
         lanes, fresh = batch.tensors["lanes"], batch.tensors["fresh"]
         kept = self._kept(model, carry)
@@ -115,21 +84,18 @@ class LM(Task):
         for numbers in cover:
             batch = windows.collate(numbers).to(model.device)
             total += float(self.losses(model, batch, None, carry)["tokens"])
-            count += batch.counts["tokens"]
+            count += batch.size.units
         name, size = self.tokenizer.kind, len(self.tokenizer)
-        state = f"state:carried|lanes:{len(cover[0])}|" if self.carries else ""
+        state = f"state:carried|lanes:{len(cover[0])}|" if self.kind.carries else ""
         detail = f"tok:{name}-{size}|window:{windows.context}|stride:{windows.context}|{state}split:{split}"
-        detail += f"|{model.signature}" if hasattr(model, "signature") else ""
-        tokenizer, tokens = self.tokenizer, self.stream(split).tokens
-        unknown = int((tokens == tokenizer.unk).sum()) if tokenizer.unk != tokenizer.eos else 0
+        detail += f"|{model.signature}" if model.signature else ""
+        unk = self.tokenizer.unk
+        unknown = int((self.stream(split).tokens == unk).sum()) if unk is not None else 0
         return language_scores(total, count, self.data.splits[split].bytes, detail, unknown)
 
     def prompt(self, model: Any, text: str, decode: DecodeConfig) -> Prompt:
         ids = check_input(text, self.tokenizer, "prompt")
-        if model.limit is not None and len(ids) > model.limit:
-            raise UserError(
-                f"the prompt has {len(ids)} tokens, this model's learned positions end at {model.limit}: shorten it"
-            )
+        check_length(model, len(ids), "prompt")
         return Prompt(ids, decode.max_new)
 
     @torch.inference_mode()

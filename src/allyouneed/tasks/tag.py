@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from allyouneed.config import DecodeConfig
@@ -14,9 +15,11 @@ from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, confusion, entity_scores
 from allyouneed.nn.heads import TagHead
+from allyouneed.nn.losses import IGNORE
 from allyouneed.tasks.answers import Answer, Prompt
 from allyouneed.tasks.base import Guess, Say, once
-from allyouneed.tasks.labelling import UNCUT, Labelling
+from allyouneed.tasks.labelling import Labelling, labels_on_first_pieces
+from allyouneed.text.layout import Tokens, first_pieces
 from allyouneed.text.words import find_words
 
 SCHEME = "IOB2"  # of the model's tags, whatever the file's
@@ -32,12 +35,18 @@ class Tag(Labelling):
     chooses_by = "F1"  # which is best long after the loss was least
     scheme = SCHEME  # of the training data, and of the answers
 
-    @property
-    def spaced(self) -> bool:
-        return True
-
-    def read(self, example: Sequence[str]) -> list[str]:
+    def texts(self, example: Sequence[str]) -> list[str]:
         return [example[0]]
+
+    def tokens(self, split: str) -> list[Ragged]:
+        if self.spells:
+            return [Ragged.of(self.spelled(words.split(" ")) for words, _ in self.data.splits[split])]
+        return [Ragged.of(tokens.ids for tokens in self.pieces(split))]
+
+    @once
+    def pieces(self, split: str) -> list[Tokens]:
+        """The tokens of each sentence, and of which word each is a piece."""
+        return self.tokenizer.tokenize_words_batch([words.split(" ") for words, _ in self.data.splits[split]])
 
     def head(self, width: int, dropout: float) -> nn.Module:
         return TagHead(width, len(self.labels), dropout)
@@ -68,11 +77,19 @@ class Tag(Labelling):
     def goals(self, split: str) -> Ragged:
         self.unseen(split, self.classes(split), self.kinds, "type of entity")
         numbers = {label: number for number, label in enumerate(self.labels)}
-        lengths = self.rows(split)[0].lengths.tolist()
-        return Ragged.of(
+        goals = [
             [numbers[tag] for tag in tagged(entities, words, SCHEME)]
-            for entities, words in zip(self.entities(split), lengths)
-        )
+            for entities, words in zip(self.entities(split), self.lengths(split))
+        ]
+        if self.spells:
+            return Ragged.of(goals)
+        pieces = zip(self.pieces(split), goals)
+        return Ragged.of(labels_on_first_pieces(tokens, labels, IGNORE) for tokens, labels in pieces)
+
+    @once
+    def lengths(self, split: str) -> list[int]:
+        """Words per sentence."""
+        return [words.count(" ") + 1 for words, _ in self.data.splits[split]]
 
     def extras(self) -> dict[str, Any]:
         return {**super().extras(), "scheme": self.scheme}
@@ -82,36 +99,60 @@ class Tag(Labelling):
         self.scheme = str(extras["scheme"])
 
     def found(self, p: Tensor) -> list[Span]:
-        """The entities in a sentence, p (T, C)."""
+        """The entities in a sentence, p (words, C)."""
         return spans([self.labels[i] for i in p.argmax(-1).tolist()])
+
+    def by_word(self, p: Tensor, tokens: Tokens | None, words: int) -> Tensor:
+        """Of p (T, C), the tokens of a row, those that speak for the words: (words, C). A word that was cut off, or of
+        which the tokenizer made nothing, is outside of all entities."""
+        if tokens is None:
+            at = [i if i < len(p) else -1 for i in range(words)]
+        else:
+            shift, room = len(self.layout.start), len(p) - self.layout.specials(1)
+            at = [i + shift if 0 <= i < room else -1 for i in first_pieces(tokens.words, words)]
+        outside = torch.zeros(1, p.size(-1))
+        outside[0, self.labels.index("O")] = 1
+        return torch.cat([p, outside])[at]
 
     def test(self, model: Any, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
         """Precision, recall and F1 of the whole split, of all entities and of each type."""
-        truth = self.entities(split)
-        guesses = [self.found(p) for p in self.probabilities(model, self.examples(split, model.limit or UNCUT))]
+        truth, lengths = self.entities(split), self.lengths(split)
+        pieces = self.pieces(split) if not self.spells else [None] * len(lengths)
+        read = zip(self.probabilities(model, self.whole(split, model)), pieces, lengths)
+        guesses = [self.found(self.by_word(p, tokens, words)) for p, tokens, words in read]
         scores = entity_scores(truth, guesses, f"|{SCHEME}|split:{split}")
         names = ["none", *self.kinds]
-        lengths = self.rows(split)[0].lengths.tolist()
         table = confusion(_by_word(truth, lengths, names), _by_word(guesses, lengths, names), len(names))
         self.confused = table, names, f"{split}: words by the entity they are in; F1 {scores[0].value:.1f} %"
         return scores
 
     def prompt(self, model: Any, text: str, decode: DecodeConfig) -> Prompt:
-        ids, words = self._sequence(text)
+        words = [text[start:end] for start, end in find_words(text)]
         if not words:
             raise UserError("the text is empty: give it some words")
-        if not self.spelled and all(id == self.tokenizer.unk for id in ids):
+        ids = self._read(text)[0]
+        if not self.spells and all(id == self.tokenizer.unk for id in ids):
             strange = ", ".join(repr(word) for word in words[:8])
             raise UserError(f"no word of the text is in this model's vocabulary: {strange}")
-        return self._prompt(model, ids)
+        return self._prompt(model, [ids])
 
-    def _sequence(self, text: str) -> tuple[list[int], list[str]]:
+    def _read(self, text: str) -> tuple[list[int], Tokens | None]:
+        """What the model reads of a text, and how that belongs to its words."""
         words = [text[start:end] for start, end in find_words(text)]
-        return self.tokenizer.encode(" ".join(words)), words
+        if self.spells:
+            return self.spelled(words), None
+        tokens = self.tokenizer.tokenize_words(words)
+        return tokens.ids, tokens
+
+    def _judged(self, model: Any, texts: list[str]) -> Iterator[tuple[list[tuple[int, int]], Tensor]]:
+        """Where the words of each text stand, and the probabilities of their tags."""
+        read = [self._read(text) for text in texts]
+        for text, (_, tokens), p in zip(texts, read, self.judge(model, [[ids] for ids, _ in read])):
+            places = find_words(text)
+            yield places, self.by_word(p, tokens, len(places))
 
     def answer(self, model: Any, texts: list[str]) -> Iterator[Answer]:
-        for text, p in zip(texts, self.judge(model, [self._sequence(text) for text in texts])):
-            places = find_words(text)
+        for text, (places, p) in zip(texts, self._judged(model, texts)):
             entities, best = self.found(p), p.max(-1)
             named = [
                 {"type": span.kind, "text": text[start:end], "start": start, "end": end}
@@ -128,9 +169,8 @@ class Tag(Labelling):
 
     def table(self, model: Any, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         self.prompt(model, text, decode)
-        ids, words = self._sequence(text)
-        (read,) = self.judge(model, [(ids, words)])
-        return [self.guess(word, p, most) for word, p in zip(words, read)]
+        ((places, read),) = self._judged(model, [text])
+        return [self.guess(text[start:end], p, most) for (start, end), p in zip(places, read)]
 
 
 def mark(text: str, entities: Sequence[dict[str, Any]]) -> str:

@@ -1,39 +1,38 @@
-"""model.vectors and model.freeze: a text model whose token vectors start from a file of word vectors."""
+"""text.vectors and text.freeze: a model whose token embeddings start from a file of word vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import nn
 
+from allyouneed.config import TextConfig
 from allyouneed.data.vectors import Vectors, read_vectors
 from allyouneed.errors import UserError
-from allyouneed.nn.positions import Learned
+from allyouneed.models.base import Model
 from allyouneed.text import Tokenizer
 
 
 def start_from_vectors(
-    model: nn.Module, config: Any, tokenizers: Sequence[Tokenizer], say: Callable[[str], None]
+    model: Model, text: TextConfig, tokenizers: Sequence[Tokenizer], say: Callable[[str], None]
 ) -> None:
     """Fill the rows of the token embeddings whose token, without spaces and else in lower case, is in the file
-    model.vectors; say how many were found."""
-    path, freeze = getattr(config, "vectors", ""), getattr(config, "freeze", False)
+    text.vectors; say how many were found."""
+    path, freeze = text.vectors, text.freeze
     if not path:
         return
     tables = token_tables(model, tokenizers)
     if not tables:
-        raise UserError(f"model.vectors = {path}: this model has no token vectors that could start from a file")
+        raise UserError(f"text.vectors = {path}: this model has no token vectors that could start from a file")
     names = [_spellings(tokenizer) for _, tokenizer in tables]
     vectors = read_vectors(path, only={name for several in names for pair in several for name in pair})
     for (table, _), spellings in zip(tables, names):
         width = vectors.matrix.shape[1]
         if width != table.embedding_dim:
-            key = "embedding" if hasattr(config, "embedding") else "width"
             raise UserError(
                 f"the vectors of {path} are {width} wide, those of the model {table.embedding_dim}: "
-                f"set model.{key}={width}"
+                f"set model.embedding={width}, or model.width={width} where the model has no such setting"
             )
         found = _fill(table, spellings, vectors)
         if not found:
@@ -44,31 +43,23 @@ def start_from_vectors(
         say(f"word vectors: {found:,} of {len(spellings):,} tokens are in {path}; {rest}{', frozen' * freeze}")
 
 
-def token_tables(model: nn.Module, tokenizers: Sequence[Tokenizer]) -> list[tuple[nn.Embedding, Tokenizer]]:
-    """The token embeddings, source before target, each with the tokenizer whose ids it holds."""
-    places = {id(m.table) for m in model.modules() if isinstance(m, Learned)}
-    tables = [
-        m for m in model.modules() if isinstance(m, nn.Embedding) and id(m) not in places
-    ]  # shared ones come once
-    found = []
-    for number, table in enumerate(tables):
-        fitting = [tokenizer for tokenizer in tokenizers if len(tokenizer) == table.num_embeddings]
-        if fitting:
-            found.append((table, fitting[min(number, len(fitting) - 1)]))
-    return found
+def token_tables(model: Model, tokenizers: Sequence[Tokenizer]) -> list[tuple[nn.Embedding, Tokenizer]]:
+    """The token embeddings, source before target, each with the tokenizer whose ids it holds; shared ones once."""
+    found: dict[int, tuple[nn.Embedding, Tokenizer]] = {}
+    for number, table in enumerate(model.tables()):
+        found.setdefault(id(table), (table, tokenizers[min(number, len(tokenizers) - 1)]))
+    return list(found.values())
 
 
-def freeze_vectors(model: nn.Module, config: Any, tokenizers: Sequence[Tokenizer]) -> None:
-    """With model.freeze the token embeddings do not learn."""
-    if not getattr(config, "freeze", False):
+def freeze_vectors(model: Model, text: TextConfig, tokenizers: Sequence[Tokenizer]) -> None:
+    """With text.freeze the token embeddings do not learn."""
+    if not text.freeze:
         return
-    if not config.vectors:
-        raise UserError("model.freeze = true keeps the vectors of a file as they are: name it with model.vectors")
     outputs = {id(m.weight) for m in model.modules() if isinstance(m, nn.Linear)}
     for table, _ in token_tables(model, tokenizers):
         if id(table.weight) in outputs:
             raise UserError(
-                "model.freeze = true would freeze the output matrix too, which model.tie = true makes the same: "
+                "text.freeze = true would freeze the output matrix too, which model.tie = true makes the same: "
                 "set model.tie=false"
             )
         table.weight.requires_grad_(False)

@@ -9,16 +9,16 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from allyouneed import catalog
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches import Batch, SentencePairs
 from allyouneed.data.report import Report, describe
 from allyouneed.data.store import Ragged, tokenize_rows
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, translation_scores
+from allyouneed.models.base import Model, Translator
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Prompt, write
-from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, check_input, once
+from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, check_input, check_length, once, rows_for
 from allyouneed.tasks.lm import guesses
 from allyouneed.text import Tokenizer
 
@@ -64,23 +64,40 @@ class Translate(Task):
         """The source's tokenizer."""
         return self.tokenizers["tokenizer.json"]
 
+    @property
+    def _begin(self) -> int:
+        return self.tokenizer.need("bos", "to begin a translation")
+
+    def _end(self, tokenizer: Tokenizer) -> int:
+        return tokenizer.need("eos", "to end a sentence")
+
     def check(self) -> None:
         super().check()
         text, kind = self.recipe.text, self.recipe.model_kind
         if not text.joint and text.path:
             raise UserError("text.path is one tokenizer for both sides: leave text.joint at true")
-        if not text.joint and getattr(self.recipe.model, "share", False):
+        if not text.joint and self.recipe.model.share:
             raise UserError("text.joint = false gives two vocabularies, which cannot share: set model.share=false")
-        if self.options.teacher_forcing < 1 and not getattr(catalog.model(kind), "feeds_itself", False):
+        if self.options.teacher_forcing < 1 and not self.kind.feeds_itself:
             raise UserError(
                 f"task.teacher_forcing = {self.options.teacher_forcing:g} needs a model that writes step by step while "
                 f"it learns (model.kind = seq2seq); {kind} sees the whole target at once: leave it at 1"
             )
 
     def model_config(self) -> Any:
+        model = self.recipe.model
         return replace(
-            self.recipe.model, vocab=len(self.reader), target_vocab=len(self.tokenizer), bos=self.tokenizer.bos
+            model,
+            vocab=rows_for(self.reader, model.vocab, "vocab"),
+            target_vocab=rows_for(self.tokenizer, model.target_vocab, "target_vocab"),
+            bos=self._begin,
         )
+
+    def build_model(self) -> Model:
+        model = super().build_model()
+        assert isinstance(model, Translator)
+        model.known = len(self.tokenizer)
+        return model
 
     @once
     def rows(self, split: str) -> tuple[Ragged, Ragged]:
@@ -95,9 +112,8 @@ class Translate(Task):
     @property
     def longest(self) -> int:
         """Where examples are cut: data.max_length, or where learned positions end."""
-        model = self.recipe.model
-        ends = getattr(model, "positions", "") == "learned"
-        return min([self.recipe.data.max_length, *([model.context] if ends else [])])
+        limit = self.recipe.model.limit
+        return min([self.recipe.data.max_length, *([limit] if limit is not None else [])])
 
     def examples(self, split: str) -> SentencePairs:
         source, target = self.rows(split)
@@ -106,9 +122,9 @@ class Translate(Task):
         return SentencePairs(
             source,
             target,
-            source_eos=self.reader.eos,
-            target_bos=self.tokenizer.bos,
-            target_eos=self.tokenizer.eos,
+            source_eos=self._end(self.reader),
+            target_bos=self._begin,
+            target_eos=self._end(self.tokenizer),
             max_length=self.longest,
         )
 
@@ -144,8 +160,8 @@ class Translate(Task):
         """BLEU, chrF and exact match of the whole split."""
         pairs = list(self.data.splits[split])
         # What a person would be told of (unknown words, learned positions that end) here only costs its score.
-        keep = None if model.limit is None else model.limit - 1
-        prompts = (self._prompt([*self.reader.encode(source)[:keep], self.reader.eos], decode) for source, _ in pairs)
+        room, end = None if model.limit is None else model.limit - 1, self._end(self.reader)
+        prompts = (self._prompt([*self.reader.encode(source)[:room], end], decode) for source, _ in pairs)
         answers = write(model, self.tokenizer, prompts, decode)
         search = {
             "greedy": "greedy",
@@ -158,11 +174,8 @@ class Translate(Task):
         return [replace(score, signature=f"{score.signature}|{search}|split:{split}") for score in scores]
 
     def prompt(self, model: Any, text: str, decode: DecodeConfig) -> Prompt:
-        ids = [*check_input(text, self.reader, "sentence"), self.reader.eos]
-        if model.limit is not None and len(ids) > model.limit:
-            raise UserError(
-                f"the sentence has {len(ids)} tokens, this model's learned positions end at {model.limit}: shorten it"
-            )
+        ids = [*check_input(text, self.reader, "sentence"), self._end(self.reader)]
+        check_length(model, len(ids), "sentence")
         return self._prompt(ids, decode)
 
     def _prompt(self, ids: list[int], decode: DecodeConfig) -> Prompt:
@@ -172,17 +185,17 @@ class Translate(Task):
     @torch.inference_mode()
     def table(self, model: Any, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         answer = next(self.predict(model, [text], decode))
-        written = [self.tokenizer.bos, *answer.tokens][: model.limit]  # learned positions may end before the answer
+        written = [self._begin, *answer.tokens][: model.limit]  # learned positions may end before the answer
         source = self.prompt(model, text, decode).ids
         return guesses(model(*self._forced(model, source, written))[0], written, self.tokenizer, most)
 
     @torch.inference_mode()
     def align(self, model: Any, text: str, tokens: list[int], trace: Trace | None = None) -> Alignment:
         """Where the decoder looked while it wrote these tokens, as its model tells."""
-        source = [*self.reader.encode(text), self.reader.eos]
-        written = [self.tokenizer.bos, *tokens][: model.limit]
+        source = [*self.reader.encode(text), self._end(self.reader)]
+        written = [self._begin, *tokens][: model.limit]
         weights = model.alignment(*self._forced(model, source, written), trace=trace)[0]  # (T, S)
-        ends = [*tokens, self.tokenizer.eos][: len(written)]
+        ends = [*tokens, self._end(self.tokenizer)][: len(written)]
         return Alignment(_labels(self.reader, source), _labels(self.tokenizer, ends), weights.cpu())
 
     def _forced(self, model: Any, source: list[int], written: list[int]) -> tuple[Tensor, Tensor, Tensor]:

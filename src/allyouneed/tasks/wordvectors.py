@@ -19,8 +19,7 @@ from allyouneed.data import wordtests
 from allyouneed.data.batches import Batch
 from allyouneed.data.builtin import family
 from allyouneed.data.fetch import cache_folder
-from allyouneed.data.report import Report, describe
-from allyouneed.data.store import Ragged, tokenize_stream
+from allyouneed.data.report import Report
 from allyouneed.data.stretches import Stretches
 from allyouneed.data.vectors import Vectors, write_vectors
 from allyouneed.data.wordtests import WordTests
@@ -32,7 +31,8 @@ from allyouneed.randomness import make_key
 from allyouneed.recipe import Recipe
 from allyouneed.runtime import available, pick_device
 from allyouneed.tasks.answers import Answer, Prompt
-from allyouneed.tasks.base import Carry, Guess, Moment, Say, Task, once
+from allyouneed.tasks.base import Carry, Guess, Moment, Say, Task
+from allyouneed.tasks.running_text import RunningText
 from allyouneed.text import Tokenizer
 from allyouneed.word2vec.negative import Kernel, Recorder
 
@@ -51,11 +51,10 @@ class WordVectorsOptions:
             object.__setattr__(self, "questions", os.path.abspath(os.path.expanduser(self.questions)))
 
 
-class WordVectors(Task):
+class WordVectors(RunningText):
     """king → queen 0.85, prince 0.80, …; man + aunt - uncle → woman"""
 
     Options = WordVectorsOptions
-    shape = "text"
     asks = "a word, or a sum such as man + aunt - uncle"
     expects = "nearest (cosine in per cent)"
     unit = "word"
@@ -85,29 +84,15 @@ class WordVectors(Task):
         raise UserError("word vectors are scored by questions, not on a text: give your own with task.questions=FILE")
 
     def make_tokenizers(self) -> dict[str, Tokenizer]:
-        text = self.recipe.text
-        tokenizer = Tokenizer.load(text.path) if text.path else Tokenizer.train(self.data.splits["train"], text)
-        if tokenizer.kind != "terms":
-            raise UserError(f"word vectors are for words alone: text.kind must be terms, not {tokenizer.kind}")
-        return {"tokenizer.json": tokenizer}
-
-    def model_config(self) -> Any:
-        return replace(self.recipe.model, vocab=len(self.tokenizer))
-
-    @once
-    def stream(self, split: str) -> Ragged:
-        """The tokens of a split; documents end with the end token."""
-        documents = self.data.splits[split].documents()  # type: ignore[attr-defined]
-        path, mark = self._store(split, "text", self.tokenizer)
-        return tokenize_stream(documents, self.tokenizer, path, mark, separator=self.tokenizer.eos)
+        made = super().make_tokenizers()
+        kind = made["tokenizer.json"].kind
+        if kind != "terms":
+            raise UserError(f"word vectors are for words alone: text.kind must be terms, not {kind}")
+        return made
 
     def examples(self, split: str) -> Stretches:
         t = self.tokenizer
         return Stretches(self.stream(split).tokens, [id for id in (t.eos, t.line) if id is not None], t.unk)
-
-    def report(self) -> Report:
-        lengths = {split: self.stream(split).lengths for split in self.data.splits}
-        return describe(self.data, lengths, limit=None, unit="words")
 
     def begin(self, model: Any, say: Say) -> None:
         """Count the words, and have the kernel compiled."""
@@ -155,7 +140,7 @@ class WordVectors(Task):
 
     def _sums(self, seen: list[tuple[Tensor, Tensor]], pieces: list[Batch]) -> dict[str, Tensor]:
         loss, predictions = (torch.stack(column).sum() for column in zip(*seen))
-        return {"words": loss / predictions.clamp(min=1) * sum(piece.counts["words"] for piece in pieces)}
+        return {"words": loss / predictions.clamp(min=1) * sum(piece.size.units for piece in pieces)}
 
     @torch.inference_mode()
     def test(self, model: Any, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
@@ -165,7 +150,7 @@ class WordVectors(Task):
         for numbers in examples.cover(self.recipe.train.batch_tokens):
             batch = examples.collate(numbers).to(model.inputs.weight.device)
             loss, predictions = model.loss(model.read(batch.tensors["tokens"], 0, every=True), 0)
-            total, made, words = total + float(loss), made + float(predictions), words + batch.counts["words"]
+            total, made, words = total + float(loss), made + float(predictions), words + batch.size.units
         c, self.tested = model.config, self.vectors(model)
         against = f"negatives:{c.negatives}" if c.loss == "negative" else "softmax"
         detail = f"nats/prediction|{c.method}|{against}|window:{c.window}|tok:terms-{len(self.tokenizer)}|split:{split}"
@@ -205,7 +190,7 @@ class WordVectors(Task):
         ids = model.counts.nonzero().squeeze(1)
         return ids[model.counts[ids].argsort(descending=True, stable=True)]
 
-    def keep(self, model: Any, folder: Path, say: Say) -> None:
+    def export(self, model: Any, folder: Path, say: Say) -> None:
         binary = self.options.binary
         file = folder / f"vectors.{'bin' if binary else 'txt'}"
         write_vectors(file, self.vectors(model), binary)

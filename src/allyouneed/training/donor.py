@@ -1,15 +1,15 @@
-"""--init: a new run that starts from the body of another one. Afterwards it needs that other run no more."""
+"""--init: a new run that starts from the body of another one. Once it has begun, it needs that other run no more."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from allyouneed import catalog
 from allyouneed.errors import UserError
 from allyouneed.format import human_count
+from allyouneed.models.base import Model
 from allyouneed.runfolder import RunFolder
 from allyouneed.tasks.base import Say, Task
 from allyouneed.tensorfile import read_tensors
@@ -17,49 +17,47 @@ from allyouneed.training.starting import donor_recipe
 
 
 @torch.no_grad()
-def load_body(model: nn.Module, task: Task, new: RunFolder, say: Say) -> None:
+def load_body(model: Model, task: Task, new: RunFolder, say: Say) -> None:
     """Copy the body of the run train.init into the model, and its other parts where it was trained for the same task
     with the same outputs. Say what was loaded, what is new, what was left behind. `new` is the model's own run."""
     recipe = task.recipe
     donor = RunFolder(recipe.train.init)
     if donor.path.resolve() == new.path.resolve():
         raise UserError(f"train.init: a run cannot start from itself, {donor.path}; choose another folder with --out")
-    tensors, own = read_tensors(donor.model), model.state_dict()
-    found, needed = _body(tensors), _body(own)
-    for name, t in needed.items():
-        there = found.get(name)
+    theirs, own = read_tensors(donor.model), model.state_dict()
+    body, others = _parts(own)
+    for name, t in body.items():
+        there = theirs.get(name)
         if there is None or there.shape != t.shape:
             what = "is missing" if there is None else f"is {tuple(there.shape)}, not {tuple(t.shape)}"
-            raise UserError(f"train.init: the body of {donor.path} does not fit this model: body.{name} {what}")
+            raise UserError(f"train.init: the body of {donor.path} does not fit this model: {name} {what}")
         t.copy_(there)
-    others, theirs = _others(own), _others(tensors)
-    kept = {}
+    taken = {}
     if donor_recipe(donor).task_kind == recipe.task_kind and task.same_outputs(donor.path):
-        unlike = {_part(n) for n, t in others.items() if n not in theirs or theirs[n].shape != t.shape}
-        kept = {name: t for name, t in others.items() if _part(name) not in unlike}  # a part comes whole or not at all
-        for name, t in kept.items():
+        unlike = {_module(n) for n, t in others.items() if n not in theirs or theirs[n].shape != t.shape}
+        taken = {name: t for name, t in others.items() if _module(name) not in unlike}  # a module whole or not at all
+        for name, t in taken.items():
             t.copy_(theirs[name])
-    values = human_count(sum(t.numel() for t in (*needed.values(), *kept.values())))
-    shape = ", ".join(f"{name}={getattr(recipe.model, name)}" for name in catalog.model(recipe.model_kind).body_fields)
-    also = f" and its {_parts(kept)}" if kept else ""
+    values = human_count(sum(t.numel() for t in (*body.values(), *taken.values())))
+    shape = ", ".join(f"{name}={getattr(recipe.model, name)}" for name in task.kind.body_fields)
+    also = f" and its {_names(taken)}" if taken else ""
     say(f"init: the body of {donor.path}{also}, {values} values, was loaded; with it come {shape}")
-    say(f"init: new are {_parts(others.keys() - kept)}; left behind were {_parts(theirs.keys() - kept)}")
+    left = _parts(theirs)[1].keys() - taken.keys()
+    say(f"init: new are {_names(others.keys() - taken.keys())}; left behind were {_names(left)}")
 
 
-def _body(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Those of the body, by their names inside it: it is `body` in a language model, `reader.body` in a labeller."""
-    cut = {name: f".{name}".partition(".body.")[2] for name in tensors}
-    return {inside: tensors[name] for name, inside in cut.items() if inside}
+def _parts(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The tensors of the body, and the others, without those that are a tensor of the body by another name."""
+    body = {name: t for name, t in tensors.items() if name.startswith("body.")}
+    tied = {t.data_ptr() for t in body.values()}
+    others = {name: t for name, t in tensors.items() if name not in body and t.data_ptr() not in tied}
+    return body, others
 
 
-def _others(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: t for name, t in tensors.items() if ".body." not in f".{name}"}
-
-
-def _part(name: str) -> str:
-    """The module that a tensor is in."""
+def _module(name: str) -> str:
+    """The part of the model that a tensor is in: head, or a part of the reader."""
     return ".".join(name.split(".")[: 2 if name.startswith("reader.") else 1])
 
 
-def _parts(names: Iterable[str]) -> str:
-    return ", ".join(sorted({_part(name) for name in names})) or "none"
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(sorted({_module(name) for name in names})) or "none"

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from allyouneed.data.batches import Batch, Examples, Numbers
+from allyouneed.data.batches import Batch, Examples, Numbers, Size
+from allyouneed.randomness import make_key
 from allyouneed.training.distributed import Ranks
 
 
@@ -21,6 +22,7 @@ class Step:
     epoch: int
     batch: int
     last: bool  # of its epoch
+    size: Size  # of the whole batch, all processes together
     pieces: list[Batch]
 
 
@@ -46,19 +48,32 @@ class Feed:
         while True:
             plan = self.plan(epoch)
             for i in range(batch, len(plan)):
-                yield Step(epoch, i, i == len(plan) - 1, self.split(plan[i], pieces))
+                yield self.step(epoch, i, i == len(plan) - 1, plan[i], pieces)
             epoch, batch = epoch + 1, 0
+
+    def step(self, epoch: int, batch: int, last: bool, numbers: Numbers, pieces: int) -> Step:
+        """One step of so many micro-batches. Its size follows from the plan: no process asks another."""
+        key = make_key(self.seed, epoch)
+        made = self.split(numbers, pieces, key)
+        size = self.examples.size(numbers, key) if self.ranks.world > 1 else _together([piece.size for piece in made])
+        return Step(epoch, batch, last, size, made)
 
     def cover(self) -> Iterator[Batch]:
         """This process's part of every example, once."""
         for numbers in self.examples.cover(self.batch_tokens):
-            yield from self.split(numbers, 1)
+            yield from self.split(numbers, 1, key=0)
 
-    def split(self, numbers: Numbers, pieces: int) -> list[Batch]:
+    def split(self, numbers: Numbers, pieces: int, key: int) -> list[Batch]:
         """The examples of one batch that are this process's, in so many pieces."""
         mine = numbers[self.ranks.rank :: self.ranks.world]
-        parts = [self.examples.collate(part) for part in np.array_split(mine, pieces) if len(part)]
+        parts = [self.examples.collate(part, key) for part in np.array_split(mine, pieces) if len(part)]
         return [part.pin() for part in parts] if self.device.type == "cuda" else parts
+
+
+def _together(sizes: list[Size]) -> Size:
+    names = {name for size in sizes for name in size.counts}
+    counts = {name: sum(size.counts[name] for size in sizes) for name in names}
+    return Size(counts, sum(size.units for size in sizes))
 
 
 def _ahead(steps: Steps, size: int) -> Steps:

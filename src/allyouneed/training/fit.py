@@ -20,10 +20,12 @@ from allyouneed.errors import UserError
 from allyouneed.figures import loss_curve
 from allyouneed.format import human_count
 from allyouneed.metrics import Score
+from allyouneed.models.base import Model
 from allyouneed.recipe import Recipe, to_toml
 from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import Runtime, can_compile, probe, versions
 from allyouneed.tasks.base import Say, Task
+from allyouneed.tasks.scoring import score_run
 from allyouneed.tasks.token_vectors import freeze_vectors, start_from_vectors
 from allyouneed.tensorfile import read_tensors
 from allyouneed.text import Tokenizer
@@ -97,9 +99,10 @@ def _silent(text: str) -> None:
 
 def _prepare(recipe: Recipe, begun: RunFolder | None, say: Say) -> tuple[Task, Report]:
     """Data and tokenizers, so far that every mistake in them is found; a run that has begun has tokenizers."""
-    tokenizers = load_tokenizers(begun) if begun is not None else {}
+    owner = begun or (RunFolder(recipe.train.init) if recipe.train.init else None)  # a body reads its own tokens
+    tokenizers = load_tokenizers(owner) if owner is not None else {}
     task: Task = catalog.task(recipe.task_kind)(recipe, tokenizers)
-    if begun is not None and tokenizers:
+    if begun is not None:
         task.read_extras(begun.path)
     report = task.prepare(say)
     task.model_config()
@@ -140,19 +143,21 @@ def _describe(recipe: Recipe, task: Task, report: Report, folder: RunFolder, say
 
 
 def _borrows(recipe: Recipe) -> bool:
-    return any((recipe.train.init, getattr(recipe.model, "vectors", ""), getattr(recipe.model, "freeze", False)))
+    return bool(recipe.train.init or recipe.text.vectors)
 
 
-def _start(model: nn.Module, task: Task, folder: RunFolder, say: Say, fresh: bool = True) -> None:
+def _start(model: Model, task: Task, folder: RunFolder, say: Say, fresh: bool = True) -> None:
     """What a run has that is neither drawn nor learned: frozen word vectors; and where it is fresh, those of a file, or
     the body of another run."""
     recipe, tokenizers = task.recipe, list(task.tokenizers.values())
-    freeze_vectors(model, recipe.model, tokenizers)
+    freeze_vectors(model, recipe.text, tokenizers)
+    if not any(p.requires_grad for p in model.parameters()):
+        raise UserError("nothing is left to learn: all parameters are frozen, see model.freeze and text.freeze")
     if not fresh:
         return
-    if recipe.train.init and getattr(recipe.model, "vectors", ""):
-        raise UserError("train.init brings the word vectors of its run with it: leave model.vectors out, or train.init")
-    start_from_vectors(model, recipe.model, tokenizers, say)
+    if recipe.train.init and recipe.text.vectors:
+        raise UserError("train.init brings the word vectors of its run with it: leave text.vectors out, or train.init")
+    start_from_vectors(model, recipe.text, tokenizers, say)
     if recipe.train.init:
         load_body(model, task, folder, say)
 
@@ -198,12 +203,11 @@ def _trainer(
     return trainer
 
 
-def _fit_memory(recipe: Recipe, task: Task, model: nn.Module, runtime: Runtime) -> tuple[int, list[str]]:
+def _fit_memory(recipe: Recipe, task: Task, model: Model, runtime: Runtime) -> tuple[int, list[str]]:
     """Micro-batches a step so that it fits into memory, and the lines that say so."""
     train, pieces = recipe.train, recipe.train.accumulate
     need = estimate(
         model,
-        task.model_config(),
         train.batch_tokens // pieces,
         adam=train.optimizer == "adamw",
         device=runtime.torch_device,
@@ -265,15 +269,10 @@ def _conclude(trainer: Trainer, say: Say) -> None:
     loss_curve(folder.metrics, folder.path / "loss.png", title=str(folder.path.name), unit=task.unit)
     trainer.model.load_state_dict(read_tensors(folder.model))
     trainer.model.eval()
-    task.keep(trainer.model, folder.path, say)
+    task.export(trainer.model, folder.path, say)
     if task.has("test"):
-        found = task.test(trainer.model, "test", recipe.decode, say)
-        scores = [score.signed(f"{task.origin}|{folder.made_at()}") for score in found]
-        write_json(folder.scores, {"test": [vars(score) for score in scores]})
-        for score in scores:
+        for score in score_run(task, trainer.model, "test", recipe.decode, folder, say):
             say(str(score))
-        for picture in task.draw(folder.path, "test"):
-            say(f"the picture is in {picture}")
 
 
 def begun_with(folder: str | Path, recipe: Recipe) -> bool:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
-from torch import nn
 
 from allyouneed.format import human_bytes
-from allyouneed.nn.block import Block
+from allyouneed.models.base import Model
 from allyouneed.runtime import available
 
 
@@ -38,32 +36,21 @@ class Estimate:
         )
 
 
-def estimate(model: nn.Module, config: Any, tokens: int, *, adam: bool, device: torch.device, half: bool) -> Estimate:
-    """Weights and gradients, the optimizer's memory, and what the backward pass must remember of `tokens` tokens:
-    about 14 vectors of the model's width a block, the feed-forward layer's inside, and the logits with their
-    gradient. Right to a factor of two, which is enough to start with the right number of micro-batches."""
+def estimate(model: Model, tokens: int, *, adam: bool, device: torch.device, half: bool) -> Estimate:
+    """Weights and gradients, the optimizer's memory, and what the backward pass must remember of `tokens` tokens, as
+    the model says. Right to a factor of two, which is enough to start with the right number of micro-batches."""
     weights, optimizer = lasting(model, adam=adam)
-    own = getattr(model, "remembered", None)  # a model without Blocks counts for itself
-    values = own(tokens) if own is not None else _remembered(model, config, tokens)
-    size = 2 if half else 4
-    return Estimate(weights, optimizer, activations=values * size, available=available(device))
+    return Estimate(weights, optimizer, model.remembered(tokens) * (2 if half else 4), available(device))
 
 
-def lasting(model: nn.Module, *, adam: bool) -> tuple[int, int]:
-    """Bytes that a training holds from step to step: of weights and gradients, and of the optimizer. What is frozen has
+def lasting(model: Model, *, adam: bool) -> tuple[int, int]:
+    """Bytes that training holds from step to step: of weights and gradients, and of the optimizer. What is frozen has
     neither gradient nor optimizer."""
     parameters = sum(p.numel() for p in model.parameters())
-    if getattr(model, "in_place", False):  # it learns without gradients and without an optimizer
+    if model.in_place:
         return 4 * parameters, 0
-    learned = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    return 4 * (parameters + learned), learned * (8 if adam else 4)
-
-
-def _remembered(model: nn.Module, config: Any, tokens: int) -> int:
-    layers = sum(isinstance(module, Block) for module in model.modules())
-    hidden = config.hidden or 4 * config.width
-    vocab = getattr(config, "target_vocab", 0) or config.vocab
-    return tokens * (layers * (14 * config.width + 3 * hidden) + 3 * vocab)
+    learning = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    return 4 * (parameters + learning), 8 * learning if adam else 4 * learning
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -3,33 +3,46 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import nn
 
 from allyouneed.config import TrainConfig
+from allyouneed.models.base import Model
 
 
-def decay_groups(model: nn.Module) -> tuple[list[str], list[str]]:
-    """Names of the parameters that decay (the matrices of linear layers) and of those that do not (biases, norms,
-    embeddings and positions). A matrix that is also an embedding counts as one."""
+def parameter_groups(model: Model, config: TrainConfig) -> list[dict[str, Any]]:
+    """The parameters that learn, by decay and by rate. The matrices of linear layers decay; biases, norms, embeddings
+    and positions do not, and a matrix that is also an embedding counts as one. `factor` is what the learning rate is
+    multiplied with: train.layer_decay for each layer that stands above it in the body."""
     embeddings = {id(p) for m in model.modules() if isinstance(m, nn.Embedding) for p in m.parameters(recurse=False)}
-    decayed: list[str] = []
-    plain: list[str] = []
-    for name, p in model.named_parameters():
+    factors = _factors(model, config.layer_decay)
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for p in model.parameters():
         if p.requires_grad:
-            (decayed if p.dim() >= 2 and id(p) not in embeddings else plain).append(name)
-    return decayed, plain
-
-
-def make_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
-    parameters = dict(model.named_parameters())
-    decayed, plain = decay_groups(model)
-    groups = [
-        {"params": [parameters[name] for name in names], "weight_decay": decay}
-        for names, decay in ((decayed, config.weight_decay), (plain, 0.0))
-        if names
+            decay = config.weight_decay if p.dim() >= 2 and id(p) not in embeddings else 0.0
+            groups.setdefault((factors.get(id(p), 1.0), -decay), []).append(p)
+    return [
+        {"params": some, "weight_decay": -decay, "factor": factor} for (factor, decay), some in sorted(groups.items())
     ]
+
+
+def _factors(model: Model, decay: float) -> dict[int, float]:
+    """By parameter: decay^n, n layers below the head. What stands in no layer of the body has the factor 1."""
+    if decay == 1:
+        return {}
+    stages = model.body.stages()
+    return {
+        id(p): decay ** (len(stages) - number)
+        for number, stage in enumerate(stages)
+        for module in stage
+        for p in module.parameters()
+    }
+
+
+def make_optimizer(model: Model, config: TrainConfig) -> torch.optim.Optimizer:
+    groups = parameter_groups(model, config)
     if config.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum)
     return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=True)

@@ -49,7 +49,8 @@ def with_data(recipe: Recipe, data: Given | None) -> Recipe:
 
 def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Given | None) -> Recipe:
     """The recipe a run was started with: its own copy counts, and only how it is trained may change."""
-    asked = read_recipe(recipe) if isinstance(recipe, str) else recipe
+    kinds_asked = [text for text in overrides if text.startswith(("task.kind=", "model.kind="))]
+    asked = read_recipe(recipe, kinds_asked) if isinstance(recipe, str) else recipe
     folder = RunFolder(out)
     if not folder.recipe.is_file():
         raise UserError(f"there is no run in {out} to resume; start one without --resume")
@@ -79,13 +80,13 @@ def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Giv
 
 
 def inherit(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
-    """The recipe with all that shapes the body taken from the run train.init. What the person set otherwise, in
-    `overrides`, is an error rather than silently lost."""
+    """The recipe with all that shapes the body taken from the run train.init, and its text settings, because a body
+    reads the tokens of its own tokenizer. What the user set otherwise, in `overrides`, is an error."""
     donor = RunFolder(os.path.abspath(os.path.expanduser(recipe.train.init)))
     given = donor_recipe(donor)
     kind, cls = recipe.model_kind, catalog.model(recipe.model_kind)
-    if not hasattr(cls, "body_fields"):
-        able = ", ".join(name for name in catalog.MODELS if hasattr(catalog.model(name), "body_fields"))
+    if not cls.body_fields:
+        able = ", ".join(name for name in catalog.MODELS if catalog.model(name).body_fields)
         raise UserError(f"train.init: model.kind = '{kind}' cannot start from another run; these can: {able}")
     if given.model_kind != kind:
         raise UserError(
@@ -94,20 +95,21 @@ def inherit(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
         )
     wanted = _explicit(overrides, cls)
     body = {field: getattr(given.model, field) for field in cls.body_fields}
-    for field, value in body.items():
-        if f"model.{field}" in wanted and getattr(recipe.model, field) != value:
-            raise UserError(
-                f"model.{field} = {getattr(recipe.model, field)}, but the body of {donor.path} has {value}: "
-                f"leave model.{field} out, or start from another run"
-            )
-    if hasattr(recipe.model, "tune") and "model.tune" not in wanted:
-        body["tune"] = False
-    changed = recipe.with_(model=replace(recipe.model, **body), train=replace(recipe.train, init=str(donor.path)))
-    if getattr(cls, "spelled", False):
-        return changed  # it reads letters, which need no vocabulary: that of its new task may be another
-    if "text.path" in wanted and recipe.text.path:
-        raise UserError(f"text.path = {recipe.text.path}, but a body reads the ids of its own tokenizer: leave it out")
-    return changed.with_(text=replace(recipe.text, path=str(donor.tokenizer)))
+    text = asdict(replace(given.text, path="", vectors="", freeze=False))
+    for section, taken in (("model", body), ("text", text)):
+        for field, value in taken.items():
+            asked = getattr(getattr(recipe, section), field)
+            if f"{section}.{field}" in wanted and asked != value:
+                whose = "the body" if section == "model" else "the tokenizer"
+                raise UserError(
+                    f"{section}.{field} = {asked or 'empty'}, but {whose} of {donor.path} has {value or 'none'}: leave "
+                    f"{section}.{field} out, or start from another run"
+                )
+    return recipe.with_(
+        model=replace(recipe.model, **body),
+        text=replace(given.text, path="", vectors="", freeze=False),
+        train=replace(recipe.train, init=str(donor.path)),
+    )
 
 
 def donor_recipe(donor: RunFolder) -> Recipe:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from allyouneed.config import TrainConfig
-from allyouneed.data.batches import Batch
+from allyouneed.data.batches import Size
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score
+from allyouneed.models.base import Model
 from allyouneed.randomness import make_key
 from allyouneed.runfolder import Checkpoint, RunFolder
 from allyouneed.runtime import Runtime
@@ -37,7 +38,7 @@ class Position:
     step: int = 0
     epoch: int = 0
     batch: int = 0
-    tokens: int = 0
+    units: int = 0  # tokens, words or texts seen
     best: float = math.inf  # the loss, or the score that the task chooses by with a minus sign
     best_step: int = 0
     waited: int = 0  # evaluations since the best
@@ -51,9 +52,18 @@ class Pending:
     step: int
     epoch: int
     batch: int
-    loss: Tensor
+    losses: Tensor  # this process's part of each named loss, in the order of `Trainer.names`
     norm: Tensor
-    tokens: int
+    units: int
+
+
+@dataclass
+class Window:
+    """What was seen since the last line of metrics: the sum of each named loss, units, and seconds."""
+
+    losses: list[float]
+    units: int = 0
+    seconds: float = 0.0
 
 
 class Trainer:
@@ -61,7 +71,7 @@ class Trainer:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Model,
         task: Task,
         config: TrainConfig,
         folder: RunFolder,
@@ -89,7 +99,8 @@ class Trainer:
         self.at = Position()
         self.carry: Carry = {}  # what a recurrent model takes from batch to batch
         self.pending: list[Pending] = []
-        self.window = [0.0, 0, 0.0]  # loss · steps, tokens, seconds since the last line of metrics
+        self.names = sorted(task.weights)
+        self.window = Window([0.0] * len(self.names))
 
     def fit(self) -> Position:
         """From where the run stands to its end, its interruption, or its failure."""
@@ -124,7 +135,7 @@ class Trainer:
             if done or self.at.step % self.config.eval_every == 0:
                 self._evaluate()
             every = self.config.save_every or self.config.eval_every
-            stop = self.ranks.total([float(interrupt.signal)], self.device)[0]
+            stop = self._asked_to_stop(interrupt)
             if done or stop or self.at.step % every == 0 or self._given_up():
                 self._save()
             if stop and not done:
@@ -134,68 +145,80 @@ class Trainer:
                 raise Interrupted(interrupt.signal or 15, self.at.step)
         steps.close()
 
+    def _asked_to_stop(self, interrupt: Interrupt) -> bool:
+        """Several processes agree on it only where they wait for each other anyway."""
+        if self.ranks.world > 1 and self.pending:
+            return False
+        return bool(self.ranks.total([float(interrupt.signal)], self.device)[0])
+
     def _given_up(self) -> bool:
         return bool(self.config.patience) and self.at.waited >= self.config.patience
 
     def _step(self, work: Step) -> None:
         """One optimizer step. The gradient is that of sum / count over all micro-batches and processes."""
-        counts = self._counts(work.pieces)
-        rate = learning_rate(self.at.step, self.total, self.config)
-        torch.manual_seed(make_key(self.config.seed, self.at.step, self.ranks.rank) >> 1)
-        sums = self.task.update(self.model, work.pieces, rate, Moment(self.at.step, self.total))
+        rate, at = learning_rate(self.at.step, self.total, self.config), Moment(self.at.step, self.total)
+        self._seed()
+        sums = self.task.update(self.model, work.pieces, rate, at)
         if sums is not None:
-            loss = self._combine(sums, counts)
-            norm = torch.zeros_like(loss)
+            losses = self._means(sums, work.size)
+            norm = torch.zeros_like(losses[0])
         else:
-            loss, work = self._learn(work, counts)
+            losses, work = self._learn(work)
             self.ranks.add_gradients(self.parameters)
             norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip or math.inf)
             for group in self.optimizer.param_groups:
-                group["lr"] = rate
+                group["lr"] = rate * group["factor"]
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None:
             self.average.update(self.at.step)
-        tokens = int(sum(counts.values()))
-        self.pending.append(Pending(self.at.step + 1, work.epoch, work.batch, loss, norm, tokens))
+        units = work.size.units
+        self.pending.append(Pending(self.at.step + 1, work.epoch, work.batch, losses, norm, units))
         self.at.step += 1
-        self.at.tokens += tokens
+        self.at.units += units
         self.at.epoch, self.at.batch = (work.epoch + 1, 0) if work.last else (work.epoch, work.batch + 1)
 
-    def _learn(self, work: Step, counts: dict[str, float]) -> tuple[Tensor, Step]:
-        """The gradients of a step, in smaller pieces where memory ends; the loss, and the step as it was done."""
+    def _seed(self) -> None:
+        """What torch draws in a step (dropout) depends on nothing but the step and the process."""
+        torch.manual_seed(make_key(self.config.seed, self.at.step, self.ranks.rank) >> 1)
+
+    def _learn(self, work: Step) -> tuple[Tensor, Step]:
+        """The gradients of a step, in smaller pieces where memory ends; the losses, and the step as it was done."""
         while True:
-            torch.manual_seed(make_key(self.config.seed, self.at.step, self.ranks.rank) >> 1)
+            self._seed()
             carry = dict(self.carry)  # a failed attempt leaves nothing behind
             try:
-                loss = self._gradients(work.pieces, counts, carry)
+                losses = self._gradients(work, carry)
             except (RuntimeError, MemoryError) as error:
                 work = self._smaller(work, error)
                 continue
             self.carry = carry
-            return loss, work
+            return losses, work
 
-    def _counts(self, pieces: list[Batch]) -> dict[str, float]:
-        """What each named loss is divided by, known before anything is computed."""
-        names = sorted(self.task.weights)
-        local = [float(sum(piece.counts.get(name, 0) for piece in pieces)) for name in names]
-        return dict(zip(names, self.ranks.total(local, self.device)))
-
-    def _gradients(self, pieces: list[Batch], counts: dict[str, float], carry: Carry) -> Tensor:
-        """Backpropagate Σ weight · sum / count piece by piece; returns this process's part of the loss."""
-        total = torch.zeros((), device=self.device)
-        for piece in pieces:
+    def _gradients(self, work: Step, carry: Carry) -> Tensor:
+        """Backpropagate Σ weight · sum / count piece by piece; returns this process's part of each loss."""
+        total = torch.zeros(len(self.names), device=self.device)
+        for piece in work.pieces:
             with self._arithmetic():
                 at = Moment(self.at.step, self.total)
                 sums = self.task.losses(self.model, piece.to(self.device), at, carry)
-            loss = self._combine(sums, counts)
-            loss.backward()
-            total += loss.detach()
+            losses = self._means(sums, work.size)
+            self._total(losses).backward()
+            total += losses.detach()
         return total
 
-    def _combine(self, sums: dict[str, Tensor], counts: dict[str, float]) -> Tensor:
-        parts = [self.task.weights[name] * value / max(1.0, counts[name]) for name, value in sums.items()]
-        return torch.stack(parts).sum() if len(parts) > 1 else parts[0]
+    def _means(self, sums: dict[str, Tensor], size: Size) -> Tensor:
+        """sum / count of each named loss."""
+        return torch.stack([sums[name] / max(1.0, size.counts[name]) for name in self.names])
+
+    def _total(self, losses: Any) -> Any:
+        """Σ weight · loss"""
+        return sum(self.task.weights[name] * losses[i] for i, name in enumerate(self.names))
+
+    def _by_name(self, losses: Sequence[float]) -> dict[str, float]:
+        """The losses for the log: the one that is minimised, and where it has several parts, each by its name."""
+        parts = dict(zip(self.names, losses)) if len(self.names) > 1 else {}
+        return {"loss": float(self._total(losses)), **{f"{name} loss": value for name, value in parts.items()}}
 
     def _arithmetic(self) -> AbstractContextManager[Any]:
         if self.runtime.precision == "bf16":
@@ -204,7 +227,7 @@ class Trainer:
 
     def _smaller(self, work: Step, error: BaseException) -> Step:
         """Out of memory: the same step in twice as many pieces, each half the size. Anything else goes on up."""
-        rows = max((len(next(iter(piece.tensors.values()))) for piece in work.pieces), default=0)
+        rows = max((piece.rows for piece in work.pieces), default=0)
         if not is_out_of_memory(error):
             raise error
         if rows <= 1:
@@ -216,31 +239,34 @@ class Trainer:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         self.pieces *= 2
-        self.progress.note(f"out of memory at step {self.at.step + 1}: now {self.pieces} micro-batches a step")
-        plan = self.feed.plan(work.epoch)
-        return Step(work.epoch, work.batch, work.last, self.feed.split(plan[work.batch], self.pieces))
+        self.progress.note(f"out of memory at step {self.at.step + 1}: now {self.pieces} micro-batches per step")
+        numbers = self.feed.plan(work.epoch)[work.batch]
+        return self.feed.step(work.epoch, work.batch, work.last, numbers, self.pieces)
 
     def _read_losses(self) -> None:
         """Look at the losses since the last look: stop at the first that is no number, and write the metrics."""
         if not self.pending:
             return
-        values = torch.stack([torch.stack([p.loss, p.norm.to(p.loss.dtype)]) for p in self.pending]).tolist()
-        losses = self.ranks.total([loss for loss, _ in values], self.device)
-        now = time.monotonic()
+        values = torch.stack([torch.cat([p.losses, p.norm.to(p.losses.dtype)[None]]) for p in self.pending]).tolist()
+        flat = self.ranks.total([loss for *losses, _ in values for loss in losses], self.device)
+        now, many = time.monotonic(), len(self.names)
         self.at.seconds += now - self.clock
-        self.window[2] += now - self.clock
+        self.window.seconds += now - self.clock
         self.clock = now
-        self.window[1] += sum(p.tokens for p in self.pending)
-        speed = self.window[1] / max(1e-9, self.window[2])
-        for p, loss, (_, norm) in zip(self.pending, losses, values):
+        self.window.units += sum(p.units for p in self.pending)
+        speed = self.window.units / max(1e-9, self.window.seconds)
+        for i, (p, (*_, norm)) in enumerate(zip(self.pending, values)):
+            losses = flat[i * many : (i + 1) * many]
+            loss = float(self._total(losses))
             if not math.isfinite(loss) or not math.isfinite(norm):
                 self._bad_number(p, loss, norm)
-            self.window[0] += loss
+            self.window.losses = [old + new for old, new in zip(self.window.losses, losses)]
             rate = learning_rate(p.step - 1, self.total, self.config)
             if p.step % self.config.log_every == 0 or p.step == self.total:
                 steps = (p.step - 1) % self.config.log_every + 1
-                self._log("train", p.step, loss=self.window[0] / steps, lr=rate, norm=norm, tokens_per_s=speed)
-                self.window = [0.0, 0, 0.0]
+                means = self._by_name([total / steps for total in self.window.losses])
+                self._log("train", p.step, **means, lr=rate, norm=norm, units_per_s=speed)
+                self.window = Window([0.0] * many)
             self.progress.update(p.step, loss, speed, rate)
         self.pending.clear()
 
@@ -262,7 +288,8 @@ class Trainer:
                 self._write_model(self._weights(), self.at.step)
             return
         with self.average.in_place() if self.average is not None else nullcontext():
-            loss, score = self.evaluate(self.valid), self._score()
+            losses, score = self._by_name(self.evaluate(self.valid)), self._score()
+            loss = losses["loss"]
             best = (goal := -score.value if score else loss) < self.at.best
             if best:
                 self.at.best, self.at.best_step, self.at.waited = goal, self.at.step, 0
@@ -270,8 +297,9 @@ class Trainer:
                     self._write_model(self.model.state_dict(), self.at.step)
             else:
                 self.at.waited += 1
-        self._log("valid", self.at.step, loss=loss, **({score.name: score.value} if score else {}))
-        also = f", {score.short}" if score else ""
+        self._log("valid", self.at.step, **losses, **({score.name: score.value} if score else {}))
+        parts = "".join(f", {name} {value:.4f}" for name, value in losses.items() if name != "loss")
+        also = f"{parts}, {score.short}" if score else parts
         self.progress.note(f"step {self.at.step}: validation loss {loss:.4f}{also}{' (best)' if best else ''}")
         if self._given_up():
             self.progress.note(f"no better for {self.at.waited} evaluations: stopping early")
@@ -289,23 +317,19 @@ class Trainer:
         return replace(score, value=float(self.ranks.say(repr(score.value))))  # one value for all processes
 
     @torch.no_grad()
-    def evaluate(self, feed: Feed) -> float:
-        """The loss a token over everything the feed covers, on all processes."""
+    def evaluate(self, feed: Feed) -> list[float]:
+        """Each named loss, as a mean over everything the feed covers, on all processes."""
         self.model.eval()
-        names = sorted(self.task.weights)
-        sums = {name: torch.zeros((), dtype=torch.float64, device=self.device) for name in names}
-        counts, carry = dict.fromkeys(names, 0), Carry()
+        found, counts, carry = [torch.zeros(len(self.names), device=self.device)], [0.0] * len(self.names), Carry()
         for batch in feed.cover():
             with self._arithmetic():
-                for name, value in self.task.losses(self.model, batch.to(self.device), None, carry).items():
-                    sums[name] += value
-                    counts[name] += batch.counts[name]
+                sums = self.task.losses(self.model, batch.to(self.device), None, carry)
+            found.append(torch.stack([sums[name].float() for name in self.names]))
+            counts = [total + batch.size.counts[name] for total, name in zip(counts, self.names)]
         self.model.train()
-        local = [float(sums[name]) for name in names] + [float(counts[name]) for name in names]
-        totals = self.ranks.total(local, self.device)
-        return sum(
-            self.task.weights[name] * totals[i] / max(1.0, totals[len(names) + i]) for i, name in enumerate(names)
-        )
+        local = torch.stack(found).cpu().double().sum(0).tolist()  # read once, at the end: the device never waits
+        totals = self.ranks.total([*local, *counts], self.device)
+        return [total / max(1.0, count) for total, count in zip(totals, totals[len(local) :])]
 
     def _weights(self) -> dict[str, Tensor]:
         if self.average is None:
@@ -330,7 +354,7 @@ class Trainer:
         state = {
             "position": asdict(self.at),
             "pieces": self.pieces,
-            "window": self.window,
+            "window": asdict(self.window),
             "runtime": self.runtime.to_dict(),
             "metrics": self.metrics.offset() if self.metrics else 0,
         }
@@ -341,7 +365,7 @@ class Trainer:
         """Stand where the checkpoint stood."""
         state = checkpoint.state
         self.at = Position(**state["position"])
-        self.pieces, self.window = state["pieces"], state["window"]
+        self.pieces, self.window = state["pieces"], Window(**state["window"])
         with torch.no_grad():
             live = self.model.state_dict()
             for name, tensor in checkpoint.model().items():
@@ -382,7 +406,7 @@ class Trainer:
         if self.ranks.first:
             self._write_model(self.model.state_dict(), f"mean of {mean_of}")
         self.say(f"the model is the mean of the checkpoints of steps {mean_of}")
-        return self.evaluate(self.valid) if self.valid is not None else None
+        return self._by_name(self.evaluate(self.valid))["loss"] if self.valid is not None else None
 
     def _log(self, kind: str, step: int, **values: float) -> None:
         if self.metrics is None:

@@ -1,0 +1,238 @@
+"""What a model is: a body that reads, and a head. What tasks may ask of each kind, declared here with defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from allyouneed.config import option
+from allyouneed.errors import UserError
+from allyouneed.nn.batch import Tensors
+from allyouneed.nn.heads import LMHead
+from allyouneed.nn.layers import last, pad
+from allyouneed.nn.losses import cross_entropy
+from allyouneed.nn.trace import Trace
+
+
+@dataclass(frozen=True)
+class BodyConfig:
+    """What every body can be asked for."""
+
+    freeze: str = option("", "what does not learn: body, or how many of its lowest layers, with the embeddings")
+
+    def __post_init__(self) -> None:
+        if self.freeze not in ("", "body") and not self.freeze.isdecimal():
+            raise UserError(f"model.freeze = '{self.freeze}' is neither body nor a number of layers")
+
+    @property
+    def limit(self) -> int | None:
+        """Tokens that can be read at most."""
+        return None
+
+
+class Positioned:
+    """A config of which learned positions end at `context`."""
+
+    positions: str
+    context: int
+
+    @property
+    def limit(self) -> int | None:
+        return self.context if self.positions == "learned" else None
+
+
+class Body(nn.Module):
+    """Reads: tokens, or letters, in; one vector per token out."""
+
+    spelled: ClassVar[bool] = False  # it reads letters (`chars`), not tokens (`ids`)
+    width: int  # of its vectors
+    limit: int | None = None  # tokens that it can read at most
+    frozen: tuple[nn.Module, ...] = ()
+
+    def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
+        """Texts -> (B, T, width). Vectors of padding mean nothing."""
+        raise NotImplementedError
+
+    def stages(self) -> list[list[nn.Module]]:
+        """Its parts from the lowest to the highest: the embeddings, then each layer."""
+        raise NotImplementedError
+
+    def tables(self) -> list[nn.Embedding]:
+        """The token embeddings; none in a body that reads letters."""
+        return []
+
+    def looking(self, context: int) -> int:
+        """FLOPs per token of attention to `context` tokens."""
+        return 0
+
+    def remembered(self, tokens: int) -> int:
+        """Values that a backward pass over so many tokens needs: about what goes into and comes out of each matrix."""
+        tables = {id(m.weight): m.embedding_dim for m in self.modules() if isinstance(m, nn.Embedding)}
+        return tokens * sum(tables.get(id(p), sum(p.shape)) for p in self.parameters() if p.dim() == 2)
+
+    def freeze(self, what: str) -> None:
+        """model.freeze: nothing (""), the whole body, or its lowest layers."""
+        stages = self.stages()
+        if what.isdecimal() and int(what) >= len(stages):
+            raise UserError(f"model.freeze = {what}: the body has {len(stages) - 1} layers; freeze fewer, or body")
+        if what:
+            self.frozen = (self,) if what == "body" else tuple(m for some in stages[: int(what) + 1] for m in some)
+        for module in self.frozen:
+            module.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> Body:
+        """What is frozen drops nothing either."""
+        super().train(mode)
+        for module in self.frozen:
+            if module is not self:
+                module.eval()
+            else:
+                super().train(False)
+        return self
+
+
+class Model(nn.Module):
+    """What every model has. A class is listed by its name in `catalog.py`."""
+
+    Config: ClassVar[type]
+    sizes: ClassVar[dict[str, dict[str, Any]]]  # named settings
+    tasks: ClassVar[tuple[str, ...]]
+    body_fields: ClassVar[tuple[str, ...]] = ()  # settings that shape the body; a run can start from another with these
+    compiles: ClassVar[bool] = False  # torch.compile makes its loss faster
+    in_place: ClassVar[bool] = False  # it learns without gradients and optimizer
+    config: Any
+    body: Any
+
+    @classmethod
+    def check(cls, config: Any, task: str) -> None:
+        """Complains of settings that do not go with the task."""
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    @property
+    def limit(self) -> int | None:
+        """Tokens that a row may hold at most."""
+        found: int | None = self.body.limit
+        return found
+
+    def tables(self) -> list[nn.Embedding]:
+        """The token embeddings: of a translator, those of the source and of the target."""
+        found: list[nn.Embedding] = self.body.tables()
+        return found
+
+    def remembered(self, tokens: int) -> int:
+        """Values that a backward pass over so many tokens needs."""
+        raise NotImplementedError
+
+    def flops(self, context: int) -> int:
+        """FLOPs per token of a forward pass: two for each weight of each matrix, and the attention to `context`."""
+        layers = [m for m in self.modules() if isinstance(m, nn.Linear | nn.RNNBase | nn.Conv1d)]
+        matrices = sum(2 * p.numel() for m in layers for p in m.parameters(recurse=False) if p.dim() > 1)
+        return matrices + int(self.body.looking(context))
+
+
+class LanguageModel(Model):
+    """p(x_t | x_1 … x_{t-1}) = softmax(head(body(x_1 … x_{t-1}))), and one step after another: a Stepper.
+
+    The body is called with (ids, state, count, trace); its vector of a token knows that token and the past."""
+
+    BodyClass: ClassVar[type[Body]]
+    prompted: ClassVar[bool] = True
+    carries: ClassVar[bool] = False  # training passes its state on from window to window
+    signature: ClassVar[str] = ""  # of its scores
+    head: LMHead
+    known = 0  # tokens that the tokenizer has; further rows of the output are never chosen (0: there are none)
+
+    @classmethod
+    def reader(cls, config: Any) -> nn.Module | None:
+        """What reads all layers of the body for another head; None: the head reads the body's own vectors."""
+        return None
+
+    def ahead(self, ids: Tensor, *, state: Any = None, count: Tensor | None = None, trace: Trace | None = None) -> Any:
+        """ids (B, T) -> (B, T, D). With a state, ids are the next tokens of each row, the first `count` (B,) of them
+        real, and the state moves on."""
+        return self.body(ids, state=state, count=count, trace=trace)
+
+    def forward(self, ids: Tensor, *, trace: Trace | None = None) -> Tensor:
+        """ids (B, T) -> logits (B, T, V) of each next token."""
+        return self.head(self.ahead(ids, trace=trace))
+
+    def loss(self, ids: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+        """The cross-entropy of the next tokens, summed."""
+        return self.head.loss(self.ahead(ids), targets, smoothing)
+
+    def loss_after(
+        self, before: dict[str, Tensor], ids: Tensor, targets: Tensor, smoothing: float = 0.0
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """The same in the middle of a text, for a model that `carries`: after the state `before`; and the new state."""
+        raise NotImplementedError
+
+    def start(self, inputs: Sequence[Sequence[int]], room: int) -> tuple[Tensor, Any]:
+        """Read ragged prompts; logits (B, V) of what comes next."""
+        ids, lengths = pad(inputs, self.device)
+        state = self.empty(len(inputs), max(room, ids.size(1)))
+        return self.choices(last(self.ahead(ids, state=state, count=lengths), lengths)), state
+
+    def step(self, tokens: Tensor, state: Any) -> Tensor:
+        """One more token per row, (B,) -> logits (B, V)."""
+        return self.choices(self.ahead(tokens[:, None], state=state)[:, 0])
+
+    def choices(self, hidden: Tensor) -> Tensor:
+        """(B, D) -> the logits of the tokens that there are."""
+        return self.head(hidden)[:, : self.known or None]
+
+    def empty(self, rows: int, room: int) -> Any:
+        """The state of free rows, with room for so many tokens."""
+        raise NotImplementedError
+
+    def remembered(self, tokens: int) -> int:
+        return int(self.body.remembered(tokens)) + tokens * 3 * self.head.out.out_features
+
+    def spell(self, tokens: Sequence[str]) -> None:
+        """Learn how the tokens of the vocabulary are written; for bodies that read letters."""
+
+
+class Translator(Model):
+    """p(y_t | y_<t, x) = softmax(head(body(x, y_<t))), and one step after another: a Stepper."""
+
+    prompted: ClassVar[bool] = False
+    feeds_itself: ClassVar[bool] = False  # its own words can be fed back while it learns
+    head: LMHead
+    known = 0  # as in a language model
+
+    def alignment(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
+        """Where each target position looks: (B, T, S)."""
+        raise NotImplementedError
+
+    def choices(self, hidden: Tensor) -> Tensor:
+        """(B, D) -> the logits of the tokens that there are."""
+        return self.head(hidden)[:, : self.known or None]
+
+
+class Labeller(Model):
+    """p(label | text) = softmax(head(body(text))): one label per text or one per token, as the head says. Between body
+    and head may stand a reader of all the body's layers."""
+
+    def __init__(self, body: Body, head: nn.Module, reader: nn.Module | None = None) -> None:
+        super().__init__()
+        self.body, self.head, self.reader = body, head, reader
+
+    def forward(self, tensors: Tensors, *, trace: Trace | None = None) -> Tensor:
+        """What the body reads, and lengths (B,) -> logits (B, C) or (B, T, C)"""
+        hidden = self.body.read(tensors, trace) if self.reader is None else self.reader(self.body, tensors)
+        return self.head(hidden, tensors["lengths"])
+
+    def loss(self, tensors: Tensors, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+        """The cross-entropy of the labels, summed."""
+        return cross_entropy(self(tensors).flatten(0, -2), targets.flatten(), smoothing)
+
+    def remembered(self, tokens: int) -> int:
+        learns = any(p.requires_grad for p in self.body.parameters())
+        reading = 0 if self.reader is None else tokens * sum(sum(p.shape) for p in self.reader.parameters())
+        return int(self.body.remembered(tokens)) * learns + reading + tokens * self.body.width

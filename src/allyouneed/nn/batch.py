@@ -1,0 +1,22 @@
+"""The tensors of a batch, by name: what a task may give to a model."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from torch import Tensor
+
+
+class Tensors(TypedDict, total=False):
+    """Rows are padded on the right. A batch holds only what its task needs."""
+
+    ids: Tensor  # (B, T) tokens to read
+    lengths: Tensor  # (B,) real tokens per row of `ids`, `chars` or `source`
+    segments: Tensor  # (B, T) 0 in the first text, 1 in the second
+    chars: Tensor  # (B, T, C) the letters of each word, for bodies that read letters
+    targets: Tensor  # (B, T) or (B,) what is to be predicted; IGNORE where nothing is
+    source: Tensor  # (B, S) tokens of the sentence to translate
+    target: Tensor  # (B, T) tokens of its translation, one later than `targets`
+    lanes: Tensor  # (B,) the lane of running text that a row continues
+    fresh: Tensor  # (B,) bool: the row begins its lane
+    tokens: Tensor  # (N,) running text without rows; -1 ends a line

@@ -1,0 +1,36 @@
+"""What lm and wordvectors share: running text as one stream of tokens."""
+
+from __future__ import annotations
+
+from allyouneed.data.report import Report, describe
+from allyouneed.data.store import Ragged, tokenize_stream
+from allyouneed.tasks.base import Task, once
+from allyouneed.text import Tokenizer
+
+
+class RunningText(Task):
+    """A task whose examples are cut out of a long text."""
+
+    shape = "text"
+
+    def make_tokenizers(self) -> dict[str, Tokenizer]:
+        text = self.recipe.text
+        tokenizer = Tokenizer.load(text.path) if text.path else Tokenizer.train(self.data.splits["train"], text)
+        return {"tokenizer.json": tokenizer}
+
+    @once
+    def stream(self, split: str) -> Ragged:
+        """The tokens of a split; documents end with the end token."""
+        documents = self.data.splits[split].documents()  # type: ignore[attr-defined]
+        path, mark = self._store(split, "text", self.tokenizer)
+        end = self.tokenizer.need("eos", "to end a document")
+        return tokenize_stream(documents, self.tokenizer, path, mark, separator=end)
+
+    @property
+    def longest(self) -> int:
+        """Tokens per window."""
+        return int(self.recipe.model.context)
+
+    def report(self) -> Report:
+        lengths = {split: self.stream(split).lengths for split in self.data.splits}
+        return describe(self.data, lengths, limit=None, unit=f"{self.unit}s")

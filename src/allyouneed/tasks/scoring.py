@@ -1,0 +1,24 @@
+"""A run is scored: by the end of its training, by `ayn test` and in Python alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allyouneed.config import DecodeConfig
+from allyouneed.metrics import Score
+from allyouneed.runfolder import RunFolder
+from allyouneed.tasks.base import Say, Task
+from allyouneed.wholefile import write_json
+
+
+def score_run(
+    task: Task, model: Any, split: str, decode: DecodeConfig, folder: RunFolder, say: Say, name: str = ""
+) -> list[Score]:
+    """Test the model on a split, sign the scores, write them to scores.json under `name` (the split, unless given), and
+    draw what the task draws."""
+    before = folder.read_scores()
+    scores = [score.signed(f"{task.origin}|{folder.made_at()}") for score in task.test(model, split, decode, say)]
+    write_json(folder.scores, {**before, name or split: [vars(score) for score in scores]})
+    for picture in task.draw(folder.path, split):
+        say(f"the picture is in {picture}")
+    return scores

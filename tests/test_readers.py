@@ -1,0 +1,160 @@
+"""Any body reads for any head: classify and tag with every family and every kind of tokenizer, from scratch and from a
+language model whose folder is gone before the run goes on."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import RUNTIME
+
+from allyouneed import catalog
+from allyouneed.errors import UserError
+from allyouneed.run import load, train
+
+READERS = ("rnn", "convnet", "gpt", "elmo")
+KINDS = ("char", "word", "bpe", "wordpiece", "bert")
+SMALL = {
+    "rnn": ["model.width=16", "model.layers=2"],
+    "convnet": ["model.width=16", "model.layers=2", "model.kernel=3"],
+    "gpt": ["model.width=16", "model.heads=2", "model.layers=2", "model.context=96"],
+    "elmo": ["model.width=16", "model.layers=2", "model.filters=2", "model.reader=8"],
+}
+HELD = ["data.valid_part=0.2", "data.test_part=0.2"]
+STEPS = ["train.steps=6", "train.epochs=0", "train.eval_every=3", "train.warmup=1", "train.batch_tokens=512"]
+CLASSIFY = {"rnn": "classify/rnn", "convnet": "classify/conv", "gpt": "classify/gpt", "elmo": "classify/elmo"}
+DONOR = {reader: ["text.kind=word"] if reader == "elmo" else ["text.kind=bpe", "text.vocab=300"] for reader in READERS}
+LM = {"rnn": "lm/lstm", "convnet": "lm/conv", "gpt": "lm/gpt", "elmo": "lm/elmo"}
+
+
+def settings(kind: str, *more: str) -> list[str]:
+    return [*RUNTIME, *SMALL[kind], *STEPS, *more]
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("reviews") / "reviews.tsv"
+    rows = [f"the {thing} was {word}, really {word}\t{label}" for thing in ("film", "plot", "music", "end", "hero")
+            for label, words in (("good", ("fine", "great", "lovely")), ("bad", ("dull", "poor", "awful")))
+            for word in words]  # fmt: skip
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("names") / "names.conll"
+    people = ("Ada", "Mrs Berg", "O'Neill", "Tom", "Mary Ann", "Leo")
+    places = ("London", "New York", "Baden-Baden", "Rome", "the Hague")
+    sentences = []
+    for who in people:
+        for where in places:
+            rows = [("I", "O"), ("think", "O")]
+            rows += [(word, f"{'I' if i else 'B'}-person") for i, word in enumerate(who.split())]
+            rows += [("lives", "O"), ("in", "O")]
+            rows += [(word, f"{'I' if i else 'B'}-place") for i, word in enumerate(where.split())]
+            sentences.append("\n".join(f"{word}\t{tag}" for word, tag in [*rows, (".", "O")]))
+    path.write_text("\n\n".join(sentences) + "\n", encoding="utf-8")
+    return path
+
+
+def kinds(reader: str) -> tuple[str, ...]:
+    """A body that reads letters has no tokenizer."""
+    return ("none",) if catalog.model(reader).BodyClass.spelled else KINDS
+
+
+COMBINATIONS = [(reader, kind) for reader in READERS for kind in kinds(reader)]
+
+
+def text(kind: str) -> list[str]:
+    return [] if kind == "none" else [f"text.kind={kind}", "text.vocab=400"]
+
+
+@pytest.mark.parametrize(("reader", "kind"), COMBINATIONS)
+def test_classify_runs_with_every_reader_and_tokenizer(reader, kind, reviews, tmp_path):
+    made = settings(reader, *text(kind), *HELD)
+    run = train(CLASSIFY[reader], *made, data=reviews, out=tmp_path / "run", quiet=True)
+    assert run.predict("the film was fine, really fine") in ("good", "bad")
+    assert {score.name for score in run.scores()["test"]} == {"accuracy", "macro-F1"}
+    assert all(name.startswith(("body.", "reader.", "head.")) for name, _ in run.model.named_parameters())
+    (answer,) = run.answers(["the film was fine"])
+    assert sum(answer.details["probabilities"].values()) == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize(("reader", "kind"), COMBINATIONS)
+def test_tag_runs_with_every_reader_and_tokenizer(reader, kind, names, tmp_path):
+    made = settings(reader, f"model.kind={reader}", *text(kind), *HELD)
+    run = train("tag/lstm", *made, data=names, out=tmp_path / "run", quiet=True)
+    sentence = "Yesterday Mrs O'Neill left Baden-Baden for London, didn't she?"
+    (answer,) = run.answers([sentence])
+    assert len(answer.details["tags"]) == len(answer.details["words"])
+    assert all(sentence[e["start"] : e["end"]] == e["text"] for e in answer.details["entities"])
+    assert len(run.table(sentence)) == len(answer.details["words"])
+
+
+@pytest.mark.parametrize("task", ["classify", "tag", "lm"])
+@pytest.mark.parametrize("reader", READERS)
+def test_a_run_starts_from_a_language_model_and_never_needs_it_again(reader, task, reviews, names, story, tmp_path):
+    donor = train(LM[reader], *settings(reader, *DONOR[reader]), data=story, out=tmp_path / "donor", quiet=True)
+    before = {name: t.clone() for name, t in donor.model.state_dict().items()}
+    recipe, data = {
+        "classify": (CLASSIFY[reader], reviews),
+        "tag": ("tag/lstm", names),
+        "lm": (LM[reader], story),
+    }[task]
+    made = [*RUNTIME, *STEPS, f"model.kind={reader}", f"train.init={tmp_path / 'donor'}", "train.lr=0"]
+    run = train(recipe, *made, *HELD, data=data, out=tmp_path / "run", quiet=True)
+    body = {name: t for name, t in run.model.state_dict().items() if name.startswith("body.")}
+    assert body
+    for name, t in body.items():
+        assert torch.equal(t, before[name]), name
+    if task == "lm":
+        assert torch.equal(run.model.head.out.weight, donor.model.head.out.weight)
+    shutil.rmtree(tmp_path / "donor")
+    again = train(recipe, *made, "train.steps=8", data=data, out=tmp_path / "run", resume=True, quiet=True)
+    asked = "one two three" if task == "lm" else "Ada left London"
+    assert again.predict(asked, **({"max_new": 3} if task == "lm" else {}))
+    assert load(tmp_path / "run").info()["parameters"]["total"] == sum(p.numel() for p in again.model.parameters())
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_the_whole_body_learns_unless_it_is_frozen(reader, reviews, story, tmp_path):
+    donor = train(LM[reader], *settings(reader, *DONOR[reader]), data=story, out=tmp_path / "donor", quiet=True)
+    made = [*RUNTIME, *STEPS, f"train.init={tmp_path / 'donor'}", *HELD]
+
+    def moved(*more: str) -> set[str]:
+        run = train(CLASSIFY[reader], *made, *more, data=reviews, out=tmp_path / "run", overwrite=True, quiet=True)
+        old = donor.model.state_dict()
+        return {n for n, t in run.model.state_dict().items() if n.startswith("body.") and not torch.equal(t, old[n])}
+
+    every, some = moved(), moved("model.freeze=1")
+    assert {n for n, p in donor.model.named_parameters() if n.startswith("body.") and p.dim() > 1} <= every
+    lowest = {id(p) for stage in donor.model.body.stages()[:2] for module in stage for p in module.parameters()}
+    names = {n for n, p in donor.model.named_parameters() if n.startswith("body.") and id(p) in lowest}
+    assert some == every - names
+    assert some
+    assert names
+    assert not moved("model.freeze=body")
+    with pytest.raises(UserError, match="the body has 2 layers"):
+        moved("model.freeze=3")
+
+
+def test_a_frozen_body_needs_a_run_to_start_from(reviews, tmp_path):
+    with pytest.raises(UserError, match="has learned nothing"):
+        train("classify/gpt", "model.freeze=body", data=reviews, out=tmp_path / "run", quiet=True)
+    with pytest.raises(UserError, match="neither body nor a number"):
+        train("classify/gpt", "model.freeze=head", data=reviews, out=tmp_path / "run", quiet=True)
+
+
+@pytest.mark.parametrize("reader", ["gpt", "convnet"])
+def test_the_limit_comes_from_the_body(reader, reviews, tmp_path):
+    """Learned positions end: longer texts are cut in training and in tests, and refused at the prompt."""
+    recipe = CLASSIFY[reader]
+    made = settings(reader, "model.positions=learned", "text.kind=word", *HELD)
+    run = train(recipe, *made, "model.context=4", data=reviews, out=tmp_path / "run", quiet=True)
+    assert run.model.limit == 4
+    assert run.predict("the film was fine") in ("good", "bad")
+    with pytest.raises(UserError, match=r"has 7 tokens, this model's positions end at 4"):
+        run.predict("the film was fine, really fine")
