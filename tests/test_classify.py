@@ -15,7 +15,7 @@ from allyouneed import catalog
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.figures import confusion
-from allyouneed.models.labeller import Labeller
+from allyouneed.models.base import Labeller
 from allyouneed.nn.heads import POOLS, ClassifyHead
 from allyouneed.nn.spelling import spell
 from allyouneed.recipe import read_recipe

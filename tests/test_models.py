@@ -11,8 +11,8 @@ from allyouneed.decode import Decoder, Request, beam_search, generate
 from allyouneed.models.convnet import ConvNet, ConvNetConfig
 from allyouneed.models.convseq2seq import ConvSeq2Seq, ConvSeq2SeqConfig
 from allyouneed.models.gpt import GPT, GPTConfig
-from allyouneed.models.labeller import Labeller
-from allyouneed.models.rnn import RNN, RNNConfig, RNNReader
+from allyouneed.models.base import Labeller
+from allyouneed.models.rnn import RNN, RNNConfig, RNNBody
 from allyouneed.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from allyouneed.models.transformer import Transformer, TransformerConfig
 from allyouneed.models.word2vec import Word2Vec, Word2VecConfig
@@ -142,7 +142,7 @@ def test_the_loss_smooths_as_it_is_asked_to():
     ):
         expected = cross_entropy(model(ids, lengths, ids).flatten(0, 1), targets.flatten(), 0.1)
         torch.testing.assert_close(model.loss(ids, lengths, ids, targets, 0.1), expected)
-    tagger = Labeller(RNNReader(RNNConfig(vocab=37, width=8)), TagHead(8, 40)).eval()
+    tagger = Labeller(RNNBody(RNNConfig(vocab=37, width=8)), TagHead(8, 40)).eval()
     tensors = {"ids": ids, "lengths": lengths}
     expected = cross_entropy(tagger(tensors).flatten(0, 1), targets.flatten(), 0.1)
     torch.testing.assert_close(tagger.loss(tensors, targets, 0.1), expected)

@@ -251,8 +251,9 @@ class Labelling(Task):
         """The answers to texts that `prompt` found good."""
 
     def _prompt(self, model: Any, sides: Sequence[list[int]]) -> Prompt:
-        check_length(model, sum(map(len, sides)) + self.layout.specials(len(sides)), "text")
-        return Prompt([id for side in sides for id in side], 0)
+        ids = self.layout.lay(*sides).ids
+        check_length(model, len(ids), "text")
+        return Prompt(ids, 0)
 
 
 def labels_on_first_pieces(words: Tokens, labels: Sequence[int], nothing: int) -> list[int]:
