@@ -33,10 +33,10 @@ def option(
 class TextConfig:
     """[text]: how text becomes numbers."""
 
-    kind: str = option("bpe", "tokenizer", choices=("char", "word", "terms", "bpe", "wordpiece"))
+    kind: str = option("bpe", "tokenizer", choices=("char", "word", "terms", "bpe", "wordpiece", "bert"))
     vocab: int = option(8000, "vocabulary at most; bpe with 260 is plain bytes", low=5)
     joint: bool = option(True, "one vocabulary for source and target")
-    lowercase: bool = option(False, "fold upper case away before anything else")
+    lowercase: bool = option(False, "all in lower case; bert: also without accents")
     min_count: int = option(1, "word, terms: rarer words become <unk>", low=1)
     path: str = option("", "an existing tokenizer.json instead of a new one")
 

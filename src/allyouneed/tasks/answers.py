@@ -91,7 +91,8 @@ def _rows(
 ) -> Iterator[Answer]:
     """Greedy and sampling: rows come and go in one Decoder. A prompt is as many requests as answers are asked for."""
     decoder = Decoder(stepper, decode.batch)
-    source = (_request(prompt, decode, tokenizer.eos, number) for prompt in prompts for number in range(decode.n_best))
+    eos = tokenizer.need("eos", "to end an answer")
+    source = (_request(prompt, decode, eos, number) for prompt in prompts for number in range(decode.n_best))
     drafts: dict[int, _Draft] = {}
     ready: dict[int, Answer] = {}
     due = 0
@@ -148,7 +149,7 @@ def _beams(stepper: Stepper, tokenizer: Tokenizer, prompts: Iterable[Prompt], de
                 [several[i].ids for i in these],
                 beam=decode.beam,
                 max_new=[several[i].max_new for i in these],
-                eos=tokenizer.eos,
+                eos=tokenizer.need("eos", "to end an answer"),
                 alpha=decode.alpha,
                 length_penalty=decode.length_penalty,
                 n_best=decode.n_best,

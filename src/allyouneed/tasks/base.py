@@ -220,7 +220,7 @@ def check_input(text: str, tokenizer: Tokenizer, what: str) -> list[int]:
     if not text.strip():
         raise UserError(f"the {what} is empty: give it some text")
     ids = tokenizer.encode(text)
-    unknown = sum(id == tokenizer.unk for id in ids) if tokenizer.unk != tokenizer.eos else 0
+    unknown = sum(id == tokenizer.unk for id in ids) if tokenizer.unk is not None else 0
     if unknown * 2 > len(ids):
         strange = ", ".join(repr(unit.strip() or unit) for unit in tokenizer.unknown(text)[:8])
         raise UserError(f"most of the {what} is unknown to this model's vocabulary: {strange}")

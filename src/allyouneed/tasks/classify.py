@@ -115,7 +115,8 @@ class Classify(Labelling):
         ids: list[int] = []
         words: list[str] = []
         for part in self.read([texts[0], "", *texts[1:]]):
-            ids += [self.tokenizer.eos] * bool(ids) + self.tokenizer.encode(part)
+            between = [self.tokenizer.need("eos", "between two texts")] if ids else []
+            ids += between + self.tokenizer.encode(part)
             words += ["</s>"] * bool(words) + part.split(" ")
         return ids, words
 

@@ -146,7 +146,8 @@ class Labelling(Task):
         self, sides: list[Ragged], goals: np.ndarray | Ragged, words: Iterable[list[list[str]]], longest: int
     ) -> Labelled:
         """Texts side by side as one, with their letters where the model reads those."""
-        texts = join(sides, self.tokenizer.eos, longest)
+        between = self.tokenizer.need("eos", "between two texts") if len(sides) == 2 else 0
+        texts = join(sides, between, longest)
         if not self.spelled:
             return Labelled(texts, goals, longest)
         places: dict[str, int] = {"": 0, "</s>": 1}  # "" is no word: padding
@@ -220,6 +221,7 @@ class Labelling(Task):
         smoothing = 0.0
         if model.training:
             smoothing = self.options.smoothing
+        if model.training and self.tokenizer.unk is not None:
             hidden = torch.rand(tensors["ids"].shape, device=tensors["ids"].device) < self.options.unknown
             tensors["ids"] = tensors["ids"].masked_fill(hidden, self.tokenizer.unk)
         return {"labels": model.loss(tensors, batch.tensors["targets"], smoothing)}

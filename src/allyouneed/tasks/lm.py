@@ -64,7 +64,8 @@ class LM(Task):
         """The tokens of a split; documents end with the end token."""
         documents = self.data.splits[split].documents()  # type: ignore[attr-defined]
         path, mark = self._store(split, "text", self.tokenizer)
-        return tokenize_stream(documents, self.tokenizer, path, mark, separator=self.tokenizer.eos)
+        end = self.tokenizer.need("eos", "to end a document")
+        return tokenize_stream(documents, self.tokenizer, path, mark, separator=end)
 
     def examples(self, split: str) -> Windows:
         tokens = self.stream(split).tokens
@@ -121,7 +122,7 @@ class LM(Task):
         detail = f"tok:{name}-{size}|window:{windows.context}|stride:{windows.context}|{state}split:{split}"
         detail += f"|{model.signature}" if hasattr(model, "signature") else ""
         tokenizer, tokens = self.tokenizer, self.stream(split).tokens
-        unknown = int((tokens == tokenizer.unk).sum()) if tokenizer.unk != tokenizer.eos else 0
+        unknown = int((tokens == tokenizer.unk).sum()) if tokenizer.unk is not None else 0
         return language_scores(total, count, self.data.splits[split].bytes, detail, unknown)
 
     def prompt(self, model: Any, text: str, decode: DecodeConfig) -> Prompt:

@@ -79,7 +79,7 @@ class Translate(Task):
 
     def model_config(self) -> Any:
         return replace(
-            self.recipe.model, vocab=len(self.reader), target_vocab=len(self.tokenizer), bos=self.tokenizer.bos
+            self.recipe.model, vocab=len(self.reader), target_vocab=len(self.tokenizer), bos=_start(self.tokenizer)
         )
 
     @once
@@ -106,9 +106,9 @@ class Translate(Task):
         return SentencePairs(
             source,
             target,
-            source_eos=self.reader.eos,
-            target_bos=self.tokenizer.bos,
-            target_eos=self.tokenizer.eos,
+            source_eos=_end(self.reader),
+            target_bos=_start(self.tokenizer),
+            target_eos=_end(self.tokenizer),
             max_length=self.longest,
         )
 
@@ -145,7 +145,7 @@ class Translate(Task):
         pairs = list(self.data.splits[split])
         # What a person would be told of (unknown words, learned positions that end) here only costs its score.
         keep = None if model.limit is None else model.limit - 1
-        prompts = (self._prompt([*self.reader.encode(source)[:keep], self.reader.eos], decode) for source, _ in pairs)
+        prompts = (self._prompt([*self.reader.encode(source)[:keep], _end(self.reader)], decode) for source, _ in pairs)
         answers = write(model, self.tokenizer, prompts, decode)
         search = {
             "greedy": "greedy",
@@ -158,7 +158,7 @@ class Translate(Task):
         return [replace(score, signature=f"{score.signature}|{search}|split:{split}") for score in scores]
 
     def prompt(self, model: Any, text: str, decode: DecodeConfig) -> Prompt:
-        ids = [*check_input(text, self.reader, "sentence"), self.reader.eos]
+        ids = [*check_input(text, self.reader, "sentence"), _end(self.reader)]
         if model.limit is not None and len(ids) > model.limit:
             raise UserError(
                 f"the sentence has {len(ids)} tokens, this model's learned positions end at {model.limit}: shorten it"
@@ -172,17 +172,17 @@ class Translate(Task):
     @torch.inference_mode()
     def table(self, model: Any, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         answer = next(self.predict(model, [text], decode))
-        written = [self.tokenizer.bos, *answer.tokens][: model.limit]  # learned positions may end before the answer
+        written = [_start(self.tokenizer), *answer.tokens][: model.limit]  # learned positions may end before the answer
         source = self.prompt(model, text, decode).ids
         return guesses(model(*self._forced(model, source, written))[0], written, self.tokenizer, most)
 
     @torch.inference_mode()
     def align(self, model: Any, text: str, tokens: list[int], trace: Trace | None = None) -> Alignment:
         """Where the decoder looked while it wrote these tokens, as its model tells."""
-        source = [*self.reader.encode(text), self.reader.eos]
-        written = [self.tokenizer.bos, *tokens][: model.limit]
+        source = [*self.reader.encode(text), _end(self.reader)]
+        written = [_start(self.tokenizer), *tokens][: model.limit]
         weights = model.alignment(*self._forced(model, source, written), trace=trace)[0]  # (T, S)
-        ends = [*tokens, self.tokenizer.eos][: len(written)]
+        ends = [*tokens, _end(self.tokenizer)][: len(written)]
         return Alignment(_labels(self.reader, source), _labels(self.tokenizer, ends), weights.cpu())
 
     def _forced(self, model: Any, source: list[int], written: list[int]) -> tuple[Tensor, Tensor, Tensor]:
@@ -192,6 +192,14 @@ class Translate(Task):
             torch.tensor([len(source)], device=model.device),
             torch.tensor([written], device=model.device),
         )
+
+
+def _start(tokenizer: Tokenizer) -> int:
+    return tokenizer.need("bos", "to start a translation")
+
+
+def _end(tokenizer: Tokenizer) -> int:
+    return tokenizer.need("eos", "to end a sentence")
 
 
 def _labels(tokenizer: Tokenizer, ids: list[int]) -> list[str]:

@@ -99,11 +99,13 @@ class WordVectors(Task):
         """The tokens of a split; documents end with the end token."""
         documents = self.data.splits[split].documents()  # type: ignore[attr-defined]
         path, mark = self._store(split, "text", self.tokenizer)
-        return tokenize_stream(documents, self.tokenizer, path, mark, separator=self.tokenizer.eos)
+        end = self.tokenizer.need("eos", "to end a document")
+        return tokenize_stream(documents, self.tokenizer, path, mark, separator=end)
 
     def examples(self, split: str) -> Stretches:
         t = self.tokenizer
-        return Stretches(self.stream(split).tokens, [id for id in (t.eos, t.line) if id is not None], t.unk)
+        unknown = t.need("unk", "for rare words")
+        return Stretches(self.stream(split).tokens, [id for id in (t.eos, t.line) if id is not None], unknown)
 
     def report(self) -> Report:
         lengths = {split: self.stream(split).lengths for split in self.data.splits}

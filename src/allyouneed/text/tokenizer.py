@@ -1,4 +1,4 @@
-"""Tokenizer: text <-> ids. All it is stands in one tokenizer.json, its own or another library's."""
+"""Tokenizer: text <-> ids. Everything it is stands in one tokenizer.json, our own or another library's."""
 
 from __future__ import annotations
 
@@ -8,28 +8,36 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import pre_tokenizers
+from tokenizers import models, pre_tokenizers
 
 from allyouneed.config import TextConfig
 from allyouneed.errors import UserError
+from allyouneed.text.layout import Tokens, words_of
+from allyouneed.text.safety import library, load
 from allyouneed.text.trainers import CHAR, LINE, PIECE, TERMS, WORD, check, cut, train
+from allyouneed.text.words import find_words
 
 # The library warns on every fork unless this is set; a forked child has lost its threads and must not wait for them.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: os.environ.update(TOKENIZERS_PARALLELISM="false"))
 
-# What others call the four; the first name is ours. GPT-2 has one token for three of them.
+# What special tokens are for -> their usual names, the best first. GPT-2 has one token that starts and ends a text.
 NAMES = {
     "pad": ("<pad>", "[PAD]", "<|pad|>", "<|padding|>"),
-    "bos": ("<s>", "[CLS]", "[BOS]", "<bos>", "<|begin_of_text|>", "<|startoftext|>", "<|endoftext|>"),
-    "eos": ("</s>", "[SEP]", "[EOS]", "<eos>", "<|end_of_text|>", "<|endoftext|>"),
-    "unk": ("<unk>", "[UNK]", "<|unk|>", "<|endoftext|>"),
+    "bos": ("<s>", "[BOS]", "<bos>", "<|begin_of_text|>", "<|startoftext|>", "<|endoftext|>"),
+    "eos": ("</s>", "[EOS]", "<eos>", "<|end_of_text|>", "<|endoftext|>"),
+    "unk": ("<unk>", "[UNK]", "<|unk|>"),
+    "cls": ("[CLS]", "<cls>"),
+    "sep": ("[SEP]", "<sep>"),
+    "mask": ("[MASK]", "<mask>"),
 }
+SILENT = ("pad", "bos", "eos", "cls", "sep")  # `decode` leaves them out
 INCOMPLETE = "\ufffd"
 GROUP = 512
 
@@ -37,35 +45,45 @@ GROUP = 512
 class Tokenizer:
     """Text <-> ids.
 
-    With lower(x) = x, or x in lower case where `lowercase` was set:
+    With lower(x) = x, or x in lower case if `lowercase` was set:
     bpe: decode(encode(x)) == lower(x), always.
-    char, word, wordpiece: the same, with "<unk>" in the place of each unit that is not known. A unit of `char` is a
-    character; of `word` a word or a punctuation mark, with one space before it, or one white space; `wordpiece` has
-    the units of `word`, words of more than 99 characters cut, and knows all whose characters it knows.
+    char, word, wordpiece: the same, with "<unk>" in the place of each unknown unit. A unit of `char` is a character;
+    of `word` a word or a punctuation mark, with one space before it, or one white space; `wordpiece` has the units of
+    `word`, words of more than 99 characters cut, and knows all whose characters it knows.
+    bert: decode(encode(x)) is the words and marks of the normalised text with single spaces between them, and "[UNK]"
+    in the place of each unknown one. Normalised: control characters removed, every Chinese character a word, and with
+    `lowercase` no upper case and no accents. A mark is one punctuation character; unknown is what has a character that
+    is not in the vocabulary, or more than 100.
     terms: does not give the text back. Its units are words and the ends of lines, and decode puts a space between them.
+
+    A tokenizer from elsewhere keeps its ids and its size. Each role (pad, bos, eos, unk, cls, sep, mask) is an id, or
+    None if no token has a usual name of that role. A special token that is typed in a text is only text.
     """
 
-    pad: int
-    bos: int
-    eos: int
-    unk: int
+    pad: int | None
+    bos: int | None
+    eos: int | None
+    unk: int | None
+    cls: int | None
+    sep: int | None
+    mask: int | None
 
     def __init__(self, raw: tokenizers.Tokenizer) -> None:
-        # None of these is the business of the file: we never truncate, we pad in batches, and text is only text.
+        # Not for the file to decide: we do not truncate, we pad in batches, and a text always has the same ids.
         raw.no_truncation()
         raw.no_padding()
-        raw.encode_special_tokens = True
-        names = _special_names(raw)
-        raw.add_special_tokens([name for name in names.values() if raw.token_to_id(name) is None])
-        ids: dict[str, int] = raw.get_vocab()
-        if len(set(ids.values())) < len(ids):
-            raise UserError("special tokens cannot be added to this tokenizer, because its ids have gaps")
-        self.pad, self.bos, self.eos, self.unk = (ids[names[role]] for role in NAMES)
-        self._silent = {self.pad, self.bos, self.eos}
-        self._raw = raw
+        if isinstance(raw.model, models.BPE):
+            raw.model.dropout = None
         self._json: str = raw.to_str(pretty=True)
+        self._raw = _ready(raw)
         spec = json.loads(self._json)
+        ids: dict[str, int] = raw.get_vocab()
+        self._roles = _find_roles(spec, ids)
+        self.pad, self.bos, self.eos, self.unk, self.cls, self.sep, self.mask = (self._roles[role] for role in NAMES)
+        self._silent = {self._roles[role] for role in SILENT}
+        self._readers: dict[tuple[str, ...], tokenizers.Tokenizer] = {(): self._raw}
         self.kind = _kind(spec)
+        self.prefix = _prefix(spec)
         self._cuttable = _cuttable(spec)
         self._decoder = json.dumps(spec["decoder"], ensure_ascii=False)
         self._length = 1 + max(ids.values())
@@ -78,7 +96,7 @@ class Tokenizer:
 
     @staticmethod
     def check(config: TextConfig) -> None:
-        """Complains of settings that can make no tokenizer, whatever the texts are."""
+        """Raises a UserError for settings that can make no tokenizer, whatever the texts are."""
         if config.path:
             Tokenizer.load(config.path)
         else:
@@ -86,29 +104,12 @@ class Tokenizer:
 
     @staticmethod
     def load(path: str | Path) -> Tokenizer:
-        """Any tokenizer.json. Start, end, padding and unknown go by their usual names; those missing are added."""
-        try:
-            text = Path(path).read_text(encoding="utf-8")
-        except FileNotFoundError:
-            raise UserError(f"there is no tokenizer file {path}") from None
-        except OSError as error:
-            raise UserError(f"the tokenizer file {path} cannot be read: {error.strerror}") from None
-        except UnicodeDecodeError:
-            raise UserError(f"{path} is not a tokenizer.json: it is not UTF-8 text") from None
-        return _parse(text, str(path))
-
-    @staticmethod
-    def from_json(text: str) -> Tokenizer:
-        """The inverse of `to_json`."""
-        return _parse(text, "the given text")
+        """Any tokenizer.json."""
+        return Tokenizer(load(path))
 
     def to_json(self) -> str:
         """The text of tokenizer.json, as the Hugging Face libraries read it."""
         return self._json
-
-    def save(self, path: str | Path) -> None:
-        """Write tokenizer.json."""
-        Path(path).write_text(self._json, encoding="utf-8", newline="\n")
 
     @cached_property
     def fingerprint(self) -> str:
@@ -116,16 +117,28 @@ class Tokenizer:
         return hashlib.sha256(self._json.encode()).hexdigest()
 
     def __len__(self) -> int:
+        """One more than the largest id: the rows of an embedding. An id between may be without a token."""
         return self._length
 
-    def encode(self, text: str) -> list[int]:
-        """The ids of a text, without start or end."""
-        return self.encode_batch([text])[0]
+    def need(self, role: str, why: str) -> int:
+        """The id of a role that a task cannot do without, as in need("eos", "to end a document")."""
+        id = self._roles[role]
+        if id is None:
+            raise UserError(
+                f"this tokenizer ({self.kind}) has no {role} token, which is needed {why}: take a tokenizer with "
+                f"{' or '.join(NAMES[role][:2])}, see text.kind and text.path"
+            )
+        return id
 
-    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+    def encode(self, text: str, specials: tuple[str, ...] = ()) -> list[int]:
+        """The ids of a text, with nothing around. `specials` are roles whose token is read as such where it is typed,
+        ("mask",) for instance; every other special token in the text is only text."""
+        return self.encode_batch([text], specials)[0]
+
+    def encode_batch(self, texts: Sequence[str], specials: tuple[str, ...] = ()) -> list[list[int]]:
         """The ids of each text, on all cores."""
-        parts = [self._parts(text) for text in texts]
-        encodings = self._encodings([part for several in parts for part in several])
+        parts = [self._parts(text, specials) for text in texts]
+        encodings = self._encodings([part for several in parts for part in several], specials)
         result = []
         for several in parts:
             ids = next(encodings).ids
@@ -134,19 +147,43 @@ class Tokenizer:
             result.append(ids)
         return result
 
+    def tokenize(
+        self, text: str, words: Sequence[tuple[int, int]] | None = None, specials: tuple[str, ...] = ()
+    ) -> Tokens:
+        """The tokens of `prefix` + text, with their places in the text and the words they belong to: those of
+        `find_words`, or the given ones, (start, end) in characters, in order. A token belongs to the first word that
+        it overlaps."""
+        return self._tokenize([text], [find_words(text) if words is None else words], specials)[0]
+
+    def tokenize_words(self, words: Sequence[str]) -> Tokens:
+        """The tokens of words between single spaces; the spans are places in " ".join(words)."""
+        return self.tokenize_words_batch([words])[0]
+
+    def tokenize_words_batch(self, several: Sequence[Sequence[str]]) -> list[Tokens]:
+        """`tokenize_words` of each list of words, on all cores."""
+        places = []
+        for words in several:
+            ends = accumulate((len(word) + 1 for word in words), initial=0)
+            places.append([(start, start + len(word)) for start, word in zip(ends, words)])
+        return self._tokenize([" ".join(words) for words in several], places, ())
+
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids. Padding, start and end show nothing; bytes that are no character show as U+FFFD."""
-        return self._raw.decode([id for id in ids if id not in self._silent], skip_special_tokens=False)
+        """The text of ids. Padding, start, end, [CLS] and [SEP] show nothing; bytes that are no character show as
+        U+FFFD."""
+        with library("the tokenizer cannot turn these tokens into text"):
+            text: str = self._raw.decode([id for id in ids if id not in self._silent], skip_special_tokens=False)
+        return text
 
     def stream(self) -> Stream:
         """The text of ids that come one by one."""
         return Stream(self)
 
     def token(self, id: int) -> str:
-        """One token as a person sees it: its text; `<0xE2>` for a part of a character, `##` where WordPiece goes on."""
-        text = self._raw.id_to_token(id)
-        if text is None:
+        """One token as a person sees it: its text; `<0xE2>` for a part of a character, `##` where WordPiece continues
+        a word, nothing for an id without a token."""
+        if not 0 <= id < self._length:
             raise IndexError(f"there is no token {id} in a vocabulary of {len(self)}")
+        text = self._raw.id_to_token(id) or ""
         if "ByteLevel" in self._decoder:
             table = _byte_table()
             if all(character in table for character in text):
@@ -156,7 +193,7 @@ class Tokenizer:
 
     @property
     def line(self) -> int | None:
-        """The id of the end of a line, where that is a token."""
+        """The id of the end of a line, if that is a token."""
         id: int | None = self._raw.token_to_id(LINE)
         return id
 
@@ -164,25 +201,63 @@ class Tokenizer:
         """The different units of a text that become <unk>, in order; a word comes with the space before it."""
         parts = self._parts(text)
         found: dict[str, None] = {}
-        for part, encoding in zip(parts, self._raw.encode_batch(parts, add_special_tokens=False)):
+        for part, encoding in zip(parts, self._encodings(parts, offsets=True)):
             for id, (start, end) in zip(encoding.ids, encoding.offsets):
                 if id == self.unk:
                     found[part[start:end]] = None
         return list(found)
 
-    def _encodings(self, parts: list[str]) -> Iterator[tokenizers.Encoding]:
+    def _tokenize(
+        self, texts: Sequence[str], words: Sequence[Sequence[tuple[int, int]]], specials: tuple[str, ...]
+    ) -> list[Tokens]:
+        parts = [self._parts(self.prefix + text, specials) if text else [] for text in texts]
+        encodings = self._encodings([part for several in parts for part in several], specials, offsets=True)
+        found = []
+        for several, places in zip(parts, words):
+            ids: list[int] = []
+            spans: list[tuple[int, int]] = []
+            at = -len(self.prefix)  # where the part begins in the text
+            for part in several:
+                encoding = next(encodings)
+                ids += encoding.ids
+                spans += [(max(0, at + start), max(0, at + end)) for start, end in encoding.offsets]
+                at += len(part)
+            found.append(Tokens(ids, words_of(spans, places), spans))
+        return found
+
+    def _encodings(
+        self, parts: list[str], specials: tuple[str, ...] = (), offsets: bool = False
+    ) -> Iterator[tokenizers.Encoding]:
         """In groups, because an encoding takes a hundred times the memory of its ids."""
+        raw = self._reader(specials)
+        encode = raw.encode_batch if offsets else raw.encode_batch_fast
         for start in range(0, len(parts), GROUP):
-            try:
-                encodings = self._raw.encode_batch_fast(parts[start : start + GROUP], add_special_tokens=False)
-            except TypeError:
-                raise UserError("the text is not valid Unicode (it holds a lone surrogate); save it as UTF-8") from None
-            except Exception as error:  # the library raises nothing more precise
-                raise UserError(f"the tokenizer cannot take this text: {error}") from None
+            group = parts[start : start + GROUP]
+            with library("the tokenizer cannot take this text"):
+                try:
+                    encodings = encode(group, add_special_tokens=False)
+                except TypeError:
+                    encodings = None
+            if encodings is None:
+                raise UserError("the text is not valid Unicode (it holds a lone surrogate); save it as UTF-8")
             yield from encodings
 
-    def _parts(self, text: str) -> list[str]:
-        return cut(text) if self._cuttable else [text]
+    def _reader(self, specials: tuple[str, ...]) -> tokenizers.Tokenizer:
+        """A tokenizer that reads the tokens of these roles in a text: the library does so if they are not special."""
+        if specials not in self._readers:
+            ids = [self.need(role, "to be read in a text") for role in specials]
+            spec = json.loads(self._json)
+            added = {token["id"]: token for token in spec["added_tokens"]}
+            plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+            for id in ids:
+                known = added.get(id, {"id": id, "content": self._raw.id_to_token(id), **plain})
+                added[id] = {**known, "special": False}
+            spec["added_tokens"] = [added[id] for id in sorted(added)]
+            self._readers[specials] = _ready(tokenizers.Tokenizer.from_str(json.dumps(spec)))
+        return self._readers[specials]
+
+    def _parts(self, text: str, specials: tuple[str, ...] = ()) -> list[str]:
+        return cut(text) if self._cuttable and not specials else [text]
 
 
 class Stream:
@@ -190,7 +265,7 @@ class Stream:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._shown: list[int] = []  # the ids of the last piece: some decoders treat the first token in another way
+        self._shown: list[int] = []  # the ids of the last piece: some decoders treat the first token differently
         self._held: list[int] = []
 
     def add(self, id: int) -> str:
@@ -213,26 +288,22 @@ class Stream:
         return self._tokenizer.decode(self._shown + self._held)[len(before) :]
 
 
-def _parse(text: str, where: str) -> Tokenizer:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{where} is not a tokenizer.json: it is not JSON ({error})") from None
-    try:
-        raw = tokenizers.Tokenizer.from_str(text)
-    except Exception as error:  # the library raises nothing more precise
-        raise UserError(f"{where} is not a tokenizer.json of the tokenizers library ({error})") from None
-    return Tokenizer(raw)
+def _ready(raw: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """As we use it: a special token in a text is text, and what stands around texts is the layout's business."""
+    raw.encode_special_tokens = True
+    raw.post_processor = None
+    return raw
 
 
-def _special_names(raw: tokenizers.Tokenizer) -> dict[str, str]:
-    """Our four roles -> the token that plays each, which may not exist yet."""
-    own = getattr(raw.model, "unk_token", None)
-    known = {**NAMES, "unk": ((own,) if own else ()) + NAMES["unk"]}
-    return {
-        role: next((name for name in names if raw.token_to_id(name) is not None), NAMES[role][0])
-        for role, names in known.items()
-    }
+def _find_roles(spec: dict[str, Any], ids: dict[str, int]) -> dict[str, int | None]:
+    found = {role: next((ids[name] for name in names if name in ids), None) for role, names in NAMES.items()}
+    model = spec["model"]
+    own = model.get("unk_id") if model["type"] == "Unigram" else ids.get(model.get("unk_token") or "")
+    if own is not None:
+        found["unk"] = own
+    if found["unk"] in (found["bos"], found["eos"]):
+        found["unk"] = None  # a byte-level tokenizer knows every text; the name is only there to fill a field
+    return found
 
 
 def _pattern(spec: dict[str, Any]) -> str | None:
@@ -243,15 +314,26 @@ def _kind(spec: dict[str, Any]) -> str:
     kind: str = spec["model"]["type"].lower()
     if kind == "wordlevel":
         return {CHAR: "char", TERMS: "terms"}.get(_pattern(spec) or "", "word")
+    if kind == "wordpiece" and (spec["pre_tokenizer"] or {}).get("type") == "BertPreTokenizer":
+        return "bert"
     return kind
+
+
+def _prefix(spec: dict[str, Any]) -> str:
+    """A space if a word inside a text carries the space before it, so that the first word has to be given one."""
+    before = spec["pre_tokenizer"] or {}
+    steps = before["pretokenizers"] if before.get("type") == "Sequence" else [before]
+    bytelevel = [step for step in steps if step.get("type") == "ByteLevel"]
+    spaced = bytelevel and not any(step["add_prefix_space"] for step in bytelevel)
+    return " " if spaced or _pattern(spec) in (WORD, PIECE) else ""
 
 
 def _cuttable(spec: dict[str, Any]) -> bool:
     """Whether the parts of `cut` have the ids of the whole: nothing in the tokenizer looks across their borders."""
     before = spec["pre_tokenizer"] or {}
     bytelevel = before.get("type") == "ByteLevel" and not before["add_prefix_space"] and before["use_regex"]
-    local = bytelevel or _pattern(spec) in (CHAR, WORD, TERMS, PIECE)
-    plain = spec["normalizer"] is None or spec["normalizer"]["type"] == "Lowercase"
+    local = bytelevel or before.get("type") == "BertPreTokenizer" or _pattern(spec) in (CHAR, WORD, TERMS, PIECE)
+    plain = spec["normalizer"] is None or spec["normalizer"]["type"] in ("Lowercase", "BertNormalizer")
     return local and plain and all(token["special"] for token in spec["added_tokens"])
 
 

@@ -1,0 +1,151 @@
+"""How texts stand before a model: special tokens around them, a pair as one row, long texts in windows."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from allyouneed.errors import UserError
+
+
+class Roles(Protocol):
+    """What a layout needs to know of a tokenizer."""
+
+    cls: int | None
+    sep: int | None
+    eos: int | None
+    prefix: str
+
+    def need(self, role: str, why: str) -> int: ...
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of one text: ids; the word each belongs to (-1: white space between words); its characters
+    (start, end) in the text."""
+
+    ids: list[int]
+    words: list[int]
+    spans: list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Laid:
+    """One or two texts as the model reads them: ids; segments (0: start, A and what follows A up to and including
+    `between`; 1: B and its end); for each token which text it is of (`side`: 0, 1, or -1 for special tokens) and its
+    place `at` in the tokens of that text (-1 for special tokens)."""
+
+    ids: list[int]
+    segments: list[int]
+    side: list[int]
+    at: list[int]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """start A between B end; of one text: start A end. `prefix` is what the tokenizer puts before a text."""
+
+    start: tuple[int, ...] = ()
+    between: tuple[int, ...] = ()
+    end: tuple[int, ...] = ()
+    prefix: str = ""
+
+    @staticmethod
+    def of(tokenizer: Roles, texts: int = 1) -> Layout:
+        """[CLS] A [SEP] B [SEP] if the tokenizer has these, otherwise A </s> B with nothing around. Two texts need a
+        token between them."""
+        if tokenizer.cls is not None and tokenizer.sep is not None:
+            sep = (tokenizer.sep,)
+            return Layout((tokenizer.cls,), sep, sep, tokenizer.prefix)
+        if texts == 2:
+            tokenizer.need("eos", "between two texts")
+        return Layout(between=() if tokenizer.eos is None else (tokenizer.eos,), prefix=tokenizer.prefix)
+
+    def specials(self, texts: int) -> int:
+        """How many special tokens stand around one or two texts."""
+        return len(self.start) + len(self.end) + (len(self.between) if texts == 2 else 0)
+
+    def cut(self, lengths: Sequence[np.ndarray], most: int) -> list[np.ndarray]:
+        """How many tokens of each text stay so that the whole has at most `most`. Of a pair the longer is cut first.
+
+        `lengths`: an array for each text of an example, one or two; one number per example in each.
+        """
+        room = self._room(len(lengths), most)
+        if len(lengths) == 1:
+            return [np.minimum(lengths[0], room)]
+        first, second = lengths
+        kept = np.minimum(first, np.maximum(room - second, (room + 1) // 2))
+        return [kept, np.minimum(second, room - kept)]
+
+    def lay(self, a: Sequence[int], b: Sequence[int] | None = None, most: int | None = None) -> Laid:
+        """One text or two in a row, cut to `most` tokens."""
+        texts = [a] if b is None else [a, b]
+        if most is not None:
+            kept = self.cut([np.array([len(text)]) for text in texts], most)
+            texts = [text[: int(length[0])] for text, length in zip(texts, kept)]
+        # (tokens, segment, side) in order
+        parts: list[tuple[Sequence[int], int, int]] = [(self.start, 0, -1), (texts[0], 0, 0)]
+        if b is not None:
+            parts += [(self.between, 0, -1), (texts[1], 1, 1)]
+        parts.append((self.end, len(texts) - 1, -1))
+        return Laid(
+            ids=[id for tokens, _, _ in parts for id in tokens],
+            segments=[segment for tokens, segment, _ in parts for _ in tokens],
+            side=[side for tokens, _, side in parts for _ in tokens],
+            at=[-1 if side < 0 else place for tokens, _, side in parts for place in range(len(tokens))],
+        )
+
+    def windows(self, a: int, b: int, most: int, stride: int) -> list[tuple[int, int]]:
+        """A long second text (b tokens) beside a whole first one (a tokens): ranges of the second, each as long as
+        fits, the next one `stride` tokens back into the last, or half of what fits if that is less; together all."""
+        room = most - self.specials(2) - a
+        if room < 1:
+            raise UserError(
+                f"the first text has {a} tokens: with {self.specials(2)} special tokens no room is left for the second "
+                f"in {most}; shorten it, or raise data.max_length"
+            )
+        return _ranges(b, room, stride)
+
+    def strides(self, length: int, most: int, stride: int) -> list[tuple[int, int]]:
+        """The same for one text alone."""
+        return _ranges(length, self._room(1, most), stride)
+
+    def _room(self, texts: int, most: int) -> int:
+        """Tokens left for the texts; each needs one at least."""
+        room = most - self.specials(texts)
+        if room < texts:
+            raise UserError(
+                f"at most {most} tokens are too few: {self.specials(texts)} of them are special tokens, and "
+                f"{'the text needs' if texts == 1 else 'two texts need'} {texts} more; raise data.max_length"
+            )
+        return room
+
+
+def _ranges(length: int, room: int, stride: int) -> list[tuple[int, int]]:
+    step = room - max(0, min(stride, room // 2))
+    return [(start, min(start + room, length)) for start in range(0, max(1, length - room + step), step)]
+
+
+def words_of(spans: Sequence[tuple[int, int]], words: Sequence[tuple[int, int]]) -> list[int]:
+    """For each span the number of the first word that it overlaps, -1 if there is none. The words are in order."""
+    there = [(number, start, end) for number, (start, end) in enumerate(words) if start < end]
+    ends = [end for _, _, end in there]
+    found = []
+    for start, end in spans:
+        place = bisect_right(ends, start)
+        found.append(there[place][0] if place < len(there) and there[place][1] < end else -1)
+    return found
+
+
+def first_pieces(words: Sequence[int], count: int | None = None) -> list[int]:
+    """The place of the first token of each word, from the words of the tokens (`Tokens.words`). There are `count`
+    words, or as many as the tokens tell of; a word without a token has -1."""
+    places = [-1] * (max(words, default=-1) + 1 if count is None else count)
+    for place in reversed(range(len(words))):
+        if words[place] >= 0:
+            places[words[place]] = place
+    return places

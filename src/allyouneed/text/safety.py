@@ -1,0 +1,271 @@
+"""Whether a tokenizer.json may be given to the tokenizers library.
+
+The library trusts its file: a merge without a result, a damaged character map or a regular expression that explodes
+ends in a Rust panic, an aborted process, or gigabytes of memory. So a file is checked before it is loaded, and what the
+library still raises becomes a sentence.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tokenizers
+
+from allyouneed.errors import UserError
+
+MOST_BYTES = 256 << 20  # of a file
+MOST_ID = 16_000_000
+MOST_TEXT = 10_000  # characters of a string outside the vocabulary, a regular expression for one
+MOST_REPEATS = 10_000  # of a regular expression: a{10000}
+MOST_GROWTH = 10_000  # how many times longer the replacements may make a text
+MOST_WORD = 10_000  # characters; WordPiece takes quadratic time for a word
+MOST_PIECE = 256  # bytes that a character map may put in the place of a character
+
+_COUNT = re.compile(r"\{(\d*)(,?)(\d*)\}")
+_ESCAPE = re.compile(r"\\(?:[pPxkgu](?:\{[^}]*\}|<[^>]*>)|.)", re.DOTALL)
+
+
+@contextmanager
+def library(doing: str) -> Iterator[None]:
+    """What the library raises becomes a UserError. A Rust panic is a BaseException but no Exception."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
+        raise
+    except BaseException as error:
+        raise UserError(f"{doing} ({str(error).partition(chr(10))[0]})") from None
+
+
+def load(path: str | Path) -> tokenizers.Tokenizer:
+    """The tokenizer of a file that passes `check`."""
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise UserError(f"there is no tokenizer file {path}") from None
+    except OSError as error:
+        raise UserError(f"the tokenizer file {path} cannot be read: {error.strerror}") from None
+    if len(data) > MOST_BYTES:
+        raise UserError(f"{path} is not a tokenizer.json: it has more than {MOST_BYTES >> 20} MiB")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not a tokenizer.json: it is not UTF-8 text") from None
+    spec = check(text, str(path))
+    with library(f"{path} is not a tokenizer.json of the tokenizers library"):
+        raw = tokenizers.Tokenizer.from_str(text)
+    for token in spec.get("added_tokens") or []:
+        if (id := raw.token_to_id(token["content"])) != token["id"]:  # the library counts added tokens by itself
+            raise UserError(
+                f"the added token {token['content']!r} of {path} has the id {token['id']}, but the tokenizers library "
+                f"gives it {id}: number the added tokens from the size of the vocabulary on"
+            )
+    return raw
+
+
+def check(text: str, where: str) -> dict[str, Any]:
+    """The contents of a tokenizer.json. Raises a UserError if it is none, or if the library could not stand it."""
+    try:
+        spec = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where} is not a tokenizer.json: it is not JSON ({error})") from None
+    if not isinstance(spec, dict) or not isinstance(spec.get("model"), dict):
+        raise UserError(f"{where} is not a tokenizer.json of the tokenizers library: it has no model")
+    try:
+        _check_vocabulary(spec["model"], spec.get("added_tokens") or [])
+        _check_merges(spec["model"])
+        for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
+            _check_part(spec.get(part))
+    except ValueError as error:
+        raise UserError(f"{where} is a damaged tokenizer.json: {error}; take another copy of it") from None
+    except (TypeError, KeyError, AttributeError, IndexError, RecursionError):
+        raise UserError(f"{where} is not built like a tokenizer.json of the tokenizers library") from None
+    return spec
+
+
+def _check_vocabulary(model: dict[str, Any], added: list[dict[str, Any]]) -> None:
+    vocabulary = model["vocab"]
+    if isinstance(vocabulary, list):  # Unigram: pieces with their scores
+        if not all(isinstance(piece, str) and isinstance(score, int | float) for piece, score in vocabulary):
+            raise ValueError("its vocabulary is not a list of pieces with scores")
+        vocabulary = {piece: id for id, (piece, _) in enumerate(vocabulary)}
+    entries = vocabulary | {token["content"]: token["id"] for token in added}
+    if not entries:
+        raise ValueError("its vocabulary is empty")
+    owners: dict[int, str] = {}
+    for token, id in entries.items():
+        if type(id) is not int or id < 0 or not isinstance(token, str):
+            raise ValueError(f"the id of {token!r} is {id!r}; ids are whole numbers from 0 on")
+        if owners.setdefault(id, token) != token:
+            raise ValueError(f"{owners[id]!r} and {token!r} have the same id {id}")
+    largest = max(owners)
+    if largest > min(4 * len(entries) + 1000, MOST_ID):
+        raise ValueError(f"its largest id is {largest:,}, far beyond its {len(entries):,} entries")
+    longest = model.get("max_input_chars_per_word") or 0
+    if longest > MOST_WORD:
+        raise ValueError(f"max_input_chars_per_word = {longest:,} takes too long; the most is {MOST_WORD:,}")
+
+
+def _check_merges(model: dict[str, Any]) -> None:
+    """Each merge names two pieces of the vocabulary, and their union is one."""
+    vocabulary = model["vocab"]
+    prefix = model.get("continuing_subword_prefix") or ""
+    if "merges" in model and not prefix.isascii():
+        raise ValueError(f"continuing_subword_prefix = {prefix!r} is not ASCII")
+    for merge in model.get("merges") or []:
+        if isinstance(merge, str) and merge.startswith("#version"):
+            continue
+        pair = merge.split(" ") if isinstance(merge, str) else merge
+        if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(piece, str) for piece in pair):
+            raise ValueError(f"the merge {merge!r} is not two pieces")
+        first, second = pair
+        if not second.startswith(prefix):
+            raise ValueError(f"the second piece of the merge {merge!r} does not begin with {prefix!r}")
+        for piece in (first, second, first + second[len(prefix) :]):
+            if piece not in vocabulary:
+                raise ValueError(f"the merge {merge!r} needs the piece {piece!r}, which is not in its vocabulary")
+
+
+def _check_part(part: Any) -> None:
+    """A normalizer, pre-tokenizer, post-processor or decoder, with all that is inside."""
+    growth = 1.0
+    for inner in _inside(part):
+        if isinstance(inner, str) and len(inner) > MOST_TEXT:
+            raise ValueError(f"it holds a text of {len(inner):,} characters: {inner[:20]}…")
+        if not isinstance(inner, dict):
+            continue
+        if isinstance(inner.get("Regex"), str):
+            _check_regex(inner["Regex"])
+        kind = inner.get("type")
+        if kind == "Precompiled":
+            _check_charsmap(inner.get("precompiled_charsmap"))
+        if kind == "FixedLength" and not inner["length"] > 0:
+            raise ValueError(f"pieces of the fixed length {inner['length']} cannot be")
+        if kind == "Replace":
+            growth *= _growth(inner["pattern"], inner["content"])
+    if growth > MOST_GROWTH:
+        raise ValueError(f"its replacements may make a text {growth:,.0f} times longer")
+
+
+def _inside(part: Any) -> Iterator[Any]:
+    """Everything in a part, itself included, except a character map, which may be long."""
+    yield part
+    values = part if isinstance(part, list) else part.items() if isinstance(part, dict) else ()
+    for value in values:
+        if isinstance(part, dict):
+            key, value = value
+            if key == "precompiled_charsmap":
+                continue
+        yield from _inside(value)
+
+
+def _growth(pattern: dict[str, str], content: str) -> float:
+    """How many times longer a replacement may make a text. An expression may match nothing, between all characters."""
+    if text := pattern.get("String"):
+        return max(1.0, len(content) / len(text))
+    return 1.0 + len(content)
+
+
+def _check_regex(pattern: str) -> None:
+    """Refuses repeats without end inside such repeats, (a+)+ or (a*b?)*, and enormous counts: their time explodes."""
+    if len(pattern) > MOST_TEXT:
+        raise ValueError(f"it holds a regular expression of {len(pattern):,} characters")
+    groups = [False]  # of each open group: is there an endless repeat inside?
+    endless = False  # the same of what stands directly before
+    at = 0
+    while at < len(pattern):
+        letter = pattern[at]
+        count = _COUNT.match(pattern, at)
+        if letter in "*+" or (count and count[0] not in ("{}", "{,}")):
+            most = max((int(number) for number in count.groups() if number.isdigit()), default=0) if count else 0
+            unbounded = not count or (bool(count[2]) and not count[3])
+            if most > MOST_REPEATS or (unbounded and endless):
+                raise ValueError(f"its regular expression {pattern[:60]!r} may take forever on some texts")
+            endless = endless or unbounded
+            groups[-1] = groups[-1] or endless
+            at = count.end() if count else at + 1
+            if at < len(pattern) and pattern[at] in ("?" if count else "?+"):  # lazy or possessive
+                at += 1
+            continue
+        if letter == "(":
+            groups.append(False)
+            at += 2 if pattern[at + 1 : at + 2] == "?" else 1
+            endless = False
+            continue
+        if letter == ")" and len(groups) > 1:
+            endless = groups.pop()
+            groups[-1] = groups[-1] or endless
+        elif letter != "?":
+            endless = False
+        at = _end(pattern, at)
+
+
+def _end(pattern: str, at: int) -> int:
+    """Where the character, the escape or the class of characters ends that begins here."""
+    if escape := _ESCAPE.match(pattern, at):
+        return escape.end()
+    if pattern[at] != "[":
+        return at + 1
+    depth, at = 1, at + 1
+    at += pattern[at : at + 1] == "^"
+    at += pattern[at : at + 1] == "]"  # directly after the bracket it is a character
+    while at < len(pattern) and depth:
+        escape = _ESCAPE.match(pattern, at)
+        depth += {"[": 1, "]": -1}.get(pattern[at], 0)
+        at = escape.end() if escape else at + 1
+    return at
+
+
+def _check_charsmap(text: Any) -> None:
+    """The character map of SentencePiece: a trie in a double array, and the texts that its leaves point at.
+
+    The unit at place p has a label (the byte that leads to it) and an offset: its child by the byte c is at
+    p ^ offset ^ c, if the label there is c; a leaf, at p ^ offset, holds the place of a text, which ends with a zero.
+    The library follows these numbers without a look at the size of the array; here all that can be reached is.
+    """
+    wrong = ValueError("its precompiled_charsmap is damaged")
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (ValueError, TypeError):
+        raise wrong from None
+    size = int.from_bytes(data[:4], "little")
+    if size < 4 or size % 4 or 4 + size > len(data):
+        raise wrong
+    units = np.frombuffer(data, "<u4", size // 4, 4).astype(np.int64)
+    texts = np.frombuffer(data, np.uint8, offset=4 + size)
+    offsets = (units >> 10) << ((units & 0x200) >> 6)
+    labels = units & 0x800000FF
+    letters = np.arange(1, 256)
+    seen = np.zeros(len(units), dtype=bool)
+    places, starts = offsets[:1], []
+    while len(places):
+        children = places[:, None] ^ letters  # any byte may come next
+        if children.max() >= len(units):
+            raise wrong
+        children = np.unique(children[labels[children] == letters])
+        children = children[~seen[children]]
+        seen[children] = True
+        places = children ^ offsets[children]
+        leaves = places[(units[children] & 0x100) > 0]
+        if len(leaves) and leaves.max() >= len(units):
+            raise wrong
+        starts.append(units[leaves] & 0x7FFFFFFF)
+    begins = np.concatenate(starts)
+    ends = np.append(np.flatnonzero(texts == 0), len(texts))
+    try:
+        texts.tobytes().decode()
+    except UnicodeDecodeError:
+        raise wrong from None
+    if (begins > len(texts)).any():
+        raise wrong
+    inside = np.append(texts, 0)[begins] & 0xC0 == 0x80  # the middle of a character
+    longest = (ends[np.searchsorted(ends, begins)] - begins).max(initial=0)
+    if inside.any() or longest > MOST_PIECE:
+        raise wrong
