@@ -28,7 +28,7 @@ SETTINGS = {
     "lm/gpt model.size=nanno": "model.size: gpt has no size 'nanno'; did you mean 'nano'?",
     "lm/gpt model.kind=gtp": "there is no model 'gtp'; did you mean 'gpt'?",
     "lm/gpt task.kind=lmm": "there is no task 'lmm'; did you mean 'lm'?",
-    "lm/gpt text.kind=bp": "text.kind = 'bp' is not one of char, word, words, bpe, wordpiece; did you mean 'bpe'?",
+    "lm/gpt text.kind=bp": "text.kind = 'bp' is not one of char, word, terms, bpe, wordpiece, bert; did you mean",
     "lm/gpt train.steps=many": "train.steps = 'many' is not a whole number",
     "lm/gpt train.steps=1.5": "train.steps = '1.5' is not a whole number",
     "lm/gpt train.lr=fast": "train.lr = 'fast' is not a number",

@@ -237,7 +237,7 @@ def test_files_that_cannot_be_learned_from(folder):
 
 def test_a_tokenizer_that_cuts_words_is_refused(folder):
     config = load_config()
-    Tokenizer.train(["don't - you"], config).save(folder / "pieces.json")
+    (folder / "pieces.json").write_text(Tokenizer.train(["don't - you"], config).to_json(), encoding="utf-8")
     path = write(folder / "pieces.conll", [(["don't", str(i)], ["O", "B-x"]) for i in range(80)])
     assert "does not make one token of each word" in attempt(folder, f"text.path={folder / 'pieces.json'}", data=path)
 
@@ -256,8 +256,6 @@ def test_a_word_is_one_token_whatever_is_in_it():
     assert ids[0] == ids[6]
     assert tokenizer.decode([id for id in ids if id != tokenizer.eos]) == text.replace(" </s>", "")
     assert tokenizer.encode("don't do") == [ids[0], tokenizer.unk]
-    again = Tokenizer.from_json(tokenizer.to_json())
-    assert again.encode(text) == ids
     lower = Tokenizer.train(["Ada ADA"], load_config().__class__(kind="word", lowercase=True), spaced=True)
     assert len(set(lower.encode("Ada ADA ada"))) == 1
 

@@ -1,5 +1,8 @@
+"""Tokenizers from elsewhere: the ids and the size of the library, and nothing added."""
+
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -89,7 +92,9 @@ def test_a_foreign_tokenizer_is_the_raw_library(name: str, tmp_path: Path) -> No
     raw.no_truncation()
     raw.no_padding()
     raw.encode_special_tokens = True
-    silent = {tokenizer.pad, tokenizer.bos, tokenizer.eos}
+    silent = {tokenizer.pad, tokenizer.bos, tokenizer.eos, tokenizer.cls, tokenizer.sep} - {None}
+    assert len(tokenizer) == raw.get_vocab_size()
+    assert json.loads(tokenizer.to_json())["model"] == json.loads(raw.to_str())["model"]
 
     @settings(max_examples=60, deadline=None)
     @given(text=texts)
@@ -111,28 +116,96 @@ def test_a_foreign_tokenizer_is_the_raw_library(name: str, tmp_path: Path) -> No
     assert tokenizer.encode(long) == raw.encode(long, add_special_tokens=False).ids
     literal = "a <|endoftext|> [SEP] </s> [PAD]"
     assert not silent & set(tokenizer.encode(literal))
-    again = Tokenizer.from_json(tokenizer.to_json())
+    (tmp_path / "again.json").write_text(tokenizer.to_json(), encoding="utf-8")
+    again = Tokenizer.load(tmp_path / "again.json")
     assert again.fingerprint == tokenizer.fingerprint
-    assert (again.pad, again.bos, again.eos, again.unk) == (tokenizer.pad, tokenizer.bos, tokenizer.eos, tokenizer.unk)
+    assert roles(again) == roles(tokenizer)
 
 
-def test_foreign_names_are_found_and_missing_ones_added() -> None:
-    gpt2 = Tokenizer(gpt2_like())
-    size = gpt2_like().get_vocab_size()
-    assert (gpt2.kind, gpt2.bos, gpt2.eos, gpt2.unk, gpt2.pad, len(gpt2)) == ("bpe", *[size - 1] * 3, size, size + 1)
-    bert, known = Tokenizer(bert_like()), bert_like().get_vocab_size()
-    assert (bert.kind, bert.pad, bert.unk, bert.bos, bert.eos, len(bert)) == ("wordpiece", 0, 1, 2, 3, known)
+def roles(tokenizer: Tokenizer) -> dict[str, int]:
+    """Those that the tokenizer has."""
+    found = {role: getattr(tokenizer, role) for role in ("pad", "bos", "eos", "unk", "cls", "sep", "mask")}
+    return {role: id for role, id in found.items() if id is not None}
+
+
+def test_roles_go_by_the_usual_names_and_none_is_added() -> None:
+    gpt2, size = Tokenizer(gpt2_like()), gpt2_like().get_vocab_size()
+    assert (gpt2.kind, len(gpt2), roles(gpt2)) == ("bpe", size, {"bos": size - 1, "eos": size - 1})
+    bert, size = Tokenizer(bert_like()), bert_like().get_vocab_size()
+    assert (bert.kind, len(bert)) == ("bert", size)
+    assert roles(bert) == {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
     assert bert.unknown("a ☃ cat") == ["☃"]
-    assert bert.decode([bert.bos, *bert.encode("The cat"), bert.eos]) == "the cat"
+    assert bert.decode([2, *bert.encode("The cat"), 3, 0]) == "the cat"
     bare = Tokenizer(bare_like())
-    assert (bare.pad, bare.bos, bare.eos, bare.unk, len(bare)) == (80, 81, 82, 83, 84)
-    assert bare.decode([bare.bos, *bare.encode("the cat"), bare.eos]) == "the cat"
+    assert (len(bare), roles(bare)) == (80, {})
+    assert bare.decode(bare.encode("the cat")) == "the cat"
     assert bare.token(bare.encode("cat")[0])[0] == " "
+    unigram = models.Unigram([("x", 0.0), ("odd", 0.0), ("</s>", 0.0), ("<mask>", 0.0)], unk_id=1, byte_fallback=False)
+    assert roles(Tokenizer(tokenizers.Tokenizer(unigram))) == {"unk": 1, "eos": 2, "mask": 3}
 
 
-def test_ids_with_gaps_never_share_an_added_token() -> None:
-    with pytest.raises(UserError, match="gaps"):
-        Tokenizer(tokenizers.Tokenizer(models.WordLevel({"a": 1, "b": 2, "[UNK]": 3}, unk_token="[UNK]")))
+def test_the_end_of_a_text_is_not_the_unknown_of_a_byte_level_tokenizer() -> None:
+    raw = gpt2_like()
+    raw.model.unk_token = "<|endoftext|>"  # as some files of GPT-2 say
+    assert Tokenizer(raw).unk is None
+
+
+def test_a_role_that_is_needed_and_missing_is_an_error_of_the_user() -> None:
+    gpt2 = Tokenizer(gpt2_like())
+    assert gpt2.need("eos", "to end a document") == gpt2.eos
+    with pytest.raises(UserError, match=r"no eos token, which is needed to end a document: .* </s> or \[EOS\]"):
+        Tokenizer(bert_like()).need("eos", "to end a document")
+
+
+def test_a_typed_special_is_read_only_when_asked_for() -> None:
+    bert = Tokenizer(bert_like())
+    text = "The [MASK] cat[MASK], [SEP] [CLS]"
+    assert bert.mask not in bert.encode(text)
+    ids = bert.encode(text, specials=("mask",))
+    assert ids.count(bert.mask) == 2
+    assert not {bert.sep, bert.cls} & set(ids)
+    start, end = (bert.encode(part) for part in ("The", ", [SEP] [CLS]"))
+    assert ids == [*start, bert.mask, *bert.encode("cat"), bert.mask, *end]
+    tokens = bert.tokenize(text, specials=("mask",))
+    assert tokens.ids == ids
+    assert [text[start:end] for id, (start, end) in zip(tokens.ids, tokens.spans) if id == bert.mask] == ["[MASK]"] * 2
+    assert bert.mask not in bert.encode(text)  # asking once changes nothing for later
+    long = "cat " * 5000 + "[MASK]"
+    assert bert.encode(long, ("mask",)) == [*bert.encode("cat " * 5000), bert.mask]
+    with pytest.raises(UserError, match="no mask token"):
+        Tokenizer(gpt2_like()).encode("a", specials=("mask",))
+
+
+def test_a_mask_that_takes_the_space_before_it() -> None:
+    """RoBERTa's, and one that is an entry of the vocabulary but no added token."""
+    raw = gpt2_like()
+    raw.add_special_tokens([tokenizers.AddedToken("<mask>", lstrip=True)])
+    tokenizer = Tokenizer(raw)
+    expected = [*tokenizer.encode("The"), tokenizer.mask, *tokenizer.encode(" cat")]
+    assert tokenizer.encode("The <mask> cat", specials=("mask",)) == expected
+    words = models.WordLevel({"The": 0, "cat": 1, "[MASK]": 2, "?": 3}, unk_token="?")
+    raw = tokenizers.Tokenizer(words)
+    raw.pre_tokenizer = pre_tokenizers.Whitespace()
+    assert Tokenizer(raw).encode("The [MASK] cat", specials=("mask",)) == [0, 2, 1]
+
+
+def test_ids_may_have_gaps(capfd: pytest.CaptureFixture[str]) -> None:
+    raw = tokenizers.Tokenizer(models.WordLevel({"a": 1, "b": 2, "[UNK]": 9}, unk_token="[UNK]"))
+    raw.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = Tokenizer(raw)
+    assert (len(tokenizer), tokenizer.unk) == (10, 9)
+    assert tokenizer.encode("a b c") == [1, 2, 9]
+    assert [tokenizer.token(id) for id in (0, 1, 2, 3, 9)] == ["", "a", "b", "", "[UNK]"]
+    with pytest.raises(IndexError):
+        tokenizer.token(10)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_dropout_of_a_file_draws_no_lots() -> None:
+    raw = gpt2_like()
+    raw.model.dropout = 0.5
+    tokenizer = Tokenizer(raw)
+    assert all(tokenizer.encode(CORPUS[0]) == Tokenizer(gpt2_like()).encode(CORPUS[0]) for _ in range(5))
 
 
 def test_a_tokenizer_without_unknown_says_so() -> None:
@@ -140,3 +213,17 @@ def test_a_tokenizer_without_unknown_says_so() -> None:
     assert tokenizer.encode("a") == [0]
     with pytest.raises(UserError, match="cannot take"):
         tokenizer.encode("b")
+
+
+def test_gpt2_as_transformers_builds_it(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    spec = json.loads(gpt2_like().to_str())["model"]
+    vocabulary = {**spec["vocab"], "<|endoftext|>": len(spec["vocab"])}
+    oracle = transformers.GPT2TokenizerFast(vocab=vocabulary, merges=[tuple(pair) for pair in spec["merges"]])
+    oracle.save_pretrained(tmp_path)
+    tokenizer = Tokenizer.load(tmp_path / "tokenizer.json")
+    assert len(tokenizer) == len(oracle)
+    assert (tokenizer.eos, tokenizer.bos, tokenizer.unk, tokenizer.pad) == (oracle.eos_token_id,) * 2 + (None, None)
+    for text in [*CORPUS, " a  b\n\nc", "👩‍👩‍👧 e\u0301"]:
+        assert tokenizer.encode(text) == oracle(text)["input_ids"]
+        assert tokenizer.decode(oracle(text)["input_ids"]) == text

@@ -36,7 +36,7 @@ class TextConfig:
     kind: str = option("bpe", "tokenizer", choices=("char", "word", "terms", "bpe", "wordpiece", "bert"))
     vocab: int = option(8000, "vocabulary at most; bpe with 260 is plain bytes", low=5)
     joint: bool = option(True, "one vocabulary for source and target")
-    lowercase: bool = option(False, "fold upper case away before anything else")
+    lowercase: bool = option(False, "all in lower case; bert: also without accents")
     min_count: int = option(1, "word, terms: rarer words become <unk>", low=1)
     path: str = option("", "an existing tokenizer.json instead of a new one")
     vectors: str = option("", "a file of word vectors that the token embeddings start from")

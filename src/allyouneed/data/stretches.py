@@ -17,7 +17,7 @@ class Stretches(Examples):
     """An example is a stretch of 1000 tokens; a batch has as many in a row as its budget allows, and the batches of an
     epoch come in a random order. `ends` are the tokens that end a line, `unknown` is no word either."""
 
-    def __init__(self, stream: np.ndarray, ends: Sequence[int], unknown: int | None) -> None:
+    def __init__(self, stream: np.ndarray, ends: Sequence[int], unknown: int) -> None:
         self.stream, self.ends, self.unknown = stream, list(ends), unknown
 
     def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:

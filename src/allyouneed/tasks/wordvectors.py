@@ -92,7 +92,9 @@ class WordVectors(RunningText):
 
     def examples(self, split: str) -> Stretches:
         t = self.tokenizer
-        return Stretches(self.stream(split).tokens, [id for id in (t.eos, t.line) if id is not None], t.unk)
+        return Stretches(
+            self.stream(split).tokens, [id for id in (t.eos, t.line) if id is not None], t.need("unk", "for rare words")
+        )
 
     def begin(self, model: Any, say: Say) -> None:
         """Count the words, and have the kernel compiled."""
