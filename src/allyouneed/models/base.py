@@ -122,7 +122,7 @@ class Model(nn.Module):
         return found
 
     def tables(self) -> list[nn.Embedding]:
-        """The token embeddings: of a translator, those of the source and of the target."""
+        """The token embeddings that text.vectors can fill: of a translator, those of the source and of the target."""
         found: list[nn.Embedding] = self.body.tables()
         return found
 

@@ -1,7 +1,8 @@
-"""word2vec: a word is known by the company it keeps (Mikolov et al., 2013)."""
+"""word2vec: vectors of words, learned from their neighbours in a text (Mikolov et al., 2013)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,52 +12,55 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from allyouneed.config import option
+from allyouneed.errors import UserError
+from allyouneed.models.base import Model
 from allyouneed.nn.losses import MOST_LOGITS, linear_cross_entropy
 from allyouneed.randomness import make_key
-from allyouneed.word2vec.draws import ALWAYS, keep_chances, noise, noise_table, reaches, thin
-from allyouneed.word2vec.full_softmax import learn_against_all
-from allyouneed.word2vec.negative import SETS, Kernel, Reading, Recorder, around, learn_block
+from allyouneed.word2vec import negative
+from allyouneed.word2vec.draws import ALWAYS, SampledText, alias_table, draw_negatives, keep_thresholds, sample_text
+from allyouneed.word2vec.full_softmax import learn_full_softmax
+from allyouneed.word2vec.negative import Blocks, GraphedBlocks, Kernel, neighbours
 
 ROWS = 1000  # words whose loss is computed at once
-# Without the kernel: words that learn at once, and the drawn words that they share.
+# Without the compiled kernel: words per step, and the negative samples that they share.
 BLOCK = {"cuda": (2048, 2048), "cpu": (256, 128)}
-SOFT = 128  # words that learn at once against all others
+SOFTMAX_BLOCK = 128  # words per step of the full softmax
 
 
 @dataclass(frozen=True)
 class Word2VecConfig:
-    """The choices of the paper's own program, except that the neighbours of a word share the words drawn for it."""
+    """The defaults of the paper's own program, except that the neighbours of a word share its negative samples."""
 
-    vocab: int = option(0, "words: as many as the tokenizer has", low=0, settled=True)
-    width: int = option(100, "of a vector", low=1)
-    method: str = option("skipgram", "what predicts a word", choices=("skipgram", "cbow"))
-    window: int = option(5, "neighbours to each side at most; how many is drawn for every word", low=1, high=30)
-    loss: str = option("negative", "a word against drawn ones, or against all", choices=("negative", "softmax"))
-    negatives: int = option(5, "words drawn against each word", low=1, high=30)
-    shared: bool = option(True, "skipgram: all neighbours of a word are held against the same drawn words")
-    sample: float = option(1e-3, "words more frequent than this part of the text are read less (0: all)", low=0.0)
+    vocab: int = option(0, "number of words, set by the tokenizer", low=0, settled=True)
+    width: int = option(100, "width of a word vector", low=1, high=negative.MAX_WIDTH)
+    method: str = option("skipgram", "predict from each neighbour, or from their mean", choices=("skipgram", "cbow"))
+    window: int = option(5, "most neighbours on each side, drawn for every word", low=1, high=negative.MAX_WINDOW)
+    loss: str = option("negative", "negative sampling, or the full softmax", choices=("negative", "softmax"))
+    negatives: int = option(5, "negative samples per word", low=1, high=negative.MAX_NEGATIVES)
+    shared: bool = option(True, "skipgram: the neighbours of a word share its negative samples")
+    sample: float = option(1e-3, "subsampling: drop some of the words above this share of the text (0: none)", low=0.0)
 
     @property
     def context(self) -> int:
         return 2 * self.window + 1
 
     @property
-    def sets(self) -> int:
-        """Of drawn words, for each word."""
-        return 1 if self.shared or self.method == "cbow" or self.loss == "softmax" else SETS
+    def noise_sets(self) -> int:
+        """Sets of negative samples per word: one, or one for each neighbour."""
+        return 1 if self.shared or self.method == "cbow" or self.loss == "softmax" else negative.MAX_NEIGHBOURS
 
     @property
-    def soft(self) -> int:
-        """Words that learn at once against all others: fewer where there are very many others."""
-        return max(1, min(SOFT, MOST_LOGITS // (self.context * max(1, self.vocab))))
+    def softmax_block(self) -> int:
+        """Words per step of the full softmax: fewer if the vocabulary is very large."""
+        return max(1, min(SOFTMAX_BLOCK, MOST_LOGITS // (self.context * max(1, self.vocab))))
 
 
-class Word2Vec(nn.Module):
+class Word2Vec(Model):
     """Every word has two vectors: v as a neighbour (`inputs`), u as the word that is predicted (`outputs`).
 
     skipgram: each neighbour c of a word w predicts it, x = v_c.
-    cbow: their mean does, x = 1/C Σ_c v_c.
-    negative: loss = -log σ(x·u_w) - Σ_k log σ(-x·u_k) for drawn words k, p(k) ∝ count(k)^0.75.
+    cbow: the mean of its neighbours predicts it, x = 1/C Σ_c v_c.
+    negative: loss = -log σ(x·u_w) - Σ_k log σ(-x·u_k) for negative samples k, p(k) ∝ count(k)^0.75.
     softmax: loss = -log softmax(U x)_w over the words of the training text.
     """
 
@@ -67,9 +71,9 @@ class Word2Vec(nn.Module):
         "base": {"width": 200},
         "large": {"width": 300},
     }
-    in_place: ClassVar[bool] = True  # it learns without an optimizer, and without gradients that must be kept
+    in_place: ClassVar[bool] = True  # it learns without an optimizer and without stored gradients
     counts: Tensor
-    chances: Tensor
+    thresholds: Tensor
     table: Tensor
 
     def __init__(self, config: Word2VecConfig) -> None:
@@ -80,61 +84,74 @@ class Word2Vec(nn.Module):
         nn.init.uniform_(self.inputs.weight, -0.5 / config.width, 0.5 / config.width)
         nn.init.zeros_(self.outputs.weight)
         self.register_buffer("counts", torch.zeros(config.vocab, dtype=torch.long))
-        self.register_buffer("chances", torch.zeros(config.vocab, dtype=torch.int))
-        self.register_buffer("table", torch.zeros(config.vocab, 2, dtype=torch.int))
+        # Both follow from the counts, so no file holds them: the kernel trusts the words in the table.
+        self.register_buffer("thresholds", torch.zeros(config.vocab, dtype=torch.int), persistent=False)
+        self.register_buffer("table", torch.zeros(config.vocab, 2, dtype=torch.int), persistent=False)
+
+    def tables(self) -> list[nn.Embedding]:
+        return []
 
     def remembered(self, tokens: int) -> int:
-        """Values kept at once for a step."""
+        """Values held at once during a step."""
         c = self.config
         if c.loss == "softmax":
-            return min(tokens, c.soft) * c.context * (3 * c.width + 3 * c.vocab) + 2 * c.vocab * c.width
+            rows = min(tokens, c.softmax_block) * 2 * c.window
+            logits = (rows if c.method == "skipgram" else min(tokens, c.softmax_block)) * c.vocab
+            return logits + max(logits, 2 * c.vocab * c.width, 3 * rows * c.width)
         block, shared = BLOCK["cuda"]
-        return min(tokens, block) * (16 * c.width + 6 * shared)
+        return min(tokens, block) * (4 * c.width + 3 * shared)
 
-    def flops(self) -> int:
-        """Of the predictions that a word takes part in: window + 1 neighbours on average, against each word drawn."""
+    def flops(self, context: int) -> int:
+        """Of the predictions of one word: window + 1 neighbours on average, against each negative sample."""
         c = self.config
-        goals, neighbours = (c.vocab if c.loss == "softmax" else 1 + c.negatives), c.window + 1
+        goals, near = (c.vocab if c.loss == "softmax" else 1 + c.negatives), c.window + 1
         if c.method == "cbow":
-            return c.width * neighbours + 2 * c.width * goals
-        return 2 * c.width * goals * neighbours
+            return c.width * near + 2 * c.width * goals
+        return 2 * c.width * goals * near
 
     def count(self, counts: Tensor) -> None:
-        """How often each word (V,) is in the training text; 0 for what is no word."""
+        """Set how often each word (V,) is in the training text; 0 for tokens that are not words."""
+        if counts.shape != self.counts.shape or bool((counts < 0).any()) or not bool(counts.any()):
+            raise ValueError(f"counts must be {len(self.counts)} numbers of at least 0, and not all 0")
         self.counts.copy_(counts)
-        self.chances.copy_(keep_chances(counts, self.config.sample))
-        self.table.copy_(noise_table(counts))
+        self.thresholds.copy_(keep_thresholds(counts, self.config.sample))
+        self.table.copy_(alias_table(counts))
 
-    def kernel(self, folder: Path) -> Kernel | Recorder | None:
-        """The fast steps of negative sampling for a model of these sizes on its device; what is compiled is kept in
-        `folder`."""
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """As in torch; what follows from the counts is computed again."""
+        loaded = super().load_state_dict(state_dict, strict, assign)
+        try:
+            self.count(self.counts)
+        except ValueError as error:
+            raise UserError(f"the model file is damaged ({error}): use a copy of it, or train again") from error
+        return loaded
+
+    def kernel(self, folder: Path) -> Kernel | Blocks | None:
+        """The fast steps of negative sampling on the model's device, if there are any. `folder` keeps compiled code."""
         c, device = self.config, self.inputs.weight.device.type
         if c.loss == "softmax" or device not in BLOCK:
             return None
         if device == "cuda":
-            return Recorder(*BLOCK[device], negatives=c.negatives, cbow=c.method == "cbow")
-        return Kernel(folder, width=c.width, negatives=c.negatives, cbow=c.method == "cbow", sets=c.sets)
+            return GraphedBlocks(*BLOCK[device], negatives=c.negatives, cbow=c.method == "cbow")
+        return Kernel(folder, width=c.width, negatives=c.negatives, cbow=c.method == "cbow", noise_sets=c.noise_sets)
 
-    def read(self, tokens: Tensor, key: int, every: bool = False) -> Reading:
-        """Draw which words of a text are read and how far each looks; or `every` word, as far as it may. In `tokens`,
-        -1 ends a line."""
-        chances = self.chances.masked_fill(self.chances >= 0, ALWAYS) if every else self.chances
-        words, line = thin(tokens, chances, make_key(key, 0))
-        window = self.config.window
-        reach = reaches(len(words), window, make_key(key, 1), words.device)
-        edge = (window, window)
-        return Reading(F.pad(words, edge), F.pad(line, edge, value=-1), reach.fill_(window) if every else reach)
+    def read(self, tokens: Tensor, key: int, every: bool = False) -> SampledText:
+        """Draw which words of a text are kept, and the radius of each window. With `every`, all words are kept, each
+        with the whole window. In `tokens`, -1 ends a line."""
+        thresholds = self.thresholds.masked_fill(self.thresholds >= 0, ALWAYS) if every else self.thresholds
+        text = sample_text(tokens, thresholds, self.config.window, key)
+        return text._replace(radii=torch.full_like(text.radii, self.config.window)) if every else text
 
-    def loss(self, reading: Reading, key: int) -> tuple[Tensor, Tensor]:
-        """The sum over all predictions, and how many they are."""
+    def loss(self, text: SampledText, key: int) -> tuple[Tensor, Tensor]:
+        """The sum over all predictions, and their number."""
         loss = predictions = self.inputs.weight.new_zeros(())
-        for start in range(0, len(reading.reach), ROWS):
-            part, made = self._loss(reading, start, min(start + ROWS, len(reading.reach)), make_key(key, 2))
+        for start in range(0, len(text.radii), ROWS):
+            part, made = self._loss(text, start, min(start + ROWS, len(text.radii)), make_key(key, 2))
             loss, predictions = loss + part, predictions + made
         return loss, predictions
 
-    def _loss(self, reading: Reading, start: int, stop: int, key: int) -> tuple[Tensor, Tensor]:
-        words, near = around(reading, start, stop)
+    def _loss(self, text: SampledText, start: int, stop: int, key: int) -> tuple[Tensor, Tensor]:
+        words, near = neighbours(text, start, stop)
         x = self.inputs(words.unfold(0, self.config.context, 1))  # (N, C, D)
         words = words[self.config.window : len(words) - self.config.window]  # (N,)
         if self.config.method == "cbow":
@@ -143,48 +160,37 @@ class Word2Vec(nn.Module):
         if self.config.loss == "softmax":
             targets = words[:, None].expand_as(near)
             return linear_cross_entropy(x[near], self.outputs.weight, self._bias(), targets[near]), near.sum()
-        drawn = self._noise(near, start, key)  # (N, S, K): one set for each word, or for each neighbour
-        y = self.outputs(drawn)
+        samples = self._samples(near, start, key)  # (N, 1, K), or (N, C, K) with a set for each neighbour
+        y = self.outputs(samples)
         right = (x @ self.outputs(words)[..., None]).squeeze(-1)  # (N, C)
-        wrong = x @ y[:, 0].mT if self.config.sets == 1 else (y @ x[..., None]).squeeze(-1)  # (N, C, K)
-        counted = near[..., None] & (drawn != words[:, None, None])
+        wrong = x @ y[:, 0].mT if self.config.noise_sets == 1 else (y @ x[..., None]).squeeze(-1)  # (N, C, K)
+        counted = near[..., None] & (samples != words[:, None, None])
         return -(F.logsigmoid(right) * near).sum() - (F.logsigmoid(-wrong) * counted).sum(), near.sum()
 
     def _bias(self) -> Tensor:
-        """-∞ for what is no word of the training text (V,): it is never predicted."""
+        """-∞ for tokens that are not words of the training text (V,): they are never predicted."""
         return self.inputs.weight.new_zeros(len(self.counts)).masked_fill(self.counts == 0, -torch.inf)
 
-    def _noise(self, near: Tensor, start: int, key: int) -> Tensor:
-        place = torch.arange(start, start + len(near), device=near.device)[:, None] * self.config.sets
-        if self.config.sets > 1:
+    def _samples(self, near: Tensor, start: int, key: int) -> Tensor:
+        """The negative samples of the words from `start` on, with these neighbours (N, C)."""
+        place = torch.arange(start, start + len(near), device=near.device)[:, None] * self.config.noise_sets
+        if self.config.noise_sets > 1:
             place = place + (near.cumsum(1) - 1).clamp(min=0)
         each = torch.arange(self.config.negatives, device=near.device)
-        return noise(self.table, key, place[..., None] * self.config.negatives + each)
+        return draw_negatives(self.table, key, place[..., None] * self.config.negatives + each)
 
     @torch.no_grad()
     def learn(
-        self, tokens: Tensor, key: int, rate: float, kernel: Kernel | Recorder | None = None
+        self, tokens: Tensor, key: int, rate: float, kernel: Kernel | Blocks | None = None
     ) -> tuple[Tensor, Tensor]:
-        """A step of gradient descent for every word that is read: word by word with the kernel, without it block by
-        block. Returns the loss before each step, summed, and the number of predictions."""
-        reading, v, u = self.read(tokens, key), self.inputs.weight, self.outputs.weight
-        key, count, cbow = make_key(key, 2), len(reading.reach), self.config.method == "cbow"
-        if kernel is not None:
-            loss, made = kernel.learn(reading, v, u, self.table, key, rate)
-            return torch.as_tensor(loss), torch.as_tensor(made)
-        seen = torch.zeros(2, device=v.device)
-        if self.config.loss == "softmax":
-            bias = self._bias()
-            for start in range(0, count, self.config.soft):
-                stop = min(start + self.config.soft, count)
-                seen += learn_against_all(reading, start, stop, v, u, bias, rate=rate, cbow=cbow)
-            return seen[0], seen[1]
-        block, shared = BLOCK.get(v.device.type, BLOCK["cpu"])
-        each = torch.arange(shared, device=v.device)
-        for number, start in enumerate(range(0, count, block)):
-            drawn = noise(self.table, key, number * shared + each)
-            stop = min(start + block, count)
-            seen += learn_block(
-                reading, start, stop, v, u, drawn, negatives=self.config.negatives, rate=rate, cbow=cbow
-            )
-        return seen[0], seen[1]
+        """Gradient descent on the words that subsampling keeps: one step per word with the compiled kernel, else one
+        step per block. Returns the loss before each step, summed, and the number of predictions."""
+        c, text, v, u = self.config, self.read(tokens, key), self.inputs.weight, self.outputs.weight
+        cbow = c.method == "cbow"
+        if c.loss == "softmax":
+            sums = learn_full_softmax(text, v, u, self._bias(), size=c.softmax_block, rate=rate, cbow=cbow)
+            return sums[0], sums[1]
+        if kernel is None:
+            kernel = Blocks(*BLOCK.get(v.device.type, BLOCK["cpu"]), negatives=c.negatives, cbow=cbow)
+        loss, predictions = kernel.learn(text, v, u, self.table, make_key(key, 2), rate)
+        return torch.as_tensor(loss), torch.as_tensor(predictions)

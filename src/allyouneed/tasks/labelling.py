@@ -251,7 +251,7 @@ class Labelling(Task):
         """The answers to texts that `prompt` found good."""
 
     def _prompt(self, model: Any, sides: Sequence[list[int]]) -> Prompt:
-        ids = self.layout.lay(*sides).ids
+        ids = self.layout.lay(sides[0], *sides[1:]).ids
         check_length(model, len(ids), "text")
         return Prompt(ids, 0)
 

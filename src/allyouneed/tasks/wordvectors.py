@@ -34,7 +34,7 @@ from allyouneed.tasks.answers import Answer, Prompt
 from allyouneed.tasks.base import Carry, Guess, Moment, Say, Task
 from allyouneed.tasks.running_text import RunningText
 from allyouneed.text import Tokenizer
-from allyouneed.word2vec.negative import Kernel, Recorder
+from allyouneed.word2vec.negative import Blocks, Kernel
 
 NEAREST = 10  # words of an answer
 BLOCK = 1 << 24  # tokens that are counted at once
@@ -59,7 +59,7 @@ class WordVectors(RunningText):
     expects = "nearest (cosine in per cent)"
     unit = "word"
     weights: ClassVar[dict[str, float]] = {"words": 1.0}
-    compiled: Kernel | Recorder | None = None
+    compiled: Kernel | Blocks | None = None
     tested: Vectors | None = None
 
     def check(self) -> None:
@@ -106,7 +106,7 @@ class WordVectors(RunningText):
             say(f"the slow way, because {kernel.problem}")
         else:
             self.compiled = kernel
-        if not isinstance(self.compiled, Kernel) and model.config.sets > 1:
+        if not isinstance(self.compiled, Kernel) and model.config.noise_sets > 1:
             say("model.shared = false is for the compiled kernel: here all words of a block share the drawn ones")
         if isinstance(self.compiled, Kernel) and torch.get_num_threads() > 1:
             say("several threads learn at once, so that no two runs are the same; with train.threads=1 they are")
@@ -116,7 +116,10 @@ class WordVectors(RunningText):
         t, tokens = self.tokenizer, self.stream("train").tokens
         counts = np.zeros(len(t), np.int64)
         for start in range(0, len(tokens), BLOCK):
-            counts += np.bincount(tokens[start : start + BLOCK], minlength=len(t))
+            block = tokens[start : start + BLOCK]
+            if block.max() >= len(t):
+                raise UserError(f"{self._store('train', 'text', t)[0]} is damaged: delete it, it is made again")
+            counts += np.bincount(block, minlength=len(t))
         counts[[id for id in (t.pad, t.bos, t.eos, t.unk, t.line) if id is not None]] = 0
         if not counts.any():
             raise UserError("the training text has no word of the vocabulary")

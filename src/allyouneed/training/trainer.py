@@ -366,10 +366,10 @@ class Trainer:
         state = checkpoint.state
         self.at = Position(**state["position"])
         self.pieces, self.window = state["pieces"], Window(**state["window"])
-        with torch.no_grad():
-            live = self.model.state_dict()
-            for name, tensor in checkpoint.model().items():
-                live[name].copy_(tensor)
+        try:
+            self.model.load_state_dict(checkpoint.model())
+        except RuntimeError as error:
+            raise UserError(f"{checkpoint.path} does not fit this model: it is damaged, or of another run") from error
         tensors = checkpoint.train()
         optimizer = {n.removeprefix("optimizer/"): t for n, t in tensors.items() if n.startswith("optimizer/")}
         load_optimizer(self.model, self.optimizer, optimizer)

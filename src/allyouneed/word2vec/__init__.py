@@ -1,1 +1,1 @@
-"""The engine of word2vec: steps of gradient descent that are made in place, on a CPU by a compiled kernel."""
+"""The training engine of word2vec: gradient steps in place, without autograd; a compiled kernel on a CPU."""

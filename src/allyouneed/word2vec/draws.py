@@ -1,42 +1,59 @@
-"""What word2vec leaves to chance: which words are read, how far a word looks, and against which others it is held.
+"""The random choices of word2vec: subsampling, the window of each word, and negative samples.
 
-A draw is a function of a key and a place, never of a state, so that a run can stop anywhere, parts can be drawn on
-several cores in any order, and the compiled kernel (negative.c) draws what these lines draw.
+Every draw is a function of a key and a place, not of a state. So a run can stop anywhere and resume, threads can draw
+in any order, and the compiled kernel (negative.c) draws the same negative samples.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from allyouneed.randomness import draw, shifted
+from allyouneed.randomness import draw, make_key, shifted
 
-ONE = 1 << 31  # chances are whole numbers below it
-ALWAYS = ONE - 1
-POWER = 0.75
-
-
-def keep_chances(counts: Tensor, sample: float) -> Tensor:
-    """How likely a word is read, p = (sqrt(f/t) + 1) · t/f for a word that is the part f of the text, at most 1: the
-    most frequent words are read least. As thresholds (V,) for a draw of 31 bits: read where draw <= threshold."""
-    part = counts.double() / counts.sum().clamp(min=1)
-    chance = ((part / sample).sqrt() + 1) * sample / part if sample else torch.ones_like(part)
-    chance = torch.where(counts > 0, chance.clamp(max=1), 0)
-    return (chance * ONE).round().long().sub(1).int()
+ONE = 1 << 31  # the probability 1 as an integer: a draw has 31 bits
+ALWAYS = ONE - 1  # the threshold that every draw passes
+POWER = 0.75  # of the counts in the noise distribution
 
 
-def noise_table(counts: Tensor) -> Tensor:
-    """The noise, p(w) ∝ count(w)^0.75, as an alias table (Walker, 1977) (V, 2): each of the V equally likely columns
-    holds its own word up to a threshold, and from there on another one."""
+class SampledText(NamedTuple):
+    """The N words that subsampling kept, in order, with `window` empty places (line -1) before and after them."""
+
+    words: Tensor  # (N + 2 window,)
+    lines: Tensor  # (N + 2 window,) the line number of each word: neighbours are on one line
+    radii: Tensor  # (N,) how many neighbours each word has on each side, at most `window`
+
+    @property
+    def window(self) -> int:
+        return (self.words.numel() - self.radii.numel()) // 2
+
+
+def keep_thresholds(counts: Tensor, sample: float) -> Tensor:
+    """Subsampling: a word that is the share f of the text is kept with probability p = (sqrt(f/t) + 1) · t/f, at most
+    1, where t = `sample`; with t = 0 every word is kept. Returns thresholds (V,): a word is kept if its draw is not
+    above its threshold. A word with the count 0 is never kept."""
+    share = counts.double() / counts.double().sum().clamp(min=1)
+    p = ((share / sample).sqrt() + 1) * sample / share if sample else torch.ones_like(share)
+    p = torch.where(counts > 0, p.clamp(max=1), 0)
+    return (p * ONE).round().long().sub(1).int()
+
+
+def alias_table(counts: Tensor) -> Tensor:
+    """The noise distribution p(w) ∝ count(w)^0.75 as an alias table (Walker, 1977). Each of the V columns is equally
+    likely; a draw up to the column's threshold gives the word of the column, a larger one gives its alias.
+    Returns (V, 2): thresholds and aliases."""
     weights = counts.double() ** POWER
     heights = (weights / weights.sum() * len(counts)).tolist()
     aliases = list(range(len(heights)))
-    # The emptiest come first, so that rounding errors leave over only columns that are all but full.
+    # The lowest columns come first. Rounding errors then leave only columns that are almost full.
     low = sorted((i for i, height in enumerate(heights) if height < 1), key=heights.__getitem__, reverse=True)
     high = [i for i, height in enumerate(heights) if height >= 1]
     while low and high:
         short, tall = low.pop(), high[-1]
-        aliases[short] = tall  # the tall one fills the short one's column
+        aliases[short] = tall  # the rest of the short column goes to the tall one's word
         heights[tall] -= 1 - heights[short]
         if heights[tall] < 1:
             low.append(high.pop())
@@ -44,24 +61,32 @@ def noise_table(counts: Tensor) -> Tensor:
     return torch.stack([thresholds, torch.tensor(aliases)], dim=1).int()
 
 
-def noise(table: Tensor, key: int, places: Tensor) -> Tensor:
-    """A word of the noise for each place."""
+def draw_negatives(table: Tensor, key: int, places: Tensor) -> Tensor:
+    """One word of the noise distribution for each place."""
     bits = draw(key, places)
     column = (shifted(bits, 32) * len(table)) >> 32
     threshold, alias = table[column].long().unbind(-1)
     return torch.where((bits & ALWAYS) <= threshold, column, alias)
 
 
-def thin(tokens: Tensor, chances: Tensor, key: int) -> tuple[Tensor, Tensor]:
-    """The words (N,) of a text that are read, and the line each stands on. In `tokens`, -1 is the end of a line."""
+def sample_text(tokens: Tensor, thresholds: Tensor, window: int, key: int) -> SampledText:
+    """Subsample a text, and draw the radius of each word's window. In `tokens`, -1 ends a line."""
+    words, lines = subsample(tokens, thresholds, make_key(key, 0))
+    radii = draw_radii(len(words), window, make_key(key, 1), words.device)
+    edge = (window, window)
+    return SampledText(F.pad(words, edge), F.pad(lines, edge, value=-1), radii)
+
+
+def subsample(tokens: Tensor, thresholds: Tensor, key: int) -> tuple[Tensor, Tensor]:
+    """The words (N,) that subsampling keeps, and the line number of each."""
     places = torch.arange(len(tokens), device=tokens.device)
-    read = (draw(key, places) & ALWAYS) <= chances[tokens.clamp(min=0).long()]
-    read &= tokens >= 0
-    return tokens[read], (tokens < 0).cumsum(0, dtype=torch.int32)[read]
+    kept = (draw(key, places) & ALWAYS) <= thresholds[tokens.clamp(min=0).long()]
+    kept &= tokens >= 0
+    return tokens[kept], (tokens < 0).cumsum(0, dtype=torch.int32)[kept]
 
 
-def reaches(count: int, window: int, key: int, device: torch.device) -> Tensor:
-    """How far each of `count` words looks to either side, 1 … window: the nearer a neighbour, the more often it is
-    seen."""
+def draw_radii(count: int, window: int, key: int, device: torch.device) -> Tensor:
+    """How many neighbours each of `count` words has on each side, 1 … window with equal probability. So the nearer a
+    neighbour, the more often it is used."""
     bits = draw(key, torch.arange(count, device=device))
     return (1 + shifted(bits, 33) % window).int()

@@ -1,4 +1,4 @@
-"""The full softmax, learned in place: gradient steps on two matrices of word vectors, without autograd.
+"""The full softmax: gradient steps in place on two matrices of word vectors, without autograd.
 
 For an input x and the word w that it predicts: loss = -log p_w with p = softmax(U x), so
 u_k -= rate (p_k - [k = w]) x,  x -= rate Σ_k (p_k - [k = w]) u_k.
@@ -9,32 +9,43 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from allyouneed.word2vec.negative import FURTHEST, Reading, add_moves, around
+from allyouneed.word2vec.draws import SampledText
+from allyouneed.word2vec.negative import MAX_ROW_RATE, add_capped_updates, neighbours
 
 
 @torch.no_grad()
-def learn_against_all(
-    reading: Reading, start: int, stop: int, v: Tensor, u: Tensor, bias: Tensor, *, rate: float, cbow: bool
+def learn_full_softmax(
+    text: SampledText, v: Tensor, u: Tensor, bias: Tensor, *, size: int, rate: float, cbow: bool
 ) -> Tensor:
-    """A step on the words start … stop - 1 at once. `bias` (V,) is -∞ for what is never predicted. The gradients of all
-    predictions P are added up, at a rate that is lowered where a row takes part in too many of them, as in
-    `learn_block`. Returns (loss before the step, predictions)."""
-    words, near = around(reading, start, stop)
-    centre = words[reading.window : len(words) - reading.window]
+    """One step per block of `size` words, in order. `bias` (V,) is -∞ for tokens that are never predicted.
+    Returns (loss before each step, summed; predictions)."""
+    sums, count = torch.zeros(2, device=v.device), len(text.radii)
+    for start in range(0, count, size):
+        sums += _learn_block(text, start, min(start + size, count), v, u, bias, rate, cbow)
+    return sums
+
+
+def _learn_block(
+    text: SampledText, start: int, stop: int, v: Tensor, u: Tensor, bias: Tensor, rate: float, cbow: bool
+) -> Tensor:
+    """One step on the words start … stop - 1 together. The gradients of all P predictions are added, with the rate of
+    each row capped as in negative.py's `learn_block`."""
+    words, near = neighbours(text, start, stop)
+    centre = words[text.window : len(words) - text.window]
     word, place = near.nonzero().unbind(1)  # (M,): the neighbours of all words
     rows = words[word + place]
     if cbow:
-        word, of = word.unique(return_inverse=True)
+        word, prediction = word.unique(return_inverse=True)
     else:
-        of = torch.arange(len(word), device=word.device)
-    goals, part = centre[word], 1 / of.bincount()[of, None]  # (P,), (M, 1)
-    x = v.new_zeros(len(goals), v.size(1)).index_add_(0, of, part * v[rows])  # (P, D)
+        prediction = torch.arange(len(word), device=word.device)
+    goals, share = centre[word], 1 / prediction.bincount()[prediction, None]  # (P,), (M, 1)
+    x = v.new_zeros(len(goals), v.size(1)).index_add_(0, prediction, share * v[rows])  # (P, D)
     log_p = torch.log_softmax(torch.addmm(bias, x, u.T), dim=1)  # (P, V)
     each = torch.arange(len(goals), device=goals.device)
     loss, p = -log_p[each, goals].sum(), log_p.exp_()
-    seen = p.sum(0).index_add_(0, goals, torch.ones_like(x[:, 0]))  # in how many predictions each u takes part
+    uses = p.sum(0).index_add_(0, goals, torch.ones_like(x[:, 0]))  # the predictions that use each u
     p[each, goals] -= 1
     d_x, d_u = p @ u, p.T @ x
-    u.sub_(d_u * (FURTHEST / seen.clamp(min=1)).clamp(max=rate)[:, None])
-    add_moves(v, rows, -part * d_x[of], part, rate)
+    u.sub_(d_u * (MAX_ROW_RATE / uses.clamp(min=1)).clamp(max=rate)[:, None])
+    add_capped_updates(v, rows, -share * d_x[prediction], share, rate)
     return torch.stack([loss, loss.new_tensor(len(goals))])
