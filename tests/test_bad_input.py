@@ -225,9 +225,9 @@ def download(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address: str) -> s
         replace(entry, files=tuple(replace(file, address=address) for file in entry.files))
         if entry.name == "tinyshakespeare"
         else entry
-        for entry in registry.ENTRIES
+        for entry in registry.PUBLIC_SETS
     ]
-    monkeypatch.setattr(registry, "ENTRIES", tuple(entries))
+    monkeypatch.setattr(registry, "PUBLIC_SETS", tuple(entries))
     done = ayn("train", "lm/shakespeare", "--out", f"run {next(NUMBERS)}", *TINY_LM)
     assert done.code == 2
     assert "Traceback" not in done.err

@@ -17,7 +17,7 @@ import pytest
 from allyouneed.config import DataConfig
 from allyouneed.data.opening import open_data
 from allyouneed.data.report import describe
-from allyouneed.data.sources import Dataset, Pairs, part_of
+from allyouneed.data.sources import Dataset, ExampleSplit, part_of
 from allyouneed.errors import UserError
 
 ROWS = [(f"The cat {i} sleeps.", f"Il gatto {i} dorme.") for i in range(200)]
@@ -66,7 +66,7 @@ def test_tsv_splits_never_share_a_source_and_lose_nothing(tmp_path: Path) -> Non
     assert sum(map(len, sources)) == len(set.union(*sources))
     assert all(40 < len(part) < 140 for part in (parts["valid"], parts["test"]))
     for name, split in data.splits.items():
-        assert isinstance(split, Pairs)
+        assert isinstance(split, ExampleSplit)
         surveyed = split.counts  # made by the survey, before any pass of its own
         split.counted = None
         assert split.counts == surveyed, name

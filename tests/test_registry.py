@@ -226,7 +226,7 @@ def test_listing_has_every_name_once() -> None:
 
 
 def test_entries_are_complete() -> None:
-    for entry in registry.ENTRIES:
+    for entry in registry.PUBLIC_SETS:
         for file in entry.files:
             assert re.fullmatch("[0-9a-f]{64}", file.sha256), entry.name
             assert file.bytes > 0
@@ -321,4 +321,4 @@ def test_enwik8_has_the_usual_splits() -> None:
             whole.update(chunk.encode())
         sizes[name] = split.bytes
     assert sizes == {"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}
-    assert whole.hexdigest() == registry.ENTRIES[-1].files[0].content_sha256
+    assert whole.hexdigest() == registry.PUBLIC_SETS[-1].files[0].content_sha256

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,13 +11,13 @@ import numpy as np
 from torch import nn
 
 from allyouneed.config import DecodeConfig, option
+from allyouneed.data.store import Feed
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, confusion, label_scores
 from allyouneed.nn.heads import POOLS, ClassifyHead
 from allyouneed.tasks.answers import Answer, Prompt
 from allyouneed.tasks.base import Guess, Say, check_input
 from allyouneed.tasks.labelling import UNCUT, Labelling, LabellingOptions
-from allyouneed.text.words import find_words
 
 BETWEEN = ("\t", "|||")  # the two texts of a pair, as a person gives them
 
@@ -44,20 +44,18 @@ class Classify(Labelling):
     @property
     def sides(self) -> int:
         if self.pair is None:
-            self.pair = len(next(iter(self.data.splits["train"]))) == 3
+            self.pair = next(iter(self.data.splits["train"])).second is not None
         return 2 if self.pair else 1
 
-    def read(self, example: Sequence[str]) -> list[str]:
-        texts = [example[0], *example[2:]]
-        if self.spaced:
-            return [" ".join(text[start:end] for start, end in find_words(text)) for text in texts]
-        return [f" {text}" for text in texts]  # so that a word is the same token at the beginning and inside
+    @property
+    def feed(self) -> Feed:
+        return Feed.WORDS if self.spaced else Feed.SPACED
 
     def head(self, width: int, dropout: float) -> nn.Module:
         return ClassifyHead(width, len(self.labels), self.options.pool, dropout)
 
     def classes(self, split: str) -> Counter[str]:
-        return Counter(example[1] for example in self.data.splits[split])
+        return Counter(example.label for example in self.data.splits[split])
 
     def find_labels(self) -> list[str]:
         found = self.classes("train")
@@ -74,7 +72,7 @@ class Classify(Labelling):
     def goals(self, split: str) -> np.ndarray:
         self.unseen(split, self.classes(split), self.labels, "label")
         numbers = {label: number for number, label in enumerate(self.labels)}
-        return np.fromiter((numbers[example[1]] for example in self.data.splits[split]), dtype=np.int64)
+        return np.fromiter((numbers[example.label] for example in self.data.splits[split]), dtype=np.int64)
 
     def extras(self) -> dict[str, Any]:
         return {**super().extras(), "texts": self.sides}
@@ -114,7 +112,7 @@ class Classify(Labelling):
         """One text or two as one row of ids, and of words where a token is one."""
         ids: list[int] = []
         words: list[str] = []
-        for part in self.read([texts[0], "", *texts[1:]]):
+        for part in map(self.feed, texts):
             ids += [self.tokenizer.eos] * bool(ids) + self.tokenizer.encode(part)
             words += ["</s>"] * bool(words) + part.split(" ")
         return ids, words

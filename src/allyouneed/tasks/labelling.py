@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -19,7 +19,7 @@ from allyouneed import catalog
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches import Batch, Labelled, Letters
 from allyouneed.data.report import Report, describe
-from allyouneed.data.store import Ragged, tokenize_rows
+from allyouneed.data.store import Feed, Ragged, tokenize_rows
 from allyouneed.errors import UserError
 from allyouneed.figures import confusion_matrix
 from allyouneed.models.labeller import Labeller
@@ -84,9 +84,14 @@ class Labelling(Task):
         """Whether `read` gives words between single spaces, one token each."""
         return self.spelled
 
+    @property
     @abstractmethod
-    def read(self, example: Sequence[str]) -> list[str]:
+    def feed(self) -> Feed:
+        """How a text is given to the tokenizer."""
+
+    def read(self, example: Any) -> list[str]:
         """The texts of an example as the tokenizer takes them."""
+        return [self.feed(text) for text in example.inputs]
 
     def model_config(self) -> Any:
         return replace(self.recipe.model, vocab=len(self.tokenizer))
@@ -110,9 +115,8 @@ class Labelling(Task):
         """The tokens of a split: a Ragged for each text of an example."""
         found = []
         for side in range(self.sides):
-            path, mark = self._store(split, f"{self.recipe.task_kind}{side}", self.tokenizer)
-            texts = (self.read(example)[side] for example in self.data.splits[split])
-            found.append(tokenize_rows(texts, self.tokenizer, path, mark))
+            texts = (example.inputs[side] for example in self.data.splits[split])
+            found.append(tokenize_rows(texts, self.tokenizer, self.token_key(split, f"text{side}", self.feed)))
         self._check(split, found)
         return found
 

@@ -12,7 +12,7 @@ from allyouneed import catalog
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches import Batch, Streams, Windows
 from allyouneed.data.report import Report, describe
-from allyouneed.data.store import Ragged, tokenize_stream
+from allyouneed.data.store import Feed, Ragged, tokenize_stream
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, language_scores
 from allyouneed.tasks.answers import Prompt
@@ -63,8 +63,8 @@ class LM(Task):
     def stream(self, split: str) -> Ragged:
         """The tokens of a split; documents end with the end token."""
         documents = self.data.splits[split].documents()  # type: ignore[attr-defined]
-        path, mark = self._store(split, "text", self.tokenizer)
-        return tokenize_stream(documents, self.tokenizer, path, mark, separator=self.tokenizer.eos)
+        key = self.token_key(split, "text", Feed.PLAIN)
+        return tokenize_stream(documents, self.tokenizer, key, separator=self.tokenizer.eos)
 
     def examples(self, split: str) -> Windows:
         tokens = self.stream(split).tokens

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from allyouneed.config import DecodeConfig
 from allyouneed.data.conll import Span, Survey, spans, tagged
-from allyouneed.data.store import Ragged
+from allyouneed.data.store import Feed, Ragged
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, confusion, entity_scores
 from allyouneed.nn.heads import TagHead
@@ -36,8 +36,9 @@ class Tag(Labelling):
     def spaced(self) -> bool:
         return True
 
-    def read(self, example: Sequence[str]) -> list[str]:
-        return [example[0]]
+    @property
+    def feed(self) -> Feed:
+        return Feed.PLAIN  # an example has its words already
 
     def head(self, width: int, dropout: float) -> nn.Module:
         return TagHead(width, len(self.labels), dropout)
@@ -45,7 +46,7 @@ class Tag(Labelling):
     @once
     def entities(self, split: str) -> list[list[Span]]:
         """Those of each sentence."""
-        return [spans(tags.split(" ")) for _, tags in self.data.splits[split]]
+        return [spans(example.tags) for example in self.data.splits[split]]
 
     def classes(self, split: str) -> Counter[str]:
         return Counter(span.kind for sentence in self.entities(split) for span in sentence)
@@ -57,8 +58,8 @@ class Tag(Labelling):
 
     def find_labels(self) -> list[str]:
         survey = Survey()
-        for _, tags in self.data.splits["train"]:
-            survey.add(tags.split(" "))
+        for example in self.data.splits["train"]:
+            survey.add(example.tags)
         self.scheme = survey.scheme
         found = sorted(self.classes("train"))
         if not found:

@@ -20,7 +20,7 @@ from allyouneed.data.batches import Batch
 from allyouneed.data.builtin import family
 from allyouneed.data.fetch import cache_folder
 from allyouneed.data.report import Report, describe
-from allyouneed.data.store import Ragged, tokenize_stream
+from allyouneed.data.store import Feed, Ragged, tokenize_stream
 from allyouneed.data.stretches import Stretches
 from allyouneed.data.vectors import Vectors, write_vectors
 from allyouneed.data.wordtests import WordTests
@@ -98,8 +98,8 @@ class WordVectors(Task):
     def stream(self, split: str) -> Ragged:
         """The tokens of a split; documents end with the end token."""
         documents = self.data.splits[split].documents()  # type: ignore[attr-defined]
-        path, mark = self._store(split, "text", self.tokenizer)
-        return tokenize_stream(documents, self.tokenizer, path, mark, separator=self.tokenizer.eos)
+        key = self.token_key(split, "text", Feed.PLAIN)
+        return tokenize_stream(documents, self.tokenizer, key, separator=self.tokenizer.eos)
 
     def examples(self, split: str) -> Stretches:
         t = self.tokenizer
