@@ -16,12 +16,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from allyouneed import catalog
 from allyouneed.config import DataConfig, TextConfig
 from allyouneed.data import store
 from allyouneed.data.opening import open_data
 from allyouneed.data.store import Feed, Ragged, TokenKey, tokenize_rows, tokenize_stream
 from allyouneed.errors import UserError
 from allyouneed.text.tokenizer import Tokenizer
+from allyouneed.training.starting import choose
 
 KEY = TokenKey("f", "train", "text", Feed.PLAIN)
 TEXTS = [f"Sentence number {i}, with é and 😀.\n\n  Indented." for i in range(300)]
@@ -253,8 +255,28 @@ def test_a_file_that_changes_while_it_is_tokenized_leaves_no_tokens(
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("order", [("rnn", "elmo"), ("elmo", "rnn")])
+def test_tasks_that_feed_the_same_text_in_another_way_do_not_share_tokens(
+    order: tuple[str, str], tmp_path: Path
+) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("".join(f"it's  well-known, {i}\tlabel {i % 2}\n" for i in range(300)))
+    words = Tokenizer.train(["it 's well-known ,"], TextConfig(kind="word"), spaced=True)
+    (tmp_path / "tokenizer.json").write_text(words.to_json())
+    counts = {}
+    for kind in order:
+        settings = [f"model.kind={kind}", "text.kind=word", f"text.path={tmp_path / 'tokenizer.json'}"]
+        recipe = choose("classify/rnn", settings, str(path))
+        task = catalog.task("classify")(recipe, {"tokenizer.json": words})
+        fed = [task.read(example)[0] for example in task.data.splits["train"]]
+        counts[kind] = len(task.rows("train")[0].tokens)
+        assert counts[kind] == sum(map(len, words.encode_batch(fed)))
+    assert counts["rnn"] != counts["elmo"]
+
+
 PREPARE = """
 import time
+from allyouneed import catalog
 from allyouneed.config import DataConfig, TextConfig
 from allyouneed.data.opening import open_data
 from allyouneed.data.store import Feed, TokenKey, tokenize_stream

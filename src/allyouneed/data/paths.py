@@ -14,6 +14,7 @@ from allyouneed.errors import UserError, nearest
 
 SPLITS = {"train": "train", "valid": "valid", "val": "valid", "dev": "valid", "test": "test"}
 PROSE = (".txt", ".md", ".text")
+SHOWN = 200  # characters of a path that may be too long to exist
 KINDS = {stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device", stat.S_IFCHR: "a device"}
 
 
@@ -24,7 +25,8 @@ def look(path: str | Path) -> os.stat_result | None:
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a zero byte, which no name has
         return None
     except OSError as error:
-        raise UserError(f"{path} cannot be opened: {error.strerror or error}") from None
+        start = str(path)[:SHOWN] + "…" * (len(str(path)) > SHOWN)
+        raise UserError(f"{start} cannot be opened: {error.strerror or error}") from None
 
 
 def is_folder(path: Path) -> bool:
