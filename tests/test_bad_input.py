@@ -14,6 +14,7 @@ import pytest
 
 from allyouneed.data import registry
 from allyouneed.errors import nearest
+from allyouneed.tasks.translate import Translate
 from commands import NUMBERS, ayn, mistake, train
 from conftest import TINY_LM
 
@@ -159,6 +160,40 @@ def test_data_that_is_not_there(story, tmp_path):
     assert "these fit: corpus" in mistake(*train("lm", "phrasebook"))
 
 
+def test_a_pipe_is_refused(command, tmp_path):
+    done = command("train", "lm/gpt", "--data", "/dev/stdin", "--out", "run", input="one two\n", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "ayn: /dev/stdin is a pipe, which can be read only once: save the data to a file and give that file\n"
+    )
+
+
+def test_a_path_that_the_system_refuses(story, tmp_path):
+    long = "x" * 5000 + ".txt"
+    assert mistake(*train("lm", long)).endswith("cannot be opened: File name too long")
+    assert mistake(*train("lm", long, "--data", long)).endswith("cannot be opened: File name too long")
+    assert mistake(*train("lm", story, f"data.valid_path={long}")).endswith("cannot be opened: File name too long")
+    shutil.copy(story, tmp_path / "caf\udce9.txt")
+    assert mistake(*train("lm", "caf\udce9.txt")).endswith(r"caf\udce9.txt is not valid UTF-8: rename it")
+    assert mistake(*train("lm", "~nobody at all/story.txt")).endswith("does not exist")
+
+
+def test_a_file_that_changes_during_the_training_is_noticed_by_the_test(pairs, tmp_path, monkeypatch):
+    rows = pairs.read_text().splitlines(keepends=True)
+    Path("mine.tsv").write_text("".join(rows))
+    begin = Translate.begin
+
+    def meddle(self, model, say):
+        Path("mine.tsv").write_text("".join(rows[::-1]))
+        begin(self, model, say)
+
+    monkeypatch.setattr(Translate, "begin", meddle)
+    assert mistake(*train("translate", "mine.tsv")) == (
+        f"{tmp_path / 'mine.tsv'} has changed since this run first read it: start again, and do not write to the file "
+        "until the run has ended"
+    )
+
+
 def test_a_folder_without_usable_files(tmp_path):
     (tmp_path / "folder").mkdir()
     assert "has no text file" in mistake(*train("lm", "folder"))
@@ -225,9 +260,9 @@ def download(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address: str) -> s
         replace(entry, files=tuple(replace(file, address=address) for file in entry.files))
         if entry.name == "tinyshakespeare"
         else entry
-        for entry in registry.ENTRIES
+        for entry in registry.PUBLIC_SETS
     ]
-    monkeypatch.setattr(registry, "ENTRIES", tuple(entries))
+    monkeypatch.setattr(registry, "PUBLIC_SETS", tuple(entries))
     done = ayn("train", "lm/shakespeare", "--out", f"run {next(NUMBERS)}", *TINY_LM)
     assert done.code == 2
     assert "Traceback" not in done.err

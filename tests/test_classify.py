@@ -323,7 +323,7 @@ def test_a_model_that_reads_letters_gets_them(folder):
     example = next(iter(made.task.data.splits["train"]))
     batch = made.task.examples("train").collate(np.array([0])).tensors
     words = made.task.read(example)[0].split(" ")
-    assert words[:3] == ["it", "'s", f"nr-{example[0].split('-')[1].split(',')[0]}"]
+    assert words[:3] == ["it", "'s", f"nr-{example.text.split('-')[1].split(',')[0]}"]
     assert batch["ids"].shape == (1, len(words))
     np.testing.assert_array_equal(batch["chars"][0], spell(words, made.recipe.model.letters))
     mixed = made.task.examples("train").collate(np.arange(6)).tensors

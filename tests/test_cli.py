@@ -23,7 +23,7 @@ import torch
 import allyouneed
 from allyouneed.data import registry
 from allyouneed.data.fetch import File
-from allyouneed.data.public import Entry
+from allyouneed.data.public import PublicSet
 from allyouneed.data.sources import Split, Text
 from allyouneed.format import columns
 from allyouneed.recipe import Recipe, read_recipe, to_toml
@@ -221,8 +221,8 @@ def test_test_finds_a_mirror_that_has_moved(story, tmp_path, monkeypatch):
     def read(paths: Sequence[Path], reverse: bool) -> dict[str, Split]:
         return {name: Text(lambda: iter([[paths[0].read_text()]])) for name in ("train", "valid", "test")}
 
-    small = Entry("small", "text", "a story", "MIT", "nowhere", (file,), read, ())
-    monkeypatch.setattr(registry, "ENTRIES", (small,))
+    small = PublicSet("small", "text", "a story", "MIT", "nowhere", (file,), read, ())
+    monkeypatch.setattr(registry, "PUBLIC_SETS", (small,))
     (tmp_path / "old" / "set").mkdir(parents=True)
     (tmp_path / "old" / "set" / "story.txt").write_bytes(content)
     monkeypatch.setenv("ALLYOUNEED_MIRROR", str(tmp_path / "old"))

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from allyouneed.config import DataConfig
+from allyouneed.data.examples import LabelledText, SentencePair, TaggedSentence
 from allyouneed.data.opening import open_data
 from allyouneed.data.report import describe
-from allyouneed.data.sources import Dataset, Pairs, part_of
+from allyouneed.data.sources import Dataset, ExampleSplit, part_of
 from allyouneed.errors import UserError
 
 ROWS = [(f"The cat {i} sleeps.", f"Il gatto {i} dorme.") for i in range(200)]
@@ -66,7 +67,7 @@ def test_tsv_splits_never_share_a_source_and_lose_nothing(tmp_path: Path) -> Non
     assert sum(map(len, sources)) == len(set.union(*sources))
     assert all(40 < len(part) < 140 for part in (parts["valid"], parts["test"]))
     for name, split in data.splits.items():
-        assert isinstance(split, Pairs)
+        assert isinstance(split, ExampleSplit)
         surveyed = split.counts  # made by the survey, before any pass of its own
         split.counted = None
         assert split.counts == surveyed, name
@@ -288,6 +289,30 @@ def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
 def test_a_folder_without_text(tmp_path: Path) -> None:
     put(tmp_path / "a.bin", b"\x00")
     assert "no text file" in complaint(str(tmp_path), shape="text")
+
+
+def test_examples_have_names(tmp_path: Path) -> None:
+    (example,) = pairs(put(tmp_path / "a.tsv", "Go\tVai\n"), valid_part=0.0, test_part=0.0).splits["train"]
+    assert example == SentencePair(source="Go", target="Vai")
+    assert LabelledText("a", "b", "c").inputs == ("a", "c")
+    assert LabelledText("a", "b").texts == ("a", "b")
+    assert TaggedSentence(("a", "b"), ("O", "B-x")).texts == ("a b", "O B-x")
+
+
+def test_jsonl_that_python_cannot_hold(tmp_path: Path) -> None:
+    good = '{"en": "Go", "it": "Vai"}\n'
+    deep = put(tmp_path / "a.jsonl", good + '{"en": "Go", "it": ' + "[" * 100_000 + "]" * 100_000 + "}\n")
+    assert complaint(deep) == f"{deep}, line 2: its lists and objects are nested too deeply"
+    long = put(tmp_path / "b.jsonl", good + '{"en": "Go", "it": ' + "1" * 5000 + "}\n")
+    assert complaint(long) == f"{long}, line 2 has a number with too many digits: write it as text"
+    for depth in range(900, 1000):  # just below the limit, where writing it out again could fail
+        nested = put(tmp_path / "c.jsonl", good + '{"en": "Go", "it": ' + "[" * depth + "]" * depth + "}\n")
+        assert "line 2" in complaint(nested)
+
+
+@pytest.mark.parametrize("number", ["²", "٣", "9" * 5000])
+def test_a_column_is_a_decimal_number_or_a_name(tmp_path: Path, number: str) -> None:
+    assert "has no column" in complaint(put(tmp_path / "a.csv", "english,italian\nGo,Vai\n"), source=number)
 
 
 def test_report_counts_duplicates_overlap_and_cuts(tmp_path: Path) -> None:

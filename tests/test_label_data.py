@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from allyouneed.data.builtin.entities import NAMES, entities
 from allyouneed.data.builtin.heldout import words
 from allyouneed.data.builtin.opinions import opinions
 from allyouneed.data.conll import spans
+from allyouneed.data.examples import LabelledText, TaggedSentence
 from allyouneed.data.opening import open_data
 from allyouneed.data.report import describe
 from allyouneed.data.sources import Dataset
@@ -38,8 +40,12 @@ def dataset(shape: str, *paths: str, **options: object) -> Dataset:
     return open_data(DataConfig(path=paths, **{"valid_part": 0.0, "test_part": 0.0, **options}), shape)  # type: ignore[arg-type]
 
 
-def whole(shape: str, *paths: str, **options: object) -> list[tuple[str, ...]]:
+def whole(shape: str, *paths: str, **options: object) -> list[Any]:
     return list(dataset(shape, *paths, **options).splits["train"])
+
+
+def labelled(*rows: tuple[str, str]) -> list[LabelledText]:
+    return [LabelledText(*row) for row in rows]
 
 
 def complaint(shape: str, *paths: str, **options: object) -> str:
@@ -61,16 +67,16 @@ FILES = {
 @pytest.mark.parametrize("name", FILES)
 def test_the_columns_of_text_and_label_are_found(name, tmp_path):
     data = dataset("labels", put(tmp_path / name, FILES[name]))
-    assert list(data.splits["train"]) == ROWS
+    assert list(data.splits["train"]) == labelled(*ROWS)
     assert f"the first example is “{ROWS[0][0]}” → “bad”" in data.understood[0]
 
 
 def test_columns_can_be_named(tmp_path):
     path = put(tmp_path / "a.tsv", "kind\ttitle\tbody\nx\tone\tlong text\ny\ttwo\tlonger text\n")
-    assert whole("labels", path, source="title", target="kind") == [("one", "x"), ("two", "y")]
-    assert whole("labels", path, source="3", target="1")[1:] == [("long text", "x"), ("longer text", "y")]
+    assert whole("labels", path, source="title", target="kind") == labelled(("one", "x"), ("two", "y"))
+    assert whole("labels", path, source="3", target="1")[1:] == labelled(("long text", "x"), ("longer text", "y"))
     three = whole("labels", path, source="body", target="kind", second="title")
-    assert three == [("long text", "x", "one"), ("longer text", "y", "two")]
+    assert three == [LabelledText("long text", "x", "one"), LabelledText("longer text", "y", "two")]
     assert "text is column body, label is column kind, second text is column title" in str(
         dataset("labels", path, source="body", target="kind", second="title").understood
     )
@@ -81,10 +87,7 @@ def test_columns_can_be_named(tmp_path):
 def test_pairs_of_texts_are_found(tmp_path):
     path = put(tmp_path / "a.csv", "premise,hypothesis,label\nA man sleeps.,He rests.,yes\nIt rains.,It is dry.,no\n")
     assert whole("labels", path)[0] == ("A man sleeps.", "yes", "He rests.")
-    assert whole("labels", path, source="premise", target="label")[0] == (
-        "A man sleeps.",
-        "yes",
-    )  # only one was asked for
+    assert whole("labels", path, source="premise", target="label")[0].second is None  # only one was asked for
     report = describe(dataset("labels", path), {})
     assert (report.parts[0].duplicates, report.parts[0].examples) == (0, 2)
 
@@ -109,21 +112,21 @@ def test_the_fingerprint_follows_the_second_text(tmp_path):
 def test_numbers_are_labels_too(tmp_path):
     rows = [{"text": "a b", "label": 1}, {"text": "c d", "label": 0}, {"text": "e", "label": True}]
     path = put(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
-    assert [label for _, label in whole("labels", path)] == ["1", "0", "true"]
+    assert [example.label for example in whole("labels", path)] == ["1", "0", "true"]
     put(tmp_path / "a.jsonl", '{"text": "a", "label": 1}\n{"text": "b", "label": null}\n')
     assert "line 2: 'label' is null" in complaint("labels", path)
 
 
 def test_texts_and_labels_in_two_files(tmp_path):
     paths = [put(tmp_path / "train.text", "one\ntwo\n"), put(tmp_path / "train.label", "x\ny\n")]
-    assert whole("labels", *paths) == [("one", "x"), ("two", "y")]
+    assert whole("labels", *paths) == labelled(("one", "x"), ("two", "y"))
     put(tmp_path / "train.label", "x\n")
     assert "2 and" in complaint("labels", *paths)
 
 
 def test_a_text_without_label_is_counted(tmp_path):
     data = dataset("labels", put(tmp_path / "a.tsv", "one\tx\ntwo\t \n\nthree\ty\n"))
-    assert list(data.splits["train"]) == [("one", "x"), ("three", "y")]
+    assert list(data.splits["train"]) == labelled(("one", "x"), ("three", "y"))
     assert data.splits["train"].empty == 2
 
 
@@ -139,20 +142,20 @@ def test_a_test_file_has_the_columns_of_the_training_file(tmp_path):
     train = put(tmp_path / "a.tsv", FILES["plain.tsv"])
     test = put(tmp_path / "b.tsv", "ok\tgood\nno\tvery bad\n")
     data = dataset("labels", train, test_path=(test,))
-    assert list(data.splits["test"]) == [("ok", "good"), ("no", "very bad")]
+    assert list(data.splits["test"]) == labelled(("ok", "good"), ("no", "very bad"))
 
 
 def test_files_with_one_text_and_with_two_do_not_mix(tmp_path):
     one = put(tmp_path / "one.tsv", "text\tlabel\n" + "a b\tx\nc d\ty\n" * 20)
     two = put(tmp_path / "two.tsv", "premise\thypothesis\tlabel\n" + "a b\tc\tx\nc d\te\ty\n" * 20)
-    assert "two.tsv has two texts an example, the training data one" in complaint("labels", one, test_path=(two,))
-    assert "one.tsv has one text an example, the training data two" in complaint("labels", two, valid_path=(one,))
+    assert "two.tsv has two texts per example, the training data one" in complaint("labels", one, test_path=(two,))
+    assert "one.tsv has one text per example, the training data two" in complaint("labels", two, valid_path=(one,))
 
 
 def test_the_split_is_by_the_text(tmp_path):
     path = put(tmp_path / "a.tsv", "".join(f"{text}\t{label}\n{text}\t{label}\n" for text, label in ROWS))
     data = dataset("labels", path, valid_part=0.3, test_part=0.3)
-    parts = [{text for text, _ in split} for split in data.splits.values()]
+    parts = [{example.text for example in split} for split in data.splits.values()]
     assert sum(map(len, parts)) == len(set.union(*parts)) == 60
     assert any("by a hash of the text" in line for line in data.understood)
 
@@ -172,7 +175,10 @@ CONLL = "-DOCSTART- -X- O\n\nAda NNP I-PER\nLovelace NNP I-PER\nleft VBD O\n\n \
 
 def test_conll_with_blanks(tmp_path):
     data = dataset("tags", put(tmp_path / "a.conll", CONLL))
-    assert list(data.splits["train"]) == [("Ada Lovelace left", "I-PER I-PER O"), ("Paris London", "I-LOC B-LOC")]
+    assert list(data.splits["train"]) == [
+        TaggedSentence(("Ada", "Lovelace", "left"), ("I-PER", "I-PER", "O")),
+        TaggedSentence(("Paris", "London"), ("I-LOC", "B-LOC")),
+    ]
     told = data.understood[0]
     for what in ("columns between blanks", "the tag column 3", "IOB1 tags", "1 -DOCSTART- lines skipped"):
         assert what in told
@@ -188,8 +194,8 @@ def test_conll_with_blanks(tmp_path):
 def test_conll_with_tabs(tmp_path, lines, told):
     data = dataset("tags", put(tmp_path / "a.tsv", lines))
     first, second = data.splits["train"]
-    assert first == ("a\N{NO-BREAK SPACE}b c", "O B-x")  # a blank inside a word does not end it
-    assert second[0] == "d"
+    assert first == (("a\N{NO-BREAK SPACE}b", "c"), ("O", "B-x"))  # a blank inside a word does not end it
+    assert second.words == ("d",)
     assert told in data.understood[0]
     assert "columns between tabs" in data.understood[0]
 
@@ -202,10 +208,10 @@ def test_conll_with_tabs(tmp_path, lines, told):
         ("a\tO\nb O\n", "line 2 has 1 column, but the first has 2"),
         ("one\ntwo\n", "line 1 has 1 column, but a word and its tag need two"),
         ("a\tO\n\tB-x\n", "line 2 has no word in its first column"),
-        ("a\tDET\n", "line 1: 'DET' is no tag of an entity"),
-        ("a\tO\nb\tB-\n", "line 2: 'B-' is no tag of an entity"),
-        ("a\tO\nb\tB-new type\n", "line 2: 'B-new type' is no tag of an entity"),
-        ("# text = a b\na O\n", "in the last column; comments are not read"),
+        ("a\tDET\n", "line 1: 'DET' is not the tag of an entity"),
+        ("a\tO\nb\tB-\n", "line 2: 'B-' is not the tag of an entity"),
+        ("a\tO\nb\tB-new type\n", "line 2: 'B-new type' is not the tag of an entity"),
+        ("# text = a b\na O\n", "a type without blanks; comments are not read"),
         ("a O\n# a b c\n", "line 2 has 4 columns, but the first has 2: “# a b c”; comments are not read"),
         ("a O\rb O\rc B-x\r", "lines end with a carriage return alone"),
         ("a O\n" * 201, "is one sentence of 201 words: a blank line must stand between two sentences"),
@@ -230,15 +236,15 @@ def test_tagged_sentences_come_from_one_file_or_folder(tmp_path):
         put(folder / f"{name}.conll", f"{name} B-x\n")
     splits = dataset("tags", str(folder)).splits
     assert {name: list(split) for name, split in splits.items()} == {
-        "train": [("train", "B-x")],
-        "valid": [("dev", "B-x")],
-        "test": [("test", "B-x")],
+        "train": [(("train",), ("B-x",))],
+        "valid": [(("dev",), ("B-x",))],
+        "test": [(("test",), ("B-x",))],
     }
 
 
 def test_the_report_tells_the_classes():
     data = open_data(DataConfig(name="opinions"), "labels")
-    classes = {name: Counter(label for _, label in split) for name, split in data.splits.items()}
+    classes = {name: Counter(example.label for example in split) for name, split in data.splits.items()}
     report = describe(data, {}, classes=classes)
     lines = report.lines()
     table = lines[lines.index("label     train  valid  test") :]
@@ -259,13 +265,14 @@ def test_the_report_tells_the_classes():
 )
 def test_built_in_examples_are_the_same_everywhere_and_never_twice(write, sha256):
     splits = write()
-    everything = [example for split in splits.values() for example in split]
+    texts = {name: [example.texts for example in split] for name, split in splits.items()}
+    everything = [example for split in texts.values() for example in split]
     assert list(splits) == ["train", "valid", "test"]
     assert len({text for text, _ in everything}) == len(everything) > 4000
     assert len(splits["test"]) >= 400 <= 100 + len(splits["valid"])
-    known = set().union(*map(words, splits["train"]))
+    known = set().union(*map(words, texts["train"]))
     assert all(words(example) <= known for example in everything)
-    assert hashlib.sha256(repr(splits).encode()).hexdigest() == sha256
+    assert hashlib.sha256(repr(texts).encode()).hexdigest() == sha256
 
 
 def test_words_alone_do_not_tell_an_opinion():
@@ -275,21 +282,23 @@ def test_words_alone_do_not_tell_an_opinion():
 
     splits = opinions()
     bag = CountVectorizer()
-    train = bag.fit_transform([text for text, _ in splits["train"]])
-    model = LogisticRegression(max_iter=300).fit(train, [label for _, label in splits["train"]])
-    score = model.score(bag.transform([text for text, _ in splits["test"]]), [label for _, label in splits["test"]])
+    train = bag.fit_transform([example.text for example in splits["train"]])
+    model = LogisticRegression(max_iter=300).fit(train, [example.label for example in splits["train"]])
+    score = model.score(
+        bag.transform([example.text for example in splits["test"]]), [example.label for example in splits["test"]]
+    )
     assert 0.5 < score < 0.8
-    share = Counter(label for _, label in splits["test"])
+    share = Counter(example.label for example in splits["test"])
     assert all(count > 80 for count in share.values())
 
 
 def test_names_are_ambiguous_and_tags_fit():
     splits = entities()
     found: dict[str, set[str]] = {}
-    for sentence, tags in (example for split in splits.values() for example in split):
-        tokens, marks = sentence.split(), tags.split()
+    for example in (example for split in splits.values() for example in split):
+        (sentence,), (tokens, marks) = example.inputs, example
         assert len(tokens) == len(marks)
-        assert [sentence[start:end] for start, end in find_words(sentence)] == tokens
+        assert tuple(sentence[start:end] for start, end in find_words(sentence)) == tokens
         for span in spans(marks):
             found.setdefault(" ".join(tokens[span.start : span.end]), set()).add(span.kind)
         for token, tag in zip(tokens, marks):
@@ -323,7 +332,7 @@ def test_public_sets_have_their_splits(name, mirror):
     counts = {split: part.examples for split, part in data.splits.items()}
     assert counts == COUNTS[name]
     assert all(part.empty == 0 for part in data.splits.values())
-    parts = [{example[0] for example in part} for part in data.splits.values()]
+    parts = [{example.inputs for example in part} for part in data.splits.values()]
     if name in ("trec", "imdb"):
         assert not parts[0] & parts[1]
         assert any("held out for valid by a hash" in line for line in data.understood)
@@ -331,13 +340,13 @@ def test_public_sets_have_their_splits(name, mirror):
 
 def test_public_labels_have_names(mirror):
     labels = {
-        name: {label for _, label in open_data(DataConfig(name=name, mirror=str(mirror)), "labels").splits["test"]}
+        name: {text.label for text in open_data(DataConfig(name=name, mirror=str(mirror)), "labels").splits["test"]}
         for name in ("sst2", "trec")
     }
     assert labels["sst2"] == {"negative", "positive"}
     assert labels["trec"] == {"ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"}
     tags = open_data(DataConfig(name="wnut17", mirror=str(mirror)), "tags").splits["test"]
-    kinds = Counter(span.kind for _, marks in tags for span in spans(marks.split(" ")))
+    kinds = Counter(span.kind for example in tags for span in spans(example.tags))
     assert kinds == {
         "person": 429, "location": 150, "product": 127, "group": 165, "creative-work": 142, "corporation": 66,
     }  # fmt: skip

@@ -183,6 +183,47 @@ def test_a_zip_gives_its_member(server: Server, cache: Path) -> None:
         obtain(file)
 
 
+def archive(content: bytes, how: int = zipfile.ZIP_DEFLATED) -> bytearray:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", how) as zipped:
+        zipped.writestr("inside", content)
+    return bytearray(packed.getvalue())
+
+
+def encrypted(packed: bytearray) -> bytearray:
+    packed[6] |= 1  # the flag in the file's own header, and in the list of files at the end
+    packed[packed.rindex(b"PK\x01\x02") + 8] |= 1
+    return packed
+
+
+def with_byte(packed: bytearray, place: int, value: int) -> bytearray:
+    packed[place] = value
+    return packed
+
+
+WORDS = b"".join(b"%d " % (i * i) for i in range(40_000))
+BROKEN = {
+    "encrypted": encrypted(archive(WORDS)),
+    "damaged": with_byte(archive(WORDS), 60_000, 0xFF),
+    "an impossible first block": with_byte(archive(WORDS), 36, 0xFF),
+    "cut and mended": archive(WORDS)[:50_000] + archive(WORDS)[-80:],
+    "cut": archive(WORDS)[:50_000],
+    "an unknown compression": with_byte(archive(WORDS), archive(WORDS).rindex(b"PK\x01\x02") + 10, 77),
+    "damaged bzip2": with_byte(archive(WORDS, zipfile.ZIP_BZIP2), 20_000, 0xFF),
+    "damaged xz": with_byte(archive(WORDS, zipfile.ZIP_LZMA), 20_000, 0xFF),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_an_archive_that_cannot_be_unpacked(server: Server, cache: Path, name: str) -> None:
+    server.content = bytes(BROKEN[name])
+    file = File("set/data.gz", 1, "0", f"{server.address}/data.zip", member="inside", content_sha256=sha256(WORDS))
+    expected = r"data\.zip was downloaded, but (it is not the expected archive|its member inside cannot be unpacked)"
+    with pytest.raises(UserError, match=expected):
+        obtain(file)
+    assert list((cache / "set").iterdir()) == []
+
+
 def test_the_mirror_comes_first_and_is_verified_once(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,7 +267,7 @@ def test_listing_has_every_name_once() -> None:
 
 
 def test_entries_are_complete() -> None:
-    for entry in registry.ENTRIES:
+    for entry in registry.PUBLIC_SETS:
         for file in entry.files:
             assert re.fullmatch("[0-9a-f]{64}", file.sha256), entry.name
             assert file.bytes > 0
@@ -321,4 +362,4 @@ def test_enwik8_has_the_usual_splits() -> None:
             whole.update(chunk.encode())
         sizes[name] = split.bytes
     assert sizes == {"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}
-    assert whole.hexdigest() == registry.ENTRIES[-1].files[0].content_sha256
+    assert whole.hexdigest() == registry.PUBLIC_SETS[-1].files[0].content_sha256

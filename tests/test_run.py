@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from allyouneed import catalog
 from allyouneed.config import TrainConfig
+from allyouneed.data.examples import Example, TaggedSentence
 from allyouneed.errors import UserError
 from allyouneed.nn.block import Block, BlockConfig
 from allyouneed.recipe import read_recipe, recipe_names, recipe_text, to_toml
@@ -88,12 +89,12 @@ def test_other_data_to_score_on_is_told_of_and_its_mistakes_too(pairs, tmp_path)
     assert contents(out) == before
 
 
-def lines(examples: Iterable[tuple[str, ...]]) -> str:
-    return "".join("\t".join(example) + "\n" for example in examples)
+def lines(examples: Iterable[Example]) -> str:
+    return "".join("\t".join(example.texts) + "\n" for example in examples)
 
 
-def conll(examples: Iterable[tuple[str, ...]]) -> str:
-    return "\n".join(lines(zip(words.split(" "), tags.split(" "))) for words, tags in examples)
+def conll(examples: Iterable[TaggedSentence]) -> str:
+    return "\n".join("".join(f"{word}\t{tag}\n" for word, tag in zip(*example)) for example in examples)
 
 
 @pytest.mark.parametrize(

@@ -84,8 +84,8 @@ def test_the_scores_equal_seqeval(folder, steps):
     """Of a model that has hardly learned, so that its tags are wild."""
     out = folder / f"wild {steps}"
     made = train("tag/lstm", *SHORT, f"train.steps={steps}", data=folder / "my.conll", out=out, quiet=True)
-    truth = [tags.split() for _, tags in made.task.data.splits["test"]]
-    texts = [words for words, _ in made.task.data.splits["test"]]
+    truth = [list(example.tags) for example in made.task.data.splits["test"]]
+    texts = [example.inputs[0] for example in made.task.data.splits["test"]]
     guesses = [answer.details["tags"] for answer in made.answers(texts)]
     scores = {score.name: score.value for score in made.test("test")}
     with warnings.catch_warnings():
@@ -269,7 +269,7 @@ def test_long_sentences_are_cut_in_training_and_said_and_whole_in_the_test(folde
     header, first = (line.split() for line in done.out.splitlines() if line.startswith(("words ", "train  text")))
     assert header[-2:] == ["over", "8"]
     task = load(folder / "long").task
-    long = sum(len(words.split()) > 8 for words, _ in task.data.splits["train"])
+    long = sum(len(example.words) > 8 for example in task.data.splits["train"])
     assert int(first[-1]) == long > 50
     assert task.examples("train").sizes.max() == 8
     assert task.examples("train", UNCUT).sizes.max() == 21
@@ -286,8 +286,8 @@ def test_targets_are_the_tags(run):
     task = run.task
     batch = task.examples("train").collate(np.arange(5)).tensors
     for row, (words, tags) in zip(range(5), task.data.splits["train"]):
-        count = len(words.split())
-        assert [task.labels[i] for i in batch["targets"][row, :count]] == tags.split()
+        count = len(words)
+        assert [task.labels[i] for i in batch["targets"][row, :count]] == list(tags)
         assert (batch["targets"][row, count:] == IGNORE).all()
         assert batch["lengths"][row] == count
 
@@ -300,7 +300,7 @@ def test_a_model_that_reads_letters_gets_them(folder):
     )
     settings = [*RUNTIME, "train.batch_tokens=64"]
     made = train(str(recipe), *settings, data=folder / "my.conll", out=folder / "spelled", quiet=True)
-    words = next(iter(made.task.data.splits["train"]))[0].split()
+    words = list(next(iter(made.task.data.splits["train"])).words)
     batch = made.task.examples("train").collate(np.array([0])).tensors
     np.testing.assert_array_equal(batch["chars"][0], spell(words, made.recipe.model.letters))
     seen = []

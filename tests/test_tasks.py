@@ -176,7 +176,7 @@ def test_an_answer_that_fills_the_learned_positions_can_be_looked_into(recipe, p
     sizes = ["model.context=9", "model.width=16", "train.steps=2", "train.eval_every=2", "train.threads=1"]
     heads = ["model.heads=2", "model.hidden=16"] if recipe == "translate/transformer" else []
     run = train(recipe, "model.positions=learned", *sizes, *heads, data=str(pairs), out=tmp_path / "run", quiet=True)
-    text = next(iter(run.task.data.splits["test"]))[0].split()[0]
+    text = next(iter(run.task.data.splits["test"])).source.split()[0]
     answer = next(run.answers([text], method="greedy"))
     assert (len(answer.tokens), answer.reason) == (9, "length")
     guesses = run.table(text, method="greedy")

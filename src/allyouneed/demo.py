@@ -16,7 +16,7 @@ SENTENCE = "I am Italian."
 def main(out: Path) -> None:
     """Everything a newcomer should see once."""
     run = train("translate/transformer", out=out, overwrite=True)
-    sources = [source for source, _ in run.task.data.splits["test"]]
+    sources = [pair.source for pair in run.task.data.splits["test"]]
     held_out = sources[:: len(sources) // 5][:5]
     print("\ntranslations (the first is from the lecture, the others were never seen in training):")
     for source, target in zip([SENTENCE, *held_out], run.predict([SENTENCE, *held_out])):

@@ -15,6 +15,7 @@ import torch
 
 from allyouneed import catalog
 from allyouneed.config import DecodeConfig, build
+from allyouneed.data.paths import look
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score
 from allyouneed.nn.layers import store_by_columns
@@ -129,7 +130,7 @@ class Run:
         return task
 
     def _same_data(self, say: Callable[[str], None]) -> None:
-        gone = [path for path in self.recipe.data.path if not Path(path).exists()]
+        gone = [path for path in self.recipe.data.path if look(path) is None]
         if gone:
             again = shlex.join(["ayn", "train", str(self.folder.recipe), "--out", str(self.folder.path), "--resume"])
             raise UserError(f"the data of this run, {gone[0]}, is not there; if it has moved: {again} --data NEW-PLACE")

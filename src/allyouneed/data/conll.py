@@ -1,8 +1,8 @@
-"""Sentences with a tag for each word, in CoNLL columns, and the schemes in which tags mark entities.
+"""Sentences with one tag per word, in CoNLL columns, and the schemes in which tags mark entities.
 
-IOB2: an entity begins with B-type and goes on with I-type; O is outside.
-IOB1: it begins with I-type as well; B-type only parts two of one type that touch.
-IOBES: as IOB2, but it ends with E-type, and S-type is one of a single word.
+IOB2: an entity begins with B-type and continues with I-type; O is outside of entities.
+IOB1: an entity begins with I-type as well; B-type only separates two adjacent entities of one type.
+IOBES: as IOB2, but an entity ends with E-type, and S-type is an entity of a single word.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from allyouneed.data.examples import TaggedSentence
 from allyouneed.data.reading import lines
-from allyouneed.data.sources import Pair, shorten
+from allyouneed.data.sources import shorten
 from allyouneed.data.tables import first_line
 from allyouneed.errors import UserError
 
 TAG = re.compile(r"O|[BIES]-\S+")
 DOCUMENT = "-DOCSTART-"
-LONG = 200  # words that no file has in its only sentence
+LONG = 200  # words: a longer sentence that is alone in its file means that blank lines are missing
 
 
 class Span(NamedTuple):
@@ -33,8 +34,8 @@ class Span(NamedTuple):
 
 
 def spans(tags: Sequence[str]) -> list[Span]:
-    """The entities that tags of any scheme mark, read as conlleval and seqeval read them: I and E go on with an entity
-    of their type that B or I has left open; whatever else is not O begins one."""
+    """The entities that tags of any scheme mark, read as conlleval and seqeval read them: I and E continue an entity of
+    their type if the tag before is B or I; any other tag but O begins one."""
     found: list[Span] = []
     before = ("O", "")
     for i, tag in enumerate(tags):
@@ -48,7 +49,7 @@ def spans(tags: Sequence[str]) -> list[Span]:
 
 
 def tagged(entities: Iterable[Span], words: int, scheme: str) -> list[str]:
-    """The inverse of `spans`: one tag a word."""
+    """The inverse of `spans`: one tag per word."""
     tags = ["O"] * words
     before = Span("", 0, 0)
     for span in sorted(entities, key=lambda span: span.start):
@@ -65,11 +66,11 @@ def tagged(entities: Iterable[Span], words: int, scheme: str) -> list[str]:
 
 @dataclass
 class Survey:
-    """What tags look like, sentence by sentence; enough to tell their scheme."""
+    """Counts over the tags of many sentences, from which their scheme follows."""
 
     letters: Counter[str] = field(default_factory=Counter)
     begun: Counter[str] = field(default_factory=Counter)  # with which letter entities begin
-    parted: int = 0  # how many B stand where IOB1 needs them
+    parted: int = 0  # how many B separate adjacent entities of one type, where IOB1 needs them
 
     def add(self, tags: Sequence[str]) -> None:
         self.letters.update(tag[0] for tag in tags)
@@ -86,7 +87,7 @@ class Survey:
         return "IOB1" if self.begun["I"] and self.begun["B"] == self.parted else "IOB2"
 
     def told(self) -> str:
-        """For a person, with what does not fit the scheme."""
+        """For the user, with what does not fit the scheme."""
         odd = 0 if self.scheme == "IOB1" else self.begun["I"] + self.begun["E"]
         loose = f" (entities that begin with I- or E-, read as if with B-: {odd:,})" if odd else ""
         return f"{self.scheme} tags{loose}"
@@ -94,59 +95,59 @@ class Survey:
 
 @dataclass(frozen=True)
 class TagTable:
-    """A CoNLL file. Iterating reads it anew: (words, tags) of each sentence, both between single spaces."""
+    """A CoNLL file. Iterating reads it again."""
 
-    paths: tuple[Path]
+    path: Path
     separator: str  # a tab, or any number of blanks
-    width: int
+    width: int  # columns
     skipped: int  # lines that only say that a document begins
     survey: Survey
 
-    def __iter__(self) -> Iterator[Pair]:
-        return ((" ".join(words), " ".join(tags)) for words, tags in _sentences(self.paths[0], self.separator))
+    def __iter__(self) -> Iterator[TaggedSentence]:
+        return _sentences(self.path, self.separator)
 
     def understood(self) -> str:
-        """One sentence for a person, with the first example."""
+        """One sentence for the user, with the first example."""
         marks = "tabs" if self.separator == "\t" else "blanks"
         skipped = f"; {self.skipped:,} {DOCUMENT} lines skipped" if self.skipped else ""
-        words, tags = next(iter(self))
+        words, tags = (shorten(text) for text in next(iter(self), TaggedSentence((), ())).texts)
         return (
-            f"{self.paths[0].name}: CoNLL (columns between {marks}), UTF-8; the word is column 1, the tag column "
-            f"{self.width}; {self.survey.told()}{skipped}; the first sentence is {shorten(words)} → {shorten(tags)}"
+            f"{self.path.name}: CoNLL (columns between {marks}), UTF-8; the word is column 1, the tag column "
+            f"{self.width}; {self.survey.told()}{skipped}; the first sentence is {words} → {tags}"
         )
 
 
 def open_tags(path: Path) -> TagTable:
-    """Reads all of it, so that every broken line is found, and tells the scheme."""
+    """Reads the whole file, so that every broken line is found, and finds the scheme of its tags."""
     line = next((line for line in lines(path) if line.strip() and not line.startswith(DOCUMENT)), "")
     if not line:
-        first_line(path)  # complains of a file without any
+        first_line(path)  # an error if the file has no line at all
         raise UserError(f"{path} has only {DOCUMENT} lines: there is no sentence in it")
     if "\r" in line.strip():
         raise UserError(
             f"{path}: its lines end with a carriage return alone; convert it so that they end with a newline"
         )
     separator, survey, sentences = "\t" if "\t" in line.strip() else " ", Survey(), 0
-    for _, tags in _sentences(path, separator):
-        survey.add(tags)
+    for sentence in _sentences(path, separator):
+        survey.add(sentence.tags)
         sentences += 1
     if sentences == 1 and survey.letters.total() > LONG:
         raise UserError(
             f"{path} is one sentence of {survey.letters.total():,} words: a blank line must stand between two sentences"
         )
     skipped = sum(line.startswith(DOCUMENT) for line in lines(path))
-    return TagTable((path,), separator, len(_cells(line, separator)), skipped, survey)
+    return TagTable(path, separator, len(_cells(line, separator)), skipped, survey)
 
 
-def _sentences(path: Path, separator: str) -> Iterator[tuple[list[str], list[str]]]:
-    """Words and tags between blank lines, every line checked."""
+def _sentences(path: Path, separator: str) -> Iterator[TaggedSentence]:
+    """The lines between two blank lines are a sentence; every line is checked."""
     words: list[str] = []
     tags: list[str] = []
     width = 0
     for number, line in enumerate(lines(path), 1):
         if not line.strip() or line.startswith(DOCUMENT):
             if words:
-                yield words, tags
+                yield TaggedSentence(tuple(words), tuple(tags))
             words, tags = [], []
             continue
         cells = _cells(line, separator)
@@ -154,21 +155,21 @@ def _sentences(path: Path, separator: str) -> Iterator[tuple[list[str], list[str
         if len(cells) != width or width < 2:
             mark = "a tab" if separator == "\t" else "a blank"
             wanted = f"the first has {width}" if width > 1 else f"a word and its tag need two, with {mark} between them"
-            comment = "; comments are not read, take them out" if line.startswith("#") else ""
+            comment = "; comments are not read, remove them" if line.startswith("#") else ""
             raise UserError(f"{path}, line {number} has {_columns(len(cells))}, but {wanted}: {shorten(line)}{comment}")
         word, tag = cells[0], cells[-1].strip()
         if not word.strip():
             raise UserError(f"{path}, line {number} has no word in its first column: {shorten(line)}")
         if not TAG.fullmatch(tag):
             raise UserError(
-                f"{path}, line {number}: '{tag}' is no tag of an entity; expected is O, or B-, I-, E- or S- and a type "
-                f"without blanks, in the last column{'; comments are not read' * line.startswith('#')}"
+                f"{path}, line {number}: '{tag}' is not the tag of an entity: the last column must have O, or B-, I-, "
+                f"E- or S- and a type without blanks{'; comments are not read' * line.startswith('#')}"
             )
-        # A blank inside a word would end it; one that does not break looks the same.
+        # A blank would end the word when the words are joined; a no-break space looks the same.
         words.append(word.strip().replace(" ", "\N{NO-BREAK SPACE}"))
         tags.append(tag)
     if words:
-        yield words, tags
+        yield TaggedSentence(tuple(words), tuple(tags))
 
 
 def _cells(line: str, separator: str) -> list[str]:

@@ -1,15 +1,17 @@
-"""Public files: from a local mirror, from the cache, or downloaded; never used before their checksum agrees."""
+"""Public files: from a local mirror, from the cache, or downloaded; never used unless their checksum is right."""
 
 from __future__ import annotations
 
 import hashlib
 import http.client
 import json
+import lzma
 import os
 import sys
 import urllib.error
 import urllib.request
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,12 +21,12 @@ from allyouneed.errors import UserError
 from allyouneed.format import human_bytes
 
 TIMEOUT = 30.0  # seconds without a byte
-BLOCK = 1 << 18
+BLOCK = 1 << 18  # bytes
 
 
 @dataclass(frozen=True)
 class File:
-    """A public file. Where the address is a zip archive, `member` names the part of it that is kept and checked."""
+    """A public file. If the address is that of a zip archive, `member` names the file in it that is used."""
 
     path: str  # in a mirror
     bytes: int
@@ -40,20 +42,16 @@ def cache_folder() -> Path:
 
 
 def obtain(file: File, mirror: str = "") -> Path:
-    """A verified local copy: from the mirror (or ALLYOUNEED_MIRROR), else from the cache, downloaded if need be."""
+    """A verified local copy: from the mirror (or ALLYOUNEED_MIRROR), else from the cache, else downloaded."""
     mirror = mirror or os.environ.get("ALLYOUNEED_MIRROR", "")
     missing = ""
     if mirror:
-        folder = Path(mirror).expanduser()
-        if not folder.is_dir():
-            raise UserError(f"the mirror {mirror} is not a folder")
-        copy = folder / file.path
-        if copy.is_file():
-            _verify(copy, file.sha256)
+        copy = _mirrored(file, Path(os.path.expanduser(mirror)))
+        if copy is not None:
             return copy
         missing = f"the mirror {mirror} has no {file.path}, and "
     kept = cache_folder() / (file.path if not file.member else str(Path(file.path).with_name(file.member)))
-    if kept.is_file() and _is_right(kept, file.content_sha256 or file.sha256):
+    if _is_right(kept, file.content_sha256 or file.sha256):
         return kept
     if file.address is None:
         raise UserError(f"{missing}{file.path} has no public address; give a folder that holds it with --mirror DIR")
@@ -72,12 +70,27 @@ def obtain(file: File, mirror: str = "") -> Path:
     return kept
 
 
+def _mirrored(file: File, mirror: Path) -> Path | None:
+    """The verified file in a mirror; None if the mirror does not have it."""
+    copy = mirror / file.path
+    try:
+        if not mirror.is_dir():
+            raise UserError(f"the mirror {mirror} is not a folder")
+        if not copy.is_file():
+            return None
+        _verify(copy, file.sha256)
+    except OSError as error:
+        raise UserError(f"{copy} cannot be read: {error.strerror or error}") from None
+    return copy
+
+
 def _part(path: Path) -> Path:
     return path.with_name(path.name + ".part")
 
 
 def _download(address: str, path: Path, accept: Callable[[Path], None]) -> None:
-    """Fills the .part file from where it stands and checks it. An interrupted one stays, a wrong one goes."""
+    """Continues the .part file and checks it. If the download is interrupted, the file stays; if it is wrong, it is
+    removed."""
     part = _part(path)
     try:
         _transfer(address, part)
@@ -98,7 +111,7 @@ def _transfer(address: str, part: Path) -> None:
     try:
         answer = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
-        if error.code == 416 and have:  # nothing follows what we have: begin again
+        if error.code == 416 and have:  # there is nothing after what we have: begin again
             part.unlink()
             return _transfer(address, part)
         raise
@@ -144,15 +157,12 @@ def _failed(address: str, reason: str) -> UserError:
 
 
 def _unpack(archive: Path, file: File, to: Path) -> None:
-    """The member of a zip archive, verified, at `to`; the archive goes."""
+    """The member of a zip archive, verified, at `to`; the archive is removed."""
     part = _part(to)
     try:
-        with zipfile.ZipFile(archive) as zipped, zipped.open(file.member) as member, part.open("wb") as out:
-            while block := member.read(BLOCK):
+        with part.open("wb") as out:
+            for block in _member(archive, file.member):
                 out.write(block)
-    except (zipfile.BadZipFile, KeyError) as error:
-        raise UserError(f"it is not the expected archive: {error}") from None
-    try:
         _check(part, file.content_sha256)
     except UserError:
         part.unlink()
@@ -161,26 +171,40 @@ def _unpack(archive: Path, file: File, to: Path) -> None:
     archive.unlink()
 
 
+def _member(archive: Path, name: str) -> Iterator[bytes]:
+    """Blocks of one file in a zip archive; whatever is wrong with the archive is one error."""
+    try:
+        with zipfile.ZipFile(archive) as zipped, zipped.open(name) as member:
+            while block := member.read(BLOCK):
+                yield block
+    except (zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+        raise UserError(f"it is not the expected archive: {error}") from None
+    except RuntimeError as error:  # encrypted, or compressed in a way that Python does not know
+        raise UserError(f"its member {name} cannot be unpacked: {error}") from None
+
+
 def _is_right(path: Path, sha256: str) -> bool:
     try:
+        if not path.is_file():
+            return False
         _verify(path, sha256)
-    except UserError:
+    except (UserError, OSError):
         return False
     return True
 
 
 def _verify(path: Path, sha256: str) -> None:
-    """Like `_check`, but a file that was found right is not read again while its size and time stay."""
+    """Like `_check`, but a file that was right is not read again while its size and time stay the same."""
     register = cache_folder() / "verified.json"
     stat = path.stat()
     key, stamp = str(path.resolve()), [stat.st_size, stat.st_mtime_ns, sha256]
     known: dict[str, list[int | str]] = {}
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, TypeError):
         known = dict(json.loads(register.read_text(encoding="utf-8")))
     if known.get(key) == stamp:
         return
     _check(path, sha256)
-    with suppress(OSError):  # a cache that cannot be written costs time, nothing else
+    with suppress(OSError):  # without the register the file is only read again
         register.parent.mkdir(parents=True, exist_ok=True)
         fresh = register.with_name(f"verified.json.{os.getpid()}")
         fresh.write_text(json.dumps({**known, key: stamp}), encoding="utf-8")

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
 
-from allyouneed.data.sources import Pair
-from allyouneed.data.tables import Table, column_of, settle
+from allyouneed.data.examples import LabelledText
+from allyouneed.data.tables import Table, column_of, open_table
 from allyouneed.errors import UserError
 
 TEXTS = ("text", "sentence", "review", "question", "comment", "content", "document", "message", "tweet", "title")
@@ -19,67 +18,70 @@ TWO_TEXTS = (
     *(("text", "second"), ("text1", "text2"), ("text_a", "text_b"), ("sentence1", "sentence2")),
     *(("sentence_a", "sentence_b"), ("question1", "question2"), ("premise", "hypothesis")),
 )
-LOOKED_AT = 1000  # rows, where names do not tell
+LOOKED_AT = 1000  # rows, if the names do not tell
 
 
 @dataclass(frozen=True)
-class LabelTable(Table):
-    """Yields (text, label), or (text, label, second text)."""
+class LabelTable:
+    """Texts and their labels in a table. Iterating reads the files again."""
 
+    table: Table
+    text: int  # columns, from 0
+    label: int
     second: int | None = None
-    kinds: ClassVar[Any] = (str, int, float)  # a label may be a number
 
     @property
-    def sides(self) -> dict[str, int]:
-        found = {"text": self.source, "label": self.target}
-        return found if self.second is None else {**found, "second text": self.second}
+    def columns(self) -> dict[str, int]:
+        found = {"text": self.text, "label": self.label}
+        return found if self.second is None else {**found, "second": self.second}
 
-    def __iter__(self) -> Iterator[Pair]:
-        return ((text, label.strip(), *second) for text, label, *second in super().__iter__())
+    def __iter__(self) -> Iterator[LabelledText]:
+        rows = self.table.rows(list(self.columns.values()))
+        return (LabelledText(text, label.strip(), *second) for text, label, *second in rows)
+
+    def understood(self) -> str:
+        """One sentence for the user, with the first example."""
+        names = {"second": "second text"}
+        return self.table.understood({names.get(side, side): at for side, at in self.columns.items()}, "example")
 
 
 def open_labels(
     paths: Sequence[Path], text: str = "", label: str = "", second: str = "", like: LabelTable | None = None
 ) -> LabelTable:
-    """Look at the beginning of the file and settle format and columns: those that are named, else those whose names
-    are usual, else those of `like`, or the longest texts and the fewest different labels."""
-    form, names, header, separator = settle(paths, (text, label, second), _guess, LabelTable.kinds)
-    where = " and ".join(str(path) for path in paths)
+    """Finds the format and the columns: those that are named, else those whose names are usual, else those of `like`,
+    the training file, else the one with the longest texts and the one with the fewest different labels."""
+    # A label may be a number.
+    table = open_table(paths, (text, label, second), _usual_columns, values=(str, int, float))
+    names, where = table.names, table.where
     if len(names) < 2:
         raise UserError(f"{where} has only one column ({names[0]}), but a text and its label need two")
-    chosen = {
-        side: column_of(names, name, where)
-        for side, name in (("text", text), ("label", label), ("second", second))
-        if name
-    }
+    named = (("text", text), ("label", label), ("second", second))
+    chosen = {side: column_of(table, name) for side, name in named if name}
     if len(set(chosen.values())) < len(chosen):
         told = ", ".join(f"{side} is column {names[column]}" for side, column in chosen.items())
         raise UserError(f"{where}: {told}; each needs a column of its own (data.source, data.target, data.second)")
-    usual = _guess(names) or {}
-    if not usual and like is not None and len(like.names) == len(names):
-        usual = {"text": like.source, "label": like.target, **({} if like.second is None else {"second": like.second})}
-    if "text" in chosen:  # whoever names one text knows whether there are two
+    usual = _usual_columns(names) or {}
+    if not usual and like is not None and len(like.table.names) == len(names):
+        usual = like.columns
+    if "text" in chosen:  # a user who names one text also says whether there are two
         usual.pop("second", None)
     for side, column in usual.items():
         if side not in chosen and column not in chosen.values():
             chosen[side] = column
-    rough = Table(tuple(paths), form, 0, 1, names, header, separator)
     for side in ("text", "label"):
         if side not in chosen:
-            chosen[side] = _likely(side, rough, set(chosen.values()))
+            chosen[side] = _likely(side, table, set(chosen.values()))
     if like is not None and (like.second is None) != ("second" not in chosen):
         here, there = ("one text", "two") if like.second is not None else ("two texts", "one")
         raise UserError(
-            f"{where} has {here} an example, the training data {there}: name the columns with data.source, data.second "
-            "and data.target, or give files of one kind"
+            f"{where} has {here} per example, the training data {there}: name the columns with data.source, "
+            "data.second and data.target, or give files of one kind"
         )
-    return LabelTable(
-        tuple(paths), form, chosen["text"], chosen["label"], names, header, separator, chosen.get("second")
-    )
+    return LabelTable(table, chosen["text"], chosen["label"], chosen.get("second"))
 
 
-def _guess(names: Sequence[str]) -> dict[str, int] | None:
-    """The columns by their usual names; None unless there is a text and a label."""
+def _usual_columns(names: Sequence[str]) -> dict[str, int] | None:
+    """The columns with usual names; None unless there is a text and a label."""
     plain = [name.strip().lower() for name in names]
     label = _named(plain, LABELS)
     for first, second in TWO_TEXTS:
@@ -90,7 +92,7 @@ def _guess(names: Sequence[str]) -> dict[str, int] | None:
 
 
 def _named(plain: Sequence[str], usual: Sequence[str]) -> int | None:
-    """The column with one of the usual names, or with one as a part of its name: tweet_text."""
+    """The column with one of the usual names, or with a name that has one as a part: tweet_text."""
     parts = [re.split(r"[\W_]+", name) for name in plain]
     return next(
         (column for name in usual for column, own in enumerate(plain) if own == name),
@@ -108,9 +110,9 @@ def _likely(side: str, table: Table, taken: set[int]) -> int:
         )
     if table.form == "jsonl":
         return columns[0]
-    rows = [row for row in islice(table.rows(), LOOKED_AT) if row]
+    rows = [row for row in islice(table.rows(range(len(table.names))), LOOKED_AT) if any(row)]
     if side == "text":
-        # A label never is as long as its text; where both are one word, the text comes first.
+        # A label is never as long as its text; if both are one word, the text comes first.
         return max(columns, key=lambda column: (sum(len(row[column]) for row in rows), -column))
     different = {column: len({row[column].strip() for row in rows}) for column in columns}
     return min(columns, key=lambda column: (different[column] < 2, different[column], -column))

@@ -1,4 +1,4 @@
-"""Data as a recipe names it -> a Dataset: own files, or a set that has a name."""
+"""The [data] section of a recipe -> a Dataset: the user's own files, or a data set with a name."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from allyouneed.errors import UserError, nearest
 
 
 def open_data(config: DataConfig, shape: str) -> Dataset:
-    """The user's own files if a path is given, else the built-in or registered set of that name."""
+    """The user's own files if a path is given, else the built-in or public data set of that name."""
     if config.limit and shape == "text":
-        raise UserError("data.limit counts examples, and a text is not made of them: give a shorter file instead")
+        raise UserError("data.limit counts examples, and a text has none: give a shorter file instead")
     if config.reverse and shape in ("labels", "tags"):
         raise UserError(f"data.reverse swaps the sides of pairs of sentences; {_describe(shape)} have none")
     if config.second and shape != "labels":
         raise UserError("data.second names the second text of the task classify; this task has none")
     if config.path:
-        return files.own(config, shape)
+        return files.open_own(config, shape)
     if not config.name:
         raise UserError("there is no data: give your own files (data.path) or a name of `ayn list data` (data.name)")
     known = {row.name: row.shape for row in registry.listing()}

@@ -9,13 +9,17 @@ from pathlib import Path
 
 from allyouneed.data import reading
 from allyouneed.data.conll import open_tags
+from allyouneed.data.examples import LabelledText
 from allyouneed.data.fetch import File
-from allyouneed.data.sources import Pair, Pairs, Split, Text, hashed
-from allyouneed.data.tables import Table, open_table
+from allyouneed.data.sources import ExampleSplit, Split, Text, split_by_hash
+from allyouneed.data.tables import PairTable, Table, open_pairs
+
+Splits = dict[str, Split]
+Reader = Callable[[Sequence[Path], bool], Splits]
 
 
 @dataclass(frozen=True)
-class Entry:
+class PublicSet:
     """A public data set. `read` gets the local paths of `files`, in their order, and whether to swap the two sides."""
 
     name: str
@@ -24,72 +28,69 @@ class Entry:
     licence: str
     origin: str
     files: tuple[File, ...]
-    read: Callable[[Sequence[Path], bool], dict[str, Split]]
+    read: Reader
     notes: tuple[str, ...]
 
 
-def _parallel(*names: str) -> Callable[[Sequence[Path], bool], dict[str, Split]]:
+def _parallel(*names: str) -> Reader:
     """Each split has two files, one after the other."""
 
-    def read(paths: Sequence[Path], reverse: bool) -> dict[str, Split]:
-        duos = zip(names, zip(paths[::2], paths[1::2]))
-        return {
-            name: Pairs(Table(duo, "parallel", int(reverse), 1 - reverse, ("1", "2")).__iter__) for name, duo in duos
-        }
+    def read(paths: Sequence[Path], reverse: bool) -> Splits:
+        tables = [Table(both, "parallel", ("1", "2")) for both in zip(paths[::2], paths[1::2])]
+        columns = (1, 0) if reverse else (0, 1)
+        return {name: ExampleSplit(PairTable(table, *columns).__iter__) for name, table in zip(names, tables)}
 
     return read
 
 
-def _one_table(swapped: bool) -> Callable[[Sequence[Path], bool], dict[str, Split]]:
+def _one_table(swapped: bool) -> Reader:
     """One TSV without splits: a fiftieth each for valid and test, by a hash of the source."""
 
-    def read(paths: Sequence[Path], reverse: bool) -> dict[str, Split]:
-        table = open_table(paths[:1], "1", "2", reverse != swapped)
-        return dict(hashed(table.__iter__, valid=1 / 50, test=1 / 50))
+    def read(paths: Sequence[Path], reverse: bool) -> Splits:
+        table = open_pairs(paths[:1], "1", "2", reverse != swapped)
+        return dict(split_by_hash(table.__iter__, valid=1 / 50, test=1 / 50))
 
     return read
 
 
-def _labelled(
-    names: dict[str, str], rows: Callable[[Path], Iterable[Pair]], valid: float = 0.0
-) -> Callable[[Sequence[Path], bool], dict[str, Split]]:
+def _labelled(names: dict[str, str], rows: Callable[[Path], Iterable[LabelledText]], valid: float = 0.0) -> Reader:
     """Files of train, valid and test, or of train and test: then the part `valid` of train is held out, by a hash of
-    the text. Labels that have a better name get it."""
+    the text. `names`: better names for some labels."""
 
-    def read(paths: Sequence[Path], reverse: bool) -> dict[str, Split]:
-        def pairs(path: Path) -> Callable[[], Iterator[Pair]]:
-            return lambda: ((text, names.get(label, label)) for text, label in rows(path))
+    def read(paths: Sequence[Path], reverse: bool) -> Splits:
+        def examples(path: Path) -> Callable[[], Iterator[LabelledText]]:
+            return lambda: (row._replace(label=names.get(row.label, row.label)) for row in rows(path))
 
         first, *middle, last = paths
-        splits: dict[str, Split] = dict(hashed(pairs(first), valid, 0.0))
+        splits: Splits = dict(split_by_hash(examples(first), valid, 0.0))
         if middle:
-            splits["valid"] = Pairs(pairs(middle[0]))
-        return {**splits, "test": Pairs(pairs(last))}
+            splits["valid"] = ExampleSplit(examples(middle[0]))
+        return {**splits, "test": ExampleSplit(examples(last))}
 
     return read
 
 
-def _table(path: Path) -> Iterator[Pair]:
-    """text<TAB>label; in reviews `<br />` stands for the end of a line."""
-    return ((text.replace("<br />", "\n"), label) for text, label in open_table([path], "1", "2"))
+def _table(path: Path) -> Iterator[LabelledText]:
+    """text<TAB>label; in reviews `<br />` is the end of a line."""
+    return (LabelledText(row.source.replace("<br />", "\n"), row.target) for row in open_pairs([path], "1", "2"))
 
 
-def _trec(path: Path) -> Iterator[Pair]:
-    """LABEL:fine question, a line each, in Latin-1; the fine part is left out."""
+def _trec(path: Path) -> Iterator[LabelledText]:
+    """LABEL:fine question, one per line, in Latin-1; the fine part of the label is left out."""
     for line in path.read_text(encoding="latin-1").removesuffix("\n").split("\n"):
         label, _, question = line.partition(" ")
-        yield question, label.partition(":")[0]
+        yield LabelledText(question, label.partition(":")[0])
 
 
-def _tagged(paths: Sequence[Path], reverse: bool) -> dict[str, Split]:
+def _tagged(paths: Sequence[Path], reverse: bool) -> Splits:
     """CoNLL files of train, valid and test."""
-    return {name: Pairs(open_tags(path).__iter__) for name, path in zip(("train", "valid", "test"), paths)}
+    return {name: ExampleSplit(open_tags(path).__iter__) for name, path in zip(("train", "valid", "test"), paths)}
 
 
-def _ranges(**ranges: tuple[int, int]) -> Callable[[Sequence[Path], bool], dict[str, Split]]:
+def _ranges(**ranges: tuple[int, int]) -> Reader:
     """One text; the splits are ranges of its bytes, moved back to the beginning of a character."""
 
-    def read(paths: Sequence[Path], reverse: bool) -> dict[str, Split]:
+    def read(paths: Sequence[Path], reverse: bool) -> Splits:
         def part(low: int, high: int) -> Callable[[], Iterator[Iterator[str]]]:
             return lambda: iter([reading.text(paths[0], low, high)])
 
@@ -98,10 +99,10 @@ def _ranges(**ranges: tuple[int, int]) -> Callable[[Sequence[Path], bool], dict[
     return read
 
 
-def _reviews(**ranges: tuple[int, int]) -> Callable[[Sequence[Path], bool], dict[str, Split]]:
-    """One document a line, in which `<br />` stands for the end of a line; the splits are ranges of the documents."""
+def _reviews(**ranges: tuple[int, int]) -> Reader:
+    """One document per line, in which `<br />` is the end of a line; the splits are ranges of the documents."""
 
-    def read(paths: Sequence[Path], reverse: bool) -> dict[str, Split]:
+    def read(paths: Sequence[Path], reverse: bool) -> Splits:
         def part(low: int, high: int) -> Callable[[], Iterator[list[str]]]:
             return lambda: ([line.replace("<br />", "\n")] for line in islice(reading.lines(paths[0]), low, high))
 
@@ -138,10 +139,10 @@ WNUT17_FILES = {
 }
 
 
-def _multi30k(source: str, target: str) -> Entry:
+def _multi30k(source: str, target: str) -> PublicSet:
     raw = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/"
     names = [f"{stem}.{side}" for stem in MULTI30K_SPLITS.values() for side in (source, target)]
-    return Entry(
+    return PublicSet(
         name=f"multi30k-{source}-{target}",
         shape="pairs",
         what="image captions, 29,000 pairs",
@@ -153,9 +154,9 @@ def _multi30k(source: str, target: str) -> Entry:
     )
 
 
-def _tatoeba(source: str, target: str) -> Entry:
+def _tatoeba(source: str, target: str) -> PublicSet:
     name = "-".join(sorted((source, target)))
-    return Entry(
+    return PublicSet(
         name=f"tatoeba-{source}-{target}",
         shape="pairs",
         what={"eng-ita": "short sentences, 32,135 pairs", "eng-fra": "short sentences, 167,130 pairs"}[name],
@@ -170,10 +171,10 @@ def _tatoeba(source: str, target: str) -> Entry:
     )
 
 
-WORDS = Entry(
+WORDS = PublicSet(
     name="words",
     shape="word tests",
-    what="19,544 analogies, and 353 pairs of words with how similar they are to people; `ayn test` asks them",
+    what="19,544 analogies, and 353 pairs of words with their similarity as people judge it; `ayn test` asks them",
     licence="Apache-2.0 / unclear",
     origin="github.com/tmikolov/word2vec",
     files=(
@@ -193,7 +194,7 @@ WORDS = Entry(
     read=lambda paths, reverse: {},  # no task trains on it
     notes=(),
 )
-ENTRIES = (
+PUBLIC_SETS = (
     WORDS,
     _multi30k("en", "de"),
     _multi30k("de", "en"),
@@ -203,7 +204,7 @@ ENTRIES = (
     _tatoeba("ita", "eng"),
     _tatoeba("eng", "fra"),
     _tatoeba("fra", "eng"),
-    Entry(
+    PublicSet(
         name="tinyshakespeare",
         shape="text",
         what="plays of Shakespeare, 1,115,394 characters",
@@ -220,7 +221,7 @@ ENTRIES = (
         read=_ranges(train=(0, 1003854), valid=(1003854, 1115394), test=(1003854, 1115394)),
         notes=("the first 90 % of the characters are train, the rest is valid; test is the same text as valid",),
     ),
-    Entry(
+    PublicSet(
         name="imdb-unlabelled",
         shape="text",
         what="film reviews without labels, 50,000 documents",
@@ -239,7 +240,7 @@ ENTRIES = (
             "in the order of the file: 49,000 reviews are train, 500 valid, 500 test",
         ),
     ),
-    Entry(
+    PublicSet(
         name="sst2",
         shape="labels",
         what="sentences of film reviews, positive or negative, 9,613",
@@ -253,7 +254,7 @@ ENTRIES = (
         read=_labelled({"0": "negative", "1": "positive"}, _table),
         notes=("official splits: train 6,920, valid 872, test 1,821; 0 is called negative, 1 positive",),
     ),
-    Entry(
+    PublicSet(
         name="trec",
         shape="labels",
         what="questions by what they ask for, 6 classes, 5,952",
@@ -276,10 +277,10 @@ ENTRIES = (
         read=_labelled({}, _trec, valid=1 / 10),
         notes=(
             "official test of 500 questions; a tenth of train is held out for valid by a hash of the text",
-            "the coarse classes only: what stands before the colon",
+            "the coarse classes only: the part before the colon",
         ),
     ),
-    Entry(
+    PublicSet(
         name="imdb",
         shape="labels",
         what="film reviews, positive or negative, 50,000",
@@ -295,7 +296,7 @@ ENTRIES = (
             "0 is called negative, 1 positive",
         ),
     ),
-    Entry(
+    PublicSet(
         name="wnut17",
         shape="tags",
         what="new and rare names in messages, 6 types, 5,690 sentences",
@@ -308,7 +309,7 @@ ENTRIES = (
         read=_tagged,
         notes=("official splits: train 3,394, valid 1,009, test 1,287 sentences",),
     ),
-    Entry(
+    PublicSet(
         name="enwik8",
         shape="text",
         what="Wikipedia as XML, 100,000,000 bytes",

@@ -12,20 +12,24 @@ from typing import IO
 
 from allyouneed.errors import UserError
 
-CHUNK = 1 << 20
+CHUNK = 1 << 20  # bytes
 COMPRESSED = (".gz", ".xz", ".bz2")
 BOM = b"\xef\xbb\xbf"
 
 
+class NotText(UserError):
+    """The bytes of a file are not UTF-8 text."""
+
+
 def plain_name(path: Path) -> str:
-    """The file's name without the ending of its compression: train.en.gz -> train.en."""
+    """The name of a file without the ending of its compression: train.en.gz -> train.en."""
     return path.stem if path.suffix.lower() in COMPRESSED else path.name
 
 
 def chunks(path: Path) -> Iterator[bytes]:
-    """The text in pieces that end after a newline where there is one, and always between two characters.
+    """The text in pieces that end after a newline if they have one, and always between two characters.
 
-    A byte order mark is removed and \\r\\n becomes \\n. Bytes that are not UTF-8 text are an error that names one.
+    A byte order mark is removed and \\r\\n becomes \\n. The first byte that is not UTF-8 text is an error.
     """
     rest, offset = b"", 0  # offset: where `rest` begins in the (decompressed) file
     for block in _blocks(path):
@@ -40,7 +44,7 @@ def chunks(path: Path) -> Iterator[bytes]:
 
 
 def text(path: Path, start: int = 0, end: int | None = None) -> Iterator[str]:
-    """The text between two byte positions, each moved back to the beginning of its character."""
+    """The text between two byte positions. A position inside a character is moved back to its beginning."""
     at = 0
     for piece in chunks(path):
         low, high = _character(piece, start - at), len(piece) if end is None else _character(piece, end - at)
@@ -63,7 +67,7 @@ def lines(path: Path) -> Iterator[str]:
 
 
 def boundary(path: Path, at: int, stop: int) -> int:
-    """The first beginning of a line in [at, stop); when there is none, the beginning of the character at `at`."""
+    """Where the first line begins in [at, stop); if none does, where the character at `at` begins."""
     seen, character = 0, at
     for piece in chunks(path):
         if seen >= stop:
@@ -78,10 +82,10 @@ def boundary(path: Path, at: int, stop: int) -> int:
 
 
 def is_text(path: Path) -> bool:
-    """Whether the first megabyte is UTF-8 text."""
+    """Whether the first megabyte is UTF-8 text. A file that cannot be read is an error."""
     try:
         next(chunks(path), b"")
-    except UserError:
+    except NotText:
         return False
     return True
 
@@ -100,7 +104,7 @@ def _blocks(path: Path) -> Iterator[bytes]:
 
 
 def opened(path: Path) -> IO[bytes]:
-    """Decompressed as the first bytes say, whatever the file is called."""
+    """A stream of the decompressed bytes. The first bytes tell the format, whatever the file is called."""
     with path.open("rb") as stream:
         head = stream.read(10)
     if head.startswith(b"\x1f\x8b"):
@@ -113,7 +117,7 @@ def opened(path: Path) -> IO[bytes]:
 
 
 def _cut(buffer: bytes) -> int:
-    """After the last newline, else after the last whole character; \\r and \\n stay together."""
+    """The end of the last line, or of the last whole character if no line ends; \\r and \\n stay together."""
     newline = buffer.rfind(b"\n") + 1
     if newline:
         return newline
@@ -124,7 +128,7 @@ def _cut(buffer: bytes) -> int:
 
 
 def _character(piece: bytes, at: int) -> int:
-    """`at`, held inside the piece and moved back to the beginning of the character that it lies in."""
+    """`at`, limited to the piece and moved back to the beginning of its character."""
     at = min(max(at, 0), len(piece))
     while 0 < at < len(piece) and piece[at] & 0xC0 == 0x80:
         at -= 1
@@ -133,14 +137,14 @@ def _character(piece: bytes, at: int) -> int:
 
 def _check(piece: bytes, path: Path, offset: int) -> None:
     if offset == 0 and piece[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise UserError(f"{path} is not UTF-8 text: byte 0 begins a UTF-16 mark; save it as UTF-8")
+        raise NotText(f"{path} is not UTF-8 text: byte 0 begins a UTF-16 mark; save it as UTF-8")
     zero = piece.find(0)
     if zero >= 0:
-        raise UserError(f"{path} is a binary file (byte {offset + zero} is zero), but text is expected")
+        raise NotText(f"{path} is a binary file (byte {offset + zero} is zero), but text is expected")
     try:
         piece.decode()
     except UnicodeDecodeError as error:
         value = piece[error.start]
-        raise UserError(
+        raise NotText(
             f"{path} is not UTF-8 text: byte {offset + error.start} is 0x{value:02x}; save it as UTF-8"
         ) from None

@@ -1,4 +1,4 @@
-"""What a data set holds, for a person and as JSON: sizes, lengths, duplicates, and what of the test is in train."""
+"""What a data set holds, for the user and as JSON: sizes, lengths, duplicates, and examples that train has too."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Side:
 
 @dataclass
 class Part:
-    """One split. `duplicates`: examples that stand earlier in it; `in_train`: examples whose source train has too."""
+    """One split. `duplicates`: examples that came before in it; `in_train`: examples whose input train has too."""
 
     name: str
     examples: int
@@ -60,7 +60,7 @@ class Report:
         return asdict(self)
 
     def lines(self) -> list[str]:
-        """For a person: what was understood, then two small tables."""
+        """For the user: how the data was read, then a table of the splits, of the lengths, and of the classes."""
         what = {"pairs": "pairs", "labels": "texts", "tags": "sentences"}.get(self.shape, "documents")
         told = [*self.understood, *([f"licence: {self.licence}"] if self.licence else [])]
         first = [["split", what, "bytes", "empty, dropped", "duplicates", "also in train"]]
@@ -83,7 +83,7 @@ class Report:
         ]
 
     def _classes(self) -> list[list[str]]:
-        """A row for each class, the most frequent first; of very many only the first."""
+        """One row per class, the most frequent first; the rest of very many is one row."""
         train = self.classes.get("train", {})
         names = sorted({*train, *(name for of in self.classes.values() for name in of)})
         names.sort(key=lambda name: -train.get(name, 0))
@@ -95,7 +95,7 @@ class Report:
         return [["label" if self.shape == "labels" else "type", *self.classes], *rows] if rows else []
 
     def _twins(self) -> list[str]:
-        """Classes that are one to a person: pos and POS, 1 and 1.0."""
+        """Classes that probably are the same: pos and POS, 1 and 1.0."""
         same: dict[str, list[str]] = {}
         for name in sorted({name for of in self.classes.values() for name in of}):
             key = name.casefold()
@@ -113,13 +113,13 @@ def describe(
     unit: str = "tokens",
     classes: Mapping[str, Mapping[str, int]] | None = None,
 ) -> Report:
-    """Reads every split once. `lengths`: of each example, for pairs (those of the sources, those of the targets)."""
+    """Reads every split once. `lengths`: one per example; for pairs, those of the sources and of the targets."""
     parts: list[Part] = []
     known: np.ndarray | None = None
     for name, split in dataset.splits.items():
-        sources, examples = _hashes(split)
-        in_train = None if known is None else int(np.isin(sources, known).sum())
-        known = np.unique(sources) if name == "train" else known
+        inputs, examples = _hashes(split)
+        in_train = None if known is None else int(np.isin(inputs, known).sum())
+        known = np.unique(inputs) if name == "train" else known
         duplicates = len(examples) - len(np.unique(examples))
         sides = _sides(lengths[name], limit) if name in lengths else []
         parts.append(Part(name, split.examples, split.empty, split.bytes, duplicates, in_train, sides))
@@ -128,17 +128,16 @@ def describe(
 
 
 def _hashes(split: Split) -> tuple[np.ndarray, np.ndarray]:
-    """One number for each source and one for each whole example; a document is both."""
-    sources, examples = array("Q"), array("Q")
+    """One number for the input of each example and one for the whole example; a document is both."""
+    inputs, examples = array("Q"), array("Q")
     if isinstance(split, Text):
-        sources.extend(_digest(document) for document in split.documents())
-        examples = sources
+        inputs.extend(_digest(document) for document in split.documents())
+        examples = inputs
     else:
-        for source, target, *second in split:  # the second text of a pair belongs to the source
-            source = "\t".join([source, *second])
-            sources.append(digest(source))
-            examples.append(digest(f"{source}\t{target}"))
-    return np.asarray(sources, dtype=np.uint64), np.asarray(examples, dtype=np.uint64)
+        for example in split:
+            inputs.append(digest("\t".join(example.inputs)))
+            examples.append(digest("\t".join(example.texts)))
+    return np.asarray(inputs, dtype=np.uint64), np.asarray(examples, dtype=np.uint64)
 
 
 def _digest(chunks: Iterable[str]) -> int:
@@ -158,14 +157,14 @@ def _side(name: str, lengths: Lengths, limit: int | None) -> Side:
     values = np.asarray(lengths, dtype=np.int64)
     if not len(values):
         return Side(name, 0, {str(q): 0 for q in QUANTILES}, 0, None if limit is None else 0)
-    # "higher" gives a length that really occurs and that so many per cent do not exceed
+    # "higher" gives a length that occurs and that at least q per cent do not exceed
     quantiles = {str(q): int(np.percentile(values, q, method="higher")) for q in QUANTILES}
     cut = None if limit is None else int((values > limit).sum())
     return Side(name, int(values.sum()), quantiles, int(values.max()), cut)
 
 
 def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
-    """Columns of equal width: the first `left` of them begin together, the others end together."""
+    """Columns of equal width: the first `left` are aligned on the left, the others on the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         "  ".join(

@@ -1,43 +1,67 @@
-"""Where examples come from: a Dataset is named splits, and each pass over a Split reads it anew."""
+"""Where examples come from: a Dataset is named splits, and each pass over a Split reads it again."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-# (source, target); of labels (text, label) or (text, label, second text); of tags (words, tags), each between spaces
-Pair = tuple[str, ...]
+from allyouneed.data.examples import Example
+from allyouneed.data.watch import WatchedFile
+from allyouneed.errors import UserError
+
+READING = 1  # raise it whenever the same files give other examples or other text than before
 
 
 @dataclass
 class Counts:
-    """What one whole pass over a split saw; `bytes` is the UTF-8 length of the text that was kept."""
+    """What one whole pass over a split saw; `bytes` is the UTF-8 length of the text that is used."""
 
     examples: int = 0
     empty: int = 0
     bytes: int = 0
 
-    def add(self, pair: Pair) -> bool:
-        """Counts a pair. False: one side is blank, so that the pair is dropped."""
-        if not all(side.strip() for side in pair):
+    def add(self, example: Example) -> bool:
+        """Counts an example. False: some part of it is blank, so it is dropped."""
+        texts = example.texts
+        if not all(text.strip() for text in texts):
             self.empty += 1
             return False
         self.examples += 1
-        self.bytes += sum(size(side) for side in pair)
+        self.bytes += sum(size(text) for text in texts)
         return True
 
 
 class Split:
-    """Examples that can be read any number of times, streaming. The counts are those of the last whole pass."""
+    """Examples that can be read any number of times, streaming. The counts are those of the last whole pass.
+
+    `files` are those that it reads; each pass looks before and after whether they are still the same.
+    """
 
     def __init__(self) -> None:
+        self.files: Sequence[WatchedFile] = ()
         self.counted: Counts | None = None
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Around a pass: an error if the files have changed before it or during it."""
+        self._check_files()
+        try:
+            yield
+        except UserError:  # a file that is being written often looks broken: say what really happened
+            self._check_files()
+            raise
+        self._check_files()
+
+    def _check_files(self) -> None:
+        for file in self.files:
+            file.check()
 
     @property
     def counts(self) -> Counts:
@@ -50,12 +74,12 @@ class Split:
 
     @property
     def examples(self) -> int:
-        """Pairs that are yielded, or documents."""
+        """How many examples there are, or documents."""
         return self.counts.examples
 
     @property
     def empty(self) -> int:
-        """Pairs with a blank side, or blank documents: dropped."""
+        """Examples with a blank part, or blank documents: dropped."""
         return self.counts.empty
 
     @property
@@ -64,20 +88,22 @@ class Split:
         return self.counts.bytes
 
 
-class Pairs(Split):
-    """Yields each Pair. `read` starts a new pass over the raw pairs; those with a blank side are dropped."""
+class ExampleSplit(Split):
+    """Yields examples, at most `limit` of them (0: all). `read` starts a new pass; examples with a blank part are
+    dropped."""
 
-    def __init__(self, read: Callable[[], Iterable[Pair]], limit: int = 0) -> None:
+    def __init__(self, read: Callable[[], Iterable[Example]], limit: int = 0) -> None:
         super().__init__()
         self.read, self.limit = read, limit
 
-    def __iter__(self) -> Iterator[Pair]:
+    def __iter__(self) -> Iterator[Any]:
         counts = Counts()
-        for pair in self.read():
-            if self.limit and counts.examples == self.limit:
-                break
-            if counts.add(pair):
-                yield pair
+        with self.unchanged():
+            for example in self.read():
+                if self.limit and counts.examples == self.limit:
+                    break
+                if counts.add(example):
+                    yield example
         self.counted = counts
 
 
@@ -96,18 +122,19 @@ class Text(Split):
             yield from document
 
     def documents(self) -> Iterator[Iterator[str]]:
-        """One iterator of chunks a document. What is left unread of one is skipped when the next is asked for."""
+        """One iterator of chunks per document. The unread rest of a document is skipped when the next is asked for."""
         counts = Counts(empty=self.dropped)
-        for chunks in self.read():
-            document = _weighed(chunks, counts)
-            counts.examples += 1
-            yield document
-            for _ in document:  # the counts are always those of the whole
-                pass
+        with self.unchanged():
+            for chunks in self.read():
+                document = _counted(chunks, counts)
+                counts.examples += 1
+                yield document
+                for _ in document:  # the counts are always those of the whole document
+                    pass
         self.counted = counts
 
 
-def _weighed(chunks: Iterable[str], counts: Counts) -> Iterator[str]:
+def _counted(chunks: Iterable[str], counts: Counts) -> Iterator[str]:
     for chunk in chunks:
         counts.bytes += size(chunk)
         yield chunk
@@ -115,29 +142,31 @@ def _weighed(chunks: Iterable[str], counts: Counts) -> Iterator[str]:
 
 @dataclass
 class Dataset:
-    """Named splits of one shape, and in `understood` what was made of them, told to a person."""
+    """Named splits of one shape. `understood`: how the files were read, in sentences for the user."""
 
     name: str
     shape: str  # "text", "pairs", "labels" or "tags"
-    splits: dict[str, Split]  # train, and where they are wanted valid and test; some sets have more
+    splits: dict[str, Split]  # train, and if there are any valid and test; some sets have more
     understood: list[str] = field(default_factory=list)
     fingerprint: str = ""  # changes when the examples may have changed
     licence: str = ""
 
 
-def hashed(read: Callable[[], Iterable[Pair]], valid: float, test: float, limit: int = 0) -> dict[str, Pairs]:
-    """Splits by a hash of the source sentence: the same source never lies in two of them."""
+def split_by_hash(
+    read: Callable[[], Iterable[Example]], valid: float, test: float, limit: int = 0
+) -> dict[str, ExampleSplit]:
+    """Splits by a hash of the first input: the same sentence is never in two of them. `limit` is for train."""
 
-    def part(wanted: str) -> Callable[[], Iterator[Pair]]:
-        return lambda: (pair for pair in read() if part_of(pair[0], valid, test) == wanted)
+    def part(wanted: str) -> Callable[[], Iterator[Example]]:
+        return lambda: (example for example in read() if part_of(example.inputs[0], valid, test) == wanted)
 
     wanted = ["train"] + ["valid"] * (valid > 0) + ["test"] * (test > 0)
-    return {name: Pairs(part(name), limit if name == "train" else 0) for name in wanted}
+    return {name: ExampleSplit(part(name), limit if name == "train" else 0) for name in wanted}
 
 
-def part_of(source: str, valid: float, test: float) -> str:
-    """The split of a source sentence; it depends on nothing but the sentence and the two parts."""
-    place = digest(source) / 2**64
+def part_of(text: str, valid: float, test: float) -> str:
+    """The split of a text; it depends on nothing but the text and the two parts."""
+    place = digest(text) / 2**64
     return "valid" if place < valid else "test" if place < valid + test else "train"
 
 
@@ -147,8 +176,8 @@ def digest(text: str) -> int:
 
 
 def fingerprint(*parts: Any) -> str:
-    """A short hash of plain values."""
-    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
+    """A short hash of plain values, and of how this version of the library reads data."""
+    return hashlib.blake2b(json.dumps([READING, *parts]).encode(), digest_size=16).hexdigest()
 
 
 def size(text: str) -> int:

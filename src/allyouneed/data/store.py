@@ -1,23 +1,39 @@
-"""Tokens on disk: encoded once, streaming, and read back through a memory map."""
+"""Tokens on disk: text is encoded once, streaming, and read back through a memory map.
+
+One file holds the tokens of one side of a split: the tokens, the offsets of the rows, a JSON object with all that the
+tokens depend on and their checksum, and the length of that object. It is written under another name and renamed when
+it is complete, so that any number of processes may read and write the same file at once.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import os
 import re
-import shutil
+import time
+import zlib
 from array import array
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
-from allyouneed.data.sources import size
+from allyouneed.data.fetch import cache_folder
+from allyouneed.data.sources import READING, size
 from allyouneed.errors import UserError
+from allyouneed.text.words import find_words
 
+VERSION = 1  # raise it whenever this file writes other tokens, or writes them in another way
 BATCH = 1 << 20  # characters that are encoded together; the tokenizer shares them among the cores
-TOKENS, OFFSETS, META = "tokens.bin", "offsets.npy", "meta.json"
+QUIET = 600  # seconds without a write after which a file that nobody has locked is abandoned
+LENGTH = 8  # bytes of the last number in a file
+TEMPORARY = ".tmp-"
 
 
 class Encoder(Protocol):
@@ -29,6 +45,29 @@ class Encoder(Protocol):
     def encode_batch(self, texts: list[str], /) -> list[list[int]]: ...
 
 
+class Feed(Enum):
+    """How a text is given to the tokenizer."""
+
+    PLAIN = "plain"  # as it is
+    SPACED = "spaced"  # after a space, so that a word is the same token at the beginning and inside
+    WORDS = "words"  # its words, with single spaces between them
+
+    def __call__(self, text: str) -> str:
+        if self is Feed.WORDS:
+            return " ".join(text[start:end] for start, end in find_words(text))
+        return f" {text}" if self is Feed.SPACED else text
+
+
+@dataclass(frozen=True)
+class TokenKey:
+    """All that the tokens of one side of a split depend on, besides the tokenizer."""
+
+    data: str  # the fingerprint of the Dataset
+    split: str
+    side: str  # which text of an example, for example "source"
+    feed: Feed
+
+
 class Ragged:
     """Rows of tokens, one after the other in `tokens`; row i is tokens[offsets[i] : offsets[i + 1]]."""
 
@@ -37,7 +76,7 @@ class Ragged:
 
     @staticmethod
     def of(rows: Iterable[Iterable[int]]) -> Ragged:
-        """Made here, of a few rows or of many."""
+        """Made in memory."""
         tokens, offsets = array("q"), array("q", [0])
         for row in rows:
             tokens.extend(row)
@@ -57,25 +96,27 @@ class Ragged:
         return np.diff(self.offsets)
 
 
-def tokenize_rows(texts: Iterable[str], tokenizer: Encoder, path: Path, fingerprint: str) -> Ragged:
-    """One row a text, in the folder `path`, which is used again while both fingerprints are the same."""
+def tokenize_rows(texts: Iterable[str], tokenizer: Encoder, key: TokenKey) -> Ragged:
+    """One row per text, given to the tokenizer as `key.feed` says. The texts are read only if their tokens are not in
+    the cache."""
 
     def write(writer: _Writer) -> None:
-        for batch in _batches(texts):
+        for batch in _batches(map(key.feed, texts)):
             for ids in writer.encode(batch):
                 writer.add(ids)
                 writer.end_row()
 
-    return _stored(path, tokenizer, ["rows", fingerprint], write)
+    return _stored(tokenizer, key, "rows", write)
 
 
-def tokenize_stream(
-    documents: Iterable[Iterable[str]], tokenizer: Encoder, path: Path, fingerprint: str, separator: int
-) -> Ragged:
-    """One row a document, given as chunks, so that `tokens` is the whole stream.
+def tokenize_stream(documents: Iterable[Iterable[str]], tokenizer: Encoder, key: TokenKey, separator: int) -> Ragged:
+    """One row per document, given as chunks, so that `tokens` is the whole stream.
 
-    If there is more than one document, each ends with the separator.
+    If there is more than one document, each ends with the separator. The text is given to the tokenizer as it is:
+    a feed of chunks can be nothing else.
     """
+    if key.feed is not Feed.PLAIN:
+        raise ValueError(f"a stream is fed as it is, not as {key.feed}")
 
     def write(writer: _Writer) -> None:
         several = False
@@ -91,7 +132,7 @@ def tokenize_stream(
             writer.add([separator])
         writer.end_row()
 
-    return _stored(path, tokenizer, ["stream", fingerprint, separator], write)
+    return _stored(tokenizer, key, f"stream {separator}", write)
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
@@ -127,77 +168,112 @@ def _between_words(chunks: Iterable[str]) -> Iterator[str]:
 class _Writer:
     """Appends tokens to a file and remembers where the rows end."""
 
-    def __init__(self, path: Path, tokenizer: Encoder) -> None:
-        self.tokenizer = tokenizer
+    def __init__(self, file: BinaryIO, tokenizer: Encoder) -> None:
+        self.file, self.tokenizer = file, tokenizer
         self.code = "H" if len(tokenizer) <= 1 << 16 else "I"
-        self.file = path.open("wb")
-        self.count, self.bytes, self.ends = 0, 0, array("q", [0])
+        self.count, self.bytes, self.checksum, self.ends = 0, 0, 0, array("q", [0])
 
     def encode(self, texts: list[str]) -> Iterator[list[int]]:
         yield from self.tokenizer.encode_batch(texts)
         self.bytes += sum(size(text) for text in texts)
 
     def add(self, ids: list[int]) -> None:
-        array(self.code, ids).tofile(self.file)
+        self._put(array(self.code, ids).tobytes())
         self.count += len(ids)
 
     def end_row(self) -> None:
         self.ends.append(self.count)
 
-    def close(self) -> None:
+    def _put(self, data: bytes) -> None:
+        self.file.write(data)
+        self.checksum = zlib.crc32(data, self.checksum)
+
+    def finish(self, known: dict[str, Any]) -> None:
+        """What comes after the tokens; then everything is on the disk."""
+        self._put(self.ends.tobytes())
+        meta = {**known, "rows": len(self.ends) - 1, "tokens": self.count, "bytes": self.bytes}
+        meta |= {"dtype": "uint16" if self.code == "H" else "uint32", "crc32": self.checksum}
+        text = json.dumps(meta).encode()
+        self.file.write(text + len(text).to_bytes(LENGTH, "little"))
         self.file.flush()
         os.fsync(self.file.fileno())
-        self.file.close()
 
 
-def _stored(path: Path, tokenizer: Encoder, key: list[Any], write: Callable[[_Writer], None]) -> Ragged:
-    """What is there if it is whole and has this key; otherwise written beside it and moved into place."""
-    key = [*key, tokenizer.fingerprint]
-    found = _open(path, key)
+def _stored(tokenizer: Encoder, key: TokenKey, layout: str, write: Callable[[_Writer], None]) -> Ragged:
+    """The tokens in the cache if they are complete and have this key; otherwise they are written."""
+    known = {**asdict(key), "feed": key.feed.value, "layout": layout, "tokenizer": tokenizer.fingerprint}
+    known |= {"version": VERSION, "reading": READING}
+    name = hashlib.blake2b(json.dumps(known, sort_keys=True).encode(), digest_size=16).hexdigest()
+    path = cache_folder() / "tokens" / f"{key.split}-{key.side}-{name}"
+    found = _open(path, known)
     if found is not None:
         return found
-    fresh = path.with_name(f".tmp-{path.name}-{os.getpid()}")
-    shutil.rmtree(fresh, ignore_errors=True)
     try:
-        fresh.mkdir(parents=True)
-        writer = _Writer(fresh / TOKENS, tokenizer)
-        try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(path.parent)
+        with _temporary(path) as (file, fresh):
+            writer = _Writer(file, tokenizer)
             write(writer)
-        finally:
-            writer.close()
-        np.save(fresh / OFFSETS, np.asarray(writer.ends, dtype=np.int64))
-        meta = {"key": key, "vocab": len(tokenizer), "rows": len(writer.ends) - 1, "tokens": writer.count}
-        meta |= {"bytes": writer.bytes, "dtype": "uint16" if writer.code == "H" else "uint32"}
-        with (fresh / META).open("w", encoding="utf-8") as out:
-            json.dump(meta, out, indent=1)
-            out.flush()
-            os.fsync(out.fileno())
-        if _open(path, key) is None:  # another process may have been faster
-            shutil.rmtree(path, ignore_errors=True)
-            fresh.rename(path)
+            writer.finish(known)
+            made = _read(file, known)
+            with suppress(FileNotFoundError):  # if it was taken for abandoned, the next run writes it again
+                os.replace(fresh, path)  # or another process has put the same tokens there: either file will do
     except OSError as error:
         raise UserError(
-            f"the tokens cannot be kept in {path.parent}: {error.strerror}; "
+            f"the tokens cannot be kept in {path.parent}: {error.strerror or error}; "
             "free space, or let ALLYOUNEED_CACHE name another folder"
         ) from error
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
-    made = _open(path, key)
-    assert made is not None
+    if made is None:
+        raise UserError(f"the tokens in {path.parent} are not what was written there: the disk may be damaged")
     return made
 
 
-def _open(path: Path, key: list[Any]) -> Ragged | None:
-    """None: nothing is there, or something else, or something damaged."""
+@contextmanager
+def _temporary(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
+    """A file beside `path`, locked while it is written, and removed unless it is renamed."""
+    fresh = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}-{time.time_ns()}")
+    with fresh.open("x+b") as file:
+        try:
+            with suppress(OSError):  # some network file systems have no locks
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield file, fresh
+        finally:
+            fresh.unlink(missing_ok=True)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Removes files whose writer was killed. A writer holds a lock; and where locks do not reach other machines, the
+    time of its last write shows that it is at work."""
+    for path in folder.glob(f"{TEMPORARY}*"):
+        with suppress(OSError), path.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # an error if it is locked
+            if time.time() - os.fstat(file.fileno()).st_mtime > QUIET:
+                path.unlink()
+
+
+def _open(path: Path, known: dict[str, Any]) -> Ragged | None:
+    """None: nothing is there, or it is damaged."""
     try:
-        meta = json.loads((path / META).read_text(encoding="utf-8"))
-        offsets = np.load(path / OFFSETS)
+        with path.open("rb") as file:
+            return _read(file, known)
+    except OSError:
+        return None
+
+
+def _read(file: BinaryIO, known: dict[str, Any]) -> Ragged | None:
+    """The tokens in a file; None if it is damaged. The checksum is always compared: 100 MB take 0.06 seconds."""
+    try:
+        length = os.fstat(file.fileno()).st_size - LENGTH
+        file.seek(length)
+        end = length - int.from_bytes(file.read(LENGTH), "little")
+        file.seek(end)
+        meta = json.loads(file.read(length - end))
+        data = np.memmap(file, dtype=np.uint8, mode="r", shape=(end,))
         dtype = np.dtype(meta["dtype"])
-        whole = (path / TOKENS).stat().st_size == meta["tokens"] * dtype.itemsize
-        if meta["key"] != key or not whole or len(offsets) != meta["rows"] + 1 or offsets[-1] != meta["tokens"]:
+        start = meta["tokens"] * dtype.itemsize
+        whole = end == start + 8 * (meta["rows"] + 1) and zlib.crc32(data.data) == meta["crc32"]
+        if not whole or any(meta.get(name) != value for name, value in known.items()):
             return None
-        if not meta["tokens"]:
-            return Ragged(np.empty(0, dtype), offsets)
-        return Ragged(np.memmap(path / TOKENS, dtype=dtype, mode="r"), offsets)
-    except (OSError, ValueError, KeyError, TypeError, EOFError):
+        return Ragged(data[:start].view(dtype), np.frombuffer(data[start:].tobytes(), dtype=np.int64))
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None

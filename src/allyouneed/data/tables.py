@@ -1,4 +1,7 @@
-"""Pairs in files: TSV, CSV, JSONL, or two parallel files. What is not said is guessed, and the guess is told."""
+"""Tables in files, and pairs of sentences in tables: TSV, CSV, JSONL, or two parallel files.
+
+What the user does not say is guessed, and the guess is reported.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
+from allyouneed.data.examples import SentencePair
 from allyouneed.data.reading import lines, plain_name
-from allyouneed.data.sources import Pair, shorten
+from allyouneed.data.sources import shorten
 from allyouneed.errors import UserError, nearest
 
 FORMS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
@@ -28,91 +32,106 @@ LANGUAGES = frozenset(CODES.split())
 
 @dataclass(frozen=True)
 class Table:
-    """Where the sides of each example stand. Iterating reads the files anew; a blank line gives ("", "")."""
+    """Rows of cells in a file, or in two files with one cell per line each. All rows have the same columns."""
 
     paths: tuple[Path, ...]
     form: str  # tsv, csv, jsonl or parallel
-    source: int  # columns, from 0
-    target: int
-    names: tuple[str, ...]  # of the columns; of the keys of JSONL; numbers where the file gives no names
-    header: bool = False
+    names: tuple[str, ...]  # of the columns, or the keys of JSONL; numbers if the file gives no names
+    header: bool = False  # whether the first row gives the names
     separator: str = "\t"
-    kinds: ClassVar[Any] = str  # what the values of an object may be
+    values: tuple[type, ...] = (str,)  # which JSON values are read
 
     @property
-    def sides(self) -> dict[str, int]:
-        """Their columns, in the order of an example."""
-        return {"source": self.source, "target": self.target}
+    def where(self) -> str:
+        """The files, for an error message."""
+        return " and ".join(str(path) for path in self.paths)
 
-    def __iter__(self) -> Iterator[Pair]:
-        columns = tuple(self.sides.values())
+    def rows(self, columns: Sequence[int]) -> Iterator[tuple[str, ...]]:
+        """The cells of these columns, row by row; the files are read again. A blank line has blank cells."""
         if self.form == "jsonl":
-            return _objects(self.paths[0], [self.names[column] for column in columns], self.kinds)
-        return (tuple(row[column] for column in columns) if row else ("", "") for row in self.rows())
-
-    def rows(self) -> Iterator[list[str]]:
-        """All cells, without the header."""
+            return _objects(self.paths[0], [self.names[column] for column in columns], self.values)
         if self.form == "parallel":
             rows = _side_by_side(*self.paths)
         else:
             rows = _delimited(self.paths[0], self.form, self.separator, len(self.names))
-        return islice(rows, 1, None) if self.header else rows
+        if self.header:
+            rows = islice(rows, 1, None)
+        blank = ("",) * len(columns)
+        return (tuple(row[column] for column in columns) if row else blank for row in rows)
 
-    def understood(self) -> str:
-        """One sentence for a person, with the first example."""
+    def understood(self, columns: dict[str, int], what: str) -> str:
+        """One sentence for the user: the format, the column of each side, and the first example."""
         files = " and ".join(path.name for path in self.paths)
         form = {
             "tsv": "TSV (columns between tabs, no quoting)",
             "csv": f"CSV (columns between '{self.separator}', quoting)",
-            "jsonl": "JSONL (an object a line)",
-            "parallel": "parallel files (a sentence a line)",
+            "jsonl": "JSONL (one object per line)",
+            "parallel": "parallel files (one sentence per line)",
         }[self.form]
-        header = (
-            {True: " with a header", False: " without a header"}[self.header] if self.form in ("tsv", "csv") else ""
-        )
-        what = {"jsonl": "key", "parallel": "file"}.get(self.form, "column")
+        header = (" with a header" if self.header else " without a header") if self.form in ("tsv", "csv") else ""
+        place = {"jsonl": "key", "parallel": "file"}.get(self.form, "column")
         of = f" of {len(self.names)}" if len(self.names) > 2 else ""
-        told = ", ".join(f"{side} is {what} {self.names[column]}" for side, column in self.sides.items())
-        first = next((pair for pair in self if all(side.strip() for side in pair)), ("", ""))
+        told = ", ".join(f"{side} is {place} {self.names[column]}" for side, column in columns.items())
+        rows = self.rows(list(columns.values()))
+        first = next((row for row in rows if all(cell.strip() for cell in row)), ())
         return (
-            f"{files}: {form}{header}, UTF-8; {told}{of}; "
-            f"the first {'pair' if 'target' in self.sides else 'example'} is {' → '.join(map(shorten, first))}"
+            f"{files}: {form}{header}, UTF-8; {told}{of}; the first {what} is "
+            f"{' → '.join(shorten(cell) for cell in first)}"
         )
 
 
-def open_table(paths: Sequence[Path], source: str = "", target: str = "", reverse: bool = False) -> Table:
-    """Look at the beginning of the file, or of the two files, and settle format and columns."""
-    form, names, header, separator = settle(paths, (source, target), _guess, Table.kinds)
-    left, right = _columns(names, source, target, " and ".join(str(path) for path in paths))
-    if reverse:
-        left, right = right, left
-    return Table(tuple(paths), form, left, right, names, header, separator)
+@dataclass(frozen=True)
+class PairTable:
+    """Pairs of sentences in a table. Iterating reads the files again."""
+
+    table: Table
+    source: int  # columns, from 0
+    target: int
+
+    def __iter__(self) -> Iterator[SentencePair]:
+        return (SentencePair(source, target) for source, target in self.table.rows((self.source, self.target)))
+
+    def understood(self) -> str:
+        """One sentence for the user, with the first pair."""
+        return self.table.understood({"source": self.source, "target": self.target}, "pair")
 
 
-def settle(
-    paths: Sequence[Path], wanted: Sequence[str], guess: Callable[[Sequence[str]], object], kinds: Any
-) -> tuple[str, tuple[str, ...], bool, str]:
-    """Format, names of the columns, whether the first row gives them, and the mark between cells. It does when a wanted
-    column is named, or when `guess` makes something of it. `kinds`: what the values of an object may be."""
-    separator, header = "\t", False
-    starts = [first_line(path) for path in paths]
+def open_pairs(paths: Sequence[Path], source: str = "", target: str = "", reverse: bool = False) -> PairTable:
+    """Finds the format and the two columns: those that are named, else those whose names are usual, else the first."""
+    table = open_table(paths, (source, target), _usual_columns)
+    left, right = _columns(table, source, target)
+    return PairTable(table, right, left) if reverse else PairTable(table, left, right)
+
+
+def open_table(
+    paths: Sequence[Path],
+    wanted: Sequence[str],
+    usual_columns: Callable[[Sequence[str]], object],
+    values: tuple[type, ...] = (str,),
+) -> Table:
+    """Finds the format of a file, or of two, from the beginning. The first row is a header if one of the wanted columns
+    is given by name, or if `usual_columns` finds names in it. `values`: which JSON values are read."""
+    starts = [first_line(path) for path in paths]  # also refuses files without text
     if len(paths) == 2:
-        form = "parallel"
         names = tuple(Path(plain_name(path)).suffix[1:] or plain_name(path) for path in paths)
         names = names if names[0] != names[1] else tuple(plain_name(path) for path in paths)
-    else:
-        form = _form(paths[0], starts[0])
-        if form == "jsonl":
-            names = tuple(_first_object(paths[0], kinds))
-        else:
-            separator = "\t" if form == "tsv" else _separator(paths[0])
-            first = next((row for row in _delimited(paths[0], form, separator, 0) if row), None)
-            if first is None:
-                raise UserError(f"{paths[0]} holds only blank cells")
-            named = [name for name in wanted if name and not name.isdigit()]
-            header = bool(named) or guess(first) is not None
-            names = tuple(cell.strip() for cell in first) if header else tuple(str(i + 1) for i in range(len(first)))
-    return form, names, header, separator
+        return Table(tuple(paths), "parallel", names)
+    (path,) = paths
+    form = form_of(path) or _likely_form(path, starts[0])
+    if form == "jsonl":
+        return Table((path,), form, tuple(_first_keys(path, values)), values=values)
+    separator = "\t" if form == "tsv" else _separator(path)
+    first = next((row for row in _delimited(path, form, separator, 0) if row), None)
+    if first is None:
+        raise UserError(f"{path} holds only blank cells")
+    header = any(name and not _is_number(name) for name in wanted) or usual_columns(first) is not None
+    names = tuple(cell.strip() for cell in first) if header else tuple(str(i + 1) for i in range(len(first)))
+    return Table((path,), form, names, header, separator)
+
+
+def form_of(path: Path) -> str:
+    """tsv, csv or jsonl, as the ending of the name says; "" for any other."""
+    return FORMS.get(Path(plain_name(path)).suffix.lower(), "")
 
 
 def first_line(path: Path) -> str:
@@ -125,10 +144,8 @@ def first_line(path: Path) -> str:
     raise UserError(f"{path} holds only blank lines" if blank else f"{path} is empty")
 
 
-def _form(path: Path, line: str) -> str:
-    ending = Path(plain_name(path)).suffix.lower()
-    if ending in FORMS:
-        return FORMS[ending]
+def _likely_form(path: Path, line: str) -> str:
+    """What the first line looks like."""
     if line.lstrip().startswith("{"):
         return "jsonl"
     if "\t" in line:
@@ -153,8 +170,8 @@ def _widths(path: Path, mark: str) -> list[int]:
         return []
 
 
-def _guess(names: Sequence[str]) -> tuple[int, int] | None:
-    """The columns of source and target, if their names tell."""
+def _usual_columns(names: Sequence[str]) -> tuple[int, int] | None:
+    """The columns of source and target, if they have usual names."""
     plain = [name.strip().lower() for name in names]
     for pair in SIDES:
         if all(side in plain for side in pair):
@@ -165,30 +182,36 @@ def _guess(names: Sequence[str]) -> tuple[int, int] | None:
     return languages[0], languages[1]
 
 
-def _columns(names: Sequence[str], source: str, target: str, where: str) -> tuple[int, int]:
+def _columns(table: Table, source: str, target: str) -> tuple[int, int]:
+    """The columns of source and target."""
+    names, where = table.names, table.where
     if len(names) < 2:
         raise UserError(f"{where} has only one column ({names[0]}), but pairs need two")
-    guess = _guess(names) or (0, 1)
-    left = column_of(names, source, where) if source else None
-    right = column_of(names, target, where) if target else None
+    usual = _usual_columns(names) or (0, 1)
+    left = column_of(table, source) if source else None
+    right = column_of(table, target) if target else None
     if left is None:
-        left = guess[0] if right != guess[0] else guess[1]
+        left = usual[0] if right != usual[0] else usual[1]
     if right is None:
-        right = guess[1] if left != guess[1] else guess[0]
+        right = usual[1] if left != usual[1] else usual[0]
     if left == right:
         raise UserError(f"{where}: source and target are both column {names[left]}; set data.source and data.target")
     return left, right
 
 
-def column_of(names: Sequence[str], wanted: str, where: str) -> int:
+def column_of(table: Table, wanted: str) -> int:
     """By its name, or by its number from 1."""
-    if wanted in names:
-        return names.index(wanted)
-    if wanted.isdigit():
-        if 1 <= int(wanted) <= len(names):
+    if wanted in table.names:
+        return table.names.index(wanted)
+    if _is_number(wanted):
+        if 1 <= int(wanted) <= len(table.names):
             return int(wanted) - 1
-        raise UserError(f"{where} has no column {wanted}; it has {len(names)}")
-    raise UserError(f"{where} has no column '{wanted}'{nearest(wanted, names)}")
+        raise UserError(f"{table.where} has no column {wanted}; it has {len(table.names)}")
+    raise UserError(f"{table.where} has no column '{wanted}'{nearest(wanted, table.names)}")
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and len(name) < 10
 
 
 def _delimited(path: Path, form: str, separator: str, width: int) -> Iterator[list[str]]:
@@ -225,18 +248,24 @@ def _side_by_side(left: Path, right: Path) -> Iterator[list[str]]:
         yield list(row)
 
 
-def _objects(path: Path, keys: Sequence[str], kinds: Any) -> Iterator[Pair]:
+def _objects(path: Path, keys: Sequence[str], values: tuple[type, ...]) -> Iterator[tuple[str, ...]]:
     for number, line in enumerate(lines(path), 1):
         if not line.strip():
-            yield "", ""
+            yield ("",) * len(keys)
             continue
         item = _object(path, number, line)
         for key in keys:
             if key not in item:
                 raise UserError(f"{path}, line {number} has no key '{key}'{nearest(key, item)}")
-            if not isinstance(item[key], kinds) or not _is_unicode(str(item[key])):
-                raise UserError(f"{path}, line {number}: '{key}' is {json.dumps(item[key])[:40]}, but text is expected")
+            if not isinstance(item[key], values) or not _is_unicode(str(item[key])):
+                raise UserError(f"{path}, line {number}: '{key}' is {_told(item[key])}, but text is expected")
         yield tuple(item[key] if isinstance(item[key], str) else json.dumps(item[key]) for key in keys)
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
+    return json.dumps(value)[:40]
 
 
 def _is_unicode(text: str) -> bool:
@@ -244,23 +273,28 @@ def _is_unicode(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def _first_object(path: Path, kinds: Any) -> list[str]:
-    """The keys of the first object whose values can be used."""
-    number, line = next((number, line) for number, line in enumerate(lines(path), 1) if line.strip())
+def _first_keys(path: Path, values: tuple[type, ...]) -> list[str]:
+    """The keys of the first object that have a value of these types."""
+    found = ((number, line) for number, line in enumerate(lines(path), 1) if line.strip())
+    number, line = next(found, (1, ""))
     item = _object(path, number, line)
-    keys = [key for key, value in item.items() if isinstance(value, kinds)]
+    keys = [key for key, value in item.items() if isinstance(value, values)]
     if len(keys) < 2:
         raise UserError(f"{path}, line {number} needs two keys with text; it has {', '.join(keys) or 'none'}")
     return keys
 
 
 def _object(path: Path, number: int, line: str) -> dict[str, Any]:
-    """The object of a line; what stands inside "translation" is lifted out."""
+    """The object of a line; the keys inside "translation" are read as if they stood beside it."""
     try:
         item = json.loads(line)
     except json.JSONDecodeError as error:
         raise UserError(f"{path}, line {number} is not JSON: {error.msg} (column {error.colno})") from None
+    except RecursionError:
+        raise UserError(f"{path}, line {number}: its lists and objects are nested too deeply") from None
+    except ValueError:
+        raise UserError(f"{path}, line {number} has a number with too many digits: write it as text") from None
     if not isinstance(item, dict):
-        raise UserError(f"{path}, line {number} is not a JSON object; JSONL has one {{…}} a line")
+        raise UserError(f"{path}, line {number} is not a JSON object; JSONL has one {{…}} per line")
     inner = item.get("translation")
     return {**item, **inner} if isinstance(inner, dict) else item

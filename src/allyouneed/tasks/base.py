@@ -14,10 +14,10 @@ from torch import Tensor
 from allyouneed import catalog
 from allyouneed.config import DecodeConfig
 from allyouneed.data.batches import Batch, Examples
-from allyouneed.data.fetch import cache_folder
 from allyouneed.data.opening import open_data
 from allyouneed.data.report import Report
 from allyouneed.data.sources import Dataset
+from allyouneed.data.store import Feed, TokenKey
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model
@@ -120,10 +120,9 @@ class Task(ABC):
     def has(self, split: str) -> bool:
         return split in self.data.splits
 
-    def _store(self, split: str, side: str, tokenizer: Tokenizer) -> tuple[Path, str]:
-        """Where the tokens of a split are kept, and what they depend on."""
-        name = f"{self.data.fingerprint}-{tokenizer.fingerprint[:16]}-{split}-{side}"
-        return cache_folder() / "tokens" / name, self.data.fingerprint
+    def token_key(self, split: str, side: str, feed: Feed) -> TokenKey:
+        """What the tokens of one side of a split depend on, besides the tokenizer."""
+        return TokenKey(self.data.fingerprint, split, side, feed)
 
     @property
     def kind(self) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +11,12 @@ import numpy as np
 from torch import nn
 
 from allyouneed.config import DecodeConfig, option
-from allyouneed.data.store import Ragged, tokenize_rows
+from allyouneed.data.store import Feed, Ragged, tokenize_rows
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, confusion, label_scores
 from allyouneed.nn.heads import POOLS, ClassifyHead
 from allyouneed.tasks.answers import Answer, Prompt
-from allyouneed.tasks.base import Guess, Say, check_input
+from allyouneed.tasks.base import Guess, Say, check_input, once
 from allyouneed.tasks.labelling import Labelling, LabellingOptions
 from allyouneed.text.words import find_words
 
@@ -45,21 +45,18 @@ class Classify(Labelling):
     @property
     def sides(self) -> int:  # type: ignore[override]
         if self.pair is None:
-            self.pair = len(next(iter(self.data.splits["train"]))) == 3
+            self.pair = next(iter(self.data.splits["train"])).second is not None
         return 2 if self.pair else 1
-
-    def texts(self, example: Sequence[str]) -> list[str]:
-        return [example[0], *example[2:]]
 
     def tokens(self, split: str) -> list[Ragged]:
         found = []
         for side in range(self.sides):
-            texts = (self.texts(example)[side] for example in self.data.splits[split])
+            texts = (example.inputs[side] for example in self.data.splits[split])
             if self.spells:
                 found.append(Ragged.of(self._ids(text) for text in texts))
                 continue
-            path, mark = self._store(split, f"classify{side}", self.tokenizer)
-            found.append(tokenize_rows((self.layout.prefix + text for text in texts), self.tokenizer, path, mark))
+            key = self.token_key(split, f"text{side}", Feed.SPACED if self.layout.prefix else Feed.PLAIN)
+            found.append(tokenize_rows(texts, self.tokenizer, key))
         return found
 
     def _ids(self, text: str) -> list[int]:
@@ -70,8 +67,9 @@ class Classify(Labelling):
     def head(self, width: int, dropout: float) -> nn.Module:
         return ClassifyHead(width, len(self.labels), self.options.pool, dropout)
 
+    @once
     def classes(self, split: str) -> Counter[str]:
-        return Counter(example[1] for example in self.data.splits[split])
+        return Counter(example.label for example in self.data.splits[split])
 
     def find_labels(self) -> list[str]:
         found = self.classes("train")
@@ -85,10 +83,11 @@ class Classify(Labelling):
             )
         return sorted(found, key=lambda label: (not label.isdecimal(), int(label) if label.isdecimal() else 0, label))
 
+    @once
     def goals(self, split: str) -> np.ndarray:
         self.unseen(split, self.classes(split), self.labels, "label")
         numbers = {label: number for number, label in enumerate(self.labels)}
-        return np.fromiter((numbers[example[1]] for example in self.data.splits[split]), dtype=np.int64)
+        return np.fromiter((numbers[example.label] for example in self.data.splits[split]), dtype=np.int64)
 
     def extras(self) -> dict[str, Any]:
         return {**super().extras(), "texts": self.sides}

@@ -76,7 +76,7 @@ class Labelling(Task):
             return {}
         if text.path:
             return {"tokenizer.json": Tokenizer.load(text.path)}
-        texts = (f" {part}" for example in self.data.splits["train"] for part in self.texts(example))
+        texts = (f" {part}" for example in self.data.splits["train"] for part in example.inputs)
         return {"tokenizer.json": Tokenizer.train(texts, text)}
 
     @property
@@ -95,10 +95,6 @@ class Labelling(Task):
     @abstractmethod
     def head(self, width: int, dropout: float) -> nn.Module:
         """From vectors to labels."""
-
-    @abstractmethod
-    def texts(self, example: Any) -> list[str]:
-        """The texts of an example, as they are read."""
 
     @abstractmethod
     def tokens(self, split: str) -> list[Ragged]:
@@ -251,7 +247,7 @@ class Labelling(Task):
         """The answers to texts that `prompt` found good."""
 
     def _prompt(self, model: Any, sides: Sequence[list[int]]) -> Prompt:
-        ids = self.layout.lay(sides[0], *sides[1:]).ids
+        ids = self.layout.lay(sides[0], sides[1] if len(sides) > 1 else None).ids
         check_length(model, len(ids), "text")
         return Prompt(ids, 0)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from allyouneed.data.report import Report, describe
-from allyouneed.data.store import Ragged, tokenize_stream
+from allyouneed.data.store import Feed, Ragged, tokenize_stream
 from allyouneed.tasks.base import Task, once
 from allyouneed.text import Tokenizer
 
@@ -22,9 +22,8 @@ class RunningText(Task):
     def stream(self, split: str) -> Ragged:
         """The tokens of a split; documents end with the end token."""
         documents = self.data.splits[split].documents()  # type: ignore[attr-defined]
-        path, mark = self._store(split, "text", self.tokenizer)
         end = self.tokenizer.need("eos", "to end a document")
-        return tokenize_stream(documents, self.tokenizer, path, mark, separator=end)
+        return tokenize_stream(documents, self.tokenizer, self.token_key(split, "text", Feed.PLAIN), separator=end)
 
     @property
     def longest(self) -> int:

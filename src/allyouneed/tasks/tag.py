@@ -35,18 +35,15 @@ class Tag(Labelling):
     chooses_by = "F1"  # which is best long after the loss was least
     scheme = SCHEME  # of the training data, and of the answers
 
-    def texts(self, example: Sequence[str]) -> list[str]:
-        return [example[0]]
-
     def tokens(self, split: str) -> list[Ragged]:
         if self.spells:
-            return [Ragged.of(self.spelled(words.split(" ")) for words, _ in self.data.splits[split])]
+            return [Ragged.of(self.spelled(example.words) for example in self.data.splits[split])]
         return [Ragged.of(tokens.ids for tokens in self.pieces(split))]
 
     @once
     def pieces(self, split: str) -> list[Tokens]:
         """The tokens of each sentence, and of which word each is a piece."""
-        return self.tokenizer.tokenize_words_batch([words.split(" ") for words, _ in self.data.splits[split]])
+        return self.tokenizer.tokenize_words_batch([example.words for example in self.data.splits[split]])
 
     def head(self, width: int, dropout: float) -> nn.Module:
         return TagHead(width, len(self.labels), dropout)
@@ -54,7 +51,7 @@ class Tag(Labelling):
     @once
     def entities(self, split: str) -> list[list[Span]]:
         """Those of each sentence."""
-        return [spans(tags.split(" ")) for _, tags in self.data.splits[split]]
+        return [spans(example.tags) for example in self.data.splits[split]]
 
     def classes(self, split: str) -> Counter[str]:
         return Counter(span.kind for sentence in self.entities(split) for span in sentence)
@@ -66,8 +63,8 @@ class Tag(Labelling):
 
     def find_labels(self) -> list[str]:
         survey = Survey()
-        for _, tags in self.data.splits["train"]:
-            survey.add(tags.split(" "))
+        for example in self.data.splits["train"]:
+            survey.add(example.tags)
         self.scheme = survey.scheme
         found = sorted(self.classes("train"))
         if not found:
@@ -89,7 +86,7 @@ class Tag(Labelling):
     @once
     def lengths(self, split: str) -> list[int]:
         """Words per sentence."""
-        return [words.count(" ") + 1 for words, _ in self.data.splits[split]]
+        return [len(example.words) for example in self.data.splits[split]]
 
     def extras(self) -> dict[str, Any]:
         return {**super().extras(), "scheme": self.scheme}

@@ -12,7 +12,7 @@ from torch import Tensor
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches import Batch, SentencePairs
 from allyouneed.data.report import Report, describe
-from allyouneed.data.store import Ragged, tokenize_rows
+from allyouneed.data.store import Feed, Ragged, tokenize_rows
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, translation_scores
 from allyouneed.models.base import Model, Translator
@@ -55,8 +55,8 @@ class Translate(Task):
         if text.joint:
             return {"tokenizer.json": Tokenizer.train((side for pair in train for side in pair), text)}
         return {
-            "tokenizer.json": Tokenizer.train((source for source, _ in train), text),
-            "tokenizer.target.json": Tokenizer.train((target for _, target in train), text),
+            "tokenizer.json": Tokenizer.train((pair.source for pair in train), text),
+            "tokenizer.target.json": Tokenizer.train((pair.target for pair in train), text),
         }
 
     @property
@@ -103,11 +103,11 @@ class Translate(Task):
     def rows(self, split: str) -> tuple[Ragged, Ragged]:
         """The tokens of both sides."""
         pairs = self.data.splits[split]
-        sides = []
-        for i, tokenizer in enumerate((self.reader, self.tokenizer)):
-            path, mark = self._store(split, ("source", "target")[i], tokenizer)
-            sides.append(tokenize_rows((pair[i] for pair in pairs), tokenizer, path, mark))
-        return sides[0], sides[1]
+        sources, targets = (pair.source for pair in pairs), (pair.target for pair in pairs)
+        return (
+            tokenize_rows(sources, self.reader, self.token_key(split, "source", Feed.PLAIN)),
+            tokenize_rows(targets, self.tokenizer, self.token_key(split, "target", Feed.PLAIN)),
+        )
 
     @property
     def longest(self) -> int:
@@ -161,7 +161,7 @@ class Translate(Task):
         pairs = list(self.data.splits[split])
         # What a person would be told of (unknown words, learned positions that end) here only costs its score.
         room, end = None if model.limit is None else model.limit - 1, self._end(self.reader)
-        prompts = (self._prompt([*self.reader.encode(source)[:room], end], decode) for source, _ in pairs)
+        prompts = (self._prompt([*self.reader.encode(pair.source)[:room], end], decode) for pair in pairs)
         answers = write(model, self.tokenizer, prompts, decode)
         search = {
             "greedy": "greedy",
@@ -169,7 +169,7 @@ class Translate(Task):
             "sample": f"sample|t:{decode.temperature:g}|k:{decode.top_k}|p:{decode.top_p:g}|seed:{decode.seed}",
         }[decode.method]
         scores = translation_scores(
-            [answer.text for answer in answers], [target for _, target in pairs], self.recipe.text.lowercase
+            [answer.text for answer in answers], [pair.target for pair in pairs], self.recipe.text.lowercase
         )
         return [replace(score, signature=f"{score.signature}|{search}|split:{split}") for score in scores]
 

@@ -118,7 +118,7 @@ class WordVectors(RunningText):
         for start in range(0, len(tokens), BLOCK):
             block = tokens[start : start + BLOCK]
             if block.max() >= len(t):
-                raise UserError(f"{self._store('train', 'text', t)[0]} is damaged: delete it, it is made again")
+                raise UserError("the tokens in the cache are damaged: delete them, they are made again")
             counts += np.bincount(block, minlength=len(t))
         counts[[id for id in (t.pad, t.bos, t.eos, t.unk, t.line) if id is not None]] = 0
         if not counts.any():

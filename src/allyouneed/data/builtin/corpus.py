@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from allyouneed.data.builtin.heldout import Example, choose, hold_out, thin
+from allyouneed.data.builtin.heldout import Columns, choose, hold_out, thin
 
 SIZES = {"test": 600, "valid": 600}
 
@@ -199,11 +199,11 @@ def fitting(table: dict[str, tuple[str, ...]], who: Actor) -> tuple[str, ...]:
     return shared if who.kind == who.sort else shared + table.get(who.kind, ())
 
 
-def sentence(text: str) -> Example:
+def sentence(text: str) -> Columns:
     return (text[0].upper() + text[1:] + ".",)
 
 
-def meals() -> Iterator[Example]:
+def meals() -> Iterator[Columns]:
     for who in actors():
         for meal in MEALS[who.kind]:
             yield sentence(f"{who.words} {agree('eat', who)} {meal}")
@@ -213,7 +213,7 @@ def meals() -> Iterator[Example]:
                 yield sentence(f"{who.words} {agree('eat', who)} {meal} {time}")
 
 
-def bodies() -> Iterator[Example]:
+def bodies() -> Iterator[Columns]:
     for who in actors():
         for act in BODY[who.kind]:
             done = agree(act.format(OWN[who.pronoun]), who)
@@ -224,20 +224,20 @@ def bodies() -> Iterator[Example]:
                 yield sentence(f"{who.words} {done} {time}")
 
 
-def stays() -> Iterator[Example]:
+def stays() -> Iterator[Columns]:
     for who in actors():
         for verb, place in thin(2, product(fitting(STAY, who), fitting(PLACES, who))):
             yield sentence(f"{who.words} {agree(verb, who)} {place}")
 
 
-def whereabouts() -> Iterator[Example]:
+def whereabouts() -> Iterator[Columns]:
     for who in actors():
         for place in fitting(PLACES, who):
             yield sentence(f"{who.words} {be(who)} {place}")
             yield sentence(f"{who.words} {be(who)} not {place}")
 
 
-def reasons() -> Iterator[Example]:
+def reasons() -> Iterator[Columns]:
     for who in actors():
         for act, states in REASONS[who.sort].items():
             for state in states:
@@ -245,14 +245,14 @@ def reasons() -> Iterator[Example]:
                 yield sentence(f"{who.words} {be(who)} {state}, so {who.pronoun} {agree(act, who)}")
 
 
-def weather() -> Iterator[Example]:
+def weather() -> Iterator[Columns]:
     for who, (cause, acts) in product(people(), WEATHER.items()):
         for act in acts:
             yield sentence(f"{who.words} {agree(act, who)} because {cause}")
             yield sentence(f"{cause}, so {who.words} {agree(act, who)}")
 
 
-def belongings() -> Iterator[Example]:
+def belongings() -> Iterator[Columns]:
     handled = [(verb, thing) for verb, things in HANDLED.items() for thing in things]
     for who, (verb, thing), look in thin(7, product(people(), handled, LOOKS)):
         yield sentence(f"{who.words} {agree(verb, who)} {article(f'{look} {thing}')}")
@@ -260,19 +260,19 @@ def belongings() -> Iterator[Example]:
             yield sentence(f"{who.words} {agree(verb, who)} {OWN[who.pronoun]} {look} {thing}")
 
 
-def searches() -> Iterator[Example]:
+def searches() -> Iterator[Columns]:
     for who, thing, spot in thin(3, product(people(), THINGS, SPOTS)):
         if thing not in spot:
             yield sentence(f"{who.words} {agree('look', who)} for {OWN[who.pronoun]} {thing} {spot}")
 
 
-def gifts() -> Iterator[Example]:
+def gifts() -> Iterator[Columns]:
     for who, other, thing in thin(17, product(people(), people(), THINGS)):
         if who.words not in other.words and other.words not in who.words and not other.words.startswith("a "):
             yield sentence(f"{who.words} {agree('give', who)} {other.words} {article(thing)}")
 
 
-def chases() -> Iterator[Example]:
+def chases() -> Iterator[Columns]:
     for who in actors():
         for prey in CHASES.get(who.kind, ()):
             yield sentence(f"{who.words} {agree('chase', who)} the {prey}")
@@ -280,14 +280,14 @@ def chases() -> Iterator[Example]:
             yield sentence(f"the {prey} hides because it is afraid of {who.words}")
 
 
-def pets() -> Iterator[Example]:
+def pets() -> Iterator[Columns]:
     for who, verb, animal in thin(3, product(people(), ("love", "feed", "help", "see"), ANIMALS)):
         yield sentence(f"{who.words} {agree(verb, who)} the {animal}")
         yield sentence(f"{who.words} {agree(verb, who)} {OWN[who.pronoun]} {animal}")
         yield sentence(f"{who.words} {be(who)} happy because {who.pronoun} {agree(verb, who)} the {animal}")
 
 
-def denials() -> Iterator[Example]:
+def denials() -> Iterator[Columns]:
     for who in actors():
         for meal in MEALS[who.kind]:
             food = meal.replace("some ", "any ")
@@ -295,14 +295,14 @@ def denials() -> Iterator[Example]:
             yield sentence(f"{who.words} {agree('do', who)} not eat {food} because {who.pronoun} {be(who)} sick")
 
 
-def states() -> Iterator[Example]:
+def states() -> Iterator[Columns]:
     for who, state in product(actors(), ("hungry", "thirsty", "tired", "cold", "happy", "sad", "afraid", "sick")):
         if state not in who.words:
             yield sentence(f"{who.words} {be(who)} {state}")
             yield sentence(f"{who.words} {be(who)} not {state}")
 
 
-def places_of_things() -> Iterator[Example]:
+def places_of_things() -> Iterator[Columns]:
     for look, thing, spot in product(LOOKS, THINGS, SPOTS):
         if thing not in spot:
             yield sentence(f"the {look} {thing} is {spot}")
@@ -315,7 +315,7 @@ def corpus() -> dict[str, str]:
     return {name: "".join(f"{line}\n" for (line,) in splits[name]) for name in ("train", "valid", "test")}
 
 
-def _chapters() -> list[tuple[Iterable[Example], int]]:
+def _chapters() -> list[tuple[Iterable[Columns], int]]:
     """Each kind of sentence, and how many of it the corpus holds at most."""
     return [
         (meals(), 1600),

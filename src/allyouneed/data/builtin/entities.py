@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator
 from itertools import product
 
-from allyouneed.data.builtin.heldout import Example, choose, hold_out, rank
+from allyouneed.data.builtin.heldout import Columns, choose, hold_out, rank
+from allyouneed.data.examples import TaggedSentence
 
 SIZES = {"test": 400, "valid": 300}
 MOST = 5000  # sentences with names
@@ -102,8 +103,8 @@ def expanded(form: str) -> list[str]:
     return ["".join(chosen) for chosen in product(*(piece.split("|") for piece in re.split(r"[()]", form)))]
 
 
-def filled(form: str, number: int) -> Example | None:
-    """The words of a form, its slots filled in the way of that number, and their tags; None if a name comes twice."""
+def filled(form: str, number: int) -> Columns | None:
+    """The words of a form and their tags, each between spaces; `number` chooses the names. None if one comes twice."""
     words: list[str] = []
     tags: list[str] = []
     used: set[str] = set()
@@ -124,7 +125,7 @@ def filled(form: str, number: int) -> Example | None:
     return " ".join(words), " ".join(tags)
 
 
-def sentences(names: bool) -> Iterator[Example]:
+def sentences(names: bool) -> Iterator[Columns]:
     """Those with names, or those without."""
     for form in FORMS:
         if names == ("{" in form):
@@ -133,7 +134,10 @@ def sentences(names: bool) -> Iterator[Example]:
             yield from (example for example in made if example is not None)
 
 
-def entities() -> dict[str, list[Example]]:
-    """The splits "train", "valid" and "test", as (words, tags), both between spaces; the tags are IOB2."""
+def entities() -> dict[str, list[TaggedSentence]]:
+    """The splits "train", "valid" and "test"; the tags are IOB2."""
     splits = hold_out([*choose(sentences(names=True), MOST), *dict.fromkeys(sentences(names=False))], SIZES)
-    return {name: splits[name] for name in ("train", "valid", "test")}
+    return {
+        name: [TaggedSentence(tuple(words.split()), tuple(tags.split())) for words, tags in splits[name]]
+        for name in ("train", "valid", "test")
+    }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import permutations, product
 
-from allyouneed.data.builtin.heldout import Example, choose, hold_out
+from allyouneed.data.builtin.heldout import Columns, choose, hold_out
 
 SIZES = {"test": 400, "valid": 400}
 SENTENCES = 9000
@@ -89,7 +89,7 @@ def family() -> dict[str, str]:
     return {name: "".join(f"{line}\n" for (line,) in splits[name]) for name in ("train", "valid", "test")}
 
 
-def _sentences() -> Iterator[Example]:
+def _sentences() -> Iterator[Columns]:
     for (couple, deeds), she in product(ROLES.items(), (0, 1)):
         words = HER if she else HIM
         deeds += tuple(deed.format(**words) for deed in ANYBODY)

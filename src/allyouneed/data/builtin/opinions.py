@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import permutations, product
 
-from allyouneed.data.builtin.heldout import Example, choose, hold_out
+from allyouneed.data.builtin.heldout import Columns, choose, hold_out
+from allyouneed.data.examples import LabelledText
 
 SIZES = {"test": 500, "valid": 400}
 LABEL = {1: "positive", -1: "negative", 0: "neutral"}
@@ -120,7 +121,7 @@ ASKED = (
 FACTS = ("{}", "{}, as far as I know", "by the way, {}", "{}, they told us", "I think that {}")
 
 
-def opinion(text: str, sign: int) -> Example:
+def opinion(text: str, sign: int) -> Columns:
     end = "?" if text.startswith(("is ", "was ")) else "."
     return text[0].upper() + text[1:] + end, LABEL[sign]
 
@@ -132,13 +133,13 @@ def clauses(topic: Topic, sign: int) -> Iterator[tuple[str, str]]:
             yield thing, form.format(thing, word)
 
 
-def plain() -> Iterator[Example]:
+def plain() -> Iterator[Columns]:
     for topic, sign in product(TOPICS, (1, -1)):
         for _, clause in clauses(topic, sign):
             yield opinion(clause, sign)
 
 
-def not_only() -> Iterator[Example]:
+def not_only() -> Iterator[Columns]:
     for topic, sign in product(TOPICS, (1, -1)):
         for thing, (one, other) in product(topic.things, permutations(topic.words(sign), 2)):
             yield opinion(f"the {thing} was not only {one} but also {other}", sign)
@@ -153,25 +154,25 @@ def couples(topic: Topic, one: int, other: int, salt: int) -> Iterator[tuple[str
             yield clause, answer
 
 
-def contrasts() -> Iterator[Example]:
+def contrasts() -> Iterator[Columns]:
     for topic, sign, (salt, form) in product(TOPICS, (1, -1), enumerate(CONTRASTS)):
         for clause, answer in couples(topic, -sign, sign, salt):
             yield opinion(form.format(clause, answer), sign)
 
 
-def agreements() -> Iterator[Example]:
+def agreements() -> Iterator[Columns]:
     for topic, sign in product(TOPICS, (1, -1)):
         for clause, answer in couples(topic, sign, sign, 5):
             yield opinion(f"{clause}, and {answer}", sign)
 
 
-def changes() -> Iterator[Example]:
+def changes() -> Iterator[Columns]:
     for topic, sign, form in product(TOPICS, (1, -1), (*CHANGES, *LATER_FIRST)):
         for thing, before, after in product(topic.things, topic.words(-sign), topic.words(sign)):
             yield opinion(form.format(thing, before, after), sign)
 
 
-def hearsay() -> Iterator[Example]:
+def hearsay() -> Iterator[Columns]:
     for topic, sign in product(TOPICS, (1, -1)):
         for thing, word in product(topic.things, topic.words(sign)):
             yield opinion(f"they told me that the {thing} was {word}, and it was", sign)
@@ -180,7 +181,7 @@ def hearsay() -> Iterator[Example]:
                 yield opinion(f"I wish the {thing} had been {word}", -1)
 
 
-def undecided() -> Iterator[Example]:
+def undecided() -> Iterator[Columns]:
     for topic in TOPICS:
         for form, thing, good, bad in product(NO_OPINION, topic.things, topic.words(1), topic.words(-1)):
             yield opinion(form.format(thing, good, bad), 0)
@@ -189,20 +190,20 @@ def undecided() -> Iterator[Example]:
             yield opinion(form.format(thing, word), 0)
 
 
-def facts() -> Iterator[Example]:
+def facts() -> Iterator[Columns]:
     for topic, form in product(TOPICS, FACTS):
         for fact in topic.facts:
             yield opinion(form.format(fact), 0)
 
 
-def opinions() -> dict[str, list[Example]]:
-    """The splits "train", "valid" and "test", as (text, label)."""
+def opinions() -> dict[str, list[LabelledText]]:
+    """The splits "train", "valid" and "test"."""
     found = dict.fromkeys(example for examples, limit in _chapters() for example in choose(examples, limit))
     splits = hold_out(list(found), SIZES)
-    return {name: splits[name] for name in ("train", "valid", "test")}
+    return {name: [LabelledText(*columns) for columns in splits[name]] for name in ("train", "valid", "test")}
 
 
-def _chapters() -> list[tuple[Iterable[Example], int]]:
+def _chapters() -> list[tuple[Iterable[Columns], int]]:
     """Each kind of opinion, and how many of it there are at most."""
     return [
         (plain(), 1500),

@@ -14,6 +14,7 @@ from allyouneed.data.builtin import phrasebook_things as things
 from allyouneed.data.builtin import phrasebook_words as words
 from allyouneed.data.builtin.heldout import choose, hold_out
 from allyouneed.data.builtin.phrasebook_grammar import Pair
+from allyouneed.data.examples import SentencePair
 
 SIZES = {"test": 400, "valid": 300}
 FIXED = [
@@ -51,10 +52,10 @@ FIXED = [
 ]
 
 
-def phrasebook() -> dict[str, list[Pair]]:
-    """The splits "train", "valid" and "test", as (English, Italian) pairs."""
+def phrasebook() -> dict[str, list[SentencePair]]:
+    """The splits "train", "valid" and "test", from English to Italian."""
     splits = hold_out(_book(), SIZES, keep=FIXED)
-    return {name: [(en, it) for en, it in splits[name]] for name in ("train", "valid", "test")}
+    return {name: [SentencePair(en, it) for en, it in splits[name]] for name in ("train", "valid", "test")}
 
 
 def _book() -> list[Pair]:

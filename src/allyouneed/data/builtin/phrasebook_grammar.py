@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-Pair = tuple[str, str]
+Pair = tuple[str, str]  # the same words in English and in Italian
 VOWELS = "aeiouàèéìòù"
 ARTICLES = {
     "a": "al allo all' alla ai agli alle",

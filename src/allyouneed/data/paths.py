@@ -1,0 +1,172 @@
+"""The paths that the user gives -> the files of each split. Whatever cannot be read is an error, never left out."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from allyouneed.data.reading import is_text, plain_name
+from allyouneed.data.tables import form_of
+from allyouneed.errors import UserError, nearest
+
+SPLITS = {"train": "train", "valid": "valid", "val": "valid", "dev": "valid", "test": "test"}
+PROSE = (".txt", ".md", ".text")
+SHOWN = 200  # characters of a path that may be too long to exist
+KINDS = {stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device", stat.S_IFCHR: "a device"}
+
+
+def look(path: str | Path) -> os.stat_result | None:
+    """What the system knows of a path; None if nothing is there. An error if the system does not let us look."""
+    try:
+        return os.stat(path)
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a zero byte, which no name has
+        return None
+    except OSError as error:
+        start = str(path)[:SHOWN] + "…" * (len(str(path)) > SHOWN)
+        raise UserError(f"{start} cannot be opened: {error.strerror or error}") from None
+
+
+def is_folder(path: Path) -> bool:
+    found = look(path)
+    return found is not None and stat.S_ISDIR(found.st_mode)
+
+
+def is_file(path: Path) -> bool:
+    found = look(path)
+    return found is not None and stat.S_ISREG(found.st_mode)
+
+
+def existing(given: str) -> Path:
+    """A file or a folder that is there; otherwise an error with the nearest name."""
+    path = Path(os.path.expanduser(given))
+    if is_folder(path):
+        _check_name(path)
+        return path
+    return readable(path)
+
+
+def readable(path: Path) -> Path:
+    """The path, if it is that of a regular file. A pipe is none: it can be read only once, and a run reads its data
+    several times."""
+    _check_name(path)
+    found = look(path)
+    if found is None:
+        raise UserError(_missing(path))
+    kind = stat.S_IFMT(found.st_mode)
+    if kind == stat.S_IFIFO:
+        raise UserError(f"{path} is a pipe, which can be read only once: save the data to a file and give that file")
+    if kind == stat.S_IFCHR and os.path.realpath(path) == os.devnull:
+        raise UserError(f"{path} is empty")
+    if kind in KINDS:
+        raise UserError(f"{path} is {KINDS[kind]}, but a file is expected here")
+    if kind == stat.S_IFDIR:
+        raise UserError(f"{path} is a folder, but a file is expected here")
+    return path
+
+
+def _check_name(path: Path) -> None:
+    """A recipe is UTF-8 text and must be able to name its data."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        shown = str(path).encode("utf-8", "backslashreplace").decode()
+        raise UserError(f"the name {shown} is not valid UTF-8: rename it") from None
+
+
+def _missing(path: Path) -> str:
+    if path.is_symlink():
+        return f"{path} is a link to {os.readlink(path)}, which is not there: remove the link or restore the file"
+    if not is_folder(path.parent):
+        return f"there is no {path}: the folder {path.parent} does not exist"
+    hint = ""
+    with suppress(OSError):  # a folder that cannot be listed has no names to suggest
+        hint = nearest(path.name, (entry.name for entry in path.parent.iterdir()))
+    return f"there is no {path}{hint if 'did you mean' in hint else ''}"
+
+
+def table_files(given: Mapping[str, list[Path]], source: str, target: str) -> dict[str, list[Path]]:
+    """The table of each split, or its two parallel files. `source` and `target` choose between files of more than two
+    languages."""
+    files = dict(given)
+    train = given["train"]
+    if len(train) == 1 and is_folder(train[0]):
+        named = _named_splits(train[0])
+        if "train" not in named:
+            names = ", ".join(entry.name for entry in _entries(train[0])[:10]) or "nothing"
+            raise UserError(
+                f"the folder {train[0]} has no train.* file (it has {names}); the files of a folder are train.tsv, or "
+                "train.en and train.de, and the same for valid and test; or give the file itself"
+            )
+        found = {name: _one_or_two(paths, train[0], name, (source, target)) for name, paths in named.items()}
+        files = {**found, **{name: paths for name, paths in given.items() if name != "train"}}
+    return {name: [readable(path) for path in paths] for name, paths in files.items()}
+
+
+def text_files(given: Mapping[str, list[Path]]) -> dict[str, list[Path]]:
+    """The documents of each split, in order."""
+    files = dict(given)
+    train = given["train"]
+    if len(train) == 1 and is_folder(train[0]):
+        named = _named_splits(train[0])
+        if "train" in named and len(named) > 1:
+            files = {**named, **{name: paths for name, paths in given.items() if name != "train"}}
+    return {name: [file for path in paths for file in _documents(path)] for name, paths in files.items()}
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise UserError(f"the folder {folder} cannot be read: {error.strerror or error}") from None
+
+
+def _named_splits(folder: Path) -> dict[str, list[Path]]:
+    """The files of a folder that are called after a split: train.tsv, val.en.gz, …"""
+    found: dict[str, list[Path]] = {}
+    for path in _entries(folder):
+        stem, dot, _ = plain_name(path).partition(".")
+        if dot and stem.lower() in SPLITS and not is_folder(path):
+            found.setdefault(SPLITS[stem.lower()], []).append(path)
+    return found
+
+
+def _one_or_two(paths: list[Path], folder: Path, split: str, wanted: Sequence[str]) -> list[Path]:
+    """A table, or the two files of the wanted languages."""
+    tables = [path for path in paths if form_of(path)]
+    if len(tables) > 1:
+        raise UserError(f"{folder} has more than one table for {split}: {', '.join(path.name for path in tables)}")
+    if tables or len(paths) <= 2:
+        return tables or paths
+    ends = {plain_name(path).partition(".")[2]: path for path in paths}
+    chosen = [ends[side] for side in wanted if side in ends]
+    if len(chosen) != 2:
+        raise UserError(f"{folder} has {', '.join(sorted(ends))} for {split}; choose with data.source and data.target")
+    return chosen
+
+
+def _documents(path: Path) -> list[Path]:
+    """The text files of a folder and the folders inside it, sorted; of a file, itself."""
+    if not is_folder(path):
+        return [readable(path)]
+    inside = sorted(_walk(path))
+    prose = [file for file in inside if Path(plain_name(file)).suffix.lower() in PROSE]
+    found = [readable(file) for file in prose] or [file for file in inside if is_text(readable(file))]
+    if not found:
+        raise UserError(f"the folder {path} has no text file (it has {len(inside)} files that are not hidden)")
+    return found
+
+
+def _walk(folder: Path) -> list[Path]:
+    """Everything below a folder that is neither a folder nor hidden."""
+    found: list[Path] = []
+    for path in _entries(folder):
+        if path.name.startswith("."):
+            continue
+        if not is_folder(path):
+            found.append(path)
+        elif not path.is_symlink():  # a link to a folder may lead in a circle
+            found += _walk(path)
+    return found
