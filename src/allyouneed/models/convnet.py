@@ -21,9 +21,9 @@ from allyouneed.nn.trace import Trace
 class ConvNetConfig(ConvConfig):
     """No positions, unless told otherwise: a convolution knows the order of what it sees."""
 
-    vocab: int = option(0, "tokens: as many as the tokenizer has", low=0, settled=True)
-    context: int = option(256, "tokens a training window holds", low=1)
-    positions: str = option("none", "where a token stands", choices=("learned", "none"))
+    vocab: int = option(0, "size of the vocabulary", low=0, high=2**24, derived=True)
+    context: int = option(256, "tokens per training window", low=1, high=10**7)
+    positions: str = option("none", "how positions are encoded", choices=("learned", "none"))
     tie: bool = option(True, "the output matrix is the embedding matrix")
 
 

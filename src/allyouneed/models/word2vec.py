@@ -27,14 +27,14 @@ SOFT = 128  # words that learn at once against all others
 class Word2VecConfig:
     """The choices of the paper's own program, except that the neighbours of a word share the words drawn for it."""
 
-    vocab: int = option(0, "words: as many as the tokenizer has", low=0, settled=True)
-    width: int = option(100, "of a vector", low=1)
+    vocab: int = option(0, "size of the vocabulary", low=0, high=2**24, derived=True)
+    width: int = option(100, "width of the vectors", low=1, high=10**5)
     method: str = option("skipgram", "what predicts a word", choices=("skipgram", "cbow"))
-    window: int = option(5, "neighbours to each side at most; how many is drawn for every word", low=1, high=30)
-    loss: str = option("negative", "a word against drawn ones, or against all", choices=("negative", "softmax"))
-    negatives: int = option(5, "words drawn against each word", low=1, high=30)
-    shared: bool = option(True, "skipgram: all neighbours of a word are held against the same drawn words")
-    sample: float = option(1e-3, "words more frequent than this part of the text are read less (0: all)", low=0.0)
+    window: int = option(5, "most neighbours per side; their number is drawn for each word", low=1, high=30)
+    loss: str = option("negative", "a word against drawn words, or against all words", choices=("negative", "softmax"))
+    negatives: int = option(5, "words drawn per word", low=1, high=30)
+    shared: bool = option(True, "skipgram: all neighbours of a word use the same drawn words")
+    sample: float = option(1e-3, "words above this part of the text are skipped at times (0: never)", low=0.0, high=1.0)
 
     @property
     def context(self) -> int:

@@ -57,7 +57,7 @@ class Feed:
     def split(self, numbers: Numbers, pieces: int) -> list[Batch]:
         """The examples of one batch that are this process's, in so many pieces."""
         mine = numbers[self.ranks.rank :: self.ranks.world]
-        parts = [self.examples.collate(part) for part in np.array_split(mine, pieces) if len(part)]
+        parts = [self.examples.collate(part) for part in np.array_split(mine, min(pieces, len(mine) or 1)) if len(part)]
         return [part.pin() for part in parts] if self.device.type == "cuda" else parts
 
 

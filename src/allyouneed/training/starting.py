@@ -36,7 +36,7 @@ def with_data(recipe: Recipe, data: Given | None) -> Recipe:
     if "" in given:
         raise UserError("the name of the data is empty: give a file, a folder, or a name of `ayn list data`")
     names = [row.name for row in listing()]
-    there = Path(given[0]).expanduser().exists()
+    there = os.path.exists(os.path.expanduser(given[0]))  # False for a name that cannot be one
     if len(given) == 1 and not there and given[0] in names:
         return recipe.with_(data=replace(recipe.data, name=given[0], path=(), valid_path=(), test_path=()))
     if len(given) == 1 and not there and not Path(given[0]).suffix and os.sep not in given[0]:

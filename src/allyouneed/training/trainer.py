@@ -293,15 +293,17 @@ class Trainer:
         """The loss a token over everything the feed covers, on all processes."""
         self.model.eval()
         names = sorted(self.task.weights)
-        sums = {name: torch.zeros((), dtype=torch.float64, device=self.device) for name in names}
+        sums: dict[str, list[Tensor]] = {name: [] for name in names}
         counts, carry = dict.fromkeys(names, 0), Carry()
         for batch in feed.cover():
             with self._arithmetic():
                 for name, value in self.task.losses(self.model, batch.to(self.device), None, carry).items():
-                    sums[name] += value
+                    sums[name].append(value)
                     counts[name] += batch.counts[name]
         self.model.train()
-        local = [float(sums[name]) for name in names] + [float(counts[name]) for name in names]
+        # Added in float64 on the host: not every device has it, and whoever reads once waits once.
+        local = [sum(torch.stack(sums[name]).tolist()) if sums[name] else 0.0 for name in names]
+        local += [float(counts[name]) for name in names]
         totals = self.ranks.total(local, self.device)
         return sum(
             self.task.weights[name] * totals[i] / max(1.0, totals[len(names) + i]) for i, name in enumerate(names)
@@ -335,7 +337,7 @@ class Trainer:
             "metrics": self.metrics.offset() if self.metrics else 0,
         }
         self.folder.save_checkpoint(self.at.step, self.model.state_dict(), train, state)
-        self.folder.prune(self.config.keep, also=[self.at.best_step, *self._averaged()])
+        self.folder.prune(self.config.checkpoints, also=[self.at.best_step, *self._averaged()])
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Stand where the checkpoint stood."""
