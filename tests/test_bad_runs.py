@@ -73,11 +73,13 @@ def test_a_score_names_the_checkpoint_that_the_model_is(lm, tmp_path, monkeypatc
     monkeypatch.setattr(fit, "_conclude", killed)
     done = ayn("train", "lm/gpt", "--out", "run", "--resume", "train.steps=40")
     assert done.code == 143
-    assert done.err.endswith("go on with:\n  ayn train lm/gpt --out run --resume\n")
+    assert done.err.endswith("continue with:\n  ayn train lm/gpt --out run --resume\n")
     assert not (tmp_path / "run" / "scores.json").exists()  # those of another model
     assert "|step:40)" in ayn("test", "run").out
     monkeypatch.setattr(fit, "_conclude", conclude)
-    done = ayn("train", "lm/gpt", "--out", "run", "--resume", "train.average=2", "train.keep=2", "train.steps=44")
+    done = ayn(
+        "train", "lm/gpt", "--out", "run", "--resume", "train.average=2", "train.checkpoints=2", "train.steps=44"
+    )
     assert "|step:mean of 40, 44)" in done.out, done.out
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import RUNTIME
 
 from allyouneed import catalog
 from allyouneed.errors import UserError
 from allyouneed.run import load, train
+from conftest import RUNTIME
 
 READERS = ("rnn", "convnet", "gpt", "elmo")
 KINDS = ("char", "word", "bpe", "wordpiece", "bert")

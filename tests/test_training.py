@@ -257,7 +257,7 @@ def test_early_stopping_waits_for_its_patience(story, tmp_path):
 
 
 def test_best_and_last_checkpoints_stay(story, tmp_path):
-    settings = ["train.steps=24", "train.eval_every=2", "train.lr=0", "train.warmup=0", "train.keep=2"]
+    settings = ["train.steps=24", "train.eval_every=2", "train.lr=0", "train.warmup=0", "train.checkpoints=2"]
     run("lm/gpt", story, tmp_path / "run", *settings)
     names = sorted(p.name for p in (tmp_path / "run" / "checkpoints").iterdir())
     assert names == ["step-000002", "step-000022", "step-000024"]

@@ -114,7 +114,7 @@ def test_the_model_is_the_moving_average_of_the_weights_after_each_step(valid, s
     out, held_out = tmp_path / "run", f"data.valid_part={valid}"
     begin = run("lm/gpt", story, tmp_path / "begin", held_out, "train.steps=1", "train.lr=0")
     result = run(
-        "lm/gpt", story, out, held_out, "train.ema=0.3", "train.lr=0.01", "train.save_every=1", "train.keep=99"
+        "lm/gpt", story, out, held_out, "train.ema=0.3", "train.lr=0.01", "train.save_every=1", "train.checkpoints=99"
     )
     average, averages = begin, {}
     for step, decay in enumerate([1 / 10, 2 / 11, 3 / 12] + [0.3] * 9, start=1):
@@ -252,7 +252,7 @@ def test_a_second_ctrl_c_inside_one_step_ends_it_at_once(story, tmp_path, monkey
 
 
 def test_checkpoints_have_a_rhythm_of_their_own(story, tmp_path):
-    run("lm/gpt", story, tmp_path / "run", "train.save_every=5", "train.keep=99")
+    run("lm/gpt", story, tmp_path / "run", "train.save_every=5", "train.checkpoints=99")
     assert RunFolder(tmp_path / "run").checkpoints() == [5, 10, 12]
     assert [row["step"] for row in rows(tmp_path / "run", "valid")] == [4, 8, 12]
 

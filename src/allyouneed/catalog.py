@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from allyouneed.errors import UserError, nearest
+from allyouneed.errors import UserError, nearest, shortened
 
 MODELS = {
     "convnet": "allyouneed.models.convnet:ConvNet",
@@ -38,6 +38,6 @@ def task(kind: str) -> Any:
 
 def _load(what: str, kind: str, table: dict[str, str]) -> Any:
     if kind not in table:
-        raise UserError(f"there is no {what} '{kind}'{nearest(kind, table)}")
+        raise UserError(f"there is no {what} '{shortened(kind)}'{nearest(kind, table)}")
     module, _, name = table[kind].partition(":")
     return getattr(importlib.import_module(module), name)

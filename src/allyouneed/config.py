@@ -1,4 +1,4 @@
-"""Settings: dataclass fields that know their range and explain themselves in one line, and the fixed sections."""
+"""Settings: dataclass fields with a range and one line of help, and the sections that every recipe has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
-from allyouneed.errors import UserError, nearest
+from allyouneed.errors import UserError, nearest, shortened
+
+PRECISIONS = ("auto", "fp32", "tf32", "bf16")  # of a training and of a loaded run
 
 
 def option(
@@ -21,12 +23,16 @@ def option(
     low: float | None = None,
     high: float | None = None,
     below: float | None = None,
-    settled: bool = False,
+    derived: bool = False,
 ) -> Any:
-    """A dataclass field that knows its range and its one-line explanation. What is `settled` by the tokenizer is no
-    setting of a recipe."""
-    known = {"choices": tuple(choices), "low": low, "high": high, "below": below, "settled": settled}
+    """A dataclass field that knows its range and its one-line explanation. `derived`: the value comes from the
+    tokenizer, a recipe cannot set it. Upper bounds are far above any real use: they stop a typing error before it
+    fills the memory."""
+    known = {"choices": tuple(choices), "low": low, "high": high, "below": below, "derived": derived}
     return field(default=default, metadata={"help": help, **known})
+
+
+STEPS = 10**12  # the most steps a run may have
 
 
 @dataclass(frozen=True)
@@ -34,13 +40,13 @@ class TextConfig:
     """[text]: how text becomes numbers."""
 
     kind: str = option("bpe", "tokenizer", choices=("char", "word", "terms", "bpe", "wordpiece", "bert"))
-    vocab: int = option(8000, "vocabulary at most; bpe with 260 is plain bytes", low=5)
+    vocab: int = option(8000, "largest size of the vocabulary; 260 with bpe: plain bytes", low=5, high=2**24)
     joint: bool = option(True, "one vocabulary for source and target")
-    lowercase: bool = option(False, "all in lower case; bert: also without accents")
-    min_count: int = option(1, "word, terms: rarer words become <unk>", low=1)
+    lowercase: bool = option(False, "turn all text into lower case first; bert: also drop accents")
+    min_count: int = option(1, "word, terms: rarer words become <unk>", low=1, high=10**12)
     path: str = option("", "an existing tokenizer.json instead of a new one")
     vectors: str = option("", "a file of word vectors that the token embeddings start from")
-    freeze: bool = option(False, "these word vectors stay as they are in the file")
+    freeze: bool = option(False, "these word vectors are not trained")
 
     def __post_init__(self) -> None:
         if self.freeze and not self.vectors:
@@ -55,14 +61,14 @@ class DataConfig:
     path: tuple[str, ...] = option((), "own files: a file, a folder, or two parallel files")
     valid_path: tuple[str, ...] = option((), "own validation file(s); otherwise a part of the training data")
     test_path: tuple[str, ...] = option((), "own test file(s); otherwise a part of the training data")
-    valid_part: float = option(0.05, "part held out for validation when no file is given", low=0.0, high=0.5)
-    test_part: float = option(0.05, "part held out for the test when no file is given", low=0.0, high=0.5)
+    valid_part: float = option(0.05, "part held out for validation if no file is given", low=0.0, high=0.5)
+    test_part: float = option(0.05, "part held out for the test if no file is given", low=0.0, high=0.5)
     source: str = option("", "column of the source, or of the text: its name or its number from 1")
     target: str = option("", "column of the target, or of the label: its name or its number from 1")
     second: str = option("", "classify: column of the second text of a pair")
     reverse: bool = option(False, "swap source and target")
-    max_length: int = option(256, "longer examples are cut to so many tokens; not in lm", low=2)
-    limit: int = option(0, "use at most so many training examples (0: all)", low=0)
+    max_length: int = option(256, "longer examples are cut to this many tokens; not in lm", low=2, high=10**7)
+    limit: int = option(0, "use at most this many training examples (0: all)", low=0, high=10**12)
     mirror: str = option("", "folder with copies of the public data sets")
 
 
@@ -70,45 +76,45 @@ class DataConfig:
 class TrainConfig:
     """[train]: the loop."""
 
-    steps: int = option(0, "optimizer steps (0: by epochs)", low=0)
-    epochs: float = option(0.0, "passes over the training data (0: by steps)", low=0.0)
-    batch_tokens: int = option(4096, "tokens an optimizer step sees, padding included", low=1)
-    accumulate: int = option(1, "micro-batches a step; the maths stays the same", low=1)
+    steps: int = option(0, "optimizer steps (0: by epochs)", low=0, high=STEPS)
+    epochs: float = option(0.0, "passes over the training data (0: by steps)", low=0.0, high=1e9)
+    batch_tokens: int = option(4096, "tokens per optimizer step, padding included", low=1, high=2**27)
+    accumulate: int = option(1, "micro-batches per step; the gradient stays the same", low=1, high=2**16)
     optimizer: str = option("adamw", "optimizer", choices=("adamw", "sgd"))
-    lr: float = option(1e-3, "peak learning rate", low=0.0)
-    beta1: float = option(0.9, "adamw: decay of the mean", low=0.0, below=1.0)
-    beta2: float = option(0.99, "adamw: decay of the square", low=0.0, below=1.0)
-    eps: float = option(1e-8, "adamw: added to the denominator", low=0.0)
+    lr: float = option(1e-3, "peak learning rate", low=0.0, high=1e6)
+    beta1: float = option(0.9, "adamw: decay of the mean of the gradients", low=0.0, below=1.0)
+    beta2: float = option(0.99, "adamw: decay of the mean of their squares", low=0.0, below=1.0)
+    eps: float = option(1e-8, "adamw: added to the denominator", low=0.0, high=1.0)
     momentum: float = option(0.9, "sgd: momentum", low=0.0, high=1.0)
-    weight_decay: float = option(0.1, "decay of matrices; never of biases, norms or embeddings", low=0.0)
+    weight_decay: float = option(0.1, "decay of matrices; never of biases, norms or embeddings", low=0.0, high=1e4)
     layer_decay: float = option(
         1.0, "learning rate of a layer of the body, as a part of that of the layer above", low=0.0, high=1.0
     )
     schedule: str = option("cosine", "learning rate over time", choices=("constant", "linear", "cosine", "noam"))
-    warmup: int = option(100, "steps of linear warm-up", low=0)
+    warmup: int = option(100, "steps of linear warm-up", low=0, high=STEPS)
     min_lr: float = option(0.1, "final rate of linear and cosine, as a part of lr", low=0.0, high=1.0)
-    clip: float = option(1.0, "largest gradient norm (0: none)", low=0.0)
+    clip: float = option(1.0, "largest gradient norm (0: no limit)", low=0.0, high=1e9)
     ema: float = option(0.0, "decay of the exponential moving average of the weights (0: none)", low=0.0, below=1.0)
-    average: int = option(0, "the result is the mean of the last k evaluated checkpoints (0: the best one)", low=0)
-    eval_every: int = option(250, "steps between evaluations on the whole validation split", low=1)
-    save_every: int = option(0, "steps between checkpoints (0: at each evaluation)", low=0)
-    keep: int = option(2, "how many of the last checkpoints stay on disk", low=1)
-    patience: int = option(0, "stop after so many evaluations without a new best (0: never)", low=0)
-    log_every: int = option(10, "steps between lines of metrics.jsonl", low=1)
-    seed: int = option(1, "seed of everything random", low=0, high=2**63 - 1)
-    deterministic: bool = option(False, "refuse kernels that do not repeat themselves")
+    average: int = option(0, "result: the mean of the last k evaluated checkpoints (0: the best)", low=0, high=10**4)
+    eval_every: int = option(250, "steps between evaluations on the whole validation split", low=1, high=STEPS)
+    save_every: int = option(0, "steps between checkpoints (0: at each evaluation)", low=0, high=STEPS)
+    checkpoints: int = option(2, "how many of the last checkpoints stay on disk", low=1, high=10**6)
+    patience: int = option(0, "stop after this many evaluations without a new best (0: never)", low=0, high=STEPS)
+    log_every: int = option(10, "steps between lines of metrics.jsonl", low=1, high=10**5)
+    seed: int = option(1, "seed of all random numbers", low=0, high=2**63 - 1)
+    deterministic: bool = option(False, "refuse kernels whose results differ between runs")
     device: str = option("auto", "where to compute", choices=("auto", "cpu", "cuda", "mps"))
-    precision: str = option("auto", "arithmetic", choices=("auto", "fp32", "bf16"))
+    precision: str = option("auto", "arithmetic; auto: bf16 if it is faster, else fp32", choices=PRECISIONS)
     compile: str = option("auto", "torch.compile", choices=("auto", "on", "off"))
-    threads: int = option(0, "CPU threads (0: all cores)", low=0)
+    threads: int = option(0, "CPU threads (0: one per core)", low=0, high=4096)
     tensorboard: bool = option(False, "also write TensorBoard event files")
-    init: str = option("", "a run to start from: its body is loaded, the rest begins anew")
+    init: str = option("", "a run to start from: its body is loaded, all other parts start anew")
 
     def __post_init__(self) -> None:
         if not self.steps and not self.epochs:
             raise UserError("[train] needs steps or epochs")
         if self.ema and self.average:
-            raise UserError("train.ema and train.average are two ways to the same end: choose one")
+            raise UserError("train.ema and train.average both average the weights: choose one of them")
 
 
 @dataclass(frozen=True)
@@ -116,17 +122,17 @@ class DecodeConfig:
     """[decode]: how answers are searched for."""
 
     method: str = option("greedy", "search", choices=("greedy", "sample", "beam"))
-    beam: int = option(5, "beam: hypotheses kept a sentence", low=1)
-    n_best: int = option(1, "beam, sample: answers returned a text", low=1)
+    beam: int = option(5, "beam: hypotheses per sentence", low=1, high=2**16)
+    n_best: int = option(1, "beam, sample: answers per text", low=1, high=2**16)
     length_penalty: str = option("gnmt", "beam: ((5+n)/6)^alpha or n^alpha", choices=("gnmt", "power"))
     alpha: float = option(0.6, "beam: strength of the length penalty (0: none)", low=0.0, high=10.0)
-    temperature: float = option(1.0, "sample: below 1 sharper, above 1 flatter", low=0.0)
-    top_k: int = option(0, "sample: only the k most likely (0: all)", low=0)
-    top_p: float = option(1.0, "sample: only the smallest set with this much probability", low=0.0, high=1.0)
-    seed: int = option(1, "sample: seed of the first answer to a text, the next has seed + 1", low=0, high=2**62)
-    max_new: int = option(256, "at most so many new tokens", low=1)
+    temperature: float = option(1.0, "sample: below 1 sharper, above 1 flatter", low=0.0, high=1e6)
+    top_k: int = option(0, "sample: only the k most likely tokens (0: all)", low=0, high=2**31)
+    top_p: float = option(1.0, "sample: only the smallest set of tokens with this probability", low=0.0, high=1.0)
+    seed: int = option(1, "sample: seed of the first answer to a text; the next has seed + 1", low=0, high=2**62)
+    max_new: int = option(256, "largest number of new tokens", low=1, high=10**7)
     stop: tuple[str, ...] = option((), "strings that end the answer")
-    batch: int = option(32, "rows decoded together", low=1)
+    batch: int = option(32, "rows decoded together", low=1, high=2**16)
 
     def __post_init__(self) -> None:
         if self.n_best > 1 and self.method == "greedy":
@@ -144,7 +150,7 @@ def build(cls: type, values: Mapping[str, Any], section: str) -> Any:
     hints = typing.get_type_hints(cls)
     for key in values:
         if key not in known:
-            raise UserError(f"[{section}] has no key '{key}'{nearest(key, known)}")
+            raise UserError(f"[{section}] has no key '{shortened(key)}'{nearest(key, known)}")
     for f in known.values():
         if f.default is MISSING and f.default_factory is MISSING and f.name not in values:
             raise UserError(f"[{section}] needs a value for '{f.name}'")
@@ -155,32 +161,32 @@ def build(cls: type, values: Mapping[str, Any], section: str) -> Any:
 def _check(f: Any, kind: Any, value: Any, where: str) -> Any:
     value = _convert(kind, value, where)
     choices, low, high, below = (f.metadata.get(k) for k in ("choices", "low", "high", "below"))
-    if f.metadata.get("settled") and value != f.default:
-        raise UserError(f"{where} = {value}: that is settled by the tokenizer, see [text]; leave it out")
+    if f.metadata.get("derived") and value != f.default:
+        raise UserError(f"{where} = {value} cannot be set: it comes from the tokenizer, see [text]; leave it out")
     if choices and value not in choices:
-        close = nearest(str(value), choices)
+        close = nearest(shortened(value), choices)
         hint = close if "did you mean" in close else ""
-        raise UserError(f"{where} = '{value}' is not one of {', '.join(choices)}{hint}")
+        raise UserError(f"{where} = '{shortened(value)}' is not one of {', '.join(choices)}{hint}")
     if isinstance(value, int | float) and not isinstance(value, bool):
-        if not math.isfinite(value):
+        if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"{where} = {value} is not a finite number")
         if low is not None and value < low:
-            raise UserError(f"{where} = {value} is too small; the least is {low:g}")
+            raise UserError(f"{where} = {shortened(value)} is too small; the smallest is {_bound(low)}")
         if high is not None and value > high:
-            raise UserError(f"{where} = {value} is too large; the most is {high:g}")
+            raise UserError(f"{where} = {shortened(value)} is too large; the largest is {_bound(high)}")
         if below is not None and value >= below:
-            raise UserError(f"{where} = {value} is too large; it must be below {below:g}")
+            raise UserError(f"{where} = {shortened(value)} is too large; it must be below {_bound(below)}")
     return value
+
+
+def _bound(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.15g}"
 
 
 def _convert(kind: Any, value: Any, where: str) -> Any:
     """Accepts what TOML gives, and the strings of the command line."""
-    wrong = UserError(f"{where} = {value!r} is not {_name(kind)}")
-    if typing.get_origin(kind) is tuple:
-        items = _list(value, where) if isinstance(value, str) else value
-        if not isinstance(items, list | tuple):
-            raise wrong
-        return tuple(str(item) for item in items if item != "")
+    shown = f"'{shortened(value)}'" if isinstance(value, str) else shortened(value)
+    wrong = UserError(f"{where} = {shown} is not {_name(kind)}")
     if kind is bool:
         if isinstance(value, bool):
             return value
@@ -197,11 +203,24 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
             return int(number)
         if kind is float:
             return float(value)
+        if kind is str:
+            return _text(value, where)
+        items = _list(value, where) if isinstance(value, str) else value
+        if isinstance(items, list | tuple):
+            return tuple(_text(item, where) for item in items if item != "")
     except (ValueError, TypeError, OverflowError):
         raise wrong from None
-    if kind is str and isinstance(value, str | int | float):
-        return str(value)
     raise wrong
+
+
+def _text(value: Any, where: str) -> str:
+    """The value as text, if a file can hold it: it is stored with the run, and is often a path."""
+    if not isinstance(value, str | int | float):
+        raise TypeError
+    text = str(value)
+    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise UserError(f"{where} = {shortened(ascii(text))} is not valid text: it has a zero byte, or is not UTF-8")
+    return text
 
 
 def _list(text: str, where: str) -> Any:
@@ -210,8 +229,8 @@ def _list(text: str, where: str) -> Any:
         return text.split(",")
     try:
         return tomllib.loads(f"x = {text}")["x"]
-    except tomllib.TOMLDecodeError:
-        raise UserError(f'{where} = {text} is not a list: write it as ["a", "b"], or as a,b') from None
+    except (tomllib.TOMLDecodeError, RecursionError):
+        raise UserError(f'{where} = {shortened(text)} is not a list: write it as ["a", "b"], or as a,b') from None
 
 
 def _name(kind: Any) -> str:

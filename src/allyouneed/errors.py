@@ -1,4 +1,4 @@
-"""A mistake that the person at the keyboard can mend: one sentence, exit code 2, no traceback."""
+"""An error the user can fix: one sentence, exit code 2, no traceback."""
 
 from __future__ import annotations
 
@@ -13,10 +13,19 @@ class UserError(Exception):
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name: "; did you mean 'heads'?", or the list when nothing is close."""
+    """A hint for a misspelt name: "; did you mean 'heads'?", or the list if nothing is close."""
     names = sorted(known)
-    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(word[:1000], names, n=1, cutoff=0.5)
     if close:
         return f"; did you mean '{close[0]}'?"
     rest = f" and {len(names) - MOST} more" if len(names) > MOST else ""
     return f"; there is {', '.join(names[:MOST])}{rest}" if names else ""
+
+
+def shortened(value: object, most: int = 80) -> str:
+    """A value that the user gave, as a message shows it: not longer than a line."""
+    try:
+        text = str(value)
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        return "a very large number"
+    return text if len(text) <= most else f"{text[:most]}…"

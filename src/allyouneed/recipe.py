@@ -1,8 +1,9 @@
-"""Recipes: frozen dataclasses <- TOML <- "section.key=value". An unknown key is an error that suggests the nearest."""
+"""Recipes: frozen dataclasses <- TOML <- "section.key=value". An unknown key is an error that suggests another."""
 
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
@@ -12,12 +13,12 @@ from typing import Any
 
 from allyouneed import catalog
 from allyouneed.config import SECTIONS, DataConfig, DecodeConfig, TextConfig, TrainConfig, build
-from allyouneed.errors import UserError, nearest
+from allyouneed.errors import UserError, nearest, shortened
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything a run is made of. `task` and `model` hold the Options and Config of their kinds."""
+    """All settings of a run. `task` and `model` hold the Options and Config of their kinds."""
 
     task_kind: str
     model_kind: str
@@ -34,7 +35,7 @@ class Recipe:
         known = ("task", "model", *SECTIONS)
         for name in values:
             if name not in known:
-                raise UserError(f"a recipe has no section [{name}]{nearest(name, known)}")
+                raise UserError(f"a recipe has no section [{shortened(name)}]{nearest(name, known)}")
         for name, section in values.items():
             if not isinstance(section, Mapping):
                 raise UserError(f"'{name}' is a section of the recipe: write [{name}] and its keys below it")
@@ -48,7 +49,9 @@ class Recipe:
         size = sections["model"].pop("size", None)
         if size is not None:
             if size not in model.sizes:
-                raise UserError(f"model.size: {model_kind} has no size '{size}'{nearest(str(size), model.sizes)}")
+                raise UserError(
+                    f"model.size: {model_kind} has no size '{shortened(size)}'{nearest(str(size), model.sizes)}"
+                )
             sections["model"] = {**model.sizes[size], **sections["model"]}
         return Recipe(
             task_kind=task_kind,
@@ -59,7 +62,7 @@ class Recipe:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The inverse of `parse`, every default spelled out."""
+        """The inverse of `parse`; every default is included."""
         return {
             "task": {"kind": self.task_kind, **asdict(self.task)},
             "model": {"kind": self.model_kind, **asdict(self.model)},
@@ -93,9 +96,10 @@ def recipe_text(name: str) -> str:
     """The text of a recipe, by its name or by the path of the user's own file."""
     if name.endswith(".toml"):
         path = Path(name)
-        if not path.is_file():
-            hint = nearest(path.name, (entry.name for entry in path.parent.glob("*.toml")))
-            raise UserError(f"there is no recipe file {name}{hint}")
+        if not os.path.isfile(path):
+            beside = path.parent.glob("*.toml") if os.path.isdir(path.parent) else ()
+            hint = nearest(path.name, (entry.name for entry in beside))
+            raise UserError(f"there is no recipe file {shortened(name)}{hint}")
         try:
             return path.read_text(encoding="utf-8")
         except UnicodeDecodeError as error:
@@ -103,21 +107,21 @@ def recipe_text(name: str) -> str:
         except OSError as error:
             raise UserError(f"{name} cannot be read: {error.strerror}") from None
     if name not in recipe_names():
-        raise UserError(f"there is no recipe '{name}'{nearest(name, recipe_names())}")
+        raise UserError(f"there is no recipe '{shortened(name)}'{nearest(name, recipe_names())}")
     return (resources.files("allyouneed") / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
 
 
 def read_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
-    """A recipe by name or path, with "section.key=value" laid over it."""
+    """A recipe by name or path, with "section.key=value" put over it."""
     try:
         values = tomllib.loads(recipe_text(name))
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # not TOML, a number of too many digits, lists in lists in lists
         raise UserError(f"recipe {name} is not valid TOML: {error}") from None
     return Recipe.parse(override(values, overrides))
 
 
 def override(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """Lay "section.key=value" strings over nested dictionaries; the types are settled by `build`."""
+    """Nested dictionaries with "section.key=value" strings put over them; `build` converts the types."""
     result = {name: dict(section) if isinstance(section, Mapping) else section for name, section in values.items()}
     for text in overrides:
         path, equals, value = text.partition("=")
@@ -125,7 +129,7 @@ def override(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
         if not equals or not dot or not key:
             having = [name for name, cls in SECTIONS.items() if path in {f.name for f in fields(cls)}]
             example = f"{having[0]}.{path}={value}" if having and value else "train.lr=1e-3"
-            raise UserError(f"'{text}' is not of the form section.key=value, for example {example}")
+            raise UserError(f"'{shortened(text)}' is not of the form section.key=value, for example {example}")
         inside = result.setdefault(section, {})
         if not isinstance(inside, dict):
             raise UserError(f"'{section}' is not a section of the recipe")
@@ -139,8 +143,8 @@ def override(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
 
 
 def _make_way_for_kind(name: str, section: dict[str, Any], before: str, given: set[str]) -> None:
-    """Another kind that is asked for need not know what the recipe says to the one before it, but must know what is
-    asked for beside it."""
+    """If the user asks for another kind, drop the settings of the recipe that this kind does not have; the settings
+    that the user gave stay, and are errors if it does not have them."""
     kinds = catalog.TASKS if name == "task" else catalog.MODELS
     if section["kind"] == before or section["kind"] not in kinds or before not in kinds:
         return
@@ -152,7 +156,7 @@ def _make_way_for_kind(name: str, section: dict[str, Any], before: str, given: s
 
 
 def _choices(name: str, kind: str) -> dict[str, tuple[str, ...]]:
-    """The keys that a section of this kind has, and what each may be; () is anything."""
+    """The keys of a section of this kind, and the values that each may have; () is any value."""
     if name == "task":
         return {f.name: f.metadata["choices"] for f in fields(catalog.task(kind).Options)}
     model = catalog.model(kind)
@@ -160,7 +164,7 @@ def _choices(name: str, kind: str) -> dict[str, tuple[str, ...]]:
 
 
 def _make_way_for_size(model: Any, given: set[str]) -> None:
-    """A size that is asked for replaces the sizes that the recipe spells out, but not what is asked for beside it."""
+    """If the user asks for a size, it replaces the values of the recipe, but not those that the user gave."""
     if "model.size" not in given or not isinstance(model, dict) or model.get("kind") not in catalog.MODELS:
         return
     for key in catalog.model(model["kind"]).sizes.get(model["size"], {}):
@@ -185,5 +189,5 @@ def _toml(value: Any) -> str:
         return repr(value)
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_toml(item) for item in value) + "]"
-    # JSON's escapes are TOML's, but for DEL, which TOML wants escaped too.
+    # JSON escapes as TOML does, except for DEL, which TOML wants escaped, too.
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

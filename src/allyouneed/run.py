@@ -6,8 +6,8 @@ import math
 import os
 import shlex
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -16,32 +16,57 @@ import torch
 from allyouneed import catalog
 from allyouneed.config import DecodeConfig, build
 from allyouneed.data.paths import look
-from allyouneed.errors import UserError
+from allyouneed.errors import UserError, shortened
 from allyouneed.metrics import Score
 from allyouneed.nn.layers import store_by_columns
 from allyouneed.recipe import Recipe
 from allyouneed.runfolder import RunFolder
-from allyouneed.runtime import pick_device
+from allyouneed.runtime import allow_tf32, claim_process, loaded_precision, pick_device
 from allyouneed.tasks.answers import Answer
 from allyouneed.tasks.base import Alignment, Guess, Task
 from allyouneed.tasks.scoring import score_run
 from allyouneed.tasks.token_vectors import freeze_vectors
 from allyouneed.tensorfile import read_tensors
 from allyouneed.training.fit import fit, load_tokenizers
-from allyouneed.training.memory import lasting
+from allyouneed.training.memory import check_rows, explain_memory, lasting
 from allyouneed.training.starting import Given, choose, resumed, with_data
 
 
+@dataclass(frozen=True)
+class Line:
+    """A line of input with its answer, or with the error that says why there is none; a blank line has neither."""
+
+    number: int
+    text: str
+    answer: Answer | None = None
+    error: UserError | None = None
+
+    @property
+    def asks(self) -> bool:
+        """Whether it can be given to the model."""
+        return self.error is None and bool(self.text.strip())
+
+
 class Run:
-    """A trained run.
+    """A trained run. `device` and `precision` are those it computes with.
 
     >>> run = load("runs/en-it")
     >>> run.predict("I am Italian.")
     'Io sono italiano.'
     """
 
-    def __init__(self, folder: RunFolder, recipe: Recipe, task: Task, model: Any, config: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        folder: RunFolder,
+        recipe: Recipe,
+        task: Task,
+        model: Any,
+        config: dict[str, Any],
+        device: str = "cpu",
+        precision: str = "fp32",
+    ) -> None:
         self.folder, self.recipe, self.task, self.model, self.config = folder, recipe, task, model, config
+        self.device, self.precision = device, precision
 
     @overload
     def predict(self, text: str, **decode: Any) -> str: ...
@@ -57,36 +82,61 @@ class Run:
     def answers(
         self, texts: Iterable[str], show: Callable[[str], None] | None = None, **decode: Any
     ) -> Iterator[Answer]:
-        """Answers with their tokens and probabilities, in order, streamed."""
-        return self.task.predict(self.model, texts, self.decode(**decode), show)
+        """Answers with their tokens and probabilities, in order, as soon as they are known. `show` gets the pieces of
+        the first answer while it is written."""
+        return self._predict(texts, self._ready(decode), show)
 
-    def lines(
-        self, lines: Iterable[str], complain: Callable[[str], None], first: int = 1, **decode: Any
-    ) -> Iterator[Answer | None]:
-        """An answer a line, however many lines; None for a line that is empty or that the model cannot take.
-        `first` is the number of the first line, for complaints."""
-        settings = self.decode(**decode)
-        waiting: deque[bool] = deque()  # of the lines not yet answered: whether an answer will come
+    def lines(self, lines: Iterable[str | UserError], first: int = 1, **decode: Any) -> Iterator[Line]:
+        """Every line with its answer, or with the error that says why it has none; in order, however many lines. A line
+        that could not even be read comes as its error. `first` is the number of the first line."""
+        settings = self._ready(decode)
+        source = enumerate(lines, first)
+        waiting: deque[Line] = deque()  # read, and not yet given out
+        reading, ended = False, False
 
-        def good() -> Iterator[str]:
-            for number, line in enumerate(lines, first):
-                try:
-                    fine = bool(line.strip())
-                    if fine:
-                        self.task.prompt(self.model, line, settings)
-                except UserError as error:
-                    fine = False
-                    complain(f"line {number}: {error}")
-                waiting.append(fine)
-                if fine:
-                    yield line
+        def questions() -> Iterator[str]:
+            nonlocal reading, ended
+            while not ended:
+                reading = True
+                item = next(source, None)
+                reading = False
+                if item is None:
+                    ended = True
+                    return
+                waiting.append(line := self._line(*item, settings))
+                if line.asks:
+                    yield line.text
 
-        for answer in self.task.predict(self.model, good(), settings):
-            while not waiting.popleft():
-                yield None
-            yield answer
-        for _ in waiting:
-            yield None
+        while not ended:
+            try:
+                for answer in self._predict(questions(), settings):
+                    while not waiting[0].asks:
+                        yield waiting.popleft()
+                    yield replace(waiting.popleft(), answer=answer)
+            except UserError:
+                if reading:  # the error is the source's, not that of an answer
+                    raise
+            while waiting:  # after an error: each line alone, so that only those are lost that cannot be answered
+                yield self._alone(waiting.popleft(), settings)
+
+    def _line(self, number: int, line: str | UserError, settings: DecodeConfig) -> Line:
+        """A line before it is answered, with its error if the model cannot take it."""
+        if isinstance(line, UserError):
+            return Line(number, "", error=line)
+        try:
+            if line.strip():
+                self.task.prompt(self.model, line, settings)
+        except UserError as error:
+            return Line(number, line, error=error)
+        return Line(number, line)
+
+    def _alone(self, line: Line, settings: DecodeConfig) -> Line:
+        if not line.asks:
+            return line
+        try:
+            return replace(line, answer=next(self._predict([line.text], replace(settings, batch=1))))
+        except UserError as error:
+            return replace(line, error=error)
 
     def decode(self, **changes: Any) -> DecodeConfig:
         """The run's [decode] with some keys changed."""
@@ -94,12 +144,27 @@ class Run:
         checked: DecodeConfig = build(DecodeConfig, values, "decode")
         return checked
 
+    def _ready(self, decode: Mapping[str, Any]) -> DecodeConfig:
+        """The settings of an answer; everything that must hold before the model computes is checked here."""
+        claim_process()
+        allow_tf32(self.precision)
+        settings = self.decode(**decode)
+        if self.recipe.task_kind in ("lm", "translate"):
+            check_rows(self.model, settings, len(self.task.tokenizer))
+        return settings
+
+    def _predict(
+        self, texts: Iterable[str], settings: DecodeConfig, show: Callable[[str], None] | None = None
+    ) -> Iterator[Answer]:
+        with explain_memory():
+            yield from self.task.predict(self.model, texts, settings, show)
+
     def test(
         self, split: str = "test", say: Callable[[str], None] = print, data: Given | None = None, **decode: Any
     ) -> list[Score]:
         """Scores on a split of the run's own data; or of other `data`, where a single file is taken whole. They are
         kept in scores.json."""
-        settings = self.decode(**decode)
+        settings = self._ready(decode)
         task, name = self.task, split
         if data is None:
             self._same_data(say)
@@ -114,7 +179,8 @@ class Run:
             examples = task.data.splits[split]
             left_out = f"; {examples.empty:,} without text left out" if examples.empty else ""
             say(f"{split}: {examples.examples:,} {'documents' if task.shape == 'text' else 'examples'}{left_out}")
-        return score_run(task, self.model, split, settings, self.folder, say, name)
+        with explain_memory():
+            return score_run(task, self.model, split, settings, self.folder, say, name, self.precision)
 
     def _on(self, data: Given, say: Callable[[str], None]) -> Task:
         """The task of this run on other data. Nothing is held out of own files; what is one split is called "all"."""
@@ -139,7 +205,9 @@ class Run:
 
     def table(self, text: str, most: int = 5, **decode: Any) -> list[Guess]:
         """At each position, the most likely next tokens with their probabilities."""
-        return self.task.table(self.model, text, self.decode(**decode), most)
+        settings = self._ready(decode)
+        with explain_memory():
+            return self.task.table(self.model, text, settings, most)
 
     def align(self, text: str, **decode: Any) -> Alignment:
         """Which words of the source each word of the answer looked at, along the winning path."""
@@ -161,7 +229,11 @@ class Run:
             "parameters": {**parts, "total": total},
             "flops per token": self.model.flops(context),
             "context": context,
-            "memory": {"weights": 4 * total, "training": sum(lasting(self.model, adam=adam))},
+            "loaded": {"device": self.device, "precision": self.precision},
+            "memory": {
+                "weights": (2 if self.precision == "bf16" else 4) * total,
+                "training": sum(lasting(self.model, adam=adam)),
+            },
             "data": self.config["data"],
             "scores": self._scores(),
             "runtime": self.config.get("runtime", {}),
@@ -187,13 +259,20 @@ def _part(name: str) -> str:
     return ".".join(pieces[:2] if pieces[0] in ("stack", "encoder", "decoder") and len(pieces) > 2 else pieces[:1])
 
 
-def load(path: str | os.PathLike[str], device: str = "auto") -> Run:
-    """A run folder -> a Run that answers. Nothing in it is ever executed."""
+def load(path: str | os.PathLike[str], device: str = "auto", precision: str = "auto") -> Run:
+    """A run folder -> a Run that answers. Nothing in it is ever executed.
+
+    `device` is "auto", "cpu", "cuda", "cuda:1" or "mps". `precision` is "fp32", "tf32" (fp32 weights, CUDA rounds the
+    factors of products) or "bf16" (bf16 weights); "auto" is bf16 on a CUDA GPU and fp32 elsewhere. Word vectors are
+    always fp32.
+    """
+    claim_process()
     folder = RunFolder(Path(path))
-    if not folder.path.is_dir():
-        if folder.path.exists():
+    if not os.path.isdir(folder.path):
+        if os.path.exists(folder.path):
             raise UserError(f"{folder.path} is a file; a run is a folder, as `ayn train` makes it")
-        raise UserError(f"there is no run folder {folder.path}{folder.neighbours()}")
+        hint = folder.neighbours() if os.path.isdir(folder.path.parent) else ""
+        raise UserError(f"there is no run folder {shortened(folder.path)}{hint}")
     for needed in (folder.recipe, folder.config):
         if not needed.is_file():
             raise UserError(f"{folder.path} is not a whole run: it has no {needed.name}")
@@ -203,6 +282,10 @@ def load(path: str | os.PathLike[str], device: str = "auto") -> Run:
     config = folder.read_config()
     task: Task = catalog.task(recipe.task_kind)(recipe, load_tokenizers(folder))
     task.read_extras(folder.path)
+    device = pick_device(device)
+    precision = loaded_precision(precision, device)
+    if task.full_precision:
+        precision = "fp32"
     model, weights = task.build_model(), read_tensors(folder.model)
     try:
         model.load_state_dict(weights)
@@ -211,10 +294,10 @@ def load(path: str | os.PathLike[str], device: str = "auto") -> Run:
             f"{folder.model} does not fit its recipe.toml and tokenizer.json: one of them is damaged, or of another run"
         ) from error
     freeze_vectors(model, recipe.text, list(task.tokenizers.values()))
-    model.to(torch.device(pick_device(device))).eval()
-    if next(model.parameters()).device.type == "cpu":
+    model.to(torch.device(device), torch.bfloat16 if precision == "bf16" else None).eval()
+    if device == "cpu":
         store_by_columns(model)
-    return Run(folder, recipe, task, model, config)
+    return Run(folder, recipe, task, model, config, device, precision)
 
 
 def train(
@@ -233,7 +316,7 @@ def train(
     path = Path(out) if out is not None else default_out(recipe)
     chosen = resumed(path, recipe, overrides, data) if resume else choose(recipe, overrides, data)
     fit(chosen, path, resume=resume, overwrite=overwrite, quiet=quiet)
-    return load(path, chosen.train.device)
+    return load(path, chosen.train.device, chosen.train.precision)
 
 
 def default_out(recipe: str | Recipe) -> Path:

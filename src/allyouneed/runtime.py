@@ -1,4 +1,4 @@
-"""Device, precision, compile, threads, ranks: probed once, explained in one line, stored with the run."""
+"""Device, precision, compile, threads, processes: probed once, explained in one line, stored with the run."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from allyouneed.config import TrainConfig
-from allyouneed.errors import UserError
+from allyouneed.config import PRECISIONS, TrainConfig
+from allyouneed.errors import UserError, nearest
 
 if TYPE_CHECKING:
     import torch
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Runtime:
-    """What was chosen. `why` is the sentence for the person."""
+    """What was chosen. `why` is the sentence for the user."""
 
     device: str
-    precision: str  # "fp32" or "bf16"
+    precision: str  # "fp32", "tf32" or "bf16"
     compile: bool
     threads: int
     world: int
@@ -32,7 +32,7 @@ class Runtime:
         return asdict(self)
 
     def same_arithmetic(self, other: dict[str, Any]) -> bool:
-        """Whether a run of `other` can go on here bit for bit."""
+        """Whether a run of `other` continues here with the same results to the last bit."""
         return all(
             other.get(key) == getattr(self, key) for key in ("device", "precision", "compile", "threads", "world")
         )
@@ -47,6 +47,21 @@ class Runtime:
         return replace(self, compile=compile, why=f"{self.why}; {why}")
 
 
+_computing = 0  # the process that first used torch through this library
+
+
+def claim_process() -> None:
+    """Called before anything is computed. The threads of torch do not survive a fork: a forked child would wait for
+    them forever, so it gets an error instead."""
+    global _computing
+    if _computing not in (0, os.getpid()):
+        raise UserError(
+            "this process was forked from one that had already loaded or trained a run, and torch would hang in it: "
+            'start it with multiprocessing.get_context("spawn"), or load the run only after the fork'
+        )
+    _computing = os.getpid()
+
+
 def cores() -> int:
     """CPU cores that this process may use."""
     told = os.environ.get("OMP_NUM_THREADS", "")
@@ -59,17 +74,18 @@ def probe(config: TrainConfig, *, rank: int = 0, world: int = 1) -> Runtime:
     """Look at the machine, and decide everything but torch.compile, which needs the model."""
     import torch
 
+    claim_process()
     threads = config.threads or max(1, cores() // world)
     torch.set_num_threads(threads)
     device = pick_device(config.device, rank)
     if device.startswith("cuda"):
         torch.cuda.set_device(device)
-        torch.backends.cuda.matmul.allow_tf32 = True
-        torch.backends.cudnn.allow_tf32 = True
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(config.deterministic)
-    precision, why = _precision(config.precision, device)
+    if config.deterministic != torch.are_deterministic_algorithms_enabled():  # the call alone takes two seconds
+        torch.use_deterministic_algorithms(config.deterministic)
+    precision, why = _training_precision(config.precision, device)
+    allow_tf32(precision)
     used = f"{threads} thread{'s' * (threads > 1)}"
     name = torch.cuda.get_device_name() if device.startswith("cuda") else f"{platform.machine()} CPU, {used}"
     return Runtime(
@@ -84,38 +100,68 @@ def probe(config: TrainConfig, *, rank: int = 0, world: int = 1) -> Runtime:
 
 
 def pick_device(wanted: str, rank: int = 0) -> str:
-    """The device of this process, or the sentence why it cannot be had."""
+    """The device of this process, or an error that says why it cannot be used."""
     import torch
 
     if wanted == "auto":
         wanted = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    if wanted == "cuda":
+    kind, _, number = wanted.partition(":")
+    if kind not in ("cpu", "cuda", "mps") or (number and not (kind == "cuda" and number.isdecimal())):
+        hint = nearest(wanted, ("auto", "cpu", "cuda", "mps"))
+        raise UserError(f"device = {wanted} is not auto, cpu, cuda, cuda:NUMBER or mps{hint}")
+    if kind == "cuda":
         if not torch.cuda.is_available():
-            raise UserError("train.device = cuda, but torch sees no CUDA device here; leave it at auto")
-        return f"cuda:{rank % torch.cuda.device_count()}"
-    if wanted == "mps" and not torch.backends.mps.is_available():
-        raise UserError("train.device = mps, but torch sees no such device here; leave it at auto")
+            raise UserError(f"device = {wanted}, but torch sees no CUDA device here; leave it at auto")
+        count = torch.cuda.device_count()
+        if number and int(number) >= count:
+            raise UserError(f"device = {wanted}, but the last CUDA device here is cuda:{count - 1}")
+        return f"cuda:{number or rank % count}"
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise UserError("device = mps, but torch sees no such device here; leave it at auto")
     return wanted
 
 
-def _precision(wanted: str, device: str) -> tuple[str, str]:
+def allow_tf32(precision: str) -> None:
+    """Whether CUDA may round the factors of an fp32 product to TF32: never under the name fp32. Under bf16 it may:
+    the few products that stay in fp32 are then still finer than the others."""
+    import torch
+
+    # Not torch.backends.*.fp32_precision: the compiler reads the older switches, which refuse to be mixed with it.
+    torch.set_float32_matmul_precision("highest" if precision == "fp32" else "high")
+    torch.backends.cudnn.allow_tf32 = precision != "fp32"
+
+
+def loaded_precision(wanted: str, device: str) -> str:
+    """The precision of a loaded run: bf16 on a CUDA GPU that has it, otherwise fp32, unless asked for another."""
+    import torch
+
+    if wanted not in PRECISIONS:
+        raise UserError(f"precision = {wanted} is not one of {', '.join(PRECISIONS)}{nearest(wanted, PRECISIONS)}")
+    if wanted == "auto":
+        return "bf16" if device.startswith("cuda") and torch.cuda.is_bf16_supported() else "fp32"
+    _check_tf32(wanted, device)
+    return wanted
+
+
+def _training_precision(wanted: str, device: str) -> tuple[str, str]:
     if wanted != "auto":
+        _check_tf32(wanted, device)
         return wanted, "as asked"
     if device == "mps":
         return "fp32", "bf16 is not tried on this device"
     gain = _bf16_gain(device)
-    return (
-        ("bf16", f"a product is {gain:.1f}x as fast as in fp32")
-        if gain > 1.2
-        else (
-            "fp32",
-            f"bf16 runs at {gain:.2g}x its speed here",
-        )
-    )
+    if gain > 1.2:
+        return "bf16", f"a matrix product is {gain:.1f}x as fast as in fp32"
+    return "fp32", f"bf16 runs at {gain:.2g}x its speed here"
+
+
+def _check_tf32(wanted: str, device: str) -> None:
+    if wanted == "tf32" and not device.startswith("cuda"):
+        raise UserError(f"precision = tf32 is for a CUDA GPU, and the device is {device}: choose fp32 or auto")
 
 
 def _bf16_gain(device: str) -> float:
-    """How much faster a matrix product is in bf16. Small, because on some CPUs it is hundreds of times slower."""
+    """How much faster a matrix product is in bf16. A small one, because on some CPUs it is hundreds of times slower."""
     import torch
 
     size = 4096 if device.startswith("cuda") else 128
@@ -143,12 +189,12 @@ def available(device: torch.device) -> int:
         with open("/proc/meminfo") as lines:
             fields = dict(line.split(":", 1) for line in lines)
         return int(fields["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return 8 << 30
+    except (OSError, KeyError, ValueError):  # not Linux: all that the machine has
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def can_compile(device: str) -> str:
-    """ "" when torch.compile can work here, otherwise why not."""
+    """ "" if torch.compile can work here, otherwise why not."""
     if device.startswith("cuda"):
         try:
             import triton  # type: ignore[import-not-found, import-untyped, unused-ignore]  # noqa: F401
@@ -160,7 +206,7 @@ def can_compile(device: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """What the numbers of a run depend on."""
+    """Of everything that the numbers of a run depend on."""
     import numpy
     import tokenizers
     import torch

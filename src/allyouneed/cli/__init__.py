@@ -1,4 +1,4 @@
-"""ayn train | test | use | info | list. Mistakes get one sentence and exit code 2; --debug shows the traceback."""
+"""ayn train | test | use | info | lecture | list. An error gets one sentence and exit code 2; --debug shows more."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import shlex
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from allyouneed.cli.common import RunPath, complain, decode_settings, load, print_columns
+from allyouneed.cli.common import Device, Precision, RunPath, complain, decode_settings, load, print_columns
 from allyouneed.cli.use import use_command
-from allyouneed.errors import UserError, nearest
+from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.format import human_bytes, human_count
 
 app = typer.Typer(
@@ -42,7 +43,7 @@ Mirror = Annotated[str | None, typer.Option(metavar="DIR", help="Folder with cop
 
 @app.callback(invoke_without_command=True)
 def _options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of a mistake.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     if version:
@@ -56,13 +57,13 @@ def _options(
 def train_command(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name of `ayn list recipes`, or a .toml file.")],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="SECTION.KEY=VALUE", help="Settings other than the recipe's.")
+        list[str] | None, typer.Argument(metavar="SECTION.KEY=VALUE", help="Settings that differ from the recipe.")
     ] = None,
     data: Data = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the run.  [default: runs/RECIPE]")] = None,
     init: Annotated[str, typer.Option(metavar="RUN", help="Start from the body of another run.")] = "",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where the run stopped.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is there.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue where the run stopped.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
     mirror: Mirror = None,
 ) -> None:
     """Train a model on the recipe's data, on a public data set, or on your own.
@@ -73,7 +74,7 @@ def train_command(
     """
     settings = list(overrides or [])
     for stray in settings:
-        if "=" not in stray and Path(stray).exists():
+        if "=" not in stray and os.path.exists(stray):
             raise UserError(f"'{stray}' is not of the form section.key=value; own data is given with --data {stray}")
     if mirror:
         settings.append(f"data.mirror={os.path.abspath(mirror)}")
@@ -86,7 +87,7 @@ def train_command(
 
     folder = out or default_out(recipe)
     chosen = resumed(folder, recipe, settings, data) if resume else choose(recipe, settings, data)
-    first = os.environ.get("RANK", "0") == "0"
+    first = (os.environ.get("RANK") or "0") == "0"
     try:
         fit(chosen, folder, resume=resume, overwrite=overwrite, say=typer.echo)
     except (Interrupted, KeyboardInterrupt, BrokenPipeError, SystemExit) as stop:  # rich exits when a pipe breaks
@@ -94,7 +95,9 @@ def train_command(
         again = shlex.join(["ayn", "train", recipe, "--out", str(folder), "--resume"])
         begun = resume or begun_with(folder, chosen)
         if first:
-            typer.echo(f"\nstopped {where}; go on with:\n  {again}" if begun else "\nstopped before it began", err=True)
+            typer.echo(
+                f"\nstopped {where}; continue with:\n  {again}" if begun else "\nstopped before it began", err=True
+            )
         codes = {Interrupted: getattr(stop, "exit_code", 1), Terminated: 143, KeyboardInterrupt: 130}
         raise typer.Exit(codes.get(type(stop), 1)) from None
     if first:
@@ -105,23 +108,26 @@ def train_command(
 def score_command(
     run: RunPath,
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="DECODE.KEY=VALUE", help="Settings other than the run's.")
+        list[str] | None, typer.Argument(metavar="DECODE.KEY=VALUE", help="Settings that differ from the run.")
     ] = None,
     data: Data = None,
     split: Annotated[str, typer.Option(metavar="NAME", help="Which split.")] = "test",
     mirror: Mirror = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
 ) -> None:
     """Score a run on its test split or, with --data, on other files: perplexity and bits
     per byte; BLEU, chrF and exact match; accuracy and macro-F1; precision, recall and F1
-    of entities; or analogies and similarity of word vectors, with task.questions=FILE
-    those of an own file too.
+    of entities; or analogies and similarity of word vectors (task.questions=FILE adds
+    your own questions).
 
     \b
     Example:
       ayn test runs/en-it --data my-test.tsv decode.method=beam decode.beam=5
     """
     own = [item for item in overrides or [] if item.startswith("task.questions=")]
-    decode, loaded = decode_settings([item for item in overrides or [] if item not in own]), load(run)
+    decode = decode_settings([item for item in overrides or [] if item not in own])
+    loaded = load(run, device, precision)
     if own:
         from allyouneed.recipe import Recipe, override
 
@@ -135,14 +141,19 @@ app.command("use", short_help="Translate, continue, classify or tag; find near w
 
 
 @app.command("info", short_help="Tell what a run is.")
-def info_command(run: RunPath, json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
-    """Tell what a run is: parameters by part, FLOPs a token, memory, data, scores, versions.
+def info_command(
+    run: RunPath,
+    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    device: Device = "auto",
+    precision: Precision = "auto",
+) -> None:
+    """Tell what a run is: parameters by part, FLOPs per token, memory, data, scores, versions.
 
     \b
     Example:
       ayn info runs/en-it
     """
-    loaded = load(run)
+    loaded = load(run, device, precision)
     info = loaded.info()
     if json:
         from json import dumps
@@ -157,7 +168,7 @@ def info_command(run: RunPath, json: Annotated[bool, typer.Option("--json", help
         for split, found in loaded.scores().items()
         for what, signature in _rows(found)
     ]
-    work = f"{human_count(info['flops per token'])} FLOPs a token forward, with {info['context']} tokens of context"
+    work = f"{human_count(info['flops per token'])} FLOPs per token forward, with {info['context']} tokens of context"
     print_columns(
         [
             ("run", info["run"]),
@@ -169,14 +180,15 @@ def info_command(run: RunPath, json: Annotated[bool, typer.Option("--json", help
              f"{human_bytes(memory['training'])} in training, before activations"),
             ("data", f"{data['name']} ({data.get('licence') or 'own files'})"),
             *scores,
-            ("runtime", info["runtime"].get("why", "")),
+            ("trained", info["runtime"].get("why", "")),
+            ("loaded", f"{info['loaded']['precision']} on {info['loaded']['device']}"),
             ("versions", ", ".join(f"{name} {version}" for name, version in info["versions"].items())),
         ]
     )  # fmt: skip
 
 
 def _rows(scores: Sequence[object]) -> list[tuple[str, str]]:
-    """What was measured, all equally wide, and its signature."""
+    """The score, padded to one width, and its signature."""
     both = [str(score).split("  ", 1) for score in scores]
     width = max((len(what) for what, _ in both), default=0)
     return [(what.ljust(width), signature) for what, signature in both]
@@ -184,9 +196,11 @@ def _rows(scores: Sequence[object]) -> list[tuple[str, str]]:
 
 @app.command("lecture", short_help="Run an experiment of the lectures and draw its picture.")
 def lecture_command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Which one; without it they are listed.")] = "",
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where to.  [default: runs/lecture-NAME]")] = None,
-    run: Annotated[str, typer.Option(metavar="RUN", help="Look into this run instead of training one.")] = "",
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Which one; without a name they are listed.")] = "",
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the results.  [default: runs/lecture-NAME]")
+    ] = None,
+    run: Annotated[str, typer.Option(metavar="RUN", help="Use this run instead of training one.")] = "",
     mirror: Mirror = None,
 ) -> None:
     """Run an experiment of the lectures: it prints its numbers and draws its picture.
@@ -200,7 +214,7 @@ def lecture_command(
     if not name:
         print_columns(list(lectures.LECTURES.items()))
         return
-    lectures.find(name)  # complains before torch is imported
+    lectures.find(name)  # an unknown name is found before torch is imported
     from allyouneed.lectures.base import Classroom
     from allyouneed.training.interrupt import Interrupted
 
@@ -220,7 +234,7 @@ def list_command(
         str, typer.Argument(metavar="recipes|data|models|settings", help="What to list.", show_default=False)
     ],
 ) -> None:
-    """List what there is: recipes, data sets, models, or the settings of a recipe.
+    """List recipes, data sets, models, or the settings of a recipe.
 
     \b
     Example:
@@ -245,7 +259,7 @@ def _data() -> list[tuple[str, ...]]:
 
 
 def _settings() -> list[tuple[str, ...]]:
-    """Every section.key with its default and its line of help; those of one task or model after its name."""
+    """Every section.key with its default and its line of help; for [task] and [model] also the kind."""
     from dataclasses import fields
 
     from allyouneed import catalog
@@ -258,7 +272,7 @@ def _settings() -> list[tuple[str, ...]]:
         (f"{section}.{f.name}", kind, "" if f.default == () else str(f.default), f.metadata["help"])
         for section, kind, cls in sections
         for f in fields(cls)
-        if not f.metadata.get("settled")
+        if not f.metadata.get("derived")
     ]
 
 
@@ -277,15 +291,55 @@ def main() -> None:
     words = sys.argv[1:]
     options = words[: words.index("--")] if "--" in words else words
     debug = "--debug" in options
+    _open_streams()
+    try:
+        app([word for i, word in enumerate(words) if word != "--debug" or i >= len(options)])
+        code: int | str | None = 0
+    except SystemExit as end:
+        code = end.code
+    except BrokenPipeError:
+        code = 1  # whoever read the output has enough
+    except (UserError, OSError) as error:
+        code = 2
+        with suppress(OSError):  # standard error may be full
+            if debug:
+                traceback.print_exc()
+        if isinstance(error, UserError):
+            complain(str(error))
+        elif not _flush():  # otherwise it is the output that cannot be written, and that has been said
+            complain(_sentence(error))
+    sys.exit(code or _flush())
+
+
+def _open_streams() -> None:
+    """A closed stream is one that nobody reads. Texts are UTF-8, whatever the locale says."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  (until the end)
     for stream in (sys.stdin, sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # texts are UTF-8, whatever the locale says
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(
                 encoding="utf-8", errors="surrogateescape" if stream is sys.stdin else "backslashreplace"
             )
+
+
+def _flush() -> int:
+    """Write what is left of the output. The exit code if that fails; then the rest is dropped."""
     try:
-        app([word for i, word in enumerate(words) if word != "--debug" or i >= len(options)])
-    except UserError as error:
-        if debug:
-            traceback.print_exc()
-        complain(str(error))
-        sys.exit(2)
+        sys.stdout.flush()
+        return 0
+    except BrokenPipeError:
+        code = 1
+    except OSError as error:
+        code = 2
+        complain(f"cannot write to standard output: {error.strerror}")
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())  # so that Python does not try again, and complain, when it ends
+    os.close(nowhere)
+    return code
+
+
+def _sentence(error: OSError) -> str:
+    """An error of the operating system: which file, and what is wrong with it."""
+    name = f"{shortened(error.filename)}: " if error.filename is not None else ""
+    return f"{name}{error.strerror or error}"

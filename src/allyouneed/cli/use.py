@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from allyouneed.cli.common import RunPath, complain, decode_settings, load, print_columns
-from allyouneed.errors import UserError
+from allyouneed.cli.common import Device, Precision, RunPath, complain, decode_settings, load, print_columns
+from allyouneed.errors import UserError, shortened
 
 if TYPE_CHECKING:
-    from allyouneed.run import Run
+    from allyouneed.run import Line, Run
     from allyouneed.tasks.answers import Answer
 
 
 def use_command(
     run: RunPath,
     text: Annotated[list[str] | None, typer.Argument(metavar="TEXT", show_default=False)] = None,
-    table: Annotated[bool, typer.Option("--table", help="Show what is likeliest at each place.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Answer with a JSON object a line.")] = False,
+    table: Annotated[bool, typer.Option("--table", help="Show the likeliest at each position.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object per line.")] = False,
     alignment: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Which source words were looked at: a .png, .svg or .jsonl.")
+        Path | None, typer.Option(metavar="FILE", help="Where attention looked: a .png, .svg or .jsonl.")
     ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of [decode]; may be repeated.")
     ] = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
 ) -> None:
     """Translate, continue, classify or tag each TEXT; with word vectors find the words near a
     word, or near a sum such as "man + aunt - uncle". Without TEXT: each line of standard
@@ -42,7 +47,12 @@ def use_command(
         if "=" not in item:
             raise UserError(f"--set {item} is not of the form key=value, for example --set beam=5")
     decode = decode_settings([f"decode.{item}" for item in items])
-    loaded = load(run)
+    if not os.path.exists(run) and (" " in run or len(run) > 255):  # more likely a text than a folder
+        raise UserError(
+            f"there is no run folder '{shortened(run)}': the first argument is the run, the texts follow: "
+            "ayn use RUN TEXT"
+        )
+    loaded = load(run, device, precision)
     loaded.decode(**decode)  # complains before anything is read
     how = "table" if table else "json" if json else "text"
     try:
@@ -62,7 +72,7 @@ def use_command(
 
 
 def _answer(run: Run, text: str, how: str, decode: dict[str, Any]) -> None:
-    """A continuation is written as it comes, after its prompt; a translation when it is there."""
+    """A continuation is printed token by token, after its prompt; a translation once it is complete."""
     if how == "table":
         _print_table(run, text, decode)
         return
@@ -82,12 +92,10 @@ def _answer(run: Run, text: str, how: str, decode: dict[str, Any]) -> None:
             typer.echo(f"{score}{before}{one.shown or one.text}")
 
 
-def _object(text: str, answer: Answer | None, why: str = "") -> str:
-    """An answer for a program, or why there is none: one JSON object on one line."""
+def _object(text: str, answer: Answer) -> str:
+    """An answer for a program: one JSON object on one line."""
     from json import dumps
 
-    if answer is None:
-        return dumps({"input": text, "error": why}, ensure_ascii=False)
     found = answer.details or _plain(answer)
     if answer.others and not answer.details:
         found = {**found, "others": [_plain(other) for other in answer.others]}
@@ -122,41 +130,56 @@ def _converse(run: Run, how: str, decode: dict[str, Any]) -> None:
 
 
 def _stream(run: Run, how: str, decode: dict[str, Any]) -> bool:
-    """Line in, line out, in order; a newline inside an answer is shown as \\n, an unusable line as an empty one.
-    Returns whether every line could be answered; an empty one asks for nothing."""
+    """Answer each line of standard input with one line of output, in order; a line without an answer gets an empty one.
+    Returns whether every line could be answered; a blank one asks nothing."""
     from allyouneed.cli import stdin
 
     if how == "text" and run.decode(**decode).n_best > 1:
-        raise UserError("a line of standard input is answered by one line: --json gives all of decode.n_best")
+        raise UserError("each line of standard input is answered by one line: --json gives all of decode.n_best")
     first, fine = 1, True
-    told: list[str] = []  # of these lines
-
-    def tell(problem: str) -> None:
-        told.append(problem)
-        complain(problem)
-
-    for lines in stdin.lines(sys.stdin.fileno(), tell) if sys.stdin is not None else ():
-        if how == "table":
-            for number, line in enumerate(lines, first):
-                try:
-                    if line.strip():
-                        _answer(run, line, how, decode)
-                except UserError as error:
-                    tell(f"line {number}: {error}")
+    for lines in stdin.lines(sys.stdin.fileno()) if sys.stdin is not None else ():
+        for line in _tables(run, lines, first, decode) if how == "table" else run.lines(lines, first, **decode):
+            if line.error is not None:
+                fine = False
+                complain(f"line {line.number}: {line.error}")
+            if how == "json":
+                _show(_json(line) + "\n")
+            elif how == "table":
                 typer.echo("")
-        else:
-            for number, (line, answer) in enumerate(zip(lines, run.lines(lines, tell, first, **decode)), first):
-                before = line if run.recipe.task_kind == "lm" else ""
-                if how == "json":
-                    found = (text.partition(": ")[2] for text in told if text.startswith(f"line {number}: "))
-                    _show(_object(line, answer, next(found, "the line is empty")) + "\n")
-                    continue
-                written = before + (answer.shown or answer.text) if answer is not None else ""
-                _show(written.replace("\n", "\\n") + "\n")
-        fine = fine and not told
-        told.clear()
+            else:
+                _show(_text(run, line) + "\n")
         first += len(lines)
     return fine
+
+
+def _tables(run: Run, lines: list[str | UserError], first: int, decode: dict[str, Any]) -> Iterator[Line]:
+    """Print the table of each line, if it has one."""
+    from allyouneed.run import Line
+
+    for number, text in enumerate(lines, first):
+        line = Line(number, "", error=text) if isinstance(text, UserError) else Line(number, text)
+        try:
+            if line.asks:
+                _print_table(run, line.text, decode)
+        except UserError as error:
+            line = replace(line, error=error)
+        yield line
+
+
+def _json(line: Line) -> str:
+    from json import dumps
+
+    if line.answer is not None:
+        return _object(line.text, line.answer)
+    return dumps({"input": line.text, "error": str(line.error or "the line is empty")}, ensure_ascii=False)
+
+
+def _text(run: Run, line: Line) -> str:
+    """On one line: a newline inside an answer is shown as \\n."""
+    if line.answer is None:
+        return ""
+    before = line.text if run.recipe.task_kind == "lm" else ""
+    return (before + (line.answer.shown or line.answer.text)).replace("\n", "\\n")
 
 
 def _print_table(run: Run, text: str, decode: dict[str, Any]) -> None:
@@ -173,7 +196,7 @@ def _print_table(run: Run, text: str, decode: dict[str, Any]) -> None:
 
 
 def _draw(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None:
-    """The alignment of one sentence as a picture, or of each as a line of JSON."""
+    """The alignment of one sentence as a picture, or of several as one JSON object per line."""
     if out.suffix.lower() == ".jsonl":
         from allyouneed.wholefile import write_pieces
 

@@ -43,7 +43,7 @@ class Classroom:
     ) -> Run:
         """The given run, one that an earlier call has made here, or a new one. `kind` is the model it must be."""
         if self.run:
-            found = load(self.run)
+            found = load(self.run, precision="fp32")
             wanted = recipe.partition("/")[0]
             if found.recipe.task_kind != wanted:
                 raise UserError(f"{self.run} is a run for {found.recipe.task_kind}, but this lecture needs {wanted}")
@@ -55,9 +55,9 @@ class Classroom:
             chosen = chosen.with_(data=replace(chosen.data, mirror=self.mirror))
         folder = self.out / name
         if (folder / "scores.json").is_file():
-            before = load(folder)
+            before = load(folder, precision="fp32")
             if before.recipe == chosen:
                 self.say(f"the model is there already: {folder}")
                 return before
         fit(chosen, folder, overwrite=True, say=self.say)
-        return load(folder)
+        return load(folder, precision="fp32")

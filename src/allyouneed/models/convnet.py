@@ -22,9 +22,9 @@ from allyouneed.nn.trace import Trace
 class ConvNetConfig(Positioned, BodyConfig, ConvConfig):
     """No positions, unless told otherwise: a convolution knows the order of what it sees."""
 
-    vocab: int = option(0, "rows of the embedding (0: as many as the tokenizer has tokens)", low=0)
-    context: int = option(256, "tokens per training window; learned positions end there", low=1)
-    positions: str = option("none", "where a token stands", choices=("learned", "none"))
+    vocab: int = option(0, "rows of the embedding (0: as many as the tokenizer has tokens)", low=0, high=2**24)
+    context: int = option(256, "tokens per training window", low=1, high=10**7)
+    positions: str = option("none", "how positions are encoded", choices=("learned", "none"))
     tie: bool = option(True, "the output matrix is the embedding matrix")
 
 

@@ -26,15 +26,15 @@ from allyouneed.nn.trace import Trace
 class ELMoConfig(BodyConfig):
     """The first fields shape the body; the last ones are for reading with it, in tag and classify."""
 
-    vocab: int = option(0, "rows of the output (0: as many as the tokenizer has words)", low=0)
-    context: int = option(64, "words a training window holds", low=1)
-    width: int = option(512, "of a word's vector, and of each LSTM", low=1)
-    layers: int = option(2, "LSTM layers a direction", low=1)
-    letters: int = option(32, "bytes of a word that are read, with its two ends", low=3)
-    filters: int = option(25, "a convolution over w letters has w times so many outputs, w = 1 to 6", low=1)
-    dropout: float = option(0.1, "of what goes into each LSTM and comes out of the last", low=0.0, high=1.0)
-    mix: str = option("softmax", "of h_k = [f_k; b_k]: γ Σ softmax(w)_k h_k, Σ (f_k + b_k), or h_L", choices=MIXES)
-    reader: int = option(256, "of the LSTM that reads the mixed vectors, a direction", low=1)
+    vocab: int = option(0, "rows of the output (0: as many as the tokenizer has words)", low=0, high=2**24)
+    context: int = option(64, "words per training window", low=1, high=10**7)
+    width: int = option(512, "width of the word vectors and of each LSTM", low=1, high=10**6)
+    layers: int = option(2, "LSTM layers per direction", low=1, high=1000)
+    letters: int = option(32, "bytes read per word, its two end marks included", low=3, high=10**4)
+    filters: int = option(25, "outputs of a convolution over w letters, divided by w = 1 to 6", low=1, high=10**4)
+    dropout: float = option(0.1, "dropout of the input of each LSTM and of the last output", low=0.0, high=1.0)
+    mix: str = option("softmax", "mix of h_k = [f_k; b_k]: γ Σ softmax(w)_k h_k, Σ (f_k + b_k), or h_L", choices=MIXES)
+    reader: int = option(256, "width of the LSTM that reads the mixed vectors, per direction", low=1, high=10**6)
 
 
 class ELMoBody(Body):

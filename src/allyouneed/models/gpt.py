@@ -24,13 +24,13 @@ from allyouneed.nn.trace import Trace
 class GPTConfig(Positioned, BodyConfig, BlockConfig):
     """GPT-2's choices, unless told otherwise."""
 
-    vocab: int = option(0, "rows of the embedding (0: as many as the tokenizer has tokens)", low=0)
-    context: int = option(256, "tokens per training window; learned positions end there", low=1)
+    vocab: int = option(0, "rows of the embedding (0: as many as the tokenizer has tokens)", low=0, high=2**24)
+    context: int = option(256, "tokens per training window", low=1, high=10**7)
     activation: str = option(
-        "gelu_tanh", "of the feed-forward layer", choices=("relu", "gelu", "gelu_tanh", "silu", "swiglu")
+        "gelu_tanh", "activation in the feed-forward layer", choices=("relu", "gelu", "gelu_tanh", "silu", "swiglu")
     )
     positions: str = option(
-        "learned", "where a token stands", choices=("learned", "rotary", "sinusoidal", "sinusoidal_half", "none")
+        "learned", "how positions are encoded", choices=("learned", "rotary", "sinusoidal", "sinusoidal_half", "none")
     )
     tie: bool = option(True, "the output matrix is the embedding matrix")
 

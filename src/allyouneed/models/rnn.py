@@ -23,14 +23,14 @@ from allyouneed.nn.trace import Trace
 class RNNConfig(BodyConfig):
     """An LSTM that reads forward, unless told otherwise."""
 
-    vocab: int = option(0, "rows of the embedding (0: as many as the tokenizer has tokens)", low=0)
-    context: int = option(64, "tokens per training window; gradients end at its border, the state goes on", low=1)
-    width: int = option(256, "of the state, in each direction", low=1)
-    layers: int = option(1, "recurrent layers", low=1)
+    vocab: int = option(0, "rows of the embedding (0: as many as the tokenizer has tokens)", low=0, high=2**24)
+    context: int = option(64, "tokens per training window; only the state crosses its border", low=1, high=10**7)
+    width: int = option(256, "width of the state, per direction", low=1, high=10**6)
+    layers: int = option(1, "recurrent layers", low=1, high=1000)
     cell: str = option("lstm", "kind of recurrent cell", choices=CELLS)
     bidirectional: bool = option(False, "classify, tag: read in both directions")
-    embedding: int = option(0, "width of the token vectors (0: width)", low=0)
-    dropout: float = option(0.1, "of what goes into and comes out of each layer", low=0.0, high=1.0)
+    embedding: int = option(0, "width of the token vectors (0: width)", low=0, high=10**6)
+    dropout: float = option(0.1, "dropout of the input and output of each layer", low=0.0, high=1.0)
     tie: bool = option(False, "lm: the output matrix is the embedding matrix")
 
     def __post_init__(self) -> None:

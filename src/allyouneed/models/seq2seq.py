@@ -29,18 +29,18 @@ Memory = dict[str, Tensor]  # keys (B, S, K), values (B, S, D), keep (B, S); wit
 class Seq2SeqConfig:
     """What an encoder-decoder of recurrent networks can be asked for."""
 
-    vocab: int = option(0, "source tokens: as many as the tokenizer has", low=0, settled=True)
-    target_vocab: int = option(0, "target tokens: as many as the tokenizer has", low=0, settled=True)
-    bos: int = option(1, "the token every target starts from", low=0, settled=True)
-    embedding: int = option(0, "width of a token's vector (0: width)", low=0)
-    width: int = option(256, "of the decoder's state, and of both directions of the encoder together", low=2)
-    layers: int = option(1, "of the encoder", low=1)
-    decoder_layers: int = option(0, "of the decoder (0: as many as layers)", low=0)
+    vocab: int = option(0, "rows of the source embedding (0: as many as there are tokens)", low=0, high=2**24)
+    target_vocab: int = option(0, "rows of the target embedding (0: as many as there are tokens)", low=0, high=2**24)
+    bos: int = option(1, "first token of every target", low=0, high=2**24, derived=True)
+    embedding: int = option(0, "width of the token vectors (0: width)", low=0, high=10**6)
+    width: int = option(256, "width of the decoder, and of both encoder directions together", low=2, high=10**6)
+    layers: int = option(1, "layers of the encoder", low=1, high=1000)
+    decoder_layers: int = option(0, "layers of the decoder (0: layers)", low=0, high=1000)
     cell: str = option("gru", "recurrent cell", choices=CELLS)
-    score: str = option("additive", "how a state meets the source (none: one context vector)", choices=SCORES)
-    memory: str = option("last", "what is looked at: the last layer, or a learned mix of all", choices=("last", "mix"))
-    dropout: float = option(0.1, "of embeddings, between layers and before the output", low=0.0, high=1.0)
-    share: bool = option(True, "source and target use one embedding (needs one joint vocabulary)")
+    score: str = option("additive", "score of a state and a source token (none: one context vector)", choices=SCORES)
+    memory: str = option("last", "attention reads the last layer, or a learned mix of all", choices=("last", "mix"))
+    dropout: float = option(0.1, "dropout of embeddings, between layers and before the output", low=0.0, high=1.0)
+    share: bool = option(True, "one embedding for source and target (needs a joint vocabulary)")
     tie: bool = option(True, "the output matrix is the target embedding")
 
     def __post_init__(self) -> None:

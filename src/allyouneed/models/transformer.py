@@ -23,14 +23,14 @@ from allyouneed.nn.trace import Trace
 class TransformerConfig(BlockConfig):
     """The paper's choices, unless told otherwise; blocks are pre-norm, which trains without a careful warm-up."""
 
-    vocab: int = option(0, "source tokens: as many as the tokenizer has", low=0, settled=True)
-    target_vocab: int = option(0, "target tokens: as many as the tokenizer has", low=0, settled=True)
-    decoder_layers: int = option(0, "blocks of the decoder (0: as many as layers)", low=0)
-    context: int = option(512, "learned positions: tokens a sentence may have", low=1)
-    share: bool = option(True, "source and target use one embedding (needs one joint vocabulary)")
+    vocab: int = option(0, "rows of the source embedding (0: as many as there are tokens)", low=0, high=2**24)
+    target_vocab: int = option(0, "rows of the target embedding (0: as many as there are tokens)", low=0, high=2**24)
+    decoder_layers: int = option(0, "blocks of the decoder (0: layers)", low=0, high=1000)
+    context: int = option(512, "learned positions: longest sentence, in tokens", low=1, high=10**7)
+    share: bool = option(True, "one embedding for source and target (needs a joint vocabulary)")
     tie: bool = option(True, "the output matrix is the target embedding")
-    output_bias: bool = option(False, "a bias a word of the output")
-    bos: int = option(1, "the token every target starts from", low=0, settled=True)
+    output_bias: bool = option(False, "a bias per output token")
+    bos: int = option(1, "first token of every target", low=0, high=2**24, derived=True)
 
 
 class Transformer(nn.Module):

@@ -31,14 +31,14 @@ SOFTMAX_BLOCK = 128  # words per step of the full softmax
 class Word2VecConfig:
     """The defaults of the paper's own program, except that the neighbours of a word share its negative samples."""
 
-    vocab: int = option(0, "number of words, set by the tokenizer", low=0, settled=True)
+    vocab: int = option(0, "size of the vocabulary", low=0, high=2**24, derived=True)
     width: int = option(100, "width of a word vector", low=1, high=negative.MAX_WIDTH)
     method: str = option("skipgram", "predict from each neighbour, or from their mean", choices=("skipgram", "cbow"))
     window: int = option(5, "most neighbours on each side, drawn for every word", low=1, high=negative.MAX_WINDOW)
     loss: str = option("negative", "negative sampling, or the full softmax", choices=("negative", "softmax"))
     negatives: int = option(5, "negative samples per word", low=1, high=negative.MAX_NEGATIVES)
     shared: bool = option(True, "skipgram: the neighbours of a word share its negative samples")
-    sample: float = option(1e-3, "subsampling: drop some of the words above this share of the text (0: none)", low=0.0)
+    sample: float = option(1e-3, "words above this part of the text are skipped at times (0: never)", low=0.0, high=1.0)
 
     @property
     def context(self) -> int:

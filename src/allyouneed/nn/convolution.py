@@ -22,12 +22,12 @@ HALF = math.sqrt(0.5)  # (x + y) · sqrt(1/2): the sum of two equals is no large
 class ConvConfig:
     """What every model made of gated convolutions can be asked for."""
 
-    width: int = option(128, "channels of the convolutions", low=1)
-    embedding: int = option(0, "width of the embeddings (0: as width)", low=0)
-    layers: int = option(4, "blocks", low=1)
-    kernel: int = option(3, "neighbouring positions a convolution sees", low=1)
+    width: int = option(128, "channels of the convolutions", low=1, high=10**6)
+    embedding: int = option(0, "width of the embeddings (0: width)", low=0, high=10**6)
+    layers: int = option(4, "blocks", low=1, high=1000)
+    kernel: int = option(3, "width of each convolution, in positions", low=1, high=10**4)
     dropout: float = option(
-        0.1, "of the embeddings, of each convolution's input and of the last vectors", low=0.0, high=1.0
+        0.1, "dropout of embeddings, of each convolution's input and of the last vectors", low=0.0, high=1.0
     )
 
 

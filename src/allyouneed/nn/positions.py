@@ -39,7 +39,8 @@ class Sinusoidal(nn.Module):
     def forward(self, positions: Tensor, room: int) -> Tensor:
         """(T,) or (B, T) positions, all below `room` -> (..., D)"""
         if room > self.table.size(0):
-            self.table = sinusoid(torch.arange(2 * room, device=self.table.device), self.width, self.layout)
+            table = sinusoid(torch.arange(2 * room, device=self.table.device), self.width, self.layout)
+            self.table = table.to(self.table.dtype)
         return self.table[positions]
 
 

@@ -85,6 +85,7 @@ class Task(ABC):
     expects: ClassVar[str] = "likely next (· is a space)"  # what `table` shows
     unit: ClassVar[str] = "token"  # what the losses count
     weights: ClassVar[dict[str, float]]  # of the named losses
+    full_precision: ClassVar[bool] = False  # a loaded run always computes in fp32
     chooses_by: ClassVar[str] = "loss"  # the least, or a score of `test`, the largest: which weights are the best
 
     def __init__(self, recipe: Recipe, tokenizers: dict[str, Tokenizer] | None = None) -> None:

@@ -25,7 +25,7 @@ BETWEEN = ("\t", "|||")  # the two texts of a pair, as a person gives them
 
 @dataclass(frozen=True)
 class ClassifyOptions(LabellingOptions):
-    pool: str = option("max", "one vector of many: the largest values, their mean, or the last", choices=POOLS)
+    pool: str = option("max", "one vector from many: the largest values, their mean, or the last", choices=POOLS)
 
 
 class Classify(Labelling):

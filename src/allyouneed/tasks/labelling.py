@@ -39,7 +39,7 @@ class LabellingOptions:
     smoothing: float = option(0.0, "label smoothing", low=0.0, high=1.0)
     unknown: float = option(
         0.05,
-        "share of the tokens hidden as <unk> in training, to learn to read around them (not of words read by letters)",
+        "part of the tokens replaced by <unk> in training (not of words read by their letters)",
         low=0.0,
         high=1.0,
     )

@@ -12,12 +12,20 @@ from allyouneed.wholefile import write_json
 
 
 def score_run(
-    task: Task, model: Any, split: str, decode: DecodeConfig, folder: RunFolder, say: Say, name: str = ""
+    task: Task,
+    model: Any,
+    split: str,
+    decode: DecodeConfig,
+    folder: RunFolder,
+    say: Say,
+    name: str = "",
+    precision: str = "fp32",
 ) -> list[Score]:
     """Test the model on a split, sign the scores, write them to scores.json under `name` (the split, unless given), and
     draw what the task draws."""
     before = folder.read_scores()
-    scores = [score.signed(f"{task.origin}|{folder.made_at()}") for score in task.test(model, split, decode, say)]
+    made = f"{task.origin}|{folder.made_at()}" + (f"|precision:{precision}" if precision != "fp32" else "")
+    scores = [score.signed(made) for score in task.test(model, split, decode, say)]
     write_json(folder.scores, {**before, name or split: [vars(score) for score in scores]})
     for picture in task.draw(folder.path, split):
         say(f"the picture is in {picture}")

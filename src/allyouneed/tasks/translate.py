@@ -26,11 +26,9 @@ from allyouneed.text import Tokenizer
 @dataclass(frozen=True)
 class TranslateOptions:
     smoothing: float = option(0.1, "label smoothing", low=0.0, high=1.0)
-    teacher_forcing: float = option(
-        1.0, "p: how often the decoder is fed the true word, not the one it chose", low=0.0, high=1.0
-    )
+    teacher_forcing: float = option(1.0, "p: how often the decoder gets the true word, not its own", low=0.0, high=1.0)
     teacher_schedule: str = option(
-        "constant", "p over time: as it is, or falling from 1", choices=("constant", "linear", "sigmoid")
+        "constant", "p over time: constant, or falling from 1 to p", choices=("constant", "linear", "sigmoid")
     )
 
     def __post_init__(self) -> None:
@@ -196,7 +194,7 @@ class Translate(Task):
         written = [self._begin, *tokens][: model.limit]
         weights = model.alignment(*self._forced(model, source, written), trace=trace)[0]  # (T, S)
         ends = [*tokens, self._end(self.tokenizer)][: len(written)]
-        return Alignment(_labels(self.reader, source), _labels(self.tokenizer, ends), weights.cpu())
+        return Alignment(_labels(self.reader, source), _labels(self.tokenizer, ends), weights.float().cpu())
 
     def _forced(self, model: Any, source: list[int], written: list[int]) -> tuple[Tensor, Tensor, Tensor]:
         """One sentence and what was written so far, as the model takes them."""

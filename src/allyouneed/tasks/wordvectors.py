@@ -43,8 +43,8 @@ REAL = 2000  # words from which on a vocabulary is worth the public tests
 
 @dataclass(frozen=True)
 class WordVectorsOptions:
-    binary: bool = option(False, "vectors.bin in word2vec's binary format, not vectors.txt in its text format")
-    questions: str = option("", "a file of own tests: lines of four words (analogies), or of two words and a number")
+    binary: bool = option(False, "write vectors.bin (word2vec's binary format), not vectors.txt (its text format)")
+    questions: str = option("", "own tests: a file with lines of four words (analogies), or of two words and a number")
 
     def __post_init__(self) -> None:
         if self.questions:  # by its whole path, so that the run finds it again from anywhere
@@ -58,13 +58,14 @@ class WordVectors(RunningText):
     asks = "a word, or a sum such as man + aunt - uncle"
     expects = "nearest (cosine in per cent)"
     unit = "word"
+    full_precision = True
     weights: ClassVar[dict[str, float]] = {"words": 1.0}
     compiled: Kernel | Blocks | None = None
     tested: Vectors | None = None
 
     def check(self) -> None:
         super().check()
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        if int(os.environ.get("WORLD_SIZE") or "1") > 1:
             raise UserError("word vectors are trained by one process, on all its cores or one GPU: leave torchrun away")
         self._own()
 

@@ -5,24 +5,47 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from allyouneed.errors import UserError, shortened
+
+JOIN = timedelta(minutes=5)  # the longest that processes wait until all have found each other
+WORK = timedelta(days=1)  # the longest that one waits for another later: the first one may prepare large data
+UNSET = "outside torchrun, unset RANK, WORLD_SIZE and LOCAL_RANK"
+
 
 class Ranks:
-    """This process among all of them; alone, every call is free."""
+    """This process among all of them; a single process pays nothing for any call."""
 
     def __init__(self) -> None:
-        self.world = int(os.environ.get("WORLD_SIZE", "1"))
-        self.rank = int(os.environ.get("RANK", "0"))
-        self.local = int(os.environ.get("LOCAL_RANK", "0"))
+        self.world = _number("WORLD_SIZE", default=1, low=1)
+        self.rank = _number("RANK", default=0)
+        self.local = _number("LOCAL_RANK", default=0)
+        if self.rank >= self.world:
+            raise UserError(f"RANK = {self.rank} is not below WORLD_SIZE = {self.world} in the environment; {UNSET}")
+        if self.world > 1:
+            missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
+            if missing:
+                raise UserError(f"WORLD_SIZE = {self.world}, but {missing[0]} is not set: start with torchrun; {UNSET}")
+            _number("MASTER_PORT", default=0, high=65535)
         self.first = self.rank == 0
 
     def join(self, device: str) -> None:
         if self.world > 1 and not dist.is_initialized():
-            dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
+            backend = "nccl" if device.startswith("cuda") else "gloo"
+            try:
+                store, rank, world = next(dist.rendezvous("env://", timeout=JOIN))
+                dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=WORK)
+            except (RuntimeError, ValueError) as error:  # torch has a dozen errors for it, all RuntimeErrors
+                where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+                raise UserError(
+                    f"process {self.rank} of {self.world} could not join the others at {where} "
+                    f"({shortened(str(error).splitlines()[0])}); {UNSET}"
+                ) from error
 
     def leave(self) -> None:
         if self.world > 1 and dist.is_initialized():
@@ -30,7 +53,7 @@ class Ranks:
 
     @contextmanager
     def leading(self) -> Iterator[None]:
-        """What the first process does before the others; where it fails, they end too."""
+        """What the first process does before the others; if it fails, they end too."""
         try:
             yield
         except BaseException:
@@ -51,8 +74,8 @@ class Ranks:
         """The sum of each number over all processes."""
         if self.world == 1:
             return values
-        # Whole counts above 2^24 are not exact in fp32.
-        numbers = torch.tensor(values, dtype=torch.float64, device=device)
+        # Counts above 2^24 are not exact in fp32. Only CUDA sums on the device; the others may have no float64.
+        numbers = torch.tensor(values, dtype=torch.float64, device=device if device.type == "cuda" else "cpu")
         dist.all_reduce(numbers)
         return numbers.tolist()
 
@@ -67,7 +90,7 @@ class Ranks:
             p.grad = piece.view_as(g)
 
     def gather(self, tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
-        """The tensors of every process, one after another, for the first."""
+        """The tensors of every process in order, for the first one."""
         if self.world == 1:
             return [tensors]
         mine = {name: t.cpu() for name, t in tensors.items()}
@@ -76,9 +99,17 @@ class Ranks:
         return found
 
     def say(self, value: str) -> str:
-        """What the first process says, heard by all."""
+        """What the first process says; every process gets it."""
         if self.world == 1:
             return value
         box = [value]
         dist.broadcast_object_list(box, src=0)
         return box[0]
+
+
+def _number(name: str, *, default: int, low: int = 0, high: int = 10**6) -> int:
+    """A whole number of the environment."""
+    told = os.environ.get(name) or str(default)
+    if not (told.isascii() and told.isdigit() and low <= int(told[:9]) <= high):
+        raise UserError(f"{name} = '{shortened(told)}' in the environment is not a whole number from {low}; {UNSET}")
+    return int(told)

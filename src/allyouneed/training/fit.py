@@ -23,7 +23,7 @@ from allyouneed.metrics import Score
 from allyouneed.models.base import Model
 from allyouneed.recipe import Recipe, to_toml
 from allyouneed.runfolder import RunFolder
-from allyouneed.runtime import Runtime, can_compile, probe, versions
+from allyouneed.runtime import Runtime, allow_tf32, can_compile, probe, versions
 from allyouneed.tasks.base import Say, Task
 from allyouneed.tasks.scoring import score_run
 from allyouneed.tasks.token_vectors import freeze_vectors, start_from_vectors
@@ -33,7 +33,7 @@ from allyouneed.training.compiling import compile_blocks, decide
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.donor import load_body
 from allyouneed.training.interrupt import terminable
-from allyouneed.training.memory import estimate
+from allyouneed.training.memory import check_weights, estimate
 from allyouneed.training.progress import board_writer
 from allyouneed.training.trainer import Trainer
 from allyouneed.wholefile import Metrics, write_json, write_text
@@ -60,7 +60,7 @@ def fit(
         with terminable(), ExitStack() as held, ExitStack() as tentative:
             if ranks.first:
                 with ranks.leading():
-                    task, report = _claim(recipe, folder, resume, overwrite, held, say)
+                    task, report = _claim(recipe, folder, runtime, resume, overwrite, held, say)
                     if not resume:
                         tentative.enter_context(folder.replacing())
                     _describe(recipe, task, report, folder, say)
@@ -77,7 +77,7 @@ def fit(
 
 
 def _claim(
-    recipe: Recipe, folder: RunFolder, resume: bool, overwrite: bool, held: ExitStack, say: Say
+    recipe: Recipe, folder: RunFolder, runtime: Runtime, resume: bool, overwrite: bool, held: ExitStack, say: Say
 ) -> tuple[Task, Report]:
     """Every mistake in the settings, the folder and the data is found here. The folder is locked at the end."""
     if recipe.train.tensorboard:
@@ -87,6 +87,7 @@ def _claim(
         held.callback(folder.drop_if_empty)  # a start that is refused leaves no folder
     RunFolder.create(folder.path, resume=resume, overwrite=overwrite)
     task, report = _prepare(recipe, folder if resume else None, say)
+    check_weights(task.build_model, adam=recipe.train.optimizer == "adamw", device=runtime.torch_device)
     if not resume and _borrows(recipe):
         _start(task.build_model(), task, folder, _silent)  # complains of what cannot be started from
     held.enter_context(folder.lock())
@@ -214,8 +215,6 @@ def _fit_memory(recipe: Recipe, task: Task, model: Model, runtime: Runtime) -> t
         half=runtime.precision == "bf16",
     )
     told = [f"memory: {need}"]
-    if need.weights + need.optimizer > need.available:
-        return pieces, [*told, "the weights alone are more than there is: it may fail, and a smaller model will not"]
     while need.total > need.available and pieces < train.batch_tokens:
         pieces, need = 2 * pieces, need.halved()
     if pieces > train.accumulate:
@@ -270,6 +269,7 @@ def _conclude(trainer: Trainer, say: Say) -> None:
     trainer.model.load_state_dict(read_tensors(folder.model))
     trainer.model.eval()
     task.export(trainer.model, folder.path, say)
+    allow_tf32("fp32")  # the weights are fp32, and so are the scores
     if task.has("test"):
         for score in score_run(task, trainer.model, "test", recipe.decode, folder, say):
             say(str(score))

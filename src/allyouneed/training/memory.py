@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
-from allyouneed.format import human_bytes
+from allyouneed.config import DecodeConfig
+from allyouneed.errors import UserError
+from allyouneed.format import human_bytes, human_count
 from allyouneed.models.base import Model
 from allyouneed.runtime import available
 
@@ -53,8 +58,61 @@ def lasting(model: Model, *, adam: bool) -> tuple[int, int]:
     return 4 * (parameters + learning), 8 * learning if adam else 4 * learning
 
 
+def check_weights(build: Callable[[], Model], *, adam: bool, device: torch.device) -> None:
+    """Refuse a model that cannot be trained here, before anything is allocated: it is built without storage, and what
+    training holds from step to step is compared with the free memory."""
+    with torch.device("meta"):
+        model = build()
+    (weights, optimizer), free = lasting(model, adam=adam), available(device)
+    if weights + optimizer > free:
+        parameters = human_count(sum(p.numel() for p in model.parameters()))
+        raise UserError(
+            f"the model has {parameters} parameters: training needs {human_bytes(weights)} for weights and gradients "
+            f"and {human_bytes(optimizer)} for the optimizer, and {human_bytes(free)} are free; make the model smaller"
+        )
+
+
+def check_rows(model: Any, decode: DecodeConfig, vocab: int) -> None:
+    """Refuse settings of the search whose rows cannot fit: the state of each row at its start, its logits, and the
+    tokens that beam search writes."""
+    beams = decode.beam if decode.method == "beam" else 1
+    rows, tokens = decode.batch * beams, min(decode.max_new, model.limit or decode.max_new)
+    each = _bytes(model.empty(1, 64)) + (16 * vocab + 24 * tokens if beams > 1 and model.prompted else 12 * vocab)
+    if rows * each > (free := available(model.device)):
+        also = f" x decode.beam = {beams:,}" if beams > 1 else ""
+        raise UserError(
+            f"decode.batch = {decode.batch:,}{also} rows need {human_bytes(rows * each)}, and {human_bytes(free)} are "
+            f"free: lower {'decode.beam, ' if beams > 1 else ''}decode.batch or decode.max_new"
+        )
+
+
+def _bytes(value: Any) -> int:
+    """Of all tensors in a decoding state."""
+    if isinstance(value, torch.Tensor):
+        return value.nbytes
+    if isinstance(value, dict):
+        return sum(_bytes(part) for part in value.values())
+    return _bytes(vars(value)) if hasattr(value, "__dict__") else 0
+
+
+@contextmanager
+def explain_memory() -> Iterator[None]:
+    """Out of memory while answering is an error the user can fix."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise UserError(
+            "out of memory: lower decode.batch, decode.beam or decode.max_new, or give a shorter text"
+        ) from error
+
+
+NO_MEMORY = ("can't allocate memory", "not enough memory", "cannot allocate memory", "could not create a memory")
+
+
 def is_out_of_memory(error: BaseException) -> bool:
-    """CUDA has an error of its own; the CPU's allocator says it in words."""
+    """CUDA has an error of its own; the CPU says it in words: its allocator, oneDNN, and the operating system."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in NO_MEMORY)

@@ -359,7 +359,7 @@ class Trainer:
             "metrics": self.metrics.offset() if self.metrics else 0,
         }
         self.folder.save_checkpoint(self.at.step, self.model.state_dict(), train, state)
-        self.folder.prune(self.config.keep, also=[self.at.best_step, *self._averaged()])
+        self.folder.prune(self.config.checkpoints, also=[self.at.best_step, *self._averaged()])
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Stand where the checkpoint stood."""
