@@ -14,7 +14,6 @@ from typing import Any, overload
 import torch
 from torch import nn
 
-from allyouneed import catalog
 from allyouneed.config import DecodeConfig, build
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score
@@ -25,9 +24,9 @@ from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import pick_device
 from allyouneed.tasks.answers import Answer
 from allyouneed.tasks.base import Alignment, Guess, Task
+from allyouneed.tasks.saved import saved_task, saved_weights
 from allyouneed.tasks.token_vectors import freeze_vectors
-from allyouneed.tensorfile import read_tensors
-from allyouneed.training.fit import fit, load_tokenizers
+from allyouneed.training.fit import fit
 from allyouneed.training.memory import lasting
 from allyouneed.training.starting import Given, choose, resumed, with_data
 from allyouneed.wholefile import write_json
@@ -100,7 +99,7 @@ class Run:
     ) -> list[Score]:
         """Scores on a split of the run's own data; or of other `data`, where a single file is taken whole. They are
         kept in scores.json."""
-        settings, before, made_at = self.decode(**decode), self._scores(), self.folder.made_at()
+        settings, before, made_at = self.decode(**decode), self.folder.read_scores(), self.folder.made_at()
         task, name = self.task, split
         if data is None:
             self._same_data(say)
@@ -118,7 +117,9 @@ class Run:
         found = task.test(self.model, split, settings, say)
         scores = [score.signed(f"{task.origin}|{made_at}") for score in found]
         write_json(self.folder.scores, {**before, name: [vars(score) for score in scores]})
-        for picture in task.draw(self.folder.path, split):
+        pictures = task.draw(self.folder.path, split)
+        self.folder.record(pictures)
+        for picture in pictures:
             say(f"the picture is in {picture}")
         return scores
 
@@ -128,7 +129,7 @@ class Run:
         recipe = with_data(self.recipe.with_(data=whole), data)
         if not recipe.data.path:  # a public set has no columns to name
             recipe = recipe.with_(data=replace(recipe.data, source="", target="", second=""))
-        task = self.task.on(recipe, self.folder.path)
+        task = self.task.on(recipe)
         if list(task.data.splits) == ["train"]:
             task.data.splits = {"all": task.data.splits["train"]}
         for line in task.data.understood:
@@ -170,22 +171,18 @@ class Run:
             "context": context,
             "memory": {"weights": 4 * total, "training": sum(lasting(self.model, adam=adam))},
             "data": self.config["data"],
-            "scores": self._scores(),
+            "scores": self.folder.read_scores(),
             "runtime": self.config.get("runtime", {}),
             "versions": self.config["versions"],
         }
 
     def scores(self) -> dict[str, list[Score]]:
-        """What `test` has found so far, by split."""
-        kept = {split: found for split, found in self._scores().items() if isinstance(found, list)}
-        # A number that JSON cannot hold, such as an infinite perplexity, was kept as null.
+        """The scores in scores.json, by split."""
+        # A number that JSON cannot hold, such as an infinite perplexity, is null in the file.
         return {
             split: [Score(**{**s, "value": math.nan if s["value"] is None else s["value"]}) for s in found]
-            for split, found in kept.items()
+            for split, found in self.folder.read_scores().items()
         }
-
-    def _scores(self) -> dict[str, Any]:
-        return self.folder.read_scores()
 
 
 def _part(name: str) -> str:
@@ -209,28 +206,21 @@ def flops_per_token(model: nn.Module, context: int) -> int:
 
 
 def load(path: str | os.PathLike[str], device: str = "auto") -> Run:
-    """A run folder -> a Run that answers. Nothing in it is ever executed."""
+    """A run folder -> a Run that answers. Nothing in the folder is ever executed."""
     folder = RunFolder(Path(path))
     if not folder.path.is_dir():
         if folder.path.exists():
             raise UserError(f"{folder.path} is a file; a run is a folder, as `ayn train` makes it")
         raise UserError(f"there is no run folder {folder.path}{folder.neighbours()}")
-    for needed in (folder.recipe, folder.config, folder.tokenizer):
+    folder.recover()
+    for needed in (folder.recipe, folder.config):
         if not needed.is_file():
-            raise UserError(f"{folder.path} is not a whole run: it has no {needed.name}")
-    if not folder.model.is_file():
-        raise UserError(f"{folder.path} has no model yet: its training has not come to its first evaluation")
-    recipe = folder.read_recipe()
-    config = folder.read_config()
-    task: Task = catalog.task(recipe.task_kind)(recipe, load_tokenizers(folder))
-    task.read_extras(folder.path)
-    model, weights = task.build_model(), read_tensors(folder.model)
-    try:
-        model.load_state_dict(weights)
-    except RuntimeError as error:
-        raise UserError(
-            f"{folder.model} does not fit its recipe.toml and tokenizer.json: one of them is damaged, or of another run"
-        ) from error
+            raise UserError(f"{folder.path} is not a complete run: it has no {needed.name}")
+    task = saved_task(folder)
+    weights = saved_weights(folder, task)
+    model: Any = task.build_model()
+    model.load_state_dict(weights)
+    recipe, config = task.recipe, folder.read_config()
     freeze_vectors(model, recipe.model, list(task.tokenizers.values()))
     model.to(torch.device(pick_device(device))).eval()
     if next(model.parameters()).device.type == "cpu":

@@ -50,7 +50,7 @@ class LM(Task):
 
     def build_model(self) -> Any:
         model: Any = super().build_model()
-        if getattr(model, "spelled", False):  # it reads letters
+        if getattr(model, "spelled", False) and not model.spelling.is_meta:  # it reads letters
             model.spell([self.tokenizer.token(id) for id in range(len(self.tokenizer))])
         return model
 

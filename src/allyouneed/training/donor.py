@@ -12,6 +12,7 @@ from allyouneed.errors import UserError
 from allyouneed.format import human_count
 from allyouneed.runfolder import RunFolder
 from allyouneed.tasks.base import Say, Task
+from allyouneed.tasks.saved import saved_task
 from allyouneed.tensorfile import read_tensors
 from allyouneed.training.starting import donor_recipe
 
@@ -34,7 +35,7 @@ def load_body(model: nn.Module, task: Task, new: RunFolder, say: Say) -> None:
         t.copy_(there)
     others, theirs = _others(own), _others(tensors)
     kept = {}
-    if donor_recipe(donor).task_kind == recipe.task_kind and task.same_outputs(donor.path):
+    if donor_recipe(donor).task_kind == recipe.task_kind and task.same_outputs(saved_task(donor)):
         unlike = {_part(n) for n, t in others.items() if n not in theirs or theirs[n].shape != t.shape}
         kept = {name: t for name, t in others.items() if _part(name) not in unlike}  # a part comes whole or not at all
         for name, t in kept.items():

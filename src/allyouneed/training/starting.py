@@ -51,6 +51,7 @@ def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Giv
     """The recipe a run was started with: its own copy counts, and only how it is trained may change."""
     asked = read_recipe(recipe) if isinstance(recipe, str) else recipe
     folder = RunFolder(out)
+    folder.recover()
     if not folder.recipe.is_file():
         raise UserError(f"there is no run in {out} to resume; start one without --resume")
     if folder.config.exists():
