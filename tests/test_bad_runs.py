@@ -177,7 +177,7 @@ def test_a_damaged_run_names_the_file(file, harm, lm, tmp_path):
 def test_files_of_two_runs_do_not_fit(lm, translator, tmp_path):
     shutil.copytree(lm, tmp_path / "run")
     shutil.copy(translator / "tokenizer.json", tmp_path / "run")
-    assert "model.safetensors does not fit its recipe.toml and tokenizer.json" in mistake("use", "run", "one")
+    assert "tokenizer.json is damaged, or belongs to another run" in mistake("use", "run", "one")
     (tmp_path / "run" / "config.json").write_text("[]")
     assert "config.json is damaged" in mistake("info", "run")
 

@@ -21,7 +21,7 @@ from allyouneed.nn.spelling import spell
 from allyouneed.recipe import read_recipe
 from allyouneed.run import Run, load, train
 from allyouneed.tasks.labelling import UNCUT, join
-from commands import ayn
+from commands import ayn, reseal
 from conftest import RUNTIME
 
 TINY = [
@@ -61,8 +61,7 @@ def run(folder) -> Run:
 
 def test_smoothing_and_unknown_words_are_for_learning_alone(run):
     options = replace(run.recipe.task, smoothing=0.5, unknown=0.9)
-    other = type(run.task)(run.recipe.with_(task=options), run.task.tokenizers)
-    other.read_extras(run.folder.path)
+    other = run.task.on(run.recipe.with_(task=options))
     examples = run.task.examples("valid")
     batch = examples.collate(examples.cover(4096)[0])
     assert torch.equal(other.losses(run.model, batch)["labels"], run.task.losses(run.model, batch)["labels"])
@@ -177,13 +176,19 @@ def test_labels_that_are_gone_or_damaged(run, folder, tmp_path):
     for name in ("recipe.toml", "config.json", "tokenizer.json", "model.safetensors"):
         (tmp_path / name).write_bytes((run.folder.path / name).read_bytes())
     done = ayn("use", tmp_path, "tea")
-    assert (done.code, "labels.json cannot be read" in done.err) == (2, True)
-    for damage in ("{", '{"labels": 3}', "[]"):
+    assert (done.code, "it has no labels.json" in done.err) == (2, True)
+    kept = (run.folder.path / "labels.json").read_text()
+    for damage in ("{", '{"labels": 3}', "[]", '{"labels": ["x", "y"], "texts": 1}', kept.replace("odd", "ode")):
         (tmp_path / "labels.json").write_text(damage)
+        for command in (["use", tmp_path, "tea"], ["info", tmp_path]):
+            done = ayn(*command)
+            assert (done.code, "labels.json is damaged" in done.err) == (2, True)
+    for strange in ("{", '{"labels": 3}', "[]", "[" * 5000, '{"labels": ["x", "y"], "texts": 1}'):
+        (tmp_path / "labels.json").write_text(strange)
+        reseal(tmp_path)  # as whoever wants to deceive would
         done = ayn("use", tmp_path, "tea")
-        assert (done.code, "labels.json is damaged" in done.err) == (2, True)
-    (tmp_path / "labels.json").write_text('{"labels": ["x", "y"], "texts": 1}')
-    assert "does not fit" in ayn("use", tmp_path, "tea").err
+        expected = "labels.json is damaged" if "texts" not in strange else "does not fit the model"
+        assert (done.code, expected in done.err) == (2, True), done
 
 
 def test_training_and_testing_draw_the_confusion_matrix(run):
@@ -208,11 +213,12 @@ def _confused(run: Run):
 
 
 def test_a_run_goes_on_with_its_labels(folder):
-    """The resumed run never asks the data for their order."""
+    """The resumed run takes their order from its own file, not from the data."""
     path, out = folder / "opinions.tsv", folder / "resumed"
     train("classify/rnn", *SHORT, data=path, out=out, quiet=True)
     kept = json.loads((out / "labels.json").read_text())
     (out / "labels.json").write_text(json.dumps({**kept, "labels": kept["labels"][::-1]}))
+    reseal(out)
     done = ayn("train", "classify/rnn", *SHORT, "train.steps=4", "--data", path, "--out", out, "--resume")
     assert done.code == 0, done.err
     assert load(out).task.labels == ["odd", "good", "bad"]

@@ -290,7 +290,7 @@ def test_info_counts_the_work_as_by_hand(lm, translator):
 
 def test_info_of_a_score_that_is_no_number(lm, tmp_path):
     shutil.copytree(lm, tmp_path / "run")
-    scores = {"test": [{"name": "perplexity", "value": None, "signature": "exp(loss)"}], "step": 4}
+    scores = {"test": [{"name": "perplexity", "value": None, "signature": "exp(loss)"}]}
     (tmp_path / "run" / "scores.json").write_text(json.dumps(scores))
     assert "test score  perplexity nan  (exp(loss))" in ayn("info", tmp_path / "run").out
 

@@ -17,11 +17,13 @@ from typing import IO
 import pytest
 import torch
 
+from allyouneed.checkpoints import Checkpoint
 from allyouneed.errors import UserError
-from allyouneed.runfolder import Checkpoint, RunFolder
+from allyouneed.runfolder import RunFolder
 from allyouneed.wholefile import write_text
 
 Say = Callable[[object], object]
+ABOUT = {"task": "lm", "kind": "gpt", "model": {}, "data": {"name": "x", "fingerprint": "y"}, "versions": {}}
 
 
 def content(step: int) -> tuple[dict, dict, dict]:
@@ -31,13 +33,13 @@ def content(step: int) -> tuple[dict, dict, dict]:
 
 
 def save(run: RunFolder, step: int) -> Path:
-    return run.save_checkpoint(step, *content(step))
+    return run.checkpoints.save(step, *content(step))
 
 
 def check(run: RunFolder, step: int) -> None:
     """`latest` is this step, without complaints, and holds what was saved."""
     complaints: list[str] = []
-    found = run.latest(complaints.append)
+    found = run.checkpoints.latest(complaints.append)
     assert found is not None
     assert (found.step, complaints) == (step, [])
     same(found)
@@ -97,8 +99,8 @@ def test_a_run_starts_in_a_fresh_or_empty_folder(tmp_path: Path) -> None:
         (run.path / ".tmp-recipe.toml-1").touch()
     (run.path / ".tmp-recipe.toml-1").touch()
     RunFolder.create(run.path)
-    assert run.latest() is None
-    assert run.checkpoints() == []
+    assert run.checkpoints.latest() is None
+    assert run.checkpoints.steps() == []
 
 
 def test_a_folder_that_holds_a_run_asks_for_a_decision(tmp_path: Path) -> None:
@@ -109,15 +111,14 @@ def test_a_folder_that_holds_a_run_asks_for_a_decision(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="exclude each other"):
         RunFolder.create(tmp_path, resume=True, overwrite=True)
     check(RunFolder.create(tmp_path, resume=True), 3)
-    (tmp_path / "notes.txt").write_text("mine")
-    for path in (run.config, run.model, run.tokenizer, run.metrics, run.scores):
+    run.describe(ABOUT, {"tokenizer.json": b"{}", "anything": b"\0"})
+    own, foreign = ("loss.png", "vectors.txt"), ("notes.txt", "vectors.bin", "labels.json", "tokenizer.target.json")
+    for path in (run.model, run.metrics, run.scores, *(tmp_path / name for name in (*own, *foreign))):
         path.touch()
-    for name in ("tokenizer.target.json", "loss.png", "tensorboard"):
-        (tmp_path / name).touch()
-    for name in ("vectors.txt", "vectors.bin", "labels.json"):
-        (tmp_path / name).touch()
+    (tmp_path / "tensorboard").mkdir()
+    run.record([tmp_path / name for name in own])
     replace(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "notes.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", *sorted(foreign)]
 
 
 def test_a_run_that_is_replaced_comes_back_if_the_new_one_does_not_begin(tmp_path: Path) -> None:
@@ -126,7 +127,7 @@ def test_a_run_that_is_replaced_comes_back_if_the_new_one_does_not_begin(tmp_pat
 
     def interrupted() -> None:
         with run.lock(), run.replacing():
-            assert run.latest() is None
+            assert run.checkpoints.latest() is None
             write_text(run.recipe, "new")
             run.metrics.touch()
             raise KeyboardInterrupt
@@ -138,15 +139,17 @@ def test_a_run_that_is_replaced_comes_back_if_the_new_one_does_not_begin(tmp_pat
     assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "checkpoints", "recipe.toml"]
 
 
-def test_overwriting_does_not_follow_a_link_out_of_the_folder(tmp_path: Path) -> None:
+def test_nothing_is_written_through_a_link_in_the_place_of_the_checkpoints(tmp_path: Path) -> None:
     run = a_run(tmp_path / "run")
-    (tmp_path / "large disk").mkdir()
-    (run.path / "checkpoints").symlink_to(tmp_path / "large disk")
-    save(run, 1)
-    replace(run.path)
-    assert not os.path.lexists(run.path / "checkpoints")
-    (tmp_path / "large disk").rename(tmp_path / "checkpoints")
-    check(RunFolder(tmp_path), 1)
+    other = a_run(tmp_path / "other")
+    save(other, 1)
+    (tmp_path / "other" / "checkpoints" / ".old-step-000000").mkdir()
+    (run.path / "checkpoints").symlink_to(tmp_path / "other" / "checkpoints")
+    for attempt in (lambda: save(run, 2), lambda: run.lock().__enter__(), lambda: replace(run.path)):
+        with pytest.raises(UserError, match="run/checkpoints is a symbolic link"):
+            attempt()
+    check(other, 1)
+    assert len(leftovers(other.path)) == 1
 
 
 @pytest.mark.parametrize("names", [("thesis.txt",), ("recipe.toml", "data.tsv"), ("checkpoints", "thesis.txt")])
@@ -218,17 +221,17 @@ def test_a_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     assert save(run, 800) == tmp_path / "checkpoints" / "step-000800"
     save(run, 1_000_000)
-    assert run.checkpoints() == [800, 1_000_000]
+    assert run.checkpoints.steps() == [800, 1_000_000]
     check(run, 1_000_000)
     state = {"best": -math.inf, "pi": math.pi, "list": [1, None, "è"]}
-    run.save_checkpoint(1_000_001, {}, {}, state)
-    found = run.latest()
+    run.checkpoints.save(1_000_001, {}, {}, state)
+    found = run.checkpoints.latest()
     assert (found.state, found.model(), found.train()) == (state, {}, {})
 
 
 def test_a_checkpoint_of_the_same_step_is_replaced(tmp_path: Path) -> None:
     run = a_run(tmp_path)
-    run.save_checkpoint(5, {"a": torch.zeros(3)}, {}, {})
+    run.checkpoints.save(5, {"a": torch.zeros(3)}, {}, {})
     save(run, 5)
     check(run, 5)
     assert leftovers(tmp_path) == []
@@ -288,7 +291,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_used(
         save(run, step)
     harm(tmp_path / "checkpoints" / "step-000800" / file)
     complaints: list[str] = []
-    found = run.latest(complaints.append)
+    found = run.checkpoints.latest(complaints.append)
     assert found.step == 600
     same(found)
     assert complaints == [f"checkpoints/step-000800/{file} {expected}; using step 600 instead"]
@@ -299,7 +302,7 @@ def test_when_no_checkpoint_verifies_all_are_named(tmp_path: Path) -> None:
     flip(save(run, 1) / "model.safetensors")
     (save(run, 2) / "manifest.json").unlink()
     with pytest.raises(UserError, match=r"step-000002/manifest.json is missing; .*step-000001/model.safetensors is "):
-        run.latest()
+        run.checkpoints.latest()
 
 
 def test_checkpoints_after_the_one_resumed_from_do_not_crowd_out_the_good_ones(tmp_path: Path) -> None:
@@ -308,10 +311,10 @@ def test_checkpoints_after_the_one_resumed_from_do_not_crowd_out_the_good_ones(t
         save(run, step)
     for step in (800, 1000):
         flip(tmp_path / "checkpoints" / f"step-{step:06d}" / "model.safetensors")
-    assert run.latest(lambda complaint: None).step == 600
+    assert run.checkpoints.latest(lambda complaint: None).step == 600
     save(run, 700)
-    run.prune(keep=2)
-    assert run.checkpoints() == [600, 700]
+    run.checkpoints.prune(keep=2)
+    assert run.checkpoints.steps() == [600, 700]
     check(run, 700)
 
 
@@ -319,20 +322,20 @@ def test_steps_are_in_the_order_of_numbers_not_of_names(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     for step in (999_999, 1_000_000):
         save(run, step)
-    assert run.checkpoints() == [999_999, 1_000_000]
+    assert run.checkpoints.steps() == [999_999, 1_000_000]
     check(run, 1_000_000)
-    run.prune(keep=1)
-    assert run.checkpoints() == [1_000_000]
+    run.checkpoints.prune(keep=1)
+    assert run.checkpoints.steps() == [1_000_000]
 
 
 def test_pruning_keeps_the_last_and_the_chosen(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     for step in range(1, 7):
         save(run, step)
-    run.prune(keep=2, also={1, 3, 99})
-    assert run.checkpoints() == [1, 3, 5, 6]
-    run.prune(keep=10)
-    assert run.checkpoints() == [1, 3, 5, 6]
+    run.checkpoints.prune(keep=2, also={1, 3, 99})
+    assert run.checkpoints.steps() == [1, 3, 5, 6]
+    run.checkpoints.prune(keep=10)
+    assert run.checkpoints.steps() == [1, 3, 5, 6]
     check(run, 6)
     assert leftovers(tmp_path) == []
 
@@ -351,7 +354,7 @@ def test_kill_at_any_moment_loses_nothing_that_was_confirmed(tmp_path: Path) -> 
         interrupted += bool(leftovers(tmp_path))
         with run.lock():
             assert leftovers(tmp_path) == []
-            found = run.latest(pytest.fail)
+            found = run.checkpoints.latest(pytest.fail)
             assert (found.step if found else 0) >= confirmed
             if found:
                 same(found)
@@ -363,12 +366,12 @@ def write_on(run: RunFolder, say: Say) -> None:
     """Save, now and then save again, and prune, forever. A step counts as confirmed once it is said."""
     say(0)
     with run.lock():
-        found = run.latest()
+        found = run.checkpoints.latest()
         for step in itertools.count(found.step + 1 if found else 1):
             for _ in range(1 + step % 2):
                 save(run, step)
             say(step)
-            run.prune(keep=2)
+            run.checkpoints.prune(keep=2)
 
 
 def test_kill_before_each_file_operation_loses_nothing(tmp_path: Path) -> None:
@@ -383,7 +386,7 @@ def test_kill_before_each_file_operation_loses_nothing(tmp_path: Path) -> None:
         save(run, 2)
         save(run, 3)
         say(3)
-        run.prune(keep=1)
+        run.checkpoints.prune(keep=1)
         say("done")
 
     for end in itertools.count():
@@ -394,7 +397,7 @@ def test_kill_before_each_file_operation_loses_nothing(tmp_path: Path) -> None:
             said = lines.read().split()
         os.waitpid(child, 0)
         with run.lock():
-            found = run.latest(pytest.fail)
+            found = run.checkpoints.latest(pytest.fail)
         assert found is not None
         assert found.step >= (3 if said else 2)
         same(found)

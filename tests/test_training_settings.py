@@ -151,7 +151,7 @@ def test_an_interruption_leaves_the_best_model(story, tmp_path, monkeypatch):
     after_step(monkeypatch, 6, ctrl_c)
     with pytest.raises(Interrupted):
         run("lm/gpt", story, out)
-    assert RunFolder(out).checkpoints() == [4, 6]
+    assert RunFolder(out).checkpoints.steps() == [4, 6]
     assert same(read_tensors(out / "model.safetensors"), checkpoint(out, 4))
 
 
@@ -216,7 +216,7 @@ def test_a_run_stopped_before_its_first_checkpoint_logs_each_step_once(every_ste
         with pytest.raises(RuntimeError, match="the power is gone"):
             run("lm/gpt", story, tmp_path / "run", "train.log_every=1")
     assert [row["step"] for row in rows(tmp_path / "run", "train")] == [1, 2]
-    assert RunFolder(tmp_path / "run").checkpoints() == []
+    assert RunFolder(tmp_path / "run").checkpoints.steps() == []
     run("lm/gpt", story, tmp_path / "run", "train.log_every=1", resume=True)
     found, expected = (
         [(row["step"], row["loss"]) for row in rows(out, "train")] for out in (tmp_path / "run", every_step)
@@ -248,12 +248,12 @@ def test_a_second_ctrl_c_inside_one_step_ends_it_at_once(story, tmp_path, monkey
     after_step(monkeypatch, 6, lambda: (ctrl_c(), ctrl_c()))
     with pytest.raises(KeyboardInterrupt):
         run("lm/gpt", story, tmp_path / "run")
-    assert RunFolder(tmp_path / "run").checkpoints() == [4]
+    assert RunFolder(tmp_path / "run").checkpoints.steps() == [4]
 
 
 def test_checkpoints_have_a_rhythm_of_their_own(story, tmp_path):
     run("lm/gpt", story, tmp_path / "run", "train.save_every=5", "train.checkpoints=99")
-    assert RunFolder(tmp_path / "run").checkpoints() == [5, 10, 12]
+    assert RunFolder(tmp_path / "run").checkpoints.steps() == [5, 10, 12]
     assert [row["step"] for row in rows(tmp_path / "run", "valid")] == [4, 8, 12]
 
 

@@ -221,7 +221,7 @@ def test_a_full_disk_is_said_and_costs_nothing(tmp_path: Path) -> None:
         said = lines.read().splitlines()
     os.waitpid(child, 0)
     last = f"the last checkpoint is {tmp_path}/checkpoints/step-000002; free space and resume"
-    lost = "nothing that was there is lost; free space and resume"
+    lost = "nothing is lost; free space and resume"
     expected = [("checkpoints/step-000003", last), ("checkpoints/step-000002", last), ("model.safetensors", lost)]
     expected += [("scores.json", lost), ("metrics.jsonl", lost)]
     assert len(said) == len(expected)
@@ -229,7 +229,7 @@ def test_a_full_disk_is_said_and_costs_nothing(tmp_path: Path) -> None:
         assert line.startswith(f"the disk is full: could not write {tmp_path}/{path} (")
         assert line.endswith(end)
     check(run, 2)
-    assert run.checkpoints() == [1, 2]
+    assert run.checkpoints.steps() == [1, 2]
     assert read_tensors(run.model)["a"].equal(torch.ones(9))
     assert not run.scores.exists()
     assert leftovers(tmp_path) == []

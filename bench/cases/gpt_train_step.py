@@ -34,7 +34,7 @@ class OurLoop(Trainer):
     def _evaluate(self) -> None:
         pass
 
-    def _save(self) -> None:
+    def _save(self, last: bool) -> None:
         pass
 
     def some_steps(self) -> None:

@@ -13,7 +13,6 @@ from typing import Any, overload
 
 import torch
 
-from allyouneed import catalog
 from allyouneed.config import DecodeConfig, build
 from allyouneed.data.paths import look
 from allyouneed.errors import UserError, shortened
@@ -24,10 +23,10 @@ from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import allow_tf32, claim_process, loaded_precision, pick_device
 from allyouneed.tasks.answers import Answer
 from allyouneed.tasks.base import Alignment, Guess, Task
+from allyouneed.tasks.saved import saved_task, saved_weights
 from allyouneed.tasks.scoring import score_run
 from allyouneed.tasks.token_vectors import freeze_vectors
-from allyouneed.tensorfile import read_tensors
-from allyouneed.training.fit import fit, load_tokenizers
+from allyouneed.training.fit import fit
 from allyouneed.training.memory import check_rows, explain_memory, lasting
 from allyouneed.training.starting import Given, choose, resumed, with_data
 
@@ -188,7 +187,7 @@ class Run:
         recipe = with_data(self.recipe.with_(data=whole), data)
         if not recipe.data.path:  # a public set has no columns to name
             recipe = recipe.with_(data=replace(recipe.data, source="", target="", second=""))
-        task = self.task.on(recipe, self.folder.path)
+        task = self.task.on(recipe)
         if list(task.data.splits) == ["train"]:
             task.data.splits = {"all": task.data.splits["train"]}
         for line in task.data.understood:
@@ -235,22 +234,18 @@ class Run:
                 "training": sum(lasting(self.model, adam=adam)),
             },
             "data": self.config["data"],
-            "scores": self._scores(),
+            "scores": self.folder.read_scores(),
             "runtime": self.config.get("runtime", {}),
             "versions": self.config["versions"],
         }
 
     def scores(self) -> dict[str, list[Score]]:
-        """What `test` has found so far, by split."""
-        kept = {split: found for split, found in self._scores().items() if isinstance(found, list)}
-        # A number that JSON cannot hold, such as an infinite perplexity, was kept as null.
+        """The scores in scores.json, by split."""
+        # A number that JSON cannot hold, such as an infinite perplexity, is null in the file.
         return {
             split: [Score(**{**s, "value": math.nan if s["value"] is None else s["value"]}) for s in found]
-            for split, found in kept.items()
+            for split, found in self.folder.read_scores().items()
         }
-
-    def _scores(self) -> dict[str, Any]:
-        return self.folder.read_scores()
 
 
 def _part(name: str) -> str:
@@ -273,26 +268,17 @@ def load(path: str | os.PathLike[str], device: str = "auto", precision: str = "a
             raise UserError(f"{folder.path} is a file; a run is a folder, as `ayn train` makes it")
         hint = folder.neighbours() if os.path.isdir(folder.path.parent) else ""
         raise UserError(f"there is no run folder {shortened(folder.path)}{hint}")
+    folder.recover()
     for needed in (folder.recipe, folder.config):
         if not needed.is_file():
-            raise UserError(f"{folder.path} is not a whole run: it has no {needed.name}")
-    if not folder.model.is_file():
-        raise UserError(f"{folder.path} has no model yet: its training has not come to its first evaluation")
-    recipe = folder.read_recipe()
-    config = folder.read_config()
-    task: Task = catalog.task(recipe.task_kind)(recipe, load_tokenizers(folder))
-    task.read_extras(folder.path)
+            raise UserError(f"{folder.path} is not a complete run: it has no {needed.name}")
+    task = saved_task(folder)
+    weights = saved_weights(folder, task)
     device = pick_device(device)
-    precision = loaded_precision(precision, device)
-    if task.full_precision:
-        precision = "fp32"
-    model, weights = task.build_model(), read_tensors(folder.model)
-    try:
-        model.load_state_dict(weights)
-    except RuntimeError as error:
-        raise UserError(
-            f"{folder.model} does not fit its recipe.toml and tokenizer.json: one of them is damaged, or of another run"
-        ) from error
+    precision = "fp32" if task.full_precision else loaded_precision(precision, device)
+    model = task.build_model()
+    model.load_state_dict(weights)
+    recipe, config = task.recipe, folder.read_config()
     freeze_vectors(model, recipe.text, list(task.tokenizers.values()))
     model.to(torch.device(device), torch.bfloat16 if precision == "bf16" else None).eval()
     if device == "cpu":

@@ -1,61 +1,42 @@
-"""The layout of a run on disk. One process writes it, and a checkpoint is used only if it verifies.
+"""The layout of a run on disk. One process at a time writes it, and a checkpoint is used only if its checksums agree.
 
-RUN/  recipe.toml  config.json  model.safetensors  tokenizer.json  metrics.jsonl  scores.json
+RUN/  recipe.toml  config.json  model.safetensors  metrics.jsonl  scores.json
+      the parts that config.json lists: tokenizer.json, labels.json, …
       checkpoints/step-000800/  model.safetensors  train.safetensors  state.json  manifest.json
 """
 
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import json
 import os
 import tomllib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from allyouneed.checkpoints import Checkpoints
 from allyouneed.errors import UserError, nearest
 from allyouneed.recipe import Recipe
-from allyouneed.tensorfile import chunks, read_notes, read_tensors
-from allyouneed.wholefile import put, remove, sync, writing
+from allyouneed.runjson import VERSION, config_problem, identity, is_name, parse_object, scores_problem
+from allyouneed.tensorfile import read_header
+from allyouneed.wholefile import open_plain, refuse_link, remove, row, sync, write_bytes, write_json, writing
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-# All that a run consists of. The recipe is what makes a folder a run: written first, removed last.
-PARTS = (
-    *("checkpoints", "tensorboard", "metrics.jsonl", "scores.json", "loss.png", "confusion.png", "vectors.txt"),
-    *("vectors.bin", "words.png", "model.safetensors", "tokenizer.json", "tokenizer.target.json", "labels.json"),
-    *("config.json", "recipe.toml"),
+# What every run may have; config.json lists the rest. The recipe makes a folder a run: written first, removed last.
+OWN = (
+    *("checkpoints", "tensorboard", "metrics.jsonl", "scores.json", "model.safetensors", "config.json", "recipe.toml"),
 )
-FILES = ("model.safetensors", "train.safetensors", "state.json")
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A verified checkpoint."""
-
-    step: int
-    path: Path
-    state: dict[str, Any]
-
-    def model(self) -> dict[str, Tensor]:
-        """The weights."""
-        return read_tensors(self.path / "model.safetensors")
-
-    def train(self) -> dict[str, Tensor]:
-        """The tensors only training needs: optimizer/…, ema/…, carry/…"""
-        return read_tensors(self.path / "train.safetensors")
-
+RETRAIN, RETEST = "put a copy in its place, or train again", "remove it and run `ayn test`"
+LARGEST = 1 << 28  # bytes of a file that is read whole
+# An old run waits in one of these while a new one takes its place. In MOVING, all of the old run is either here or
+# still in its place. In MOVED, all of it is here, and what is in its place belongs to the new run.
+MOVING, MOVED = ".tmp-moving", ".tmp-moved"
 
 _locks: set[int] = set()
 
 
 def _leave_locks() -> None:
-    """In a forked child: let go of the parent's locks, or a worker that outlives it would keep the run locked."""
+    """In a forked child: close the parent's locks, or a worker that outlives the parent would keep the run locked."""
     while _locks:
         os.close(_locks.pop())
 
@@ -64,7 +45,7 @@ os.register_at_fork(after_in_child=_leave_locks)
 
 
 class RunFolder:
-    """A run on disk: where its parts are, who may write, and its checkpoints."""
+    """A run on disk: where its files are, who may write them, and its checkpoints."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -74,19 +55,20 @@ class RunFolder:
         self.tokenizer = self.path / "tokenizer.json"
         self.metrics = self.path / "metrics.jsonl"
         self.scores = self.path / "scores.json"
-        self._checkpoints = self.path / "checkpoints"
+        self.checkpoints = Checkpoints(self.path / "checkpoints")
 
     @staticmethod
     def create(path: str | Path, *, resume: bool = False, overwrite: bool = False) -> RunFolder:
-        """The folder of a run that begins, goes on (`resume`) or begins again (`overwrite`).
+        """The folder of a run that starts, continues (`resume`) or starts over (`overwrite`).
 
-        A folder of anything else than a run is refused; `replacing` is what overwrites.
+        A folder that holds something else than a run is refused. Nothing is overwritten here, but in `replacing`.
         """
         run = RunFolder(path)
         if resume and overwrite:
             raise UserError("--resume and --overwrite exclude each other: continue the run, or replace it")
         if run.path.exists() and not run.path.is_dir():
             raise UserError(f"{run.path} is a file; a run needs a folder")
+        run.recover()
         if resume:
             if not run._is_run():
                 raise UserError(f"there is no run in {run.path} to resume; start one without --resume")
@@ -106,41 +88,135 @@ class RunFolder:
 
     @contextmanager
     def replacing(self) -> Iterator[None]:
-        """Overwrite: the parts of the run that is there, and nothing else, are set aside. They come back if the new
-        run does not come to the end of the block; after it they are gone. For the holder of the lock."""
-        aside = self.path / ".tmp-replaced"
-        with writing(self.path):
-            aside.mkdir()
-            _move(self.path, aside)
+        """Overwrite: move away what the old run wrote, and nothing else. If the block fails, or the process is killed
+        inside it, the old run comes back; after the block it is gone. For the holder of the lock."""
+        old = self._is_run()
         try:
+            if old:
+                self._move_away()
             yield
         except BaseException:
-            for part in PARTS:
-                remove(self.path / part)
-            with suppress(OSError):
-                _move(aside, self.path)
-                aside.rmdir()
+            with suppress(UserError):  # what failed is told; the next lock tries again to restore
+                if old:
+                    self._restore()
+                else:
+                    self._remove_run()
             raise
-        remove(aside)
+        if old:
+            # One rename ends it: a run of which a part is removed must not come back.
+            gone = self.path / ".tmp-gone"
+            with writing(self.path):
+                os.rename(self.path / MOVED, gone)
+                sync(self.path)
+            remove(gone)
+
+    def _move_away(self) -> None:
+        moving = self.path / MOVING
+        with writing(self.path):
+            moving.mkdir()
+            for name in self._names():
+                if os.path.lexists(self.path / name):
+                    os.rename(self.path / name, moving / name)
+            os.rename(moving, self.path / MOVED)
+            sync(self.path)
+
+    def recover(self) -> None:
+        """Bring back a run whose replacement was killed, unless a replacement is under way."""
+        if any((self.path / name).is_dir() for name in (MOVING, MOVED)):
+            with suppress(UserError), self.lock():
+                pass
+
+    def _restore(self) -> None:
+        """Move an old run back into its place; interrupted at any point, it can be called again."""
+        moving, moved = self.path / MOVING, self.path / MOVED
+        with writing(self.path):
+            if _is_folder(moved):
+                self._remove_run()
+                os.rename(moved, moving)
+            if _is_folder(moving):
+                for entry in moving.iterdir():
+                    if is_name(entry.name):
+                        os.rename(entry, self.path / entry.name)
+                remove(moving)
+
+    def _remove_run(self) -> None:
+        for name in self._names():
+            remove(self.path / name)
+
+    def _names(self) -> list[str]:
+        """What the run wrote, as far as config.json can be read; the recipe is the last."""
+        listed: list[str] = []
+        with suppress(UserError):
+            config = _parsed(self.config, parse_object)
+            for several in (config.get("parts"), config.get("files")):
+                listed += [name for name in several if is_name(name)] if isinstance(several, dict | list) else []
+        return [*(name for name in dict.fromkeys(listed) if name not in OWN), *OWN]
+
+    def describe(self, config: Mapping[str, Any], parts: Mapping[str, bytes]) -> None:
+        """Write config.json and the parts, without which the run cannot be used. The names of the parts are written
+        before the parts: `replacing` must know them even if this is interrupted."""
+        about = {"version": VERSION, **config}
+        write_json(self.config, {**about, "parts": {}, "files": list(parts)})
+        rows = {name: write_bytes(self.path / name, data) for name, data in parts.items()}
+        write_json(self.config, {**about, "parts": rows, "files": []})
+
+    def update_config(self, **values: Any) -> None:
+        """Change some keys of config.json."""
+        write_json(self.config, {**self.read_config(), **values})
+
+    def record(self, written: Iterable[Path]) -> None:
+        """Note in config.json which other files the run has written, such as pictures."""
+        files = self.read_config()["files"]
+        new = [path.name for path in written if path.parent == self.path and path.name not in files]
+        if new:
+            self.update_config(files=[*files, *new])
 
     def read_recipe(self) -> Recipe:
         """recipe.toml, checked."""
         return _parsed(self.recipe, lambda text: Recipe.parse(tomllib.loads(text)))
 
     def read_config(self) -> dict[str, Any]:
-        """config.json."""
-        return _parsed(self.config, _object("data", "versions"))
+        """config.json, checked."""
+        config = _parsed(self.config, parse_object)
+        if type(found := config.get("version")) is not int or found != VERSION:
+            has = f"of version {str(found)[:20]}" if "version" in config else "without a version"
+            raise UserError(f"{self.path} is a run {has}; this library reads version {VERSION}: train it again")
+        _complain(self.config, config_problem(config))
+        return config
 
-    def read_scores(self) -> dict[str, Any]:
-        """scores.json, {} where there is none."""
-        return _parsed(self.scores, _object(), "remove it and run `ayn test`") if self.scores.exists() else {}
+    def read_parts(self) -> dict[str, bytes]:
+        """The parts that config.json lists, exactly as they were written."""
+        found = {}
+        for name, expected in self.read_config()["parts"].items():
+            path = self.path / name
+            if not path.is_file():
+                raise UserError(f"{self.path} is not a complete run: it has no {name}")
+            found[name] = _read(path)
+            if row(found[name]) != expected:
+                raise UserError(
+                    f"{path} is damaged, or belongs to another run: it is not the file that config.json lists; "
+                    "put back the right one, or train again"
+                )
+        return found
+
+    def read_scores(self) -> dict[str, list[dict[str, Any]]]:
+        """scores.json, checked; {} if there is none."""
+        if not self.scores.exists():
+            return {}
+        scores = _parsed(self.scores, parse_object, RETEST)
+        _complain(self.scores, scores_problem(scores), RETEST)
+        return scores
+
+    def identity(self) -> str:
+        """A digest of what the run is; its weights carry it."""
+        return identity(self.read_config())
 
     def made_at(self) -> str:
         """Which checkpoint the model is, for signatures."""
-        return f"step:{read_notes(self.model).get('step', 'unknown')}"
+        return f"step:{read_header(self.model).notes.get('step', 'unknown')}"
 
     def neighbours(self) -> str:
-        """A hint for a misspelt run: the one beside it with the nearest name, or all of them."""
+        """A hint for a misspelt run: the neighbour with the nearest name, or all of them."""
         beside = self.path.parent.iterdir() if self.path.parent.is_dir() else ()
         return nearest(self.path.name, (entry.name for entry in beside if (entry / "recipe.toml").is_file()))
 
@@ -157,11 +233,13 @@ class RunFolder:
     def lock(self) -> Iterator[None]:
         """Be the only process that writes here, until the end of the block or of the process, however it ends.
 
-        What an interrupted write left behind is put right first: only now can it be nobody's work in progress.
+        What an interrupted write left is cleaned up first: under the lock it cannot be work in progress.
         """
         path = self.path / ".lock"
+        for name in (".lock", "metrics.jsonl", "checkpoints", "tensorboard"):
+            refuse_link(self.path / name)
         with writing(path):
-            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            handle = open_plain(path, os.O_RDWR | os.O_CREAT)
         _locks.add(handle)
         try:
             with writing(path):
@@ -175,153 +253,46 @@ class RunFolder:
             self._tidy()
             yield
         finally:
-            if handle in _locks:  # a forked child has left it already
+            if handle in _locks:  # a forked child has closed it already
                 _locks.remove(handle)
                 fcntl.flock(handle, fcntl.LOCK_UN)
                 os.close(handle)
 
     def _tidy(self) -> None:
-        """Finish a checkpoint that only lacked its last rename; remove every other leftover."""
+        """Bring back a run whose replacement was killed, and remove every other leftover."""
+        self._restore()
         with writing(self.path):
             for leftover in self.path.glob(".tmp-*"):
                 remove(leftover)
-            for leftover in self._checkpoints.glob(".tmp-step-*"):
-                final = self._checkpoints / leftover.name.removeprefix(".tmp-")
-                if not final.exists() and _damage(leftover) is None:
-                    os.rename(leftover, final)
-                    sync(self._checkpoints)
-                remove(leftover)
-            for leftover in self._checkpoints.glob(".old-*"):
-                remove(leftover)
-
-    def save_checkpoint(
-        self, step: int, model: Mapping[str, Tensor], train: Mapping[str, Tensor], state: Mapping[str, Any]
-    ) -> Path:
-        """Write a checkpoint in place of any of this step; later ones belong to a future now left, and are removed."""
-        final = self._folder(step)
-        temporary = final.with_name(f".tmp-{final.name}")
-        # The state comes back as it was, so Infinity and NaN stay what they are.
-        text = (json.dumps(state, indent=2) + "\n").encode()
-        contents = dict(zip(FILES, (chunks(model), chunks(train), [text])))
-        steps = self.checkpoints()
-        last = f"the last checkpoint is {self._folder(steps[-1])}" if steps else "there was no checkpoint yet"
-        with writing(final, kept=last):
-            remove(temporary)
-            try:
-                temporary.mkdir(parents=True)
-                files = {name: put(temporary / name, pieces) for name, pieces in contents.items()}
-                put(temporary / "manifest.json", [json.dumps(files, indent=2).encode()])
-                sync(temporary)
-            except BaseException:
-                remove(temporary)
-                raise
-            # Between these renames the step is only in `temporary`, whole, where `_tidy` finds it.
-            aside = [self._set_aside(final)] if final.exists() else []
-            os.rename(temporary, final)
-            aside += [self._set_aside(self._folder(later)) for later in self._steps() if later > step]
-            sync(self._checkpoints)
-            sync(self.path)
-        for folder in aside:
-            remove(folder)
-        return final
-
-    def checkpoints(self) -> list[int]:
-        """The steps of the checkpoints, ascending; `latest` says which of them are whole."""
-        return [step for step in self._steps() if (self._folder(step) / "manifest.json").is_file()]
-
-    def latest(self, complain: Callable[[str], object] = print) -> Checkpoint | None:
-        """The last checkpoint that verifies; each later one that does not is named to `complain`."""
-        damaged: list[str] = []
-        for step in reversed(self._steps()):
-            folder = self._folder(step)
-            damage = _damage(folder)
-            if damage is None:
-                for problem in damaged:
-                    complain(f"{problem}; using step {step} instead")
-                return Checkpoint(step, folder, json.loads((folder / "state.json").read_bytes()))
-            if folder.exists():  # else it was pruned while we looked
-                damaged.append(f"checkpoints/{folder.name}/{damage}")
-        if damaged:
-            raise UserError(f"no checkpoint of {self.path} can be used: {'; '.join(damaged)}")
-        return None
-
-    def weights(self, step: int) -> dict[str, Tensor]:
-        """The model of one checkpoint."""
-        return read_tensors(self._folder(step) / "model.safetensors")
-
-    def prune(self, keep: int, also: Collection[int] = ()) -> None:
-        """Remove all checkpoints but the last `keep` and those of the steps in `also`."""
-        steps = self.checkpoints()
-        with writing(self._checkpoints):
-            aside = [self._set_aside(self._folder(step)) for step in steps[:-keep] if step not in also]
-            if aside:
-                sync(self._checkpoints)
-        for folder in aside:
-            remove(folder)
-
-    def _folder(self, step: int) -> Path:
-        return self._checkpoints / f"step-{step:06d}"
-
-    def _steps(self) -> list[int]:
-        names = [entry.name.removeprefix("step-") for entry in self._checkpoints.glob("step-*") if entry.is_dir()]
-        return sorted(int(name) for name in names if name.isdecimal() and name == f"{int(name):06d}")
-
-    def _set_aside(self, folder: Path) -> Path:
-        """Rename what will be removed: half removed, it must not look like a checkpoint."""
-        aside = folder.with_name(f".old-{folder.name}")
-        remove(aside)
-        os.rename(folder, aside)
-        return aside
+            self.checkpoints.tidy()
 
 
 T = TypeVar("T")
 
 
-def _parsed(path: Path, parse: Callable[[str], T], remedy: str = "put a copy in its place, or train again") -> T:
-    """A text file of a run; the complaint names it."""
+def _parsed(path: Path, parse: Callable[[str], T], remedy: str = RETRAIN) -> T:
+    """A text file of a run; a complaint names it."""
     try:
-        return parse(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from None
-    except (UserError, ValueError) as error:  # not UTF-8, not TOML and not JSON are all ValueErrors
+        return parse(_read(path).decode("utf-8"))
+    # Not UTF-8, not TOML and not JSON are all ValueErrors; the other two are for values of a strange type or depth.
+    except (UserError, ValueError, TypeError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}); {remedy}") from None
 
 
-def _object(*keys: str) -> Callable[[str], dict[str, Any]]:
-    """A parser of a JSON object that has these keys."""
-
-    def parse(text: str) -> dict[str, Any]:
-        value = json.loads(text)
-        if not isinstance(value, dict) or any(key not in value for key in keys):
-            raise ValueError(f"it is no JSON object{' with ' if keys else ''}{' and '.join(keys)}")
-        return value
-
-    return parse
-
-
-def _move(here: Path, there: Path) -> None:
-    """Every part of a run."""
-    for part in PARTS:
-        if os.path.lexists(here / part):
-            os.rename(here / part, there / part)
-
-
-def _damage(folder: Path) -> str | None:
-    """What is wrong with the files of a checkpoint, judged by its manifest; None if nothing is."""
-    name = "manifest.json"
+def _read(path: Path) -> bytes:
+    """A file of a run; one that is too large to be one is not read."""
     try:
-        manifest = json.loads((folder / name).read_bytes())
-        expected = [(manifest[name]["bytes"], manifest[name]["sha256"]) for name in FILES]
-        for name, (size, digest) in zip(FILES, expected):
-            with open(folder / name, "rb") as file:
-                if os.fstat(file.fileno()).st_size != size:
-                    return f"{name} is damaged (size differs)"
-                if hashlib.file_digest(file, "sha256").hexdigest() != digest:
-                    return f"{name} is damaged (sha256 differs)"
-    except FileNotFoundError:
-        return f"{name} is missing"
+        if path.stat().st_size > LARGEST:
+            raise UserError(f"{path} is too large to be a file of a run")
+        return path.read_bytes()
     except OSError as error:
-        return f"{name} cannot be read ({error.strerror})"
-    except (ValueError, KeyError, TypeError):
-        return f"{name} is damaged (not a manifest)"
-    return None
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _complain(path: Path, problem: str, remedy: str = RETRAIN) -> None:
+    if problem:
+        raise UserError(f"{path} is damaged ({problem}); {remedy}")
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()

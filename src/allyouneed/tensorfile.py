@@ -1,17 +1,19 @@
 """The safetensors format: named tensors -> the bytes of a file, tensor by tensor, and a file -> named tensors.
 
-The bytes are made here rather than by the safetensors library so that they pass through Python's own file I/O
-(where a full disk is an OSError), can be hashed on the way, and never need a second copy of the model in memory.
+The bytes are made here, not by the safetensors library, for three reasons: they pass through Python's own file I/O
+(where a full disk is an OSError), they can be hashed on the way, and no second copy of the model is needed.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from allyouneed.errors import UserError
 
@@ -21,20 +23,31 @@ if TYPE_CHECKING:
 
 TIED = "allyouneed.tied"  # metadata: {"name that is not stored": "name of the same tensor"} as JSON
 CHECK = "allyouneed.crc32"  # metadata: `checksum` of the tensors
-DTYPES = {
-    "float64": "F64",
-    "float32": "F32",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint8": "U8",
-    "bool": "BOOL",
+LONGEST = 100_000_000  # bytes of a header, as in the safetensors library
+DTYPES = {  # name in torch -> name in the file, bytes per number
+    "float64": ("F64", 8),
+    "float32": ("F32", 4),
+    "float16": ("F16", 2),
+    "bfloat16": ("BF16", 2),
+    "float8_e4m3fn": ("F8_E4M3", 1),
+    "float8_e5m2": ("F8_E5M2", 1),
+    "int64": ("I64", 8),
+    "int32": ("I32", 4),
+    "int16": ("I16", 2),
+    "int8": ("I8", 1),
+    "uint8": ("U8", 1),
+    "bool": ("BOOL", 1),
 }
+SIZES = dict(DTYPES.values())
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a safetensors file says of its tensors. `shapes` has the tied names too."""
+
+    shapes: dict[str, tuple[int, ...]]
+    tied: dict[str, str]
+    notes: dict[str, str]
 
 
 def chunks(tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> Iterator[bytes | memoryview]:
@@ -66,38 +79,78 @@ def checksum(tensors: Mapping[str, Tensor]) -> str:
     return f"{found:08x}"
 
 
+def read_header(path: str | Path) -> Header:
+    """The names, shapes and notes of a safetensors file. Nothing but the header is read, and what it says of sizes is
+    believed only if it agrees with the size of the file."""
+    path = _existing(path)
+    try:
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            space = path.stat().st_size - 8 - length  # bytes for the tensors
+            if space < 0 or length > LONGEST:
+                raise ValueError("the header is longer than the file, or than any header may be")
+            entries = json.loads(file.read(length))
+        notes = entries.pop("__metadata__", {})
+        shapes = {name: _shape(name, entry, space) for name, entry in entries.items()}
+        if sum(entry["data_offsets"][1] - entry["data_offsets"][0] for entry in entries.values()) != space:
+            raise ValueError("the tensors do not fill the file")
+        if not all(isinstance(note, str) for note in notes.values()):
+            raise ValueError("a note is not text")
+        tied = json.loads(notes.get(TIED, "{}"))
+        return Header(shapes | {name: shapes[same] for name, same in tied.items()}, tied, notes)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{path} is damaged, or not a safetensors file ({error})") from error
+
+
+def _shape(name: str, entry: dict[str, Any], space: int) -> tuple[int, ...]:
+    """The shape of one tensor, checked against the place of its numbers in the file."""
+    shape, (begin, end) = entry["shape"], entry["data_offsets"]
+    if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
+        raise ValueError(f"the shape or the place of '{name}' is not made of whole numbers")
+    if end > space or end - begin != SIZES[entry["dtype"]] * math.prod(shape):
+        raise ValueError(f"the shape of '{name}' does not agree with its place in the file")
+    return tuple(shape)
+
+
 def read_tensors(path: str | Path, device: str | torch.device = "cpu") -> dict[str, Tensor]:
-    """Every tensor of a safetensors file, as its checksum says, if it has one; tied names share their memory again."""
+    """Every tensor of a safetensors file. A checksum in the notes must agree; tied names share their memory again."""
     from safetensors import SafetensorError, safe_open
 
-    path = Path(path)
-    if not path.is_file():
-        raise UserError(f"there is no file {path}")
+    path, header = _existing(path), read_header(path)
     try:
         with safe_open(path, framework="pt", device=str(device)) as file:
             # What the library hands out for the CPU is the mapped file itself, at any odd address. A clone lives on
             # when the file is pruned, and lies where the allocator puts tensors, so kernels compute the same bits.
             own = (lambda tensor: tensor.clone()) if str(device) == "cpu" else (lambda tensor: tensor)
             tensors = {name: own(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
-            notes = file.metadata() or {}
-        tied = json.loads(notes.get(TIED, "{}"))
-        if CHECK in notes and notes[CHECK] != checksum(tensors):
+        if CHECK in header.notes and header.notes[CHECK] != checksum(tensors):
             raise ValueError("the checksum differs")
-        return tensors | {name: tensors[same] for name, same in tied.items()}
-    except (SafetensorError, OSError, ValueError, KeyError, AttributeError) as error:
+        return tensors | {name: tensors[same] for name, same in header.tied.items()}
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
         raise UserError(f"{path} is damaged, or not a safetensors file ({error})") from error
 
 
-def read_notes(path: str | Path) -> dict[str, str]:
-    """The metadata of a safetensors file that is known to be whole."""
-    from safetensors import safe_open
+def not_finite(tensors: Mapping[str, Tensor]) -> str:
+    """The name of the first tensor that holds NaN or an infinite number; "" if none does."""
+    import torch
 
-    with safe_open(path, framework="pt") as file:
-        return file.metadata() or {}
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point():
+            numbers = tensor.detach() if tensor.element_size() > 1 else tensor.detach().float()
+            if not torch.isfinite(numbers).all():
+                return name
+    return ""
+
+
+def _existing(path: str | Path) -> Path:
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"there is no file {path}")
+    return path
 
 
 def _untie(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors to store, and the other names of those that are the very same memory."""
+    """The tensors to store, and the other names of those that share the same memory."""
     stored: dict[str, Tensor] = {}
     tied: dict[str, str] = {}
     first: dict[object, str] = {}
@@ -115,4 +168,4 @@ def _code(name: str, dtype: torch.dtype) -> str:
     kind = str(dtype).removeprefix("torch.")
     if kind not in DTYPES:
         raise ValueError(f"tensor '{name}' is {kind}; a weight file holds {', '.join(DTYPES)}")
-    return DTYPES[kind]
+    return DTYPES[kind][0]

@@ -1,4 +1,5 @@
-"""Files that are whole or not there: written beside their place, synced, renamed; a full disk is a sentence."""
+"""Files that are either complete or absent: written to a temporary file, synced, then renamed. Nothing is written
+through a symbolic link."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import json
 import math
 import os
 import shutil
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,9 +24,9 @@ if TYPE_CHECKING:
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def write_bytes(path: str | Path, data: bytes) -> None:
-    """Write a file: afterwards it holds all of `data`, or what it held before."""
-    _store(Path(path), [data])
+def write_bytes(path: str | Path, data: bytes) -> dict[str, Any]:
+    """Write a file: afterwards it holds all of `data`, or what it held before. Returns its `row`."""
+    return _store(Path(path), [data])
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -43,13 +45,19 @@ def write_pieces(path: str | Path, pieces: Iterable[bytes]) -> None:
 
 
 def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> str:
-    """Write a safetensors file with its checksum, whole or not at all; returns the SHA-256 of what was written."""
-    return _store(Path(path), chunks(tensors, {**(metadata or {}), CHECK: checksum(tensors)}))["sha256"]
+    """`write_bytes` of a safetensors file with its checksum. Returns the SHA-256 of the file."""
+    sha256: str = _store(Path(path), chunks(tensors, {**(metadata or {}), CHECK: checksum(tensors)}))["sha256"]
+    return sha256
+
+
+def row(data: bytes) -> dict[str, Any]:
+    """The size and the SHA-256 of a file with this content."""
+    return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
 @contextmanager
-def writing(path: Path, kept: str = "nothing that was there is lost") -> Iterator[None]:
-    """An OSError inside becomes a sentence that names `path`, and what is `kept` when the disk is full."""
+def writing(path: Path, kept: str = "nothing is lost") -> Iterator[None]:
+    """Turn an OSError in the block into a sentence that names `path` and, on a full disk, what is `kept`."""
     try:
         yield
     except OSError as error:
@@ -60,10 +68,24 @@ def writing(path: Path, kept: str = "nothing that was there is lost") -> Iterato
         raise UserError(f"could not write {path}: {reason}") from error
 
 
+def refuse_link(path: Path) -> None:
+    """A run writes only inside its own folder: complain of a link in the place of what it writes."""
+    if path.is_symlink():
+        raise UserError(f"{path} is a symbolic link, and a run writes only inside its own folder: remove the link")
+
+
+def open_plain(path: Path, flags: int) -> int:
+    """Open a file to change it in place: never through a link, and never a device or a pipe."""
+    refuse_link(path)
+    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
+        raise UserError(f"{path} is not a plain file: remove it")
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+
+
 def put(path: Path, pieces: Iterable[bytes | memoryview]) -> dict[str, Any]:
-    """Write and fsync one file; returns its row of the manifest."""
+    """Write and sync one new file; returns its `row`."""
     digest, size = hashlib.sha256(), 0
-    with open(path, "wb") as file:
+    with open(path, "xb") as file:  # "x": what is there already, such as a link, is never written to
         for piece in pieces:
             digest.update(piece)
             file.write(piece)
@@ -74,21 +96,22 @@ def put(path: Path, pieces: Iterable[bytes | memoryview]) -> dict[str, Any]:
 
 
 def _store(path: Path, pieces: Iterable[bytes | memoryview]) -> dict[str, Any]:
-    """`put` into a temporary file beside `path`, then rename."""
+    """`put` into a temporary file beside `path`, then rename. A link at `path` is replaced, not followed."""
     temporary = path.with_name(f".tmp-{path.name}-{os.getpid()}")
     with writing(path):
+        remove(temporary)
         try:
-            row = put(temporary, pieces)
+            written = put(temporary, pieces)
             os.replace(temporary, path)
         except BaseException:
             remove(temporary)
             raise
         sync(path.parent)
-    return row
+    return written
 
 
 def sync(folder: Path) -> None:
-    """Make the renames inside a folder durable, where the file system can."""
+    """Make the renames inside a folder durable, if the file system can."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -100,7 +123,7 @@ def sync(folder: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a link or a folder, if it is there; what resists is left for the next `lock`."""
+    """Remove a file, a link or a folder, if it exists; what cannot be removed is left for the next `lock`."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
         return
@@ -119,12 +142,19 @@ def _finite(value: Any) -> Any:
 
 
 class Metrics:
-    """metrics.jsonl: one strict JSON object a line, appended with one write each."""
+    """metrics.jsonl: one strict JSON object per line, each appended with one write. Use it in a `with` block, or call
+    `close`."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         with writing(self.path):
-            self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115
+            self._file = os.fdopen(open_plain(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab", buffering=0)
+
+    def __enter__(self) -> Metrics:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Append a line; a number that is not finite becomes null."""
@@ -136,15 +166,15 @@ class Metrics:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def offset(self) -> int:
-        """How many bytes were written. They are on the disk: a checkpoint may rely on them."""
+        """The number of bytes so far. They are on the disk: a checkpoint may rely on them."""
         with writing(self.path):
             os.fsync(self._file.fileno())
             return os.fstat(self._file.fileno()).st_size
 
     def truncate(self, offset: int) -> None:
-        """Forget what was written after `offset`, and any line that a crash has torn."""
+        """Remove what was written after `offset`, and a last line that a crash left incomplete."""
         with writing(self.path):
-            self._file.truncate(self.path.read_bytes()[:offset].rfind(b"\n") + 1)
+            self._file.truncate(self.path.read_bytes()[: max(0, offset)].rfind(b"\n") + 1)
 
     def close(self) -> None:
         """No more lines."""

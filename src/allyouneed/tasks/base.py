@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -112,10 +112,10 @@ class Task(ABC):
         """The data in a signature; own files by their names alone."""
         return "data:" + (" ".join(Path(path).name for path in self.recipe.data.path) or self.data.name)
 
-    def on(self, recipe: Recipe, folder: Path) -> Task:
-        """The task of the run in the folder on the data of this recipe."""
-        other = type(self)(recipe, self.tokenizers)
-        other.read_extras(folder)
+    def on(self, recipe: Recipe) -> Task:
+        """The same task on the data of this recipe."""
+        other = type(self)(recipe)
+        other.read_parts(self.parts())
         return other
 
     def has(self, split: str) -> bool:
@@ -180,14 +180,19 @@ class Task(ABC):
     def report(self) -> Report:
         """What was understood of the data."""
 
-    def write_extras(self, folder: Path) -> None:  # noqa: B027  (most need nothing more)
-        """What a run must keep beside its recipe and its tokenizers, in files of its folder."""
+    def parts(self) -> dict[str, bytes]:
+        """The files without which the run cannot be used, by name; a task adds its own to the tokenizers."""
+        return {name: tokenizer.to_json().encode("utf-8") for name, tokenizer in self.tokenizers.items()}
 
-    def read_extras(self, folder: Path) -> None:  # noqa: B027
-        """The inverse; called before anything else is asked of the task of a run that is there."""
+    def read_parts(self, parts: Mapping[str, bytes]) -> None:
+        """The inverse of `parts`; called before anything else is asked of the task of a run on disk."""
+        for name, data in parts.items():
+            if name.startswith("tokenizer") and name.endswith(".json"):
+                self.tokenizers[name] = Tokenizer.parse(data, name)
 
-    def export(self, model: Any, folder: Path, say: Say) -> None:  # noqa: B027
-        """Files that a finished run has besides its model, for other programs."""
+    def export(self, model: Any, folder: Path, say: Say) -> list[Path]:
+        """Write files that a finished run has besides its model, for other programs; returns their paths."""
+        return []
 
     def draw(self, folder: Path, split: str) -> list[Path]:
         """Pictures of what the last test, on this split, has found; their files in the folder."""
@@ -196,9 +201,9 @@ class Task(ABC):
     def begin(self, model: Any, say: Say) -> None:  # noqa: B027
         """What a model needs of its data before it is trained, afresh or further."""
 
-    def same_outputs(self, folder: Path) -> bool:
+    def same_outputs(self, other: Task) -> bool:
         """Whether the outputs of another run of this task mean what they mean here."""
-        return Tokenizer.load(folder / "tokenizer.json").fingerprint == self.tokenizer.fingerprint
+        return other.tokenizer.fingerprint == self.tokenizer.fingerprint
 
     @abstractmethod
     def losses(

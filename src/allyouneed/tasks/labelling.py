@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -27,7 +27,6 @@ from allyouneed.tasks.answers import Answer, Prompt
 from allyouneed.tasks.base import Carry, Guess, Moment, Task, check_length, once
 from allyouneed.text import Tokenizer
 from allyouneed.text.layout import Layout, Tokens
-from allyouneed.wholefile import write_json
 
 FILE = "labels.json"
 UNCUT = 1 << 30
@@ -171,26 +170,22 @@ class Labelling(Task):
                 "give training examples of them, or take them out"
             )
 
-    def write_extras(self, folder: Path) -> None:
-        write_json(folder / FILE, self.extras())
+    def parts(self) -> dict[str, bytes]:
+        return {**super().parts(), FILE: json.dumps(self.extras(), indent=2, ensure_ascii=False).encode("utf-8")}
 
     def extras(self) -> dict[str, Any]:
-        """What must be known to use a run, beside its tokenizers."""
+        """What labels.json holds."""
         return {"labels": self.labels}
 
-    def read_extras(self, folder: Path) -> None:
-        path = folder / FILE
+    def read_parts(self, parts: Mapping[str, bytes]) -> None:
+        super().read_parts(parts)
         try:
-            self.take(json.loads(path.read_text(encoding="utf-8")))
-        except OSError as error:
-            raise UserError(f"{path} cannot be read: {error.strerror}") from None
-        except (ValueError, KeyError, TypeError):
-            raise UserError(f"{path} is damaged; put a copy in its place, or train again") from None
+            self.take(json.loads(parts[FILE]))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise UserError(f"{FILE} is damaged, or config.json does not list it") from None
 
-    def same_outputs(self, folder: Path) -> bool:
-        other = type(self)(self.recipe)
-        other.read_extras(folder)
-        return other.labels == self.labels
+    def same_outputs(self, other: Task) -> bool:
+        return isinstance(other, Labelling) and other.labels == self.labels
 
     def take(self, extras: dict[str, Any]) -> None:
         """The inverse of `extras`."""

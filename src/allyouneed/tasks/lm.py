@@ -36,7 +36,8 @@ class LM(RunningText):
         assert isinstance(model, LanguageModel)
         model.known = len(self.tokenizer)
         model.body.freeze(self.recipe.model.freeze)
-        model.spell([self.tokenizer.token(id) for id in range(len(self.tokenizer))])
+        if self.kind.BodyClass.spelled and model.device.type != "meta":
+            model.spell([self.tokenizer.token(id) for id in range(len(self.tokenizer))])
         return model
 
     def examples(self, split: str) -> Windows:

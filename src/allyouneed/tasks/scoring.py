@@ -27,6 +27,8 @@ def score_run(
     made = f"{task.origin}|{folder.made_at()}" + (f"|precision:{precision}" if precision != "fp32" else "")
     scores = [score.signed(made) for score in task.test(model, split, decode, say)]
     write_json(folder.scores, {**before, name or split: [vars(score) for score in scores]})
-    for picture in task.draw(folder.path, split):
+    pictures = task.draw(folder.path, split)
+    folder.record(pictures)
+    for picture in pictures:
         say(f"the picture is in {picture}")
     return scores

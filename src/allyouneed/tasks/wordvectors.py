@@ -81,7 +81,7 @@ class WordVectors(RunningText):
             )
         return report
 
-    def on(self, recipe: Recipe, folder: Path) -> Task:
+    def on(self, recipe: Recipe) -> Task:
         raise UserError("word vectors are scored by questions, not on a text: give your own with task.questions=FILE")
 
     def make_tokenizers(self) -> dict[str, Tokenizer]:
@@ -196,11 +196,12 @@ class WordVectors(RunningText):
         ids = model.counts.nonzero().squeeze(1)
         return ids[model.counts[ids].argsort(descending=True, stable=True)]
 
-    def export(self, model: Any, folder: Path, say: Say) -> None:
+    def export(self, model: Any, folder: Path, say: Say) -> list[Path]:
         binary = self.options.binary
         file = folder / f"vectors.{'bin' if binary else 'txt'}"
         write_vectors(file, self.vectors(model), binary)
         say(f"the vectors are in {file}, in word2vec's {'binary' if binary else 'text'} format")
+        return [file]
 
     def draw(self, folder: Path, split: str) -> list[Path]:
         """The couples of the family, each with an arrow from him to her."""

@@ -52,13 +52,18 @@ def load(path: str | Path) -> tokenizers.Tokenizer:
         raise UserError(f"there is no tokenizer file {path}") from None
     except OSError as error:
         raise UserError(f"the tokenizer file {path} cannot be read: {error.strerror}") from None
+    return parse(data, str(path))
+
+
+def parse(data: bytes, path: str) -> tokenizers.Tokenizer:
+    """The tokenizer of the bytes of a file that pass `check`; `path` is for messages."""
     if len(data) > MOST_BYTES:
         raise UserError(f"{path} is not a tokenizer.json: it has more than {MOST_BYTES >> 20} MiB")
     try:
         text = data.decode()
     except UnicodeDecodeError:
         raise UserError(f"{path} is not a tokenizer.json: it is not UTF-8 text") from None
-    spec = check(text, str(path))
+    spec = check(text, path)
     with library(f"{path} is not a tokenizer.json of the tokenizers library"):
         raw = tokenizers.Tokenizer.from_str(text)
     for token in spec.get("added_tokens") or []:

@@ -18,7 +18,7 @@ from tokenizers import models, pre_tokenizers
 from allyouneed.config import TextConfig
 from allyouneed.errors import UserError
 from allyouneed.text.layout import Tokens, words_of
-from allyouneed.text.safety import library, load
+from allyouneed.text.safety import library, load, parse
 from allyouneed.text.trainers import CHAR, LINE, PIECE, TERMS, WORD, check, cut, train
 from allyouneed.text.words import find_words
 
@@ -106,6 +106,11 @@ class Tokenizer:
     def load(path: str | Path) -> Tokenizer:
         """Any tokenizer.json."""
         return Tokenizer(load(path))
+
+    @staticmethod
+    def parse(data: bytes, path: str) -> Tokenizer:
+        """The bytes of any tokenizer.json; `path` is for messages."""
+        return Tokenizer(parse(data, path))
 
     def to_json(self) -> str:
         """The text of tokenizer.json, as the Hugging Face libraries read it."""

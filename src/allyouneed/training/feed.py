@@ -66,9 +66,8 @@ class Feed:
     def split(self, numbers: Numbers, pieces: int, key: int) -> list[Batch]:
         """The examples of one batch that are this process's, in so many pieces."""
         mine = numbers[self.ranks.rank :: self.ranks.world]
-        parts = [
-            self.examples.collate(part, key) for part in np.array_split(mine, min(pieces, len(mine) or 1)) if len(part)
-        ]
+        parts = np.array_split(mine, max(1, min(pieces, len(mine))))
+        made = [self.examples.collate(part, key) for part in parts if len(part)]
         return [batch.pin() for batch in made] if self.device.type == "cuda" else made
 
 

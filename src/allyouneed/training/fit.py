@@ -25,18 +25,19 @@ from allyouneed.recipe import Recipe, to_toml
 from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import Runtime, allow_tf32, can_compile, probe, versions
 from allyouneed.tasks.base import Say, Task
+from allyouneed.tasks.saved import check_shapes, saved_task
 from allyouneed.tasks.scoring import score_run
 from allyouneed.tasks.token_vectors import freeze_vectors, start_from_vectors
 from allyouneed.tensorfile import read_tensors
-from allyouneed.text import Tokenizer
 from allyouneed.training.compiling import compile_blocks, decide
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.donor import load_body
 from allyouneed.training.interrupt import terminable
 from allyouneed.training.memory import check_weights, estimate
+from allyouneed.training.position import read_state
 from allyouneed.training.progress import board_writer
 from allyouneed.training.trainer import Trainer
-from allyouneed.wholefile import Metrics, write_json, write_text
+from allyouneed.wholefile import Metrics, write_text
 
 
 def fit(
@@ -79,18 +80,22 @@ def fit(
 def _claim(
     recipe: Recipe, folder: RunFolder, runtime: Runtime, resume: bool, overwrite: bool, held: ExitStack, say: Say
 ) -> tuple[Task, Report]:
-    """Every mistake in the settings, the folder and the data is found here. The folder is locked at the end."""
+    """Find every error in the settings, the folder and the data, and lock the folder."""
     if recipe.train.tensorboard:
         board_writer()
     catalog.task(recipe.task_kind)(recipe).check()
     if not folder.path.exists():
         held.callback(folder.drop_if_empty)  # a start that is refused leaves no folder
     RunFolder.create(folder.path, resume=resume, overwrite=overwrite)
-    task, report = _prepare(recipe, folder if resume else None, say)
+    if resume:
+        held.enter_context(folder.lock())
+        return _prepare(recipe, folder, say)
+    task, report = _prepare(recipe, None, say)
     check_weights(task.build_model, adam=recipe.train.optimizer == "adamw", device=runtime.torch_device)
-    if not resume and _borrows(recipe):
+    if _borrows(recipe):
         _start(task.build_model(), task, folder, _silent)  # complains of what cannot be started from
     held.enter_context(folder.lock())
+    RunFolder.create(folder.path, overwrite=overwrite)  # another run may have come here in the meantime
     return task, report
 
 
@@ -99,12 +104,13 @@ def _silent(text: str) -> None:
 
 
 def _prepare(recipe: Recipe, begun: RunFolder | None, say: Say) -> tuple[Task, Report]:
-    """Data and tokenizers, so far that every mistake in them is found; a run that has begun has tokenizers."""
-    owner = begun or (RunFolder(recipe.train.init) if recipe.train.init else None)  # a body reads its own tokens
-    tokenizers = load_tokenizers(owner) if owner is not None else {}
-    task: Task = catalog.task(recipe.task_kind)(recipe, tokenizers)
-    if begun is not None:
-        task.read_extras(begun.path)
+    """Read and tokenize the data, so that every error in it is found. A run that has begun brings its own parts."""
+    if begun is not None and _read_config(begun).get("parts"):  # else it was killed before it wrote them
+        task = saved_task(begun, recipe)
+    else:
+        task = catalog.task(recipe.task_kind)(recipe)
+        if recipe.train.init:  # a body reads the tokens of its own tokenizers
+            task.tokenizers = dict(saved_task(RunFolder(recipe.train.init)).tokenizers)
     report = task.prepare(say)
     task.model_config()
     for split in ("train", "valid"):
@@ -114,7 +120,7 @@ def _prepare(recipe: Recipe, begun: RunFolder | None, say: Say) -> tuple[Task, R
 
 
 def _describe(recipe: Recipe, task: Task, report: Report, folder: RunFolder, say: Say) -> None:
-    """All that a run is, before its first step."""
+    """Write all that a run is, before its first step."""
     before = _read_config(folder)
     if before and before["data"]["fingerprint"] != task.data.fingerprint:
         if before["data"]["name"] != task.data.name:
@@ -123,9 +129,6 @@ def _describe(recipe: Recipe, task: Task, report: Report, folder: RunFolder, say
             )
         say("the data is not what this run began with: it goes on, but not as if never stopped")
     write_text(folder.recipe, to_toml(recipe.to_dict()))
-    task.write_extras(folder.path)
-    for name, tokenizer in reversed(task.tokenizers.items()):  # tokenizer.json last: where it is, they all are
-        write_text(folder.path / name, tokenizer.to_json())
     config = {
         "task": recipe.task_kind,
         "kind": recipe.model_kind,
@@ -138,9 +141,12 @@ def _describe(recipe: Recipe, task: Task, report: Report, folder: RunFolder, say
             "report": report.to_dict(),
         },
         "versions": versions(),
-        **{key: before[key] for key in ("runtime",) if key in before},
     }
-    write_json(folder.config, config)
+    parts = task.parts()
+    if before and before["parts"].keys() == parts.keys():
+        folder.update_config(**config)
+    else:
+        folder.describe(config, parts)
 
 
 def _borrows(recipe: Recipe) -> bool:
@@ -173,13 +179,15 @@ def _trainer(
     say: Say,
     quiet: bool,
 ) -> Trainer:
-    train = recipe.train
+    train, before = recipe.train, None
+    checkpoint = folder.checkpoints.latest(complain=say) if resume else None
+    if checkpoint is not None:
+        before = read_state(checkpoint, folder.identity()).runtime
+        check_shapes(task, checkpoint.path / "model.safetensors")
     torch.manual_seed(train.seed)
     model = task.build_model().to(runtime.torch_device)
     task.begin(model, say)
-    checkpoint = folder.latest(complain=say) if resume else None
     _start(model, task, folder, say, fresh=checkpoint is None)
-    before = checkpoint.state["runtime"] if checkpoint is not None else None
     pieces, told = _fit_memory(recipe, task, model, runtime)
     runtime = _settle(recipe, task, model, runtime, ranks, before, pieces)
     if runtime.compile:
@@ -197,10 +205,10 @@ def _trainer(
         trainer.resume(checkpoint)
         say(f"resumed at step {trainer.at.step} of {trainer.total}")
     elif resume and ranks.first:
-        Metrics(folder.metrics).truncate(0)  # stopped before its first checkpoint: from the beginning
+        with Metrics(folder.metrics) as metrics:
+            metrics.truncate(0)  # stopped before its first checkpoint: from the beginning
     if ranks.first:
-        config = _read_config(folder)
-        write_json(folder.config, {**config, "parameters": parameters, "runtime": runtime.to_dict()})
+        folder.update_config(parameters=parameters, runtime=runtime.to_dict())
     return trainer
 
 
@@ -268,7 +276,7 @@ def _conclude(trainer: Trainer, say: Say) -> None:
     loss_curve(folder.metrics, folder.path / "loss.png", title=str(folder.path.name), unit=task.unit)
     trainer.model.load_state_dict(read_tensors(folder.model))
     trainer.model.eval()
-    task.export(trainer.model, folder.path, say)
+    folder.record([folder.path / "loss.png", *task.export(trainer.model, folder.path, say)])
     allow_tf32("fp32")  # the weights are fp32, and so are the scores
     if task.has("test"):
         for score in score_run(task, trainer.model, "test", recipe.decode, folder, say):
@@ -276,17 +284,9 @@ def _conclude(trainer: Trainer, say: Say) -> None:
 
 
 def begun_with(folder: str | Path, recipe: Recipe) -> bool:
-    """Whether the run in the folder is one of this recipe."""
+    """Whether the run in the folder has this recipe."""
     file = RunFolder(folder).recipe
-    return file.is_file() and file.read_text(encoding="utf-8") == to_toml(recipe.to_dict())
-
-
-def load_tokenizers(folder: RunFolder) -> dict[str, Tokenizer]:
-    """Those of a run, by the name of their file."""
-    names = ("tokenizer.json", "tokenizer.target.json")
-    if not (folder.path / names[0]).exists():
-        return {}
-    return {name: Tokenizer.load(folder.path / name) for name in names if (folder.path / name).exists()}
+    return file.is_file() and file.read_bytes() == to_toml(recipe.to_dict()).encode("utf-8")
 
 
 def _read_config(folder: RunFolder) -> dict[str, Any]:

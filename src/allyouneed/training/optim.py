@@ -82,4 +82,6 @@ def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: 
     for path, value in tensors.items():
         name, _, key = path.rpartition("/")
         p = parameters[name]
+        if value.shape not in (p.shape, torch.Size([])):  # the count of steps is a scalar
+            raise ValueError(f"{path} is {tuple(value.shape)}, not {tuple(p.shape)}")
         optimizer.state[p][key] = torch.empty_like(value, device=p.device).copy_(value)

@@ -53,6 +53,7 @@ def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Giv
     kinds_asked = [text for text in overrides if text.startswith(("task.kind=", "model.kind="))]
     asked = read_recipe(recipe, kinds_asked) if isinstance(recipe, str) else recipe
     folder = RunFolder(out)
+    folder.recover()
     if not folder.recipe.is_file():
         raise UserError(f"there is no run in {out} to resume; start one without --resume")
     if folder.config.exists():

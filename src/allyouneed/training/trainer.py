@@ -6,43 +6,32 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from allyouneed.checkpoints import Checkpoint
 from allyouneed.config import TrainConfig
 from allyouneed.data.batches import Size
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model
 from allyouneed.randomness import make_key
-from allyouneed.runfolder import Checkpoint, RunFolder
+from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import Runtime
 from allyouneed.tasks.base import Carry, Moment, Task
+from allyouneed.tensorfile import not_finite
 from allyouneed.training.averages import MovingAverage, mean
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.feed import Feed, Step
 from allyouneed.training.interrupt import Interrupt, Interrupted
 from allyouneed.training.memory import is_out_of_memory
 from allyouneed.training.optim import learning_rate, load_optimizer, make_optimizer, optimizer_tensors
+from allyouneed.training.position import Position, State, Window, read_state
 from allyouneed.training.progress import Progress, open_board
 from allyouneed.wholefile import Metrics, write_tensors
-
-
-@dataclass
-class Position:
-    """Where a run stands; with the tensors of a checkpoint, all there is to know."""
-
-    step: int = 0
-    epoch: int = 0
-    batch: int = 0
-    units: int = 0  # tokens, words or texts seen
-    best: float = math.inf  # the loss, or the score that the task chooses by with a minus sign
-    best_step: int = 0
-    waited: int = 0  # evaluations since the best
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -55,15 +44,6 @@ class Pending:
     losses: Tensor  # this process's part of each named loss, in the order of `Trainer.names`
     norm: Tensor
     units: int
-
-
-@dataclass
-class Window:
-    """What was seen since the last line of metrics: the sum of each named loss, units, and seconds."""
-
-    losses: list[float]
-    units: int = 0
-    seconds: float = 0.0
 
 
 class Trainer:
@@ -137,7 +117,7 @@ class Trainer:
             every = self.config.save_every or self.config.eval_every
             stop = self._asked_to_stop(interrupt)
             if done or stop or self.at.step % every == 0 or self._given_up():
-                self._save()
+                self._save(last=done or self._given_up())
             if stop and not done:
                 steps.close()
                 if self.ranks.first and not self.folder.model.exists():
@@ -271,14 +251,23 @@ class Trainer:
         self.pending.clear()
 
     def _bad_number(self, p: Pending, loss: float, norm: float) -> None:
-        what = f"the loss became {loss}" if not math.isfinite(loss) else f"the gradient became {norm}"
-        steps = self.folder.checkpoints()
-        kept = f"the last good checkpoint is step {steps[-1]}" if steps else "there is no checkpoint yet"
+        """The weights after step p - 1 led to this: a checkpoint of them would lead to it again, so it is dropped."""
+        if self.ranks.first:
+            self.folder.checkpoints.drop([step for step in self.folder.checkpoints.steps() if step >= p.step - 1])
         self._log("stopped", p.step, loss=loss, norm=norm, epoch=p.epoch, batch=p.batch)
-        raise UserError(
-            f"{what} at step {p.step} (epoch {p.epoch}, batch {p.batch}); {kept}. "
-            "Try a smaller train.lr, a longer train.warmup or train.precision=fp32"
+        what = f"the loss became {loss}" if not math.isfinite(loss) else f"the gradient became {norm}"
+        raise self._diverged(f"{what} at step {p.step} (epoch {p.epoch}, batch {p.batch})")
+
+    def _diverged(self, what: str) -> UserError:
+        steps = self.folder.checkpoints.steps()
+        kept = f"the last good checkpoint is step {steps[-1]}" if steps else "there is no good checkpoint"
+        return UserError(
+            f"{what}; {kept}: resume with a smaller train.lr, a longer train.warmup or train.precision=fp32"
         )
+
+    def _check_finite(self, tensors: dict[str, Tensor]) -> None:
+        if broken := not_finite(tensors):
+            raise self._diverged(f"{broken} is not finite after step {self.at.step}")
 
     def _evaluate(self) -> None:
         """The loss over the whole validation split; the best weights become the run's model."""
@@ -288,8 +277,11 @@ class Trainer:
                 self._write_model(self._weights(), self.at.step)
             return
         with self.average.in_place() if self.average is not None else nullcontext():
-            losses, score = self._by_name(self.evaluate(self.valid)), self._score()
+            losses = self._by_name(self.evaluate(self.valid))
             loss = losses["loss"]
+            if not math.isfinite(loss):
+                raise self._diverged(f"the validation loss became {loss} at step {self.at.step}")
+            score = self._score()
             best = (goal := -score.value if score else loss) < self.at.best
             if best:
                 self.at.best, self.at.best_step, self.at.waited = goal, self.at.step, 0
@@ -338,11 +330,14 @@ class Trainer:
             return {name: t.clone() for name, t in self.model.state_dict().items()}
 
     def _write_model(self, tensors: dict[str, Tensor], step: int | str) -> None:
-        """The file says of which checkpoint it is; scores of the one before are no longer the run's."""
-        write_tensors(self.folder.model, tensors, {"step": str(step)})
+        """The notes of the file say which step of which run it is. Scores of the model before it are removed."""
+        self._check_finite(tensors)
+        write_tensors(self.folder.model, tensors, {"step": str(step), "run": self.folder.identity()})
         self.folder.scores.unlink(missing_ok=True)
 
-    def _save(self) -> None:
+    def _save(self, last: bool) -> None:
+        """Write a checkpoint if all of it is finite. While the run goes on, the one before it stays too: the next step
+        shows whether the new one is good."""
         self._read_losses()
         carried = self.ranks.gather(self.carry)
         if not self.ranks.first:
@@ -351,30 +346,35 @@ class Trainer:
         train |= {f"optimizer/{name}": t for name, t in optimizer_tensors(self.model, self.optimizer).items()}
         if self.average is not None:
             train |= {f"ema/{name}": t for name, t in self.average.tensors().items()}
-        state = {
-            "position": asdict(self.at),
-            "pieces": self.pieces,
-            "window": asdict(self.window),
-            "runtime": self.runtime.to_dict(),
-            "metrics": self.metrics.offset() if self.metrics else 0,
-        }
-        self.folder.save_checkpoint(self.at.step, self.model.state_dict(), train, state)
-        self.folder.prune(self.config.checkpoints, also=[self.at.best_step, *self._averaged()])
+        weights, written = self.model.state_dict(), self.metrics.offset() if self.metrics else 0
+        self._check_finite({**weights, **train})
+        state = State(self.folder.identity(), self.at, self.pieces, self.window, self.runtime.to_dict(), written)
+        self.folder.checkpoints.save(self.at.step, weights, train, state.to_dict())
+        self.folder.checkpoints.prune(
+            self.config.checkpoints if last else max(2, self.config.checkpoints),
+            also=[self.at.best_step, *self._averaged()],
+        )
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Stand where the checkpoint stood."""
-        state = checkpoint.state
-        self.at = Position(**state["position"])
-        self.pieces, self.window = state["pieces"], Window(**state["window"])
+        """Continue from a checkpoint, whose weights have the shapes of the model."""
+        state = read_state(checkpoint, self.folder.identity())
+        self.at, self.window = state.position, state.window
+        self.pieces = min(state.pieces, 2 * self.config.batch_tokens)  # never more, unless the file was made up
         try:
             self.model.load_state_dict(checkpoint.model())
         except RuntimeError as error:
             raise UserError(f"{checkpoint.path} does not fit this model: it is damaged, or of another run") from error
         tensors = checkpoint.train()
         optimizer = {n.removeprefix("optimizer/"): t for n, t in tensors.items() if n.startswith("optimizer/")}
-        load_optimizer(self.model, self.optimizer, optimizer)
-        if self.average is not None:
-            self.average.load({n.removeprefix("ema/"): t for n, t in tensors.items() if n.startswith("ema/")})
+        average = {n.removeprefix("ema/"): t for n, t in tensors.items() if n.startswith("ema/")}
+        try:
+            load_optimizer(self.model, self.optimizer, optimizer)
+            if self.average is not None:
+                self.average.load(average)
+        except (KeyError, ValueError, RuntimeError):
+            raise UserError(
+                f"{checkpoint.path / 'train.safetensors'} does not fit the model; remove the checkpoint"
+            ) from None
         carried = {name: t for name, t in tensors.items() if name.startswith("carry/")}
         if carried and len({name.split("/")[1] for name in carried}) != self.ranks.world:
             self.say("resumed with another number of processes: the states that windows pass on begin at zero")
@@ -382,16 +382,15 @@ class Trainer:
         own = f"carry/{self.ranks.rank}/"
         self.carry = {n.removeprefix(own): t.to(self.device) for n, t in carried.items() if n.startswith(own)}
         if self.ranks.first:
-            metrics = Metrics(self.folder.metrics)
-            metrics.truncate(state["metrics"])
-            metrics.close()
-        if not self.runtime.same_arithmetic(state["runtime"]):
+            with Metrics(self.folder.metrics) as metrics:
+                metrics.truncate(state.metrics)
+        if not self.runtime.same_arithmetic(state.runtime):
             self.say("resumed otherwise (machine, precision, threads, compiled or not): equal to rounding only")
 
     def _averaged(self) -> list[int]:
         """The checkpoints whose mean is the result: the last ones that were due, not those of an interruption."""
         every = self.config.save_every or self.config.eval_every
-        due = [step for step in self.folder.checkpoints() if step % every == 0 or step == self.total]
+        due = [step for step in self.folder.checkpoints.steps() if step % every == 0 or step == self.total]
         return due[-self.config.average :] if self.config.average else []
 
     def finish(self) -> float | None:
@@ -400,7 +399,7 @@ class Trainer:
             return None
         self.ranks.wait()  # until the first process has written the last checkpoint
         steps = self._averaged()
-        models = [self.folder.weights(step) for step in steps]
+        models = [self.folder.checkpoints.weights(step) for step in steps]
         self.model.load_state_dict(mean(models))
         mean_of = ", ".join(map(str, steps))
         if self.ranks.first:

@@ -1,0 +1,115 @@
+"""The task and the weights of a run on disk. Every file is checked before it is used, and every size before memory is
+allocated for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as registry
+
+from allyouneed import catalog
+from allyouneed.errors import UserError
+from allyouneed.recipe import Recipe
+from allyouneed.runfolder import RunFolder
+from allyouneed.tasks.base import Task
+from allyouneed.tensorfile import Header, not_finite, read_header, read_tensors
+
+TABLES = 1 << 28  # bytes of tables that a model computes when it is built; so many are always allowed
+
+
+def saved_task(folder: RunFolder, recipe: Recipe | None = None) -> Task:
+    """The task of a run with its parts. `recipe`: its own with the changes of a resumed run, otherwise recipe.toml."""
+    config, recipe = folder.read_config(), recipe or folder.read_recipe()
+    task: Task = catalog.task(recipe.task_kind)(recipe)
+    parts = folder.read_parts()
+    try:
+        task.read_parts(parts)
+        own = {"task": recipe.task_kind, "kind": recipe.model_kind, "model": vars(task.model_config())}
+    except UserError as error:
+        raise UserError(f"{folder.path} cannot be used: {error}; train it again") from None
+    except KeyError as error:
+        raise UserError(
+            f"{folder.path} cannot be used: its config.json does not list {error}; train it again"
+        ) from None
+    for path, mine, listed in _differences(json.loads(json.dumps(own)), config):
+        raise UserError(
+            f"recipe.toml and config.json in {folder.path} are not of the same run: {path} is {mine!r:.40} in one and "
+            f"{listed!r:.40} in the other; put back the right file, or train again"
+        )
+    return task
+
+
+def _differences(own: dict[str, Any], config: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    """The settings that shape a model, where they are not those that config.json lists: name and both values."""
+    pairs = [(key, own[key], config[key]) for key in ("task", "kind")]
+    model = {**dict.fromkeys(config["model"]), **own["model"]}
+    pairs += [(f"model.{key}", value, config["model"].get(key)) for key, value in model.items()]
+    return [(name, mine, listed) for name, mine, listed in pairs if mine != listed]
+
+
+def saved_weights(folder: RunFolder, task: Task) -> dict[str, Tensor]:
+    """The weights in model.safetensors: of this run, of the shapes that the task's model has, and all finite."""
+    if not folder.model.is_file():
+        raise UserError(f"{folder.path} has no model yet: its training has not reached its first evaluation")
+    if read_header(folder.model).notes.get("run") != folder.identity():
+        raise UserError(
+            f"{folder.model} belongs to another run than config.json and the files that it lists: "
+            "put back the right file, or train again"
+        )
+    check_shapes(task, folder.model)
+    weights = read_tensors(folder.model)
+    if broken := not_finite(weights):
+        raise UserError(
+            f"{folder.model} cannot be used: {broken} holds numbers that are not finite; train again, for example with "
+            "a smaller train.lr"
+        )
+    return weights
+
+
+def check_shapes(task: Task, path: Path) -> None:
+    """Complain if the weights in a file are not those of the task's model. Only the header is read, and the model is
+    built without memory for its numbers: sizes in a run of a stranger must not decide how much is allocated."""
+    header = read_header(path)
+    where = "the model that recipe.toml and the tokenizer describe"
+    try:
+        model = _outline(task, header)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        raise UserError(f"{path} does not fit {where}: {error}") from None
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    for name in [*shapes, *header.shapes]:
+        if shapes.get(name) != header.shapes.get(name):
+            there, needed = (str(found.get(name, "missing")) for found in (header.shapes, shapes))
+            raise UserError(
+                f"{path} does not fit {where}: the shape of {name} is {there} in one and {needed} in the other"
+            )
+    # What is computed rather than stored, such as sines of positions, is in no header: it gets a limit.
+    tables = sum(b.numel() * b.element_size() for name, b in model.named_buffers() if name not in shapes)
+    if tables > TABLES + path.stat().st_size:
+        raise UserError(f"{path} does not fit {where}: its tables would take {tables:,} bytes")
+
+
+def _outline(task: Task, header: Header) -> nn.Module:
+    """The task's model on the device "meta", which has shapes but no numbers. Building ends as soon as the model has
+    many more layers than the file could fill."""
+    most, seen = 1000 + 20 * len(header.shapes), 0
+
+    def count(*_: object) -> None:
+        nonlocal seen
+        seen += 1
+        if seen > most:
+            raise ValueError("it has far more layers than the file")
+
+    hooks = [
+        registry.register_module_parameter_registration_hook(count),
+        registry.register_module_module_registration_hook(count),
+    ]
+    try:
+        with torch.device("meta"):
+            return task.build_model()
+    finally:
+        for hook in hooks:
+            hook.remove()

@@ -1,0 +1,73 @@
+"""Position and State: where a run stands, and what its checkpoints say of it in state.json."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from allyouneed.checkpoints import Checkpoint
+from allyouneed.errors import UserError
+
+
+@dataclass
+class Position:
+    """Where a run stands; with the tensors of a checkpoint, all that is needed to continue it."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    units: int = 0  # tokens, words or texts seen
+    best: float = math.inf  # the loss; or the score that the task chooses by, with a minus sign
+    best_step: int = 0
+    waited: int = 0  # evaluations since the best
+    seconds: float = 0.0
+
+
+@dataclass
+class Window:
+    """What was seen since the last line of metrics: the sum of each named loss, units, and seconds."""
+
+    losses: list[float]
+    units: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class State:
+    """The content of state.json."""
+
+    run: str  # the identity of the run
+    position: Position
+    pieces: int  # micro-batches per step
+    window: Window
+    runtime: dict[str, Any]
+    metrics: int  # bytes of metrics.jsonl
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read_state(checkpoint: Checkpoint, run: str) -> State:
+    """The state of a checkpoint of the run with this identity."""
+    try:
+        values = checkpoint.state
+        state = State(**{**values, "position": Position(**values["position"]), "window": Window(**values["window"])})
+        numbers = [getattr(state.position, f.name) for f in fields(Position)]
+        whole = [n for f, n in zip(fields(Position), numbers) if isinstance(f.default, int)]
+        fine = (
+            all(type(n) is int and n >= 0 for n in (*whole, state.pieces - 1, state.metrics))
+            and all(type(n) in (int, float) for n in (*numbers, *state.window.losses, state.window.seconds))
+            and type(state.window.units) is int
+            and isinstance(state.runtime["device"], str)
+            and isinstance(state.runtime["compile"], bool)
+        )
+    except (TypeError, KeyError):
+        fine = False
+    if not fine:
+        raise UserError(
+            f"{checkpoint.path / 'state.json'} does not hold the state of a training; remove {checkpoint.path}"
+        )
+    if state.run != run:
+        raise UserError(f"{checkpoint.path} is a checkpoint of another run; remove it")
+    return state
