@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from allyouneed.data.vectors import read_vectors
+from allyouneed.data.wordtests import read_own
+from allyouneed.errors import UserError
 from test_data_files import ROWS, complaint, joined, put, text, tsv
 
 
@@ -60,10 +63,22 @@ def test_a_path_that_is_too_long_is_refused(tmp_path: Path, shape: str) -> None:
             assert len(told) < 300
 
 
+def test_files_of_word_vectors_and_of_questions_that_cannot_be_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for read in (read_own, read_vectors):
+        with pytest.raises(UserError, match="x… cannot be opened: File name too long"):
+            read(Path("x" * 5000))
+        with pytest.raises(UserError, match=r"there is no file .*pipe"):
+            read(pipe)
+
+
 def test_a_name_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     for name in ("folder/caf\udce9.txt", "caf\udce9.tsv"):
         put(tmp_path / name, tsv(ROWS))
+    good = put(tmp_path / "good.tsv", tsv(ROWS))
+    assert r"caf\udce9 is not valid UTF-8: rename it" in complaint(good, mirror=str(tmp_path / "caf\udce9"))
     told = complaint(str(tmp_path / "caf\udce9.tsv"))
     assert told == f"the name {tmp_path}/caf\\udce9.tsv is not valid UTF-8: rename it"
     assert r"caf\udce9.txt is not valid UTF-8: rename it" in complaint(str(tmp_path / "folder"), shape="text")

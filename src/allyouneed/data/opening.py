@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from allyouneed.config import DataConfig
 from allyouneed.data import files, registry
+from allyouneed.data.paths import check_name
 from allyouneed.data.sources import Dataset
 from allyouneed.errors import UserError, nearest
 
@@ -12,10 +15,12 @@ def open_data(config: DataConfig, shape: str) -> Dataset:
     """The user's own files if a path is given, else the built-in or public data set of that name."""
     if config.limit and shape == "text":
         raise UserError("data.limit counts examples, and a text has none: give a shorter file instead")
-    if config.reverse and shape in ("labels", "tags"):
-        raise UserError(f"data.reverse swaps the sides of pairs of sentences; {_describe(shape)} have none")
+    if config.reverse and shape != "pairs":
+        raise UserError("data.reverse swaps the sides of pairs of sentences; this task has none")
     if config.second and shape != "labels":
         raise UserError("data.second names the second text of the task classify; this task has none")
+    if config.mirror:
+        check_name(Path(config.mirror))
     if config.path:
         return files.open_own(config, shape)
     if not config.name:

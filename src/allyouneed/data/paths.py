@@ -43,7 +43,7 @@ def existing(given: str) -> Path:
     """A file or a folder that is there; otherwise an error with the nearest name."""
     path = Path(os.path.expanduser(given))
     if is_folder(path):
-        _check_name(path)
+        check_name(path)
         return path
     return readable(path)
 
@@ -51,7 +51,7 @@ def existing(given: str) -> Path:
 def readable(path: Path) -> Path:
     """The path, if it is that of a regular file. A pipe is none: it can be read only once, and a run reads its data
     several times."""
-    _check_name(path)
+    check_name(path)
     found = look(path)
     if found is None:
         raise UserError(_missing(path))
@@ -67,7 +67,7 @@ def readable(path: Path) -> Path:
     return path
 
 
-def _check_name(path: Path) -> None:
+def check_name(path: Path) -> None:
     """A recipe is UTF-8 text and must be able to name its data."""
     try:
         str(path).encode()

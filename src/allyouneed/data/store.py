@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 
 from allyouneed.data.fetch import cache_folder
-from allyouneed.data.sources import READING, size
+from allyouneed.data.sources import READING
 from allyouneed.errors import UserError
 from allyouneed.text.words import find_words
 
@@ -102,7 +102,7 @@ def tokenize_rows(texts: Iterable[str], tokenizer: Encoder, key: TokenKey) -> Ra
 
     def write(writer: _Writer) -> None:
         for batch in _batches(map(key.feed, texts)):
-            for ids in writer.encode(batch):
+            for ids in tokenizer.encode_batch(batch):
                 writer.add(ids)
                 writer.end_row()
 
@@ -126,7 +126,7 @@ def tokenize_stream(documents: Iterable[Iterable[str]], tokenizer: Encoder, key:
                 writer.add([separator])
                 writer.end_row()
             for batch in _batches(_between_words(document)):
-                for ids in writer.encode(batch):
+                for ids in tokenizer.encode_batch(batch):
                     writer.add(ids)
         if several:
             writer.add([separator])
@@ -168,14 +168,9 @@ def _between_words(chunks: Iterable[str]) -> Iterator[str]:
 class _Writer:
     """Appends tokens to a file and remembers where the rows end."""
 
-    def __init__(self, file: BinaryIO, tokenizer: Encoder) -> None:
-        self.file, self.tokenizer = file, tokenizer
-        self.code = "H" if len(tokenizer) <= 1 << 16 else "I"
-        self.count, self.bytes, self.checksum, self.ends = 0, 0, 0, array("q", [0])
-
-    def encode(self, texts: list[str]) -> Iterator[list[int]]:
-        yield from self.tokenizer.encode_batch(texts)
-        self.bytes += sum(size(text) for text in texts)
+    def __init__(self, file: BinaryIO, vocabulary: int) -> None:
+        self.file, self.code = file, "H" if vocabulary <= 1 << 16 else "I"
+        self.count, self.checksum, self.ends = 0, 0, array("q", [0])
 
     def add(self, ids: list[int]) -> None:
         self._put(array(self.code, ids).tobytes())
@@ -191,7 +186,7 @@ class _Writer:
     def finish(self, known: dict[str, Any]) -> None:
         """What comes after the tokens; then everything is on the disk."""
         self._put(self.ends.tobytes())
-        meta = {**known, "rows": len(self.ends) - 1, "tokens": self.count, "bytes": self.bytes}
+        meta = {**known, "rows": len(self.ends) - 1, "tokens": self.count}
         meta |= {"dtype": "uint16" if self.code == "H" else "uint32", "crc32": self.checksum}
         text = json.dumps(meta).encode()
         self.file.write(text + len(text).to_bytes(LENGTH, "little"))
@@ -212,7 +207,7 @@ def _stored(tokenizer: Encoder, key: TokenKey, layout: str, write: Callable[[_Wr
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(path.parent)
         with _temporary(path) as (file, fresh):
-            writer = _Writer(file, tokenizer)
+            writer = _Writer(file, len(tokenizer))
             write(writer)
             writer.finish(known)
             made = _read(file, known)

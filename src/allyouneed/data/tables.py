@@ -285,7 +285,7 @@ def _first_keys(path: Path, values: tuple[type, ...]) -> list[str]:
 
 
 def _object(path: Path, number: int, line: str) -> dict[str, Any]:
-    """The object of a line; the keys inside "translation" are read as if they stood beside it."""
+    """The object of a line; the keys inside "translation" are read as keys of the object."""
     try:
         item = json.loads(line)
     except json.JSONDecodeError as error:

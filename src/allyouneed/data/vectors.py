@@ -1,9 +1,11 @@
-"""Word vectors in files: word2vec's text and binary formats, and GloVe's, which is the text without its first line."""
+"""Word vectors in files: the text and binary formats of word2vec, and that of GloVe, which is the text format without
+its first line."""
 
 from __future__ import annotations
 
 import codecs
 import lzma
+import os
 import re
 import zlib
 from collections.abc import Container, Iterator
@@ -13,6 +15,7 @@ from typing import IO
 
 import numpy as np
 
+from allyouneed.data.paths import is_file
 from allyouneed.data.reading import opened
 from allyouneed.errors import UserError
 from allyouneed.wholefile import write_pieces
@@ -23,14 +26,15 @@ FLOAT = np.dtype("<f4")
 
 @dataclass(frozen=True)
 class Vectors:
-    """matrix (V, D): row i is the vector of word i. In our files the most frequent words come first."""
+    """matrix (V, D): row i is the vector of word i. The files that this library writes begin with the most frequent
+    words."""
 
     words: list[str]
     matrix: np.ndarray
 
 
 def write_vectors(path: str | Path, vectors: Vectors, binary: bool = False) -> None:
-    """In word2vec's format: a line "V D", then each word with its numbers, in full precision."""
+    """In the format of word2vec: a line "V D", then each word with its numbers, in full precision."""
     for word in vectors.words:
         if not word or any(character.isspace() for character in word):
             raise UserError(f"{path}: the word {word!r} holds a space, which ends a word in this format")
@@ -46,10 +50,10 @@ def _pieces(vectors: Vectors, binary: bool) -> Iterator[bytes]:
 
 
 def read_vectors(path: str | Path, only: Container[str] | None = None) -> Vectors:
-    """A file of any of the three formats, compressed or not; `only` these words, where they are given. Of a word that
-    comes twice the first counts."""
-    path = Path(path).expanduser()
-    if not path.is_file():
+    """A file of any of the three formats, compressed or not. `only`: read just these words. If a word comes twice, the
+    first counts."""
+    path = Path(os.path.expanduser(path))
+    if not is_file(path):
         raise UserError(f"there is no file of word vectors {path}")
     rows: dict[str, np.ndarray] = {}
     width = 0
@@ -78,13 +82,13 @@ class _Source:
         return bool(block)
 
     def until(self, mark: bytes) -> bytes:
-        """With the next mark, or to the end of the file."""
+        """The bytes up to the next mark, mark included, or to the end of the file."""
         while (found := self.held.find(mark, self.at)) < 0 and self.more():
             pass
         return self.take(found + 1 - self.at if found >= 0 else len(self.held) - self.at)
 
     def take(self, count: int) -> bytes:
-        """So many bytes, or fewer at the end of the file."""
+        """The next `count` bytes, or fewer at the end of the file."""
         while len(self.held) - self.at < count and self.more():
             pass
         start, self.at = self.at, min(self.at + count, len(self.held))
@@ -95,7 +99,7 @@ class _Source:
 
 
 def _vectors(source: _Source, path: Path) -> Iterator[tuple[str, np.ndarray]]:
-    """Each word with its vector; what the file is shows at its beginning."""
+    """Each word with its vector; the beginning of the file tells its format."""
     first = source.until(b"\n").removeprefix(codecs.BOM_UTF8)
     head = re.fullmatch(rb"(\d+)[ \t](\d+)\s*", first)
     if head is None:
@@ -109,7 +113,7 @@ def _vectors(source: _Source, path: Path) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _is_text(glance: bytes) -> bool:
-    """Four bytes that are a number are hardly ever text as well, and of many such numbers never all."""
+    """The bytes of a binary number are rarely valid text, and those of many numbers never are."""
     try:
         codecs.getincrementaldecoder("utf-8")().decode(glance)  # may end inside a character
     except UnicodeDecodeError:
@@ -122,14 +126,14 @@ def _fields(line: bytes) -> list[str]:
 
 
 def _text(source: _Source, path: Path, width: int, line: int, count: int | None) -> Iterator[tuple[str, np.ndarray]]:
-    """Lines from number `line` on, `count` of them or all."""
+    """`count` lines, or all; `line` is the number of the first."""
     if width < 1:
         raise UserError(f"{path}, line 1: a word and its numbers, or the two numbers of a word2vec file, are expected")
     seen = 0
     while seen != count and (piece := source.until(b"\n")):
         fields = _fields(piece)
         word, numbers = " ".join(fields[:-width]), fields[-width:]
-        # GloVe's largest file has words with spaces, such as ". . ."; a number before the numbers is one too many.
+        # The largest file of GloVe has words with spaces, such as ". . ."; a number before the vector is one too many.
         if len(fields) <= width or (len(fields) > width + 1 and _is_number(fields[-width - 1])):
             found = sum(map(_is_number, fields[1:]))
             raise UserError(f"{path}, line {line}: {found} numbers, but the vectors of this file are {width} wide")
@@ -141,7 +145,7 @@ def _text(source: _Source, path: Path, width: int, line: int, count: int | None)
             raise UserError(f"{path}, line {line}: '{wrong}' is not a number") from None
         if not np.isfinite(row).all():
             wrong = numbers[int(np.isfinite(row).argmin())]
-            raise UserError(f"{path}, line {line}: {wrong} is no finite number of 32 bits")
+            raise UserError(f"{path}, line {line}: {wrong} is not a finite number of 32 bits")
         yield word, row
         seen, line = seen + 1, line + 1
     if count is not None:
@@ -149,9 +153,9 @@ def _text(source: _Source, path: Path, width: int, line: int, count: int | None)
 
 
 def _check_count(source: _Source, path: Path, count: int, seen: int) -> None:
-    """The first line must say how many vectors there are."""
+    """An error if the file has fewer or more vectors than its first line says."""
     if seen < count:
-        raise UserError(f"{path} is not whole: it ends after {seen} of {count} vectors")
+        raise UserError(f"{path} is incomplete: it ends after {seen} of {count} vectors")
     if source.take(4096).strip():
         raise UserError(
             f"{path} has more than the {count} vectors that its first line, or their width, says: correct it"
@@ -171,10 +175,10 @@ def _binary(source: _Source, path: Path, width: int, count: int) -> Iterator[tup
         word = source.until(b" ")
         row = source.take(4 * width)
         if not word.endswith(b" ") or len(row) < 4 * width:
-            raise UserError(f"{path} is not whole: it ends after {seen} of {count} vectors")
+            raise UserError(f"{path} is incomplete: it ends after {seen} of {count} vectors")
         values = np.frombuffer(row, FLOAT)
         if not np.isfinite(values).all():
             raise UserError(f"{path}: vector {seen + 1} of {count} holds a number that is not finite")
-        # Some programs end a vector with a newline, which then stands before the next word.
+        # Some programs end a vector with a newline, which then comes before the next word.
         yield word[:-1].lstrip(b"\n").decode(errors="replace"), values
     _check_count(source, path, count, count)

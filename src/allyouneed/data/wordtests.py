@@ -1,4 +1,4 @@
-"""Questions for word vectors: which word completes an analogy, and how similar two words are to people."""
+"""Tests of word vectors: which word completes an analogy, and how similar two words are, as people judge it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from allyouneed.data.fetch import obtain
+from allyouneed.data.paths import is_file
 from allyouneed.data.public import WORDS
 from allyouneed.data.reading import lines
 from allyouneed.errors import UserError
@@ -18,14 +19,14 @@ Judged = tuple[str, str, float]
 
 @dataclass
 class WordTests:
-    """By name: questions "a is to b as c is to d", and pairs of words with what people said of them."""
+    """By name: questions "a is to b as c is to d", and pairs of words with their similarity as people judge it."""
 
     analogies: dict[str, list[Question]] = field(default_factory=dict)
     similarity: dict[str, list[Judged]] = field(default_factory=dict)
 
 
 def read(mirror: str, say: Callable[[str], None]) -> WordTests:
-    """The public ones, all in one and by kind; those that cannot be had are left out, and that is said."""
+    """The public tests, all together and by kind. Those that cannot be obtained are left out, and the user is told."""
     tests = WordTests()
     for file, judged in zip(WORDS.files, (False, True)):
         try:
@@ -46,8 +47,8 @@ def read(mirror: str, say: Callable[[str], None]) -> WordTests:
 
 
 def read_own(path: Path) -> WordTests:
-    """A person's own file of analogies or of pairs, told apart by its first line."""
-    if not path.is_file():
+    """The user's own file of analogies or of pairs; its first line tells which."""
+    if not is_file(path):
         raise UserError(f"there is no file {path}, which task.questions names")
     for number, line in enumerate(lines(path), 1):
         fields = _fields(line)
@@ -65,7 +66,7 @@ def read_own(path: Path) -> WordTests:
 
 
 def questions(path: Path) -> list[tuple[str, Question]]:
-    """Lines of four words below ": name of the section"; a line that begins with # is a remark."""
+    """Lines of four words below ": name of the section"; a line that begins with # is a comment."""
     section, found = "", []
     for number, line in enumerate(lines(path), 1):
         words = line.split()
@@ -81,14 +82,14 @@ def questions(path: Path) -> list[tuple[str, Question]]:
 
 
 def pairs(path: Path) -> list[Judged]:
-    """Two words and a number, with tabs, commas or spaces between them; a line that begins with # is a remark."""
+    """Two words and a number, with tabs, commas or spaces between them; a line that begins with # is a comment."""
     found = []
     for number, line in enumerate(lines(path), 1):
         fields = _fields(line)
         if not fields or line.startswith("#"):
             continue
         if len(fields) != 3 or not _is_number(fields[2]):
-            raise UserError(f"{path}, line {number}: two words and a number are expected (# begins a remark)")
+            raise UserError(f"{path}, line {number}: two words and a number are expected (# begins a comment)")
         found.append((fields[0], fields[1], float(fields[2])))
     return found
 

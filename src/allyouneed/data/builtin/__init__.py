@@ -1,1 +1,1 @@
-"""The data sets that are generated here, by rules."""
+"""The data sets that this library generates by rules."""

@@ -309,7 +309,7 @@ def places_of_things() -> Iterator[Columns]:
 
 
 def corpus() -> dict[str, str]:
-    """The splits "train", "valid" and "test", each one text with one sentence a line."""
+    """The splits "train", "valid" and "test", each one text with one sentence per line."""
     sentences = dict.fromkeys(line for lines, limit in _chapters() for line in choose(lines, limit))
     splits = hold_out(list(sentences), SIZES)
     return {name: "".join(f"{line}\n" for (line,) in splits[name]) for name in ("train", "valid", "test")}

@@ -38,9 +38,9 @@ NAMES = {
     ),
     "product": (*BOTH, *(f"{name} {model}" for name in BOTH for model in ("3", "Mini", "Pro"))),
 }
-KIND = {"surname": "person"}  # the others are called as their slot
+KIND = {"surname": "person"}  # the other kinds have the name of their slot
 
-# {slots} of names, and (one|of these).
+# {slots} for names, and (one|of|these) choices.
 FORMS = (
     "{person} (laughed|smiled|waited|was tired after dinner|is my neighbour) .",
     "(Yesterday|Today|In May) I met {person} at the (station|market) .",

@@ -14,7 +14,7 @@ from allyouneed.data.builtin.heldout import Columns, choose, hold_out
 SIZES = {"test": 400, "valid": 400}
 SENTENCES = 9000
 
-# Each couple of words, and what both of them do and nobody else.
+# Each couple of words, and what only these two do.
 ROLES: dict[tuple[str, str], tuple[str, ...]] = {
     ("man", "woman"): (
         "works in an office", "drives a car", "pays the rent", "reads the newspaper", "waits for the train",
@@ -65,7 +65,7 @@ ROLES: dict[tuple[str, str], tuple[str, ...]] = {
 HIM = {"he": "he", "his": "his", "him": "him", "himself": "himself", "sir": "sir", "male": "male", "mr": "Mr"}
 HER = {"he": "she", "his": "her", "him": "her", "himself": "herself", "sir": "madam", "male": "female", "mr": "Mrs"}
 NAMES = (("Tom", "Ben", "Sam", "Leo", "Max", "Jack"), ("Mia", "Emma", "Lily", "Zoe", "Anna", "Ruth"))
-# What anybody does, and how it shows who it is.
+# What anybody does, with a word that shows whether it is he or she.
 ANYBODY = (
     "washes {his} hands", "looks for {his} coat", "talks to {himself}", "loves {his} dog",
     "laughs when {he} is happy", "rests when {he} is tired",
@@ -84,7 +84,7 @@ TOLD = (
 
 
 def family() -> dict[str, str]:
-    """The splits "train", "valid" and "test", each one text with one sentence a line."""
+    """The splits "train", "valid" and "test", each one text with one sentence per line."""
     splits = hold_out(choose(_sentences(), SENTENCES), SIZES)
     return {name: "".join(f"{line}\n" for (line,) in splits[name]) for name in ("train", "valid", "test")}
 

@@ -77,7 +77,7 @@ TOPICS = (
         ("the course has ten lessons", "the lecture is on Friday", "the workshop was in the library"),
     ),
 )
-# A clause about a thing and a word, and whether it says the word or its contrary.
+# A clause about a thing and a word, and whether it says the word or its opposite.
 CLAUSES = {
     "the {} was {}": 1,
     "the {} was really {}": 1,
@@ -90,7 +90,7 @@ CLAUSES = {
     "nobody could call the {} {}": -1,
     "I cannot say that the {} was {}": -1,
 }
-# The second clause decides, wherever it stands.
+# Clause {1} decides, in any position.
 CONTRASTS = (
     "{0}, but {1}",
     "although {0}, {1}",

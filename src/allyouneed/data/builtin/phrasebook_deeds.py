@@ -183,7 +183,7 @@ def wishes() -> Iterator[Pair]:
 
 
 def likes() -> Iterator[Pair]:
-    """piacere turns the sentence round: what is liked is its subject, and who likes it a dative."""
+    """piacere turns the sentence around: what is liked is its subject, and who likes it a dative."""
     liked = [(thing.en, join("", thing), thing.plural) for thing in map(phrase, MASS)]
     liked += [(thing.en, join("", thing), True) for thing in (phrase(n, True) for n in [*w.FOODS, *w.ANIMALS])]
     liked += [(f"to {verb}", w.VERBS[verb].infinitive, False) for verb in ALONE]
@@ -221,7 +221,7 @@ def acquaintances() -> Iterator[Pair]:
 
 
 def clock() -> list[tuple[str, str, str]]:
-    """Times of day as (English, article, Italian), the article apart since it melts into a: "alle tre", "all'una"."""
+    """Times of day as (English, article, Italian), the article apart: it merges with "a", "alle tre", "all'una"."""
     times = [("one", "l'", "una"), *((en, "le ", it) for en, it in w.HOURS.items())]
     return [
         (pattern.format(hour), article, form.format(ora))

@@ -98,7 +98,7 @@ def agree(forms: str, gender: str, plural: bool) -> str:
 
 
 def opening(word: str) -> int:
-    """How a word begins, for the articles: 0 plain, 1 z or s + consonant and their like, 2 vowel."""
+    """How a word begins, for the articles: 0 plain, 1 z, s + consonant and similar, 2 vowel."""
     word = word.lower()
     if word[0] in VOWELS:
         return 2
@@ -135,7 +135,7 @@ def beautiful(word: str, gender: str, plural: bool) -> str:
 
 
 def phrase(noun: Noun, plural: bool = False, adjective: Adjective | None = None) -> Phrase:
-    """The noun in its number, with its adjective where Italian puts it."""
+    """The noun in its number, with its adjective in the Italian position."""
     en, it = (noun.en_plural, noun.it_plural) if plural else (noun.en, noun.it)
     gender = noun.plural_gender or noun.gender if plural else noun.gender
     if adjective is not None:
@@ -170,7 +170,7 @@ def this_alone(phrase: Phrase) -> Pair:
 
 
 def owned(owner: str, phrase: Phrase, kin: bool = False) -> Pair:
-    """A possessive with its noun; one relative takes no article ("mia sorella"), save with loro."""
+    """A possessive with its noun; one relative takes no article ("mia sorella"), except with loro."""
     form = agree(POSSESSIVES[owner], phrase.gender, phrase.plural)
     it = f"{form} {phrase.it}"
     if not kin or phrase.plural or owner == "their":
@@ -196,7 +196,7 @@ def sentence(en: str, it: str, end: str = ".") -> Pair:
 
 
 def moods(subject: Subject, helper: str, rest: str, plain: str, it: str) -> Iterator[Pair]:
-    """A statement, its negation and its question, save those nobody says: "not … some", "Am I …?"."""
+    """A statement, its negation and its question, except those nobody says: "not … some", "Am I …?"."""
     yield sentence(f"{subject.en} {plain}", f"{subject.it} {it}")
     if "some " not in rest:
         yield sentence(f"{subject.en} {helper} not {rest}", f"{subject.it} non {it}")
@@ -234,7 +234,7 @@ def noun_subject(pair: Pair, spoken: Phrase) -> Subject:
 
 
 def numbers_of(nouns: list[Noun]) -> Iterator[Phrase]:
-    """Each noun in the singular and, where it has one, in the plural."""
+    """Each noun in the singular and, if it has one, in the plural."""
     for noun in nouns:
         yield phrase(noun)
         if noun.it_plural:

@@ -10,7 +10,7 @@ def nouns(text: str) -> list[Noun]:
 
 
 def adjectives(text: str, before: bool = False) -> list[Adjective]:
-    """Rows of "English, four Italian forms" and, where one says it, the English comparative."""
+    """Rows of "English, four Italian forms" and, if it is usual, the English comparative."""
     rows = ([*(cell.strip() for cell in row.split(",")), ""] for row in text.strip().splitlines())
     return [Adjective(row[0], row[1], row[2], before) for row in rows]
 
