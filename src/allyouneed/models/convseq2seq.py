@@ -1,5 +1,5 @@
-"""ConvSeq2Seq: a convolutional encoder reads the source, a causal convolutional decoder writes the target and looks
-at the source in every layer (Gehring et al., 2017)."""
+"""ConvSeq2Seq: a convolutional encoder reads the source, a causal convolutional decoder writes the target and attends
+to the source in every layer (Gehring et al., 2017)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from allyouneed.config import option
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.convolution import HALF, ConvConfig, ConvStack, Source
 from allyouneed.nn.heads import LMHead
-from allyouneed.nn.layers import Embedding, pad
+from allyouneed.nn.layers import Embedding, pad, real
 from allyouneed.nn.trace import Trace
 
 
 @dataclass(frozen=True)
 class ConvSeq2SeqConfig(ConvConfig):
-    """The paper's choices, unless told otherwise."""
+    """The defaults are those of the paper."""
 
-    vocab: int = option(0, "source tokens: as many as the tokenizer has", low=0, settled=True)
-    target_vocab: int = option(0, "target tokens: as many as the tokenizer has", low=0, settled=True)
+    vocab: int = option(0, "source tokens, set by the tokenizer", low=0, settled=True)
+    target_vocab: int = option(0, "target tokens, set by the tokenizer", low=0, settled=True)
     decoder_layers: int = option(0, "blocks of the decoder (0: as many as layers)", low=0)
-    positions: str = option("learned", "where a token stands", choices=("learned", "none"))
-    context: int = option(512, "learned positions: tokens a sentence may have", low=1)
+    positions: str = option("learned", "encoding of positions", choices=("learned", "none"))
+    context: int = option(512, "learned positions: the most tokens of a sentence", low=1)
     share: bool = option(True, "source and target use one embedding (needs one joint vocabulary)")
     tie: bool = option(True, "the output matrix is the target embedding")
     bos: int = option(1, "the token every target starts from", low=0, settled=True)
@@ -52,9 +52,8 @@ class ConvSeq2Seq(nn.Module):
         width = config.embedding or config.width
 
         def embedding(vocab: int) -> Embedding:
-            return Embedding(
-                vocab, width, positions=config.positions, size=config.context, dropout=config.dropout, scale=True
-            )
+            size, dropout = config.context, config.dropout
+            return Embedding(vocab, width, positions=config.positions, size=size, dropout=dropout, scale=True)
 
         self.source = embedding(config.vocab)
         self.target = embedding(config.target_vocab)
@@ -70,28 +69,26 @@ class ConvSeq2Seq(nn.Module):
 
     @property
     def limit(self) -> int | None:
-        """The most tokens a sentence may have: only learned positions run out."""
+        """The most tokens of a sentence: only learned positions have a limit."""
         return self.config.context if self.config.positions == "learned" else None
 
     def encode(self, source: Tensor, lengths: Tensor, *, trace: Trace | None = None) -> Source:
-        """source (B, S), right-padded, and true lengths (B,) -> what the decoder looks at."""
-        keep = torch.arange(source.size(1), device=source.device) < lengths[:, None]
-        e = self.source(source)
-        z = self.encoder(e, keep=keep, trace=trace.at("encoder") if trace is not None else None)
-        return Source(z, (z + e) * HALF, keep)
+        """source (B, S), right-padded, and true lengths (B,) -> what the decoder attends to."""
+        e, tokens = self.source(source), real(lengths, source.size(1))
+        z = self.encoder(e, real=tokens, trace=trace and trace.at("encoder"))
+        return Source(z, (z + e) * HALF, tokens)
 
     def body(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
-        """What the decoder knows at each position of the target (B, T): (B, T, E)."""
-        found = self.encode(source, lengths, trace=trace)
-        inner = trace.at("decoder") if trace is not None else None
-        return self.dropout(self.decoder(self.target(target), source=found, trace=inner))
+        """The decoder's output at each position of the target (B, T): (B, T, E)."""
+        encoded = self.encode(source, lengths, trace=trace)
+        return self.dropout(self.decoder(self.target(target), source=encoded, trace=trace and trace.at("decoder")))
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
         """Logits (B, T, V) of each next target token."""
         return self.head(self.body(source, lengths, target, trace=trace))
 
     def alignment(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
-        """Where each target position looks (B, T, S): the mean over the layers."""
+        """How much each target position attends to each of the source (B, T, S): the mean over the layers."""
         trace = trace or Trace("weights")
         self(source, lengths, target, trace=trace)
         layers = range(len(self.decoder.blocks))
@@ -102,16 +99,15 @@ class ConvSeq2Seq(nn.Module):
         return self.head.loss(self.body(source, lengths, target), targets, smoothing)
 
     def start(self, inputs: Sequence[Sequence[int]], room: int) -> tuple[Tensor, RecurrentState]:
-        """Read ragged source sentences; logits (B, V) of the first word."""
+        """Read ragged source sentences; logits (B, V) of the first target token."""
         source, lengths = pad(inputs, self.device)
         state = self._state(self.encode(source, lengths))
-        first = torch.full((len(inputs),), self.config.bos, device=self.device)
-        return self.step(first, state), state
+        return self.step(torch.full_like(lengths, self.config.bos), state), state
 
     def step(self, tokens: Tensor, state: RecurrentState) -> Tensor:
-        """One more target token a row, (B,) -> logits (B, V)."""
+        """One more target token per row, (B,) -> logits (B, V)."""
         e = self.target(tokens[:, None], state.length[:, None])
-        hidden = self.decoder(e, past=state.parts["past"], source=Source(**state.memory))
+        hidden = self.decoder(e, past=state.parts["past"], source=Source(**state.source))
         state.advance(1)
         return self.head(hidden[:, 0])
 
@@ -124,10 +120,10 @@ class ConvSeq2Seq(nn.Module):
         """Before the first token of each target."""
         rows = source.z.size(0)
         length = torch.zeros(rows, dtype=torch.long, device=self.device)
-        return RecurrentState({"past": self.decoder.no_past(rows)}, length, memory=vars(source))
+        return RecurrentState({"past": self.decoder.no_past(rows)}, length, vars(source))
 
     def remembered(self, tokens: int) -> int:
-        """Values that a backward pass over so many tokens of either side needs."""
+        """Values that a backward pass over so many tokens on each side needs."""
         return tokens * (self.encoder.remembered + self.decoder.remembered + 3 * self.config.target_vocab)
 
     @property

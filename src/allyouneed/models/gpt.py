@@ -14,7 +14,7 @@ from allyouneed.config import option
 from allyouneed.nn.block import BlockConfig, Stack
 from allyouneed.nn.cache import KVCache
 from allyouneed.nn.heads import LMHead
-from allyouneed.nn.layers import Embedding, pad
+from allyouneed.nn.layers import Embedding, last, pad
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace
 
@@ -65,8 +65,8 @@ class GPT(nn.Module):
         for name, p in self.named_parameters():
             if p.dim() < 2:
                 continue  # norms start at one, biases at zero
-            last = name.endswith("out.weight") and "blocks" in name
-            nn.init.normal_(p, std=0.02 / math.sqrt(2 * self.config.layers) if last else 0.02)
+            ends = name.endswith("out.weight") and "blocks" in name
+            nn.init.normal_(p, std=0.02 / math.sqrt(2 * self.config.layers) if ends else 0.02)
         for module in self.modules():
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
@@ -88,9 +88,9 @@ class GPT(nn.Module):
         """ids (B, T) -> (B, T, D): what is known of each position from itself and its past."""
         at, room = None, 0
         if cache is not None:
-            at, room = cache.length[:, None] + torch.arange(ids.size(1), device=ids.device), cache.room
+            at, room = cache.positions(ids.size(1)), cache.room
         x = self.embedding(ids, at, room)
-        return self.stack(x, mask, cache=cache, count=count, trace=trace)
+        return self.stack(x, mask, cache=cache, at=at, count=count, trace=trace)
 
     def forward(self, ids: Tensor, mask: Mask = Mask(causal=True), *, trace: Trace | None = None) -> Tensor:
         """ids (B, T) -> logits (B, T, V) of each next token."""
@@ -105,7 +105,7 @@ class GPT(nn.Module):
         ids, lengths = pad(inputs, self.device)
         cache = self.empty(len(inputs), max(room, ids.size(1)))
         hidden = self.body(ids, cache=cache, count=lengths)
-        return self.head(hidden[torch.arange(len(inputs), device=ids.device), lengths - 1]), cache
+        return self.head(last(hidden, lengths)), cache
 
     def step(self, tokens: Tensor, state: KVCache) -> Tensor:
         """One more token a row, (B,) -> logits (B, V)."""

@@ -1,5 +1,5 @@
 """Sequence to sequence: a recurrent encoder reads the source, a recurrent decoder writes the target, with attention
-(Bahdanau et al., 2015; Luong et al., 2015) or with one context vector alone (Cho et al., 2014)."""
+(Bahdanau et al., 2015; Luong et al., 2015) or with one context vector (Cho et al., 2014)."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from allyouneed.errors import UserError
 from allyouneed.nn.attention import attend
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.heads import LMHead
-from allyouneed.nn.layers import Embedding, pad
+from allyouneed.nn.layers import Embedding, last, pad, real
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.recurrent import CELLS, Hidden, Recurrent
-from allyouneed.nn.scores import make_match
+from allyouneed.nn.scores import make_score
 from allyouneed.nn.trace import Trace
 
 SCORES = ("additive", "dot", "general", "cosine", "none")
-Memory = dict[str, Tensor]  # keys (B, S, K), values (B, S, D), keep (B, S); without attention one value (B, 1, D)
+Encoded = dict[str, Tensor]  # keys (B, S, K), values (B, S, D), real (B, S); without attention one value (B, 1, D)
 
 
 @dataclass(frozen=True)
 class Seq2SeqConfig:
-    """What an encoder-decoder of recurrent networks can be asked for."""
+    """The settings of a recurrent encoder and decoder."""
 
-    vocab: int = option(0, "source tokens: as many as the tokenizer has", low=0, settled=True)
-    target_vocab: int = option(0, "target tokens: as many as the tokenizer has", low=0, settled=True)
+    vocab: int = option(0, "source tokens, set by the tokenizer", low=0, settled=True)
+    target_vocab: int = option(0, "target tokens, set by the tokenizer", low=0, settled=True)
     bos: int = option(1, "the token every target starts from", low=0, settled=True)
     embedding: int = option(0, "width of a token's vector (0: width)", low=0)
     width: int = option(256, "of the decoder's state, and of both directions of the encoder together", low=2)
     layers: int = option(1, "of the encoder", low=1)
     decoder_layers: int = option(0, "of the decoder (0: as many as layers)", low=0)
     cell: str = option("gru", "recurrent cell", choices=CELLS)
-    score: str = option("additive", "how a state meets the source (none: one context vector)", choices=SCORES)
-    memory: str = option("last", "what is looked at: the last layer, or a learned mix of all", choices=("last", "mix"))
+    score: str = option("additive", "of a state and a source token (none: one context vector)", choices=SCORES)
+    memory: str = option("last", "attend to the last layer, or to a learned mix of all", choices=("last", "mix"))
     dropout: float = option(0.1, "of embeddings, between layers and before the output", low=0.0, high=1.0)
     share: bool = option(True, "source and target use one embedding (needs one joint vocabulary)")
     tie: bool = option(True, "the output matrix is the target embedding")
     vectors: str = option("", "a file of word vectors that the token embedding starts from")
-    freeze: bool = option(False, "the word vectors stay as they are in the file")
+    freeze: bool = option(False, "do not train the word vectors of that file")
 
     def __post_init__(self) -> None:
         if self.width % 2:
-            raise UserError(f"model.width = {self.width} is shared by two directions: it must be even")
+            raise UserError(f"model.width = {self.width} is split between two directions: it must be even")
 
 
 class Seq2Seq(nn.Module):
@@ -61,13 +61,13 @@ class Seq2Seq(nn.Module):
     Config = Seq2SeqConfig
     tasks: ClassVar[tuple[str, ...]] = ("translate",)
     prompted: ClassVar[bool] = False
-    feeds_itself: ClassVar[bool] = True  # its own words can be fed back while it learns
+    feeds_itself: ClassVar[bool] = True  # training can feed it its own words
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"width": 128},
         "small": {"width": 512, "embedding": 256},
         "base": {"width": 1024, "embedding": 512, "layers": 2},
     }
-    limit = None  # a recurrent network has no positions that end
+    limit = None  # a recurrent network takes any length
 
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()
@@ -85,8 +85,8 @@ class Seq2Seq(nn.Module):
         self.decoder = Recurrent(config.cell, size + width, width, layers, dropout=dropout)
         self.parts = ("h", "c") if config.cell == "lstm" else ("h",)
         self.begin = nn.Linear(width, len(self.parts) * layers * width)
-        self.match = make_match(config.score, width, width) if config.score != "none" else None
-        if self.match is None:
+        self.score = make_score(config.score, width, width) if config.score != "none" else None
+        if self.score is None:
             self.context = nn.Linear(width, width)
         self.out = nn.Linear(width + width + size, size)
         self.dropout = nn.Dropout(dropout)
@@ -94,27 +94,25 @@ class Seq2Seq(nn.Module):
         for embedding in (self.source, self.target):
             nn.init.normal_(embedding.tokens.weight, std=0.3)
 
-    def encode(self, source: Tensor, lengths: Tensor) -> tuple[Memory, Hidden]:
-        """source (B, S), right-padded, and true lengths (B,) -> what the decoder looks at, and its first state."""
+    def encode(self, source: Tensor, lengths: Tensor) -> tuple[Encoded, Hidden]:
+        """source (B, S), right-padded, and true lengths (B,) -> what the decoder attends to, and its first state."""
         layers = self.encoder.layer_outputs(self.source(source), lengths)
         h = layers[-1] if self.mix is None else torch.einsum("l,lbsd->bsd", self.mix, torch.stack(layers))
-        forth, back = h.chunk(2, dim=-1)
-        rows = torch.arange(len(source), device=source.device)
-        end = torch.cat([forth[rows, lengths - 1], back[:, 0]], dim=-1)  # each direction where it has read everything
+        forward, backward = h.chunk(2, dim=-1)
+        end = torch.cat([last(forward, lengths), backward[:, 0]], dim=-1)  # each direction after its last token
         state = torch.tanh(self.begin(end)).unflatten(-1, (len(self.parts), -1, self.config.width))
         first = tuple(state.permute(1, 2, 0, 3))  # each (L, B, D)
-        if self.match is None:
+        if self.score is None:
             return {"values": torch.tanh(self.context(end))[:, None]}, first
-        keep = torch.arange(source.size(1), device=source.device) < lengths[:, None]
-        return {"keys": self.match.keys(h), "values": h, "keep": keep}, first
+        return {"keys": self.score.keys(h), "values": h, "real": real(lengths, source.size(1))}, first
 
-    def look(self, s: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        """c_t (B, D) and the weights a_t (B, S) of the states s_{t-1} (B, D); B are all beams of the memory's rows."""
-        q = s.unflatten(0, (len(memory["values"]), -1))  # (sentences, beams, D)
-        if self.match is None:
-            return memory["values"].expand_as(q).flatten(0, 1), torch.ones_like(s[:, :1])
-        k, v, mask = memory["keys"][:, None], memory["values"][:, None], Mask(memory["keep"][:, None, None])
-        c, a = attend(q[:, None], k, v, mask, score=self.match, weights=True)
+    def look(self, s: Tensor, encoded: Encoded) -> tuple[Tensor, Tensor]:
+        """c_t (B, D) and the weights a_t (B, S) for the states s_{t-1} (B, D), where B counts all beams."""
+        q = s.unflatten(0, (len(encoded["values"]), -1))  # (sentences, beams, D)
+        if self.score is None:
+            return encoded["values"].expand_as(q).flatten(0, 1), torch.ones_like(s[:, :1])
+        k, v, mask = encoded["keys"][:, None], encoded["values"][:, None], Mask(encoded["real"][:, None, None])
+        c, a = attend(q[:, None], k, v, mask, score=self.score, weights=True)
         return c.flatten(0, 2), a.flatten(0, 2)
 
     def output(self, s: Tensor, c: Tensor, y: Tensor) -> Tensor:
@@ -124,26 +122,26 @@ class Seq2Seq(nn.Module):
     def body(
         self, source: Tensor, lengths: Tensor, target: Tensor, *, p: float = 1.0, trace: Trace | None = None
     ) -> Tensor:
-        """What the decoder knows at each position of the target (B, T): (B, T, E). Each word that it is fed is the true
-        one with the probability p (teacher forcing), else the one it chose itself."""
-        memory, state = self.encode(source, lengths)
+        """The decoder's output at each position of the target (B, T): (B, T, E). Each input token is the true one with
+        the probability p (teacher forcing), otherwise the one that the decoder chose."""
+        encoded, state = self.encode(source, lengths)
         y = self.target(target)  # (B, T, E)
-        if self.match is None and p == 1:  # every input is known beforehand: one call for all steps
-            c = memory["values"].expand(-1, target.size(1), -1)
+        if self.score is None and p == 1:  # all inputs are known: one call for all steps
+            c = encoded["values"].expand(-1, target.size(1), -1)
             return self.output(self.decoder(torch.cat([y, c], dim=-1), state=state)[0], c, y)
         steps, s = [], state[0][-1]
         own = target.new_full((len(target),), self.config.bos)
         forced = torch.rand(target.size(1), len(target), 1, device=target.device) < p
         for word, true in zip(y.unbind(1), forced):
             y = word if p == 1 else torch.where(true, word, self.target(own))
-            c, a = self.look(s, memory)
+            c, a = self.look(s, encoded)
             s, state = self.decoder.step(torch.cat([y, c], dim=-1), state)
             steps.append((s, c, y, a))
             if p < 1:
                 own = self.head(self.output(s, c, y)).argmax(-1)
         *known, weights = (torch.stack(parts, dim=1) for parts in zip(*steps))
         if trace is not None:
-            trace.at("decoder.cross").keep("weights", weights[:, None])  # (B, 1, T, S)
+            trace.at("decoder.cross").record("weights", weights[:, None])  # (B, 1, T, S)
         return self.output(*known)
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
@@ -151,8 +149,8 @@ class Seq2Seq(nn.Module):
         return self.head(self.body(source, lengths, target, trace=trace))
 
     def alignment(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
-        """Where each target position looks (B, T, S): the weights a_t."""
-        if self.match is None:
+        """How much each target position attends to each of the source (B, T, S): the weights a_t."""
+        if self.score is None:
             raise UserError("this model has no attention (model.score = none), so there is no alignment to show")
         trace = trace or Trace("weights")
         self(source, lengths, target, trace=trace)
@@ -165,14 +163,14 @@ class Seq2Seq(nn.Module):
         return self.head.loss(self.body(source, lengths, target, p=p), targets, smoothing)
 
     def start(self, inputs: Sequence[Sequence[int]], room: int) -> tuple[Tensor, RecurrentState]:
-        """Read ragged source sentences; logits (B, V) of the first word."""
+        """Read ragged source sentences; logits (B, V) of the first target token."""
         state = self._state(*pad(inputs, self.device))
         return self.step(torch.full((len(inputs),), self.config.bos, device=self.device), state), state
 
     def step(self, tokens: Tensor, state: RecurrentState) -> Tensor:
-        """One more target token a row, (B,) -> logits (B, V)."""
+        """One more target token per row, (B,) -> logits (B, V)."""
         before = tuple(state.parts[name].transpose(0, 1) for name in self.parts)
-        y, (c, _) = self.target(tokens), self.look(before[0][-1], state.memory)
+        y, (c, _) = self.target(tokens), self.look(before[0][-1], state.source)
         s, after = self.decoder.step(torch.cat([y, c], dim=-1), before)
         state.advance(1, **{name: t.transpose(0, 1) for name, t in zip(self.parts, after)})
         return self.head(self.output(s, c, y))
@@ -184,13 +182,13 @@ class Seq2Seq(nn.Module):
 
     def _state(self, source: Tensor, lengths: Tensor) -> RecurrentState:
         """Before the first token of each target; parts are (B, L, D)."""
-        memory, first = self.encode(source, lengths)
+        encoded, first = self.encode(source, lengths)
         parts = {name: t.transpose(0, 1) for name, t in zip(self.parts, first)}
-        return RecurrentState(parts, torch.zeros_like(lengths), memory)
+        return RecurrentState(parts, torch.zeros_like(lengths), encoded)
 
     def remembered(self, tokens: int) -> int:
-        """Values that a backward pass over so many tokens of either side needs: gates and states of every layer, the
-        additive score's inside (for sources of about 32 tokens), and the logits."""
+        """Values that a backward pass over so many tokens on each side needs: the gates and states of every layer, the
+        tanh of the additive score (for sources of about 32 tokens), and the logits."""
         c = self.config
         layers, inside = c.layers + (c.decoder_layers or c.layers), 32 * c.width if c.score == "additive" else 0
         return tokens * (10 * layers * c.width + 6 * c.width + inside + 3 * c.target_vocab)

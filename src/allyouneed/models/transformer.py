@@ -1,4 +1,4 @@
-"""The Transformer: an encoder reads the source, a decoder writes the target while looking at it
+"""The Transformer: an encoder reads the source, a decoder writes the target and attends to it
 (Vaswani et al., 2017)."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from allyouneed.config import option
 from allyouneed.nn.block import BlockConfig, Stack
-from allyouneed.nn.cache import KVCache, Memory
+from allyouneed.nn.cache import KVCache
 from allyouneed.nn.heads import LMHead
 from allyouneed.nn.layers import Embedding, pad
 from allyouneed.nn.masks import Mask
@@ -21,15 +21,15 @@ from allyouneed.nn.trace import Trace
 
 @dataclass(frozen=True)
 class TransformerConfig(BlockConfig):
-    """The paper's choices, unless told otherwise; blocks are pre-norm, which trains without a careful warm-up."""
+    """The defaults of the paper, but with pre-norm blocks, which train without a careful warm-up."""
 
-    vocab: int = option(0, "source tokens: as many as the tokenizer has", low=0, settled=True)
-    target_vocab: int = option(0, "target tokens: as many as the tokenizer has", low=0, settled=True)
+    vocab: int = option(0, "source tokens, set by the tokenizer", low=0, settled=True)
+    target_vocab: int = option(0, "target tokens, set by the tokenizer", low=0, settled=True)
     decoder_layers: int = option(0, "blocks of the decoder (0: as many as layers)", low=0)
-    context: int = option(512, "learned positions: tokens a sentence may have", low=1)
+    context: int = option(512, "learned positions: the most tokens of a sentence", low=1)
     share: bool = option(True, "source and target use one embedding (needs one joint vocabulary)")
     tie: bool = option(True, "the output matrix is the target embedding")
-    output_bias: bool = option(False, "a bias a word of the output")
+    output_bias: bool = option(False, "one bias per token of the output")
     bos: int = option(1, "the token every target starts from", low=0, settled=True)
 
 
@@ -53,14 +53,8 @@ class Transformer(nn.Module):
         self.config = config
 
         def embedding(vocab: int) -> Embedding:
-            return Embedding(
-                vocab,
-                config.width,
-                positions=config.positions,
-                size=config.context,
-                dropout=config.dropout,
-                scale=True,
-            )
+            size, dropout = config.context, config.dropout
+            return Embedding(vocab, config.width, positions=config.positions, size=size, dropout=dropout, scale=True)
 
         self.source = embedding(config.vocab)
         self.target = embedding(config.target_vocab)
@@ -85,63 +79,56 @@ class Transformer(nn.Module):
 
     @property
     def limit(self) -> int | None:
-        """The most tokens a target may have: only learned positions run out."""
+        """The most tokens of a target: only learned positions have a limit."""
         return self.config.context if self.config.positions == "learned" else None
 
     def encode(self, source: Tensor, lengths: Tensor, *, trace: Trace | None = None) -> Tensor:
         """source (B, S), right-padded, and true lengths (B,) -> memory (B, S, D)"""
-        inner = trace.at("encoder") if trace is not None else None
-        return self.encoder(self.source(source), Mask.padding(lengths, source.size(1)), trace=inner)
+        padding = Mask.padding(lengths, source.size(1))
+        return self.encoder(self.source(source), padding, trace=trace and trace.at("encoder"))
 
     def body(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
-        """What the decoder knows at each position of the target (B, T): (B, T, D).
+        """The decoder's output at each position of the target (B, T): (B, T, D).
 
-        Right-padding of the target needs no mask of its own: real positions never look to the right.
+        Right-padding of the target needs no mask of its own: real positions see nothing to their right.
         """
-        memory = self.encode(source, lengths, trace=trace)
-        inner = trace.at("decoder") if trace is not None else None
-        return self.decoder(
-            self.target(target),
-            Mask(causal=True),
-            memory=memory,
-            memory_mask=Mask.padding(lengths, source.size(1)),
-            trace=inner,
-        )
+        memory, padding = self.encode(source, lengths, trace=trace), Mask.padding(lengths, source.size(1))
+        inner = trace and trace.at("decoder")
+        return self.decoder(self.target(target), Mask(causal=True), memory=memory, memory_mask=padding, trace=inner)
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
         """Logits (B, T, V) of each next target token."""
         return self.head(self.body(source, lengths, target, trace=trace))
 
     def alignment(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
-        """Where each target position looks (B, T, S): the mean over the heads of the last layer."""
+        """How much each target position attends to each of the source (B, T, S): the last layer, mean over heads."""
         trace = trace or Trace("weights")
         self(source, lengths, target, trace=trace)
-        last = len(self.decoder.blocks) - 1
-        return trace[f"decoder.{last}.cross.weights"].mean(1)
+        return trace[f"decoder.{len(self.decoder.blocks) - 1}.cross.weights"].mean(1)
 
     def loss(self, source: Tensor, lengths: Tensor, target: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """The cross-entropy of the next target tokens, summed."""
         return self.head.loss(self.body(source, lengths, target), targets, smoothing)
 
     def start(self, inputs: Sequence[Sequence[int]], room: int) -> tuple[Tensor, KVCache]:
-        """Read ragged source sentences; logits (B, V) of the first word."""
+        """Read ragged source sentences; logits (B, V) of the first target token."""
         source, lengths = pad(inputs, self.device)
-        cache = self.decoder.empty_cache(len(inputs), room, self.head.out.weight)
-        cache.memory = self.decoder.remember(self.encode(source, lengths), lengths)
-        first = torch.full((len(inputs),), self.config.bos, device=self.device)
-        return self.step(first, cache), cache
+        cache = self._cache(room, self.encode(source, lengths), lengths)
+        return self.step(torch.full_like(lengths, self.config.bos), cache), cache
 
     def step(self, tokens: Tensor, state: KVCache) -> Tensor:
-        """One more target token a row, (B,) -> logits (B, V)."""
-        x = self.target(tokens[:, None], state.length[:, None], state.room)
-        return self.head(self.decoder(x, cache=state)[:, 0])
+        """One more target token per row, (B,) -> logits (B, V)."""
+        at = state.positions(1)
+        return self.head(self.decoder(self.target(tokens[:, None], at, state.room), cache=state, at=at)[:, 0])
 
     def empty(self, rows: int, room: int) -> KVCache:
-        """A cache of free rows, whose memory sees one blank source token."""
-        cache = self.decoder.empty_cache(rows, room, self.head.out.weight)
+        """A cache of free rows, each with one blank source token."""
         blank = torch.zeros(rows, 1, self.config.width, device=self.device)
-        memory: Memory = self.decoder.remember(blank, torch.ones(rows, dtype=torch.long, device=self.device))
-        cache.memory = memory
+        return self._cache(room, blank, torch.ones(rows, dtype=torch.long, device=self.device))
+
+    def _cache(self, room: int, memory: Tensor, lengths: Tensor) -> KVCache:
+        cache = self.decoder.empty_cache(len(memory), room, self.head.out.weight)
+        cache.source = self.decoder.encode_source(memory, lengths)
         return cache
 
     @property
