@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 
 import pytest
 import torch
@@ -33,18 +34,17 @@ def test_the_formula_by_hand():
     tq=st.integers(1, 7),
     tk=st.integers(1, 7),
     value=st.sampled_from([4, 8, 12]),
-    kind=st.sampled_from(["none", "keep", "keep_rows", "causal", "causal+keep", "segments", "causal+segments"]),
+    kind=st.sampled_from(["none", "keys", "rows", "causal", "causal+keys", "causal+rows"]),
     seed=st.integers(0, 999),
 )
 def test_fused_equals_explicit_in_values_and_gradients(heads, tq, tk, value, kind, seed):
-    if "causal" in kind or "segments" in kind:
+    if "causal" in kind:
         tk = tq
     q, k, v = make(2, *heads, tq, tk, 8, value, seed)
-    keep = None
-    if "keep" in kind:
-        keep = torch.rand(2, 1, tq if "rows" in kind else 1, tk) < 0.6  # some rows may look at nothing
-    segments = torch.randint(0, 3, (2, tq)).sort(-1).values if "segments" in kind else None
-    mask = Mask(keep, "causal" in kind, segments)
+    allowed = None
+    if "keys" in kind or "rows" in kind:
+        allowed = torch.rand(2, 1, tq if "rows" in kind else 1, tk) < 0.6  # some queries may see nothing
+    mask = Mask(allowed, "causal" in kind)
     grads = []
     for weights in (False, True):
         a, b, c = (t.clone().requires_grad_() for t in (q, k, v))
@@ -67,10 +67,10 @@ def test_weights_are_a_distribution_over_what_may_be_seen():
 @pytest.mark.parametrize("weights", [False, True])
 def test_a_row_that_may_look_at_nothing_gives_zeros_and_finite_gradients(weights):
     q, k, v = (t.requires_grad_() for t in make())
-    keep = torch.ones(2, 1, 5, 5, dtype=torch.bool)
-    keep[0, :, 2] = False
-    keep[1] = False
-    out = attend(q, k, v, Mask(keep), weights=True)[0] if weights else attend(q, k, v, Mask(keep))
+    allowed = torch.ones(2, 1, 5, 5, dtype=torch.bool)
+    allowed[0, :, 2] = False
+    allowed[1] = False
+    out = attend(q, k, v, Mask(allowed), weights=True)[0] if weights else attend(q, k, v, Mask(allowed))
     assert (out[0, :, 2] == 0).all()
     assert (out[1] == 0).all()
     assert (out[0, :, 1] != 0).any()
@@ -106,13 +106,21 @@ def test_the_scores_are_the_formulas_of_the_lectures():
     torch.testing.assert_close(y[0, 2], expected)
 
 
-def test_segments_keep_packed_sequences_apart():
-    torch.manual_seed(0)
-    layer = Attention(16, 4).eval()
-    a, b = torch.randn(1, 3, 16), torch.randn(1, 4, 16)
-    packed = layer(torch.cat([a, b], 1), Mask(causal=True, segments=torch.tensor([[0, 0, 0, 1, 1, 1, 1]])))
-    alone = torch.cat([layer(a, Mask(causal=True)), layer(b, Mask(causal=True))], 1)
-    torch.testing.assert_close(packed, alone, atol=1e-6, rtol=1e-5)
+def test_a_prepared_mask_is_the_same_mask_for_every_layer():
+    q, k, v = make()
+    for mask in (
+        Mask(),
+        Mask(causal=True),
+        Mask.padding(torch.tensor([5, 2]), 5),
+        Mask(torch.rand(2, 1, 5, 5) < 0.5, True),
+    ):
+        prepared = mask.prepare(5, 5, q.device)
+        assert prepared.prepare(5, 5, q.device) is prepared
+        for weights in (False, True):
+            torch.testing.assert_close(
+                attend(q, k, v, prepared, weights=weights), attend(q, k, v, mask, weights=weights)
+            )
+    assert [field.name for field in fields(Mask)] == ["allowed", "causal"]
 
 
 @pytest.mark.parametrize("score", ["scaled_dot", "dot", "cosine", "parameter_free"])

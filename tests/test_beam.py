@@ -12,6 +12,7 @@ import torch
 from allyouneed.decode import Hypothesis, Request, beam_search
 from allyouneed.decode.beam import penalty
 from allyouneed.errors import UserError
+from allyouneed.nn.trace import Trace
 from test_decode import alone
 from toy_steppers import ToyLM, ToyTranslator
 
@@ -60,6 +61,10 @@ def test_a_large_enough_beam_is_brute_force(kind: str, alpha: float) -> None:
         beam = vocab**most
         for n_best in {1, min(3, beam), beam}:
             settings = {"beam": beam, "max_new": most, "alpha": alpha, "length_penalty": kind, "n_best": n_best}
+            if not expected:
+                with pytest.raises(UserError, match="every next token the probability 0"):
+                    beam_search(toy, [[2, 3]], eos=0, **settings)
+                continue
             [got] = beam_search(toy, [[2, 3]], eos=0, **settings)
             assert same(got, expected[:n_best])
         unfinished_won += bool(expected) and not expected[0].finished
@@ -149,15 +154,45 @@ def test_alpha_zero_scores_by_log_probability() -> None:
 
 
 def test_forbidden_tokens_are_never_taken_and_never_nan() -> None:
+    found, dead = 0, 0
     for seed in range(20):
         toy = ToyLM(5, seed, ban=0.6)
-        for hypotheses in beam_search(toy, [[1], [2], [3, 4]], beam=3, max_new=5, eos=0, n_best=3):
+        for prompt in ([1], [2], [3, 4]):
+            try:
+                [hypotheses] = beam_search(toy, [prompt], beam=3, max_new=5, eos=0, n_best=3)
+            except UserError as error:
+                dead += "every next token the probability 0" in str(error)
+                continue
+            found += bool(hypotheses)
             assert all(-INF < h.score <= 0 and -INF < h.logprob <= 0 for h in hypotheses)
-    once = ToyLM(5, ends=3.0)  # one token may follow the prompt, and nothing after it
+    assert found > 40
+    assert dead > 0
+    assert found + dead == 60
+
+
+def test_where_every_token_is_forbidden_there_is_no_answer() -> None:
+    once = ToyLM(5, ends=3.0)  # one token may follow the prompt [1], and nothing after it or after another prompt
     once.table[(once.table != once.start([[1]], 64)[0]).any(1)] = -INF
-    [only], nothing = beam_search(once, [[1], [2]], beam=3, max_new=5, eos=0)
+    [[only]] = beam_search(once, [[1]], beam=3, max_new=5, eos=0)
     assert only.tokens == []
-    assert nothing == []
+    with pytest.raises(UserError, match="every next token the probability 0"):
+        beam_search(once, [[1], [2]], beam=3, max_new=5, eos=0)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), INF])
+@pytest.mark.parametrize("beam", [1, 3])
+def test_logits_that_are_no_numbers_are_refused(bad: float, beam: int) -> None:
+    toy = ToyLM(5, ends=-9.0)
+    first = toy.start([[1]], 64)[0]
+    for everywhere in (True, False):  # or only after the first token, and only one of the logits
+        toy.table = ToyLM(5, ends=-9.0).table
+        rows = torch.ones(len(toy.table), dtype=torch.bool) if everywhere else (toy.table != first).any(1)
+        toy.table[rows, 0 if not everywhere else slice(None)] = bad
+        with pytest.raises(UserError, match="not a number"):
+            beam_search(toy, [[2], [1]] if everywhere else [[1]], beam=beam, max_new=5, eos=0)
+        assert len(toy.steps) == (0 if everywhere else 1)  # it stops where it happens
+    fine = ToyLM(5)
+    assert beam_search(fine, [[1]], beam=beam, max_new=5, eos=0)
 
 
 def test_equal_scores_go_to_the_lower_ids() -> None:
@@ -173,13 +208,10 @@ def test_the_models_limit_bounds_the_search() -> None:
 
 
 def test_the_trace_holds_the_tree_of_hypotheses() -> None:
-    class Kept(dict[str, list[torch.Tensor]]):
-        def keep(self, name: str, value: torch.Tensor) -> None:
-            self.setdefault(name, []).append(value)
-
-    toy, kept = ToyTranslator(6, 4), Kept()
-    found = beam_search(toy, [[1], [2], [3]], beam=3, max_new=[3, 6, 6], eos=99, n_best=3, trace=kept)
-    assert set(kept) == {"beam.sentences", "beam.parents", "beam.tokens", "beam.logprobs"}
+    toy, trace = ToyTranslator(6, 4), Trace("beam")
+    found = beam_search(toy, [[1], [2], [3]], beam=3, max_new=[3, 6, 6], eos=99, n_best=3, record=trace.record)
+    kept = trace.recorded
+    assert set(trace) == {"beam.sentences", "beam.parents", "beam.tokens", "beam.logprobs"}
     assert [x.tolist() for x in kept["beam.sentences"]] == [[0, 1, 2]] * 3 + [[1, 2]] * 3
     for sentence, hypotheses in enumerate(found):
         steps = [

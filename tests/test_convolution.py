@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from allyouneed.decode import Request, beam_search, generate
+from allyouneed.decode import Request, beam_search
 from allyouneed.errors import UserError
 from allyouneed.models.convnet import ConvNet, ConvNetConfig
 from allyouneed.models.convseq2seq import ConvSeq2Seq, ConvSeq2SeqConfig
@@ -20,6 +20,7 @@ from allyouneed.nn.trace import Trace
 from allyouneed.recipe import read_recipe
 from allyouneed.run import train
 from allyouneed.training.memory import estimate
+from generation import generate
 
 CLOSE = {"atol": 2e-5, "rtol": 1e-4}
 
@@ -89,10 +90,10 @@ def test_attention_between_convolutions_is_its_formula():
     attention = lively(ConvAttention(6, 4))
     h, g, z, e = torch.randn(2, 3, 6), torch.randn(2, 3, 4), torch.randn(2, 5, 4), torch.randn(2, 5, 4)
     lengths, half = [5, 2], math.sqrt(0.5)
-    keep = torch.arange(5) < torch.tensor(lengths)[:, None]
+    real = torch.arange(5) < torch.tensor(lengths)[:, None]
     trace = Trace("weights")
-    out = attention(h, g, Source(z, (z + e) * half, keep), trace)
-    torch.testing.assert_close(out, attention(h, g, Source(z, (z + e) * half, keep)), atol=1e-6, rtol=1e-5)
+    out = attention(h, g, Source(z, (z + e) * half, real), trace)
+    torch.testing.assert_close(out, attention(h, g, Source(z, (z + e) * half, real)), atol=1e-6, rtol=1e-5)
     for row, length in enumerate(lengths):
         for i in range(3):
             d = attention.into.weight @ h[row, i] + attention.into.bias + g[row, i]

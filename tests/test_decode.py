@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allyouneed.decode import Decoder, Request, beam_search, choose, generate, greedy, uniform
+from allyouneed.decode import Decoder, Request, beam_search, choose, greedy, uniform
 from allyouneed.errors import UserError
+from allyouneed.tensorfile import chunks, read_tensors
+from commands import mistake
+from generation import busy, generate
 from toy_steppers import ToyLM, ToyTranslator
 
 INF = float("inf")
@@ -237,7 +241,7 @@ def test_any_schedule_decodes_each_request_as_if_alone(kind: type, lag: int) -> 
                     got[event.id][0].append(event.token)
                 if event.done:
                     ends[event.id] = event.done
-            if not decoder.busy and not arrivals:
+            if not busy(decoder) and not arrivals:
                 break
             assert now < 300, "the decoder does not come to an end"
         for id, i in ids.items():
@@ -257,7 +261,7 @@ def test_waiting_requests_start_together_and_rows_are_reused() -> None:
     for n in (2, 4, 4, 1, 3):
         decoder.add(Request([1], max_new=n))
     ticks = []
-    while decoder.busy:
+    while busy(decoder):
         ticks.append([event.id for event in decoder.tick()])
     assert ticks == [[0, 1, 2], [0, 1, 2], [3, 1, 2], [4, 1, 2], [4], [4]]
     assert stepper.starts == [3, 1, 1]
@@ -271,7 +275,7 @@ def test_a_stop_frees_its_row_at_once(lag: int) -> None:
     for i in range(5):
         decoder.add(Request([i], max_new=50, stop={0}))
     ticks = []
-    while decoder.busy:
+    while busy(decoder):
         ticks.append([(event.id, event.done) for event in decoder.tick()])
     assert [event for tick in ticks for event in tick] == [(i, "stop") for i in range(5)]
     assert len(ticks) == 5 + lag * 6  # each is noticed one tick late, and the last unread one lands
@@ -285,7 +289,7 @@ def test_a_long_row_grows_the_state_and_a_free_row_never_runs_out_of_room() -> N
     for request in requests:
         decoder.add(request)
     got: dict[int, list[int]] = {0: [], 1: [], 2: []}
-    while decoder.busy:  # the toy complains when any row runs over
+    while busy(decoder):  # the toy complains when any row runs over
         for event in decoder.tick():
             got[event.id].append(event.token or 0)
     assert decoder.state.room == 512
@@ -321,10 +325,10 @@ def test_cancel_frees_the_row_and_forgives() -> None:
     decoder.cancel(third)
     decoder.cancel(12345)
     assert [event.id for event in decoder.tick()] == [second]
-    while decoder.busy:
+    while busy(decoder):
         assert {event.id for event in decoder.tick()} <= {second}
     decoder.cancel(second)
-    assert not decoder.busy
+    assert not busy(decoder)
     assert decoder.tick() == []
 
 
@@ -379,6 +383,48 @@ def test_generate_keeps_the_order_and_draws_only_what_it_needs() -> None:
     ends = {end for *_, end in results}
     assert ends == {"stop", "length"}
     assert all(len(logprobs) == len(tokens) + (end == "stop") for _, tokens, logprobs, end in results)
+
+
+# Models that are damaged
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [(float("nan"), "not a number"), (INF, "not a number"), (-INF, "every next token the probability 0")],
+)
+def test_a_tick_refuses_what_is_no_distribution(bad: float, said: str, temperature: float, lag: int) -> None:
+    for after in (0, 1):  # at the start, or after the first token
+        toy = ToyLM(7)
+        rows = (toy.table != toy.start([[1]], 64)[0]).any(1) | (after == 0)
+        toy.table[rows] = bad
+        if bad > 0 or bad != bad:
+            toy.table[rows, 1:] = -INF  # one is enough
+        decoder = Decoder(toy, 2)
+        decoder.lag = lag
+        decoder.add(Request([1], max_new=5, temperature=temperature, top_p=0.9))
+        for _ in range(after + lag):  # the tokens before the damage
+            decoder.tick()
+        with pytest.raises(UserError, match=said):
+            decoder.tick()
+
+
+def test_rows_that_nobody_uses_may_hold_anything() -> None:
+    toy = ToyLM(7)
+    toy.table[int(torch.nonzero((toy.table == toy.step(torch.tensor([0]), toy.empty(1, 64))).all(1)))] = float("nan")
+    [(_, tokens, _, _)] = generate(toy, [Request([1, 2, 3], max_new=5)], 3)  # the two free rows begin with token 0
+    assert len(tokens) == 5
+
+
+@pytest.mark.parametrize("method", ["greedy", "sample", "beam"])
+@pytest.mark.parametrize("kind", ["lm", "translator"])
+def test_a_run_whose_weights_are_damaged_says_so(kind: str, method: str, tmp_path: Any, request: Any) -> None:
+    run = shutil.copytree(request.getfixturevalue(kind), tmp_path / "run")
+    weights = {name: torch.full_like(t, float("nan")) for name, t in read_tensors(run / "model.safetensors").items()}
+    (run / "model.safetensors").write_bytes(b"".join(chunks(weights)))
+    said = mistake("use", run, "one two", "--set", f"method={method}")
+    assert said.startswith("the model's output is not a number (NaN): its weights are damaged")
 
 
 # The device

@@ -218,10 +218,10 @@ def test_each_decoder_layer_makes_its_own_keys_of_the_encoders_output() -> None:
     model: Any = Transformer(config).eval()
     lengths = torch.tensor([6])
     output = model.encode(torch.randint(4, 20, (1, 6)), lengths)
-    kept = model.decoder.remember(output, lengths)
+    k = model.decoder.encode_source(output, lengths)["k"]
     for layer, block in enumerate(model.decoder.blocks):
-        torch.testing.assert_close(kept.k[layer], block.cross.keys_values(output)[0])
-    assert not torch.allclose(kept.k[0], kept.k[1])
+        torch.testing.assert_close(k[:, layer], block.cross.keys_values(output)[0])
+    assert not torch.allclose(k[:, 0], k[:, 1])
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from allyouneed.config import DataConfig, TextConfig
 from allyouneed.data.opening import open_data
-from allyouneed.decode import Request, generate
+from allyouneed.decode import Request
 from allyouneed.models.elmo import ELMo, ELMoConfig, ELMoReader, reverse
 from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.mix import Mix
@@ -20,6 +20,7 @@ from allyouneed.run import load
 from allyouneed.tensorfile import read_tensors
 from allyouneed.text import Tokenizer
 from commands import ayn
+from generation import generate
 from peak import Peak
 
 WORDS = ["the", "bank", "Bank", "river", "unbelievable", "é", "a", "money", "on", "result"]

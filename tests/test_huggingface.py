@@ -7,9 +7,10 @@ import os
 import pytest
 import torch
 
-from allyouneed.decode import Request, beam_search, generate
+from allyouneed.decode import Request, beam_search
 from allyouneed.models.gpt import GPT, GPTConfig
 from allyouneed.models.transformer import Transformer, TransformerConfig
+from generation import generate
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allyouneed.nn.layers import FeedForward, make_norm
+from allyouneed.nn.layers import FeedForward, last, make_norm, real
 from allyouneed.nn.losses import IGNORE, cross_entropy, linear_cross_entropy
 from allyouneed.nn.positions import Rotary, Sinusoidal, rotate, sinusoid
 
@@ -88,6 +88,12 @@ def test_swiglu_is_the_formula():
     x = torch.randn(4, 6)
     gate, up = x @ layer.into.weight[:10].T, x @ layer.into.weight[10:].T
     torch.testing.assert_close(layer(x), (F.silu(gate) * up) @ layer.out.weight.T)
+
+
+def test_real_and_last_find_the_tokens_of_padded_rows():
+    lengths = torch.tensor([3, 1, 4])
+    assert real(lengths, 4).tolist() == [[True, True, True, False], [True, False, False, False], [True] * 4]
+    assert last(torch.arange(12).view(3, 4, 1), lengths).tolist() == [[2], [4], [11]]
 
 
 def test_loss_is_a_sum_with_smoothing_that_ignores_padding():

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from allyouneed.decode import Decoder, Request, beam_search, generate
+from allyouneed.decode import Decoder, Request, beam_search
 from allyouneed.models.base import Labeller
 from allyouneed.models.convnet import ConvNet, ConvNetConfig
 from allyouneed.models.convseq2seq import ConvSeq2Seq, ConvSeq2SeqConfig
@@ -21,7 +21,7 @@ from allyouneed.nn.layers import store_by_columns
 from allyouneed.nn.losses import IGNORE, cross_entropy
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace
-from allyouneed.run import flops_per_token
+from generation import busy, generate
 
 POSITIONS = ["learned", "rotary", "sinusoidal", "none"]
 
@@ -198,6 +198,28 @@ def test_ragged_prefill_in_pieces_equals_each_alone():
     torch.testing.assert_close(out[1, 5], model(ids[1:, :8])[0, 7], atol=2e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_a_mask_and_a_cache_restrict_together(positions):
+    """Two tokens are hidden from all queries: the same with a cache, whole and in steps, as without one."""
+    model, room = gpt(positions=positions), 12
+    ids, visible = torch.randint(0, 37, (2, 9)), torch.ones(2, 1, 1, room, dtype=torch.bool)
+    visible[0, ..., 3] = visible[1, ..., 5] = False
+    whole = model(ids, Mask(visible[..., :9], causal=True))
+    assert not torch.allclose(whole, model(ids), atol=1e-3)
+    for cuts in ([9], [4, 5], [1] * 9):
+        cache, outs, at = model.empty(2, room), [], 0
+        for size in cuts:
+            outs.append(model.head(model.body(ids[:, at : at + size], Mask(visible, causal=True), cache=cache)))
+            at += size
+        torch.testing.assert_close(torch.cat(outs, 1), whole, atol=2e-5, rtol=1e-4)
+
+
+def test_a_mask_that_does_not_fit_the_cache_is_refused():
+    model, ids = gpt(), torch.randint(0, 37, (2, 9))
+    with pytest.raises(ValueError, match="the mask is for 9 keys, the cache has room for 12"):
+        model.body(ids, Mask.padding(torch.tensor([9, 4]), 9), cache=model.empty(2, 12))
+
+
 def stepper(kind: str):
     return gpt(positions="learned") if kind == "gpt" else transformer()
 
@@ -242,7 +264,7 @@ def test_rows_join_and_leave_while_others_go_on(kind, seed):
 
     decoder, found, waiting, owner = Decoder(model, rows=3), {}, list(range(6)), {}
     cancelled = chance.randrange(6)
-    while waiting or decoder.busy:
+    while waiting or busy(decoder):
         if waiting and chance.random() < 0.5:
             i = waiting.pop(0)
             owner[decoder.add(request(i))] = i
@@ -312,15 +334,6 @@ def test_weights_are_shared_as_asked(share, tie):
     model = transformer(share=share, tie=tie)
     assert (model.source.tokens.weight is model.target.tokens.weight) == share
     assert (model.head.out.weight is model.target.tokens.weight) == tie
-
-
-def test_packed_sequences_give_the_logits_of_each_alone():
-    model = gpt(positions="rotary")
-    a, b = torch.randint(0, 37, (1, 5)), torch.randint(0, 37, (1, 6))
-    segments = torch.tensor([[0] * 5 + [1] * 6])
-    packed = model(torch.cat([a, b], 1), Mask(causal=True, segments=segments))
-    torch.testing.assert_close(packed[:, :5], model(a), atol=2e-5, rtol=1e-4)
-    torch.testing.assert_close(packed[:, 5:], model(b), atol=2e-5, rtol=1e-4)  # rotary sees only distances
 
 
 @pytest.mark.parametrize("tie", [True, False])

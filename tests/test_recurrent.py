@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from allyouneed.decode import Decoder, Request, beam_search, generate
+from allyouneed.decode import Decoder, Request, beam_search
 from allyouneed.errors import UserError
 from allyouneed.nn.cache import RecurrentState
-from allyouneed.nn.layers import pad
+from allyouneed.nn.layers import pad, real
 from allyouneed.nn.recurrent import CELLS, Recurrent
+from generation import busy, generate
 
 LENGTHS = torch.tensor([4, 7, 1, 6])
 PLAIN = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
@@ -187,11 +188,10 @@ class Rememberer:
 
     def start(self, inputs: Sequence[Sequence[int]], room: int) -> tuple[Tensor, RecurrentState]:
         source, lengths = pad(inputs, torch.device("cpu"), value=9)
-        keep = torch.arange(source.size(1)) < lengths[:, None]
         state = RecurrentState(
             {"seen": torch.zeros(len(inputs), 2, dtype=torch.long)},
             torch.zeros(len(inputs), dtype=torch.long),
-            {"source": source, "keep": keep},
+            {"ids": source, "real": real(lengths, source.size(1))},
         )
         return self.step(torch.ones(len(inputs), dtype=torch.long), state), state
 
@@ -199,14 +199,14 @@ class Rememberer:
         seen = state.parts["seen"]
         seen = torch.stack([(seen[:, 0] * 31 + tokens + 1) % 65521, seen[:, 1] + tokens], dim=1)
         state.advance(1, seen=seen)
-        place = torch.arange(1, state.memory["source"].size(1) + 1)
-        read = (state.memory["source"] * place * state.memory["keep"]).sum(1).repeat_interleave(state.beams)
+        place = torch.arange(1, state.source["ids"].size(1) + 1)
+        read = (state.source["ids"] * place * state.source["real"]).sum(1).repeat_interleave(state.beams)
         return self.table[(seen.sum(1) + 7 * read + 3 * state.length) % 997]
 
     def empty(self, rows: int, room: int) -> RecurrentState:
         zeros = torch.zeros(rows, dtype=torch.long)
-        memory = {"source": zeros[:, None].clone(), "keep": torch.zeros(rows, 1, dtype=torch.bool)}
-        return RecurrentState({"seen": torch.zeros(rows, 2, dtype=torch.long)}, zeros, memory)
+        source = {"ids": zeros[:, None].clone(), "real": torch.zeros(rows, 1, dtype=torch.bool)}
+        return RecurrentState({"seen": torch.zeros(rows, 2, dtype=torch.long)}, zeros, source)
 
 
 SOURCES = [[3], [5, 8, 2, 2, 9, 1, 4], [7, 7], [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2], [6, 1, 5], [2, 9]]
@@ -214,7 +214,7 @@ SOURCES = [[3], [5, 8, 2, 2, 9, 1, 4], [7, 7], [1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2]
 
 @pytest.mark.parametrize("seed", range(4))
 def test_rows_of_a_recurrent_state_join_and_leave(seed):
-    """Short sources after long ones and long after short: the memory widens, and nothing of the old row stays."""
+    """Short sources after long ones and long after short: the stored source grows, and nothing of the old row stays."""
     stepper, chance = Rememberer(), random.Random(seed)
     order = chance.choices(range(len(SOURCES)), k=14)
 
@@ -223,7 +223,7 @@ def test_rows_of_a_recurrent_state_join_and_leave(seed):
 
     decoder, found, waiting = Decoder(stepper, rows=3), {}, list(order)
     ids = {}
-    while waiting or decoder.busy:
+    while waiting or busy(decoder):
         for _ in range(chance.randint(0, 2)):
             if waiting:
                 i = waiting.pop(0)
@@ -249,27 +249,27 @@ def test_beams_over_a_recurrent_state_are_those_of_each_input_alone(beam):
 
 def test_a_recurrent_state_is_its_rows():
     parts = {"h": torch.arange(6.0).view(3, 2)}
-    state = RecurrentState(parts, torch.tensor([1, 2, 3]), {"source": torch.tensor([[1, 2], [3, 4], [5, 6]])})
+    state = RecurrentState(parts, torch.tensor([1, 2, 3]), {"ids": torch.tensor([[1, 2], [3, 4], [5, 6]])})
     twice = state.expand(2)
     assert twice.parts["h"][:, 0].tolist() == [0, 0, 2, 2, 4, 4]
     assert twice.length.tolist() == [1, 1, 2, 2, 3, 3]
     twice.parts["h"] = torch.arange(6.0)[:, None]
     some = twice.select(torch.tensor([2, 0]))
     assert some.parts["h"][:, 0].tolist() == [4, 5, 0, 1]
-    assert some.memory["source"].tolist() == [[5, 6], [1, 2]]
+    assert some.source["ids"].tolist() == [[5, 6], [1, 2]]
     some.reorder(torch.tensor([1, 1, 2, 3]))
     assert some.parts["h"][:, 0].tolist() == [5, 5, 0, 1]
     assert some.length.tolist() == [3, 3, 1, 1]
-    assert some.memory["source"].tolist() == [[5, 6], [1, 2]]
+    assert some.source["ids"].tolist() == [[5, 6], [1, 2]]
     state.put(
         torch.tensor([1]),
-        RecurrentState({"h": torch.ones(1, 2)}, torch.tensor([9]), {"source": torch.tensor([[7, 8, 9]])}),
+        RecurrentState({"h": torch.ones(1, 2)}, torch.tensor([9]), {"ids": torch.tensor([[7, 8, 9]])}),
     )
-    assert state.memory["source"][:, :3].tolist() == [[1, 2, 0], [7, 8, 9], [5, 6, 0]]
+    assert state.source["ids"][:, :3].tolist() == [[1, 2, 0], [7, 8, 9], [5, 6, 0]]
     state.put(
-        torch.tensor([1]), RecurrentState({"h": torch.ones(1, 2)}, torch.tensor([4]), {"source": torch.tensor([[6]])})
+        torch.tensor([1]), RecurrentState({"h": torch.ones(1, 2)}, torch.tensor([4]), {"ids": torch.tensor([[6]])})
     )
-    assert state.memory["source"][1].tolist() == [6, 0, 0, 0]
+    assert state.source["ids"][1].tolist() == [6, 0, 0, 0]
     assert (state.parts["h"].tolist(), state.length.tolist()) == ([[0, 1], [1, 1], [4, 5]], [1, 4, 3])
     assert state.room > 1 << 40
 

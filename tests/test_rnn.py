@@ -11,7 +11,7 @@ import signal
 import pytest
 import torch
 
-from allyouneed.decode import Decoder, Request, beam_search, generate
+from allyouneed.decode import Decoder, Request, beam_search
 from allyouneed.errors import UserError
 from allyouneed.models.rnn import RNN, RNNConfig
 from allyouneed.nn.recurrent import CELLS
@@ -26,6 +26,7 @@ from allyouneed.training.fit import fit
 from allyouneed.training.starting import choose
 from commands import ayn
 from conftest import TINY_LM
+from generation import busy, generate
 from test_training import close, rows, same, torchrun
 
 SMALL = [setting for setting in TINY_LM if "heads" not in setting]
@@ -115,7 +116,7 @@ def test_rows_join_and_leave_while_others_go_on(seed):
         return Request(prompts[i], 4 + 3 * i, temperature=0.7 * (i % 2), seed=i, stop={2})
 
     decoder, waiting, found, ids = Decoder(model, rows=2), list(range(6)), {}, {}
-    while waiting or decoder.busy:
+    while waiting or busy(decoder):
         if waiting and chance.random() < 0.4:
             i = waiting.pop(0)
             ids[decoder.add(request(i))] = i

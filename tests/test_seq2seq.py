@@ -9,16 +9,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from allyouneed.decode import Request, beam_search, generate
+from allyouneed.decode import Request, beam_search
 from allyouneed.errors import UserError
 from allyouneed.models.seq2seq import SCORES, Seq2Seq, Seq2SeqConfig
 from allyouneed.nn.recurrent import CELLS, Recurrent
-from allyouneed.nn.scores import make_match
+from allyouneed.nn.scores import make_score
 from allyouneed.run import Run, load, train
 from allyouneed.tasks.base import Moment
 from allyouneed.tasks.translate import Translate
 from allyouneed.training.starting import choose
 from commands import ayn
+from generation import generate
 
 LOOKING = [score for score in SCORES if score != "none"]
 KINDS = [*((score, "gru") for score in SCORES), ("additive", "lstm"), ("none", "lstm"), ("dot", "rnn")]
@@ -47,7 +48,7 @@ def ragged(count: int, seed: int = 0) -> list[list[int]]:
 @torch.no_grad()
 def test_scores_are_their_formulas(kind):
     torch.manual_seed(0)
-    match = make_match(kind, 6, 6)
+    match = make_score(kind, 6, 6)
     q, h = torch.randn(2, 3, 6), torch.randn(2, 4, 6)
     found = match(q, match.keys(h))
     assert found.shape == (2, 3, 4)

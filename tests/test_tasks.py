@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from allyouneed.data.vectors import Vectors, write_vectors
-from allyouneed.decode import Request, generate
+from allyouneed.decode import Request
 from allyouneed.run import Run, train
 from allyouneed.tasks.answers import _Draft
 from conftest import TINY_LM, TINY_TRANSLATE
+from generation import generate
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from allyouneed.decode import Request, beam_search, generate
+from allyouneed.decode import Decoder, Request, beam_search
 from allyouneed.models.transformer import Transformer, TransformerConfig
 from allyouneed.nn.layers import store_by_columns
 from bench.harness import OURS, Case, Peer, Prepared, same
@@ -112,11 +112,22 @@ def in_batches(sources: list[list[int]], translate: Callable[[list[list[int]]], 
     return [answers[i] for i in range(len(sources))]
 
 
+def our_greedy(model: Any, sources: list[list[int]]) -> list[list[int]]:
+    """All sentences through one Decoder."""
+    decoder = Decoder(model, ROWS)
+    answers: dict[int, list[int]] = {decoder.add(Request(source, MAX_NEW, stop={EOS})): [] for source in sources}
+    left = len(sources)
+    while left:
+        for event in decoder.tick():
+            answers[event.id] += [] if event.token is None else [event.token]
+            left -= bool(event.done)
+    return list(answers.values())
+
+
 def our_translations(model: Any, sources: list[list[int]], beam: int) -> list[list[int]]:
     """As `ayn use` decodes: rows come and go when greedy, batches of like length for beams."""
     if beam == 1:
-        requests = (Request(source, MAX_NEW, stop={EOS}) for source in sources)
-        return [tokens for _, tokens, _, _ in generate(model, requests, ROWS)]
+        return our_greedy(model, sources)
 
     def search(some: list[list[int]]) -> list[list[int]]:
         found = beam_search(model, some, beam=beam, max_new=MAX_NEW, eos=EOS, alpha=1.0, length_penalty="power")

@@ -1,7 +1,7 @@
-"""Greedy, sampling, beam: they know a Stepper, never a model."""
+"""Greedy search, sampling and beam search. They know a Stepper, never a model."""
 
 from allyouneed.decode.beam import Hypothesis, beam_search
-from allyouneed.decode.decoder import Decoder, Event, Request, generate
+from allyouneed.decode.decoder import Decoder, Event, Request
 from allyouneed.decode.sample import choose, greedy, uniform
 from allyouneed.decode.stepper import State, Stepper
 
@@ -14,7 +14,6 @@ __all__ = [
     "Stepper",
     "beam_search",
     "choose",
-    "generate",
     "greedy",
     "uniform",
 ]

@@ -1,9 +1,9 @@
-"""The Decoder: rows come and go, and each tick gives every row its next token. Offline or serving, it is the same."""
+"""The Decoder: requests join and leave its rows, and each tick gives every row its next token."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import count, islice
 from typing import Any
@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from allyouneed.decode.sample import choose, greedy, uniform
+from allyouneed.decode.sample import NEVER, NO_TOKEN, NOT_A_NUMBER, choose, greedy, uniform
 from allyouneed.decode.stepper import Stepper
 from allyouneed.errors import UserError
 
 
 @dataclass(frozen=True)
 class Request:
-    """One row's wish: what to continue, how far, and how to choose."""
+    """What to continue, how far, and how to choose the tokens."""
 
     input: Any  # what Stepper.start takes for one row
     max_new: int
@@ -26,7 +26,7 @@ class Request:
     top_k: int = 0  # 0: all
     top_p: float = 1.0  # 1: all
     seed: int = 0
-    stop: Collection[int] = frozenset()  # ids that end the row and are not part of its text
+    stop: Collection[int] = frozenset()  # ids that end the answer and are no part of it
 
     def __post_init__(self) -> None:
         if self.max_new < 1:
@@ -43,7 +43,8 @@ class Request:
 
 @dataclass(frozen=True)
 class Event:
-    """One token of one request. Done is "stop" (no token then, and the logprob is the stop's), "length" or None."""
+    """One token of one request. `done` is None, "length", or "stop": then there is no token, and the log-probability is
+    that of the stop."""
 
     id: int
     token: int | None
@@ -55,14 +56,14 @@ class Event:
 class _Row:
     id: int
     request: Request
-    size: int  # tokens it held at its start
-    most: int  # tokens it may make, the model's limit included
-    made: int = 0
+    size: int  # tokens in the state after its start
+    most: int  # new tokens it may get, within the model's limit
+    made: int = 0  # new tokens so far
 
 
 @dataclass
 class _Flight:
-    """Tokens on their way to the host, and whose they are: (row, its owner, whether this is the last by length)."""
+    """Tokens on their way to the host, and their owners: (place, row, whether this is its last token by length)."""
 
     packed: Tensor  # (2, B) int32: ids, and the bits of the log-probabilities
     landed: torch.cuda.Event | None
@@ -73,11 +74,11 @@ IDLE = Request(input=None, max_new=1)
 
 
 class Decoder:
-    """A fixed number of rows over one Stepper. A request gets the same tokens whoever sits beside it.
+    """A fixed number of rows over one Stepper. A request gets the same tokens whatever the other rows hold.
 
-    The host plans ahead: it knows when a row ends by length, and learns of stops from the copied tokens. On CUDA
-    these are read one tick late, so that the device never waits; a row that has stopped then runs one step more,
-    which nobody reads.
+    The host knows when a row ends by length, and learns of stops from the copied tokens. On CUDA it reads these one
+    tick late, so that the device never waits; a stopped row then runs one more step, which nobody reads. A tick raises
+    a UserError if the model gives NaN or forbids every token.
     """
 
     def __init__(self, stepper: Stepper, rows: int) -> None:
@@ -93,19 +94,14 @@ class Decoder:
         self._slots: list[_Row | None] = [None] * rows
         self._owed: dict[int, _Row] = {}  # requests that still have events to come
         self._flights: deque[_Flight] = deque()
-        self._changed = True  # the rows' settings on the device are older than the slots
-
-    @property
-    def busy(self) -> bool:
-        """Whether a tick has anything to do."""
-        return bool(self._waiting or self._owed or self._flights)
+        self._changed = True  # the settings on the device are older than the slots
 
     def add(self, request: Request) -> int:
-        """Queue a request; its id stands in its events."""
+        """Queue a request; the id is that of its events."""
         limit = self.stepper.limit
         size = self._size(request)
         if size < 1:
-            raise UserError("the input has no tokens: there is nothing to go on from")
+            raise UserError("the input has no tokens: there is nothing to continue")
         if limit is not None and size > limit:
             raise UserError(f"the input has {size} tokens, the model takes at most {limit}: shorten it")
         id = next(self._ids)
@@ -113,11 +109,11 @@ class Decoder:
         return id
 
     def _size(self, request: Request) -> int:
-        """Tokens the row holds after its start."""
+        """Tokens that the row holds after its start."""
         return len(request.input) if self.stepper.prompted else 1
 
     def cancel(self, id: int) -> None:
-        """No more events of this request; its row is free. One that is already done is no mistake."""
+        """No more events of this request; its row becomes free. A request that is already done may be cancelled too."""
         self._waiting.pop(id, None)
         row = self._owed.pop(id, None)
         if row is not None and row in self._slots:
@@ -139,13 +135,13 @@ class Decoder:
         held = max(row.size + row.made for row in self._slots if row)
         if held > self.state.room:
             self.state.grow(bucket(held, self.stepper.limit))
-        self._settle()
-        # Free rows step too, always from the beginning: so they never run out of room.
+        self._send_settings()
+        # Free rows step too, always from position 0, so that they never run out of room.
         self.state.length.masked_fill_(self._free, 0)
         return self.stepper.step(self._tokens, self.state)
 
     def _join(self, logits: Tensor | None) -> Tensor | None:
-        """Start as many waiting requests as rows are free, all in one ragged batch; their logits join the others'."""
+        """Start as many waiting requests as there are free rows, in one ragged batch; their logits join the others'."""
         free = [at for at, row in enumerate(self._slots) if row is None]
         new = list(islice(self._waiting.items(), len(free)))
         if not new:
@@ -168,8 +164,8 @@ class Decoder:
         return logits.index_copy(0, rows, first)
 
     def _choose(self, logits: Tensor) -> None:
-        """The next token of each row stays on the device for the next step; a copy flies to the host."""
-        self._settle()
+        """Choose the next token of each row. It stays on the device for the next step; a copy goes to the host."""
+        self._send_settings()
         sitting = [(at, row) for at, row in enumerate(self._slots) if row]
         if all(row.request.temperature == 0 for _, row in sitting):
             self._tokens, logprobs = greedy(logits)
@@ -200,6 +196,8 @@ class Decoder:
         for at, row, last in flight.owners:
             if row.id not in self._owed:  # stopped or cancelled meanwhile
                 continue
+            if not logprobs[at] > NEVER:
+                raise UserError(NO_TOKEN if logprobs[at] == NEVER else NOT_A_NUMBER)
             stop = tokens[at] in row.request.stop
             done = "stop" if stop else "length" if last else None
             events.append(Event(row.id, None if stop else tokens[at], logprobs[at], done))
@@ -213,8 +211,8 @@ class Decoder:
         self._slots[at] = None
         self._changed = True
 
-    def _settle(self) -> None:
-        """Bring the rows' settings to the device, when requests have come or gone."""
+    def _send_settings(self) -> None:
+        """Copy the rows' settings to the device if requests have joined or left."""
         if not self._changed:
             return
         requests = [row.request if row else IDLE for row in self._slots]
@@ -228,7 +226,7 @@ class Decoder:
         self._changed = False
 
     def _send(self, values: Any, dtype: torch.dtype) -> Tensor:
-        """From the host to the device without waiting."""
+        """Copy from the host to the device without waiting."""
         tensor = torch.tensor(values, dtype=dtype)
         if self._device.type == "cuda":
             return tensor.pin_memory().to(self._device, non_blocking=True)
@@ -236,36 +234,6 @@ class Decoder:
 
 
 def bucket(tokens: int, limit: int | None) -> int:
-    """Room for so many tokens, rounded up to a power of two: few shapes, and few copies as a state grows."""
+    """Room for so many tokens, rounded up to a power of two, so that a growing state has few shapes and copies."""
     room = max(64, 1 << (tokens - 1).bit_length())
     return room if limit is None else min(room, limit)
-
-
-def generate(
-    stepper: Stepper, requests: Iterable[Request], rows: int
-) -> Iterator[tuple[int, list[int], list[float], str]]:
-    """(index, tokens, log-probabilities, why it ended) of each request, in their order.
-
-    After "stop" the log-probabilities have one more entry, the stop token's. Requests are drawn as needed: at most
-    four for each row are waiting, running, or finished before their turn.
-    """
-    decoder = Decoder(stepper, rows)
-    source = iter(requests)
-    texts: dict[int, tuple[list[int], list[float]]] = {}
-    ends: dict[int, str] = {}
-    due = 0
-    while True:
-        for request in islice(source, 4 * rows - len(texts)):
-            texts[decoder.add(request)] = [], []
-        if not texts:
-            return
-        for event in decoder.tick():
-            tokens, logprobs = texts[event.id]
-            logprobs.append(event.logprob)
-            if event.token is not None:
-                tokens.append(event.token)
-            if event.done:
-                ends[event.id] = event.done
-        while due in ends:
-            yield due, *texts.pop(due), ends.pop(due)
-            due += 1

@@ -1,4 +1,4 @@
-"""The next token of each row: greedy or drawn. A row's draw depends on nothing but its own logits and settings."""
+"""The next token of each row: greedy or sampled. It depends on nothing but the row's own logits and settings."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from torch import Tensor
 
 from allyouneed.randomness import GOLDEN, draw, mix, shifted, signed
 
-FINE = 24  # bits of a uniform number: what float32 holds exactly
-WHOLE = 38  # a probability of one is 2^38, so that FINE + WHOLE bits, and a little more, fit into 63
+FINE = 24  # bits of a uniform number: as many as float32 holds exactly
+WHOLE = 38  # a probability of 1 is 2^38, so that a product of both fits into 63 bits
+NEVER = float("-inf")  # the log-probability of the impossible
+
+NOT_A_NUMBER = (
+    "the model's output is not a number (NaN): its weights are damaged or its training diverged; "
+    "use another checkpoint, or train again with a smaller train.lr"
+)
+NO_TOKEN = "the model gives every next token the probability 0, so there is no answer: its weights are damaged"
 
 
 def uniform(seed: Tensor, step: Tensor) -> Tensor:
@@ -20,37 +27,37 @@ def uniform(seed: Tensor, step: Tensor) -> Tensor:
 def greedy(logits: Tensor) -> tuple[Tensor, Tensor]:
     """The most likely token of each row, the lowest id of equals, and its log-probability: (B, V) -> (B,), (B,)."""
     logits = logits.float()
-    tokens = logits.max(-1).indices  # argmax takes three times as long on a CPU
-    return tokens, _logprobs(logits, tokens)
+    best, tokens = logits.max(-1)  # argmax takes three times as long on a CPU
+    return tokens, _logprobs(logits, best, tokens)
 
 
 def choose(
     logits: Tensor, temperature: Tensor, top_k: Tensor, top_p: Tensor, u: Tensor, cut: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """Draw a token for each row of logits (B, V) by its own settings, all (B,).
+    """Sample a token for each row of logits (B, V) with the row's own settings, all (B,).
 
-    Temperature 0 is greedy; top_k keeps the k most likely (0: all), then top_p the smallest set that has so much
-    of their probability. The token is where the distribution function of what is left, in the order of the ids,
-    passes u. The log-probability is that of the model itself, before temperature and cuts. `cut=False` says that
-    no row has a top_k or top_p, which saves sorting.
+    Temperature 0 is greedy. top_k leaves the k most likely tokens (0: all), then top_p the smallest set of them that
+    has this share of their probability. The token is the first one, in the order of ids, at which the cumulative
+    distribution of what is left exceeds u. The log-probability is the model's own, before temperature and cuts.
+    `cut=False` says that no row has a top_k or top_p, which saves sorting.
     """
     logits = logits.float()
-    heat = temperature.unsqueeze(1)
-    scaled = (logits - logits.amax(-1, keepdim=True)) / heat.clamp(min=torch.finfo(torch.float32).tiny)
-    # Whole numbers: their sums are exact in any order, so every batch and every device draws the same.
+    best, heat = logits.amax(-1), temperature.unsqueeze(1)
+    scaled = (logits - best.unsqueeze(1)) / heat.clamp(min=torch.finfo(torch.float32).tiny)
+    # Integers: their sums are exact in any order, so that every batch and every device draws the same.
     weight = (scaled.softmax(-1) * 2**WHOLE).long()  # (B, V)
     if cut:
         weight = _cut(logits, weight, top_k.unsqueeze(1), top_p.unsqueeze(1))
     passed = weight.cumsum(-1)
     drawn = (passed <= _part(u.unsqueeze(1), passed[:, -1:])).sum(-1)
-    # The clamp is for rows nobody reads: whatever stands in them, an id stays an id.
+    # Rows that nobody reads may hold anything; the clamp keeps their ids inside the vocabulary.
     drawn = drawn.clamp(max=logits.shape[1] - 1)
     tokens = torch.where(temperature > 0, drawn, logits.argmax(-1))
-    return tokens, _logprobs(logits, tokens)
+    return tokens, _logprobs(logits, best, tokens)
 
 
 def _cut(logits: Tensor, weight: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
-    """The weights with zeros where top_k and top_p drop a token; of equals the lower ids stay."""
+    """The weights, with zeros for the tokens that top_k and top_p drop; of equals the lower ids stay."""
     order = logits.sort(dim=-1, descending=True, stable=True).indices
     rank = torch.arange(logits.shape[1], device=logits.device)
     ranked = weight.gather(1, order).masked_fill((rank >= top_k) & (top_k > 0), 0)
@@ -61,9 +68,12 @@ def _cut(logits: Tensor, weight: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor
 
 
 def _part(part: Tensor, whole: Tensor) -> Tensor:
-    """A part in [0, 1] of a whole number, in whole numbers."""
+    """A part in [0, 1] of an integer, computed in integers."""
     return ((part * 2**FINE).long() * whole) >> FINE
 
 
-def _logprobs(logits: Tensor, tokens: Tensor) -> Tensor:
-    return logits.log_softmax(-1).gather(1, tokens.unsqueeze(1)).squeeze(1)
+def _logprobs(logits: Tensor, best: Tensor, tokens: Tensor) -> Tensor:
+    """Of the tokens (B,), where `best` (B,) is the largest logit. NaN if any logit is NaN or inf; -inf if all are -inf,
+    that is, if every token is forbidden."""
+    logprobs = logits.log_softmax(-1).gather(1, tokens.unsqueeze(1)).squeeze(1)
+    return logprobs.masked_fill(best == NEVER, NEVER)

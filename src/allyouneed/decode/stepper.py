@@ -1,4 +1,4 @@
-"""What search needs to know of a model: a Stepper, and the State it carries. Never the model itself."""
+"""What search knows of a model: a Stepper and the State it carries, never the model itself."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ from torch import Tensor
 
 
 class State(Protocol):
-    """What a decoder remembers between steps, a row a hypothesis: KVCache, a recurrent or convolutional state."""
+    """What a model remembers between steps, one row per hypothesis: a KVCache, a recurrent or convolutional state."""
 
     length: Tensor  # (B,) tokens seen, on the device
 
     def put(self, rows: Tensor, other: Any) -> None:
-        """Copy the rows of `other` into these rows: a request joins."""
+        """Copy the rows of `other` into these rows: requests join."""
 
     def reorder(self, rows: Tensor) -> None:
         """Row i becomes what row rows[i] was: beams. Rows of one input stay in their block."""
 
-    def select(self, rows: Tensor) -> Any:
-        """A new, smaller State of whole inputs: finished ones leave. `rows` are inputs, not beams."""
+    def select(self, inputs: Tensor) -> Any:
+        """A new, smaller State with only these inputs, each with all its beams: finished ones leave."""
 
     def expand(self, beams: int) -> Any:
-        """A new State in which each row stands `beams` times, one after another; what belongs to the input
-        (the memory of an encoder) is stored once for all of them."""
+        """A new State with each row `beams` times, one after another; what belongs to the input (the output of an
+        encoder) is stored once for all of them."""
 
     def grow(self, room: int) -> None:
-        """Make place for at least `room` tokens."""
+        """Make room for at least so many tokens."""
 
     @property
     def room(self) -> int:
-        """Tokens there is place for; a large number when there is no limit."""
+        """How many tokens fit; a large number if there is no limit."""
 
 
 class Stepper(Protocol):
-    """One step of an autoregressive model. `inputs` are what a request brings, one for each row: the ids of a
-    prompt for a language model, the ids of the source sentence for a translator."""
+    """One step of an autoregressive model. There is one input per row: the ids of a prompt for a language model, the
+    ids of the source sentence for a translator."""
 
     prompted: ClassVar[bool]  # after `start` a row holds its whole input (a language model) or one token (a translator)
 
     @property
     def limit(self) -> int | None:
-        """The most tokens a row may ever hold (absolute positions), or None."""
+        """The most tokens that a row can hold (learned positions), or None."""
 
     def start(self, inputs: Sequence[Any], room: int) -> tuple[Tensor, Any]:
-        """Logits (B, V) after each ragged prompt, and the state that stands there."""
+        """Logits (B, V) after each of the ragged inputs, and the state at that point."""
 
     def step(self, tokens: Tensor, state: Any) -> Tensor:
-        """One token a row, (B,) -> logits (B, V) after it; the state moves on by one."""
+        """One token per row, (B,) -> logits (B, V) after it; the state advances by one."""
 
     def empty(self, rows: int, room: int) -> Any:
         """A state with so many free rows, into which requests are put."""

@@ -199,20 +199,44 @@ class LanguageModel(Model):
 
 
 class Translator(Model):
-    """p(y_t | y_<t, x) = softmax(head(body(x, y_<t))), and one step after another: a Stepper."""
+    """p(y_t | y_<t, x) = softmax(head(body(x, y_<t))), and one step after another: a Stepper.
+
+    The body is called with (source, lengths, target, trace). It has `begin` (read sources), `blank` (free rows) and
+    `step` (one more target token per row)."""
 
     prompted: ClassVar[bool] = False
-    feeds_itself: ClassVar[bool] = False  # its own words can be fed back while it learns
+    feeds_itself: ClassVar[bool] = False  # training can feed it its own words
     head: LMHead
     known = 0  # as in a language model
 
+    def forward(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
+        """source (B, S), right-padded, true lengths (B,), target (B, T) -> logits (B, T, V) of each next token."""
+        return self.head(self.body(source, lengths, target, trace=trace))
+
+    def loss(self, source: Tensor, lengths: Tensor, target: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+        """The cross-entropy of the next target tokens, summed."""
+        return self.head.loss(self.body(source, lengths, target), targets, smoothing)
+
     def alignment(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
-        """Where each target position looks: (B, T, S)."""
+        """How much each target position attends to each of the source: (B, T, S)."""
         raise NotImplementedError
 
-    def choices(self, hidden: Tensor) -> Tensor:
-        """(B, D) -> the logits of the tokens that there are."""
-        return self.head(hidden)[:, : self.known or None]
+    def start(self, inputs: Sequence[Sequence[int]], room: int) -> tuple[Tensor, Any]:
+        """Read ragged source sentences; logits (B, V) of the first target token."""
+        source, lengths = pad(inputs, self.device)
+        state = self.body.begin(source, lengths, room)
+        return self.step(torch.full_like(lengths, self.config.bos), state), state
+
+    def step(self, tokens: Tensor, state: Any) -> Tensor:
+        """One more target token per row, (B,) -> logits (B, V)."""
+        return self.head(self.body.step(tokens, state))[:, : self.known or None]
+
+    def empty(self, rows: int, room: int) -> Any:
+        """The state of free rows, with room for so many tokens."""
+        return self.body.blank(rows, room)
+
+    def remembered(self, tokens: int) -> int:
+        return int(self.body.remembered(tokens)) + tokens * 3 * self.head.out.out_features
 
 
 class Labeller(Model):

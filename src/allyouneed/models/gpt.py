@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from allyouneed.config import option
@@ -71,11 +70,9 @@ class GPTBody(Body):
         trace: Trace | None = None,
     ) -> Tensor:
         """ids (B, T) -> (B, T, D). With a cache, ids are the next tokens of each row, the first `count` (B,) real."""
-        at, room = None, 0
-        if state is not None:
-            at, room = state.length[:, None] + torch.arange(ids.size(1), device=ids.device), state.room
-        x = self.embedding(ids, at, room)
-        return self.stack(x, mask, cache=state, count=count, trace=trace)
+        at = state.positions(ids.size(1)) if state is not None else None
+        x = self.embedding(ids, at, state.room if state is not None else 0)
+        return self.stack(x, mask, cache=state, at=at, count=count, trace=trace)
 
     def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
         """Padding lies behind the text, where no token looks."""

@@ -1,9 +1,9 @@
 """Sequence to sequence: a recurrent encoder reads the source, a recurrent decoder writes the target, with attention
-(Bahdanau et al., 2015; Luong et al., 2015) or with one context vector alone (Cho et al., 2014)."""
+(Bahdanau et al., 2015; Luong et al., 2015) or with one context vector (Cho et al., 2014)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -12,22 +12,23 @@ from torch import Tensor, nn
 
 from allyouneed.config import option
 from allyouneed.errors import UserError
+from allyouneed.models.base import Body, BodyConfig, Translator
 from allyouneed.nn.attention import attend
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.heads import LMHead
-from allyouneed.nn.layers import Embedding, pad
+from allyouneed.nn.layers import Embedding, last, real
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.recurrent import CELLS, Hidden, Recurrent
-from allyouneed.nn.scores import make_match
+from allyouneed.nn.scores import make_score
 from allyouneed.nn.trace import Trace
 
 SCORES = ("additive", "dot", "general", "cosine", "none")
-Memory = dict[str, Tensor]  # keys (B, S, K), values (B, S, D), keep (B, S); without attention one value (B, 1, D)
+Encoded = dict[str, Tensor]  # keys (B, S, K), values (B, S, D), real (B, S); without attention one value (B, 1, D)
 
 
 @dataclass(frozen=True)
-class Seq2SeqConfig:
-    """What an encoder-decoder of recurrent networks can be asked for."""
+class Seq2SeqConfig(BodyConfig):
+    """The settings of a recurrent encoder and decoder."""
 
     vocab: int = option(0, "rows of the source embedding (0: as many as there are tokens)", low=0, high=2**24)
     target_vocab: int = option(0, "rows of the target embedding (0: as many as there are tokens)", low=0, high=2**24)
@@ -44,113 +45,159 @@ class Seq2SeqConfig:
     tie: bool = option(True, "the output matrix is the target embedding")
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.width % 2:
-            raise UserError(f"model.width = {self.width} is shared by two directions: it must be even")
+            raise UserError(f"model.width = {self.width} is split between two directions: it must be even")
 
 
-class Seq2Seq(nn.Module):
+class Seq2SeqBody(Body):
     """h = Encoder(E[x]), read in both directions; then, with s_0 = tanh(W h_end), for each target token
 
     c_t = Σ_j a_tj h_j,  a_t = softmax_j score(s_{t-1}, h_j)      (without attention c = tanh(W h_end), at every step)
     s_t = f(s_{t-1}, y_{t-1}, c_t)
-    p(y_t | y_<t, x) = softmax(W tanh(U [s_t; c_t; y_{t-1}]))
+    o_t = tanh(U [s_t; c_t; y_{t-1}])
     """
-
-    Config = Seq2SeqConfig
-    tasks: ClassVar[tuple[str, ...]] = ("translate",)
-    prompted: ClassVar[bool] = False
-    feeds_itself: ClassVar[bool] = True  # its own words can be fed back while it learns
-    sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 128},
-        "small": {"width": 512, "embedding": 256},
-        "base": {"width": 1024, "embedding": 512, "layers": 2},
-    }
-    limit = None  # a recurrent network has no positions that end
 
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()
-        if config.share and config.vocab != config.target_vocab:
-            raise ValueError("model.share needs one vocabulary for source and target")
         self.config = config
         width, size = config.width, config.embedding or config.width
+        self.width = size
         layers, dropout = config.decoder_layers or config.layers, config.dropout
         self.source = Embedding(config.vocab, size, positions="none", size=0, dropout=dropout)
         self.target = Embedding(config.target_vocab, size, positions="none", size=0, dropout=dropout)
         if config.share:
             self.target.tokens = self.source.tokens
+        for embedding in (self.source, self.target):
+            nn.init.normal_(embedding.tokens.weight, std=0.3)
         self.encoder = Recurrent(config.cell, size, width // 2, config.layers, bidirectional=True, dropout=dropout)
         self.mix = nn.Parameter(torch.full((config.layers,), 1 / config.layers)) if config.memory == "mix" else None
         self.decoder = Recurrent(config.cell, size + width, width, layers, dropout=dropout)
         self.parts = ("h", "c") if config.cell == "lstm" else ("h",)
-        self.begin = nn.Linear(width, len(self.parts) * layers * width)
-        self.match = make_match(config.score, width, width) if config.score != "none" else None
-        if self.match is None:
+        self.first = nn.Linear(width, len(self.parts) * layers * width)
+        self.score = make_score(config.score, width, width) if config.score != "none" else None
+        if self.score is None:
             self.context = nn.Linear(width, width)
         self.out = nn.Linear(width + width + size, size)
         self.dropout = nn.Dropout(dropout)
-        self.head = LMHead(size, config.target_vocab, tie=self.target.tokens if config.tie else None)
-        for embedding in (self.source, self.target):
-            nn.init.normal_(embedding.tokens.weight, std=0.3)
 
-    def encode(self, source: Tensor, lengths: Tensor) -> tuple[Memory, Hidden]:
-        """source (B, S), right-padded, and true lengths (B,) -> what the decoder looks at, and its first state."""
+    def encode(self, source: Tensor, lengths: Tensor) -> tuple[Encoded, Hidden]:
+        """source (B, S), right-padded, and true lengths (B,) -> what the decoder attends to, and its first state."""
         layers = self.encoder.layer_outputs(self.source(source), lengths)
         h = layers[-1] if self.mix is None else torch.einsum("l,lbsd->bsd", self.mix, torch.stack(layers))
-        forth, back = h.chunk(2, dim=-1)
-        rows = torch.arange(len(source), device=source.device)
-        end = torch.cat([forth[rows, lengths - 1], back[:, 0]], dim=-1)  # each direction where it has read everything
-        state = torch.tanh(self.begin(end)).unflatten(-1, (len(self.parts), -1, self.config.width))
+        forward, backward = h.chunk(2, dim=-1)
+        end = torch.cat([last(forward, lengths), backward[:, 0]], dim=-1)  # each direction after its last token
+        state = torch.tanh(self.first(end)).unflatten(-1, (len(self.parts), -1, self.config.width))
         first = tuple(state.permute(1, 2, 0, 3))  # each (L, B, D)
-        if self.match is None:
+        if self.score is None:
             return {"values": torch.tanh(self.context(end))[:, None]}, first
-        keep = torch.arange(source.size(1), device=source.device) < lengths[:, None]
-        return {"keys": self.match.keys(h), "values": h, "keep": keep}, first
+        return {"keys": self.score.keys(h), "values": h, "real": real(lengths, source.size(1))}, first
 
-    def look(self, s: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        """c_t (B, D) and the weights a_t (B, S) of the states s_{t-1} (B, D); B are all beams of the memory's rows."""
-        q = s.unflatten(0, (len(memory["values"]), -1))  # (sentences, beams, D)
-        if self.match is None:
-            return memory["values"].expand_as(q).flatten(0, 1), torch.ones_like(s[:, :1])
-        k, v, mask = memory["keys"][:, None], memory["values"][:, None], Mask(memory["keep"][:, None, None])
-        c, a = attend(q[:, None], k, v, mask, score=self.match, weights=True)
+    def look(self, s: Tensor, encoded: Encoded) -> tuple[Tensor, Tensor]:
+        """c_t (B, D) and the weights a_t (B, S) for the states s_{t-1} (B, D), where B counts all beams."""
+        q = s.unflatten(0, (len(encoded["values"]), -1))  # (sentences, beams, D)
+        if self.score is None:
+            return encoded["values"].expand_as(q).flatten(0, 1), torch.ones_like(s[:, :1])
+        k, v, mask = encoded["keys"][:, None], encoded["values"][:, None], Mask(encoded["real"][:, None, None])
+        c, a = attend(q[:, None], k, v, mask, score=self.score, weights=True)
         return c.flatten(0, 2), a.flatten(0, 2)
 
     def output(self, s: Tensor, c: Tensor, y: Tensor) -> Tensor:
         """tanh(U [s_t; c_t; y_{t-1}]), (..., E)"""
         return self.dropout(torch.tanh(self.out(torch.cat([s, c, y], dim=-1))))
 
-    def body(
-        self, source: Tensor, lengths: Tensor, target: Tensor, *, p: float = 1.0, trace: Trace | None = None
+    def forward(
+        self,
+        source: Tensor,
+        lengths: Tensor,
+        target: Tensor,
+        *,
+        p: float = 1.0,
+        choose: Callable[[Tensor], Tensor] | None = None,
+        trace: Trace | None = None,
     ) -> Tensor:
-        """What the decoder knows at each position of the target (B, T): (B, T, E). Each word that it is fed is the true
-        one with the probability p (teacher forcing), else the one it chose itself."""
-        memory, state = self.encode(source, lengths)
+        """The decoder's output at each position of the target (B, T): (B, T, E). Each input token is the true one with
+        the probability p (teacher forcing), otherwise the one that `choose` picks, (B, E) -> (B,)."""
+        encoded, state = self.encode(source, lengths)
         y = self.target(target)  # (B, T, E)
-        if self.match is None and p == 1:  # every input is known beforehand: one call for all steps
-            c = memory["values"].expand(-1, target.size(1), -1)
+        if self.score is None and p == 1:  # all inputs are known: one call for all steps
+            c = encoded["values"].expand(-1, target.size(1), -1)
             return self.output(self.decoder(torch.cat([y, c], dim=-1), state=state)[0], c, y)
         steps, s = [], state[0][-1]
-        own = target.new_full((len(target),), self.config.bos)
+        own = target[:, 0]  # the begin of each target
         forced = torch.rand(target.size(1), len(target), 1, device=target.device) < p
         for word, true in zip(y.unbind(1), forced):
             y = word if p == 1 else torch.where(true, word, self.target(own))
-            c, a = self.look(s, memory)
+            c, a = self.look(s, encoded)
             s, state = self.decoder.step(torch.cat([y, c], dim=-1), state)
             steps.append((s, c, y, a))
-            if p < 1:
-                own = self.head(self.output(s, c, y)).argmax(-1)
+            if choose is not None and p < 1:
+                own = choose(self.output(s, c, y))
         *known, weights = (torch.stack(parts, dim=1) for parts in zip(*steps))
         if trace is not None:
-            trace.at("decoder.cross").keep("weights", weights[:, None])  # (B, 1, T, S)
+            trace.at("decoder.cross").record("weights", weights[:, None])  # (B, 1, T, S)
         return self.output(*known)
 
-    def forward(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
-        """Logits (B, T, V) of each next target token."""
-        return self.head(self.body(source, lengths, target, trace=trace))
+    def begin(self, source: Tensor, lengths: Tensor, room: int) -> RecurrentState:
+        """Before the first token of each target; parts are (B, L, D)."""
+        encoded, first = self.encode(source, lengths)
+        parts = {name: t.transpose(0, 1) for name, t in zip(self.parts, first)}
+        return RecurrentState(parts, torch.zeros_like(lengths), encoded)
+
+    def step(self, tokens: Tensor, state: RecurrentState) -> Tensor:
+        """(B,) -> (B, E)"""
+        before = tuple(state.parts[name].transpose(0, 1) for name in self.parts)
+        y, (c, _) = self.target(tokens), self.look(before[0][-1], state.source)
+        s, after = self.decoder.step(torch.cat([y, c], dim=-1), before)
+        state.advance(1, **{name: t.transpose(0, 1) for name, t in zip(self.parts, after)})
+        return self.output(s, c, y)
+
+    def blank(self, rows: int, room: int) -> RecurrentState:
+        """A state of free rows, each with one blank source token."""
+        blank = torch.zeros(rows, 1, dtype=torch.long, device=self.out.weight.device)
+        return self.begin(blank, blank[:, 0] + 1, room)
+
+    def tables(self) -> list[nn.Embedding]:
+        return [self.source.tokens, self.target.tokens]
+
+    def stages(self) -> list[list[nn.Module]]:
+        return [[self.source, self.target], *([layer] for layer in (*self.encoder.layers, *self.decoder.layers))]
+
+    def remembered(self, tokens: int) -> int:
+        """The gates and states of every layer, and the tanh of the additive score for sources of about 32 tokens."""
+        c = self.config
+        layers, inside = c.layers + (c.decoder_layers or c.layers), 32 * c.width if c.score == "additive" else 0
+        return tokens * (10 * layers * c.width + 6 * c.width + inside)
+
+
+class Seq2Seq(Translator):
+    """p(y_t | y_<t, x) = softmax(W o_t)"""
+
+    Config = Seq2SeqConfig
+    tasks: ClassVar[tuple[str, ...]] = ("translate",)
+    feeds_itself: ClassVar[bool] = True
+    body_fields: ClassVar[tuple[str, ...]] = (
+        *("vocab", "target_vocab", "embedding", "width", "layers", "decoder_layers", "cell", "score", "memory"),
+        "share",
+    )
+    sizes: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": {"width": 128},
+        "small": {"width": 512, "embedding": 256},
+        "base": {"width": 1024, "embedding": 512, "layers": 2},
+    }
+
+    def __init__(self, config: Seq2SeqConfig) -> None:
+        super().__init__()
+        if config.share and config.vocab != config.target_vocab:
+            raise ValueError("model.share needs one vocabulary for source and target")
+        self.config = config
+        self.body = Seq2SeqBody(config)
+        tie = self.body.target.tokens if config.tie else None
+        self.head = LMHead(self.body.width, config.target_vocab, tie=tie)
 
     def alignment(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
-        """Where each target position looks (B, T, S): the weights a_t."""
-        if self.match is None:
+        """The weights a_t."""
+        if self.body.score is None:
             raise UserError("this model has no attention (model.score = none), so there is no alignment to show")
         trace = trace or Trace("weights")
         self(source, lengths, target, trace=trace)
@@ -159,40 +206,6 @@ class Seq2Seq(nn.Module):
     def loss(
         self, source: Tensor, lengths: Tensor, target: Tensor, targets: Tensor, smoothing: float = 0.0, p: float = 1.0
     ) -> Tensor:
-        """The cross-entropy of the next target tokens, summed."""
-        return self.head.loss(self.body(source, lengths, target, p=p), targets, smoothing)
-
-    def start(self, inputs: Sequence[Sequence[int]], room: int) -> tuple[Tensor, RecurrentState]:
-        """Read ragged source sentences; logits (B, V) of the first word."""
-        state = self._state(*pad(inputs, self.device))
-        return self.step(torch.full((len(inputs),), self.config.bos, device=self.device), state), state
-
-    def step(self, tokens: Tensor, state: RecurrentState) -> Tensor:
-        """One more target token a row, (B,) -> logits (B, V)."""
-        before = tuple(state.parts[name].transpose(0, 1) for name in self.parts)
-        y, (c, _) = self.target(tokens), self.look(before[0][-1], state.memory)
-        s, after = self.decoder.step(torch.cat([y, c], dim=-1), before)
-        state.advance(1, **{name: t.transpose(0, 1) for name, t in zip(self.parts, after)})
-        return self.head(self.output(s, c, y))
-
-    def empty(self, rows: int, room: int) -> RecurrentState:
-        """A state of free rows, each with one blank source token."""
-        blank = torch.zeros(rows, 1, dtype=torch.long, device=self.device)
-        return self._state(blank, blank[:, 0] + 1)
-
-    def _state(self, source: Tensor, lengths: Tensor) -> RecurrentState:
-        """Before the first token of each target; parts are (B, L, D)."""
-        memory, first = self.encode(source, lengths)
-        parts = {name: t.transpose(0, 1) for name, t in zip(self.parts, first)}
-        return RecurrentState(parts, torch.zeros_like(lengths), memory)
-
-    def remembered(self, tokens: int) -> int:
-        """Values that a backward pass over so many tokens of either side needs: gates and states of every layer, the
-        additive score's inside (for sources of about 32 tokens), and the logits."""
-        c = self.config
-        layers, inside = c.layers + (c.decoder_layers or c.layers), 32 * c.width if c.score == "additive" else 0
-        return tokens * (10 * layers * c.width + 6 * c.width + inside + 3 * c.target_vocab)
-
-    @property
-    def device(self) -> torch.device:
-        return self.head.out.weight.device
+        """The cross-entropy of the next target tokens, summed, with teacher forcing p."""
+        hidden = self.body(source, lengths, target, p=p, choose=lambda h: self.head(h).argmax(-1))
+        return self.head.loss(hidden, targets, smoothing)

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from allyouneed.nn.cache import KVCache
-from allyouneed.nn.masks import Mask
+from allyouneed.nn.cache import LayerCache
+from allyouneed.nn.masks import Mask, _Prepared
 from allyouneed.nn.positions import rotate
 from allyouneed.nn.scores import Score, named_score
 from allyouneed.nn.trace import Trace
@@ -17,7 +17,14 @@ from allyouneed.nn.trace import Trace
 
 @overload
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, mask: Mask = ..., *, score: str | Score = ..., dropout: float = ...
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Mask = ...,
+    *,
+    score: str | Score = ...,
+    dropout: float = ...,
+    trace: Trace | None = ...,
 ) -> Tensor: ...
 @overload
 def attend(
@@ -29,6 +36,7 @@ def attend(
     score: str | Score = ...,
     dropout: float = ...,
     weights: Literal[True],
+    trace: Trace | None = ...,
 ) -> tuple[Tensor, Tensor]: ...
 def attend(
     q: Tensor,
@@ -39,51 +47,56 @@ def attend(
     score: str | Score = "scaled_dot",
     dropout: float = 0.0,
     weights: bool = False,
+    trace: Trace | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
     """softmax(score(Q, K)) V: the one place where attention happens.
 
-    q (B, H, Tq, K), k (B, Hkv, Tk, K), v (B, Hkv, Tk, any width); H is a multiple of Hkv. The fused kernel runs
-    unless weights (B, H, Tq, Tk) or another score than the scaled dot product are asked for; then the formula below
-    does, and a test holds the two together. A query that may look at nothing gives zeros.
+    q (B, H, Tq, K), k (B, Hkv, Tk, K), v (B, Hkv, Tk, any width); H is a multiple of Hkv. If the weights
+    (B, H, Tq, Tk) or another score than the scaled dot product are asked for, the formula below runs, otherwise the
+    fused kernel; a test checks that they agree. A query that may see nothing gives zeros.
     """
+    if trace is not None:
+        for name, value in (("queries", q), ("keys", k), ("values", v)):
+            trace.record(name, value)
     if k.size(1) != q.size(1):  # grouped heads: each key and value serves H / Hkv queries
         if q.size(1) % k.size(1):
             raise ValueError(f"{q.size(1)} heads of queries cannot share {k.size(1)} of keys and values equally")
         k, v = (x.repeat_interleave(q.size(1) // x.size(1), dim=1) for x in (k, v))
-    if weights or score != "scaled_dot":
-        keep = mask.tensor(q.size(-2), k.size(-2), q.device)
-        out, w = _formula(q, k, v, keep, score, dropout)
+    if weights or score != "scaled_dot" or (trace is not None and trace.wants("weights")):
+        out, w = _formula(q, k, v, mask.tensor(q.size(-2), k.size(-2), q.device), score, dropout)
+        if trace is not None:
+            trace.record("weights", w)
         return (out, w) if weights else out
-    if mask.is_flag and q.size(-2) == k.size(-2):
-        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
-    mask = mask.settle(q.size(-2), k.size(-2), q.device)
+    mask = mask.prepare(q.size(-2), k.size(-2), q.device)
+    if not isinstance(mask, _Prepared):
+        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=mask.causal)
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask.open, dropout_p=dropout)
-    return out if mask.sees is None else torch.where(mask.sees, out, 0.0)
+    return torch.where(mask.sees, out, 0.0)
 
 
 def _formula(
-    q: Tensor, k: Tensor, v: Tensor, keep: Tensor | None, score: str | Score, dropout: float
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, score: str | Score, dropout: float
 ) -> tuple[Tensor, Tensor]:
     s = (named_score(score) if isinstance(score, str) else score)(q, k).float()  # (B, H, Tq, Tk)
-    if keep is None:
+    if allowed is None:
         w = s.softmax(-1)
     else:
-        w = s.masked_fill(~keep, torch.finfo(s.dtype).min).softmax(-1).masked_fill(~keep, 0.0)
+        w = s.masked_fill(~allowed, torch.finfo(s.dtype).min).softmax(-1).masked_fill(~allowed, 0.0)
     w = w.to(v.dtype)
     return F.dropout(w, dropout) @ v, w
 
 
 def self_attend(x: Tensor, mask: Mask = Mask()) -> Tensor:
-    """y_i = sum_j softmax_j(x_i · x_j) x_j, (B, T, D): self-attention before anything is learned."""
+    """y_i = sum_j softmax_j(x_i · x_j) x_j, (B, T, D): self-attention without learned parameters."""
     return attend(x[:, None], x[:, None], x[:, None], mask, score="dot")[:, 0]
 
 
 class Attention(nn.Module):
     """MultiHead(X, Y) = [head_1; …; head_H] W^O, head_i = Attention(X W_i^Q, Y W_i^K, Y W_i^V).
 
-    Self-attention when Y is X; cross-attention when Y is the memory of an encoder. `kv_heads` < `heads` shares keys
-    and values between groups of queries. score="parameter_free" has no matrices at all: every head looks at its
-    slice of X itself.
+    Self-attention if Y is X, cross-attention if Y is the memory, the output of an encoder. `kv_heads` < `heads` shares
+    keys and values between groups of queries. score="parameter_free" has no matrices: every head works on its slice of
+    X itself.
     """
 
     def __init__(
@@ -127,46 +140,33 @@ class Attention(nn.Module):
         x: Tensor,
         mask: Mask = Mask(),
         *,
-        memory: tuple[Tensor, Tensor] | None = None,
+        memory: Tensor | tuple[Tensor, Tensor] | None = None,
         rotary: tuple[Tensor, Tensor] | None = None,
-        cache: KVCache | None = None,
-        layer: int = 0,
-        at: Tensor | None = None,
+        cache: LayerCache | None = None,
         trace: Trace | None = None,
     ) -> Tensor:
-        """x (B, Tq, D) looks at itself, or at the keys and values of `memory`. With a cache, at the positions `at`."""
+        """x (B, Tq, D) attends to itself, to the tokens before it in the `cache`, or to a `memory` (B, S, D) or its
+        keys and values."""
         if self.cross:
             if memory is None:
-                raise ValueError("cross-attention needs the keys and values of a memory")
-            q, (k, v) = _split(x if self.free else self.q(x), self.heads), memory
+                raise ValueError("cross-attention needs a memory")
+            q = _split(x if self.free else self.q(x), self.heads)
+            k, v = self.keys_values(memory) if isinstance(memory, Tensor) else memory
         else:
             parts = (x, x, x) if self.free else self.qkv(x).split(self.sizes, dim=-1)
             q, k, v = _split(parts[0], self.heads), _split(parts[1], self.kv_heads), _split(parts[2], self.kv_heads)
             if rotary is not None:
                 q, k = rotate(q, rotary), rotate(k, rotary)
-            if cache is not None and at is not None:
-                k, v = cache.write(layer, k, v, at)
+            if cache is not None:
+                k, v = cache.write(k, v)
         beams = q.size(0) // k.size(0)  # one memory serves all beams of its sentence
         if beams > 1:
             q = q.unflatten(0, (-1, beams)).transpose(1, 2).flatten(2, 3)  # (B, H, beams * Tq, K)
-        z = self._attend(q, k, v, mask, trace)
+        z = attend(q, k, v, mask, score=self.score, dropout=self.dropout if self.training else 0.0, trace=trace)
         if beams > 1:
             z = z.unflatten(2, (beams, -1)).transpose(1, 2).flatten(0, 1)
         z = z.transpose(1, 2).flatten(2)  # (B, Tq, H * K)
         return z if self.free else self.out(z)
-
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask, trace: Trace | None) -> Tensor:
-        dropout = self.dropout if self.training else 0.0
-        if trace is None or not trace.wants("weights"):
-            z = attend(q, k, v, mask, score=self.score, dropout=dropout)
-        else:
-            z, w = attend(q, k, v, mask, score=self.score, dropout=dropout, weights=True)
-            trace.keep("weights", w)
-        if trace is not None:
-            trace.keep("queries", q)
-            trace.keep("keys", k)
-            trace.keep("values", v)
-        return z
 
 
 def _split(x: Tensor, heads: int) -> Tensor:

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from allyouneed.config import option
 from allyouneed.errors import UserError
 from allyouneed.nn.attention import Attention
-from allyouneed.nn.cache import KVCache, Memory
-from allyouneed.nn.layers import ACTIVATIONS, NORMS, FeedForward, make_norm
+from allyouneed.nn.cache import KVCache, LayerCache
+from allyouneed.nn.layers import ACTIVATIONS, NORMS, FeedForward, make_norm, real
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.positions import Rotary
 from allyouneed.nn.trace import Trace
@@ -22,7 +22,7 @@ POSITIONS = ("sinusoidal", "sinusoidal_half", "learned", "rotary", "none")
 
 @dataclass(frozen=True)
 class BlockConfig:
-    """What every model made of Blocks can be asked for."""
+    """The settings of every model made of Blocks."""
 
     width: int = option(128, "d_model, the width of the model", low=1, high=10**6)
     layers: int = option(4, "blocks", low=1, high=1000)
@@ -98,36 +98,24 @@ class Block(nn.Module):
         memory: Tensor | tuple[Tensor, Tensor] | None = None,
         memory_mask: Mask = Mask(),
         rotary: tuple[Tensor, Tensor] | None = None,
-        cache: KVCache | None = None,
-        layer: int = 0,
-        at: Tensor | None = None,
+        cache: LayerCache | None = None,
         trace: Trace | None = None,
     ) -> Tensor:
-        """`memory` is an encoder's output (B, S, D), or its keys and values where a cache has kept them."""
-
-        def look(h: Tensor) -> Tensor:
-            inner = trace.at("self") if trace is not None else None
-            return self.attention(h, mask, rotary=rotary, cache=cache, layer=layer, at=at, trace=inner)
-
-        def look_across(h: Tensor) -> Tensor:
-            inner = trace.at("cross") if trace is not None else None
-            kv = self.cross.keys_values(memory) if isinstance(memory, Tensor) else memory
-            return self.cross(h, memory_mask, memory=kv, trace=inner)
-
-        x = self._residual(x, look, self.attention_norm)
+        """x (B, T, D) -> (B, T, D). `memory` is an encoder's output (B, S, D), or its keys and values."""
+        h = self.attention_norm(x) if self.prenorm else x
+        x = x + self.dropout(self.attention(h, mask, rotary=rotary, cache=cache, trace=trace and trace.at("self")))
+        x = x if self.prenorm else self.attention_norm(x)
         if memory is not None:
-            x = self._residual(x, look_across, self.cross_norm)
-        return self._residual(x, self.feed_forward, self.feed_forward_norm)
-
-    def _residual(self, x: Tensor, part: object, norm: nn.Module) -> Tensor:
-        assert callable(part)
-        if self.prenorm:
-            return x + self.dropout(part(norm(x)))
-        return norm(x + self.dropout(part(x)))
+            h = self.cross_norm(x) if self.prenorm else x
+            x = x + self.dropout(self.cross(h, memory_mask, memory=memory, trace=trace and trace.at("cross")))
+            x = x if self.prenorm else self.cross_norm(x)
+        h = self.feed_forward_norm(x) if self.prenorm else x
+        x = x + self.dropout(self.feed_forward(h))
+        return x if self.prenorm else self.feed_forward_norm(x)
 
 
 class Stack(nn.Module):
-    """L blocks; a last norm when they are pre-norm. An encoder, a decoder, or a language model's body."""
+    """L blocks, and a last norm if they are pre-norm. An encoder, a decoder, or the body of a language model."""
 
     def __init__(self, config: BlockConfig, layers: int, *, cross: bool = False) -> None:
         super().__init__()
@@ -141,48 +129,40 @@ class Stack(nn.Module):
         x: Tensor,
         mask: Mask = Mask(),
         *,
-        cache: KVCache | None = None,
-        count: Tensor | None = None,
         memory: Tensor | None = None,
         memory_mask: Mask = Mask(),
+        cache: KVCache | None = None,
+        at: Tensor | None = None,
+        count: Tensor | None = None,
         trace: Trace | None = None,
     ) -> Tensor:
-        """x (B, T, D) -> (B, T, D).
+        """x (B, T, D) -> (B, T, D). `memory` (B, S, D) is an encoder's output.
 
-        With a cache, x are the next tokens of each row (of which the first `count` (B,) are real), and each sees
-        itself and all before it. `memory` (B, S, D) is an encoder's output; a cache may hold its keys and values.
+        With a cache, x are the next tokens of each row, at the positions `at` = cache.positions(T); the first `count`
+        (B,) of them are real. Each sees itself and all before it, as far as `mask` (over the cache's room) allows. The
+        keys and values of a memory are then those in the cache.
         """
-        at, room = None, x.size(1)
+        time, room = x.size(1), x.size(1)
+        memories: Sequence[Tensor | tuple[Tensor, Tensor] | None] = [memory] * len(self.blocks)
+        if memory is not None:
+            memory_mask = memory_mask.prepare(time, memory.size(1), x.device)
         if cache is not None:
-            room = cache.room
-            at = cache.length[:, None] + torch.arange(x.size(1), device=x.device)  # (B, T)
-            mask = Mask(keep=torch.arange(room, device=x.device) <= at[:, None, :, None])
-        positions = torch.arange(x.size(1), device=x.device) if at is None else at
+            at = cache.positions(time) if at is None else at
+            room, mask = cache.room, cache.mask(at, mask)
+            if source := cache.source:
+                memories = list(zip(source["k"].unbind(1), source["v"].unbind(1)))
+                memory_mask = Mask(source["real"][:, None, None]).prepare(time, source["real"].size(1), x.device)
+        mask = mask.prepare(time, room, x.device)
+        positions = torch.arange(time, device=x.device) if at is None else at
         rotary = self.rotary(positions, room) if self.rotary is not None else None
-        kept: Memory | None = cache.memory if cache is not None else None
-        if kept is not None:
-            memory_mask = Mask(keep=kept.keep).settle(x.size(1), kept.keep.size(-1), x.device)
-        elif memory is not None:
-            memory_mask = memory_mask.settle(x.size(1), memory.size(1), x.device)
-        mask = mask.settle(x.size(1), room, x.device)
         for i, block in enumerate(self.blocks):
-            # A compiled block serves training; what is evaluated, cached or looked at runs as it is written.
+            inner = trace and trace.at(i)
+            # A compiled block is for training; evaluation, decoding and tracing run the plain one.
             call = block if self.training and cache is None and trace is None else block.forward
-            source = (kept.k[i], kept.v[i]) if kept is not None else memory
-            inner = trace.at(i) if trace is not None else None
-            x = call(
-                x,
-                mask,
-                memory=source,
-                memory_mask=memory_mask,
-                rotary=rotary,
-                cache=cache,
-                layer=i,
-                at=at,
-                trace=inner,
-            )
+            layer = cache.layer(i, positions) if cache is not None else None
+            x = call(x, mask, memory=memories[i], memory_mask=memory_mask, rotary=rotary, cache=layer, trace=inner)
             if inner is not None:
-                inner.keep("outputs", x)
+                inner.record("outputs", x)
         if cache is not None:
             cache.advance(x.size(1) if count is None else count)
         return self.norm(x)
@@ -199,18 +179,17 @@ class Stack(nn.Module):
         return sum(2 * a.heads * (a.head_width + a.value_width) * context for a in attentions)
 
     def empty_cache(self, rows: int, room: int, like: Tensor) -> KVCache:
-        """A cache for so many rows of at least `room` tokens."""
-        attention = self._attentions()[0]
-        widths = (attention.head_width, attention.value_width)
-        return KVCache.zeros(len(self.blocks), rows, attention.kv_heads, room, *widths, like)
+        """A cache for so many rows of at least `room` tokens, with the dtype and device of `like`."""
+        c = self.config
+        widths = {"k": c.key_width, "v": c.value_width or c.key_width}
+        shape = (rows, len(self.blocks), c.kv_heads or c.heads, room)
+        parts = {
+            name: torch.zeros(*shape, width, dtype=like.dtype, device=like.device) for name, width in widths.items()
+        }
+        return KVCache(parts, torch.zeros(rows, dtype=torch.long, device=like.device))
 
-    def remember(self, memory: Tensor, lengths: Tensor) -> Memory:
-        """Keys and values of an encoder's output (B, S, D) for every layer, computed once a sentence."""
+    def encode_source(self, memory: Tensor, lengths: Tensor) -> dict[str, Tensor]:
+        """What a cache holds of an encoder's output (B, S, D): keys and values for every layer, once per sentence."""
         pairs = [block.cross.keys_values(memory) for block in self.blocks]  # type: ignore[union-attr, operator]
-        k, v = (torch.stack(list(side)) for side in zip(*pairs))
-        keep = Mask.padding(lengths, memory.size(1)).keep
-        assert keep is not None
-        return Memory(k, v, keep)
-
-    def _attentions(self) -> Sequence[Attention]:
-        return [block.attention for block in self.blocks]  # type: ignore[misc]
+        k, v = (torch.stack(side, dim=1) for side in zip(*pairs))
+        return {"k": k, "v": v, "real": real(lengths, memory.size(1))}

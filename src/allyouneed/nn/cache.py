@@ -1,158 +1,121 @@
-"""What a decoder remembers between steps. Owned by the caller; rows are right-padded, each with its own length."""
+"""What a decoder remembers between steps. The caller owns it; rows are right-padded, each with its own length."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-
-@dataclass
-class Memory:
-    """Keys and values of an encoded source, for every layer; one row a sentence, whatever the number of beams."""
-
-    k: Tensor  # (L, B, Hkv, S, K)
-    v: Tensor
-    keep: Tensor  # (B, 1, 1, S) bool
-
-    def select(self, rows: Tensor) -> Memory:
-        return Memory(self.k.index_select(1, rows), self.v.index_select(1, rows), self.keep.index_select(0, rows))
-
-    def put(self, rows: Tensor, other: Memory) -> None:
-        size = other.k.size(3)
-        if size > self.k.size(3):
-            more = max(size, 2 * self.k.size(3)) - self.k.size(3)  # at least twice, so that it happens rarely
-            self.k, self.v = _widen(self.k, more), _widen(self.v, more)
-            self.keep = torch.nn.functional.pad(self.keep, (0, more))
-        self.k[:, rows, :, :size], self.v[:, rows, :, :size] = other.k, other.v
-        self.keep[rows] = False
-        self.keep[rows, :, :, :size] = other.keep
+from allyouneed.nn.masks import Mask
 
 
-class KVCache:
-    """Keys and values of the tokens so far: zeros at first, written in place, right-padded with a length a row.
-
-    So nobody left-pads, a ragged batch gives what single prompts give, and a prompt may come in pieces.
-    """
-
-    def __init__(self, k: Tensor, v: Tensor, length: Tensor, memory: Memory | None = None, beams: int = 1) -> None:
-        self.k, self.v = k, v  # (L, B, Hkv, room, K)
-        self.length = length  # (B,) on the device
-        self.memory = memory
-        self.beams = beams  # rows an input
-
-    @staticmethod
-    def zeros(layers: int, rows: int, heads: int, room: int, key_width: int, value_width: int, like: Tensor) -> KVCache:
-        """An empty cache with the dtype and device of `like`."""
-        shape = (layers, rows, heads, room)
-        k, v = (torch.zeros(*shape, w, dtype=like.dtype, device=like.device) for w in (key_width, value_width))
-        return KVCache(k, v, torch.zeros(rows, dtype=torch.long, device=like.device))
-
-    @property
-    def room(self) -> int:
-        return self.k.size(3)
-
-    def write(self, layer: int, k: Tensor, v: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
-        """Put k, v (B, Hkv, T, K) at the positions `at` (B, T); returns all keys and values of the layer."""
-        rows = torch.arange(at.size(0), device=at.device)[:, None]
-        self.k[layer][rows, :, at] = k.transpose(1, 2).to(self.k.dtype)
-        self.v[layer][rows, :, at] = v.transpose(1, 2).to(self.v.dtype)
-        return self.k[layer], self.v[layer]
-
-    def advance(self, count: Tensor | int) -> None:
-        """Each row now holds `count` more tokens. In place: the address of `length` stays."""
-        self.length += count
-
-    def reorder(self, rows: Tensor) -> None:
-        """Row i becomes what row rows[i] was. Beams stay within their sentence, so the memory stays as it is."""
-        self.k, self.v = self.k.index_select(1, rows), self.v.index_select(1, rows)
-        self.length = self.length[rows]
-
-    def expand(self, beams: int) -> KVCache:
-        """Each row `beams` times, one after another; the memory once for all of them."""
-        k, v = (t.repeat_interleave(beams, dim=1) for t in (self.k, self.v))
-        return KVCache(k, v, self.length.repeat_interleave(beams), self.memory, self.beams * beams)
-
-    def select(self, rows: Tensor) -> KVCache:
-        """Only these inputs, each with all its beams."""
-        memory = self.memory.select(rows) if self.memory is not None else None
-        rows = (rows[:, None] * self.beams + torch.arange(self.beams, device=rows.device)).flatten()
-        k, v = self.k.index_select(1, rows), self.v.index_select(1, rows)
-        return KVCache(k, v, self.length[rows], memory, self.beams)
-
-    def put(self, rows: Tensor, other: KVCache) -> None:
-        """A new request joins: copy the rows of `other` into these rows."""
-        self.grow(other.room)
-        self.k[:, rows, :, : other.room], self.v[:, rows, :, : other.room] = other.k, other.v
-        self.length[rows] = other.length
-        if self.memory is not None and other.memory is not None:
-            self.memory.put(rows, other.memory)
-
-    def grow(self, room: int) -> None:
-        """Make place for at least `room` tokens."""
-        if room > self.room:
-            more = room - self.room
-            self.k, self.v = _widen(self.k, more), _widen(self.v, more)
-
-
-class RecurrentState:
-    """What a recurrent or convolutional decoder remembers: tensors whose size does not grow with the text, so there is
-    always room. What it reads of an encoded source is stored once an input, right-padded, for all its beams."""
-
-    room = 1 << 62
+class _State:
+    """Tensors by name with one row per hypothesis, and those of an encoded source with one row per input, which all
+    beams of the input share."""
 
     def __init__(
-        self, parts: dict[str, Tensor], length: Tensor, memory: dict[str, Tensor] | None = None, beams: int = 1
+        self, parts: dict[str, Tensor], length: Tensor, source: dict[str, Tensor] | None = None, beams: int = 1
     ) -> None:
-        self.parts = parts  # by name, each (B, …)
+        self.parts = parts  # each (B, …)
         self.length = length  # (B,) on the device
-        self.memory = memory or {}  # by name, each (inputs, S, …)
-        self.beams = beams  # rows an input
+        self.source = source or {}  # each (inputs, …), right-padded with zeros or False
+        self.beams = beams  # rows per input: B = inputs · beams
 
     def advance(self, count: Tensor | int, **parts: Tensor) -> None:
-        """Each row has read `count` more tokens and holds these tensors now."""
+        """Each row has read `count` more tokens and holds these tensors now. The address of `length` stays."""
         self.parts = {**self.parts, **parts}
         self.length += count
 
     def reorder(self, rows: Tensor) -> None:
-        """Row i becomes what row rows[i] was. Beams stay within their sentence, so the memory stays as it is."""
+        """Row i becomes what row rows[i] was. Beams stay with their input, so the source stays as it is."""
         self.parts = {name: t.index_select(0, rows) for name, t in self.parts.items()}
         self.length = self.length[rows]
 
-    def expand(self, beams: int) -> RecurrentState:
-        """Each row `beams` times, one after another; the memory once for all of them."""
+    def expand(self, beams: int) -> Self:
+        """Each row `beams` times, one after another; the source is stored once for all of them."""
         parts = {name: t.repeat_interleave(beams, dim=0) for name, t in self.parts.items()}
-        return RecurrentState(parts, self.length.repeat_interleave(beams), self.memory, self.beams * beams)
+        return type(self)(parts, self.length.repeat_interleave(beams), self.source, self.beams * beams)
 
-    def select(self, rows: Tensor) -> RecurrentState:
+    def select(self, inputs: Tensor) -> Self:
         """Only these inputs, each with all its beams."""
-        memory = {name: t.index_select(0, rows) for name, t in self.memory.items()}
-        rows = (rows[:, None] * self.beams + torch.arange(self.beams, device=rows.device)).flatten()
+        rows = (inputs[:, None] * self.beams + torch.arange(self.beams, device=inputs.device)).flatten()
         parts = {name: t.index_select(0, rows) for name, t in self.parts.items()}
-        return RecurrentState(parts, self.length[rows], memory, self.beams)
+        source = {name: t.index_select(0, inputs) for name, t in self.source.items()}
+        return type(self)(parts, self.length[rows], source, self.beams)
 
-    def put(self, rows: Tensor, other: RecurrentState) -> None:
-        """A new request joins: copy the rows of `other` into these rows."""
-        for name, t in other.parts.items():
-            self.parts[name][rows] = t.to(self.parts[name].dtype)
+    def put(self, rows: Tensor, other: Self) -> None:
+        """New requests join: copy the rows of `other` into these rows."""
         self.length[rows] = other.length
-        for name, t in other.memory.items():
-            more = t.size(1) - self.memory[name].size(1)
-            if more > 0:  # at least twice, so that it happens rarely
-                self.memory[name] = _lengthen(self.memory[name], max(more, self.memory[name].size(1)))
-            self.memory[name][rows] = 0
-            self.memory[name][rows, : t.size(1)] = t.to(self.memory[name].dtype)
+        for mine, theirs in ((self.parts, other.parts), (self.source, other.source)):
+            for name, t in theirs.items():
+                mine[name] = _fit(mine[name], t)
+                mine[name][rows] = 0
+                where: tuple[Any, ...] = (rows, *(slice(size) for size in t.shape[1:]))
+                mine[name][where] = t.to(mine[name].dtype)
+
+
+class RecurrentState(_State):
+    """What a recurrent or convolutional decoder remembers: tensors that do not grow with the text, so there is always
+    room."""
+
+    room = 1 << 62
 
     def grow(self, room: int) -> None:
         """There is always room."""
 
 
-def _widen(t: Tensor, more: int) -> Tensor:
-    """(…, room, K) -> (…, room + more, K)"""
-    return torch.nn.functional.pad(t, (0, 0, 0, more))
+class LayerCache(NamedTuple):
+    """One layer of a KVCache during one forward pass."""
+
+    k: Tensor  # (B, Hkv, room, K), a view of the cache
+    v: Tensor
+    at: Tensor  # (B, T) positions of the new tokens
+
+    def write(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Write k, v (B, Hkv, T, K) of the new tokens in place; returns all keys and values of the layer."""
+        rows = torch.arange(self.at.size(0), device=self.at.device)[:, None]
+        self.k[rows, :, self.at] = k.transpose(1, 2).to(self.k.dtype)
+        self.v[rows, :, self.at] = v.transpose(1, 2).to(self.v.dtype)
+        return self.k, self.v
 
 
-def _lengthen(t: Tensor, more: int) -> Tensor:
-    """(B, S, …) -> (B, S + more, …), zeros or False behind."""
-    return torch.cat([t, t.new_zeros(t.size(0), more, *t.shape[2:])], dim=1)
+class KVCache(_State):
+    """Keys and values of the tokens so far, "k" and "v" (B, L, Hkv, room, K): zeros at first, written in place,
+    right-padded. So nobody pads on the left, a ragged batch gives what single prompts give, and a prompt may come in
+    pieces. Of an encoded source it holds "k" and "v" (inputs, L, Hkv, S, K), and "real" (inputs, S), False at padding.
+    """
+
+    @property
+    def room(self) -> int:
+        return self.parts["k"].size(3)
+
+    def positions(self, count: int) -> Tensor:
+        """Where the next `count` tokens of each row go: (B, count)."""
+        return self.length[:, None] + torch.arange(count, device=self.length.device)
+
+    def mask(self, at: Tensor, given: Mask) -> Mask:
+        """Tokens at the positions `at` (B, T) see themselves and all before them, as far as `given` allows."""
+        past = torch.arange(self.room, device=at.device) <= at[:, None, :, None]  # (B, 1, T, room)
+        if given.allowed is None:
+            return Mask(past)
+        if given.allowed.size(-1) != self.room:
+            raise ValueError(f"the mask is for {given.allowed.size(-1)} keys, the cache has room for {self.room}")
+        return Mask(past & given.allowed)
+
+    def layer(self, i: int, at: Tensor) -> LayerCache:
+        """What layer i needs in a forward pass over tokens at the positions `at` (B, T)."""
+        return LayerCache(self.parts["k"][:, i], self.parts["v"][:, i], at)
+
+    def grow(self, room: int) -> None:
+        """Make room for at least so many tokens."""
+        more = max(0, room - self.room)
+        self.parts = {name: F.pad(t, (0, 0, 0, more)) for name, t in self.parts.items()} if more else self.parts
+
+
+def _fit(mine: Tensor, other: Tensor) -> Tensor:
+    """The tensor, padded at the end of each dimension (but the rows) in which `other` is larger; at least doubled
+    there, so that this happens rarely."""
+    more = [max(theirs - own, own) if theirs > own else 0 for own, theirs in zip(mine.shape[1:], other.shape[1:])]
+    return F.pad(mine, [n for size in reversed(more) for n in (0, size)]) if any(more) else mine

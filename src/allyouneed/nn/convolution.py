@@ -1,4 +1,4 @@
-"""Gated convolutions over a sequence, causal or centred, and the attention between two of them
+"""Gated convolutions over a sequence, causal or centred, and attention from a decoder to an encoder of them
 (Dauphin et al., 2017; Gehring et al., 2017)."""
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from allyouneed.nn.attention import attend
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace
 
-HALF = math.sqrt(0.5)  # (x + y) · sqrt(1/2): the sum of two equals is no larger than they are
+HALF = math.sqrt(0.5)  # (x + y) · sqrt(1/2) has the variance of x and y, if they are independent and alike
 
 
 @dataclass(frozen=True)
 class ConvConfig:
-    """What every model made of gated convolutions can be asked for."""
+    """The settings of every model made of gated convolutions."""
 
     width: int = option(128, "channels of the convolutions", low=1, high=10**6)
     embedding: int = option(0, "width of the embeddings (0: width)", low=0, high=10**6)
@@ -33,18 +33,18 @@ class ConvConfig:
 
 @dataclass(frozen=True)
 class Source:
-    """What an encoder has made of a source, for every layer and step of a decoder."""
+    """The output of an encoder, for every layer and step of a decoder."""
 
-    z: Tensor  # (B, S, E): what is found there
-    values: Tensor  # (B, S, E): (z + e) · sqrt(1/2), what is taken from there
-    keep: Tensor  # (B, S) bool: what is no padding
+    z: Tensor  # (B, S, E): the keys
+    values: Tensor  # (B, S, E): (z + e) · sqrt(1/2)
+    real: Tensor  # (B, S) bool: False at padding
 
 
 class GatedConvolution(nn.Module):
     """GLU(conv(x)) = a ⊙ σ(b) with [a_t; b_t] = W [x_{t-l}; …; x_{t+r}] + β, where l + r = kernel - 1.
 
-    Causal: r = 0, so that nothing comes from the future. Beyond the ends of a sequence there are zeros. The linear
-    layer over the window of neighbours is the convolution; one step of decoding is the same product with one window.
+    Causal: r = 0, so that nothing comes from the future. A sequence is padded with zeros at its ends. The convolution
+    is a linear layer over the window of neighbours; one step of decoding is the same product with one window.
     """
 
     def __init__(self, width: int, kernel: int, *, causal: bool, dropout: float = 0.0) -> None:
@@ -55,28 +55,28 @@ class GatedConvolution(nn.Module):
         self.conv = nn.Linear(kernel * width, 2 * width)
 
     def forward(
-        self, x: Tensor, *, keep: Tensor | None = None, past: Tensor | None = None, count: Tensor | None = None
+        self, x: Tensor, *, real: Tensor | None = None, past: Tensor | None = None, count: Tensor | None = None
     ) -> Tensor:
         """x (B, T, D) -> (B, T, D).
 
-        `keep` (B, T, 1): padding that a centred convolution must not see. `past` (B, kernel - 1, D): what a causal one
-        saw last, here and afterwards, when of x the first `count` (B,) are real.
+        `real` (B, T, 1) is False at padding, which a centred convolution must not see. `past` (B, kernel - 1, D) is
+        what a causal one saw last; it is updated in place, where the first `count` (B,) positions of x are real.
         """
         x = self.dropout(x)
-        if keep is not None:
-            x = x.masked_fill(~keep, 0.0)
+        if real is not None:
+            x = x.masked_fill(~real, 0.0)
         if past is None:
             wide = F.pad(x, (0, 0, self.before, self.kernel - 1 - self.before))
         else:
             wide = torch.cat([past, x], dim=1)
-            past.copy_(_last(wide, count, self.kernel - 1))
+            past.copy_(_newest(wide, count, self.kernel - 1))
         size = x.size(1)
         window = torch.cat([wide[:, i : i + size] for i in range(self.kernel)], dim=-1)  # (B, T, kernel * D)
         return F.glu(self.conv(window), dim=-1)
 
 
-def _last(wide: Tensor, count: Tensor | None, size: int) -> Tensor:
-    """Of each row the last `size` positions before its end, which is `count` after the first `size`."""
+def _newest(wide: Tensor, count: Tensor | None, size: int) -> Tensor:
+    """The last `size` positions of each row, which ends `count` positions after the first `size`."""
     if count is None:
         return wide[:, wide.size(1) - size :]
     at = count[:, None] + torch.arange(size, device=wide.device)
@@ -86,8 +86,8 @@ def _last(wide: Tensor, count: Tensor | None, size: int) -> Tensor:
 class ConvAttention(nn.Module):
     """c_i = Σ_j a_ij (z_j + e_j) · sqrt(1/2) with a_ij = softmax_j(d_i · z_j / sqrt(E)) and d_i = W h_i + b + g_i.
 
-    g is the target's embedding, e the source's, z what the encoder made of e; c comes back in the width of h. The paper
-    does not divide by sqrt(E); its vectors are small at first, these are not, and the softmax would begin saturated.
+    g is the target's embedding, e the source's, z the encoder's output; c is projected to the width of h. The paper
+    does not divide by sqrt(E): its vectors are small at first. Ours are not, and the softmax would start saturated.
     """
 
     def __init__(self, width: int, embedding: int) -> None:
@@ -99,18 +99,13 @@ class ConvAttention(nn.Module):
         """h (B, T, D), g (B, T, E) -> (B, T, D); a source may serve several rows, the beams of its sentence."""
         d = self.into(h) + g
         q = d.reshape(source.z.size(0), 1, -1, d.size(-1))  # one head
-        k, v, mask = source.z[:, None], source.values[:, None], Mask(keep=source.keep[:, None, None])
-        if trace is not None and trace.wants("weights"):
-            c, weights = attend(q, k, v, mask, weights=True)
-            trace.keep("weights", weights)
-        else:
-            c = attend(q, k, v, mask)
-        return self.out(c.reshape(d.shape))
+        k, v, mask = source.z[:, None], source.values[:, None], Mask(source.real[:, None, None])
+        return self.out(attend(q, k, v, mask, trace=trace).reshape(d.shape))
 
 
 class ConvBlock(nn.Module):
-    """y = (x + h) · sqrt(1/2) with h = GLU(conv(norm(x))); where there is a source, h becomes
-    (h + attention(h)) · sqrt(1/2) on the way. The norm stands in for the paper's weight normalisation."""
+    """y = (x + h) · sqrt(1/2) with h = GLU(conv(norm(x))); in a decoder with a source, h is first replaced by
+    (h + attention(h)) · sqrt(1/2). The norm replaces the weight normalisation of the paper."""
 
     def __init__(self, config: ConvConfig, *, causal: bool, cross: bool) -> None:
         super().__init__()
@@ -123,24 +118,25 @@ class ConvBlock(nn.Module):
         x: Tensor,
         g: Tensor,
         *,
-        keep: Tensor | None = None,
+        real: Tensor | None = None,
         past: Tensor | None = None,
         count: Tensor | None = None,
         source: Source | None = None,
         trace: Trace | None = None,
     ) -> Tensor:
         """x (B, T, D) and its embeddings g (B, T, E) -> (B, T, D)"""
-        h = self.gated(self.norm(x), keep=keep, past=past, count=count)
+        h = self.gated(self.norm(x), real=real, past=past, count=count)
         if self.cross is not None and source is not None:
-            h = (h + self.cross(h, g, source, trace.at("cross") if trace is not None else None)) * HALF
+            h = (h + self.cross(h, g, source, trace and trace.at("cross"))) * HALF
         y = (x + h) * HALF
         if trace is not None:
-            trace.keep("outputs", y)
+            trace.record("outputs", y)
         return y
 
 
 class ConvStack(nn.Module):
-    """From embeddings to channels, L blocks, a last norm, and back: an encoder, a decoder, a language model's body."""
+    """From embeddings to channels, L blocks, a last norm, and back to embeddings. An encoder, a decoder, or the body of
+    a language model."""
 
     def __init__(self, config: ConvConfig, layers: int, *, causal: bool, cross: bool = False) -> None:
         super().__init__()
@@ -153,7 +149,7 @@ class ConvStack(nn.Module):
         self._initialise()
 
     def _initialise(self) -> None:
-        """Normal, so that what comes out is as large as what came in: the gate halves, dropout enlarges."""
+        """Normal, so that outputs have the variance of the inputs: the gate makes it smaller, dropout larger."""
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.normal_(module.weight, std=module.in_features**-0.5)
@@ -167,31 +163,24 @@ class ConvStack(nn.Module):
         self,
         e: Tensor,
         *,
-        keep: Tensor | None = None,
+        real: Tensor | None = None,
         past: Tensor | None = None,
         count: Tensor | None = None,
         source: Source | None = None,
         trace: Trace | None = None,
     ) -> Tensor:
-        """e (B, T, E) -> (B, T, E). `keep` (B, T): what is no padding. `past` (B, L, kernel - 1, D), which moves on:
-        what each layer saw last before e, of which the first `count` (B,) are real."""
-        x = self.into(e)
+        """e (B, T, E) -> (B, T, E). `real` (B, T) is False at padding. `past` (B, L, kernel - 1, D) is what each layer
+        saw last before e; it is updated in place, where the first `count` (B,) positions of e are real."""
+        x, real = self.into(e), None if real is None else real[..., None]
         for i, block in enumerate(self.blocks):
-            x = block(
-                x,
-                e,
-                keep=keep[..., None] if keep is not None else None,
-                past=past[:, i] if past is not None else None,
-                count=count,
-                source=source,
-                trace=trace.at(i) if trace is not None else None,
-            )
+            before = None if past is None else past[:, i]
+            x = block(x, e, real=real, past=before, count=count, source=source, trace=trace and trace.at(i))
         return self.out(self.norm(x))
 
     @property
     def remembered(self) -> int:
-        """Values a token that a backward pass needs: about the window, both halves of the gate, and four vectors more
-        a block; twice as many where it looks at a source."""
+        """Values per token that a backward pass needs: for each block about the window, both halves of the gate and
+        four more vectors; twice as many with attention to a source."""
         vectors = self.config.kernel + 6 + (self.config.kernel + 6 if self.blocks[0].cross is not None else 0)
         return len(self.blocks) * vectors * self.config.width
 

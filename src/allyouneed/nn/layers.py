@@ -1,9 +1,10 @@
-"""Norms, activations, the feed-forward layer and embeddings."""
+"""Norms, activations, the feed-forward layer, embeddings, and right-padded rows."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +12,13 @@ from torch import Tensor, nn
 
 from allyouneed.nn.positions import Learned, Sinusoidal
 
-ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu", "swiglu")
+PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "silu": F.silu,
+}
+ACTIVATIONS = (*PLAIN, "swiglu")
 NORMS = ("layer", "rms")
 
 
@@ -22,17 +29,8 @@ def make_norm(kind: str, width: int, *, bias: bool = True, eps: float = 1e-5) ->
     return nn.LayerNorm(width, eps=eps, bias=bias)
 
 
-def activate(kind: str, x: Tensor) -> Tensor:
-    """relu, gelu (erf), gelu_tanh or silu."""
-    if kind == "relu":
-        return F.relu(x)
-    if kind == "silu":
-        return F.silu(x)
-    return F.gelu(x, approximate="tanh" if kind == "gelu_tanh" else "none")
-
-
 class FeedForward(nn.Module):
-    """FFN(x) = act(x W_1 + b_1) W_2 + b_2 for each position alone; swiglu: (silu(x W_g) ⊙ x W_1) W_2."""
+    """FFN(x) = act(x W_1 + b_1) W_2 + b_2 at each position separately; swiglu: (silu(x W_g) ⊙ x W_1) W_2."""
 
     def __init__(self, width: int, hidden: int, *, activation: str = "relu", bias: bool = True) -> None:
         super().__init__()
@@ -46,11 +44,11 @@ class FeedForward(nn.Module):
         if self.gated:
             gate, up = h.chunk(2, dim=-1)
             return self.out(F.silu(gate) * up)
-        return self.out(activate(self.activation, h))
+        return self.out(PLAIN[self.activation](h))
 
 
 class Embedding(nn.Module):
-    """A vector for the token (times sqrt(d) when `scale`, as in the paper) plus one for its position, with dropout."""
+    """The token's vector (times sqrt(d) if `scale`, as in the paper) plus that of its position, with dropout."""
 
     def __init__(
         self, vocab: int, width: int, *, positions: str, size: int, dropout: float = 0.0, scale: bool = False
@@ -62,7 +60,7 @@ class Embedding(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, ids: Tensor, at: Tensor | None = None, room: int = 0) -> Tensor:
-        """ids (B, T) at the positions 0, 1, … or `at` (B, T), all below `room` -> (B, T, D)"""
+        """ids (B, T) at the positions 0, 1, … or `at` (B, T), all smaller than `room` -> (B, T, D)"""
         x = self.tokens(ids) * self.scale
         if self.positions is not None:
             positions = torch.arange(ids.size(1), device=ids.device) if at is None else at
@@ -71,7 +69,7 @@ class Embedding(nn.Module):
 
 
 def make_positions(kind: str, width: int, size: int) -> nn.Module | None:
-    """What is added to the embeddings; nothing for rotary positions, which turn queries and keys instead."""
+    """What is added to the embeddings; None for rotary positions, which rotate queries and keys instead."""
     if kind == "learned":
         return Learned(width, size)
     if kind.startswith("sinusoidal"):
@@ -88,19 +86,19 @@ def pad(rows: Sequence[Sequence[int]], device: torch.device, value: int = 0) -> 
 
 
 def real(lengths: Tensor, size: int) -> Tensor:
-    """(B, size) bool: True for the first `lengths` (B,) positions of each row, False for padding."""
+    """(B, size) bool: True at the tokens of right-padded rows with these lengths (B,), False at the padding."""
     return torch.arange(size, device=lengths.device) < lengths[:, None]
 
 
 def last(hidden: Tensor, lengths: Tensor) -> Tensor:
-    """The vector of each row's last real token: (B, T, D), (B,) -> (B, D)"""
-    return hidden[torch.arange(hidden.size(0), device=hidden.device), lengths.to(hidden.device) - 1]
+    """The vector of the last token of each right-padded row: (B, T, D) and lengths (B,) -> (B, D)"""
+    return hidden[torch.arange(hidden.size(0), device=hidden.device), lengths - 1]
 
 
 def store_by_columns(model: nn.Module) -> None:
-    """Lay the matrices of the linear layers out column by column; their shapes and values stay. On a CPU a product
-    with few rows, which is what decoding does all day, is then up to twice as fast. A matrix that is also an embedding
-    is read row by row, and stays as it is."""
+    """Store the matrices of the linear layers column by column; their shapes and values stay the same. On a CPU a
+    product with few rows, which is what decoding does, is then up to twice as fast. A matrix that is also an embedding
+    is read row by row, so it stays as it is."""
     embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     for m in model.modules():
         if isinstance(m, nn.Linear) and id(m.weight) not in embeddings:

@@ -1,4 +1,4 @@
-"""The layers of a body mixed into one."""
+"""Mix: one vector per token from all layers of a model."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ MIXES = ("softmax", "sum", "last")
 
 
 class Mix(nn.Module):
-    """Of the layers h_k = [f_k; b_k], forward and backward side by side:
+    """From the layers h_k = [f_k; b_k], the forward and the backward direction concatenated:
 
     softmax: γ Σ_k softmax(w)_k h_k, with learned w and γ (Peters et al., 2018)
-    sum:     Σ_k (f_k + b_k), half as wide: both directions added, and the layers too; f_0 = b_0 counts twice
+    sum:     Σ_k (f_k + b_k), half as wide; f_0 = b_0 counts twice
     last:    the last layer
     """
 

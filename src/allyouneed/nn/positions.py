@@ -1,4 +1,4 @@
-"""Where a token stands: sinusoidal, learned and rotary positions.
+"""The position of a token: sinusoidal, learned and rotary.
 
 PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(pos / 10000^(2i/d)).
 """
@@ -25,7 +25,7 @@ def sinusoid(positions: Tensor, width: int, layout: str = "interleaved") -> Tens
 
 
 class Sinusoidal(nn.Module):
-    """Adds the fixed table; takes any length."""
+    """The fixed table, for any length."""
 
     table: Tensor
 
@@ -37,7 +37,7 @@ class Sinusoidal(nn.Module):
         self.register_buffer("table", sinusoid(torch.arange(size), width, layout), persistent=False)
 
     def forward(self, positions: Tensor, room: int) -> Tensor:
-        """(T,) or (B, T) positions, all below `room` -> (..., D)"""
+        """(T,) or (B, T) positions, all smaller than `room` -> (..., D)"""
         if room > self.table.size(0):
             table = sinusoid(torch.arange(2 * room, device=self.table.device), self.width, self.layout)
             self.table = table.to(self.table.dtype)
@@ -45,19 +45,19 @@ class Sinusoidal(nn.Module):
 
 
 class Learned(nn.Module):
-    """One learned vector a position: there are only so many."""
+    """One learned vector per position, for at most `size` positions."""
 
     def __init__(self, width: int, size: int) -> None:
         super().__init__()
         self.table = nn.Embedding(size, width)
 
     def forward(self, positions: Tensor, room: int) -> Tensor:
-        """(T,) or (B, T) positions, all below `room` -> (..., D)"""
+        """(T,) or (B, T) positions, all smaller than `room` -> (..., D)"""
         return self.table(positions)
 
 
 class Rotary(nn.Module):
-    """Turns queries and keys by an angle that grows with the position, so that q · k depends on their distance
+    """Rotates queries and keys by an angle that grows with the position, so that q · k depends on their distance
     (Su et al., 2021). Takes any length."""
 
     table: Tensor
@@ -82,7 +82,7 @@ class Rotary(nn.Module):
 
 
 def rotate(x: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn the plane (x_i, x_{i + K/2}) by the angle of its position; x (B, H, T, K)."""
+    """Rotate each plane (x_i, x_{i + K/2}) by the angle of its position; x (B, H, T, K)."""
     cos, sin = (t.to(x.dtype) for t in rotary)
     a, b = x.chunk(2, dim=-1)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)

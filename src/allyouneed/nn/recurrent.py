@@ -1,4 +1,4 @@
-"""RNN, GRU and LSTM: readable cells that unroll the loop, and their fused twins, torch's kernels, on the same weights.
+"""RNN, GRU and LSTM: readable cells in a loop over time, and torch's fused kernels on the same weights.
 
 Shapes: B batch, T time, D width of the state, L layers, R directions (one or two).
 """
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from allyouneed.errors import UserError
+from allyouneed.nn.layers import last, real
 
 CELLS = ("rnn", "gru", "lstm")
 Hidden = tuple[Tensor, ...]  # (h,), of an LSTM (h, c)
@@ -21,8 +22,8 @@ Signal = Tensor | PackedSequence  # what goes from layer to layer
 
 
 class Weights(NamedTuple):
-    """One layer in one direction. The rows of all gates lie in one matrix, in the order of the cell's formulas; a bias
-    is kept as two that are added, as torch does it."""
+    """One layer in one direction. One matrix holds the rows of all gates, in the order of the cell's formulas; each
+    bias is the sum of two, as in torch."""
 
     x: Tensor  # (gates · D, inputs)
     h: Tensor  # (gates · D, D)
@@ -37,7 +38,7 @@ def rnn_cell(x: Tensor, state: Hidden, w: Weights) -> Hidden:
 
 
 def gru_cell(x: Tensor, state: Hidden, w: Weights) -> Hidden:
-    """The past is used through a reset gate r and kept through an update gate z (Cho et al., 2014):
+    """A reset gate r controls how the past is used, an update gate z how much of it stays (Cho et al., 2014):
 
     r = σ(W_xr x_t + W_hr h_{t-1} + b_r)
     z = σ(W_xz x_t + W_hz h_{t-1} + b_z)
@@ -53,7 +54,7 @@ def gru_cell(x: Tensor, state: Hidden, w: Weights) -> Hidden:
 
 
 def lstm_cell(x: Tensor, state: Hidden, w: Weights) -> Hidden:
-    """A memory c that gates write (i), forget (f) and show (o) (Hochreiter and Schmidhuber, 1997):
+    """A cell state c, with an input gate i, a forget gate f and an output gate o (Hochreiter and Schmidhuber, 1997):
 
     i, f, o = σ(W_x x_t + W_h h_{t-1} + b), each with its own W and b;  g = tanh(W_xg x_t + W_hg h_{t-1} + b_g)
     c_t = f ⊙ c_{t-1} + i ⊙ g
@@ -76,21 +77,21 @@ STEPS: dict[str, Cell] = {  # torch's kernels for a single step
 
 
 def unroll(
-    cell: Cell, x: Tensor, state: Hidden, weights: Weights, keep: Tensor | None, backward: bool
+    cell: Cell, x: Tensor, state: Hidden, weights: Weights, tokens: Tensor | None, backward: bool
 ) -> tuple[Tensor, Hidden]:
-    """The loop over time: x (B, T, inputs) -> every h_t (B, T, D), and the state (B, D) at the end. Where `keep`
-    (B, T, 1) is False, at padding, the state stays what it was."""
+    """The loop over time: x (B, T, inputs) -> every h_t (B, T, D), and the state (B, D) at the end. The state does not
+    change where `tokens` (B, T, 1) is False, at padding."""
     outputs = [x] * x.size(1)
     for t in reversed(range(x.size(1))) if backward else range(x.size(1)):
         new = cell(x[:, t], state, weights)
-        state = new if keep is None else tuple(torch.where(keep[:, t], n, s) for n, s in zip(new, state))
+        state = new if tokens is None else tuple(torch.where(tokens[:, t], n, s) for n, s in zip(new, state))
         outputs[t] = new[0]
     return torch.stack(outputs, dim=1), state
 
 
 class Recurrent(nn.Module):
-    """L layers of one kind of cell, each reading the layer below, in one direction or both; two directions stand side
-    by side in the output. `fused` chooses the kernels, never the values."""
+    """L layers of one kind of cell, each reading the layer below, in one direction or in both; the outputs of two
+    directions are concatenated. `fused` chooses the kernels; the values are the same."""
 
     def __init__(
         self,
@@ -118,8 +119,8 @@ class Recurrent(nn.Module):
     def forward(self, x: Tensor, lengths: Tensor | None = None, state: Hidden | None = None) -> tuple[Tensor, Hidden]:
         """x (B, T, inputs) -> (B, T, R·D) and the state after the last token, (h,) or (h, c), each (L·R, B, D).
 
-        `lengths` (B,), at least 1 each, says where right-padding begins: its outputs are zeros, and no state has read
-        it. Without `state` all begins at zero.
+        `lengths` (B,), each at least 1, are those of right-padded rows: outputs at the padding are zeros, and no state
+        reads it. Without `state` the first state is zero.
         """
         if x.size(1) == 1 and self.directions == 1:
             output, end = self.step(x[:, 0], self.zeros(x.size(0), x) if state is None else state)
@@ -138,8 +139,8 @@ class Recurrent(nn.Module):
         return tuple(like.new_zeros(shape) for _ in range(2 if self.cell == "lstm" else 1))
 
     def step(self, x: Tensor, state: Hidden) -> tuple[Tensor, Hidden]:
-        """One token, in one direction: x (B, inputs) -> (B, D), and the next state. For loops whose next input hangs on
-        this output; the kernels of a single step are 2 to 7 times as fast here as those of a sequence."""
+        """One token, in one direction: x (B, inputs) -> (B, D), and the next state. For loops whose next input depends
+        on this output; the kernels for a single step are 2 to 7 times as fast here as those for a sequence."""
         cell = (STEPS if self.fused else READABLE)[self.cell]
         ends: list[Hidden] = []
         for i, layer in enumerate(self.layers):
@@ -151,14 +152,14 @@ class Recurrent(nn.Module):
     def _read(
         self, x: Tensor, lengths: Tensor | None, state: Hidden | None, stateful: bool
     ) -> tuple[list[Signal], Hidden]:
-        """What each layer puts out, and the state; where nobody asked for the state, it may have read padding."""
+        """The outputs of each layer, and the state; unless `stateful`, it may have read padding."""
         state = self.zeros(x.size(0), x) if state is None else state
         if x.device.type == "cpu" and torch.is_autocast_enabled("cpu"):  # not every CPU has these kernels in bf16
             with torch.autocast("cpu", enabled=False):
                 return self._read(x.float(), lengths, tuple(s.float() for s in state), stateful)
         signal: Signal = x
-        # Padding on the right is read by a backward pass, and by the last state of a forward one. Packing hides it, but
-        # the host must know the lengths: a forward layer does without, as its last h is found again in its outputs.
+        # A backward pass reads the padding first, and the last state of a forward pass has read it. Packing prevents
+        # both, but the host must know the lengths. Forward RNNs and GRUs do without: their outputs contain the last h.
         if lengths is not None and self.fused and (self.directions == 2 or (stateful and self.cell == "lstm")):
             signal = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
         signals, ends = [], []
@@ -179,32 +180,27 @@ class Recurrent(nn.Module):
         if lstm:
             return x, end
         if lengths is not None and isinstance(x, Tensor):
-            end = x[torch.arange(x.size(0), device=x.device), lengths.to(x.device) - 1][None]
+            end = last(x, lengths)[None]
         return x, (end,)
 
     def _run_readable(self, layer: nn.Module, x: Any, state: Hidden, lengths: Tensor | None) -> tuple[Signal, Hidden]:
-        """The same by hand."""
-        keep = None if lengths is None else _real(lengths, x)
+        """The same with the readable cells."""
+        tokens = None if lengths is None else real(lengths, x.size(1))[..., None]
         outputs, ends = [], []
         for r in range(self.directions):
             weights = Weights(*layer.all_weights[r])  # type: ignore[index]
             begin = tuple(s[r] for s in state)
-            output, end = unroll(READABLE[self.cell], x, begin, weights, keep, backward=r == 1)
+            output, end = unroll(READABLE[self.cell], x, begin, weights, tokens, backward=r == 1)
             outputs.append(output)
             ends.append(end)
         return torch.cat(outputs, dim=-1), tuple(torch.stack(parts) for parts in zip(*ends))
-
-
-def _real(lengths: Tensor, x: Tensor) -> Tensor:
-    """(B, T, 1): True where x (B, T, …) has a token."""
-    return (torch.arange(x.size(1), device=x.device) < lengths.to(x.device)[:, None])[..., None]
 
 
 def _padded(x: Signal, lengths: Tensor | None, time: int) -> Tensor:
     """(B, T, D), zeros at the padding."""
     if isinstance(x, PackedSequence):
         return pad_packed_sequence(x, batch_first=True, total_length=time)[0]
-    return x if lengths is None else x.masked_fill(~_real(lengths, x), 0)
+    return x if lengths is None else x.masked_fill(~real(lengths, time)[..., None], 0)
 
 
 def _dropped(x: Signal, dropout: nn.Dropout) -> Signal:

@@ -37,52 +37,47 @@ def named_score(name: str) -> Score:
     return SCORES[name]
 
 
-class Match(nn.Module):
-    """A score as a part of a model that looks many times at one memory: what does not depend on the query is done once,
-    by `keys`. Without parameters of its own it is dot or cosine."""
+class AttentionScore(nn.Module):
+    """A score between decoder states and the outputs h of an encoder. What does not depend on the query is computed
+    once per source, by `keys`. The base class has no parameters: dot or cosine."""
 
     def __init__(self, score: Score = dot) -> None:
         super().__init__()
         self.score = score
+        self.k: nn.Module = nn.Identity()
 
-    def keys(self, memory: Tensor) -> Tensor:
-        """(..., Tk, width of the memory) -> (..., Tk, K)"""
-        return memory
+    def keys(self, h: Tensor) -> Tensor:
+        """(..., Tk, width of the source) -> (..., Tk, K)"""
+        return self.k(h)
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         """(..., Tq, width of the query) and (..., Tk, K) -> (..., Tq, Tk)"""
         return self.score(q, k)
 
 
-class General(Match):
+class General(AttentionScore):
     """q · W h (Luong et al., 2015)"""
 
-    def __init__(self, query: int, memory: int) -> None:
+    def __init__(self, query: int, source: int) -> None:
         super().__init__()
-        self.k = nn.Linear(memory, query, bias=False)
-
-    def keys(self, memory: Tensor) -> Tensor:
-        return self.k(memory)
+        self.k = nn.Linear(source, query, bias=False)
 
 
-class Additive(Match):
+class Additive(AttentionScore):
     """v · tanh(W q + U h + b) (Bahdanau et al., 2015)"""
 
-    def __init__(self, query: int, memory: int) -> None:
+    def __init__(self, query: int, source: int) -> None:
         super().__init__()
         self.q = nn.Linear(query, query, bias=False)
-        self.k = nn.Linear(memory, query)
+        self.k = nn.Linear(source, query)
         self.v = nn.Linear(query, 1, bias=False)
-
-    def keys(self, memory: Tensor) -> Tensor:
-        return self.k(memory)
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         return self.v(torch.tanh(self.q(q).unsqueeze(-2) + k.unsqueeze(-3))).squeeze(-1)
 
 
-def make_match(kind: str, query: int, memory: int) -> Match:
-    """additive, general, dot or cosine, for queries and a memory of these widths."""
+def make_score(kind: str, query: int, source: int) -> AttentionScore:
+    """additive, general, dot or cosine, for queries and a source of these widths."""
     if kind == "additive":
-        return Additive(query, memory)
-    return General(query, memory) if kind == "general" else Match(SCORES[kind])
+        return Additive(query, source)
+    return General(query, source) if kind == "general" else AttentionScore(SCORES[kind])

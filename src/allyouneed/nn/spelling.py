@@ -1,4 +1,4 @@
-"""Words by their letters: any word has a vector, whether it was ever seen or not."""
+"""Words by their letters: every word has a vector, also a word that was not in the training data."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-PADDING, BEGIN, END = 0, 257, 258  # between them the 256 bytes, each one higher
+PADDING, BEGIN, END = 0, 257, 258  # byte b has the id b + 1
 LETTERS, LETTER_WIDTH = 259, 16
 WIDTHS = range(1, 7)  # of the convolutions
 
 
 def spell(words: Sequence[str], most: int = 0) -> np.ndarray:
-    """The UTF-8 bytes of each word between its two ends: (N, C), padded on the right. `most`: C, whatever the words;
-    longer ones are then known by their beginning."""
+    """The UTF-8 bytes of each word between BEGIN and END: (N, C), padded on the right. `most` sets C; longer words are
+    cut there."""
     rows = [[BEGIN, *(byte + 1 for byte in word.encode("utf-8", "replace")), END] for word in words]
     width = most or max(map(len, rows), default=0)
     letters = np.zeros((len(rows), width), dtype=np.int16)
@@ -26,7 +26,7 @@ def spell(words: Sequence[str], most: int = 0) -> np.ndarray:
 
 
 class Highway(nn.Module):
-    """y = t ⊙ relu(W x + b) + (1 - t) ⊙ x, with the gate t = σ(W_t x + b_t), nearly closed at first."""
+    """y = t ⊙ relu(W x + b) + (1 - t) ⊙ x, with the gate t = σ(W_t x + b_t), almost closed at first."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -53,12 +53,12 @@ class LetterCNN(nn.Module):
         found = sum(WIDTHS) * filters
         self.highways = nn.Sequential(Highway(found), Highway(found))
         self.project = nn.Linear(found, width)
-        self.norm = nn.LayerNorm(width)  # all words share much of f: without it they begin too much alike
+        self.norm = nn.LayerNorm(width)  # much of f is common to all words: without a norm they start too similar
 
     def forward(self, letters: Tensor) -> Tensor:
         """(..., C) -> (..., D); of a longer word only the first `most` letters are read."""
         rows = letters.reshape(-1, letters.size(-1))[:, : self.most]
-        rows, where = rows.unique(dim=0, return_inverse=True)  # a word that stands there many times is read once
+        rows, where = rows.unique(dim=0, return_inverse=True)  # each different word is read once
         return F.embedding(where.view(letters.shape[:-1]), self._read(rows.long()))
 
     def _read(self, rows: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ class LetterCNN(nn.Module):
         x = self.letters(rows).transpose(1, 2)  # (N, K, C)
         found = []
         for w, convolution in zip(WIDTHS, self.convolutions):
-            # A window begins at each letter and may reach into zeros; those that begin in the padding do not count.
+            # A window starts at each letter and may extend into zeros; windows that start in the padding do not count.
             scores = convolution(F.pad(x, (0, w - 1))).masked_fill(padding, -torch.inf)
             found.append(F.relu(scores.amax(-1)))  # the same as the largest relu
         return self.norm(self.project(self.highways(torch.cat(found, dim=-1))))

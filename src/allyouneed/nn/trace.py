@@ -1,14 +1,15 @@
-"""Trace: what an onlooker asked to keep. An argument, never a hook: without one nothing is kept and nothing is paid."""
+"""Trace: values to record. An argument, never a hook: without one nothing is recorded, and it costs nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 KINDS = ("weights", "queries", "keys", "values", "outputs", "beam")
 
 
 class Trace:
-    """Keeps values of the kinds asked for, under names such as "decoder.2.cross.weights".
+    """Records values of the given kinds (default: all) under names such as "decoder.2.cross.weights".
 
     >>> trace = Trace("weights")
     >>> model(ids, trace=trace)
@@ -18,34 +19,30 @@ class Trace:
     def __init__(self, *kinds: str) -> None:
         unknown = set(kinds) - set(KINDS)
         if unknown:
-            raise ValueError(f"a Trace keeps {', '.join(KINDS)}; not {', '.join(sorted(unknown))}")
+            raise ValueError(f"a Trace records {', '.join(KINDS)}; not {', '.join(sorted(unknown))}")
         self.kinds = frozenset(kinds or KINDS)
-        self.kept: dict[str, list[Any]] = {}
+        self.recorded: dict[str, list[Any]] = {}  # by name, one value per call
         self.prefix = ""
 
     def at(self, place: str | int) -> Trace:
-        """The same trace, seen from inside a part of the model."""
-        inner = Trace.__new__(Trace)
-        inner.kinds, inner.kept, inner.prefix = self.kinds, self.kept, f"{self.prefix}{place}."
+        """The same trace for a part of the model: its names start with `place`."""
+        inner = Trace(*self.kinds)
+        inner.recorded, inner.prefix = self.recorded, f"{self.prefix}{place}."
         return inner
 
     def wants(self, kind: str) -> bool:
         return kind in self.kinds
 
-    def keep(self, name: str, value: Any) -> None:
+    def record(self, name: str, value: Any) -> None:
         """`name` starts with its kind: "weights", "beam.tokens"."""
         if self.wants(name.partition(".")[0]):
-            self.kept.setdefault(self.prefix + name, []).append(value)
+            self.recorded.setdefault(self.prefix + name, []).append(value)
 
     def __getitem__(self, name: str) -> Any:
-        """The last value kept under a name."""
-        if name not in self.kept:
-            raise KeyError(f"nothing was kept under '{name}'; there is {', '.join(self.kept) or 'nothing'}")
-        return self.kept[name][-1]
+        """The last value recorded under a name."""
+        if name not in self.recorded:
+            raise KeyError(f"nothing was recorded under '{name}'; there is {', '.join(self.recorded) or 'nothing'}")
+        return self.recorded[name][-1]
 
-    def all(self, name: str) -> list[Any]:
-        """Every value kept under a name, in order: one a call."""
-        return self.kept.get(name, [])
-
-    def __iter__(self) -> Any:
-        return iter(self.kept)
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.recorded)

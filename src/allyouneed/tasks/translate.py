@@ -95,6 +95,7 @@ class Translate(Task):
         model = super().build_model()
         assert isinstance(model, Translator)
         model.known = len(self.tokenizer)
+        model.body.freeze(self.recipe.model.freeze)
         return model
 
     @once
