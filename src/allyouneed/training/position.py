@@ -44,10 +44,12 @@ def read_state(checkpoint: Checkpoint, run: str) -> State:
     try:
         values = checkpoint.state
         state = State(**{**values, "position": Position(**values["position"])})
-        numbers = [getattr(state.position, f.name) for f in fields(Position)]
+        numbers = [values["position"][f.name] for f in fields(Position)]
         whole = [n for f, n in zip(fields(Position), numbers) if isinstance(f.default, int)]
         fine = (
-            all(type(n) is int and n >= 0 for n in (*whole, state.pieces - 1, state.metrics))
+            state.position.step == checkpoint.step
+            and all(type(n) is int and n >= 0 for n in (*whole, state.pieces, state.metrics))
+            and state.pieces > 0
             and all(type(n) in (int, float) for n in (*numbers, *state.window))
             and len(state.window) == 3
             and isinstance(state.runtime["device"], str)
