@@ -79,12 +79,13 @@ def reseal(run: Path) -> None:
     write_json(run / "config.json", config)
     folder = RunFolder(run)
     write_tensors(folder.model, read_tensors(folder.model), {"step": "1", "run": folder.identity()})
+    saved = []
     for step in folder.checkpoints.steps():
-        weights, path = folder.checkpoints.weights(step), run / "checkpoints" / f"step-{step:06d}"
-        state = json.loads((path / "state.json").read_text())
-        folder.checkpoints.save(
-            step, weights, read_tensors(path / "train.safetensors"), {**state, "run": folder.identity()}
-        )
+        path = run / "checkpoints" / f"step-{step:06d}"
+        state = {**json.loads((path / "state.json").read_text()), "run": folder.identity()}
+        saved.append((step, folder.checkpoints.weights(step), read_tensors(path / "train.safetensors"), state))
+    for checkpoint in saved:  # each removes the later ones
+        folder.checkpoints.save(*checkpoint)
 
 
 NUMBERS = itertools.count()

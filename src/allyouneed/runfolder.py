@@ -179,8 +179,8 @@ class RunFolder:
         """config.json, checked."""
         config = _parsed(self.config, parse_object)
         if type(found := config.get("version")) is not int or found != VERSION:
-            has = f"of version {str(found)[:20]}" if "version" in config else "without a version"
-            raise UserError(f"{self.path} is a run {has}; this library reads version {VERSION}: train it again")
+            has = f"is of version {str(found)[:20]}" if "version" in config else "names no version"
+            raise UserError(f"{self.config} {has}, this library reads runs of version {VERSION}: train the run again")
         _complain(self.config, config_problem(config))
         return config
 

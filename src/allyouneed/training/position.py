@@ -53,10 +53,12 @@ def read_state(checkpoint: Checkpoint, run: str) -> State:
     try:
         values = checkpoint.state
         state = State(**{**values, "position": Position(**values["position"]), "window": Window(**values["window"])})
-        numbers = [getattr(state.position, f.name) for f in fields(Position)]
+        numbers = [values["position"][f.name] for f in fields(Position)]
         whole = [n for f, n in zip(fields(Position), numbers) if isinstance(f.default, int)]
         fine = (
-            all(type(n) is int and n >= 0 for n in (*whole, state.pieces - 1, state.metrics))
+            state.position.step == checkpoint.step
+            and all(type(n) is int and n >= 0 for n in (*whole, state.pieces, state.metrics))
+            and state.pieces > 0
             and all(type(n) in (int, float) for n in (*numbers, *state.window.losses, state.window.seconds))
             and type(state.window.units) is int
             and isinstance(state.runtime["device"], str)

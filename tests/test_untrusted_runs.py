@@ -1,0 +1,220 @@
+"""Run folders that nobody should trust: links that lead out, huge sizes, headers that lie, weights that are NaN."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from allyouneed import catalog
+from allyouneed.errors import UserError
+from allyouneed.recipe import read_recipe, recipe_names
+from allyouneed.run import load
+from allyouneed.runfolder import RunFolder
+from allyouneed.tasks.lm import LM
+from allyouneed.tasks.saved import check_shapes
+from allyouneed.tensorfile import read_header, read_tensors
+from allyouneed.wholefile import Metrics, write_bytes, write_json, write_tensors
+from commands import ayn, contents, mistake, reseal, train
+from test_strange_runs import ALL, RESUME, edit
+
+pytestmark = pytest.mark.usefixtures("elsewhere")
+
+
+@pytest.fixture
+def run(lm, tmp_path) -> Path:
+    shutil.copytree(lm, tmp_path / "run")
+    return tmp_path / "run"
+
+
+# Links
+
+
+@pytest.mark.parametrize("name", [".lock", "metrics.jsonl", "checkpoints", "tensorboard"])
+def test_a_link_out_of_the_run_is_never_written_through(name, run, story, tmp_path):
+    outside = tmp_path / "outside"
+    if name in (".lock", "metrics.jsonl"):
+        (run / name).unlink()
+        outside.write_text("mine")
+    else:
+        shutil.rmtree(run / name, ignore_errors=True)
+        outside.mkdir()
+        (outside / ".old-step-000001").write_text("mine")
+    (run / name).symlink_to(outside)
+    before = contents(tmp_path)
+    for command in (RESUME, train("lm", story, "--overwrite", out="run")):
+        said = mistake(*command)
+        assert said.startswith(f"run/{name} is a symbolic link, and a run writes only inside its own folder")
+    assert contents(tmp_path) == before
+
+
+def test_a_link_in_the_place_of_a_file_that_is_replaced(run, tmp_path):
+    names = ("model.safetensors", "scores.json", "config.json", "recipe.toml", "loss.png")
+    for name in names:
+        (run / name).rename(tmp_path / f"outside {name}")
+        (run / name).symlink_to(tmp_path / f"outside {name}")
+    before = {name: (tmp_path / f"outside {name}").read_bytes() for name in names}
+    assert ayn(*RESUME).code == 0
+    assert ayn("test", "run").code == 0
+    assert {name: (tmp_path / f"outside {name}").read_bytes() for name in names} == before
+    assert not any((run / name).is_symlink() for name in names)
+
+
+def test_a_temporary_file_that_is_a_link_and_a_pipe(tmp_path):
+    (tmp_path / "outside").write_text("mine")
+    (tmp_path / f".tmp-x-{os.getpid()}").symlink_to(tmp_path / "outside")
+    write_bytes(tmp_path / "x", b"new")
+    assert ((tmp_path / "x").read_bytes(), (tmp_path / "outside").read_text()) == (b"new", "mine")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="pipe is not a plain file"):
+        Metrics(tmp_path / "pipe")
+
+
+def test_a_waiting_old_run_that_is_a_link(run, tmp_path):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "scores.json").write_text("mine")
+    (run / ".tmp-moved").symlink_to(tmp_path / "outside")
+    assert ayn("use", "run", "one").code == 0
+    assert (tmp_path / "outside" / "scores.json").read_text() == "mine"
+
+
+# Sizes
+
+HUGE = {"model.context": 200_000_000, "model.layers": 100_000_000, "model.width": 4_000_000}
+
+
+def limited(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """`ayn …` with 3 GB of memory."""
+    program = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_DATA, (3 << 30, 3 << 30)); "
+        f"from allyouneed.cli import main; sys.argv = ['ayn', *{[str(a) for a in arguments]!r}]; main()"
+    )
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.parametrize("setting", [*HUGE, "tokenizer"])
+def test_a_size_is_checked_before_memory_is_allocated(setting, run):
+    """10 GB and more are asked for, by a run whose every checksum agrees."""
+    config = json.loads((run / "config.json").read_text())
+    if setting == "tokenizer":
+        spec = json.loads((run / "tokenizer.json").read_text())
+        spec["model"]["vocab"]["strange"] = config["model"]["vocab"] = 200_000_000
+        config["model"]["vocab"] += 1
+        (run / "tokenizer.json").write_text(json.dumps(spec))
+    else:
+        key, before = setting.removeprefix("model."), config["model"][setting.removeprefix("model.")]
+        text = (run / "recipe.toml").read_text()
+        head, model, tail = text.partition("[model]")
+        (run / "recipe.toml").write_text(
+            head + model + tail.replace(f"{key} = {before}", f"{key} = {HUGE[setting]}", 1)
+        )
+        config["model"][key] = HUGE[setting]
+    write_json(run / "config.json", config)
+    reseal(run)
+    done = limited("info", "run")
+    assert done.returncode == 2, done.stderr
+    assert "model.safetensors does not fit the model that recipe.toml and the tokenizer describe" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    if setting == "tokenizer":
+        done = limited(*RESUME)
+        assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done.stderr
+        assert "step-000012/model.safetensors does not fit the model" in done.stderr
+
+
+def test_a_table_that_no_file_holds_has_a_limit(pretrained, tmp_path):
+    """How long a word may be is in no shape of ELMo's weights."""
+    run = tmp_path / "run"
+    shutil.copytree(pretrained, run)
+    config = json.loads((run / "config.json").read_text())
+    before = config["model"]["letters"]
+    text = (run / "recipe.toml").read_text()
+    (run / "recipe.toml").write_text(text.replace(f"letters = {before}", "letters = 500000000", 1))
+    edit(run / "config.json", model={**config["model"], "letters": 500_000_000})
+    reseal(run)
+    done = limited("info", "run")
+    assert done.returncode == 2, done.stderr
+    assert "its tables would take" in done.stderr
+
+
+def header(path: Path, entries: Any, body: bytes = b"") -> Path:
+    text = json.dumps(entries).encode() if not isinstance(entries, bytes) else entries
+    path.write_bytes(len(text).to_bytes(8, "little") + text + body)
+    return path
+
+
+def test_a_header_that_lies(tmp_path):
+    good = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+    path = tmp_path / "x.safetensors"
+    assert read_header(header(path, {"a": good}, bytes(8))).shapes == {"a": (2,)}
+    lies: list[Any] = [
+        {"a": {**good, **lie}}
+        for lie in (
+            {"shape": [10**12]}, {"shape": [-2]}, {"shape": [True, 2]}, {"shape": ["2"]}, {"shape": 2},
+            {"shape": [2.0]},
+            {"data_offsets": [0, 10**15]}, {"data_offsets": [-8, 0]}, {"data_offsets": [0]}, {"data_offsets": [4, 12]},
+            {"dtype": "F99"}, {"dtype": []},
+        )
+    ]  # fmt: skip
+    lies += [{"a": good, "b": good}, {"a": 3}, [], 3, None, b"{", b"\xff", b"[" * 99_999]
+    lies += [{"a": good, "__metadata__": notes} for notes in (3, {"x": 3}, {"allyouneed.tied": '{"b": []}'})]
+    for lie in lies:
+        with pytest.raises(UserError, match=r"x\.safetensors is damaged"):
+            read_header(header(path, lie, bytes(8)))
+    path.write_bytes((1 << 62).to_bytes(8, "little") + b"{}")
+    with pytest.raises(UserError, match=r"x\.safetensors is damaged"):
+        read_header(path)
+    with open(path, "wb") as file:  # 200 MB of header, in a file with nothing in it
+        file.write((200_000_000).to_bytes(8, "little"))
+        file.truncate(300_000_000)
+    with pytest.raises(UserError, match=r"longer than the file, or than any header"):
+        read_header(path)
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_model_has_the_same_shapes_without_numbers(name, tmp_path, monkeypatch):
+    """Sines, rotations and spellings are computed: the model that is used afterwards has them."""
+    recipe = read_recipe(name)
+    small = next((size for size in ("nano", "tiny", "small") if size in catalog.model(recipe.model_kind).sizes), "")
+    recipe = read_recipe(name, [f"model.size={small}"] if small else [])
+    task = catalog.task(recipe.task_kind)(recipe)
+    tokenizer = LM(read_recipe("lm/gpt", ["text.kind=word", "data.name=corpus"])).make_tokenizers()["tokenizer.json"]
+    task.tokenizers = {"tokenizer.json": tokenizer}
+    if recipe.task_kind in ("classify", "tag"):
+        task.labels = ["O", "B-x", "I-x"]
+    model = task.build_model()
+    write_tensors(tmp_path / "x.safetensors", model.state_dict())
+    check_shapes(task, tmp_path / "x.safetensors")
+    assert not any(t.is_meta for t in (*model.parameters(), *model.buffers()))
+    tensors = dict(model.state_dict())
+    del tensors[next(iter(tensors))]
+    write_tensors(tmp_path / "x.safetensors", tensors)
+    with pytest.raises(UserError, match=r"does not fit the model that recipe\.toml and the tokenizer describe"):
+        check_shapes(task, tmp_path / "x.safetensors")
+
+
+# Numbers
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_weights_that_are_not_finite_give_no_answer(number, run):
+    tensors = read_tensors(run / "model.safetensors")
+    tensors["stack.norm.weight"][3] = number
+    write_tensors(run / "model.safetensors", tensors, {"step": "1", "run": RunFolder(run).identity()})
+    for command in ALL[:3]:
+        said = mistake(*command)
+        assert said.startswith("run/model.safetensors cannot be used: stack.norm.weight holds numbers that are not fin")
+
+
+def test_a_loaded_run_has_its_computed_tables(pretrained, translator):
+    elmo, transformer = load(pretrained).model, load(translator).model
+    assert elmo.spelling.any()
+    tables = list(transformer.buffers())
+    assert tables
+    assert all(torch.isfinite(b).all() and b.any() for b in tables)
