@@ -176,13 +176,19 @@ def test_a_typed_special_is_read_only_when_asked_for() -> None:
         Tokenizer(gpt2_like()).encode("a", specials=("mask",))
 
 
-def test_a_mask_that_takes_the_space_before_it() -> None:
-    """RoBERTa's, and one that is an entry of the vocabulary but no added token."""
+def test_a_mask_that_takes_the_space_beside_it() -> None:
+    """The space before it as RoBERTa's, or behind it; and one that is an entry of the vocabulary but no added token."""
     raw = gpt2_like()
     raw.add_special_tokens([tokenizers.AddedToken("<mask>", lstrip=True)])
     tokenizer = Tokenizer(raw)
     expected = [*tokenizer.encode("The"), tokenizer.mask, *tokenizer.encode(" cat")]
     assert tokenizer.encode("The <mask> cat", specials=("mask",)) == expected
+    raw = gpt2_like()
+    raw.add_special_tokens([tokenizers.AddedToken("<mask>", rstrip=True)])
+    tokenizer = Tokenizer(raw)
+    long = "a" * 10_000  # other texts of this length are cut in two after the mask
+    expected = [*tokenizer.encode(long), tokenizer.mask, *tokenizer.encode("cat")]
+    assert tokenizer.encode(f"{long}<mask> cat", specials=("mask",)) == expected
     words = models.WordLevel({"The": 0, "cat": 1, "[MASK]": 2, "?": 3}, unk_token="?")
     raw = tokenizers.Tokenizer(words)
     raw.pre_tokenizer = pre_tokenizers.Whitespace()

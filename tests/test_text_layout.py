@@ -15,6 +15,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 from allyouneed.config import TextConfig
 from allyouneed.errors import UserError
 from allyouneed.text import Laid, Layout, Tokenizer, Tokens, first_pieces
+from allyouneed.text.layout import words_of
 from allyouneed.text.words import find_words
 
 CORPUS = [
@@ -165,6 +166,7 @@ def test_places_by_hand() -> None:
     assert first_pieces(tokens.words) == [1, 3]
     assert first_pieces(tokens.words, 3) == [1, 3, -1]
     assert first_pieces([]) == []
+    assert words_of([(0, 1), (1, 4)], [(0, 1), (2, 2), (3, 4)]) == [0, 2]  # an empty word has no token
     bert = TOKENIZERS["bert lower"]
     tokens = bert.tokenize("Così \u0301 İx", [(0, 4), (5, 6), (7, 9)])  # the accents leave no token
     assert first_pieces(tokens.words, 3)[1] == -1
