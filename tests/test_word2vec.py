@@ -352,7 +352,7 @@ def test_the_loss_of_a_long_text_is_that_of_all_its_words(loss, monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
-def test_blocks_learn_one_after_the_other_each_with_noise_of_its_own(method):
+def test_blocks_learn_one_after_the_other_each_with_its_own_negatives(method):
     model, tokens = small(method), long_text(700)
     sampled, (v, u) = model.read(tokens, KEY), (p.detach().clone() for p in model.parameters())
     seen = torch.zeros(2)
@@ -366,7 +366,7 @@ def test_blocks_learn_one_after_the_other_each_with_noise_of_its_own(method):
     torch.testing.assert_close(model.outputs.weight.detach(), u)
 
 
-def test_a_frequent_word_of_a_block_is_not_thrown_far():
+def test_a_frequent_word_of_a_block_does_not_overshoot():
     model = small(vocab=4)
     tokens = torch.zeros(2000, dtype=torch.int32)
     mine = [p.detach().clone() for p in model.parameters()]
@@ -377,20 +377,20 @@ def test_a_frequent_word_of_a_block_is_not_thrown_far():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("method", ["skipgram", "cbow"])
-def test_recorded_blocks_learn_what_blocks_learn(method, kernels):
+def test_graphed_blocks_learn_what_blocks_learn(method, kernels):
     tokens = torch.randint(0, 40, (5000,), dtype=torch.int32, device="cuda")  # two blocks and a piece of one
     tokens[::9] = -1
-    plain, recorded = small(method).cuda(), small(method).cuda()
-    recorder = recorded.kernel(kernels)
+    plain, graphed = small(method).cuda(), small(method).cuda()
+    graph = graphed.kernel(kernels)
     for key in (KEY, KEY + 1):
         expected = plain.learn(tokens, key, RATE)
-        found = recorded.learn(tokens, key, RATE, recorder)
+        found = graphed.learn(tokens, key, RATE, graph)
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-2)
-        for a, b in zip(recorded.parameters(), plain.parameters()):
+        for a, b in zip(graphed.parameters(), plain.parameters()):
             torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)  # atomic additions come in any order
 
 
-def test_spread_gives_to_the_places_around():
+def test_scatter_adds_to_the_places_around():
     weights, x = torch.randn(5, 3), torch.randn(5, 2)
     expected = torch.zeros(7, 2)
     for i, m in itertools.product(range(5), range(3)):
@@ -398,7 +398,7 @@ def test_spread_gives_to_the_places_around():
     torch.testing.assert_close(scatter_to_neighbours(weights, x), expected)
 
 
-def test_no_word_looks_beyond_its_line(kernels):
+def test_neighbours_are_on_one_line(kernels):
     model = small()
     kernel = model.kernel(kernels)
     first, other = text(), text()
@@ -433,12 +433,17 @@ def test_a_frequent_word_is_read_less_but_in_every_reading_always():
     model.count(counts)
     tokens = torch.arange(4, dtype=torch.int32).repeat(10_000)
     read, every = (torch.bincount(model.read(tokens, KEY, every).words[3:-3], minlength=4) for every in (False, True))
-    assert every.tolist() == [0, 10_000, 10_000, 10_000]  # what is no word of the training text is never read
+    assert every.tolist() == [
+        0,
+        10_000,
+        10_000,
+        10_000,
+    ]  # a token that is not a word of the training text is never kept
     chances = [(math.sqrt(f / 1e-2) + 1) * 1e-2 / f for f in (0.9, 0.09)]
     assert (read / 10_000).tolist() == pytest.approx([0, *chances, 1], abs=0.02)
 
 
-def test_noise_is_drawn_by_the_count_to_the_three_quarters():
+def test_negatives_are_drawn_by_the_count_to_the_three_quarters():
     counts = torch.cat([torch.zeros(5, dtype=torch.long), torch.arange(1, 96) ** 2])
     drawn = draw_negatives(alias_table(counts), 9, torch.arange(400_000))
     expected = counts.double() ** 0.75
@@ -449,7 +454,7 @@ def test_noise_is_drawn_by_the_count_to_the_three_quarters():
     assert abs(float(chi) - 94) < 5 * math.sqrt(2 * 94)
 
 
-def test_every_reach_is_as_likely_and_all_keys_differ():
+def test_all_radii_are_equally_likely_and_all_keys_differ():
     seen = torch.bincount(draw_radii(50_000, 5, 3, torch.device("cpu")), minlength=7)
     assert seen[0] == seen[6] == 0
     assert (seen[1:6] - 10_000).abs().max() < 500
@@ -525,7 +530,7 @@ def test_the_softmax_learns_block_after_block():
     torch.testing.assert_close(model.outputs.weight.detach(), u)
 
 
-def test_against_very_many_words_few_learn_at_once():
+def test_the_softmax_takes_smaller_blocks_for_a_very_large_vocabulary():
     for vocab in (0, 1000, 200_000, 10**7, 10**9):
         config = Word2VecConfig(vocab=vocab, loss="softmax")
         assert 1 <= config.softmax_block <= 128

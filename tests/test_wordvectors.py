@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,22 +15,25 @@ from allyouneed.data.vectors import read_vectors
 from allyouneed.errors import UserError
 from allyouneed.recipe import read_recipe
 from allyouneed.run import Run, load, train
+from allyouneed.runfolder import RunFolder
+from allyouneed.tasks import wordvectors
 from allyouneed.tasks.wordvectors import WordVectors
 from allyouneed.training.interrupt import Interrupted
 from allyouneed.training.trainer import Trainer
+from allyouneed.wholefile import write_tensors
 from commands import ayn, mistake
 
 TINY = ["train.threads=1", "train.device=cpu", "train.epochs=0", "train.batch_tokens=1000", "model.width=8"]
+EIGHT = [*TINY, "train.steps=8", "train.eval_every=4", "text.min_count=1"]
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-@pytest.mark.parametrize("loss", ["negative", "softmax"])
-@pytest.mark.parametrize("name", ["wordvectors/skipgram", "wordvectors/cbow"])
-def test_resumed_is_uninterrupted_bit_for_bit(name, loss, story, tmp_path, monkeypatch):
-    settings = [*TINY, "train.steps=8", "train.eval_every=4", "text.min_count=1", f"model.loss={loss}"]
-    train(name, *settings, data=str(story), out=tmp_path / "whole", quiet=True)
+def stopped(
+    story: Path, out: Path, monkeypatch: pytest.MonkeyPatch, name: str = "wordvectors/skipgram", *settings: str
+) -> RunFolder:
+    """A run that was interrupted at step 5 of 8."""
     step = Trainer._step
 
     def stops(self, work):
@@ -36,15 +41,61 @@ def test_resumed_is_uninterrupted_bit_for_bit(name, loss, story, tmp_path, monke
             raise Interrupted(2, 5)
         step(self, work)
 
-    monkeypatch.setattr(Trainer, "_step", stops)
-    with pytest.raises(Interrupted):
-        train(name, *settings, data=str(story), out=tmp_path / "stopped", quiet=True)
-    monkeypatch.setattr(Trainer, "_step", step)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_step", stops)
+        with pytest.raises(Interrupted):
+            train(name, *EIGHT, *settings, data=str(story), out=out, quiet=True)
+    return RunFolder(out)
+
+
+@pytest.mark.parametrize("loss", ["negative", "softmax"])
+@pytest.mark.parametrize("name", ["wordvectors/skipgram", "wordvectors/cbow"])
+def test_resumed_is_uninterrupted_bit_for_bit(name, loss, story, tmp_path, monkeypatch):
+    settings = [*EIGHT, f"model.loss={loss}"]
+    train(name, *settings, data=str(story), out=tmp_path / "whole", quiet=True)
+    stopped(story, tmp_path / "stopped", monkeypatch, name, f"model.loss={loss}")
     train(name, data=str(story), out=tmp_path / "stopped", resume=True, quiet=True)
-    whole, stopped = (load(tmp_path / part).model.state_dict() for part in ("whole", "stopped"))
-    assert all(torch.equal(whole[key], stopped[key]) for key in whole)
+    whole, resumed = (load(tmp_path / part).model.state_dict() for part in ("whole", "stopped"))
+    assert all(torch.equal(whole[key], resumed[key]) for key in whole)
     again = train(name, *settings, "train.seed=2", data=str(story), out=tmp_path / "other", quiet=True)
     assert not torch.equal(again.model.inputs.weight, whole["inputs.weight"])
+
+
+FAR = torch.tensor([[0, 2**31 - 1]] * 3, dtype=torch.int32)  # aliases that point far outside the vectors
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "sentence"),
+    [
+        ("counts", lambda t: -1 - t, "the model file is damaged (counts must be"),
+        ("counts", lambda t: t - 2**62, "the model file is damaged (counts must be"),
+        ("counts", torch.zeros_like, "the model file is damaged (counts must be"),
+        ("counts", lambda t: t[:-1], "damaged, or of another run"),
+        ("inputs.weight", lambda t: t[:, :-1], "damaged, or of another run"),
+        ("table", lambda t: FAR, "damaged, or of another run"),
+    ],
+)
+def test_a_damaged_model_is_a_sentence_at_load_and_at_resume(name, damage, sentence, story, tmp_path, monkeypatch):
+    folder = stopped(story, tmp_path / "run", monkeypatch)
+    checkpoint = folder.latest()
+    tensors = checkpoint.model()
+    bad = tensors | {name: damage(tensors.get(name)).contiguous()}
+    write_tensors(folder.model, bad)
+    assert sentence in mistake("use", folder.path, "one")
+    folder.save_checkpoint(checkpoint.step, bad, checkpoint.train(), checkpoint.state)
+    assert sentence in mistake("train", "wordvectors/skipgram", "--data", story, "--out", folder.path, "--resume")
+
+
+def test_damaged_tokens_are_a_sentence_and_made_again(story, tmp_path, monkeypatch):
+    monkeypatch.setenv("ALLYOUNEED_CACHE", str(tmp_path / "cache"))
+    asked = ["train", "wordvectors/skipgram", "--data", story, *TINY, "train.steps=1", "text.min_count=1", "--out"]
+    assert ayn(*asked, tmp_path / "first").code == 0
+    (file,) = (tmp_path / "cache" / "tokens").glob("*-train-text/tokens.bin")
+    with file.open("r+b") as tokens:
+        tokens.write(b"\xff\xff")
+    assert mistake(*asked, tmp_path / "second") == f"{file.parent} is damaged: delete it, it is made again"
+    shutil.rmtree(file.parent)
+    assert ayn(*asked, tmp_path / "third").code == 0
 
 
 def test_without_a_compiler_it_learns_the_slow_way_and_says_so(story, tmp_path, monkeypatch, capsys):
@@ -65,10 +116,15 @@ def task(*settings: str) -> WordVectors:
 def test_what_cannot_be_trained_is_refused_at_once(monkeypatch, story):
     with pytest.raises(UserError, match=r"no word is left: none occurs text\.min_count = 1000000 times"):
         task("text.min_count=1000000").prepare(lambda line: None)
-    with pytest.raises(UserError, match=r"text\.kind must be words, not char"):
+    with pytest.raises(UserError, match=r"text\.kind must be terms, not char"):
         task("text.kind=char").prepare(lambda line: None)
-    with pytest.raises(UserError, match=r"the vectors need .* TiB, and .* are free: raise text\.min_count"):
-        task("model.width=2000000000").prepare(lambda line: None)
+    for method in ("skipgram", "cbow"):
+        with pytest.raises(UserError, match=r"model\.width = 3000000 is too large; the most is 10000"):
+            task(f"model.method={method}", "model.width=3000000")
+    with monkeypatch.context() as patch:
+        patch.setattr(wordvectors, "available", lambda device: 1000)
+        with pytest.raises(UserError, match=r"the vectors need .*, and 1000 B are free: raise text\.min_count"):
+            task().prepare(lambda line: None)
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match="one process"):
         task().check()

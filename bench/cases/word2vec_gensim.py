@@ -1,9 +1,10 @@
-"""Skip-gram word vectors of Wikipedia's text against gensim: words a second, and what the vectors know.
+"""Skip-gram word vectors of Wikipedia's text against gensim: words per second, and scores on analogies and similarity.
 
-The text is the beginning of enwik8 without its markup, by this rule: of each article only what stands between <text>
-and </text>; redirects, comments, references, tags, tables, templates, pictures, categories and links to other languages
-go, of any other link its visible words stay, addresses go; then lower case, and all but a-z and 0-9 become spaces. A
-line of the article is a line of the text, and no word looks beyond its line; empty lines go.
+The text is the beginning of enwik8 without its markup. Of each article only the part between <text> and </text> is
+used. Redirects, comments, references, tags, tables, templates, pictures, categories, links to other languages and
+addresses are removed; of any other link its visible words stay. Then the text is put in lower case, and all characters
+but a-z and 0-9 become spaces. A line of the article is a line of the text, and neighbours are on one line; empty lines
+are removed.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def _article(text: str) -> Iterator[str]:
 
 
 def _innermost(pattern: str, by: str, text: str) -> str:
-    """Until there is none left: they stand inside each other."""
+    """Replace the matches again and again, from the innermost outwards, until none is left."""
     count = 1
     while count:
         text, count = re.subn(pattern, by, text, flags=re.I)
@@ -91,7 +92,7 @@ def _innermost(pattern: str, by: str, text: str) -> str:
 
 
 def write_text(path: Path, size: int) -> None:
-    """The first so many bytes, to the end of a line."""
+    """The first `size` bytes of the text, to the end of a line."""
     data = open_data(DataConfig(name="enwik8"), "text")
     with path.open("w", encoding="ascii") as out:
         for line in plain(chunk for split in data.splits.values() for chunk in split):

@@ -108,9 +108,9 @@ class WordVectors(RunningText):
         else:
             self.compiled = kernel
         if not isinstance(self.compiled, Kernel) and model.config.noise_sets > 1:
-            say("model.shared = false is for the compiled kernel: here all words of a block share the drawn ones")
+            say("model.shared = false needs the compiled kernel: here all words of a block share their samples")
         if isinstance(self.compiled, Kernel) and torch.get_num_threads() > 1:
-            say("several threads learn at once, so that no two runs are the same; with train.threads=1 they are")
+            say("several threads learn at once, so two runs differ slightly; with train.threads=1 they are the same")
 
     def counts(self) -> np.ndarray:
         """How often each word is in the training text, 0 for special tokens."""
@@ -130,7 +130,7 @@ class WordVectors(RunningText):
         self, model: Any, batch: Batch, at: Moment | None = None, carry: Carry | None = None
     ) -> dict[str, Tensor]:
         """The loss of a prediction, once for each word, so that the mean over the words is that over the predictions.
-        Nothing is learned from it: every word is read and looks as far as it may."""
+        Nothing is learned from it: every word is kept, with its whole window."""
         return self._sums([model.loss(model.read(batch.tensors["tokens"], 0, every=True), 0)], [batch])
 
     def update(self, model: Any, pieces: list[Batch], rate: float, at: Moment) -> dict[str, Tensor] | None:
