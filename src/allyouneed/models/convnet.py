@@ -32,6 +32,7 @@ class ConvNet(nn.Module):
 
     Config = ConvNetConfig
     tasks: ClassVar[tuple[str, ...]] = ("lm",)
+    compiles: ClassVar[bool] = True
     prompted: ClassVar[bool] = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 4, "width": 64, "kernel": 4},

@@ -37,6 +37,7 @@ class ConvSeq2Seq(nn.Module):
 
     Config = ConvSeq2SeqConfig
     tasks: ClassVar[tuple[str, ...]] = ("translate",)
+    compiles: ClassVar[bool] = True
     prompted: ClassVar[bool] = False
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 3, "width": 128, "embedding": 128},

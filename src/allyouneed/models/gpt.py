@@ -39,6 +39,7 @@ class GPT(nn.Module):
 
     Config = GPTConfig
     tasks: ClassVar[tuple[str, ...]] = ("lm",)
+    compiles: ClassVar[bool] = True
     prompted: ClassVar[bool] = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "nano": {"layers": 3, "heads": 3, "width": 48},

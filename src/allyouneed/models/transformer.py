@@ -38,6 +38,7 @@ class Transformer(nn.Module):
 
     Config = TransformerConfig
     tasks: ClassVar[tuple[str, ...]] = ("translate",)
+    compiles: ClassVar[bool] = True
     prompted: ClassVar[bool] = False
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 2, "heads": 4, "width": 128, "hidden": 512},

@@ -168,11 +168,9 @@ class Stack(nn.Module):
             memory_mask = memory_mask.settle(x.size(1), memory.size(1), x.device)
         mask = mask.settle(x.size(1), room, x.device)
         for i, block in enumerate(self.blocks):
-            # A compiled block serves training; what is evaluated, cached or looked at runs as it is written.
-            call = block if self.training and cache is None and trace is None else block.forward
             source = (kept.k[i], kept.v[i]) if kept is not None else memory
             inner = trace.at(i) if trace is not None else None
-            x = call(
+            x = block(
                 x,
                 mask,
                 memory=source,
