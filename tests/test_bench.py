@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT))
 
 from bench import __main__ as command  # noqa: E402
 from bench import harness, scores  # noqa: E402
-from bench.cases import all_cases, gpt_train_step, translate_marian, word2vec_gensim  # noqa: E402
+from bench.cases import all_cases, gpt2_train_cuda, gpt_train_step, translate_marian, word2vec_gensim  # noqa: E402
 from bench.harness import OURS, Case, Peer, Prepared, measure, ratio, same, spread, table, write  # noqa: E402
 
 
@@ -291,3 +291,29 @@ def test_a_small_translation_case_runs_for_real(beam, monkeypatch):
     result = harness.run(never, repeats=1, warm_up=0, threads=1, command="")
     assert result["amount"] == 5 * 6
     assert set(result["sides"]) == {OURS, translate_marian.HF}
+
+
+def test_the_case_for_a_gpu_says_that_it_needs_one(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert command.main(["gpt2-train-cuda", "--quick"]) == 1
+    assert "gpt2-train-cuda needs a CUDA device" in capsys.readouterr().err
+
+
+def test_the_sides_of_the_case_for_a_gpu_learn_the_same(tmp_path):
+    """Tiny, eager and on the CPU: from the same weights, on the same batches, step by step."""
+    pytest.importorskip("transformers")
+    size = gpt2_train_cuda.Size(layers=2, heads=2, width=16, context=12, rows=3, vocab=70)
+    tokens = gpt2_train_cuda.draw_tokens(size.vocab, 2000)
+    ours = gpt2_train_cuda.our_loop(size, tokens, tmp_path, device="cpu", compile="off")
+    theirs = gpt2_train_cuda.TheirLoop(size, ours.model, tokens, torch.device("cpu"), compile=False)
+    batches = [gpt_train_step.first_work(ours, 0, i).pieces[0].tensors for i in range(4)]
+    found = [float(theirs.step(batch["ids"], batch["targets"])) for batch in batches]
+    np.testing.assert_allclose(gpt2_train_cuda.our_losses(ours, 4), found, rtol=1e-4)
+    theirs.some_steps()
+    ours.some_steps()
+
+
+def test_tokens_of_the_case_for_a_gpu_can_be_learned():
+    tokens = gpt2_train_cuda.draw_tokens(100, 4000)
+    assert tokens.max() < 100
+    assert (tokens[8:] == tokens[:-8]).mean() > 0.45

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -111,21 +112,54 @@ def test_loss_is_a_sum_with_smoothing_that_ignores_padding():
     piece=st.integers(1, 60),
     smoothing=st.sampled_from([0.0, 0.1]),
     bias=st.booleans(),
+    align=st.booleans(),
     seed=st.integers(0, 99),
 )
-def test_piecewise_loss_equals_the_whole_in_value_and_gradients(rows, piece, smoothing, bias, seed):
+def test_pieces_and_aligned_products_equal_the_whole_in_value_and_gradients(rows, piece, smoothing, bias, align, seed):
     torch.manual_seed(seed)
     hidden, weight, b = torch.randn(rows, 6), torch.randn(11, 6), torch.randn(11) if bias else None
     targets = torch.randint(0, 11, (rows,))
     targets[torch.rand(rows) < 0.3] = IGNORE
     results = []
-    for most in (piece, 10**9):
+    for most, aligned in ((piece, align), (10**9, align), (10**9, False)):
         leaves = [t.clone().requires_grad_() for t in (hidden, weight, b) if t is not None]
-        loss = linear_cross_entropy(leaves[0], leaves[1], leaves[2] if bias else None, targets, smoothing, most)
+        own = leaves[2] if bias else None
+        loss = linear_cross_entropy(leaves[0], leaves[1], own, targets, smoothing, most, aligned)
         (3 * loss).backward()
         results.append([loss.detach(), *(t.grad for t in leaves)])
-    for pieces, whole in zip(*results):
-        torch.testing.assert_close(pieces, whole, atol=1e-4, rtol=1e-4)
+    for pieces, whole, plain in zip(*results):
+        torch.testing.assert_close(pieces, plain, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(whole, plain, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")
+@pytest.mark.parametrize("most", [10**9, 400])
+def test_an_aligned_product_has_its_rows_in_bf16_and_gradients_in_the_dtype_of_the_weights(most):
+    torch.manual_seed(0)
+    hidden, weight, targets = torch.randn(20, 32), torch.randn(101, 32), torch.randint(101, (20,))
+    found, widths = [], []
+    real = F.linear
+    for align in (True, False):
+        leaves = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
+        with pytest.MonkeyPatch.context() as patch, torch.autocast("cpu", torch.bfloat16):
+            patch.setattr(F, "linear", lambda x, w, b=None: widths.append((len(w), w.dtype)) or real(x, w, b))
+            linear_cross_entropy(*leaves, None, targets, 0.1, most, align).backward()
+        assert leaves[1].grad.dtype == torch.float32
+        found.append([leaf.grad for leaf in leaves])
+    assert set(widths) == {(128, torch.bfloat16), (101, torch.float32)}
+    for aligned, plain in zip(*found):
+        torch.testing.assert_close(aligned, plain, atol=0.05, rtol=0.02)
+
+
+def test_products_on_a_cpu_are_not_aligned():
+    from allyouneed.nn.losses import _pays
+
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not _pays(torch.ones(2, 4), torch.ones(50_257, 4))
+    on_gpu = SimpleNamespace(is_cuda=True, device=torch.device("cpu"))
+    assert not _pays(on_gpu, torch.ones(50_257, 4))
+    assert _pays(on_gpu, torch.ones(50_257, 4, dtype=torch.bfloat16))
+    assert not _pays(on_gpu, torch.ones(65, 4, dtype=torch.bfloat16))
 
 
 def test_piecewise_loss_needs_no_gradient():

@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,11 +22,8 @@ from allyouneed import catalog
 from allyouneed.config import TrainConfig
 from allyouneed.data.examples import Example, TaggedSentence
 from allyouneed.errors import UserError
-from allyouneed.nn.block import Block, BlockConfig
 from allyouneed.recipe import read_recipe, recipe_names, recipe_text, to_toml
 from allyouneed.run import load, train
-from allyouneed.runtime import probe
-from allyouneed.training.compiling import decide
 from allyouneed.training.fit import fit, load_tokenizers
 from allyouneed.training.starting import choose, resumed
 from allyouneed.wholefile import write_text
@@ -215,16 +211,6 @@ def test_any_text_survives_a_recipe(text):
 def test_two_ways_of_averaging_are_one_too_many():
     with pytest.raises(UserError, match="choose one"):
         TrainConfig(steps=1, ema=0.9, average=3)
-
-
-def test_a_trial_without_memory_is_no_compilation_and_no_failure():
-    def loss(model: torch.nn.Module) -> torch.Tensor:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    runtime = probe(TrainConfig(steps=1, device="cpu", threads=1))
-    chosen = decide("auto", runtime, Block(BlockConfig(width=4, heads=1)), [loss], 10_000)
-    assert not chosen.compile
-    assert "no memory for a trial" in chosen.why
 
 
 def test_scores_name_their_data_and_their_checkpoint(story, tmp_path, capsys):

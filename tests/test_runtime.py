@@ -14,11 +14,10 @@ from allyouneed.errors import UserError
 from allyouneed.models.gpt import GPT, GPTConfig
 from allyouneed.models.transformer import Transformer, TransformerConfig
 from allyouneed.models.word2vec import Word2Vec, Word2VecConfig
-from allyouneed.nn.block import Block, BlockConfig
 from allyouneed.run import train
 from allyouneed.runtime import probe
+from allyouneed.training import compiling
 from allyouneed.training import fit as fit_module
-from allyouneed.training.compiling import decide
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.fit import fit
 from allyouneed.training.memory import estimate, is_out_of_memory, lasting
@@ -57,35 +56,12 @@ def test_processes_share_the_devices_among_them(monkeypatch):
     assert runtime.pick_device("cpu", 3) == "cpu"
 
 
-class Small(torch.nn.Module):
-    """Something that could be compiled."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear, self.block = torch.nn.Linear(4, 4), Block(BlockConfig(width=4, heads=1))
-
-    def forward(self, x):
-        return self.linear(x)
-
-
-def losses():
-    return [lambda model: model(torch.ones(2, 4)).sum()] * 3
-
-
-def test_without_a_compiler_nothing_is_compiled(monkeypatch):
+@pytest.mark.parametrize("wanted", ["auto", "on"])
+def test_without_a_compiler_nothing_is_compiled(wanted, story, tmp_path, monkeypatch):
     monkeypatch.setattr(runtime.shutil, "which", lambda name: None)
-    for wanted in ("auto", "on"):
-        found = decide(wanted, probe(cpu()), Small(), losses(), 10**9)
-        assert not found.compile
-        assert "no C++ compiler" in found.why
-
-
-def test_a_short_run_is_not_compiled_and_a_wish_is_followed():
-    short = decide("auto", probe(cpu()), Small(), losses(), 10)
-    assert not short.compile
-    assert "short" in short.why
-    assert "no blocks" in decide("auto", probe(cpu()), torch.nn.Linear(4, 4), losses(), 10**9).why
-    assert "as asked" in decide("off", probe(cpu()), Small(), losses(), 10**9).why
+    run = train("lm/gpt", *TINY_LM, f"train.compile={wanted}", data=story, out=tmp_path / "run", quiet=True)
+    assert not run.config["runtime"]["compile"]
+    assert "no C++ compiler" in run.config["runtime"]["why"]
 
 
 def test_the_choice_is_stored_with_the_run(story, tmp_path):
@@ -101,11 +77,12 @@ def test_the_choice_is_stored_with_the_run(story, tmp_path):
     ("auto", "", True), ("auto", "there is no C++ compiler", False), ("off", "", False), ("on", "", True),
 ])  # fmt: skip
 def test_a_compiled_run_goes_on_as_asked_or_as_it_can(wanted, compiler, compiled, story, tmp_path, monkeypatch):
-    monkeypatch.setattr(fit_module, "can_compile", lambda device: compiler)
+    monkeypatch.setattr(compiling, "can_compile", lambda device: compiler)
+    monkeypatch.setattr(compiling.torch, "compile", lambda loss, dynamic: loss)
     run = train("lm/gpt", *TINY_LM, data=story, out=tmp_path / "run", quiet=True)
     recipe = run.recipe.with_(train=replace(run.recipe.train, compile=wanted))
     before = {**run.config["runtime"], "compile": True}
-    found = fit_module._settle(recipe, run.task, run.model, probe(recipe.train), Ranks(), before, 1)
+    found = fit_module._choose_compile(recipe, run.task, run.model, probe(recipe.train), Ranks(), before, 1)
     assert found.compile == compiled
     assert "as before" in found.why if (wanted, compiler) == ("auto", "") else "as before" not in found.why
     assert compiler in found.why

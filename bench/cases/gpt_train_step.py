@@ -18,11 +18,12 @@ from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import probe
 from allyouneed.tasks.lm import LM
 from allyouneed.training.distributed import Ranks
+from allyouneed.training.feed import Step
 from allyouneed.training.trainer import Trainer
 from bench.harness import OURS, Case, Peer, Prepared, same
 
 LAYERS, HEADS, WIDTH, CONTEXT, ROWS, VOCAB = 4, 4, 128, 64, 12, 65
-STEPS = 10  # a call
+STEPS = 10  # per call
 LETTERS = 500_000
 LEARNING_RATE = 1e-3
 PLAIN = "a plain PyTorch loop"
@@ -184,9 +185,17 @@ def prepare(positions: str, peers: set[str], folder: Path) -> Prepared:
     return Prepared(sides, STEPS * ROWS * CONTEXT, checked)
 
 
+def first_work(ours: OurLoop, epoch: int = 0, batch: int = 0) -> Step:
+    """The step of our loop at this position."""
+    steps = ours.feed.steps(epoch, batch, 1)
+    work = next(steps)
+    steps.close()
+    return work
+
+
 def first_losses(ours: OurLoop, plain: PlainLoop) -> tuple[float, float]:
-    """One step of both on the batch that is ours by turn."""
-    work = next(ours.feed.steps(ours.at.epoch, ours.at.batch, 1))
+    """One step of both on our next batch."""
+    work = first_work(ours, ours.at.epoch, ours.at.batch)
     ours._step(work)
     mine = float(ours.pending.pop().loss)
     tensors = work.pieces[0].tensors
@@ -196,7 +205,7 @@ def first_losses(ours: OurLoop, plain: PlainLoop) -> tuple[float, float]:
 def case(name: str, positions: str) -> Case:
     work = (
         f"{STEPS} training steps of a GPT with {LAYERS} layers, {HEADS} heads, width {WIDTH}, {positions} positions, "
-        f"a tied output matrix and a vocabulary of {VOCAB}, on {ROWS} windows of {CONTEXT} tokens a step; fp32, CPU, "
+        f"a tied output matrix and a vocabulary of {VOCAB}, on {ROWS} windows of {CONTEXT} tokens per step; fp32, CPU, "
         "no dropout, no torch.compile; AdamW, gradient norm clipped at 1, every loss read. Ours is the loop of "
         "`ayn train` with its batches, its metrics file and its checks, without evaluations and checkpoints. The peer "
         "is a model and a loop as written by hand: nn.Linear, scaled_dot_product_attention(is_causal=True), LayerNorm, "

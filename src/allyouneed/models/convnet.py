@@ -85,6 +85,7 @@ class ConvNet(LanguageModel):
     Config = ConvNetConfig
     BodyClass = ConvBody
     tasks: ClassVar[tuple[str, ...]] = ("lm", "classify", "tag")
+    compiles: ClassVar[bool] = True
     body_fields: ClassVar[tuple[str, ...]] = (
         *("vocab", "width", "embedding", "layers", "kernel", "positions", "context"),
     )

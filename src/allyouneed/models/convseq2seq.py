@@ -103,6 +103,7 @@ class ConvSeq2Seq(Translator):
 
     Config = ConvSeq2SeqConfig
     tasks: ClassVar[tuple[str, ...]] = ("translate",)
+    compiles: ClassVar[bool] = True
     body_fields: ClassVar[tuple[str, ...]] = (
         *("vocab", "target_vocab", "width", "embedding", "layers", "decoder_layers", "kernel", "positions"),
         *("context", "share"),

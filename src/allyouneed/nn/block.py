@@ -157,10 +157,8 @@ class Stack(nn.Module):
         rotary = self.rotary(positions, room) if self.rotary is not None else None
         for i, block in enumerate(self.blocks):
             inner = trace and trace.at(i)
-            # A compiled block is for training; evaluation, decoding and tracing run the plain one.
-            call = block if self.training and cache is None and trace is None else block.forward
             layer = cache.layer(i, positions) if cache is not None else None
-            x = call(x, mask, memory=memories[i], memory_mask=memory_mask, rotary=rotary, cache=layer, trace=inner)
+            x = block(x, mask, memory=memories[i], memory_mask=memory_mask, rotary=rotary, cache=layer, trace=inner)
             if inner is not None:
                 inner.record("outputs", x)
         if cache is not None:

@@ -1,75 +1,247 @@
-"""Whether torch.compile pays: tried on a copy of the model, block by block, with a real batch."""
+"""torch.compile: what is compiled (the whole loss of a model, as one function), and whether that pays."""
 
 from __future__ import annotations
 
-import copy
+import hashlib
+import json
+import math
+import os
+import platform
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from allyouneed.nn.block import Block
+from allyouneed.data.batches import Batch
+from allyouneed.data.fetch import cache_folder
+from allyouneed.errors import UserError
 from allyouneed.runtime import Runtime, can_compile
 from allyouneed.training.memory import is_out_of_memory
+from allyouneed.wholefile import write_json
 
-SHORT = 600.0  # seconds; compiling takes about a minute, and a run that takes less than this does not repay it
-Loss = Callable[[nn.Module], Tensor]
-
-
-def compile_blocks(model: nn.Module) -> None:
-    """In place, so that no wrapper ever reaches the names on disk."""
-    for block in model.modules():
-        if isinstance(block, Block):
-            block.compile(dynamic=None)
+LEAST_GAIN = 1.05  # below it, the speed of compiled code is that of eager code
 
 
-def decide(wanted: str, runtime: Runtime, model: nn.Module, losses: Sequence[Loss], steps: int) -> Runtime:
-    """The runtime with its `compile` settled. `losses` compute real micro-batches of different shapes with a given
-    model: a compiler that must start again for each length shows it here."""
+@dataclass(frozen=True)
+class Cost:
+    """What compiling costs and brings: measured in an earlier run, or assumed."""
+
+    seconds: float  # to compile
+    gain: float  # eager seconds of a forward and backward pass, divided by compiled ones
+
+
+# For the first run of a model on a machine.
+ASSUMED = {"cuda": Cost(seconds=60.0, gain=2.0), "cpu": Cost(seconds=60.0, gain=1.2)}
+
+
+class Choice(NamedTuple):
+    compile: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A model and its first real micro-batches: what a decision is measured on, and what the code is compiled with.
+    The model that is compiled here is the one that trains."""
+
+    model: Any
+    draw: Callable[[], Sequence[Batch]]
+    loss: Callable[[Batch], Tensor]  # as the training computes it
+    about: Mapping[str, Any]  # what the costs depend on: the model and its settings
+    runtime: Runtime
+
+    @cached_property
+    def batches(self) -> list[Batch]:
+        """One batch where all have the same shape. Otherwise all, and first one with many different sizes: sizes that
+        are equal in the first batch are compiled as one."""
+        found = list(self.draw())
+        if len({tuple(t.shape for t in batch.tensors.values()) for batch in found}) == 1:
+            return found[:1]
+        return sorted(found, key=lambda batch: -len(_sizes(batch.tensors.values()) - {1}))
+
+    @property
+    def varied(self) -> bool:
+        """Whether the batches have different shapes."""
+        return len(self.batches) > 1
+
+    def once(self) -> float:
+        """Seconds of a forward and backward pass over each micro-batch, in the mean."""
+        self.model.train()
+        start = time.perf_counter()
+        for batch in self.batches:
+            self.loss(batch).backward()
+            self.model.zero_grad(set_to_none=True)
+        if self.runtime.device.startswith("cuda"):
+            torch.cuda.synchronize()
+        return (time.perf_counter() - start) / len(self.batches)
+
+    def seconds(self) -> float:
+        """The best of three rounds, or of fewer where they are long."""
+        start, best = time.perf_counter(), math.inf
+        for _ in range(3):
+            best = min(best, self.once())
+            if time.perf_counter() - start > 2:
+                break
+        return best
+
+    def compile(self) -> float:
+        """From here on the model's loss is compiled; the seconds that took. The batches are always the first ones of a
+        run, so that a resumed run gets the same code."""
+        if self.runtime.device == "cpu":
+            torch.use_deterministic_algorithms(True)  # compiled CPU code does not repeat itself otherwise
+        compile_loss(self.model, varied=self.varied)
+        start = time.perf_counter()
+        self.once()
+        return time.perf_counter() - start
+
+    def give_up(self) -> None:
+        """The model's loss is eager again."""
+        self.model.__dict__.pop("loss", None)
+        self.model.zero_grad(set_to_none=True)
+        torch.use_deterministic_algorithms(self.runtime.deterministic)
+
+    @property
+    def record(self) -> Path:
+        """The file that remembers what compiling this model cost on this machine."""
+        cuda = self.runtime.device.startswith("cuda")
+        device = torch.cuda.get_device_name() if cuda else f"{platform.machine()} CPU, {self.runtime.threads} threads"
+        shapes = "varied" if self.varied else "fixed"
+        key = {**self.about, "device": device, "precision": self.runtime.precision, "shapes": shapes}
+        text = json.dumps({**key, "torch": torch.__version__}, sort_keys=True, default=str)
+        return _folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+
+
+def share_compiled_code() -> None:
+    """A second run finds the code of the first in our cache. To be called first: torch sets its own folder when it
+    loads its compiler, which many calls do."""
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(_folder() / "torch"))
+
+
+def compile_loss(model: Any, *, varied: bool) -> None:
+    """Training calls the compiled loss; evaluation, decoding and traces run the code as it is written. An attribute of
+    the instance, so that no wrapper reaches the names on disk."""
+    eager = model.loss
+    # For fixed shapes the compiler may use their sizes; None: it lets go of them when another shape comes.
+    compiled = torch.compile(eager, dynamic=True if varied else None)
+
+    def loss(*args: Any, **named: Any) -> Tensor:
+        # A size of one would be compiled separately, for the few batches that have it.
+        usable = model.training and not (varied and 1 in _sizes([*args, *named.values()]))
+        found: Tensor = (compiled if usable else eager)(*args, **named)
+        return found
+
+    model.__dict__["loss"] = loss
+
+
+def decide(wanted: str, trial: Trial, calls: int) -> Choice:
+    """Whether the loss of the model is compiled, which it then is. "auto" weighs the seconds that `calls` micro-batches
+    save against those that compiling takes."""
     if wanted == "off":
-        return runtime.decided(False, "not compiled: as asked")
-    if not any(isinstance(module, Block) for module in model.modules()):
-        return runtime.decided(False, "not compiled: it has no blocks")
-    obstacle = can_compile(runtime.device)
-    if wanted == "on":
-        return runtime.decided(not obstacle, f"not compiled: {obstacle}" if obstacle else "compiled: as asked")
+        return Choice(False, "not compiled: as asked")
+    if not trial.model.compiles:
+        return Choice(False, "not compiled: this kind of model is always eager")
+    obstacle = can_compile(trial.runtime.device)
     if obstacle:
-        return runtime.decided(False, f"not compiled: {obstacle}")
-    trial = copy.deepcopy(model)
+        return Choice(False, f"not compiled: {obstacle}")
+    if wanted == "on":
+        return _compile(trial, "compiled: as asked")
     try:
-        eager = _seconds(trial, losses)
+        return _weigh(trial, calls)
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        return runtime.decided(False, "not compiled: no memory for a trial")
-    if eager * steps < SHORT:
-        return runtime.decided(False, f"not compiled: the run is short (about {eager * steps:.0f} s)")
-    if runtime.device == "cpu":
-        torch.use_deterministic_algorithms(True)  # compiled CPU code does not repeat itself otherwise
-    compile_blocks(trial)
+        trial.give_up()
+        return Choice(False, "not compiled: no memory for a trial")
+
+
+def go_on(compiled: bool, trial: Trial) -> Choice:
+    """A resumed run is compiled if it was before, where it still can be."""
+    if not compiled:
+        return Choice(False, "not compiled, as before")
+    obstacle = can_compile(trial.runtime.device)
+    return Choice(False, f"not compiled: {obstacle}") if obstacle else _compile(trial, "compiled, as before")
+
+
+def _compile(trial: Trial, why: str) -> Choice:
+    """A compiler can fail in any way; then the eager model is there."""
     try:
-        gain = eager / _seconds(trial, losses)
-    except Exception as error:  # a compiler can fail in any way; the eager model is there
-        gain, failed = 0.0, f"not compiled: {type(error).__name__} while trying"
-    else:
-        failed = f"not compiled: {gain:.2f}x the speed in a trial"
-    if gain > 1.05:
-        return runtime.decided(True, f"compiled: {gain:.2f}x as fast in a trial")
-    torch.use_deterministic_algorithms(runtime.deterministic)
-    return runtime.decided(False, failed)
+        seconds = trial.compile()
+    except Exception as error:
+        trial.give_up()
+        return Choice(False, f"not compiled: {_reason(error)}")
+    return Choice(True, f"{why}, {seconds:.0f} s to compile")
 
 
-def _seconds(model: nn.Module, losses: Sequence[Loss]) -> float:
-    """A forward and backward pass, the mean over the batches of the last of three rounds."""
-    start = 0.0
-    for _ in range(3):
-        start = time.perf_counter()
-        for loss in losses:
-            value = loss(model)
-            value.backward()
-            value.item()
-            model.zero_grad()
-        if value.is_cuda:
-            torch.cuda.synchronize()
-    return (time.perf_counter() - start) / len(losses)
+def _weigh(trial: Trial, calls: int) -> Choice:
+    expected = recall(trial.record)
+    assumed = expected is None
+    cost = expected or ASSUMED["cuda" if trial.runtime.device.startswith("cuda") else "cpu"]
+    if cost.gain < LEAST_GAIN:
+        return Choice(False, f"not compiled: {cost.gain:.2f}x the speed in an earlier run")
+    eager = trial.once()  # the first round is slower: if not even this is worth it, no other is needed
+    if _saved(eager, cost, calls) > cost.seconds:
+        eager = trial.seconds()
+    saved = _saved(eager, cost, calls)
+    if saved <= cost.seconds:
+        source = "assumed" if assumed else "as in an earlier run"
+        return Choice(False, f"not compiled: it saves about {saved:.0f} s and takes {cost.seconds:.0f} s ({source})")
+    try:
+        first = trial.compile()
+        fast = trial.seconds()
+    except Exception as error:
+        if isinstance(error, RuntimeError) and is_out_of_memory(error):
+            raise
+        trial.give_up()
+        return Choice(False, f"not compiled: {_reason(error)}")
+    found = Cost(max(0.0, first - fast * len(trial.batches)), eager / fast)
+    remember(trial.record, found)
+    if found.gain < LEAST_GAIN:
+        trial.give_up()
+        return Choice(False, f"not compiled: {found.gain:.2f}x the speed in a trial")
+    return Choice(True, f"compiled: {found.gain:.1f}x as fast, {found.seconds:.0f} s to compile")
+
+
+def _saved(eager: float, cost: Cost, calls: int) -> float:
+    return calls * eager * (1 - 1 / cost.gain)
+
+
+def _reason(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}"[:200] if lines else type(error).__name__
+
+
+def recall(record: Path) -> Cost | None:
+    """What an earlier run found; None where there was none, or where its file is damaged."""
+    try:
+        cost = Cost(**{name: float(value) for name, value in json.loads(record.read_text(encoding="utf-8")).items()})
+    except (OSError, ValueError, TypeError, AttributeError):
+        return None
+    return cost if cost.seconds >= 0 and 0 < cost.gain < math.inf else None
+
+
+def remember(record: Path, cost: Cost) -> None:
+    """For the next run; a cache that cannot be written only costs the memory of it."""
+    with suppress(OSError, UserError):
+        record.parent.mkdir(parents=True, exist_ok=True)
+        write_json(record, asdict(cost))
+
+
+def _folder() -> Path:
+    return cache_folder() / "compiled"
+
+
+def _sizes(values: Iterable[Any]) -> set[int]:
+    """Every size of the tensors in the arguments of a loss."""
+    found: set[int] = set()
+    for value in values:
+        if isinstance(value, Tensor):
+            found.update(value.shape)
+        elif isinstance(value, Mapping):
+            found |= _sizes(value.values())
+    return found

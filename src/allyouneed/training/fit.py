@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import math
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -23,15 +21,16 @@ from allyouneed.metrics import Score
 from allyouneed.models.base import Model
 from allyouneed.recipe import Recipe, to_toml
 from allyouneed.runfolder import RunFolder
-from allyouneed.runtime import Runtime, allow_tf32, can_compile, probe, versions
+from allyouneed.runtime import Runtime, allow_tf32, probe, versions
 from allyouneed.tasks.base import Say, Task
 from allyouneed.tasks.saved import check_shapes, saved_task
 from allyouneed.tasks.scoring import score_run
 from allyouneed.tasks.token_vectors import freeze_vectors, start_from_vectors
 from allyouneed.tensorfile import read_tensors
-from allyouneed.training.compiling import compile_blocks, decide
+from allyouneed.training.compiling import Choice, Trial, decide, go_on, share_compiled_code
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.donor import load_body
+from allyouneed.training.feed import Feed
 from allyouneed.training.interrupt import terminable
 from allyouneed.training.memory import check_weights, estimate
 from allyouneed.training.position import read_state
@@ -53,6 +52,7 @@ def fit(
     ranks = Ranks()
     if not ranks.first or quiet:
         say = _silent
+    share_compiled_code()
     runtime = probe(recipe.train, rank=ranks.local, world=ranks.world)
     ranks.join(runtime.device)
     folder = RunFolder(out)
@@ -189,11 +189,7 @@ def _trainer(
     task.begin(model, say)
     _start(model, task, folder, say, fresh=checkpoint is None)
     pieces, told = _fit_memory(recipe, task, model, runtime)
-    runtime = _settle(recipe, task, model, runtime, ranks, before, pieces)
-    if runtime.compile:
-        compile_blocks(model)
-        if runtime.device == "cpu":
-            torch.use_deterministic_algorithms(True)  # compiled CPU code does not repeat itself otherwise
+    runtime = _choose_compile(recipe, task, model, runtime, ranks, before, pieces)
     trainer = Trainer(model, task, train, folder, runtime, ranks, say=say, quiet=quiet)
     trainer.pieces = pieces
     parameters = sum(p.numel() for p in model.parameters())
@@ -230,7 +226,7 @@ def _fit_memory(recipe: Recipe, task: Task, model: Model, runtime: Runtime) -> t
     return pieces, told
 
 
-def _settle(
+def _choose_compile(
     recipe: Recipe,
     task: Task,
     model: nn.Module,
@@ -239,27 +235,31 @@ def _settle(
     before: dict[str, Any] | None,
     pieces: int,
 ) -> Runtime:
-    """Whether to compile: as asked, as it was before, or as a trial tells; the first process decides for all."""
-    train, answer = recipe.train, ""
-    if train.compile == "auto" and before is not None and before["device"] == runtime.device:
-        obstacle = can_compile(runtime.device) if before["compile"] else ""
-        why = f"not compiled: {obstacle}" if obstacle else f"{'' if before['compile'] else 'not '}compiled, as before"
-        return runtime.decided(before["compile"] and not obstacle, why)
+    """Compile as asked, as before, or as a trial tells. The first process decides for all."""
+    train, examples = recipe.train, task.examples("train")
+
+    def loss(batch: Batch) -> torch.Tensor:
+        with torch.autocast(runtime.torch_device.type, torch.bfloat16, enabled=runtime.precision == "bf16"):
+            return sum(task.losses(model, batch).values())  # type: ignore[return-value]
+
+    def draw() -> list[Batch]:
+        feed = Feed(examples, ranks, runtime.torch_device, seed=train.seed, batch_tokens=train.batch_tokens)
+        some = [feed.split(numbers, pieces, key=0) for numbers in feed.plan(0)[:4]]
+        return [parts[0].to(runtime.torch_device) for parts in some if parts]
+
+    about = {"model": recipe.model_kind, "config": vars(task.model_config()), "task": recipe.task_kind}
+    trial, answer = Trial(model, draw, loss, about, runtime), ""
     if ranks.first:
-        examples = task.examples("train")
-        numbers = examples.plan(train.seed, 0, train.batch_tokens)
-        parts = [np.array_split(some, min(pieces, len(some)))[0] for some in numbers[:8]]
-        batches = [examples.collate(part).to(runtime.torch_device) for part in parts]
-        steps = train.steps or math.ceil(train.epochs * len(numbers))
-
-        def loss(trial: nn.Module, batch: Batch) -> torch.Tensor:
-            with torch.autocast(runtime.torch_device.type, torch.bfloat16, enabled=runtime.precision == "bf16"):
-                return sum(task.losses(trial, batch).values())  # type: ignore[return-value]
-
-        losses = [partial(loss, batch=batch) for batch in batches]
-        answer = json.dumps(decide(train.compile, runtime, model, losses, steps).to_dict())
-    chosen = json.loads(ranks.say(answer))
-    return runtime.decided(chosen["compile"], chosen["why"].removeprefix(runtime.why).removeprefix("; "))
+        if train.compile == "auto" and before is not None and before["device"] == runtime.device:
+            choice = go_on(before["compile"], trial)
+        else:
+            steps = train.steps or math.ceil(train.epochs * len(examples.plan(train.seed, 0, train.batch_tokens)))
+            choice = decide(train.compile, trial, calls=steps * pieces)
+        answer = json.dumps(choice)
+    choice = Choice(*json.loads(ranks.say(answer)))
+    if choice.compile and not ranks.first:
+        go_on(True, trial)
+    return runtime.decided(*choice)
 
 
 def _conclude(trainer: Trainer, say: Say) -> None:
