@@ -73,7 +73,10 @@ TABLES = {
         ),
         (
             Row("LSTM", "tag/lstm", ("model.width=128", "train.lr=5e-3")),
-            Row("ELMo", "tag/elmo", ("model.reader=128", "model.freeze=body", "train.lr=2e-3"), init="ELMo of unlabelled reviews"),
+            Row(
+                "ELMo", "tag/elmo", ("model.reader=128", "model.freeze=body", "train.lr=2e-3"),
+                init="ELMo of unlabelled reviews",
+            ),
         ),
         (
             Row(

@@ -178,10 +178,10 @@ def test_one_embedding_for_two_vocabularies_is_a_callers_bug():
 
 def test_flops_are_two_for_each_weight_that_meets_a_token():
     lstm = RNN(RNNConfig(vocab=50, width=8, embedding=6))
-    assert flops_per_token(lstm, 16) == 2 * (4 * 8 * (6 + 8) + 8 * 50)
+    assert lstm.flops(16) == 2 * (4 * 8 * (6 + 8) + 8 * 50)
     words = Word2Vec(Word2VecConfig(vocab=50, width=8, window=4, negatives=2))
-    assert flops_per_token(words, 9) == 2 * 8 * 3 * 5
-    assert flops_per_token(Word2Vec(Word2VecConfig(vocab=50, width=8, window=4, method="cbow", loss="softmax")), 9) == (
+    assert words.flops(9) == 2 * 8 * 3 * 5
+    assert Word2Vec(Word2VecConfig(vocab=50, width=8, window=4, method="cbow", loss="softmax")).flops(9) == (
         8 * 5 + 2 * 8 * 50
     )
 

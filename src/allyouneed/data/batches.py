@@ -38,7 +38,12 @@ class Batch:
 
     @property
     def rows(self) -> int:
-        return len(cast(Tensor, next(iter(self.tensors.values()))))
+        return self.shapes[0][0]
+
+    @property
+    def shapes(self) -> tuple[torch.Size, ...]:
+        """Of each tensor."""
+        return tuple(cast(Tensor, t).shape for t in self.tensors.values())
 
     def to(self, device: torch.device) -> Batch:
         """On the device; from pinned memory the copy does not wait."""

@@ -61,7 +61,7 @@ class Trial:
         """One batch where all have the same shape. Otherwise all, and first one with many different sizes: sizes that
         are equal in the first batch are compiled as one."""
         found = list(self.draw())
-        if len({tuple(t.shape for t in batch.tensors.values()) for batch in found}) == 1:
+        if len({batch.shapes for batch in found}) == 1:
             return found[:1]
         return sorted(found, key=lambda batch: -len(_sizes(batch.tensors.values()) - {1}))
 
