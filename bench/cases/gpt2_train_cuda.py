@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from allyouneed.data.batches import Windows
 from allyouneed.errors import UserError
+from allyouneed.models.base import Model
 from allyouneed.models.gpt import GPT
 from allyouneed.recipe import Recipe
 from allyouneed.runfolder import RunFolder
@@ -50,6 +51,9 @@ class Tokens(LM):
 
     def has(self, split: str) -> bool:
         return split == "train"
+
+    def build_model(self) -> Model:
+        return GPT(replace(self.recipe.model, vocab=self.vocab))
 
     def model_config(self) -> Any:
         return replace(self.recipe.model, vocab=self.vocab)

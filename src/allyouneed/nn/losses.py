@@ -35,7 +35,7 @@ def linear_cross_entropy(
     at a time: a larger number is computed in pieces, each with its gradient at once.
 
     `align` computes the product with V rounded up to a multiple of 64 (by default where that is faster); the result
-    is the same, because the additional columns are cut off before the softmax.
+    is the same, because the additional columns take no part in the softmax.
     """
     hidden, targets = hidden.flatten(0, -2), targets.flatten()
     vocab = weight.size(0)
@@ -43,8 +43,11 @@ def linear_cross_entropy(
         most_logits = MOST_COMPILED if torch.compiler.is_compiling() else MOST_LOGITS
     extra = -vocab % ALIGNED if (_pays(hidden, weight) if align is None else align) else 0
     if targets.numel() * vocab <= most_logits:
-        logits = F.linear(hidden, *_widen(hidden, weight, bias, extra))[:, :vocab]
-        return cross_entropy(logits, targets, smoothing)
+        logits = F.linear(hidden, *_widen(hidden, weight, bias, extra))  # (N, V + extra)
+        if extra and not smoothing:  # compiled into the softmax, a mask is faster than a slice
+            beyond = torch.arange(vocab + extra, device=logits.device) >= vocab
+            return cross_entropy(logits.float().masked_fill(beyond, -torch.inf), targets)
+        return cross_entropy(logits[:, :vocab], targets, smoothing)
     rows = max(1, most_logits // vocab)
     if torch.is_grad_enabled():
         return _PiecewiseLoss.apply(hidden, weight, bias, targets, smoothing, rows, extra)
