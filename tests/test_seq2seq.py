@@ -79,7 +79,7 @@ def test_the_context_is_the_sum_that_the_lecture_writes(kind):
     h = model.encoder(model.source(source), lengths)[0]
     for b in range(3):
         real = range(int(lengths[b]))
-        scores = [float(model.match(s[b, None], model.match.keys(h[b, j, None]))) for j in real]
+        scores = [float(model.score(s[b, None], model.score.keys(h[b, j, None]))) for j in real]
         total = sum(math.exp(x) for x in scores)
         weights = [math.exp(x) / total for x in scores]
         assert a[b, : len(weights)].tolist() == pytest.approx(weights, abs=1e-5)
