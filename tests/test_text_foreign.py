@@ -207,7 +207,7 @@ def test_ids_may_have_gaps(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("", "")
 
 
-def test_dropout_of_a_file_draws_no_lots() -> None:
+def test_dropout_in_a_file_is_turned_off() -> None:
     raw = gpt2_like()
     raw.model.dropout = 0.5
     tokenizer = Tokenizer(raw)

@@ -76,7 +76,7 @@ def parse(data: bytes, path: str) -> tokenizers.Tokenizer:
 
 
 def check(text: str, where: str) -> dict[str, Any]:
-    """The contents of a tokenizer.json. Raises a UserError if it is none, or if the library could not stand it."""
+    """The contents of a tokenizer.json. Raises a UserError if it is none, or if it is not safe to load."""
     try:
         spec = json.loads(text)
     except (ValueError, RecursionError) as error:

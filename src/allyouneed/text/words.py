@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 # A word may have hyphens and dots inside (well-known, 3.5, bit.ly) and a mark before it (@name, #topic); the short
-# ends of English ('s, 'll) are words; of anything else each character is.
+# endings of English ('s, 'll) are words; so is any other character that is not white space.
 WORD = re.compile(r"[@#]?\w+(?:[-.]\w+)*|['’](?:s|m|d|t|re|ve|ll)\b|\S")
 
 
