@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from allyouneed import catalog
 from allyouneed.config import DataConfig
 from allyouneed.data.batches import Labelled
 from allyouneed.data.builtin.entities import NAMES, entities
@@ -25,6 +26,7 @@ from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.nn.losses import IGNORE
 from allyouneed.text.words import find_words
+from allyouneed.training.starting import choose
 
 ROWS = [(f"I like it {i}", "good") if i % 3 else (f"I hate it {i}", "bad") for i in range(60)]
 OPINIONS_SHA256 = "c60f345e113fff01efd80177daa4c8862998eaae54d5a96873af8ba8284a4914"
@@ -115,6 +117,15 @@ def test_numbers_are_labels_too(tmp_path):
     assert [example.label for example in whole("labels", path)] == ["1", "0", "true"]
     put(tmp_path / "a.jsonl", '{"text": "a", "label": 1}\n{"text": "b", "label": null}\n')
     assert "line 2: 'label' is null" in complaint("labels", path)
+
+
+def test_labels_are_in_the_order_of_their_numbers_however_long(tmp_path):
+    labels = ["x", "10", "9" * 5000, "2", "1" * 5000, "0", "-1"]
+    path = put(
+        tmp_path / "a.tsv", "text\tlabel\n" + "".join(f"text {i}\t{labels[i % len(labels)]}\n" for i in range(700))
+    )
+    task = catalog.task("classify")(choose("classify/rnn", [], path))
+    assert task.find_labels() == ["0", "2", "10", "1" * 5000, "9" * 5000, "-1", "x"]
 
 
 def test_texts_and_labels_in_two_files(tmp_path):

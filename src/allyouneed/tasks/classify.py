@@ -81,7 +81,9 @@ class Classify(Labelling):
                 f"{found.total():,} training texts have {len(found):,} different labels ({first}, …): is that their "
                 "column? choose it with data.target, and that of the texts with data.source"
             )
-        return sorted(found, key=lambda label: (not label.isdecimal(), int(label) if label.isdecimal() else 0, label))
+        # Numbers first and in their order: of two numbers the longer is the larger. `int` refuses very long ones.
+        digits = {label: len(label.lstrip("0")) if label.isdecimal() else 0 for label in found}
+        return sorted(found, key=lambda label: (not label.isdecimal(), digits[label], label))
 
     @once
     def goals(self, split: str) -> np.ndarray:
