@@ -208,7 +208,7 @@ def our_losses(loop: OurLoop, steps: int) -> list[float]:
     for _ in range(steps):
         loop._step(next(feed))
     feed.close()
-    found = torch.stack([p.loss for p in loop.pending]).tolist()
+    found = torch.cat([p.losses for p in loop.pending]).tolist()
     loop.pending.clear()
     return found
 

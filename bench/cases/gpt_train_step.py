@@ -197,7 +197,7 @@ def first_losses(ours: OurLoop, plain: PlainLoop) -> tuple[float, float]:
     """One step of both on our next batch."""
     work = first_work(ours, ours.at.epoch, ours.at.batch)
     ours._step(work)
-    mine = float(ours.pending.pop().loss)
+    mine = float(ours.pending.pop().losses.sum())
     tensors = work.pieces[0].tensors
     return mine, plain.step(tensors["ids"], tensors["targets"])
 
