@@ -13,6 +13,7 @@ from allyouneed.data.vectors import read_vectors
 from allyouneed.errors import UserError
 from allyouneed.recipe import read_recipe
 from allyouneed.run import Run, load, train
+from allyouneed.tasks import wordvectors
 from allyouneed.tasks.wordvectors import WordVectors
 from allyouneed.training.interrupt import Interrupted
 from allyouneed.training.trainer import Trainer
@@ -65,10 +66,12 @@ def task(*settings: str) -> WordVectors:
 def test_what_cannot_be_trained_is_refused_at_once(monkeypatch, story):
     with pytest.raises(UserError, match=r"no word is left: none occurs text\.min_count = 1000000 times"):
         task("text.min_count=1000000").prepare(lambda line: None)
-    with pytest.raises(UserError, match=r"text\.kind must be words, not char"):
+    with pytest.raises(UserError, match=r"text\.kind must be terms, not char"):
         task("text.kind=char").prepare(lambda line: None)
-    with pytest.raises(UserError, match=r"the vectors need .* TiB, and .* are free: raise text\.min_count"):
-        task("model.width=2000000000").prepare(lambda line: None)
+    with monkeypatch.context() as small:
+        small.setattr(wordvectors, "available", lambda device: 1000)
+        with pytest.raises(UserError, match=r"the vectors need .* KiB, and 1000 B are free: raise text\.min_count"):
+            task().prepare(lambda line: None)
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(UserError, match="one process"):
         task().check()

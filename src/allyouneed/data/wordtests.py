@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +48,7 @@ def read(mirror: str, say: Callable[[str], None]) -> WordTests:
 
 def read_own(path: Path) -> WordTests:
     """A person's own file of analogies or of pairs, told apart by its first line."""
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise UserError(f"there is no file {path}, which task.questions names")
     for number, line in enumerate(lines(path), 1):
         fields = _fields(line)

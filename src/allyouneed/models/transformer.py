@@ -139,7 +139,7 @@ class Transformer(nn.Module):
     def empty(self, rows: int, room: int) -> KVCache:
         """A cache of free rows, whose memory sees one blank source token."""
         cache = self.decoder.empty_cache(rows, room, self.head.out.weight)
-        blank = torch.zeros(rows, 1, self.config.width, device=self.device)
+        blank = self.head.out.weight.new_zeros(rows, 1, self.config.width)
         memory: Memory = self.decoder.remember(blank, torch.ones(rows, dtype=torch.long, device=self.device))
         cache.memory = memory
         return cache

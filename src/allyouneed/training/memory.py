@@ -84,6 +84,7 @@ def check_weights(build: Callable[[], nn.Module], *, adam: bool, device: torch.d
         )
 
 
+@torch.inference_mode()
 def check_rows(model: Any, decode: DecodeConfig, vocab: int) -> None:
     """Refuse settings of the search whose rows cannot fit: the state of each row at its start, its logits, and the
     tokens that beam search writes."""
