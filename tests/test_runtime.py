@@ -14,6 +14,7 @@ from datetime import timedelta
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from allyouneed import runtime
 from allyouneed.config import TrainConfig
@@ -24,13 +25,14 @@ from allyouneed.models.word2vec import Word2Vec, Word2VecConfig
 from allyouneed.nn.block import Block, BlockConfig
 from allyouneed.run import load, train
 from allyouneed.runtime import probe
-from allyouneed.training import distributed
+from allyouneed.training import distributed, memory
 from allyouneed.training import fit as fit_module
 from allyouneed.training.compiling import decide
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.fit import fit
 from allyouneed.training.memory import estimate, is_out_of_memory, lasting
 from allyouneed.training.starting import choose
+from allyouneed.training.trainer import Trainer
 from commands import ayn, mistake
 from conftest import TINY_LM
 
@@ -419,9 +421,38 @@ def test_out_of_memory_is_recognised():
     assert not is_out_of_memory(RuntimeError("shapes do not match"))
 
 
-def test_more_than_there_is_starts_with_more_micro_batches(story, tmp_path, monkeypatch):
-    from allyouneed.training import memory
+def test_a_model_that_does_not_fit_is_refused_and_leaves_nothing(story, tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "available", lambda device: 10_000)
+    said = mistake("train", "lm/gpt", "--data", story, "--out", tmp_path / "run", *TINY_LM)
+    assert re.match(r"the model has .* parameters: training needs .* KiB for weights and gradients", said)
+    assert said.endswith("and 9.8 KiB are free; make the model smaller")
+    assert not (tmp_path / "run").exists()
 
+
+class NoFloat64(TorchDispatchMode):
+    """A device that has no float64, as Apple's."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        if isinstance(found, torch.Tensor) and found.dtype == torch.float64:
+            raise TypeError(f"{function} made float64")
+        return found
+
+
+def test_an_evaluation_needs_no_float64(story, tmp_path, monkeypatch):
+    evaluate = Trainer.evaluate
+
+    def guarded(self, feed):
+        with NoFloat64():
+            return evaluate(self, feed)
+
+    monkeypatch.setattr(Trainer, "evaluate", guarded)
+    run = train("lm/gpt", *TINY_LM, data=story, out=tmp_path / "run", quiet=True)
+    lines = [json.loads(line) for line in run.folder.metrics.read_text().splitlines()]
+    assert [line["step"] for line in lines if line["kind"] == "valid"] == [4, 8, 12]
+
+
+def test_more_than_there_is_starts_with_more_micro_batches(story, tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "available", lambda device: 200_000)
     lines: list[str] = []
     recipe = choose("lm/gpt", [*TINY_LM, "train.batch_tokens=256"], str(story))
