@@ -87,6 +87,62 @@ def test_debug_after_two_dashes_is_a_text(translator):
     assert "Traceback" not in done.err
 
 
+# What goes wrong outside: files, streams
+
+
+@pytest.mark.parametrize("option", ["--out", "--init", "--data"])
+def test_a_name_that_no_file_can_have_is_a_sentence(option, story, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    recipe = "lm/lstm" if option == "--init" else "lm/gpt"
+    given = {"--data": story, "--out": "run", option: "x" * 5000}
+    said = mistake("train", recipe, *(word for pair in given.items() for word in pair))
+    assert len(said) < 6000
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("words", ["test", "info", "use"])
+def test_a_run_that_no_folder_can_be_is_a_sentence(words):
+    said = mistake(words, "x" * 5000)
+    assert "there is no run folder" in said
+    assert len(said) < 300
+
+
+def test_what_the_system_refuses_is_a_sentence(tmp_path, monkeypatch):
+    def refused() -> None:
+        raise PermissionError(13, "Permission denied", str(tmp_path / "secret"))
+
+    monkeypatch.setattr("allyouneed.recipe.recipe_names", refused)
+    assert mistake("list", "recipes") == f"{tmp_path / 'secret'}: Permission denied"
+
+
+def shell(line: str) -> subprocess.CompletedProcess[str]:
+    """AYN stands for the command."""
+    line = line.replace("AYN", shlex.join(AYN))
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120)
+
+
+def test_an_output_that_nobody_reads_is_no_error():
+    done = shell("AYN list settings | head -1; echo ${PIPESTATUS[0]} >&2")
+    assert len(done.stdout.splitlines()) == 1
+    assert done.stderr in ("0\n", "1\n")
+    for closed in (">&-", "2>&-", ">&- 2>&-"):
+        done = shell(f"AYN list recipes {closed}")
+        assert (done.returncode, done.stderr) == (0, "")
+    done = shell("AYN info nowhere 2>&-")
+    assert (done.returncode, done.stderr, done.stdout) == (2, "", "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_output_is_a_sentence(lm):
+    for command in ("list recipes", f"info {shlex.quote(str(lm))}", f"use {shlex.quote(str(lm))} one"):
+        done = shell(f"AYN {command} >/dev/full")
+        assert done.returncode == 2
+        assert re.fullmatch("ayn: standard (input or )?output: No space left on device\n", done.stderr)
+    done = shell("AYN info nowhere 2>/dev/full")
+    assert done.returncode == 2
+    assert done.stderr == ""
+
+
 # list
 
 

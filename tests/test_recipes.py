@@ -85,10 +85,17 @@ def test_its_keys_are_known_and_its_data_fits(name):
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_it_runs_on_own_files(name, own, tmp_path):
-    data = own[catalog.task(read_recipe(name).task_kind).shape]
+    recipe = read_recipe(name)
+    data = own[catalog.task(recipe.task_kind).shape]
     done = ayn("train", name, "--data", data, "--out", tmp_path / "run", *tiny(name))
     assert done.code == 0, done.err
     assert ayn("use", tmp_path / "run", "one two").code == 0
+    half = ayn("use", tmp_path / "run", "one two", "six", "--precision", "bf16")
+    assert half.code == 0, half.err
+    assert ayn("use", tmp_path / "run", "one two", "--table", "--precision", "bf16").code == 0
+    if recipe.task_kind in ("lm", "translate"):
+        searched = ("--set", "method=beam", "--set", "beam=2", "--precision", "bf16")
+        assert ayn("use", tmp_path / "run", "one two", *searched).code == 0
 
 
 @pytest.mark.parametrize("name", sorted(set(recipe_names()) - set(PUBLIC)))

@@ -21,8 +21,10 @@ import pytest
 import torch
 
 from allyouneed.cli import stdin
+from allyouneed.errors import UserError
 from allyouneed.run import load
-from commands import ayn
+from allyouneed.training import memory
+from commands import ayn, mistake
 
 AYN = [sys.executable, "-m", "allyouneed"]
 
@@ -150,6 +152,96 @@ def test_a_bad_line_is_named_and_the_others_go_on(lm, monkeypatch, tmp_path):
     complaints = sorted(done.err.splitlines())
     assert len(complaints) == 4
     assert all(re.search(pattern, line) for pattern, line in zip(expected, complaints))
+
+
+@pytest.fixture(scope="module")
+def vectors(story: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Word vectors of the story."""
+    out = tmp_path_factory.mktemp("runs") / "vectors"
+    tiny = ["train.threads=1", "train.device=cpu", "train.epochs=0", "train.steps=4", "train.batch_tokens=1000"]
+    done = ayn(
+        "train", "wordvectors/skipgram", "--data", story, "--out", out, "model.width=8", "text.min_count=1", *tiny
+    )
+    assert done.code == 0, done.err
+    return out
+
+
+def test_a_line_that_only_the_answer_shows_to_be_bad_loses_no_other(vectors, monkeypatch, tmp_path):
+    """`one - one` is a sum of known words, but it has no direction."""
+    given = b"one\nxyzzy\none - one\n\ntwo\n"
+    fed(monkeypatch, tmp_path, given)
+    done = ayn("use", vectors)
+    assert done.code == 2
+    answers = done.out.split("\n")
+    assert [bool(answer) for answer in answers] == [True, False, False, False, True, False]
+    assert [line.split(":")[1] for line in done.err.splitlines()] == [" line 2", " line 3"]
+    fed(monkeypatch, tmp_path, given)
+    done = ayn("use", vectors, "--json")
+    assert done.code == 2
+    found = [json.loads(line) for line in done.out.splitlines()]
+    assert [line["input"] for line in found] == ["one", "xyzzy", "one - one", "", "two"]
+    assert ["error" in line for line in found] == [False, True, True, True, False]
+    assert "no direction" in found[2]["error"]
+    assert found[4]["nearest"]
+
+
+@pytest.mark.parametrize("method", ["greedy", "beam"])
+def test_an_error_in_a_batch_is_that_of_its_line_alone(method, translator, monkeypatch):
+    run = load(translator)
+    predict = run.task.predict
+
+    def fails(model, inputs, decode, show=None):
+        def checked():
+            for text in inputs:
+                if text == "six":
+                    raise UserError("no six")
+                yield text
+
+        return predict(model, checked(), decode, show)
+
+    lines = ["one two", "six", "", "two", "one"] * 3
+    right = {text: run.predict(text, method=method) for text in ("one two", "two", "one")}
+    monkeypatch.setattr(run.task, "predict", fails)
+    found = list(run.lines(iter(lines), first=7, method=method, batch=2))
+    assert [(line.number, line.text) for line in found] == list(enumerate(lines, 7))
+    assert [str(line.error) if line.error else None for line in found] == [None, "no six", None, None, None] * 3
+    assert [line.answer.text if line.answer else None for line in found] == [right.get(text) for text in lines]
+
+
+def test_an_error_of_the_source_of_lines_is_not_that_of_a_line(lm):
+    def source():
+        yield "one"
+        raise UserError("the source ends here")
+
+    with pytest.raises(UserError, match="the source ends here"):
+        list(load(lm).lines(source()))
+
+
+def test_rows_that_do_not_fit_are_refused_before_they_are_made(lm, monkeypatch):
+    run = load(lm)
+    monkeypatch.setattr(memory, "available", lambda device: 1 << 20)
+    with pytest.raises(UserError, match=r"decode.batch = 65,536 rows need .* and 1\.0 MiB are free: lower decode"):
+        run.predict("one", batch=65536)
+    with pytest.raises(UserError, match=r"decode.batch = 32 x decode.beam = 65,536 rows need"):
+        run.predict("one", method="beam", beam=65536)
+    assert run.predict("one", batch=1) == load(lm).predict("one", batch=1)
+
+
+def test_out_of_memory_while_answering_is_a_sentence(lm, monkeypatch):
+    run = load(lm)
+
+    def full(*_: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes.")
+
+    monkeypatch.setattr(run.model, "step", full)
+    with pytest.raises(UserError, match=r"out of memory: lower decode\.batch"):
+        run.predict("one")
+
+
+@pytest.mark.parametrize("text", ["one two three", "x" * 300, "no/such folder/" + "one " * 3000])
+def test_a_text_in_place_of_the_run_is_told(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "the first argument is the run, and the texts follow it: ayn use RUN TEXT" in mistake("use", text)
 
 
 WIDE = b" " * 4000  # blank: nothing is asked

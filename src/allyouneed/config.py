@@ -162,7 +162,9 @@ def _check(f: Any, kind: Any, value: Any, where: str) -> Any:
     value = _convert(kind, value, where)
     choices, low, high, below = (f.metadata.get(k) for k in ("choices", "low", "high", "below"))
     if f.metadata.get("derived") and value != f.default:
-        raise UserError(f"{where} = {value} cannot be set: it comes from the tokenizer, see [text]; leave it out")
+        raise UserError(
+            f"{where} = {shortened(value)} cannot be set: it comes from the tokenizer, see [text]; leave it out"
+        )
     if choices and value not in choices:
         close = nearest(shortened(value), choices)
         hint = close if "did you mean" in close else ""
@@ -190,8 +192,8 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
     if kind is bool:
         if isinstance(value, bool):
             return value
-        if str(value).lower() in ("true", "false"):
-            return str(value).lower() == "true"
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            return value.lower() == "true"
         raise wrong
     if isinstance(value, bool):
         raise wrong

@@ -23,9 +23,10 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def shortened(value: object, most: int = 80) -> str:
-    """A value that the user gave, as a message shows it: not longer than a line."""
+    """A value that the user gave, as a message shows it: on one line, and not longer than that."""
     try:
         text = str(value)
     except ValueError:  # Python writes no whole number of more than 4,300 digits
         return "a very large number"
-    return text if len(text) <= most else f"{text[:most]}…"
+    shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text[:most])
+    return shown if len(text) <= most else f"{shown}…"

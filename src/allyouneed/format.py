@@ -1,4 +1,4 @@
-"""Numbers and tables as people read them. No dependencies."""
+"""Numbers and tables for people to read. No dependencies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def human_bytes(value: float) -> str:
 
 
 def human_time(seconds: float) -> str:
-    """52 -> "00:52", 3661 -> "1:01:01", and with the days in front from one day on."""
+    """52 -> "00:52", 3661 -> "1:01:01", 100000 -> "1d 03:46:40"."""
     if not math.isfinite(seconds):
         return "--:--"
     minutes, second = divmod(max(0, round(seconds)), 60)
@@ -30,13 +30,13 @@ def human_time(seconds: float) -> str:
 
 
 def columns(rows: Sequence[tuple[str, ...]], width: int = 0) -> list[str]:
-    """Columns that begin together; the last is folded so that lines have at most `width` characters (0: never)."""
+    """Aligned columns; the last is folded so that lines have at most `width` characters (0: never)."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
     left = sum(widths) + 2 * len(widths)
     found = []
     for *cells, last in rows:
         lines = ["".join(cell.ljust(width) + "  " for cell, width in zip(cells, widths))]
-        for piece in re.findall("[^ |]*[ |]*", last):  # after a space, or after a bar of a signature
+        for piece in re.findall("[^ |]*[ |]*", last):  # after a space, or after a | of a signature
             if width > left + 20 and len(lines[-1]) > left and len(lines[-1] + piece.rstrip()) > width:
                 lines.append(" " * left)
             lines[-1] += piece
@@ -46,7 +46,7 @@ def columns(rows: Sequence[tuple[str, ...]], width: int = 0) -> list[str]:
 
 def _scaled(value: float, base: int, units: tuple[str, ...]) -> str:
     for unit in units:
-        # The number is rounded before it is compared, so that 999,999 is "1.0M" and never "1000.0k".
+        # Round before comparing, so that 999,999 is "1.0M" and never "1000.0k".
         digits = 0 if unit is units[0] else 1
         if unit is units[-1] or not abs(round(value, digits)) >= base:
             break

@@ -332,7 +332,7 @@ def _flush() -> int:
         code = 1
     except OSError as error:
         code = 2
-        complain(f"cannot write to standard output: {error.strerror}")
+        complain(f"standard output: {error.strerror}")
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())  # so that Python does not try again, and complain, when it ends
     os.close(nowhere)
@@ -340,6 +340,7 @@ def _flush() -> int:
 
 
 def _sentence(error: OSError) -> str:
-    """An error of the operating system: which file, and what is wrong with it."""
-    name = f"{shortened(error.filename)}: " if error.filename is not None else ""
-    return f"{name}{error.strerror or error}"
+    """An error of the operating system: which file, and what is wrong with it. Only streams have no name: what the
+    library writes itself names its file."""
+    name = shortened(error.filename) if error.filename is not None else "standard input or output"
+    return f"{name}: {error.strerror or error}"

@@ -47,9 +47,9 @@ def use_command(
         if "=" not in item:
             raise UserError(f"--set {item} is not of the form key=value, for example --set beam=5")
     decode = decode_settings([f"decode.{item}" for item in items])
-    if not os.path.exists(run) and (" " in run or len(run) > 255):  # more likely a text than a folder
+    if _looks_like_text(run):
         raise UserError(
-            f"there is no run folder '{shortened(run)}': the first argument is the run, the texts follow: "
+            f"there is no run folder '{shortened(run)}': the first argument is the run, and the texts follow it: "
             "ayn use RUN TEXT"
         )
     loaded = load(run, device, precision)
@@ -69,6 +69,13 @@ def use_command(
     except KeyboardInterrupt:
         typer.echo("", err=True, nl=sys.stderr.isatty())  # the prompt of the shell begins on a line of its own
         raise typer.Exit(130) from None
+
+
+def _looks_like_text(run: str) -> bool:
+    """Whether the run was forgotten: there is no such folder, no folder around it, and no folder has such a name."""
+    around = os.path.dirname(run)
+    known = os.path.exists(run) or (around and os.path.isdir(around))
+    return not known and (" " in run or len(run) > 255)
 
 
 def _answer(run: Run, text: str, how: str, decode: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a run after the step at hand, with a checkpoint; a second one ends it at once."""
+"""Ctrl-C and SIGTERM end a run after the current step, with a checkpoint; a second one ends it at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Interrupt:
-    """While it is open, the first signal is remembered in `signal`; the second raises KeyboardInterrupt."""
+    """Inside the block, the first signal is stored in `signal`; the second raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
         self.signal = 0
@@ -34,12 +34,12 @@ class Interrupt:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM where there is no step that could be finished first."""
+    """SIGTERM while no step is running that could be finished first."""
 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """SIGTERM is heard as Ctrl-C is: what is being done ends, and cleans up."""
+    """Inside the block, SIGTERM raises an exception as Ctrl-C does, so that everything cleans up."""
 
     def end(number: int, frame: FrameType | None) -> None:
         raise Terminated
@@ -55,9 +55,9 @@ def terminable() -> Iterator[None]:
 
 
 class Interrupted(Exception):
-    """The run was asked to stop, and stopped whole."""
+    """The run was asked to stop, and stopped with a checkpoint."""
 
     def __init__(self, number: int, step: int) -> None:
-        super().__init__(f"stopped at step {step}, with a checkpoint: train again with resume=True to go on")
+        super().__init__(f"stopped at step {step}, with a checkpoint: train again with resume=True to continue")
         self.exit_code = 128 + number
         self.step = step

@@ -72,6 +72,7 @@ def check_weights(build: Callable[[], Model], *, adam: bool, device: torch.devic
         )
 
 
+@torch.inference_mode()
 def check_rows(model: Any, decode: DecodeConfig, vocab: int) -> None:
     """Refuse settings of the search whose rows cannot fit: the state of each row at its start, its logits, and the
     tokens that beam search writes."""

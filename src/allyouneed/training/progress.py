@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as Bar
 
-BAR_SECONDS, LINE_SECONDS = 0.2, 5.0  # between two states of the bar, and between two lines
-MEMORY_SECONDS = 60.0  # the time left follows about the last minute
+BAR_SECONDS, LINE_SECONDS = 0.2, 5.0  # between two updates of the bar, and between two lines
+MEMORY_SECONDS = 60.0  # the estimate of the time left uses about the last minute
 
 
 class Progress:
-    """Shows step, loss, speed and time left; draws from inside `update`, never from a thread.
+    """Shows step, loss, speed and time left; draws inside `update`, never in a thread.
 
-    Most updates only remember their numbers, so it may be told of every step; a loss that is still a tensor on
-    another device is read only when it is drawn.
+    Call it at every step: most updates only store their numbers. A loss that is still a tensor on another device is
+    read only when it is shown.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Progress:
         self._bar = None if plain or quiet else _bar(self.console, total_steps, start_step)
 
     def update(self, step: int, loss: SupportsFloat, tokens_per_s: float, lr: float) -> None:
-        """`step` steps are done. Shown at once if the display is due or this was the last step."""
+        """`step` steps are done. Shown at once if an update is due or this was the last step."""
         if self.quiet:
             return
         self._waiting = (step, loss, tokens_per_s, lr)
@@ -58,12 +58,12 @@ class Progress:
             self._draw()
 
     def note(self, text: str) -> None:
-        """A line that stays, above the bar."""
+        """A line of text above the bar; it stays."""
         if not self.quiet:
             self._print(text)
 
     def close(self) -> None:
-        """Shows the last update if it is still waiting, and gives the terminal back."""
+        """Shows the last update if that has not happened, and restores the terminal."""
         try:
             self._draw()
         finally:
@@ -99,12 +99,12 @@ class Progress:
     def _print(self, text: str) -> None:
         from rich.text import Text
 
-        # As Text, so that "[x]" and ":x:" in it are not taken for markup.
+        # As Text, so that "[x]" and ":x:" in it are not read as markup.
         self.console.print(Text(text), soft_wrap=True)
 
 
 class Rate:
-    """Seconds a step, as a mean that forgets; the first step seen only starts the clock, for it may have compiled."""
+    """Seconds per step, as a moving average. The first step only starts the clock: it may include compilation."""
 
     def __init__(self) -> None:
         self.steps = self.seconds = 0.0
@@ -119,7 +119,7 @@ class Rate:
         self.last = (step, now)
 
     def left(self, step: int, total: int) -> float:
-        """Seconds until `total`; NaN as long as nobody can know."""
+        """Seconds until `total`; NaN as long as it is unknown."""
         return (total - step) * self.seconds / self.steps if self.steps > 0 else math.nan
 
 
@@ -140,7 +140,7 @@ def _bar(console: Console, total: int, start: int) -> Bar:
 
 
 def board_writer() -> Any:
-    """TensorBoard's writer; complains where it is not installed."""
+    """The writer class of TensorBoard; an error if it is not installed."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
@@ -149,5 +149,5 @@ def board_writer() -> Any:
 
 
 def open_board(folder: Path, step: int) -> Any:
-    """A writer for TensorBoard; what an earlier try wrote after this step is forgotten."""
+    """A writer for TensorBoard; what an earlier attempt wrote after this step is hidden."""
     return board_writer()(str(folder), purge_step=step + 1)

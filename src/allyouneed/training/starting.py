@@ -116,7 +116,7 @@ def inherit(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
 
 def donor_recipe(donor: RunFolder) -> Recipe:
     """The recipe of a run to start from."""
-    if not donor.recipe.is_file():
+    if not os.path.isfile(donor.recipe):
         raise UserError(f"train.init: there is no run in {donor.path}{donor.neighbours()}")
     if not donor.model.is_file():
         raise UserError(f"train.init: {donor.path} has no model yet: its training has not come to its first evaluation")
