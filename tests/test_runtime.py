@@ -22,13 +22,9 @@ from allyouneed.errors import UserError
 from allyouneed.models.gpt import GPT, GPTConfig
 from allyouneed.models.transformer import Transformer, TransformerConfig
 from allyouneed.models.word2vec import Word2Vec, Word2VecConfig
-from allyouneed.run import train
-from allyouneed.runtime import probe
-from allyouneed.training import compiling
-from allyouneed.nn.block import Block, BlockConfig
 from allyouneed.run import load, train
 from allyouneed.runtime import probe
-from allyouneed.training import distributed, memory
+from allyouneed.training import compiling, distributed, memory
 from allyouneed.training import fit as fit_module
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.fit import fit

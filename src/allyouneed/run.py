@@ -20,7 +20,7 @@ from allyouneed.metrics import Score
 from allyouneed.nn.layers import store_by_columns
 from allyouneed.recipe import Recipe
 from allyouneed.runfolder import RunFolder
-from allyouneed.runtime import allow_tf32, claim_process, loaded_precision, pick_device
+from allyouneed.runtime import allow_tf32, attend_by_cudnn, claim_process, loaded_precision, pick_device
 from allyouneed.tasks.answers import Answer
 from allyouneed.tasks.base import Alignment, Guess, Task
 from allyouneed.tasks.saved import saved_task, saved_weights
@@ -147,6 +147,7 @@ class Run:
         """The settings of an answer; everything that must hold before the model computes is checked here."""
         claim_process()
         allow_tf32(self.precision)
+        attend_by_cudnn(False)
         settings = self.decode(**decode)
         if self.recipe.task_kind in ("lm", "translate"):
             check_rows(self.model, settings, len(self.task.tokenizer))

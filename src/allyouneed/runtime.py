@@ -131,6 +131,14 @@ def allow_tf32(precision: str) -> None:
     torch.backends.cudnn.allow_tf32 = precision != "fp32"
 
 
+def attend_by_cudnn(fixed: bool) -> None:
+    """cuDNN's attention is the fastest for batches of one fixed shape. For each new shape it plans for milliseconds, so
+    batches that vary are left to torch's other kernels."""
+    import torch
+
+    torch.backends.cuda.enable_cudnn_sdp(fixed)
+
+
 def loaded_precision(wanted: str, device: str) -> str:
     """The precision of a loaded run: bf16 on a CUDA GPU that has it, otherwise fp32, unless asked for another."""
     import torch

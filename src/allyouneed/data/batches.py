@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
@@ -60,6 +60,8 @@ class Batch:
 class Examples(ABC):
     """One split, ready for the loop. Everything random in a batch is a function of its key and its examples."""
 
+    varies: ClassVar[bool] = True  # batches differ in their shapes
+
     @abstractmethod
     def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
         """The batches of one epoch, shuffled: a function of its arguments and nothing else."""
@@ -86,6 +88,8 @@ class Windows(Examples):
 
     Every epoch shifts the cuts by a random phase, so that no token always stands first.
     """
+
+    varies = False
 
     def __init__(self, stream: np.ndarray, context: int) -> None:
         self.stream, self.context = stream, context

@@ -10,7 +10,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,8 +36,9 @@ class Cost:
     gain: float  # eager seconds of a forward and backward pass, divided by compiled ones
 
 
-# For the first run of a model on a machine.
+# For the first run of a model on a machine. Code for any shape takes several times as long to compile as for one.
 ASSUMED = {"cuda": Cost(seconds=60.0, gain=2.0), "cpu": Cost(seconds=60.0, gain=1.2)}
+VARIED = 4
 
 
 class Choice(NamedTuple):
@@ -181,7 +182,7 @@ def _compile(trial: Trial, why: str) -> Choice:
 def _weigh(trial: Trial, calls: int) -> Choice:
     expected = recall(trial.record)
     assumed = expected is None
-    cost = expected or ASSUMED["cuda" if trial.runtime.device.startswith("cuda") else "cpu"]
+    cost = expected or _assumed(trial)
     if cost.gain < LEAST_GAIN:
         return Choice(False, f"not compiled: {cost.gain:.2f}x the speed in an earlier run")
     eager = trial.once()  # the first round is slower: if not even this is worth it, no other is needed
@@ -205,6 +206,11 @@ def _weigh(trial: Trial, calls: int) -> Choice:
         trial.give_up()
         return Choice(False, f"not compiled: {found.gain:.2f}x the speed in a trial")
     return Choice(True, f"compiled: {found.gain:.1f}x as fast, {found.seconds:.0f} s to compile")
+
+
+def _assumed(trial: Trial) -> Cost:
+    cost = ASSUMED["cuda" if trial.runtime.device.startswith("cuda") else "cpu"]
+    return replace(cost, seconds=cost.seconds * VARIED) if trial.varied else cost
 
 
 def _saved(eager: float, cost: Cost, calls: int) -> float:

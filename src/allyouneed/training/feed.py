@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,4 +109,6 @@ def _ahead(steps: Steps, size: int) -> Steps:
             yield item
     finally:
         over.set()
+        with suppress(queue.Empty):  # the thread may be waiting for room
+            ready.get_nowait()
         thread.join()

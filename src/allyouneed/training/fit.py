@@ -21,7 +21,7 @@ from allyouneed.metrics import Score
 from allyouneed.models.base import Model
 from allyouneed.recipe import Recipe, to_toml
 from allyouneed.runfolder import RunFolder
-from allyouneed.runtime import Runtime, allow_tf32, probe, versions
+from allyouneed.runtime import Runtime, allow_tf32, attend_by_cudnn, probe, versions
 from allyouneed.tasks.base import Say, Task
 from allyouneed.tasks.saved import check_shapes, saved_task
 from allyouneed.tasks.scoring import score_run
@@ -237,6 +237,7 @@ def _choose_compile(
 ) -> Runtime:
     """Compile as asked, as before, or as a trial tells. The first process decides for all."""
     train, examples = recipe.train, task.examples("train")
+    attend_by_cudnn(not examples.varies)
 
     def loss(batch: Batch) -> torch.Tensor:
         with torch.autocast(runtime.torch_device.type, torch.bfloat16, enabled=runtime.precision == "bf16"):
@@ -278,6 +279,7 @@ def _conclude(trainer: Trainer, say: Say) -> None:
     trainer.model.eval()
     folder.record([folder.path / "loss.png", *task.export(trainer.model, folder.path, say)])
     allow_tf32("fp32")  # the weights are fp32, and so are the scores
+    attend_by_cudnn(False)
     if task.has("test"):
         for score in score_run(task, trainer.model, "test", recipe.decode, folder, say):
             say(str(score))
