@@ -25,7 +25,7 @@ from allyouneed.training.fit import _choose_compile
 from bench.cases.gpt_train_step import OurLoop, first_work
 from bench.harness import OURS, Case, Peer, Prepared, same
 
-STEPS = 10  # per call
+STEPS = 20  # per call
 TOKENS = 5_000_000
 LEARNING_RATE = 3e-4
 THEIRS = "transformers, compiled"
@@ -235,7 +235,7 @@ def prepare(peers: set[str], folder: Path, losses: str) -> Prepared:
     told = f"mean difference {np.mean(gaps):.4f}, largest {max(gaps):.4f}, last losses {eager_losses[-1]:.4f} eager, "
     told += f"{compiled_losses[-1]:.4f} compiled"
     checked = same(f"ours compiled has the first {steps} losses of ours eager to 0.02 ({told})", np.mean(gaps) < 0.02)
-    sides: dict[str, Callable[[], object]] = {OURS: ours_memory.watching(ours.some_steps)}
+    sides: dict[str, Callable[[], object]] = {OURS: ours_memory.watching(lambda: ours.some_steps(STEPS))}
     scores = {OURS: ours_memory.scores}
     if THEIRS in peers:
         first = GPT(ours.model.config)

@@ -38,8 +38,8 @@ class OurLoop(Trainer):
     def _save(self, last: bool) -> None:
         pass
 
-    def some_steps(self) -> None:
-        self.total = self.at.step + STEPS
+    def some_steps(self, steps: int = STEPS) -> None:
+        self.total = self.at.step + steps
         self.fit()
 
 
