@@ -36,6 +36,22 @@ STEPS = 10**12  # the most steps a run may have
 
 
 @dataclass(frozen=True)
+class BodyConfig:
+    """[model]: what every model with a body can be asked for; its own settings stand beside it."""
+
+    freeze: str = option("", "what does not learn: body, or how many of its lowest layers, with the embeddings")
+
+    def __post_init__(self) -> None:
+        if self.freeze not in ("", "body") and not self.freeze.isdecimal():
+            raise UserError(f"model.freeze = '{self.freeze}' is neither body nor a number of layers")
+
+    @property
+    def limit(self) -> int | None:
+        """Tokens that can be read at most."""
+        return None
+
+
+@dataclass(frozen=True)
 class TextConfig:
     """[text]: how text becomes numbers."""
 

@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from allyouneed.config import option
+from allyouneed.config import BodyConfig, option
 from allyouneed.errors import UserError
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.heads import LMHead
 from allyouneed.nn.layers import last, pad
-from allyouneed.nn.losses import cross_entropy
 from allyouneed.nn.trace import Trace
 
 
 @dataclass(frozen=True)
-class BodyConfig:
-    """What every body can be asked for."""
+class TranslatorConfig(BodyConfig):
+    """What every translator can be asked for."""
 
-    freeze: str = option("", "what does not learn: body, or how many of its lowest layers, with the embeddings")
-
-    def __post_init__(self) -> None:
-        if self.freeze not in ("", "body") and not self.freeze.isdecimal():
-            raise UserError(f"model.freeze = '{self.freeze}' is neither body nor a number of layers")
-
-    @property
-    def limit(self) -> int | None:
-        """Tokens that can be read at most."""
-        return None
+    vocab: int = option(0, "rows of the source embedding (0: as many as there are tokens)", low=0, high=2**24)
+    target_vocab: int = option(0, "rows of the target embedding (0: as many as there are tokens)", low=0, high=2**24)
+    bos: int = option(1, "first token of every target", low=0, high=2**24, derived=True)
+    share: bool = option(True, "one embedding for source and target (needs a joint vocabulary)")
+    tie: bool = option(True, "the output matrix is the target embedding")
+    output_bias: bool = option(False, "a bias per output token")
 
 
 class Positioned:
@@ -70,9 +65,8 @@ class Body(nn.Module):
         return 0
 
     def remembered(self, tokens: int) -> int:
-        """Values that a backward pass over so many tokens needs: about what goes into and comes out of each matrix."""
-        tables = {id(m.weight): m.embedding_dim for m in self.modules() if isinstance(m, nn.Embedding)}
-        return tokens * sum(tables.get(id(p), sum(p.shape)) for p in self.parameters() if p.dim() == 2)
+        """Values that a backward pass over so many tokens needs, to a factor of two."""
+        raise NotImplementedError
 
     def freeze(self, what: str) -> None:
         """model.freeze: nothing (""), the whole body, or its lowest layers."""
@@ -86,26 +80,33 @@ class Body(nn.Module):
 
     def train(self, mode: bool = True) -> Body:
         """What is frozen drops nothing either."""
-        super().train(mode)
+        super().train(mode and self not in self.frozen)
         for module in self.frozen:
-            if module is not self:
-                module.eval()
-            else:
-                super().train(False)
+            nn.Module.train(module, False)
         return self
+
+
+# Settings that do not shape a body.
+FREE = ("freeze", "dropout", "attention_dropout", "tie", "output_bias", "bos")
 
 
 class Model(nn.Module):
     """What every model has. A class is listed by its name in `catalog.py`."""
 
-    Config: ClassVar[type]
+    Config: ClassVar[Any]
+    BodyClass: ClassVar[Any] = None  # a Body
     sizes: ClassVar[dict[str, dict[str, Any]]]  # named settings
     tasks: ClassVar[tuple[str, ...]]
-    body_fields: ClassVar[tuple[str, ...]] = ()  # settings that shape the body; a run can start from another with these
+    free: ClassVar[tuple[str, ...]] = FREE
     compiles: ClassVar[bool] = False  # torch.compile makes its loss faster
     in_place: ClassVar[bool] = False  # it learns without gradients and optimizer
     config: Any
     body: Any
+
+    @classmethod
+    def body_fields(cls) -> tuple[str, ...]:
+        """The settings that shape the body: a run that starts from another one has the same. None without a body."""
+        return tuple(f.name for f in fields(cls.Config) if f.name not in cls.free) if cls.BodyClass else ()
 
     @classmethod
     def check(cls, config: Any, task: str) -> None:
@@ -118,13 +119,11 @@ class Model(nn.Module):
     @property
     def limit(self) -> int | None:
         """Tokens that a row may hold at most."""
-        found: int | None = self.body.limit
-        return found
+        return self.body.limit
 
     def tables(self) -> list[nn.Embedding]:
         """The token embeddings that text.vectors can fill: of a translator, those of the source and of the target."""
-        found: list[nn.Embedding] = self.body.tables()
-        return found
+        return self.body.tables() if self.BodyClass else []
 
     def remembered(self, tokens: int) -> int:
         """Values that a backward pass over so many tokens needs."""
@@ -137,22 +136,41 @@ class Model(nn.Module):
         return matrices + int(self.body.looking(context))
 
 
-class LanguageModel(Model):
-    """p(x_t | x_1 … x_{t-1}) = softmax(head(body(x_1 … x_{t-1}))), and one step after another: a Stepper.
+class Writer(Model):
+    """Writes one token after another: a Stepper. `start` and `step` give the logits of the next token of each row."""
+
+    prompted: ClassVar[bool]  # after `start` a row holds its whole input, or one token
+    head: LMHead
+    known = 0  # tokens that the tokenizer has; further rows of the output are never chosen (0: there are none)
+
+    def choices(self, hidden: Tensor) -> Tensor:
+        """(B, D) -> the logits of the tokens that there are."""
+        return self.head(hidden)[:, : self.known or None]
+
+    def empty(self, rows: int, room: int) -> Any:
+        """The state of free rows, with room for so many tokens."""
+        return self.body.empty(rows, room)
+
+    def remembered(self, tokens: int) -> int:
+        return int(self.body.remembered(tokens)) + tokens * 3 * self.head.out.out_features
+
+
+class LanguageModel(Writer):
+    """p(x_t | x_1 … x_{t-1}) = softmax(head(body(x_1 … x_{t-1})))
 
     The body is called with (ids, state, count, trace); its vector of a token knows that token and the past."""
 
-    BodyClass: ClassVar[type[Body]]
     prompted: ClassVar[bool] = True
     carries: ClassVar[bool] = False  # training passes its state on from window to window
     signature: ClassVar[str] = ""  # of its scores
-    head: LMHead
-    known = 0  # tokens that the tokenizer has; further rows of the output are never chosen (0: there are none)
 
     @classmethod
     def reader(cls, config: Any) -> nn.Module | None:
         """What reads all layers of the body for another head; None: the head reads the body's own vectors."""
         return None
+
+    def spell(self, tokens: Sequence[str]) -> None:
+        """Learn how the tokens of the vocabulary are written; for bodies that read letters."""
 
     def ahead(self, ids: Tensor, *, state: Any = None, count: Tensor | None = None, trace: Trace | None = None) -> Any:
         """ids (B, T) -> (B, T, D). With a state, ids are the next tokens of each row, the first `count` (B,) of them
@@ -167,12 +185,6 @@ class LanguageModel(Model):
         """The cross-entropy of the next tokens, summed."""
         return self.head.loss(self.ahead(ids), targets, smoothing)
 
-    def loss_after(
-        self, before: dict[str, Tensor], ids: Tensor, targets: Tensor, smoothing: float = 0.0
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The same in the middle of a text, for a model that `carries`: after the state `before`; and the new state."""
-        raise NotImplementedError
-
     def start(self, inputs: Sequence[Sequence[int]], room: int) -> tuple[Tensor, Any]:
         """Read ragged prompts; logits (B, V) of what comes next."""
         ids, lengths = pad(inputs, self.device)
@@ -183,31 +195,24 @@ class LanguageModel(Model):
         """One more token per row, (B,) -> logits (B, V)."""
         return self.choices(self.ahead(tokens[:, None], state=state)[:, 0])
 
-    def choices(self, hidden: Tensor) -> Tensor:
-        """(B, D) -> the logits of the tokens that there are."""
-        return self.head(hidden)[:, : self.known or None]
 
-    def empty(self, rows: int, room: int) -> Any:
-        """The state of free rows, with room for so many tokens."""
-        raise NotImplementedError
+class Translator(Writer):
+    """p(y_t | y_<t, x) = softmax(head(body(x, y_<t)))
 
-    def remembered(self, tokens: int) -> int:
-        return int(self.body.remembered(tokens)) + tokens * 3 * self.head.out.out_features
-
-    def spell(self, tokens: Sequence[str]) -> None:
-        """Learn how the tokens of the vocabulary are written; for bodies that read letters."""
-
-
-class Translator(Model):
-    """p(y_t | y_<t, x) = softmax(head(body(x, y_<t))), and one step after another: a Stepper.
-
-    The body is called with (source, lengths, target, trace). It has `begin` (read sources), `blank` (free rows) and
-    `step` (one more target token per row)."""
+    The body is called with (source, lengths, target, trace), `begin` reads sources, `step` one target token per row."""
 
     prompted: ClassVar[bool] = False
     feeds_itself: ClassVar[bool] = False  # training can feed it its own words
-    head: LMHead
-    known = 0  # as in a language model
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        if config.share and config.vocab != config.target_vocab:
+            raise ValueError("model.share needs one vocabulary for source and target")
+        self.config, self.body = config, self.BodyClass(config)
+        tie = self.body.target.tokens if config.tie else None
+        self.head = LMHead(self.body.width, config.target_vocab, tie=tie, bias=config.output_bias)
+        if config.output_bias:
+            nn.init.zeros_(self.head.out.bias)
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
         """source (B, S), right-padded, true lengths (B,), target (B, T) -> logits (B, T, V) of each next token."""
@@ -229,34 +234,4 @@ class Translator(Model):
 
     def step(self, tokens: Tensor, state: Any) -> Tensor:
         """One more target token per row, (B,) -> logits (B, V)."""
-        return self.head(self.body.step(tokens, state))[:, : self.known or None]
-
-    def empty(self, rows: int, room: int) -> Any:
-        """The state of free rows, with room for so many tokens."""
-        return self.body.blank(rows, room)
-
-    def remembered(self, tokens: int) -> int:
-        return int(self.body.remembered(tokens)) + tokens * 3 * self.head.out.out_features
-
-
-class Labeller(Model):
-    """p(label | text) = softmax(head(body(text))): one label per text or one per token, as the head says. Between body
-    and head may stand a reader of all the body's layers."""
-
-    def __init__(self, body: Body, head: nn.Module, reader: nn.Module | None = None) -> None:
-        super().__init__()
-        self.body, self.head, self.reader = body, head, reader
-
-    def forward(self, tensors: Tensors, *, trace: Trace | None = None) -> Tensor:
-        """What the body reads, and lengths (B,) -> logits (B, C) or (B, T, C)"""
-        hidden = self.body.read(tensors, trace) if self.reader is None else self.reader(self.body, tensors)
-        return self.head(hidden, tensors["lengths"])
-
-    def loss(self, tensors: Tensors, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        """The cross-entropy of the labels, summed."""
-        return cross_entropy(self(tensors).flatten(0, -2), targets.flatten(), smoothing)
-
-    def remembered(self, tokens: int) -> int:
-        learns = any(p.requires_grad for p in self.body.parameters())
-        reading = 0 if self.reader is None else tokens * sum(sum(p.shape) for p in self.reader.parameters())
-        return int(self.body.remembered(tokens)) * learns + reading + tokens * self.body.width
+        return self.choices(self.body.step(tokens, state))

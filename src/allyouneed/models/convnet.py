@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from allyouneed.config import option
-from allyouneed.models.base import Body, BodyConfig, LanguageModel, Positioned
+from allyouneed.models.base import Body, LanguageModel, Positioned
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.convolution import ConvConfig, ConvStack
@@ -19,7 +19,7 @@ from allyouneed.nn.trace import Trace
 
 
 @dataclass(frozen=True)
-class ConvNetConfig(Positioned, BodyConfig, ConvConfig):
+class ConvNetConfig(Positioned, ConvConfig):
     """No positions, unless told otherwise: a convolution knows the order of what it sees."""
 
     vocab: int = option(0, "rows of the embedding (0: as many as the tokenizer has tokens)", low=0, high=2**24)
@@ -43,9 +43,6 @@ class ConvBody(Body):
             dropout=config.dropout,
             scale=True,
         )
-        for module in self.embedding.modules():
-            if isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight, std=self.width**-0.5)
         self.stack = ConvStack(config, config.layers, causal=True)
         self.dropout = nn.Dropout(config.dropout)
 
@@ -69,6 +66,11 @@ class ConvBody(Body):
         """Padding lies behind the text, where no convolution looks."""
         return self(tensors["ids"], trace=trace)
 
+    def empty(self, rows: int, room: int) -> RecurrentState:
+        """A state of free rows: before the first token there are zeros."""
+        length = torch.zeros(rows, dtype=torch.long, device=self.embedding.tokens.weight.device)
+        return RecurrentState({"past": self.stack.no_past(rows)}, length)
+
     def tables(self) -> list[nn.Embedding]:
         return [self.embedding.tokens]
 
@@ -86,9 +88,6 @@ class ConvNet(LanguageModel):
     BodyClass = ConvBody
     tasks: ClassVar[tuple[str, ...]] = ("lm", "classify", "tag")
     compiles: ClassVar[bool] = True
-    body_fields: ClassVar[tuple[str, ...]] = (
-        *("vocab", "width", "embedding", "layers", "kernel", "positions", "context"),
-    )
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 4, "width": 64, "kernel": 4},
         "small": {"layers": 8, "width": 192, "kernel": 4},
@@ -100,8 +99,3 @@ class ConvNet(LanguageModel):
         self.config = config
         self.body = ConvBody(config)
         self.head = LMHead(self.body.width, config.vocab, tie=self.body.embedding.tokens if config.tie else None)
-
-    def empty(self, rows: int, room: int) -> RecurrentState:
-        """A state of free rows: before the first token there are zeros."""
-        length = torch.zeros(rows, dtype=torch.long, device=self.device)
-        return RecurrentState({"past": self.body.stack.no_past(rows)}, length)

@@ -10,26 +10,20 @@ import torch
 from torch import Tensor, nn
 
 from allyouneed.config import option
-from allyouneed.models.base import Body, BodyConfig, Positioned, Translator
+from allyouneed.models.base import Body, Positioned, Translator, TranslatorConfig
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.convolution import HALF, ConvConfig, ConvStack, Source
-from allyouneed.nn.heads import LMHead
 from allyouneed.nn.layers import Embedding, real
 from allyouneed.nn.trace import Trace
 
 
 @dataclass(frozen=True)
-class ConvSeq2SeqConfig(Positioned, BodyConfig, ConvConfig):
+class ConvSeq2SeqConfig(Positioned, TranslatorConfig, ConvConfig):
     """The defaults are those of the paper."""
 
-    vocab: int = option(0, "rows of the source embedding (0: as many as there are tokens)", low=0, high=2**24)
-    target_vocab: int = option(0, "rows of the target embedding (0: as many as there are tokens)", low=0, high=2**24)
     decoder_layers: int = option(0, "blocks of the decoder (0: layers)", low=0, high=1000)
     positions: str = option("learned", "how positions are encoded", choices=("learned", "none"))
     context: int = option(512, "learned positions: longest sentence, in tokens", low=1, high=10**7)
-    share: bool = option(True, "one embedding for source and target (needs a joint vocabulary)")
-    tie: bool = option(True, "the output matrix is the target embedding")
-    bos: int = option(1, "first token of every target", low=0, high=2**24, derived=True)
 
 
 class ConvSeq2SeqBody(Body):
@@ -41,11 +35,7 @@ class ConvSeq2SeqBody(Body):
 
         def embedding(vocab: int) -> Embedding:
             size, dropout = config.context, config.dropout
-            made = Embedding(vocab, self.width, positions=config.positions, size=size, dropout=dropout, scale=True)
-            for module in made.modules():
-                if isinstance(module, nn.Embedding):
-                    nn.init.normal_(module.weight, std=self.width**-0.5)
-            return made
+            return Embedding(vocab, self.width, positions=config.positions, size=size, dropout=dropout, scale=True)
 
         self.source = embedding(config.vocab)
         self.target = embedding(config.target_vocab)
@@ -76,7 +66,7 @@ class ConvSeq2SeqBody(Body):
         state.advance(1)
         return hidden[:, 0]
 
-    def blank(self, rows: int, room: int) -> RecurrentState:
+    def empty(self, rows: int, room: int) -> RecurrentState:
         """A state of free rows, each with one blank source token."""
         blank = self.target.tokens.weight.new_zeros(rows, 1, self.width)
         return self._state(Source(blank, blank.clone(), torch.ones(rows, 1, dtype=torch.bool, device=blank.device)))
@@ -102,26 +92,14 @@ class ConvSeq2Seq(Translator):
     """p(y_t | y_<t, x) = softmax(W · Decoder(E[y_<t] + P, Encoder(E[x] + P)))"""
 
     Config = ConvSeq2SeqConfig
+    BodyClass = ConvSeq2SeqBody
     tasks: ClassVar[tuple[str, ...]] = ("translate",)
     compiles: ClassVar[bool] = True
-    body_fields: ClassVar[tuple[str, ...]] = (
-        *("vocab", "target_vocab", "width", "embedding", "layers", "decoder_layers", "kernel", "positions"),
-        *("context", "share"),
-    )
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 3, "width": 128, "embedding": 128},
         "small": {"layers": 6, "width": 256, "embedding": 256},
         "base": {"layers": 10, "width": 512, "embedding": 256, "dropout": 0.25},
     }
-
-    def __init__(self, config: ConvSeq2SeqConfig) -> None:
-        super().__init__()
-        if config.share and config.vocab != config.target_vocab:
-            raise ValueError("model.share needs one vocabulary for source and target")
-        self.config = config
-        self.body = ConvSeq2SeqBody(config)
-        tie = self.body.target.tokens if config.tie else None
-        self.head = LMHead(self.body.width, config.target_vocab, tie=tie)
 
     def alignment(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
         """The mean over the layers."""

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from allyouneed.config import option
-from allyouneed.models.base import Body, BodyConfig, LanguageModel
+from allyouneed.config import BodyConfig, option
+from allyouneed.models.base import FREE, Body, LanguageModel
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.heads import LMHead
@@ -62,6 +62,12 @@ class ELMoBody(Body):
     def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
         """The last layer."""
         return self(self.words(tensors["chars"]), tensors["lengths"])[-1]
+
+    def empty(self, rows: int, room: int) -> RecurrentState:
+        """The states of free rows."""
+        like = self.words.project.weight.detach()
+        parts = {name: like.new_zeros(rows, len(self.forth), self.config.width) for name in ("h", "c")}
+        return RecurrentState(parts, torch.zeros(rows, dtype=torch.long, device=like.device))
 
     def stages(self) -> list[list[nn.Module]]:
         return [[self.words], *([*pair] for pair in zip(self.forth, self.back))]
@@ -125,7 +131,7 @@ class ELMo(LanguageModel):
     Config = ELMoConfig
     BodyClass = ELMoBody
     tasks: ClassVar[tuple[str, ...]] = ("lm", "classify", "tag")
-    body_fields: ClassVar[tuple[str, ...]] = ("width", "layers", "letters", "filters")
+    free = (*FREE, "vocab", "mix", "reader")
     signature: ClassVar[str] = "directions:mean of both"
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "nano": {"width": 64, "layers": 2, "letters": 16, "filters": 4, "reader": 32},
@@ -181,12 +187,6 @@ class ELMo(LanguageModel):
         """The vectors of the words of one sentence in every layer: (L + 1, T, 2D). Layer 0 knows the spelling alone."""
         letters = torch.from_numpy(spell(words)).to(self.device)
         return torch.cat(self.body(self.body.words(letters[None]), torch.tensor([len(words)], device=self.device)))
-
-    def empty(self, rows: int, room: int) -> RecurrentState:
-        """The states of free rows."""
-        like, config = self.head.out.weight, self.config
-        parts = {name: like.new_zeros(rows, config.layers, config.width) for name in ("h", "c")}
-        return RecurrentState(parts, torch.zeros(rows, dtype=torch.long, device=self.device))
 
     def remembered(self, tokens: int) -> int:
         """The logits are made in pieces where they are many."""

@@ -9,33 +9,25 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from allyouneed.config import option
-from allyouneed.models.base import Body, BodyConfig, LanguageModel, Positioned
+from allyouneed.models.base import Body, LanguageModel, Positioned
 from allyouneed.nn.batch import Tensors
-from allyouneed.nn.block import BlockConfig, Stack
+from allyouneed.nn.block import POSITIONS, BlockConfig, Stack
 from allyouneed.nn.cache import KVCache
 from allyouneed.nn.heads import LMHead
-from allyouneed.nn.layers import Embedding
+from allyouneed.nn.layers import ACTIVATIONS, Embedding
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace
 
 
 @dataclass(frozen=True)
-class GPTConfig(Positioned, BodyConfig, BlockConfig):
+class GPTConfig(Positioned, BlockConfig):
     """GPT-2's choices, unless told otherwise."""
 
     vocab: int = option(0, "rows of the embedding (0: as many as the tokenizer has tokens)", low=0, high=2**24)
     context: int = option(256, "tokens per training window", low=1, high=10**7)
-    activation: str = option(
-        "gelu_tanh", "activation in the feed-forward layer", choices=("relu", "gelu", "gelu_tanh", "silu", "swiglu")
-    )
-    positions: str = option(
-        "learned", "how positions are encoded", choices=("learned", "rotary", "sinusoidal", "sinusoidal_half", "none")
-    )
+    activation: str = option("gelu_tanh", "activation in the feed-forward layer", choices=ACTIVATIONS)
+    positions: str = option("learned", "how positions are encoded", choices=POSITIONS)
     tie: bool = option(True, "the output matrix is the embedding matrix")
-
-    def __post_init__(self) -> None:
-        BlockConfig.__post_init__(self)
-        BodyConfig.__post_init__(self)
 
 
 class GPTBody(Body):
@@ -78,6 +70,10 @@ class GPTBody(Body):
         """Padding lies behind the text, where no token looks."""
         return self(tensors["ids"], trace=trace)
 
+    def empty(self, rows: int, room: int) -> KVCache:
+        """A cache of free rows."""
+        return self.stack.empty_cache(rows, room, self.embedding.tokens.weight)
+
     def tables(self) -> list[nn.Embedding]:
         return [self.embedding.tokens]
 
@@ -98,10 +94,6 @@ class GPT(LanguageModel):
     BodyClass = GPTBody
     tasks: ClassVar[tuple[str, ...]] = ("lm", "classify", "tag")
     compiles: ClassVar[bool] = True
-    body_fields: ClassVar[tuple[str, ...]] = (
-        *("vocab", "width", "layers", "heads", "kv_heads", "head_width", "value_width", "hidden", "activation"),
-        *("norm", "norm_eps", "prenorm", "bias", "positions", "context", "score"),
-    )
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "nano": {"layers": 3, "heads": 3, "width": 48},
         "micro": {"layers": 4, "heads": 4, "width": 128},
@@ -119,7 +111,3 @@ class GPT(LanguageModel):
         self.head = LMHead(config.width, config.vocab, tie=self.body.embedding.tokens if config.tie else None)
         if not config.tie:
             nn.init.normal_(self.head.out.weight, std=0.02)
-
-    def empty(self, rows: int, room: int) -> KVCache:
-        """A cache of free rows."""
-        return self.body.stack.empty_cache(rows, room, self.head.out.weight)

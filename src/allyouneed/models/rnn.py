@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from allyouneed.config import option
+from allyouneed.config import BodyConfig, option
 from allyouneed.errors import UserError
-from allyouneed.models.base import Body, BodyConfig, LanguageModel
+from allyouneed.models.base import Body, LanguageModel
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.heads import LMHead
@@ -85,7 +85,7 @@ class RNNBody(Body):
     def stages(self) -> list[list[nn.Module]]:
         return [[self.embedding], *([layer] for layer in self.recurrent.layers)]
 
-    def empty(self, rows: int) -> RecurrentState:
+    def empty(self, rows: int, room: int) -> RecurrentState:
         """Rows that have read nothing."""
         zeros = self.recurrent.zeros(rows, self.embedding.weight.detach())
         return RecurrentState(_parts(zeros), torch.zeros(rows, dtype=torch.long, device=self.embedding.weight.device))
@@ -103,20 +103,6 @@ class RNN(LanguageModel):
     BodyClass = RNNBody
     tasks: ClassVar[tuple[str, ...]] = ("lm", "classify", "tag")
     carries: ClassVar[bool] = True
-    body_fields: ClassVar[tuple[str, ...]] = ("vocab", "width", "layers", "cell", "bidirectional", "embedding")
-    sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        "nano": {"layers": 1, "width": 64},
-        "small": {"layers": 1, "width": 256},
-        "medium": {"layers": 2, "width": 512, "dropout": 0.3},
-        "large": {"layers": 2, "width": 1024, "dropout": 0.5},
-    }
-
-    @classmethod
-    def check(cls, config: RNNConfig, task: str) -> None:
-        if config.bidirectional and task == "lm":
-            raise UserError(
-                "model.bidirectional = true: a language model would read what it is to predict; leave it at false"
-            )
 
     def __init__(self, config: RNNConfig) -> None:
         super().__init__()
@@ -128,13 +114,9 @@ class RNN(LanguageModel):
     def loss_after(
         self, before: dict[str, Tensor], ids: Tensor, targets: Tensor, smoothing: float = 0.0
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The parts of a state are (B, L, D)."""
+        """The loss in the middle of a text, after the state `before`, and the new state; its parts are (B, L, D)."""
         state = RecurrentState(before, torch.zeros(len(ids), dtype=torch.long, device=ids.device))
         return self.head.loss(self.body(ids, state=state), targets, smoothing), state.parts
-
-    def empty(self, rows: int, room: int) -> RecurrentState:
-        """A state of free rows."""
-        return self.body.empty(rows)
 
 
 def _parts(state: Hidden) -> dict[str, Tensor]:

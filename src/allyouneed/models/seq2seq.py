@@ -12,10 +12,9 @@ from torch import Tensor, nn
 
 from allyouneed.config import option
 from allyouneed.errors import UserError
-from allyouneed.models.base import Body, BodyConfig, Translator
+from allyouneed.models.base import Body, Translator, TranslatorConfig
 from allyouneed.nn.attention import attend
 from allyouneed.nn.cache import RecurrentState
-from allyouneed.nn.heads import LMHead
 from allyouneed.nn.layers import Embedding, last, real
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.recurrent import CELLS, Hidden, Recurrent
@@ -27,12 +26,9 @@ Encoded = dict[str, Tensor]  # keys (B, S, K), values (B, S, D), real (B, S); wi
 
 
 @dataclass(frozen=True)
-class Seq2SeqConfig(BodyConfig):
+class Seq2SeqConfig(TranslatorConfig):
     """The settings of a recurrent encoder and decoder."""
 
-    vocab: int = option(0, "rows of the source embedding (0: as many as there are tokens)", low=0, high=2**24)
-    target_vocab: int = option(0, "rows of the target embedding (0: as many as there are tokens)", low=0, high=2**24)
-    bos: int = option(1, "first token of every target", low=0, high=2**24, derived=True)
     embedding: int = option(0, "width of the token vectors (0: width)", low=0, high=10**6)
     width: int = option(256, "width of the decoder, and of both encoder directions together", low=2, high=10**6)
     layers: int = option(1, "layers of the encoder", low=1, high=1000)
@@ -41,8 +37,6 @@ class Seq2SeqConfig(BodyConfig):
     score: str = option("additive", "score of a state and a source token (none: one context vector)", choices=SCORES)
     memory: str = option("last", "attention reads the last layer, or a learned mix of all", choices=("last", "mix"))
     dropout: float = option(0.1, "dropout of embeddings, between layers and before the output", low=0.0, high=1.0)
-    share: bool = option(True, "one embedding for source and target (needs a joint vocabulary)")
-    tie: bool = option(True, "the output matrix is the target embedding")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -152,7 +146,7 @@ class Seq2SeqBody(Body):
         state.advance(1, **{name: t.transpose(0, 1) for name, t in zip(self.parts, after)})
         return self.output(s, c, y)
 
-    def blank(self, rows: int, room: int) -> RecurrentState:
+    def empty(self, rows: int, room: int) -> RecurrentState:
         """A state of free rows, each with one blank source token."""
         blank = torch.zeros(rows, 1, dtype=torch.long, device=self.out.weight.device)
         return self.begin(blank, blank[:, 0] + 1, room)
@@ -174,26 +168,14 @@ class Seq2Seq(Translator):
     """p(y_t | y_<t, x) = softmax(W o_t)"""
 
     Config = Seq2SeqConfig
+    BodyClass = Seq2SeqBody
     tasks: ClassVar[tuple[str, ...]] = ("translate",)
     feeds_itself: ClassVar[bool] = True
-    body_fields: ClassVar[tuple[str, ...]] = (
-        *("vocab", "target_vocab", "embedding", "width", "layers", "decoder_layers", "cell", "score", "memory"),
-        "share",
-    )
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"width": 128},
         "small": {"width": 512, "embedding": 256},
         "base": {"width": 1024, "embedding": 512, "layers": 2},
     }
-
-    def __init__(self, config: Seq2SeqConfig) -> None:
-        super().__init__()
-        if config.share and config.vocab != config.target_vocab:
-            raise ValueError("model.share needs one vocabulary for source and target")
-        self.config = config
-        self.body = Seq2SeqBody(config)
-        tie = self.body.target.tokens if config.tie else None
-        self.head = LMHead(self.body.width, config.target_vocab, tie=tie)
 
     def alignment(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
         """The weights a_t."""

@@ -10,31 +10,20 @@ import torch
 from torch import Tensor, nn
 
 from allyouneed.config import option
-from allyouneed.models.base import Body, BodyConfig, Positioned, Translator
+from allyouneed.models.base import Body, Positioned, Translator, TranslatorConfig
 from allyouneed.nn.block import BlockConfig, Stack
 from allyouneed.nn.cache import KVCache
-from allyouneed.nn.heads import LMHead
 from allyouneed.nn.layers import Embedding
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace
 
 
 @dataclass(frozen=True)
-class TransformerConfig(Positioned, BodyConfig, BlockConfig):
+class TransformerConfig(Positioned, TranslatorConfig, BlockConfig):
     """The defaults of the paper, but with pre-norm blocks, which train without a careful warm-up."""
 
-    vocab: int = option(0, "rows of the source embedding (0: as many as there are tokens)", low=0, high=2**24)
-    target_vocab: int = option(0, "rows of the target embedding (0: as many as there are tokens)", low=0, high=2**24)
     decoder_layers: int = option(0, "blocks of the decoder (0: layers)", low=0, high=1000)
     context: int = option(512, "learned positions: longest sentence, in tokens", low=1, high=10**7)
-    share: bool = option(True, "one embedding for source and target (needs a joint vocabulary)")
-    tie: bool = option(True, "the output matrix is the target embedding")
-    output_bias: bool = option(False, "a bias per output token")
-    bos: int = option(1, "first token of every target", low=0, high=2**24, derived=True)
-
-    def __post_init__(self) -> None:
-        BlockConfig.__post_init__(self)
-        BodyConfig.__post_init__(self)
 
 
 class TransformerBody(Body):
@@ -54,6 +43,11 @@ class TransformerBody(Body):
             self.target.tokens = self.source.tokens
         self.encoder = Stack(config, config.layers)
         self.decoder = Stack(config, config.decoder_layers or config.layers, cross=True)
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.xavier_uniform_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
 
     def encode(self, source: Tensor, lengths: Tensor, *, trace: Trace | None = None) -> Tensor:
         """source (B, S), right-padded, and true lengths (B,) -> memory (B, S, D)"""
@@ -77,7 +71,7 @@ class TransformerBody(Body):
         at = state.positions(1)
         return self.decoder(self.target(tokens[:, None], at, state.room), cache=state, at=at)[:, 0]
 
-    def blank(self, rows: int, room: int) -> KVCache:
+    def empty(self, rows: int, room: int) -> KVCache:
         """A cache of free rows, each with one blank source token."""
         blank = self.target.tokens.weight.new_zeros(rows, 1, self.width)
         return self._cache(room, blank, torch.ones(rows, dtype=torch.long, device=blank.device))
@@ -105,13 +99,9 @@ class Transformer(Translator):
     """p(y_t | y_<t, x) = softmax(W · Decoder(E[y_<t] + P, Encoder(E[x] + P)))"""
 
     Config = TransformerConfig
+    BodyClass = TransformerBody
     tasks: ClassVar[tuple[str, ...]] = ("translate",)
     compiles: ClassVar[bool] = True
-    body_fields: ClassVar[tuple[str, ...]] = (
-        *("vocab", "target_vocab", "width", "layers", "decoder_layers", "heads", "kv_heads", "head_width"),
-        *("value_width", "hidden", "activation", "norm", "norm_eps", "prenorm", "bias", "positions", "context"),
-        *("score", "share"),
-    )
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 2, "heads": 4, "width": 128, "hidden": 512},
         "small": {"layers": 3, "heads": 4, "width": 256, "hidden": 1024},
@@ -120,25 +110,9 @@ class Transformer(Translator):
     }
 
     def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        if config.share and config.vocab != config.target_vocab:
-            raise ValueError("model.share needs one vocabulary for source and target")
-        self.config = config
-        self.body = TransformerBody(config)
-        tie = self.body.target.tokens if config.tie else None
-        self.head = LMHead(config.width, config.target_vocab, tie=tie, bias=config.output_bias)
-        self._initialise()
-
-    def _initialise(self) -> None:
-        """Glorot for the matrices, normal with σ = d^-1/2 for the embeddings."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
-        for module in self.modules():  # after the matrices: the output matrix may be an embedding
-            if isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight, std=self.config.width**-0.5)
+        super().__init__(config)
+        if not config.tie:
+            nn.init.xavier_uniform_(self.head.out.weight)
 
     def alignment(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
         """The last layer, mean over its heads."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import torch
 import torch.nn.functional as F
@@ -14,31 +14,14 @@ from allyouneed.nn.positions import rotate
 from allyouneed.nn.scores import Score, named_score
 from allyouneed.nn.trace import Trace
 
+Weighted = tuple[Tensor, Tensor]  # the output, and the weights (B, H, Tq, Tk)
+
 
 @overload
-def attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Mask = ...,
-    *,
-    score: str | Score = ...,
-    dropout: float = ...,
-    trace: Trace | None = ...,
-) -> Tensor: ...
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask = ..., *, weights: Literal[True], **how: Any) -> Weighted: ...
 @overload
-def attend(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Mask = ...,
-    *,
-    score: str | Score = ...,
-    dropout: float = ...,
-    weights: Literal[True],
-    trace: Trace | None = ...,
-) -> tuple[Tensor, Tensor]: ...
-def attend(
+def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask = ..., **how: Any) -> Tensor: ...
+def attend(  # type: ignore[misc]
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -48,7 +31,7 @@ def attend(
     dropout: float = 0.0,
     weights: bool = False,
     trace: Trace | None = None,
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Tensor | Weighted:
     """softmax(score(Q, K)) V: the one place where attention happens.
 
     q (B, H, Tq, K), k (B, Hkv, Tk, K), v (B, Hkv, Tk, any width); H is a multiple of Hkv. If the weights

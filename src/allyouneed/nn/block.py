@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from allyouneed.config import option
+from allyouneed.config import BodyConfig, option
 from allyouneed.errors import UserError
 from allyouneed.nn.attention import Attention
 from allyouneed.nn.cache import KVCache, LayerCache
@@ -21,7 +21,7 @@ POSITIONS = ("sinusoidal", "sinusoidal_half", "learned", "rotary", "none")
 
 
 @dataclass(frozen=True)
-class BlockConfig:
+class BlockConfig(BodyConfig):
     """The settings of every model made of Blocks."""
 
     width: int = option(128, "d_model, the width of the model", low=1, high=10**6)
@@ -44,6 +44,7 @@ class BlockConfig:
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.head_width and self.width % self.heads:
             raise UserError(f"model.heads = {self.heads} does not divide model.width = {self.width}")
         if self.kv_heads and self.heads % self.kv_heads:

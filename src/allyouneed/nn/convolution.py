@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from allyouneed.config import option
+from allyouneed.config import BodyConfig, option
 from allyouneed.nn.attention import attend
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace
@@ -19,7 +19,7 @@ HALF = math.sqrt(0.5)  # (x + y) · sqrt(1/2) has the variance of x and y, if th
 
 
 @dataclass(frozen=True)
-class ConvConfig:
+class ConvConfig(BodyConfig):
     """The settings of every model made of gated convolutions."""
 
     width: int = option(128, "channels of the convolutions", low=1, high=10**6)

@@ -48,7 +48,8 @@ class FeedForward(nn.Module):
 
 
 class Embedding(nn.Module):
-    """The token's vector (times sqrt(d) if `scale`, as in the paper) plus that of its position, with dropout."""
+    """The token's vector plus that of its position, with dropout. `scale`, as in the paper: tokens times sqrt(d), and
+    all vectors start with σ = d^-1/2."""
 
     def __init__(
         self, vocab: int, width: int, *, positions: str, size: int, dropout: float = 0.0, scale: bool = False
@@ -57,6 +58,9 @@ class Embedding(nn.Module):
         self.tokens = nn.Embedding(vocab, width)
         self.scale = math.sqrt(width) if scale else 1.0
         self.positions = make_positions(positions, width, size)
+        for module in self.modules():
+            if scale and isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=width**-0.5)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, ids: Tensor, at: Tensor | None = None, room: int = 0) -> Tensor:

@@ -12,7 +12,6 @@ IGNORE = -100
 # More logits than this (0.5 GB in fp32, and as much again for their gradient) are computed piece by piece. Compiled
 # code holds them only in the dtype of the product, 16 bits on a GPU, and is fastest without pieces.
 MOST_LOGITS = 1 << 27
-MOST_COMPILED = 1 << 31
 # GPUs multiply 16-bit matrices about twice as fast when the rows of the result begin at multiples of 128 bytes.
 ALIGNED = 64
 
@@ -28,32 +27,30 @@ def linear_cross_entropy(
     bias: Tensor | None,
     targets: Tensor,
     smoothing: float = 0.0,
-    most_logits: int | None = None,
+    most_logits: int = MOST_LOGITS,
     align: bool | None = None,
 ) -> Tensor:
     """cross_entropy(hidden W^T + b, targets) for hidden (..., D), W (V, D), with at most `most_logits` logits in memory
-    at a time: a larger number is computed in pieces, each with its gradient at once.
+    at a time: a larger number is computed in pieces, each with its gradient at once, unless this is compiled.
 
     `align` computes the product with V rounded up to a multiple of 64 (by default where that is faster); the result
     is the same, because the additional columns take no part in the softmax.
     """
-    hidden, targets = hidden.flatten(0, -2), targets.flatten()
-    vocab = weight.size(0)
-    if most_logits is None:
-        most_logits = MOST_COMPILED if torch.compiler.is_compiling() else MOST_LOGITS
-    extra = -vocab % ALIGNED if (_pays(hidden, weight) if align is None else align) else 0
-    if targets.numel() * vocab <= most_logits:
+    hidden, targets, vocab = hidden.flatten(0, -2), targets.flatten(), weight.size(0)
+    if torch.compiler.is_compiling() or targets.numel() * vocab <= most_logits:
+        extra = -vocab % ALIGNED if (_pays(hidden, weight) if align is None else align) else 0
+        if not extra:
+            return cross_entropy(F.linear(hidden, weight, bias), targets, smoothing)
         logits = F.linear(hidden, *_widen(hidden, weight, bias, extra))  # (N, V + extra)
-        if extra and not smoothing:  # compiled into the softmax, a mask is faster than a slice
-            beyond = torch.arange(vocab + extra, device=logits.device) >= vocab
-            return cross_entropy(logits.float().masked_fill(beyond, -torch.inf), targets)
-        return cross_entropy(logits[:, :vocab], targets, smoothing)
+        if smoothing:
+            return cross_entropy(logits[:, :vocab], targets, smoothing)
+        beyond = torch.arange(vocab + extra, device=logits.device) >= vocab  # faster than a slice, once compiled
+        return cross_entropy(logits.float().masked_fill(beyond, -torch.inf), targets)
     rows = max(1, most_logits // vocab)
     if torch.is_grad_enabled():
-        return _PiecewiseLoss.apply(hidden, weight, bias, targets, smoothing, rows, extra)
-    wide = _widen(hidden, weight, bias, extra)
+        return _PiecewiseLoss.apply(hidden, weight, bias, targets, smoothing, rows)
     pieces = zip(hidden.split(rows), targets.split(rows))
-    return torch.stack([cross_entropy(F.linear(h, *wide)[:, :vocab], t, smoothing) for h, t in pieces]).sum()
+    return torch.stack([cross_entropy(F.linear(h, weight, bias), t, smoothing) for h, t in pieces]).sum()
 
 
 def _pays(hidden: Tensor, weight: Tensor) -> bool:
@@ -68,8 +65,6 @@ def _product_dtype(hidden: Tensor, weight: Tensor) -> torch.dtype:
 
 def _widen(hidden: Tensor, weight: Tensor, bias: Tensor | None, extra: int) -> tuple[Tensor, Tensor | None]:
     """The output matrix with `extra` rows of zeros, in the copy that autocast would make anyway."""
-    if not extra:
-        return weight, bias
     dtype = _product_dtype(hidden, weight)
     return F.pad(weight.to(dtype), (0, 0, 0, extra)), None if bias is None else F.pad(bias.to(dtype), (0, extra))
 
@@ -80,37 +75,25 @@ class _PiecewiseLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        targets: Tensor,
-        smoothing: float,
-        rows: int,
-        extra: int,
+        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float, rows: int
     ) -> Tensor:
-        vocab = weight.size(0)
-        wide, wide_bias = _widen(hidden, weight, bias, extra)  # (V + extra, D), (V + extra)
         total = hidden.new_zeros((), dtype=torch.float32)
         d_hidden = torch.empty_like(hidden)
-        d_weight = torch.zeros_like(wide, dtype=torch.float32)
+        d_weight = torch.zeros_like(weight, dtype=torch.float32)
         d_bias = torch.zeros_like(bias, dtype=torch.float32) if bias is not None else None
-        dtype = wide.dtype if extra else hidden.dtype
         for i in range(0, targets.numel(), rows):
             piece, goal = hidden[i : i + rows], targets[i : i + rows]
             with torch.enable_grad():
-                logits = F.linear(piece, wide, wide_bias)[:, :vocab].detach().float().requires_grad_()
+                logits = F.linear(piece, weight, bias).detach().float().requires_grad_()
                 loss = cross_entropy(logits, goal, smoothing)
             (d_logits,) = torch.autograd.grad(loss, logits)
             total += loss.detach()
+            d_logits = d_logits.to(hidden.dtype)
+            d_hidden[i : i + rows] = d_logits @ weight.to(hidden.dtype)
+            d_weight += d_logits.T @ piece
             if d_bias is not None:
                 d_bias += d_logits.sum(0)
-            d_logits = d_logits.to(dtype)
-            if extra:
-                d_logits = F.pad(d_logits, (0, extra))
-            d_hidden[i : i + rows] = d_logits @ wide.to(dtype)
-            d_weight += d_logits.T @ piece.to(dtype)
-        ctx.save_for_backward(d_hidden, d_weight[:vocab], d_bias)
+        ctx.save_for_backward(d_hidden, d_weight, d_bias)
         ctx.dtypes = weight.dtype, bias.dtype if bias is not None else None
         return total
 
@@ -119,5 +102,4 @@ class _PiecewiseLoss(torch.autograd.Function):
         (grad,) = grads
         d_hidden, d_weight, d_bias = ctx.saved_tensors
         d_bias = None if d_bias is None else (d_bias * grad).to(ctx.dtypes[1])
-        d_weight = (d_weight * grad).to(ctx.dtypes[0])
-        return (d_hidden * grad).to(d_hidden.dtype), d_weight, d_bias, None, None, None, None
+        return (d_hidden * grad).to(d_hidden.dtype), (d_weight * grad).to(ctx.dtypes[0]), d_bias, None, None, None

@@ -138,7 +138,7 @@ class Task(ABC):
     def check_model(self) -> None:
         recipe = self.recipe
         self.kind.check(recipe.model, recipe.task_kind)
-        if self.kind.body_fields and recipe.model.freeze and not recipe.train.init:
+        if self.kind.body_fields() and recipe.model.freeze and not recipe.train.init:
             raise UserError(
                 f"model.freeze = {recipe.model.freeze} would freeze a body that has learned nothing: start from a run "
                 "with --init, or leave it out"

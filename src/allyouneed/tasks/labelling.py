@@ -21,7 +21,7 @@ from allyouneed.data.report import Report, describe
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.figures import confusion_matrix
-from allyouneed.models.base import Labeller
+from allyouneed.models.labeller import Labeller
 from allyouneed.nn.spelling import spell
 from allyouneed.tasks.answers import Answer, Prompt
 from allyouneed.tasks.base import Carry, Guess, Moment, Task, check_length, once

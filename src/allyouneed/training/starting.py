@@ -87,8 +87,8 @@ def inherit(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
     donor = RunFolder(os.path.abspath(os.path.expanduser(recipe.train.init)))
     given = donor_recipe(donor)
     kind, cls = recipe.model_kind, catalog.model(recipe.model_kind)
-    if not cls.body_fields:
-        able = ", ".join(name for name in catalog.MODELS if catalog.model(name).body_fields)
+    if not cls.body_fields():
+        able = ", ".join(name for name in catalog.MODELS if catalog.model(name).body_fields())
         raise UserError(f"train.init: model.kind = '{kind}' cannot start from another run; these can: {able}")
     if given.model_kind != kind:
         raise UserError(
@@ -96,7 +96,8 @@ def inherit(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
             f"start from a run of '{kind}'"
         )
     wanted = _explicit(overrides, cls)
-    body = {field: getattr(given.model, field) for field in cls.body_fields}
+    fixed = [f for f in cls.body_fields() if f != "context" or given.model.limit is not None]
+    body = {field: getattr(given.model, field) for field in fixed}
     text = asdict(replace(given.text, path="", vectors="", freeze=False))
     for section, taken in (("model", body), ("text", text)):
         for field, value in taken.items():

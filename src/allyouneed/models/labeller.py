@@ -1,0 +1,33 @@
+"""Labeller: a body that reads a text, and a head that gives it labels."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from allyouneed.models.base import Body, Model
+from allyouneed.nn.batch import Tensors
+from allyouneed.nn.losses import cross_entropy
+from allyouneed.nn.trace import Trace
+
+
+class Labeller(Model):
+    """p(label | text) = softmax(head(body(text))): one label per text or one per token, as the head says. Between body
+    and head may stand a reader of all the body's layers."""
+
+    def __init__(self, body: Body, head: nn.Module, reader: nn.Module | None = None) -> None:
+        super().__init__()
+        self.body, self.head, self.reader = body, head, reader
+
+    def forward(self, tensors: Tensors, *, trace: Trace | None = None) -> Tensor:
+        """What the body reads, and lengths (B,) -> logits (B, C) or (B, T, C)"""
+        hidden = self.body.read(tensors, trace) if self.reader is None else self.reader(self.body, tensors)
+        return self.head(hidden, tensors["lengths"])
+
+    def loss(self, tensors: Tensors, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+        """The cross-entropy of the labels, summed."""
+        return cross_entropy(self(tensors).flatten(0, -2), targets.flatten(), smoothing)
+
+    def remembered(self, tokens: int) -> int:
+        learns = any(p.requires_grad for p in self.body.parameters())
+        reading = 0 if self.reader is None else tokens * sum(sum(p.shape) for p in self.reader.parameters())
+        return int(self.body.remembered(tokens)) * learns + reading + tokens * self.body.width
