@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 RUN := runs/demo
+PARALLEL := -n auto --dist loadfile
 
 .PHONY: demo test test-all lint bench clean
 
@@ -20,10 +21,10 @@ demo: .venv/installed
 	@$(BIN)/python -m allyouneed.demo $(RUN)
 
 test: .venv/developing
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 test-all: .venv/developing
-	$(BIN)/python -m pytest -m 'slow or not slow'
+	$(BIN)/python -m pytest $(PARALLEL) -m 'slow or not slow'
 
 lint: .venv/developing
 	$(BIN)/ruff check src tests bench

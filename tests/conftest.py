@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # as many workers as cores: each, and all that it starts, has one thread
+    os.environ["OMP_NUM_THREADS"] = "1"
+
 WORDS = {"one": "uno", "two": "due", "three": "tre", "four": "quattro", "five": "cinque", "six": "sei"}
 
 

@@ -20,7 +20,6 @@ def test_sequences_are_copied_and_reversed(order, tmp_path):
     settings = [
         *TINY, "model.width=64", "model.heads=4", "model.hidden=128", "model.layers=2", "train.epochs=0",
         "train.steps=500", "train.batch_tokens=1024", "train.lr=4e-3", "train.warmup=50", "train.eval_every=500",
-        "train.threads=2",
     ]  # fmt: skip
     run = train("translate/transformer", *settings, data=str(data), out=tmp_path / "run", quiet=True)
     exact = {score.name: score.value for score in run.test()}["exact match"]
