@@ -58,7 +58,7 @@ def test_collated_pairs_are_the_sentences(rows):
         assert t["targets"][i].tolist() == target + [IGNORE] * padding
         assert t["target"][i, : len(target)].tolist() == [1, *target[:-1]]
         assert (t["target"][i] >= 0).all()
-    assert batch.counts == {"tokens": total}
+    assert (batch.size.counts, batch.size.units) == ({"tokens": total}, total)
 
 
 @settings(max_examples=60, deadline=None)

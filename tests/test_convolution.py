@@ -259,8 +259,8 @@ def test_at_the_start_what_comes_out_is_as_large_as_what_went_in():
 @pytest.mark.parametrize(("share", "tie"), [(True, True), (False, True), (False, False)])
 def test_weights_are_shared_as_asked(share, tie):
     model = convseq2seq(share=share, tie=tie)
-    assert (model.source.tokens.weight is model.target.tokens.weight) == share
-    assert (model.head.out.weight is model.target.tokens.weight) == tie
+    assert (model.body.source.tokens.weight is model.body.target.tokens.weight) == share
+    assert (model.head.out.weight is model.body.target.tokens.weight) == tie
 
 
 @both
@@ -314,7 +314,7 @@ def test_the_memory_of_a_step_is_estimated_to_a_factor_of_two(make):
     seen = sum(size for address, size in kept.items() if address not in weights)
     assert loss.isfinite()
     assert seen / 2 < model.remembered(ids.numel()) < 2 * seen
-    need = estimate(model, model.config, ids.numel(), adam=True, device=torch.device("cpu"), half=False)
+    need = estimate(model, ids.numel(), adam=True, device=torch.device("cpu"), half=False)
     assert need.activations == 4 * model.remembered(ids.numel())
 
 

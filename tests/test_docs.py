@@ -217,9 +217,9 @@ def test_each_decoder_layer_makes_its_own_keys_of_the_encoders_output() -> None:
     config = TransformerConfig(vocab=20, target_vocab=20, width=16, heads=2, layers=2, dropout=0.0)
     model: Any = Transformer(config).eval()
     lengths = torch.tensor([6])
-    output = model.encode(torch.randint(4, 20, (1, 6)), lengths)
-    k = model.decoder.encode_source(output, lengths)["k"]
-    for layer, block in enumerate(model.decoder.blocks):
+    output = model.body.encode(torch.randint(4, 20, (1, 6)), lengths)
+    k = model.body.decoder.encode_source(output, lengths)["k"]
+    for layer, block in enumerate(model.body.decoder.blocks):
         torch.testing.assert_close(k[:, layer], block.cross.keys_values(output)[0])
     assert not torch.allclose(k[:, 0], k[:, 1])
 

@@ -42,15 +42,15 @@ MODELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, int]]] = {
         lambda: Transformer(TransformerConfig(**BOTH, **LOOKING)),
         PAIR,
         {
-            "source": 1, "target": 1, "encoder.blocks.0": 2, "encoder.blocks.1": 2,
-            "decoder.blocks.0": 3, "decoder.blocks.1": 3,
+            "body.source": 1, "body.target": 1, "body.encoder.blocks.0": 2, "body.encoder.blocks.1": 2,
+            "body.decoder.blocks.0": 3, "body.decoder.blocks.1": 3,
         },
     ),
     "rnn": (lambda: RNN(RNNConfig(**SMALL)), TEXT, {"body": 2, "body.recurrent": 1}),
     "seq2seq": (
         lambda: Seq2Seq(Seq2SeqConfig(**BOTH, score="additive")),
         PAIR,
-        {"source": 1, "target": 1, "encoder": 1, "decoder": 5, "": 1},
+        {"body.source": 1, "body.target": 1, "body.encoder": 1, "body.decoder": 5, "body": 1},
     ),
     "convnet": (
         lambda: ConvNet(ConvNetConfig(**SMALL)),
@@ -61,8 +61,9 @@ MODELS: dict[str, tuple[Any, tuple[Any, ...], dict[str, int]]] = {
         lambda: ConvSeq2Seq(ConvSeq2SeqConfig(**BOTH)),
         PAIR,
         {
-            "source": 1, "target": 1, "encoder.blocks.0.gated": 1, "encoder.blocks.1.gated": 1,
-            "decoder.blocks.0.gated": 1, "decoder.blocks.1.gated": 1, "": 1,
+            "body.source": 1, "body.target": 1, "body.encoder.blocks.0.gated": 1,
+            "body.encoder.blocks.1.gated": 1, "body.decoder.blocks.0.gated": 1, "body.decoder.blocks.1.gated": 1,
+            "body": 1,
         },
     ),
     "classifier": (lambda: labeller(ClassifyHead), LABELS, {"body": 2, "head": 1}),

@@ -21,7 +21,7 @@ def copy(ours: torch.nn.Module, weights: dict[str, torch.Tensor]) -> None:
     """Every one of our tensors must be given, and nothing else."""
     missing, unexpected = ours.load_state_dict(weights, strict=False)
     assert not unexpected
-    tied = {"head.out.weight", "target.tokens.weight"}
+    tied = {"head.out.weight", "body.target.tokens.weight"}
     assert {name for name in missing if name not in tied} == set()
 
 
@@ -110,7 +110,7 @@ def marian():
     theirs = transformers.MarianMTModel(config).eval()
     torch.nn.init.normal_(theirs.final_logits_bias)
     weights = {
-        "source.tokens.weight": theirs.model.shared.weight,
+        "body.source.tokens.weight": theirs.model.shared.weight,
         "head.out.weight": theirs.lm_head.weight,
         "head.out.bias": theirs.final_logits_bias[0],
     }
@@ -127,7 +127,7 @@ def marian():
 
     for side, stack in (("encoder", theirs.model.encoder), ("decoder", theirs.model.decoder)):
         for i, block in enumerate(stack.layers):
-            at = f"{side}.blocks.{i}"
+            at = f"body.{side}.blocks.{i}"
             weights |= attention(f"{at}.attention", block.self_attn, cross=False)
             rows = {
                 "attention_norm": block.self_attn_layer_norm,

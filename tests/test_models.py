@@ -204,12 +204,12 @@ def test_a_mask_and_a_cache_restrict_together(positions):
     model, room = gpt(positions=positions), 12
     ids, visible = torch.randint(0, 37, (2, 9)), torch.ones(2, 1, 1, room, dtype=torch.bool)
     visible[0, ..., 3] = visible[1, ..., 5] = False
-    whole = model(ids, Mask(visible[..., :9], causal=True))
+    whole = model.head(model.body(ids, Mask(visible[..., :9], causal=True)))
     assert not torch.allclose(whole, model(ids), atol=1e-3)
     for cuts in ([9], [4, 5], [1] * 9):
         cache, outs, at = model.empty(2, room), [], 0
         for size in cuts:
-            outs.append(model.head(model.body(ids[:, at : at + size], Mask(visible, causal=True), cache=cache)))
+            outs.append(model.head(model.body(ids[:, at : at + size], Mask(visible, causal=True), state=cache)))
             at += size
         torch.testing.assert_close(torch.cat(outs, 1), whole, atol=2e-5, rtol=1e-4)
 
@@ -217,7 +217,7 @@ def test_a_mask_and_a_cache_restrict_together(positions):
 def test_a_mask_that_does_not_fit_the_cache_is_refused():
     model, ids = gpt(), torch.randint(0, 37, (2, 9))
     with pytest.raises(ValueError, match="the mask is for 9 keys, the cache has room for 12"):
-        model.body(ids, Mask.padding(torch.tensor([9, 4]), 9), cache=model.empty(2, 12))
+        model.body(ids, Mask.padding(torch.tensor([9, 4]), 9), state=model.empty(2, 12))
 
 
 def stepper(kind: str):
@@ -313,7 +313,7 @@ def test_trace_keeps_every_layer_and_changes_nothing():
     assert (trace["decoder.0.cross.weights"][1, :, :, 3:] == 0).all()
     for part in ("queries", "keys", "values"):
         assert trace[f"decoder.1.self.{part}"].shape == (2, 4, 5, 8)
-    torch.testing.assert_close(model.decoder.norm(trace["decoder.1.outputs"]), model.body(source, lengths, target))
+    torch.testing.assert_close(model.body.decoder.norm(trace["decoder.1.outputs"]), model.body(source, lengths, target))
 
 
 def test_sizes_are_the_named_ones():
@@ -332,8 +332,8 @@ def test_sizes_are_the_named_ones():
 @pytest.mark.parametrize(("share", "tie"), [(True, True), (False, True), (False, False)])
 def test_weights_are_shared_as_asked(share, tie):
     model = transformer(share=share, tie=tie)
-    assert (model.source.tokens.weight is model.target.tokens.weight) == share
-    assert (model.head.out.weight is model.target.tokens.weight) == tie
+    assert (model.body.source.tokens.weight is model.body.target.tokens.weight) == share
+    assert (model.head.out.weight is model.body.target.tokens.weight) == tie
 
 
 @pytest.mark.parametrize("tie", [True, False])
@@ -346,7 +346,7 @@ def test_matrices_by_columns_have_the_same_values_and_embeddings_stay_rows(tie):
     after = model.state_dict()
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
     torch.testing.assert_close(model(ids, lengths, ids), logits, atol=1e-5, rtol=1e-5)
-    assert model.source.tokens.weight.is_contiguous()
+    assert model.body.source.tokens.weight.is_contiguous()
     matrices = [m.weight for m in model.modules() if isinstance(m, torch.nn.Linear)]
     assert sum(w.is_contiguous() for w in matrices) == int(tie)
     assert sum(w.t().is_contiguous() for w in matrices) == len(matrices) - int(tie)

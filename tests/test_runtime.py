@@ -336,7 +336,7 @@ def test_the_memory_estimate_is_right_to_a_factor_of_two(kind):
         loss = lambda: model.loss(ids, lengths, ids, ids)
     weights = sum(p.numel() * 4 for p in model.parameters())
     real = saved_bytes(loss) - weights
-    guess = estimate(model, model.config, 16 * 64, adam=True, device=torch.device("cpu"), half=False)
+    guess = estimate(model, 16 * 64, adam=True, device=torch.device("cpu"), half=False)
     assert 0.5 < guess.activations / real < 2
     assert guess.weights == 2 * weights
     assert guess.optimizer == 2 * weights

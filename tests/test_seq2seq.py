@@ -12,6 +12,7 @@ import torch
 from allyouneed.decode import Request, beam_search
 from allyouneed.errors import UserError
 from allyouneed.models.seq2seq import SCORES, Seq2Seq, Seq2SeqConfig
+from allyouneed.nn.losses import cross_entropy
 from allyouneed.nn.recurrent import CELLS, Recurrent
 from allyouneed.nn.scores import make_score
 from allyouneed.run import Run, load, train
@@ -73,13 +74,13 @@ def test_scores_are_their_formulas(kind):
 def test_the_context_is_the_sum_that_the_lecture_writes(kind):
     model = seq2seq(score=kind)
     source, lengths, _ = batch()
-    memory, first = model.encode(source, lengths)
+    memory, first = model.body.encode(source, lengths)
     s = first[0][-1]
-    c, a = model.look(s, memory)
-    h = model.encoder(model.source(source), lengths)[0]
+    c, a = model.body.look(s, memory)
+    h = model.body.encoder(model.body.source(source), lengths)[0]
     for b in range(3):
         real = range(int(lengths[b]))
-        scores = [float(model.score(s[b, None], model.score.keys(h[b, j, None]))) for j in real]
+        scores = [float(model.body.score(s[b, None], model.body.score.keys(h[b, j, None]))) for j in real]
         total = sum(math.exp(x) for x in scores)
         weights = [math.exp(x) / total for x in scores]
         assert a[b, : len(weights)].tolist() == pytest.approx(weights, abs=1e-5)
@@ -181,8 +182,14 @@ def test_beams_of_a_batch_are_those_of_single_sentences_and_one_beam_is_greedy(s
 def test_with_p_0_the_true_target_is_never_seen_and_with_p_1_nothing_else(score):
     model = seq2seq(score=score)
     source, lengths, target = batch()
-    logits = model.head(model.body(source, lengths, target, p=0.0))
-    assert torch.equal(model.head(model.body(source, lengths, torch.zeros_like(target), p=0.0)), logits)
+
+    def untaught(target: torch.Tensor) -> torch.Tensor:
+        return model.head(model.body(source, lengths, target, p=0.0, choose=lambda h: model.head(h).argmax(-1)))
+
+    logits = untaught(target)
+    assert torch.equal(untaught(torch.zeros_like(target)), logits)
+    expected = cross_entropy(logits.flatten(0, 1), target.flatten())
+    torch.testing.assert_close(model.loss(source, lengths, target, target, p=0.0), expected)
     own = torch.cat([torch.full((3, 1), model.config.bos), logits.argmax(-1)[:, :-1]], dim=1)
     torch.testing.assert_close(model(source, lengths, own), logits, atol=1e-5, rtol=1e-4)  # its own choices are fed
     taught = model(source, lengths, target)
@@ -194,15 +201,15 @@ def test_with_p_0_the_true_target_is_never_seen_and_with_p_1_nothing_else(score)
 def test_each_row_and_step_draws_for_itself():
     model = seq2seq(score="dot", width=4, embedding=4)
     source, lengths, target = torch.randint(4, 37, (40, 3)), torch.full((40,), 3), torch.randint(4, 37, (40, 25))
-    fed, step = [], model.decoder.step
+    fed, step = [], model.body.decoder.step
 
     def listen(x, state):
         fed.append(x[:, :4])
         return step(x, state)
 
-    model.decoder.step = listen
-    model.body(source, lengths, target, p=0.7)
-    true = (torch.stack(fed, 1) == model.target(target)).all(-1).float()
+    model.body.decoder.step = listen
+    model.loss(source, lengths, target, target, p=0.7)
+    true = (torch.stack(fed, 1) == model.body.target(target)).all(-1).float()
     own = 1 / 33  # how often its own word is the true one
     assert true.mean().item() == pytest.approx(0.7 + 0.3 * own, abs=0.06)
     for mean in (true.mean(0), true.mean(1)):  # neither whole rows nor whole steps
@@ -223,8 +230,8 @@ def test_gradients_flow_through_words_of_its_own():
 def test_the_decoders_first_state_is_bounded_as_every_other(cell):
     source, lengths, _ = batch()
     model = seq2seq(cell=cell)
-    torch.nn.init.normal_(model.begin.weight, std=9.0)
-    _, first = model.encode(source, lengths)
+    torch.nn.init.normal_(model.body.first.weight, std=9.0)
+    _, first = model.body.encode(source, lengths)
     assert 0.99 < max(part.abs().max().item() for part in first) <= 1.0
 
 
@@ -250,23 +257,23 @@ def test_the_memory_of_a_step_is_estimated_to_a_factor_of_two(score):
 
 def test_a_mix_of_the_layers_is_their_weighted_sum():
     model, last = seq2seq(memory="mix"), seq2seq(memory="last")
-    last.load_state_dict({name: t for name, t in model.state_dict().items() if name != "mix"})
+    last.load_state_dict({name: t for name, t in model.state_dict().items() if name != "body.mix"})
     source, lengths, target = batch()
-    low, high = model.encoder.layer_outputs(model.source(source), lengths)
-    model.mix.data = torch.tensor([0.3, -2.0])
-    torch.testing.assert_close(model.encode(source, lengths)[0]["values"], 0.3 * low - 2.0 * high)
-    model.mix.data = torch.tensor([0.0, 1.0])
+    low, high = model.body.encoder.layer_outputs(model.body.source(source), lengths)
+    model.body.mix.data = torch.tensor([0.3, -2.0])
+    torch.testing.assert_close(model.body.encode(source, lengths)[0]["values"], 0.3 * low - 2.0 * high)
+    model.body.mix.data = torch.tensor([0.0, 1.0])
     torch.testing.assert_close(model(source, lengths, target), last(source, lengths, target))
     model.loss(source, lengths, target, target).backward()
-    assert (model.mix.grad.abs() > 0).all()
-    assert Seq2Seq(Seq2SeqConfig(vocab=9, target_vocab=9, layers=4, memory="mix")).mix.tolist() == [0.25] * 4
+    assert (model.body.mix.grad.abs() > 0).all()
+    assert Seq2Seq(Seq2SeqConfig(vocab=9, target_vocab=9, layers=4, memory="mix")).body.mix.tolist() == [0.25] * 4
 
 
 @pytest.mark.parametrize(("share", "tie"), [(True, True), (False, True), (False, False)])
 def test_weights_are_shared_as_asked(share, tie):
     model = seq2seq(share=share, tie=tie)
-    assert (model.source.tokens.weight is model.target.tokens.weight) == share
-    assert (model.head.out.weight is model.target.tokens.weight) == tie
+    assert (model.body.source.tokens.weight is model.body.target.tokens.weight) == share
+    assert (model.head.out.weight is model.body.target.tokens.weight) == tie
 
 
 def test_an_odd_width_cannot_be_shared_by_two_directions():

@@ -36,9 +36,9 @@ def our_model(end_bias: float) -> Transformer:
         )
     ).eval()  # fmt: skip
     with torch.no_grad():
-        nn.init.normal_(model.source.tokens.weight, std=0.2)
+        nn.init.normal_(model.body.source.tokens.weight, std=0.2)
         # The output matrix is the embedding: without these signs the likeliest next word is always the last one.
-        last = model.decoder.blocks[-1].feed_forward_norm
+        last = model.body.decoder.blocks[-1].feed_forward_norm
         assert isinstance(last, nn.LayerNorm)
         last.weight[::2] = -1
         model.head.out.bias[EOS] = end_bias
@@ -81,12 +81,12 @@ def marian_names(ours: Transformer) -> dict[str, Tensor]:
         "feed_forward_norm": "final_layer_norm",
     }
     weights = {
-        "model.shared.weight": ours.source.tokens.weight,
+        "model.shared.weight": ours.body.source.tokens.weight,
         "lm_head.weight": ours.head.out.weight,
         "final_logits_bias": ours.head.out.bias[None],
     }
     for name, tensor in ours.state_dict().items():
-        side, _, rest = name.partition(".blocks.")
+        side, _, rest = name.removeprefix("body.").partition(".blocks.")
         layer, _, rest = rest.partition(".")
         own, _, part = rest.rpartition(".")
         if own in names:

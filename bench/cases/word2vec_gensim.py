@@ -107,7 +107,7 @@ def recipe(path: Path, epochs: int, sample: float, device: str, noise: str) -> R
             "task": {"kind": "wordvectors"},
             "model": {"kind": "word2vec", "width": WIDTH, "window": WINDOW, "negatives": NEGATIVES,
                       "sample": sample, "shared": noise == "shared"},
-            "text": {"kind": "terms", "vocab": 1 << 30, "min_count": MIN_COUNT},
+            "text": {"kind": "terms", "vocab": 1 << 24, "min_count": MIN_COUNT},
             "data": {"path": [str(path)], "valid_part": 0.0, "test_part": 0.0},
             "train": {
                 "epochs": epochs, "batch_tokens": 200_000, "lr": RATE, "min_lr": LAST / RATE, "schedule": "linear",

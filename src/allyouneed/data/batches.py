@@ -109,7 +109,7 @@ class Windows(Examples):
         return [starts[i : i + rows] for i in range(0, len(starts), rows)]
 
     def size(self, numbers: Numbers, key: int) -> Size:
-        tokens = int(np.minimum(len(self.stream) - 1 - self._starts(numbers), self.context).sum())
+        tokens = int(np.clip(len(self.stream) - 1 - self._starts(numbers), 0, self.context).sum())
         return Size({"tokens": tokens}, tokens)
 
     def _starts(self, numbers: Numbers) -> np.ndarray:

@@ -118,7 +118,7 @@ class Seq2SeqBody(Body):
             c = encoded["values"].expand(-1, target.size(1), -1)
             return self.output(self.decoder(torch.cat([y, c], dim=-1), state=state)[0], c, y)
         steps, s = [], state[0][-1]
-        own = target[:, 0]  # the begin of each target
+        own = torch.full_like(target[:, 0], self.config.bos)
         forced = torch.rand(target.size(1), len(target), 1, device=target.device) < p
         for word, true in zip(y.unbind(1), forced):
             y = word if p == 1 else torch.where(true, word, self.target(own))
