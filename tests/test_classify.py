@@ -12,15 +12,18 @@ import pytest
 import torch
 
 from allyouneed import catalog
+from allyouneed.data.batches import Labelled
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.figures import confusion
-from allyouneed.models.base import Labeller
+from allyouneed.models.labeller import Labeller
+from allyouneed.models.rnn import RNNBody
 from allyouneed.nn.heads import POOLS, ClassifyHead
 from allyouneed.nn.spelling import spell
 from allyouneed.recipe import read_recipe
 from allyouneed.run import Run, load, train
-from allyouneed.tasks.labelling import UNCUT, join
+from allyouneed.text.layout import Layout
+from allyouneed.text.words import find_words
 from commands import ayn, reseal
 from conftest import RUNTIME
 
@@ -62,30 +65,41 @@ def run(folder) -> Run:
 def test_smoothing_and_unknown_words_are_for_learning_alone(run):
     options = replace(run.recipe.task, smoothing=0.5, unknown=0.9)
     other = run.task.on(run.recipe.with_(task=options))
-    examples = run.task.examples("valid")
-    batch = examples.collate(examples.cover(4096)[0])
+    numbers = run.task.examples("valid").cover(4096)[0]
+    batch, same = (task.examples("valid").collate(numbers, 5) for task in (run.task, other))
+    assert all(torch.equal(same.tensors[name], t) for name, t in batch.tensors.items())
     assert torch.equal(other.losses(run.model, batch)["labels"], run.task.losses(run.model, batch)["labels"])
+    model = Labeller(run.model.body, run.model.head).train()
+    try:
+        model.body.eval()  # nothing is dropped, so that only the smoothing differs
+        model.head.dropout.eval()
+        assert other.losses(model, batch)["labels"] > 1.2 * run.task.losses(model, batch)["labels"]
+    finally:
+        model.eval()
 
 
 def test_the_memory_of_a_step_is_estimated_to_a_factor_of_two(run):
-    kept: dict[int, int] = {}
-
-    def keep(t: torch.Tensor) -> torch.Tensor:
-        kept[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes() // t.element_size()
-        return t
-
-    reader = catalog.model("rnn").Reader(replace(run.recipe.model, vocab=200, width=64, layers=2))
-    model = Labeller(reader, ClassifyHead(reader.width, 3))
+    body = RNNBody(replace(run.recipe.model, vocab=200, width=64, layers=2))
+    model = Labeller(body, ClassifyHead(body.width, 3)).train()
     ids, lengths = torch.randint(0, 200, (8, 16)), torch.full((8,), 16)
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
-        model.loss({"ids": ids, "lengths": lengths}, torch.zeros(8, dtype=torch.long))
-    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    seen = sum(size for address, size in kept.items() if address not in weights)
-    assert seen / 2 < model.remembered(ids.numel()) < 2 * seen
-    gates, ways = 3 if run.recipe.model.cell == "gru" else 4, 2
-    first, second = 64 + gates * 64, ways * 64 + gates * 64  # what goes into a matrix, and what comes out
-    again = 64 + gates * 64
-    assert model.remembered(1) == 64 + ways * (first + second + 2 * again) + ways * 64 + 3
+    needs = []
+    for freeze in ("", "body"):  # nothing is remembered of a frozen body
+        body.freeze(freeze)
+        model.train()
+        kept: dict[int, int] = {}
+
+        def keep(t: torch.Tensor, kept: dict[int, int] = kept) -> torch.Tensor:
+            kept[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes() // t.element_size()
+            return t
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+            model.loss({"ids": ids, "lengths": lengths}, torch.zeros(8, dtype=torch.long))
+        weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+        seen = sum(size for address, size in kept.items() if address not in weights)
+        needs.append(model.remembered(ids.numel()))
+        assert seen / 2 < needs[-1]
+        assert freeze or needs[-1] < 2 * seen
+    assert needs[1] < needs[0] / 5
 
 
 @pytest.fixture(scope="module")
@@ -272,10 +286,15 @@ def test_one_or_two_texts(pair_run):
 
 def test_of_a_long_pair_the_longer_text_is_cut():
     first, second = Ragged.of([[1] * 8, [1] * 2, [1] * 9, [1]]), Ragged.of([[2] * 3, [2] * 9, [2] * 9, [2]])
-    joined = join([first, second], 0, 8)
-    assert ["".join(map(str, joined[i])) for i in range(4)] == ["11110222", "11022222", "11110222", "102"]
-    assert join([first], 0, 4) is first
-    assert len(join([first, second], 0, UNCUT)[2]) == 19
+    labels, layout = np.zeros(4, dtype=np.int64), Layout(between=(3,))
+
+    def rows(sides: list[Ragged], longest: int) -> list[str]:
+        batch = Labelled(sides, labels, layout, longest).collate(np.arange(4)).tensors
+        return ["".join(map(str, row[:length].tolist())) for row, length in zip(batch["ids"], batch["lengths"])]
+
+    assert rows([first, second], 8) == ["11113222", "11322222", "11113222", "132"]
+    assert rows([first], 4) == ["1111", "11", "1111", "1"]
+    assert rows([first, second], 99)[2] == "1" * 9 + "3" + "2" * 9
 
 
 def test_long_texts_are_cut_in_training_and_said_and_whole_in_the_test(folder):
@@ -284,31 +303,31 @@ def test_long_texts_are_cut_in_training_and_said_and_whole_in_the_test(folder):
     done = ayn("train", "classify/rnn", *SHORT, "data.max_length=8", "--data", path, "--out", folder / "long")
     assert done.code == 0, done.err
     assert "over 8" in done.out
-    task = load(folder / "long").task
-    longest = max(task.rows("train")[0].lengths)
-    assert task.examples("train").sizes.max() == 8 < longest
-    assert task.examples("train", UNCUT).sizes.max() == longest == 31
+    made = load(folder / "long")
+    longest = max(made.task.rows("train")[0].lengths)
+    assert made.task.examples("train").sizes.max() == 8 < longest
+    assert made.task.whole("train", made.model).sizes.max() == longest == 31
+    sizes = []
+    real = made.task.probabilities
+    made.task.probabilities = lambda model, examples: (sizes.append(examples.sizes.max()), real(model, examples))[1]
+    made.test("test")
+    assert sizes == [31]
 
 
 def test_tokens_are_hidden_only_while_it_learns(run):
-    task = run.task
-    batch = task.examples("train").collate(np.arange(8))
-    seen = []
+    task = run.task.on(run.recipe.with_(task=replace(run.recipe.task, unknown=0.5)))
+    numbers = np.arange(8)
 
-    class Model(torch.nn.Module):
-        def loss(self, tensors, targets, smoothing):
-            seen.append((tensors["ids"] == task.tokenizer.unk).float().mean().item())
-            return torch.zeros(())
+    def hidden(examples: Labelled, key: int) -> torch.Tensor:
+        return examples.collate(numbers, key).tensors["ids"] == task.tokenizer.unk
 
-    recipe = read_recipe("classify/rnn", ["task.unknown=0.5"])
-    task.options, before = recipe.task, task.options
-    try:
-        for model in (Model().train(), Model().eval()):
-            task.losses(model, batch)
-    finally:
-        task.options = before
-    assert 0.3 < seen[0] < 0.7
-    assert seen[1] == 0
+    learned, plain = task.examples("train"), task.whole("train", run.model)
+    assert not hidden(plain, 3).any()
+    assert not hidden(task.examples("valid"), 3).any()
+    there = plain.collate(numbers, 3).tensors["lengths"].sum()
+    assert 0.3 < hidden(learned, 3).sum() / there < 0.7
+    assert torch.equal(hidden(learned, 3), hidden(learned, 3))
+    assert not torch.equal(hidden(learned, 3), hidden(learned, 4))  # in another epoch others
 
 
 @pytest.mark.parametrize("settings", [["text.kind=bpe", "text.vocab=300"], ["text.kind=char"], ["task.pool=last"]])
@@ -328,26 +347,28 @@ def test_a_model_that_reads_letters_gets_them(folder):
     made = train(str(recipe), *settings, data=path, out=folder / "spelled", quiet=True)
     example = next(iter(made.task.data.splits["train"]))
     batch = made.task.examples("train").collate(np.array([0])).tensors
-    words = made.task.read(example)[0].split(" ")
+    words = [example.text[start:end] for start, end in find_words(example.text)]
     assert words[:3] == ["it", "'s", f"nr-{example.text.split('-')[1].split(',')[0]}"]
-    assert batch["ids"].shape == (1, len(words))
+    assert "ids" not in batch
+    assert batch["lengths"].tolist() == [len(words)]
     np.testing.assert_array_equal(batch["chars"][0], spell(words, made.recipe.model.letters))
     mixed = made.task.examples("train").collate(np.arange(6)).tensors
-    padding = torch.arange(mixed["ids"].size(1)) >= mixed["lengths"][:, None]
+    padding = torch.arange(mixed["chars"].size(1)) >= mixed["lengths"][:, None]
     assert not mixed["chars"][padding].any()
     assert mixed["chars"][~padding].any(-1).all()
     together = list(made.answers(["it's well", "never seen words here!"]))
     alone = [next(made.answers([text])) for text in ("it's well", "never seen words here!")]
     for one, other in zip(together, alone):
         assert one.details["probability"] == pytest.approx(other.details["probability"], abs=1e-5)
-    with pytest.raises(UserError, match=r"text\.kind=word"):
-        train(str(recipe), *settings, "text.kind=bpe", data=path, out=folder / "bpe", quiet=True)
+    assert not made.task.tokenizers
+    assert not (folder / "spelled" / "tokenizer.json").exists()
+    assert json.loads((folder / "spelled" / "config.json").read_text())["parts"].keys() == {"labels.json"}
 
 
 def test_the_recipe_names_a_model_that_can_read():
     assert "classify" in catalog.model("rnn").tasks
     with pytest.raises(UserError, match=r"is not for the task 'classify'; these are: .*rnn"):
-        read_recipe("classify/rnn", ["model.kind=gpt"])
+        read_recipe("classify/rnn", ["model.kind=transformer"])
 
 
 def test_of_many_classes_the_rarest_are_drawn_as_one(tmp_path):

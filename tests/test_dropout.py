@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from allyouneed.models.base import Labeller
+from allyouneed.models.labeller import Labeller
 from allyouneed.models.convnet import ConvNet, ConvNetConfig
 from allyouneed.models.convseq2seq import ConvSeq2Seq, ConvSeq2SeqConfig
 from allyouneed.models.gpt import GPT, GPTConfig

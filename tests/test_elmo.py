@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from allyouneed.config import DataConfig, TextConfig
 from allyouneed.data.opening import open_data
 from allyouneed.decode import Request
-from allyouneed.models.elmo import ELMo, ELMoConfig, ELMoReader, reverse
+from allyouneed.models.elmo import ELMo, ELMoBody, ELMoConfig, ELMoReader, reverse
+from allyouneed.nn.batch import Tensors
 from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.mix import Mix
 from allyouneed.nn.spelling import BEGIN, END, WIDTHS, Highway, LetterCNN, spell
@@ -36,10 +37,22 @@ def elmo(words: list[str] = WORDS, **values) -> ELMo:
     return model.eval()
 
 
-def reader(**values) -> ELMoReader:
+class Reading(torch.nn.Module):
+    """A body and the reader of its layers, as they stand in a classifier or tagger."""
+
+    def __init__(self, config: ELMoConfig) -> None:
+        super().__init__()
+        self.body, self.reader = ELMoBody(config), ELMoReader(config)
+        self.body.freeze(config.freeze)
+
+    def forward(self, tensors: Tensors) -> torch.Tensor:
+        return self.reader(self.body, tensors)
+
+
+def reading(**values) -> Reading:
     torch.manual_seed(0)
     base = {"width": 12, "layers": 2, "filters": 3, "letters": 10, "reader": 7}
-    return ELMoReader(ELMoConfig(**{**base, **values})).eval()
+    return Reading(ELMoConfig(**{**base, **values})).eval()
 
 
 def close(a: torch.Tensor, b: torch.Tensor) -> None:
@@ -208,22 +221,22 @@ def test_the_sum_adds_what_both_directions_say():
     found = Mix(3, "sum")(list(layers))
     close(found, 2 * forth[0] + forth[1] + forth[2] + back[1] + back[2])
     tensors = {"chars": torch.from_numpy(spell(words))[None], "lengths": torch.tensor([3])}
-    for tune in (False, True):
-        summing = reader(mix="sum", tune=tune)
-        mixed = summing.mix(summing.body(summing.body.words(tensors["chars"]), tensors["lengths"]))
+    for freeze in ("body", ""):
+        summing = reading(mix="sum", freeze=freeze)
+        mixed = summing.reader.mix(summing.body(summing.body.words(tensors["chars"]), tensors["lengths"]))
         assert mixed.shape == (1, 3, 12)
-        assert summing(tensors).shape == (1, 3, summing.width) == (1, 3, 14)
+        assert summing(tensors).shape == (1, 3, summing.reader.width) == (1, 3, 14)
         summing(tensors).sum().backward()
-        assert all((p.grad is not None) == tune for p in summing.body.parameters())
+        assert all((p.grad is None) == bool(freeze) for p in summing.body.parameters())
 
 
 def test_a_reader_reads_a_batch_as_it_reads_single_sentences():
-    model = reader()
+    model = reading()
     sentences = [["by", "the", "river"], ["money"], ["on", "the", "result", "we", "bank"]]
     lengths = torch.tensor([3, 1, 5])
     letters = torch.from_numpy(spell([w for s in sentences for w in [*s, *[""] * (5 - len(s))]])).view(3, 5, -1)
     together = model({"chars": letters, "lengths": lengths})
-    assert together.shape == (3, 5, model.width)
+    assert together.shape == (3, 5, model.reader.width)
     for row, sentence in enumerate(sentences):
         alone = model({"chars": torch.from_numpy(spell(sentence))[None], "lengths": lengths[row : row + 1]})
         close(together[row, : len(sentence)], alone[0])
@@ -231,7 +244,7 @@ def test_a_reader_reads_a_batch_as_it_reads_single_sentences():
 
 def test_what_a_reader_reads_is_dropped_in_training_alone():
     tensors = {"chars": torch.from_numpy(spell(["by", "the", "bank"]))[None], "lengths": torch.tensor([3])}
-    model = reader(tune=False, dropout=0.5)  # a body that drops nothing
+    model = reading(freeze="body", dropout=0.5)  # a body that drops nothing
     for training in (True, False):
         model.train(training)
         assert torch.equal(model(tensors), model(tensors)) != training
@@ -239,14 +252,14 @@ def test_what_a_reader_reads_is_dropped_in_training_alone():
 
 def test_a_frozen_body_drops_nothing_and_has_no_gradient():
     tensors = {"chars": torch.from_numpy(spell(["by", "the", "bank"]))[None], "lengths": torch.tensor([3])}
-    for tune in (False, True):
-        model = reader(tune=tune, dropout=0.5).train()
-        model.dropout.eval()  # of the reader itself, which always drops
+    for freeze in ("body", ""):
+        model = reading(freeze=freeze, dropout=0.5).train()
+        model.reader.dropout.eval()  # of the reader itself, which always drops
         twice = [model(tensors) for _ in range(2)]
-        assert torch.equal(*twice) != tune
+        assert torch.equal(*twice) == bool(freeze)
         twice[0].sum().backward()
-        assert all((p.grad is not None) == tune for p in model.body.parameters())
-        assert model.reader.layers[0].weight_hh_l0.grad.abs().sum() > 0
+        assert all((p.grad is None) == bool(freeze) for p in model.body.parameters())
+        assert model.reader.lstm.layers[0].weight_hh_l0.grad.abs().sum() > 0
 
 
 BANKS = {

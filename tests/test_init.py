@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from allyouneed.data.vectors import Vectors, write_vectors
-from allyouneed.recipe import read_recipe
+from allyouneed.recipe import read_recipe, to_toml
 from allyouneed.run import load
 from allyouneed.tensorfile import read_tensors
 from allyouneed.wholefile import write_tensors
@@ -38,21 +38,22 @@ def moved(out: Path, pretrained: Path) -> set[bool]:
     """Whether the tensors of the body are others than they were in the language model."""
     before, after = read_tensors(pretrained / "model.safetensors"), read_tensors(out / "model.safetensors")
     body = {name for name in before if name.startswith("body.")}
-    assert {f"reader.{name}" for name in body} == {name for name in after if ".body." in name}
-    return {not torch.equal(before[name], after[f"reader.{name}"]) for name in body}
+    assert body == {name for name in after if name.startswith("body.")} != set()
+    return {not torch.equal(before[name], after[name]) for name in body}
 
 
 def test_a_tagger_takes_over_exactly_the_body(pretrained, tagged, tmp_path):
-    done = tag(tagged, tmp_path / "run", "--init", pretrained)
+    done = tag(tagged, tmp_path / "run", "--init", pretrained, "model.freeze=body")
     assert done.code == 0, done.err
     assert re.search(
         rf"init: the body of {pretrained}, .* values, was loaded; with it come width=16, layers=2", done.out
     )
-    assert "init: new are head, reader.mix, reader.reader; left behind were head" in done.out
+    assert "init: new are head, reader.lstm, reader.mix; left behind were head" in done.out
     assert moved(tmp_path / "run", pretrained) == {False}  # frozen: after eight steps it is what it was
     recipe = read_recipe(str(tmp_path / "run" / "recipe.toml"))
-    assert (recipe.model.width, recipe.model.filters, recipe.model.tune) == (16, 2, False)
+    assert (recipe.model.width, recipe.model.filters, recipe.model.freeze) == (16, 2, "body")
     assert recipe.train.init == str(pretrained)
+    assert not (tmp_path / "run" / "tokenizer.json").exists()  # this body reads letters
     assert ayn("use", tmp_path / "run", "one two").code == 0
 
 
@@ -62,12 +63,13 @@ def test_a_body_goes_on_reading_as_many_letters(story, tagged, tmp_path):
     done = tag(tagged, tmp_path / "run", "--init", tmp_path / "lm")
     assert done.code == 0, done.err
     assert "letters=6" in done.out
-    assert load(tmp_path / "run").model.reader.body.words.most == 6
+    assert load(tmp_path / "run").model.body.words.most == 6
 
 
-def test_a_body_may_learn_on(pretrained, tagged, tmp_path):
-    assert tag(tagged, tmp_path / "run", "--init", pretrained, "model.tune=true").code == 0
+def test_a_body_learns_on_unless_it_is_frozen(pretrained, tagged, tmp_path):
+    assert tag(tagged, tmp_path / "run", "--init", pretrained).code == 0
     assert moved(tmp_path / "run", pretrained) == {True}
+    assert read_recipe(str(tmp_path / "run" / "recipe.toml")).model.freeze == ""
 
 
 @pytest.mark.parametrize("recipe", [("classify/elmo",), ("classify/rnn", "model.kind=elmo")])
@@ -75,9 +77,9 @@ def test_a_classifier_reads_the_layers_of_a_body(recipe, pretrained, tmp_path):
     lines = [f"{'one two' if i % 2 else 'five six'} {i}\t{i % 2}\n" for i in range(200)]
     (tmp_path / "labels.tsv").write_text("".join(lines), encoding="utf-8")
     done = ayn("train", *recipe, "--data", tmp_path / "labels.tsv", "--init", pretrained, "--out", tmp_path / "run",
-               *TINY_ELMO[5:])  # fmt: skip
+               "model.freeze=body", *TINY_ELMO[5:])  # fmt: skip
     assert done.code == 0, done.err
-    assert "init: new are head, reader.mix, reader.reader; left behind were head" in done.out
+    assert "init: new are head, reader.lstm, reader.mix; left behind were head" in done.out
     assert moved(tmp_path / "run", pretrained) == {False}
     assert ayn("use", tmp_path / "run", "one two 3").code == 0
 
@@ -86,19 +88,25 @@ def test_without_init_the_body_learns_from_nothing(tagged, tmp_path):
     done = tag(tagged, tmp_path / "run", *TINY_ELMO[:5])
     assert done.code == 0, done.err
     assert "init: " not in done.out
-    assert read_recipe(str(tmp_path / "run" / "recipe.toml")).model.tune
+    first, last = (
+        read_tensors(path / "model.safetensors") for path in sorted((tmp_path / "run").glob("checkpoints/*"))
+    )
+    body = [name for name in first if name.startswith("body.")]
+    assert body
+    assert not any(torch.equal(first[name], last[name]) for name in body)
 
 
 def test_the_new_run_needs_the_old_one_no_more(pretrained, tagged, tmp_path):
     donor = shutil.copytree(pretrained, tmp_path / "donor")
-    assert tag(tagged, tmp_path / "run", "--init", donor).code == 0
+    assert tag(tagged, tmp_path / "run", "--init", donor, "model.freeze=body").code == 0
     before = read_tensors(tmp_path / "run" / "model.safetensors")
     shutil.rmtree(donor)
     assert ayn("use", tmp_path / "run", "one two").code == 0
     done = ayn("train", "tag/elmo", "--out", tmp_path / "run", "--resume", "train.steps=12")
     assert done.code == 0, done.err
     after = read_tensors(tmp_path / "run" / "model.safetensors")
-    assert torch.equal(before["reader.body.words.project.weight"], after["reader.body.words.project.weight"])
+    assert torch.equal(before["body.words.project.weight"], after["body.words.project.weight"])
+    assert "resumed at step 8 of 12" in done.out
     changed = ayn("train", "tag/elmo", "--out", tmp_path / "run", "--resume", "--init", pretrained)
     assert changed.code == 2
     assert "train.init" in changed.err
@@ -114,9 +122,9 @@ def test_an_rnn_brings_its_tokenizer_along(story, tmp_path):
     done = ayn("train", "classify/rnn", "--data", tmp_path / "labels.tsv", "--init", tmp_path / "lm",
                "--out", tmp_path / "run", *small)  # fmt: skip
     assert done.code == 0, done.err
-    body = "width=16, layers=1, cell=lstm, bidirectional=False, embedding=8"  # the recipe's is a GRU
+    body = "vocab=0, width=16, layers=1, cell=lstm, bidirectional=False, embedding=8"  # the recipe's is a GRU
     assert f"with it come {body}" in done.out
-    assert load(tmp_path / "run").model.reader.body.embedding.embedding_dim == 8
+    assert load(tmp_path / "run").model.body.embedding.embedding_dim == 8
     names = ("tokenizer.json", "tokenizer.json")
     assert len({(tmp_path / run / name).read_text() for run, name in zip(("lm", "run"), names)}) == 1
 
@@ -153,9 +161,9 @@ def test_a_donor_that_cannot_be_used_is_named(pretrained, tagged, story, tmp_pat
         assert done.code == 2
         assert "the body of" in done.err
         assert "has 16" in done.err
-    done = ayn("train", "lm/gpt", "--init", pretrained, "--out", tmp_path / "gpt")
+    done = ayn("train", "wordvectors/skipgram", "--init", pretrained, "--out", tmp_path / "vectors")
     assert done.code == 2
-    assert "these can: elmo" in done.err
+    assert "'word2vec' cannot start from another run; these can: convnet, convseq2seq, elmo, gpt, seq2seq" in done.err
 
 
 def test_for_the_same_task_with_the_same_labels_the_head_comes_along(tagged, tmp_path):
@@ -163,7 +171,7 @@ def test_for_the_same_task_with_the_same_labels_the_head_comes_along(tagged, tmp
     assert tag(tagged, first, *TINY_ELMO[:5]).code == 0
     done = tag(tagged, second, "--init", first, "model.reader=8", "train.lr=0", "train.warmup=0")
     assert done.code == 0, done.err
-    assert "and its head, reader.mix, reader.reader," in done.out
+    assert "and its head, reader.lstm, reader.mix," in done.out
     assert "init: new are none; left behind were none" in done.out
     before, after = (read_tensors(run / "model.safetensors") for run in (first, second))
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -171,19 +179,19 @@ def test_for_the_same_task_with_the_same_labels_the_head_comes_along(tagged, tmp
     other.write_text(tagged.read_text().replace("B-number", "B-digit"), encoding="utf-8")
     done = tag(other, tmp_path / "third", "--init", first, "model.reader=8")
     assert done.code == 0, done.err
-    assert "init: new are head, reader.mix, reader.reader; left behind were head, reader.mix, reader.reader" in done.out
+    assert "init: new are head, reader.lstm, reader.mix; left behind were head, reader.lstm, reader.mix" in done.out
 
 
 def test_a_part_comes_along_whole_or_not_at_all(tagged, tmp_path):
     """The sum of both directions is half as wide as the softmax mix: the LSTM that reads it cannot be taken over."""
     first, second = tmp_path / "first", tmp_path / "second"
     assert tag(tagged, first, *TINY_ELMO[:5], "model.mix=sum").code == 0
-    assert load(first).model.reader.reader.layers[0].weight_ih_l0.shape == (4 * 8, 16)
+    assert load(first).model.reader.lstm.layers[0].weight_ih_l0.shape == (4 * 8, 16)
     done = tag(tagged, second, "--init", first, "model.reader=8", "train.lr=0", "train.warmup=0")
     assert done.code == 0, done.err
-    assert "init: new are reader.mix, reader.reader; left behind were reader.reader" in done.out
+    assert "init: new are reader.lstm, reader.mix; left behind were reader.lstm" in done.out
     before, after = (read_tensors(run / "model.safetensors") for run in (first, second))
-    name = "reader.reader.layers.0.weight_hh_l0"
+    name = "reader.lstm.layers.0.weight_hh_l0"
     assert before[name].shape == after[name].shape
     assert not torch.equal(before[name], after[name])
     assert torch.equal(before["head.out.weight"], after["head.out.weight"])
@@ -194,9 +202,11 @@ def test_word_vectors_of_a_file_and_of_a_run_exclude_each_other(story, tmp_path)
     small = ["--data", story, *TINY_ELMO[4:], "model.width=16", "text.kind=word"]
     assert ayn("train", "lm/lstm", "--out", tmp_path / "first", *small).code == 0
     both = ["--init", tmp_path / "first", f"text.vectors={tmp_path / 'v.txt'}"]
-    done = ayn("train", "lm/lstm", "--out", tmp_path / "second", *small, *both)
-    assert done.code == 2
-    assert "leave text.vectors out, or train.init" in done.err
+    (tmp_path / "own.toml").write_text(to_toml(read_recipe("lm/lstm", both[2:]).to_dict()), encoding="utf-8")
+    for recipe, given in (("lm/lstm", both), (tmp_path / "own.toml", both[:2])):
+        done = ayn("train", recipe, "--out", tmp_path / "second", *small, *given)
+        assert done.code == 2
+        assert "leave text.vectors out, or train.init" in done.err
 
 
 def test_a_run_with_word_vectors_needs_their_file_no_more_and_a_bad_one_replaces_nothing(story, tmp_path):

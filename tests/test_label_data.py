@@ -8,12 +8,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from allyouneed import catalog
 from allyouneed.config import DataConfig
-from allyouneed.data.batches import Labelled
 from allyouneed.data.builtin.entities import NAMES, entities
 from allyouneed.data.builtin.heldout import words
 from allyouneed.data.builtin.opinions import opinions
@@ -22,9 +20,7 @@ from allyouneed.data.examples import LabelledText, TaggedSentence
 from allyouneed.data.opening import open_data
 from allyouneed.data.report import describe
 from allyouneed.data.sources import Dataset
-from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
-from allyouneed.nn.losses import IGNORE
 from allyouneed.text.words import find_words
 from allyouneed.training.starting import choose
 
@@ -361,20 +357,3 @@ def test_public_labels_have_names(mirror):
     assert kinds == {
         "person": 429, "location": 150, "product": 127, "group": 165, "creative-work": 142, "corporation": 66,
     }  # fmt: skip
-
-
-def test_batches_of_labels_and_of_tags():
-    texts = Ragged.of([[5, 6, 7], [8], [9, 10]])
-    batch = Labelled(texts, np.array([2, 0, 1]), 9).collate(np.array([0, 2]))
-    assert batch.tensors["ids"].tolist() == [[5, 6, 7], [9, 10, 0]]
-    assert batch.tensors["lengths"].tolist() == [3, 2]
-    assert batch.tensors["targets"].tolist() == [2, 1]
-    assert batch.counts == {"labels": 2}
-    tags = Labelled(texts, Ragged.of([[1, 2, 3], [4], [1, 1]]), 2)
-    batch = tags.collate(np.array([0, 1]))
-    assert batch.tensors["ids"].tolist() == [[5, 6], [8, 0]]
-    assert batch.tensors["targets"].tolist() == [[1, 2], [4, IGNORE]]
-    assert batch.counts == {"labels": 3}
-    for plan in (tags.plan(1, 0, 4), tags.cover(4)):
-        assert sorted(number for numbers in plan for number in numbers) == [0, 1, 2]
-        assert all(len(numbers) * max(tags.sizes[numbers]) <= 4 for numbers in plan)

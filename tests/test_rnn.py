@@ -11,13 +11,13 @@ import signal
 import pytest
 import torch
 
+from allyouneed.checkpoints import Checkpoint
 from allyouneed.decode import Decoder, Request, beam_search
 from allyouneed.errors import UserError
-from allyouneed.models.rnn import RNN, RNNConfig
+from allyouneed.models.rnn import RNN, RNNBody, RNNConfig
 from allyouneed.nn.recurrent import CELLS
 from allyouneed.recipe import read_recipe
 from allyouneed.run import load
-from allyouneed.runfolder import Checkpoint
 from allyouneed.tasks.base import Carry
 from allyouneed.tasks.lm import LM
 from allyouneed.tensorfile import read_tensors
@@ -126,20 +126,20 @@ def test_rows_join_and_leave_while_others_go_on(seed):
         assert [t for t in found[id] if t is not None] == next(generate(model, [request(i)], rows=1))[1]
 
 
-def test_a_reader_reads_both_ways_but_no_padding_and_takes_a_language_models_body():
+def test_a_body_reads_both_ways_but_no_padding_and_is_that_of_a_language_model():
     config = RNNConfig(vocab=37, width=12, layers=2, bidirectional=True, embedding=7, dropout=0.0)
-    reader = RNN.Reader(config).eval()
+    body = RNNBody(config).eval()
     ids, lengths = torch.randint(4, 37, (3, 9)), torch.tensor([9, 2, 5])
-    out = reader({"ids": ids, "lengths": lengths})
-    assert out.shape == (3, 9, reader.width) == (3, 9, 24)
+    out = body.read({"ids": ids, "lengths": lengths})
+    assert out.shape == (3, 9, body.width) == (3, 9, 24)
     other = ids.clone()
     other[1, 2:] = other[2, 5:] = 1
-    assert torch.equal(reader({"ids": other, "lengths": lengths}), out)
+    assert torch.equal(body.read({"ids": other, "lengths": lengths}), out)
     later = ids.clone()
     later[:, 1] = (later[:, 1] + 1) % 37
-    assert (reader({"ids": later, "lengths": lengths})[:, 0] != out[:, 0]).any(dim=-1).all()
+    assert (body.read({"ids": later, "lengths": lengths})[:, 0] != out[:, 0]).any(dim=-1).all()
     forward = RNNConfig(vocab=37, width=12, layers=2)
-    RNN.Reader(forward).body.load_state_dict(RNN(forward).body.state_dict())
+    RNNBody(forward).load_state_dict(RNN(forward).body.state_dict())
 
 
 def test_the_vectors_of_words_begin_small():

@@ -23,6 +23,7 @@ from allyouneed.data.opening import open_data
 from allyouneed.data.store import Feed, Ragged, TokenKey, tokenize_rows, tokenize_stream
 from allyouneed.errors import UserError
 from allyouneed.text.tokenizer import Tokenizer
+from allyouneed.text.words import find_words
 from allyouneed.training.starting import choose
 
 KEY = TokenKey("f", "train", "text", Feed.PLAIN)
@@ -137,12 +138,12 @@ def test_another_way_of_reading_or_writing_does_not_get_old_tokens(
 
 def test_the_key_decides_how_a_text_is_given_to_the_tokenizer(tokenizer: Tokenizer) -> None:
     text = "It's  well-known."
-    fed = {Feed.PLAIN: text, Feed.SPACED: f" {text}", Feed.WORDS: "It 's well-known ."}
+    fed = {Feed.PLAIN: text, Feed.SPACED: f" {text}"}
     for feed, expected in fed.items():
         assert rows(tokenize_rows([text], tokenizer, replace(KEY, feed=feed))) == [tokenizer.encode(expected)]
         assert rows(tokenize_rows(never(), tokenizer, replace(KEY, feed=feed))) == [tokenizer.encode(expected)]
     with pytest.raises(ValueError, match="a stream is fed as it is"):
-        tokenize_stream([[text]], tokenizer, replace(KEY, feed=Feed.WORDS), tokenizer.eos)
+        tokenize_stream([[text]], tokenizer, replace(KEY, feed=Feed.SPACED), tokenizer.eos)
 
 
 def only(folder: Path) -> Path:
@@ -256,21 +257,26 @@ def test_a_file_that_changes_while_it_is_tokenized_leaves_no_tokens(
 
 
 @pytest.mark.parametrize("order", [("rnn", "elmo"), ("elmo", "rnn")])
-def test_tasks_that_feed_the_same_text_in_another_way_do_not_share_tokens(
-    order: tuple[str, str], tmp_path: Path
+def test_bodies_that_read_the_same_text_in_another_way_do_not_share_tokens(
+    order: tuple[str, str], folder: Path, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.tsv"
     path.write_text("".join(f"it's  well-known, {i}\tlabel {i % 2}\n" for i in range(300)))
-    words = Tokenizer.train(["it 's well-known ,"], TextConfig(kind="word"), spaced=True)
-    (tmp_path / "tokenizer.json").write_text(words.to_json())
     counts = {}
     for kind in order:
-        settings = [f"model.kind={kind}", "text.kind=word", f"text.path={tmp_path / 'tokenizer.json'}"]
-        recipe = choose("classify/rnn", settings, str(path))
-        task = catalog.task("classify")(recipe, {"tokenizer.json": words})
-        fed = [task.read(example)[0] for example in task.data.splits["train"]]
-        counts[kind] = len(task.rows("train")[0].tokens)
-        assert counts[kind] == sum(map(len, words.encode_batch(fed)))
+        task = catalog.task("classify")(choose("classify/rnn", [f"model.kind={kind}", "text.kind=word"], str(path)))
+        task.tokenizers = task.make_tokenizers()
+        texts = [example.text for example in task.data.splits["train"]]
+        if kind == "rnn":
+            read = [task.tokenizer.encode(f" {text}") for text in texts]
+        else:
+            read = [[*find_words(text)] for text in texts]
+            assert not task.tokenizers
+        stored = len(list(folder.glob("*")))
+        found = task.rows("train")[0]
+        assert found.lengths.tolist() == [len(row) for row in read]
+        assert len(list(folder.glob("*"))) == stored + (kind == "rnn")  # words by their letters are no tokens to keep
+        counts[kind] = len(found.tokens)
     assert counts["rnn"] != counts["elmo"]
 
 

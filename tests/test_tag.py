@@ -6,6 +6,7 @@ import json
 import random
 import re
 import warnings
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,9 +23,7 @@ from allyouneed.metrics import Score
 from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.spelling import spell
 from allyouneed.run import Run, load, train
-from allyouneed.tasks.labelling import UNCUT
 from allyouneed.tasks.tag import Tag, mark
-from allyouneed.text import Tokenizer
 from allyouneed.text.words import find_words
 from commands import ayn
 from conftest import RUNTIME
@@ -120,9 +119,9 @@ def test_the_best_weights_are_those_of_the_best_f1_on_the_validation_split(folde
 
 def test_texts_together_get_what_each_gets_alone(run):
     texts = ["Mr Lee ran", "Mr Ann Ray ran in Bo Bo . and in Lee Ray !", "in Zed"]
-    together = run.task.judge(run.model, [run.task._sequence(text) for text in texts])
+    together = run.task.judge(run.model, [[run.task._read(text)[0]] for text in texts])
     for text, p in zip(texts, together):
-        (alone,) = run.task.judge(run.model, [run.task._sequence(text)])
+        (alone,) = run.task.judge(run.model, [[run.task._read(text)[0]]])
         torch.testing.assert_close(p, alone, atol=1e-6, rtol=1e-5)
     assert run.predict(texts) == [run.predict(text) for text in texts]
 
@@ -232,32 +231,68 @@ def test_files_that_cannot_be_learned_from(folder):
     assert f"{broken}, line 3 has 1 column, but the first has 2" in attempt(folder, data=broken)
     dull = write(folder / "dull.conll", [(["a", f"b{i}"], ["O", "O"]) for i in range(80)])
     assert "all tags are O" in attempt(folder, data=dull)
-    assert "text.kind=word" in attempt(folder, "text.kind=bpe", data=folder / "my.conll")
 
 
-def test_a_tokenizer_that_cuts_words_is_refused(folder):
-    config = load_config()
-    (folder / "pieces.json").write_text(Tokenizer.train(["don't - you"], config).to_json(), encoding="utf-8")
-    path = write(folder / "pieces.conll", [(["don't", str(i)], ["O", "B-x"]) for i in range(80)])
-    assert "does not make one token of each word" in attempt(folder, f"text.path={folder / 'pieces.json'}", data=path)
+CUTTING = {"char": 100, "bpe": 264, "bert": 40}  # with so few tokens that words are cut
 
 
-def load_config():
-    from allyouneed.config import TextConfig
+def pieces(run: Run, kind: str, words: Sequence[str]) -> tuple[list[int], list[int]]:
+    """The row of a sentence, and where the first piece of each word stands in it; each word encoded by itself."""
+    tokenizer, around = run.task.tokenizer, kind == "bert"
+    ids, places = [tokenizer.cls] * around, []
+    for i, word in enumerate(words):
+        space = kind == "bpe" or (kind == "char" and i > 0)  # only bpe has one before the first word
+        several = tokenizer.encode(f" {word}" if space else word)
+        places.append(len(ids) + (tokenizer.token(several[0]) == " "))
+        ids += several
+    return [*ids, *[tokenizer.sep] * around], places
 
-    return TextConfig(kind="word")
+
+@pytest.mark.parametrize("kind", CUTTING)
+def test_a_tokenizer_that_cuts_words_labels_the_first_piece(folder, kind):
+    settings = [*TINY, f"text.kind={kind}", f"text.vocab={CUTTING[kind]}", "task.unknown=0"]
+    made = train("tag/lstm", *settings, data=folder / "my.conll", out=folder / f"cut by {kind}", quiet=True)
+    rows = list(made.task.data.splits["train"])[:6]
+    batch = made.task.examples("train").collate(np.arange(6))
+    for row, (words, tags) in enumerate(rows):
+        ids, places = pieces(made, kind, words)
+        assert len(ids) > len(words) + 2
+        expected = [IGNORE] * batch.tensors["ids"].size(1)
+        for place, tag in zip(places, tags):
+            expected[place] = made.task.labels.index(tag)
+        assert batch.tensors["ids"][row, : len(ids)].tolist() == ids
+        assert batch.tensors["lengths"][row] == len(ids)
+        assert batch.tensors["targets"][row].tolist() == expected
+    assert batch.size.counts == {"labels": sum(len(words) for words, _ in rows)}
+    # The answers are those of the first pieces too.
+    text = "Mr Ray Lee ran in Ann Bo ."
+    ids, places = pieces(made, kind, text.split())
+    with torch.no_grad():
+        p = made.model({"ids": torch.tensor([ids]), "lengths": torch.tensor([len(ids)])})[0].softmax(-1)[places]
+    guesses = made.table(text)
+    assert [guess.token for guess in guesses] == text.split()
+    assert [guess.likely[0][1] for guess in guesses] == pytest.approx(p.amax(-1).tolist(), abs=1e-5)
+    found = [made.task.labels[i] for i in p.argmax(-1)]
+    assert next(made.answers([text])).details["tags"] == tagged(spans(found), 8, "IOB2")
+    scores = {score.name: score.value for score in made.test("test")}
+    assert scores["F1"] > 90
+    assert made.predict(text) == "Mr [Ray Lee person] ran in [Ann place] [Bo place] ."
 
 
-def test_a_word_is_one_token_whatever_is_in_it():
-    text = "don't http://a.b/c U.S. </s> x\N{NO-BREAK SPACE}y 日本 don't"
-    tokenizer = Tokenizer.train([text, text], load_config(), spaced=True)
-    ids = tokenizer.encode(text)
-    assert len(ids) == 7
-    assert ids[0] == ids[6]
-    assert tokenizer.decode([id for id in ids if id != tokenizer.eos]) == text.replace(" </s>", "")
-    assert tokenizer.encode("don't do") == [ids[0], tokenizer.unk]
-    lower = Tokenizer.train(["Ada ADA"], load_config().__class__(kind="word", lowercase=True), spaced=True)
-    assert len(set(lower.encode("Ada ADA ada"))) == 1
+def test_a_word_is_one_of_the_files_whatever_is_in_it(folder):
+    """The words of a CoNLL file are not found again: each has one tag, however many tokens are in it."""
+    words = ("don't", "http://a.b/c", "U.S.", "</s>", "x\N{NO-BREAK SPACE}y", "日本", "don't")
+    rows = [([*words, str(i)], ["B-x", *["O"] * 6, "B-x"]) for i in range(300)]
+    path = write(folder / "strange words.conll", rows)
+    made = train("tag/lstm", *SHORT, data=path, out=folder / "strange words", quiet=True)
+    task = made.task
+    batch = task.examples("train").collate(np.array([0])).tensors
+    assert (batch["targets"][0] != IGNORE).sum() == 8
+    assert batch["lengths"][0] > 8
+    assert task.tokenizer.eos not in batch["ids"]  # a special token that is written is only text
+    starts = (batch["targets"][0] != IGNORE).nonzero().flatten().tolist()
+    whole = task.whole("train", made.model).collate(np.array([0])).tensors["ids"][0]
+    assert whole[starts[0]] == whole[starts[6]] == task.tokenizer.encode(" don")[0]
 
 
 def test_long_sentences_are_cut_in_training_and_said_and_whole_in_the_test(folder):
@@ -266,14 +301,14 @@ def test_long_sentences_are_cut_in_training_and_said_and_whole_in_the_test(folde
     path = write(folder / "long.conll", rows)
     done = ayn("train", "tag/lstm", *SHORT, "data.max_length=8", "--data", path, "--out", folder / "long")
     assert done.code == 0, done.err
-    header, first = (line.split() for line in done.out.splitlines() if line.startswith(("words ", "train  text")))
+    header, first = (line.split() for line in done.out.splitlines() if line.startswith(("tokens ", "train   text")))
     assert header[-2:] == ["over", "8"]
-    task = load(folder / "long").task
+    run, sizes = load(folder / "long"), []
+    task = run.task
     long = sum(len(example.words) > 8 for example in task.data.splits["train"])
     assert int(first[-1]) == long > 50
     assert task.examples("train").sizes.max() == 8
-    assert task.examples("train", UNCUT).sizes.max() == 21
-    run, sizes = load(folder / "long"), []
+    assert task.whole("train", run.model).sizes.max() == 21
     real = run.task.probabilities
     run.task.probabilities = lambda model, examples: (sizes.append(examples.sizes.max()), real(model, examples))[1]
     run.test("test")
@@ -303,9 +338,11 @@ def test_a_model_that_reads_letters_gets_them(folder):
     words = list(next(iter(made.task.data.splits["train"])).words)
     batch = made.task.examples("train").collate(np.array([0])).tensors
     np.testing.assert_array_equal(batch["chars"][0], spell(words, made.recipe.model.letters))
+    assert "ids" not in batch
+    assert json.loads((folder / "spelled" / "config.json").read_text())["parts"].keys() == {"labels.json"}
     seen = []
-    made.model.reader.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]["chars"].clone()))
-    text = "Ünsung Héros ran."  # none of it is in the vocabulary
+    made.model.reader.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[1]["chars"].clone()))
+    text = "Ünsung Héros ran."  # training has seen none of it
     made.predict(text)
     np.testing.assert_array_equal(seen[0][0], spell(["Ünsung", "Héros", "ran", "."], made.recipe.model.letters))
 

@@ -125,7 +125,7 @@ def test_a_token_starts_from_the_vector_of_its_own_spelling(story, tmp_path):
     run = train("lm/gpt", *settings, data=tmp_path / "story.txt", out=tmp_path / "run", quiet=True)
     for row, word in enumerate(["one", "One", "three"]):
         id = next(i for i in range(len(run.task.tokenizer)) if run.task.tokenizer.token(i).strip() == word)
-        torch.testing.assert_close(run.model.embedding.tokens.weight[id], torch.tensor(matrix[row]))
+        torch.testing.assert_close(run.model.body.embedding.tokens.weight[id], torch.tensor(matrix[row]))
 
 
 def test_n_best_are_distinct_and_in_order(translator):
@@ -178,6 +178,8 @@ def test_an_answer_that_fills_the_learned_positions_can_be_looked_into(recipe, p
     heads = ["model.heads=2", "model.hidden=16"] if recipe == "translate/transformer" else []
     run = train(recipe, "model.positions=learned", *sizes, *heads, data=str(pairs), out=tmp_path / "run", quiet=True)
     text = next(iter(run.task.data.splits["test"])).source.split()[0]
+    end = run.task.tokenizer.eos
+    run.model.head.register_forward_hook(lambda _, __, logits: logits.index_fill(-1, torch.tensor(end), -1e9))
     answer = next(run.answers([text], method="greedy"))
     assert (len(answer.tokens), answer.reason) == (9, "length")
     guesses = run.table(text, method="greedy")

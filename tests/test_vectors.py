@@ -46,6 +46,13 @@ def test_what_is_written_comes_back_bit_for_bit(made, binary, tmp_path_factory):
     assert equal(read_vectors(path), made)
 
 
+def test_binary_numbers_that_look_like_letters_are_numbers(tmp_path):
+    """The four bytes Z!6[ are a number and a valid text."""
+    made = Vectors(["0"], np.frombuffer(b"Z!6[Z!6[", np.float32).reshape(1, 2))
+    write_vectors(tmp_path / "v", made, binary=True)
+    assert equal(read_vectors(tmp_path / "v"), made)
+
+
 @settings(max_examples=40, deadline=None)
 @given(made=vectors())
 def test_glove_has_no_first_line_and_may_be_compressed(made, tmp_path_factory):
@@ -182,7 +189,7 @@ def test_a_model_starts_from_a_file_of_vectors(recipe, story, pairs, tmp_path):
     words = [*tiny, "text.kind=word", "model.tie=false", f"text.vectors={tmp_path / 'v.txt'}"]
     changed = {}
     for name, frozen in (("frozen", "true"), ("tuned", "false")):
-        done = ayn("train", recipe, "--data", data, "--out", tmp_path / name, *words, f"model.freeze={frozen}")
+        done = ayn("train", recipe, "--data", data, "--out", tmp_path / name, *words, f"text.freeze={frozen}")
         assert done.code == 0, done.err
         run = load(tmp_path / name)
         tables = token_tables(run.model, list(run.task.tokenizers.values()))
@@ -208,7 +215,7 @@ def test_vectors_that_do_not_fit_are_refused(story, tmp_path):
     vectors = f"text.vectors={tmp_path / 'v.txt'}"
     narrow = ayn(*word, vectors, "--overwrite")
     assert narrow.code == 2
-    assert "are 5 wide, those of the model 16: set model.width=5" in narrow.err
+    assert "are 5 wide, those of the model 16: set model.embedding=5, or model.width=5" in narrow.err
     write_vectors(tmp_path / "other.txt", Vectors(["zzz"], np.ones((1, 16), np.float32)))
     none = ayn(*word, f"text.vectors={tmp_path / 'other.txt'}", "--overwrite")
     assert none.code == 2

@@ -27,7 +27,6 @@ import numpy as np
 from allyouneed.data.fetch import cache_folder
 from allyouneed.data.sources import READING
 from allyouneed.errors import UserError
-from allyouneed.text.words import find_words
 
 VERSION = 1  # raise it whenever this file writes other tokens, or writes them in another way
 BATCH = 1 << 20  # characters that are encoded together; the tokenizer shares them among the cores
@@ -50,11 +49,8 @@ class Feed(Enum):
 
     PLAIN = "plain"  # as it is
     SPACED = "spaced"  # after a space, so that a word is the same token at the beginning and inside
-    WORDS = "words"  # its words, with single spaces between them
 
     def __call__(self, text: str) -> str:
-        if self is Feed.WORDS:
-            return " ".join(text[start:end] for start, end in find_words(text))
         return f" {text}" if self is Feed.SPACED else text
 
 

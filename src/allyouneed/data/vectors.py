@@ -113,12 +113,13 @@ def _vectors(source: _Source, path: Path) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _is_text(glance: bytes) -> bool:
-    """The bytes of a binary number are rarely valid text, and those of many numbers never are."""
+    """The bytes of binary numbers are rarely valid text; where they are, they do not read as a number behind a word."""
     try:
         codecs.getincrementaldecoder("utf-8")().decode(glance)  # may end inside a character
     except UnicodeDecodeError:
         return False
-    return re.search(rb"[\x00-\x08\x0e-\x1f]", glance) is None
+    numbers = any(map(_is_number, _fields(glance.partition(b"\n")[0])[1:]))
+    return numbers and re.search(rb"[\x00-\x08\x0e-\x1f]", glance) is None
 
 
 def _fields(line: bytes) -> list[str]:

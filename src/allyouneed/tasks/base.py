@@ -155,6 +155,10 @@ class Task(ABC):
             say(line)
         return report
 
+    def take_tokenizers(self, donor: Task) -> None:
+        """Of the run that this one starts from: its body reads their tokens."""
+        self.tokenizers = dict(donor.tokenizers)
+
     def build_model(self) -> Model:
         model: Model = self.kind(self.model_config())
         return model

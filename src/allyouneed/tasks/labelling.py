@@ -78,6 +78,10 @@ class Labelling(Task):
         texts = (f" {part}" for example in self.data.splits["train"] for part in example.inputs)
         return {"tokenizer.json": Tokenizer.train(texts, text)}
 
+    def take_tokenizers(self, donor: Task) -> None:
+        if not self.spells:
+            super().take_tokenizers(donor)
+
     @property
     def layout(self) -> Layout:
         return Layout(between=(1,)) if self.spells else Layout.of(self.tokenizer, self.sides)

@@ -89,10 +89,9 @@ class Tokenizer:
         self._length = 1 + max(ids.values())
 
     @staticmethod
-    def train(texts: Iterable[str], config: TextConfig, spaced: bool = False) -> Tokenizer:
-        """A new tokenizer for these texts, which are read once and not kept. `spaced`: their words stand between single
-        spaces, and each is one token."""
-        return Tokenizer(train(texts, config, spaced))
+    def train(texts: Iterable[str], config: TextConfig) -> Tokenizer:
+        """A new tokenizer for these texts, which are read once and not kept."""
+        return Tokenizer(train(texts, config))
 
     @staticmethod
     def check(config: TextConfig) -> None:

@@ -40,12 +40,10 @@ def cut(text: str) -> list[str]:
     return [text] if len(text) <= LONG else _LONG.findall(text)
 
 
-def train(texts: Iterable[str], config: TextConfig, spaced: bool = False) -> tokenizers.Tokenizer:
-    """A tokenizer of `config.kind` for these texts; the same texts always give the same one. `spaced`: a word is
-    whatever stands between single spaces, and nothing else is a token."""
+def train(texts: Iterable[str], config: TextConfig) -> tokenizers.Tokenizer:
+    """A tokenizer of `config.kind` for these texts; the same texts always give the same one."""
     builds = {"char": _char, "word": _word, "terms": _terms, "bpe": _bpe, "wordpiece": _wordpiece, "bert": _bert}
-    build = _spaced if spaced else builds[config.kind]
-    tokenizer = build(_parts(texts), config)
+    tokenizer = builds[config.kind](_parts(texts), config)
     tokenizer.normalizer = _normalizer(config)
     tokenizer.add_special_tokens(list(BERT_SPECIALS if config.kind == "bert" else SPECIALS))
     return tokenizer
@@ -78,18 +76,10 @@ def _word(parts: Iterator[str], config: TextConfig) -> tokenizers.Tokenizer:
     return _level(parts, config, WORD, config.min_count)
 
 
-def _spaced(parts: Iterator[str], config: TextConfig) -> tokenizers.Tokenizer:
-    tokenizer = _level(parts, config, " ", config.min_count, "removed")
-    tokenizer.decoder = None  # which puts the spaces back
-    return tokenizer
-
-
-def _level(
-    parts: Iterator[str], config: TextConfig, pattern: str, least: int, matches: str = "isolated"
-) -> tokenizers.Tokenizer:
-    """One token per unit; the most frequent are the vocabulary. What the pattern matches is a unit, or removed."""
+def _level(parts: Iterator[str], config: TextConfig, pattern: str, least: int) -> tokenizers.Tokenizer:
+    """One token per unit, which is what the pattern matches; the most frequent are the vocabulary."""
     tokenizer = tokenizers.Tokenizer(models.WordLevel(unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), matches)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "isolated")
     tokenizer.decoder = decoders.Fuse()
     trainer = trainers.WordLevelTrainer(
         vocab_size=config.vocab, min_frequency=least, special_tokens=list(SPECIALS), show_progress=False

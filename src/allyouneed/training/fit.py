@@ -109,8 +109,8 @@ def _prepare(recipe: Recipe, begun: RunFolder | None, say: Say) -> tuple[Task, R
         task = saved_task(begun, recipe)
     else:
         task = catalog.task(recipe.task_kind)(recipe)
-        if recipe.train.init:  # a body reads the tokens of its own tokenizers
-            task.tokenizers = dict(saved_task(RunFolder(recipe.train.init)).tokenizers)
+        if recipe.train.init:
+            task.take_tokenizers(saved_task(RunFolder(recipe.train.init)))
     report = task.prepare(say)
     task.model_config()
     for split in ("train", "valid"):

@@ -98,7 +98,8 @@ def inherit(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
     wanted = _explicit(overrides, cls)
     fixed = [f for f in cls.body_fields() if f != "context" or given.model.limit is not None]
     body = {field: getattr(given.model, field) for field in fixed}
-    text = asdict(replace(given.text, path="", vectors="", freeze=False))
+    # Word vectors of a file beside those of the body are an error of their own, once the model is built.
+    text = {**asdict(given.text), "path": "", "vectors": recipe.text.vectors, "freeze": recipe.text.freeze}
     for section, taken in (("model", body), ("text", text)):
         for field, value in taken.items():
             asked = getattr(getattr(recipe, section), field)
@@ -110,7 +111,7 @@ def inherit(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
                 )
     return recipe.with_(
         model=replace(recipe.model, **body),
-        text=replace(given.text, path="", vectors="", freeze=False),
+        text=replace(given.text, **text),
         train=replace(recipe.train, init=str(donor.path)),
     )
 
