@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 
 from allyouneed.decode import Decoder, Request, beam_search, choose, greedy, uniform
 from allyouneed.errors import UserError
-from allyouneed.tensorfile import chunks, read_tensors
+from allyouneed.run import load
+from allyouneed.runfolder import RunFolder
+from allyouneed.tensorfile import read_tensors
+from allyouneed.wholefile import write_tensors
 from commands import mistake
 from generation import busy, generate
 from toy_steppers import ToyLM, ToyTranslator
@@ -419,12 +422,24 @@ def test_rows_that_nobody_uses_may_hold_anything() -> None:
 
 @pytest.mark.parametrize("method", ["greedy", "sample", "beam"])
 @pytest.mark.parametrize("kind", ["lm", "translator"])
-def test_a_run_whose_weights_are_damaged_says_so(kind: str, method: str, tmp_path: Any, request: Any) -> None:
+def test_a_model_whose_weights_are_damaged_says_so(kind: str, method: str, request: Any) -> None:
+    run = load(request.getfixturevalue(kind))
+    assert run.predict("one two", method=method) is not None
+    with torch.no_grad():
+        for p in run.model.parameters():
+            p.fill_(float("nan"))
+    with pytest.raises(UserError, match=r"the model's output is not a number \(NaN\): its weights are damaged"):
+        run.predict("one two", method=method)
+
+
+@pytest.mark.parametrize("kind", ["lm", "translator"])
+def test_a_run_whose_weights_are_damaged_is_refused(kind: str, tmp_path: Any, request: Any) -> None:
     run = shutil.copytree(request.getfixturevalue(kind), tmp_path / "run")
     weights = {name: torch.full_like(t, float("nan")) for name, t in read_tensors(run / "model.safetensors").items()}
-    (run / "model.safetensors").write_bytes(b"".join(chunks(weights)))
-    said = mistake("use", run, "one two", "--set", f"method={method}")
-    assert said.startswith("the model's output is not a number (NaN): its weights are damaged")
+    write_tensors(run / "model.safetensors", weights, {"run": RunFolder(run).identity()})
+    said = mistake("use", run, "one two")
+    assert said.startswith(f"{run}/model.safetensors cannot be used: body.")
+    assert "holds numbers that are not finite; train again" in said
 
 
 # The device

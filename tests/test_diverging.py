@@ -20,7 +20,7 @@ from allyouneed.wholefile import Metrics
 from commands import ayn, mistake, train
 from test_training import run
 
-STEEP = ["train.lr=1e38", "train.warmup=0", "train.schedule=constant", "train.save_every=1", "train.log_every=1"]
+STEEP = ["train.lr=1e6", "train.warmup=0", "train.schedule=constant", "train.save_every=1", "train.log_every=1"]
 
 
 def weights_on_disk(out: Path) -> list[dict[str, torch.Tensor]]:
@@ -35,9 +35,9 @@ def named(said: str) -> int:
 
 
 @pytest.mark.parametrize("keep", [1, 2])
-@pytest.mark.parametrize("settings", [STEEP, [*STEEP, "train.lr=1e20"], [*STEEP, "train.optimizer=sgd"]])
+@pytest.mark.parametrize("settings", [STEEP, [*STEEP, "train.lr=1e3"], [*STEEP, "train.optimizer=sgd"]])
 def test_a_run_with_a_rate_that_is_too_large_goes_on_with_a_smaller_one(settings, keep, story, tmp_path):
-    said = mistake(*train("lm", story, *settings, f"train.keep={keep}", out=str(tmp_path / "run")))
+    said = mistake(*train("lm", story, *settings, f"train.checkpoints={keep}", out=str(tmp_path / "run")))
     folder = RunFolder(tmp_path / "run")
     assert folder.checkpoints.steps()[-1:] == ([named(said)] if named(said) else [])
     assert not any(map(not_finite, weights_on_disk(tmp_path / "run")))
@@ -92,20 +92,20 @@ def test_a_checkpoint_whose_next_step_fails_is_not_good(story, tmp_path, monkeyp
     """Its numbers are finite, but they lead to the same end, whatever the rate."""
     step = Trainer._gradients
 
-    def poisoned(self, pieces, counts, carry):
-        loss = step(self, pieces, counts, carry)
+    def poisoned(self, work, carry):
+        loss = step(self, work, carry)
         return loss * math.nan if self.at.step == 6 else loss
 
     monkeypatch.setattr(trainer_module.Trainer, "_gradients", poisoned)
     for keep in (1, 3):
         out = tmp_path / str(keep)
         with pytest.raises(UserError, match=r"the loss became nan at step 7 .*; the last good checkpoint is step 5:"):
-            run("lm/gpt", story, out, "train.save_every=1", f"train.keep={keep}")
+            run("lm/gpt", story, out, "train.save_every=1", f"train.checkpoints={keep}")
         assert RunFolder(out).checkpoints.steps()[-1] == 5
 
 
 def test_a_finished_run_keeps_as_many_checkpoints_as_it_was_told(story, tmp_path):
-    run("lm/gpt", story, tmp_path / "run", "train.save_every=1", "train.keep=1")
+    run("lm/gpt", story, tmp_path / "run", "train.save_every=1", "train.checkpoints=1")
     assert RunFolder(tmp_path / "run").checkpoints.steps() == [12]
 
 

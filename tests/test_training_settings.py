@@ -206,7 +206,7 @@ def test_the_speed_is_that_of_training_however_slow_an_evaluation_is(story, tmp_
     monkeypatch.setattr(Trainer, "evaluate", slow)
     run("lm/gpt", story, tmp_path / "run", "train.log_every=1")
     found = rows(tmp_path / "run", "train")
-    assert [row["tokens_per_s"] for row in found] == [64] * 12
+    assert [row["units_per_s"] for row in found] == [64] * 12
     assert [row["seconds"] for row in found] == list(range(1, 13))
 
 
@@ -283,8 +283,8 @@ def test_an_attempt_that_ends_without_memory_leaves_nothing_behind(step, dropout
 
     gradients, failed = Trainer._gradients, []
 
-    def cramped(self, pieces, counts, carry):
-        loss = gradients(self, pieces, counts, carry)
+    def cramped(self, work, carry):
+        loss = gradients(self, work, carry)
         if self.at.step == step and not failed:
             failed.append(step)
             raise torch.OutOfMemoryError("tried to allocate")
