@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from allyouneed.models.labeller import Labeller
 from allyouneed.models.convnet import ConvNet, ConvNetConfig
 from allyouneed.models.convseq2seq import ConvSeq2Seq, ConvSeq2SeqConfig
 from allyouneed.models.gpt import GPT, GPTConfig
+from allyouneed.models.labeller import Labeller
 from allyouneed.models.rnn import RNN, RNNBody, RNNConfig
 from allyouneed.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from allyouneed.models.transformer import Transformer, TransformerConfig

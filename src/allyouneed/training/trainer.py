@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from allyouneed.checkpoints import Checkpoint
 from allyouneed.config import TrainConfig
-from allyouneed.data.batches import Size
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model
@@ -28,6 +27,7 @@ from allyouneed.training.distributed import Ranks
 from allyouneed.training.feed import Feed, Step
 from allyouneed.training.interrupt import Interrupt, Interrupted
 from allyouneed.training.memory import is_out_of_memory
+from allyouneed.training.named_losses import NamedLosses
 from allyouneed.training.optim import learning_rate, load_optimizer, make_optimizer, optimizer_tensors
 from allyouneed.training.position import Position, State, Window, read_state
 from allyouneed.training.progress import Progress, open_board
@@ -41,7 +41,7 @@ class Pending:
     step: int
     epoch: int
     batch: int
-    losses: Tensor  # this process's part of each named loss, in the order of `Trainer.names`
+    losses: Tensor  # this process's part of each named loss, in the order of `NamedLosses.names`
     norm: Tensor
     units: int
 
@@ -79,8 +79,8 @@ class Trainer:
         self.at = Position()
         self.carry: Carry = {}  # what a recurrent model takes from batch to batch
         self.pending: list[Pending] = []
-        self.names = sorted(task.weights)
-        self.window = Window([0.0] * len(self.names))
+        self.losses = NamedLosses(task.weights)
+        self.window = Window([0.0] * len(self.losses))
 
     def fit(self) -> Position:
         """From where the run stands to its end, its interruption, or its failure."""
@@ -140,7 +140,7 @@ class Trainer:
         self._seed()
         sums = self.task.update(self.model, work.pieces, rate, at)
         if sums is not None:
-            losses = self._means(sums, work.size)
+            losses = self.losses.means(sums, work.size)
             norm = torch.zeros_like(losses[0])
         else:
             losses, work = self._learn(work)
@@ -177,28 +177,15 @@ class Trainer:
 
     def _gradients(self, work: Step, carry: Carry) -> Tensor:
         """Backpropagate Σ weight · sum / count piece by piece; returns this process's part of each loss."""
-        total = torch.zeros(len(self.names), device=self.device)
+        total = torch.zeros(len(self.losses), device=self.device)
         for piece in work.pieces:
             with self._arithmetic():
                 at = Moment(self.at.step, self.total)
                 sums = self.task.losses(self.model, piece.to(self.device), at, carry)
-            losses = self._means(sums, work.size)
-            self._total(losses).backward()
+            losses = self.losses.means(sums, work.size)
+            self.losses.total(losses).backward()
             total += losses.detach()
         return total
-
-    def _means(self, sums: dict[str, Tensor], size: Size) -> Tensor:
-        """sum / count of each named loss."""
-        return torch.stack([sums[name] / max(1.0, size.counts[name]) for name in self.names])
-
-    def _total(self, losses: Any) -> Any:
-        """Σ weight · loss"""
-        return sum(self.task.weights[name] * losses[i] for i, name in enumerate(self.names))
-
-    def _by_name(self, losses: Sequence[float]) -> dict[str, float]:
-        """The losses for the log: the one that is minimised, and where it has several parts, each by its name."""
-        parts = dict(zip(self.names, losses)) if len(self.names) > 1 else {}
-        return {"loss": float(self._total(losses)), **{f"{name} loss": value for name, value in parts.items()}}
 
     def _arithmetic(self) -> AbstractContextManager[Any]:
         if self.runtime.precision == "bf16":
@@ -229,7 +216,7 @@ class Trainer:
             return
         values = torch.stack([torch.cat([p.losses, p.norm.to(p.losses.dtype)[None]]) for p in self.pending]).tolist()
         flat = self.ranks.total([loss for *losses, _ in values for loss in losses], self.device)
-        now, many = time.monotonic(), len(self.names)
+        now, many = time.monotonic(), len(self.losses)
         self.at.seconds += now - self.clock
         self.window.seconds += now - self.clock
         self.clock = now
@@ -237,14 +224,14 @@ class Trainer:
         speed = self.window.units / max(1e-9, self.window.seconds)
         for i, (p, (*_, norm)) in enumerate(zip(self.pending, values)):
             losses = flat[i * many : (i + 1) * many]
-            loss = float(self._total(losses))
+            loss = float(self.losses.total(losses))
             if not math.isfinite(loss) or not math.isfinite(norm):
                 self._bad_number(p, loss, norm)
             self.window.losses = [old + new for old, new in zip(self.window.losses, losses)]
             rate = learning_rate(p.step - 1, self.total, self.config)
             if p.step % self.config.log_every == 0 or p.step == self.total:
                 steps = (p.step - 1) % self.config.log_every + 1
-                means = self._by_name([total / steps for total in self.window.losses])
+                means = self.losses.by_name([total / steps for total in self.window.losses])
                 self._log("train", p.step, **means, lr=rate, norm=norm, units_per_s=speed)
                 self.window = Window([0.0] * many)
             self.progress.update(p.step, loss, speed, rate)
@@ -277,7 +264,7 @@ class Trainer:
                 self._write_model(self._weights(), self.at.step)
             return
         with self.average.in_place() if self.average is not None else nullcontext():
-            losses = self._by_name(self.evaluate(self.valid))
+            losses = self.losses.by_name(self.evaluate(self.valid))
             loss = losses["loss"]
             if not math.isfinite(loss):
                 raise self._diverged(f"the validation loss became {loss} at step {self.at.step}")
@@ -312,12 +299,12 @@ class Trainer:
     def evaluate(self, feed: Feed) -> list[float]:
         """Each named loss, as a mean over everything the feed covers, on all processes."""
         self.model.eval()
-        found, counts, carry = [torch.zeros(len(self.names), device=self.device)], [0.0] * len(self.names), Carry()
+        found, counts, carry = [torch.zeros(len(self.losses), device=self.device)], [0.0] * len(self.losses), Carry()
         for batch in feed.cover():
             with self._arithmetic():
                 sums = self.task.losses(self.model, batch.to(self.device), None, carry)
-            found.append(torch.stack([sums[name].float() for name in self.names]))
-            counts = [total + batch.size.counts[name] for total, name in zip(counts, self.names)]
+            found.append(torch.stack([sums[name].float() for name in self.losses.names]))
+            counts = [total + batch.size.counts[name] for total, name in zip(counts, self.losses.names)]
         self.model.train()
         # Read once, at the end: the device never waits. Summed here: not every device has float64.
         local = [sum(column) for column in zip(*torch.stack(found).tolist())]
@@ -406,7 +393,7 @@ class Trainer:
         if self.ranks.first:
             self._write_model(self.model.state_dict(), f"mean of {mean_of}")
         self.say(f"the model is the mean of the checkpoints of steps {mean_of}")
-        return self._by_name(self.evaluate(self.valid))["loss"] if self.valid is not None else None
+        return self.losses.by_name(self.evaluate(self.valid))["loss"] if self.valid is not None else None
 
     def _log(self, kind: str, step: int, **values: float) -> None:
         if self.metrics is None:
