@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from torch import Tensor
 
@@ -18,6 +18,7 @@ from allyouneed.data.opening import open_data
 from allyouneed.data.report import Report
 from allyouneed.data.sources import Dataset
 from allyouneed.data.store import Feed, TokenKey
+from allyouneed.decode import Stepper
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model
@@ -26,7 +27,8 @@ from allyouneed.recipe import Recipe
 from allyouneed.tasks.answers import Answer, Prompt, write
 from allyouneed.text import Tokenizer
 
-T = TypeVar("T", bound="Task")
+T = TypeVar("T", bound="Task[Any]")
+M = TypeVar("M", bound=Model)
 V = TypeVar("V")
 Say = Callable[[str], None]
 Carry = dict[str, Tensor]  # what a recurrent model takes from one batch to the next
@@ -76,7 +78,7 @@ def once(method: Callable[[T, str], V]) -> Callable[[T, str], V]:
     return kept
 
 
-class Task(ABC):
+class Task(ABC, Generic[M]):
     """One kind of run. Made from a recipe; `prepare` reads the data, a loaded run brings its tokenizers."""
 
     Options: ClassVar[type]
@@ -159,8 +161,8 @@ class Task(ABC):
         """Of the run that this one starts from: its body reads their tokens."""
         self.tokenizers = dict(donor.tokenizers)
 
-    def build_model(self) -> Model:
-        model: Model = self.kind(self.model_config())
+    def build_model(self) -> M:
+        model: M = self.kind(self.model_config())
         return model
 
     def model_config(self) -> Any:
@@ -194,7 +196,7 @@ class Task(ABC):
             if name.startswith("tokenizer") and name.endswith(".json"):
                 self.tokenizers[name] = Tokenizer.parse(data, name)
 
-    def export(self, model: Any, folder: Path, say: Say) -> list[Path]:
+    def export(self, model: M, folder: Path, say: Say) -> list[Path]:
         """Write files that a finished run has besides its model, for other programs; returns their paths."""
         return []
 
@@ -202,7 +204,7 @@ class Task(ABC):
         """Pictures of what the last test, on this split, has found; their files in the folder."""
         return []
 
-    def begin(self, model: Any, say: Say) -> None:  # noqa: B027
+    def begin(self, model: M, say: Say) -> None:
         """What a model needs of its data before it is trained, afresh or further."""
 
     def same_outputs(self, other: Task) -> bool:
@@ -210,37 +212,35 @@ class Task(ABC):
         return other.tokenizer.fingerprint == self.tokenizer.fingerprint
 
     @abstractmethod
-    def losses(
-        self, model: Any, batch: Batch, at: Moment | None = None, carry: Carry | None = None
-    ) -> dict[str, Tensor]:
+    def losses(self, model: M, batch: Batch, at: Moment | None = None, carry: Carry | None = None) -> dict[str, Tensor]:
         """Named sums; the batch has their counts. `at` is None when nothing is learned from the batch. `carry` is
         what the last batch left here; a recurrent task puts in what the next one shall find."""
 
-    def update(self, model: Any, pieces: list[Batch], rate: float, at: Moment) -> dict[str, Tensor] | None:
+    def update(self, model: M, pieces: list[Batch], rate: float, at: Moment) -> dict[str, Tensor] | None:
         """A task whose gradients have a kernel of their own does the whole step here and returns the named sums;
         None: the loop backpropagates `losses`."""
         return None
 
     @abstractmethod
-    def test(self, model: Any, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
+    def test(self, model: M, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
         """Scores with their signatures."""
 
     @abstractmethod
-    def prompt(self, model: Any, text: str, decode: DecodeConfig) -> Prompt:
+    def prompt(self, model: M, text: str, decode: DecodeConfig) -> Prompt:
         """What a person typed, as decoding takes it; complains of what the model cannot take."""
 
     def predict(
-        self, model: Any, inputs: Iterable[str], decode: DecodeConfig, show: Callable[[str], None] | None = None
+        self, model: M, inputs: Iterable[str], decode: DecodeConfig, show: Callable[[str], None] | None = None
     ) -> Iterator[Answer]:
         """Answers in order, streamed; inputs are drawn as needed. `show` gets the pieces of the first answer."""
         prompts = (self.prompt(model, text, decode) for text in inputs)
-        return write(model, self.tokenizer, prompts, decode, show)
+        return write(cast(Stepper, model), self.tokenizer, prompts, decode, show)
 
     @abstractmethod
-    def table(self, model: Any, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
+    def table(self, model: M, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         """What the model expects at each position."""
 
-    def align(self, model: Any, text: str, tokens: list[int], trace: Trace | None = None) -> Alignment:
+    def align(self, model: M, text: str, tokens: list[int], trace: Trace | None = None) -> Alignment:
         """Only tasks with a source have one."""
         raise UserError(f"a run of the task '{self.recipe.task_kind}' has no source to align with")
 
@@ -252,7 +252,7 @@ def rows_for(tokenizer: Tokenizer, wanted: int, key: str) -> int:
     return wanted or len(tokenizer)
 
 
-def check_length(model: Any, tokens: int, what: str) -> None:
+def check_length(model: Model, tokens: int, what: str) -> None:
     """Complains of a text that is longer than the model can read."""
     if model.limit is not None and tokens > model.limit:
         raise UserError(f"the {what} has {tokens} tokens, this model's positions end at {model.limit}: shorten it")

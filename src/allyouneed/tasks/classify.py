@@ -14,6 +14,7 @@ from allyouneed.config import DecodeConfig, option
 from allyouneed.data.store import Feed, Ragged, tokenize_rows
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, confusion, label_scores
+from allyouneed.models.labeller import Labeller
 from allyouneed.nn.heads import POOLS, ClassifyHead
 from allyouneed.tasks.answers import Answer, Prompt
 from allyouneed.tasks.base import Guess, Say, check_input, once
@@ -98,7 +99,7 @@ class Classify(Labelling):
         super().take(extras)
         self.pair = extras["texts"] == 2
 
-    def test(self, model: Any, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
+    def test(self, model: Labeller, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
         """Accuracy and macro-F1 of the whole split."""
         truth = self.goals(split)
         found = self.probabilities(model, self.whole(split, model))
@@ -107,7 +108,7 @@ class Classify(Labelling):
         self.confused = table, self.labels, f"{split}: {len(truth):,} texts, {scores[0].value:.1f} % right"
         return scores
 
-    def prompt(self, model: Any, text: str, decode: DecodeConfig) -> Prompt:
+    def prompt(self, model: Labeller, text: str, decode: DecodeConfig) -> Prompt:
         texts = self._texts(text)
         for part in texts:
             check_input(self.layout.prefix + part, None if self.spells else self.tokenizer, "text")
@@ -123,7 +124,7 @@ class Classify(Labelling):
         first, _, second = text.partition(mark)
         return [first.strip(), second.strip()]
 
-    def answer(self, model: Any, texts: list[str]) -> Iterator[Answer]:
+    def answer(self, model: Labeller, texts: list[str]) -> Iterator[Answer]:
         for p in self.judge(model, [[self._ids(part) for part in self._texts(text)] for text in texts]):
             best = int(p.argmax())
             label, sure = self.labels[best], float(p[best])
@@ -135,7 +136,7 @@ class Classify(Labelling):
             shown = f"{label}  {100 * sure:.1f} %"
             yield Answer(label, [best], float(p[best].log()), "stop", details=details, shown=shown)
 
-    def table(self, model: Any, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
+    def table(self, model: Labeller, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         """What the label would be if the text ended after each of its tokens; of a pair, if the second text did."""
         self.prompt(model, text, decode)
         *first, ids = [self._ids(part) for part in self._texts(text)]

@@ -44,7 +44,7 @@ class LabellingOptions:
     )
 
 
-class Labelling(Task):
+class Labelling(Task[Labeller]):
     """loss = -Σ log p(label | text)"""
 
     Options: ClassVar[type] = LabellingOptions
@@ -131,7 +131,7 @@ class Labelling(Task):
         hidden = self.options.unknown if split == "train" else 0.0
         return self._labelled(self.rows(split), self.goals(split), self.longest, hidden)
 
-    def whole(self, split: str, model: Any) -> Labelled:
+    def whole(self, split: str, model: Labeller) -> Labelled:
         """A split to be scored: nothing is hidden, and only what the model cannot read is cut."""
         return self._labelled(self.rows(split), self.goals(split), model.limit or UNCUT)
 
@@ -196,13 +196,13 @@ class Labelling(Task):
         self.labels = [str(label) for label in extras["labels"]]
 
     def losses(
-        self, model: Any, batch: Batch, at: Moment | None = None, carry: Carry | None = None
+        self, model: Labeller, batch: Batch, at: Moment | None = None, carry: Carry | None = None
     ) -> dict[str, Tensor]:
         smoothing = self.options.smoothing if model.training else 0.0
         return {"labels": model.loss(batch.tensors, batch.tensors["targets"], smoothing)}
 
     @torch.inference_mode()
-    def probabilities(self, model: Any, examples: Labelled) -> list[Tensor]:
+    def probabilities(self, model: Labeller, examples: Labelled) -> list[Tensor]:
         """Of each example, in order: (C,), or (T, C) for the tokens of its row."""
         found: dict[int, Tensor] = {}
         for numbers in examples.cover(max(self.recipe.train.batch_tokens, 4096)):
@@ -212,7 +212,7 @@ class Labelling(Task):
                 found[number] = row[:length] if row.dim() > 1 else row
         return [found[number] for number in range(len(found))]
 
-    def judge(self, model: Any, texts: Sequence[Sequence[list[int]]]) -> list[Tensor]:
+    def judge(self, model: Labeller, texts: Sequence[Sequence[list[int]]]) -> list[Tensor]:
         """The same for what a person gave: the tokens of each text of each example."""
         sides = [Ragged.of(example[side] for example in texts) for side in range(self.sides)]
         nothing = np.zeros(len(texts), dtype=np.int64)
@@ -233,7 +233,7 @@ class Labelling(Task):
         return [out]
 
     def predict(
-        self, model: Any, inputs: Iterable[str], decode: DecodeConfig, show: Callable[[str], None] | None = None
+        self, model: Labeller, inputs: Iterable[str], decode: DecodeConfig, show: Callable[[str], None] | None = None
     ) -> Iterator[Answer]:
         source = iter(inputs)
         while several := list(islice(source, 8 * decode.batch)):
@@ -242,10 +242,10 @@ class Labelling(Task):
             yield from self.answer(model, several)
 
     @abstractmethod
-    def answer(self, model: Any, texts: list[str]) -> Iterator[Answer]:
+    def answer(self, model: Labeller, texts: list[str]) -> Iterator[Answer]:
         """The answers to texts that `prompt` found good."""
 
-    def _prompt(self, model: Any, sides: Sequence[list[int]]) -> Prompt:
+    def _prompt(self, model: Labeller, sides: Sequence[list[int]]) -> Prompt:
         ids = self.layout.lay(sides[0], sides[1] if len(sides) > 1 else None).ids
         check_length(model, len(ids), "text")
         return Prompt(ids, 0)

@@ -12,7 +12,7 @@ from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches import Batch, Streams, Windows
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, language_scores
-from allyouneed.models.base import LanguageModel, Model
+from allyouneed.models.base import LanguageModel
 from allyouneed.tasks.answers import Prompt
 from allyouneed.tasks.base import Carry, Guess, Moment, Say, check_input, check_length
 from allyouneed.tasks.running_text import RunningText
@@ -24,16 +24,15 @@ class LMOptions:
     smoothing: float = option(0.0, "label smoothing", low=0.0, high=1.0)
 
 
-class LM(RunningText):
+class LM(RunningText[LanguageModel]):
     """loss = -Σ_t log p(x_t | x_<t)"""
 
     Options = LMOptions
     asks = "the beginning of a text"
     weights: ClassVar[dict[str, float]] = {"tokens": 1.0}
 
-    def build_model(self) -> Model:
+    def build_model(self) -> LanguageModel:
         model = super().build_model()
-        assert isinstance(model, LanguageModel)
         model.known = len(self.tokenizer)
         model.body.freeze(self.recipe.model.freeze)
         if self.kind.BodyClass.spelled and model.device.type != "meta":
@@ -51,7 +50,7 @@ class LM(RunningText):
         return Streams(tokens, context) if self.kind.carries else Windows(tokens, context)
 
     def losses(
-        self, model: Any, batch: Batch, at: Moment | None = None, carry: Carry | None = None
+        self, model: LanguageModel, batch: Batch, at: Moment | None = None, carry: Carry | None = None
     ) -> dict[str, Tensor]:
         smoothing = self.options.smoothing if model.training else 0.0
         ids, targets = batch.tensors["ids"], batch.tensors["targets"]
@@ -60,7 +59,8 @@ class LM(RunningText):
         lanes, fresh = batch.tensors["lanes"], batch.tensors["fresh"]
         kept = self._kept(model, carry)
         before = {name: t[lanes].masked_fill(fresh[:, None, None], 0) for name, t in kept.items()}
-        loss, after = model.loss_after(before, ids, targets, smoothing)
+        recurrent: Any = model
+        loss, after = recurrent.loss_after(before, ids, targets, smoothing)
         # Truncated backpropagation through time: the next window goes on from these values, its gradient ends there.
         for name, t in after.items():
             carry[name] = kept[name].index_copy(0, lanes, t.detach().to(kept[name].dtype))
@@ -71,13 +71,13 @@ class LM(RunningText):
         """The most tokens a batch has, in training and in tests."""
         return max(self.recipe.train.batch_tokens, 4096)
 
-    def _kept(self, model: Any, carry: Carry) -> Carry:
+    def _kept(self, model: LanguageModel, carry: Carry) -> Carry:
         """What each lane has read so far, (lanes, L, D); zeros at first, and when batches have become larger."""
         zeros = model.empty(max(1, self._budget // self.recipe.model.context), 0).parts
         return {name: carry[name] if name in carry and len(carry[name]) == len(t) else t for name, t in zeros.items()}
 
     @torch.inference_mode()
-    def test(self, model: Any, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
+    def test(self, model: LanguageModel, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
         """Loss, perplexity and bits per byte over the whole split, in windows that do not overlap. The state of a
         recurrent model goes on from window to window of a lane."""
         windows, total, count, carry = self.examples(split), 0.0, 0, Carry()
@@ -94,13 +94,13 @@ class LM(RunningText):
         unknown = int((self.stream(split).tokens == unk).sum()) if unk is not None else 0
         return language_scores(total, count, self.data.splits[split].bytes, detail, unknown)
 
-    def prompt(self, model: Any, text: str, decode: DecodeConfig) -> Prompt:
+    def prompt(self, model: LanguageModel, text: str, decode: DecodeConfig) -> Prompt:
         ids = check_input(text, self.tokenizer, "prompt")
         check_length(model, len(ids), "prompt")
         return Prompt(ids, decode.max_new)
 
     @torch.inference_mode()
-    def table(self, model: Any, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
+    def table(self, model: LanguageModel, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         ids = self.prompt(model, text, decode).ids
         return guesses(model(torch.tensor([ids], device=model.device))[0], ids, self.tokenizer, most)
 

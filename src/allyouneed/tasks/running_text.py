@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from allyouneed.data.report import Report, describe
 from allyouneed.data.store import Feed, Ragged, tokenize_stream
-from allyouneed.tasks.base import Task, once
+from allyouneed.tasks.base import M, Task, once
 from allyouneed.text import Tokenizer
 
 
-class RunningText(Task):
+class RunningText(Task[M]):
     """A task whose examples are cut out of a long text."""
 
     shape = "text"

@@ -14,6 +14,7 @@ from allyouneed.data.conll import Span, Survey, spans, tagged
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, confusion, entity_scores
+from allyouneed.models.labeller import Labeller
 from allyouneed.nn.heads import TagHead
 from allyouneed.nn.losses import IGNORE
 from allyouneed.tasks.answers import Answer, Prompt
@@ -111,7 +112,7 @@ class Tag(Labelling):
         outside[0, self.labels.index("O")] = 1
         return torch.cat([p, outside])[at]
 
-    def test(self, model: Any, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
+    def test(self, model: Labeller, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
         """Precision, recall and F1 of the whole split, of all entities and of each type."""
         truth, lengths = self.entities(split), self.lengths(split)
         pieces = self.pieces(split) if not self.spells else [None] * len(lengths)
@@ -123,7 +124,7 @@ class Tag(Labelling):
         self.confused = table, names, f"{split}: words by the entity they are in; F1 {scores[0].value:.1f} %"
         return scores
 
-    def prompt(self, model: Any, text: str, decode: DecodeConfig) -> Prompt:
+    def prompt(self, model: Labeller, text: str, decode: DecodeConfig) -> Prompt:
         words = [text[start:end] for start, end in find_words(text)]
         if not words:
             raise UserError("the text is empty: give it some words")
@@ -141,14 +142,14 @@ class Tag(Labelling):
         tokens = self.tokenizer.tokenize_words(words)
         return tokens.ids, tokens
 
-    def _judged(self, model: Any, texts: list[str]) -> Iterator[tuple[list[tuple[int, int]], Tensor]]:
+    def _judged(self, model: Labeller, texts: list[str]) -> Iterator[tuple[list[tuple[int, int]], Tensor]]:
         """Where the words of each text stand, and the probabilities of their tags."""
         read = [self._read(text) for text in texts]
         for text, (_, tokens), p in zip(texts, read, self.judge(model, [[ids] for ids, _ in read])):
             places = find_words(text)
             yield places, self.by_word(p, tokens, len(places))
 
-    def answer(self, model: Any, texts: list[str]) -> Iterator[Answer]:
+    def answer(self, model: Labeller, texts: list[str]) -> Iterator[Answer]:
         for text, (places, p) in zip(texts, self._judged(model, texts)):
             entities, best = self.found(p), p.max(-1)
             named = [
@@ -164,7 +165,7 @@ class Tag(Labelling):
             }
             yield Answer(marked, best.indices.tolist(), float(best.values.log().sum()), "stop", details=details)
 
-    def table(self, model: Any, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
+    def table(self, model: Labeller, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         self.prompt(model, text, decode)
         ((places, read),) = self._judged(model, [text])
         return [self.guess(text[start:end], p, most) for (start, end), p in zip(places, read)]

@@ -15,7 +15,7 @@ from allyouneed.data.report import Report, describe
 from allyouneed.data.store import Feed, Ragged, tokenize_rows
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, translation_scores
-from allyouneed.models.base import Model, Translator
+from allyouneed.models.base import Translator
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Prompt, write
 from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, check_input, check_length, once, rows_for
@@ -39,7 +39,7 @@ class TranslateOptions:
             )
 
 
-class Translate(Task):
+class Translate(Task[Translator]):
     """loss = -Σ_t log p(y_t | y_<t, x)"""
 
     Options = TranslateOptions
@@ -91,9 +91,8 @@ class Translate(Task):
             bos=self._begin,
         )
 
-    def build_model(self) -> Model:
+    def build_model(self) -> Translator:
         model = super().build_model()
-        assert isinstance(model, Translator)
         model.known = len(self.tokenizer)
         model.body.freeze(self.recipe.model.freeze)
         return model
@@ -132,7 +131,7 @@ class Translate(Task):
         lengths = {split: (source.lengths, target.lengths) for split, (source, target) in both.items()}
         return describe(self.data, lengths, limit=self.longest - 1, unit="tokens")
 
-    def begin(self, model: Any, say: Say) -> None:
+    def begin(self, model: Translator, say: Say) -> None:
         first, last = (self.teacher_forcing(Moment(step, 1)) for step in (0, 1))
         if first > last:
             say(f"teacher forcing: p runs from {first:.2f} to {last:.2f}, {self.options.teacher_schedule}")
@@ -140,7 +139,7 @@ class Translate(Task):
             say(f"teacher forcing: p is {last:.2f} throughout")
 
     def losses(
-        self, model: Any, batch: Batch, at: Moment | None = None, carry: Carry | None = None
+        self, model: Translator, batch: Batch, at: Moment | None = None, carry: Carry | None = None
     ) -> dict[str, Tensor]:
         t = batch.tensors
         smoothing = self.options.smoothing if model.training else 0.0
@@ -155,7 +154,7 @@ class Translate(Task):
         fallen = {"constant": 1.0, "linear": at.part, "sigmoid": 1 / (1 + math.exp(6 - 12 * at.part))}
         return 1.0 - fallen[self.options.teacher_schedule] * (1.0 - self.options.teacher_forcing)
 
-    def test(self, model: Any, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
+    def test(self, model: Translator, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
         """BLEU, chrF and exact match of the whole split."""
         pairs = list(self.data.splits[split])
         # What a person would be told of (unknown words, learned positions that end) here only costs its score.
@@ -172,7 +171,7 @@ class Translate(Task):
         )
         return [replace(score, signature=f"{score.signature}|{search}|split:{split}") for score in scores]
 
-    def prompt(self, model: Any, text: str, decode: DecodeConfig) -> Prompt:
+    def prompt(self, model: Translator, text: str, decode: DecodeConfig) -> Prompt:
         ids = [*check_input(text, self.reader, "sentence"), self._end(self.reader)]
         check_length(model, len(ids), "sentence")
         return self._prompt(ids, decode)
@@ -182,14 +181,14 @@ class Translate(Task):
         return Prompt(ids, min(decode.max_new, 3 * len(ids) + 16))
 
     @torch.inference_mode()
-    def table(self, model: Any, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
+    def table(self, model: Translator, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         answer = next(self.predict(model, [text], decode))
         written = [self._begin, *answer.tokens][: model.limit]  # learned positions may end before the answer
         source = self.prompt(model, text, decode).ids
         return guesses(model(*self._forced(model, source, written))[0], written, self.tokenizer, most)
 
     @torch.inference_mode()
-    def align(self, model: Any, text: str, tokens: list[int], trace: Trace | None = None) -> Alignment:
+    def align(self, model: Translator, text: str, tokens: list[int], trace: Trace | None = None) -> Alignment:
         """Where the decoder looked while it wrote these tokens, as its model tells."""
         source = [*self.reader.encode(text), self._end(self.reader)]
         written = [self._begin, *tokens][: model.limit]
@@ -197,7 +196,7 @@ class Translate(Task):
         ends = [*tokens, self._end(self.tokenizer)][: len(written)]
         return Alignment(_labels(self.reader, source), _labels(self.tokenizer, ends), weights.float().cpu())
 
-    def _forced(self, model: Any, source: list[int], written: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+    def _forced(self, model: Translator, source: list[int], written: list[int]) -> tuple[Tensor, Tensor, Tensor]:
         """One sentence and what was written so far, as the model takes them."""
         return (
             torch.tensor([source], device=model.device),

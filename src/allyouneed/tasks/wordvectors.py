@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from allyouneed.errors import UserError
 from allyouneed.figures import word_map
 from allyouneed.format import human_bytes
 from allyouneed.metrics import Score, analogy_score, similarity_score, unit
+from allyouneed.models.word2vec import Word2Vec
 from allyouneed.randomness import make_key
 from allyouneed.recipe import Recipe
 from allyouneed.runtime import available, pick_device
@@ -51,7 +52,7 @@ class WordVectorsOptions:
             object.__setattr__(self, "questions", os.path.abspath(os.path.expanduser(self.questions)))
 
 
-class WordVectors(RunningText):
+class WordVectors(RunningText[Word2Vec]):
     """king → queen 0.85, prince 0.80, …; man + aunt - uncle → woman"""
 
     Options = WordVectorsOptions
@@ -97,7 +98,7 @@ class WordVectors(RunningText):
             self.stream(split).tokens, [id for id in (t.eos, t.line) if id is not None], t.need("unk", "for rare words")
         )
 
-    def begin(self, model: Any, say: Say) -> None:
+    def begin(self, model: Word2Vec, say: Say) -> None:
         """Count the words, and have the kernel compiled."""
         model.count(torch.from_numpy(self.counts()))
         if self.recipe.train.optimizer != "sgd":
@@ -127,13 +128,13 @@ class WordVectors(RunningText):
         return counts
 
     def losses(
-        self, model: Any, batch: Batch, at: Moment | None = None, carry: Carry | None = None
+        self, model: Word2Vec, batch: Batch, at: Moment | None = None, carry: Carry | None = None
     ) -> dict[str, Tensor]:
         """The loss of a prediction, once for each word, so that the mean over the words is that over the predictions.
         Nothing is learned from it: every word is kept, with its whole window."""
         return self._sums([model.loss(model.read(batch.tensors["tokens"], 0, every=True), 0)], [batch])
 
-    def update(self, model: Any, pieces: list[Batch], rate: float, at: Moment) -> dict[str, Tensor] | None:
+    def update(self, model: Word2Vec, pieces: list[Batch], rate: float, at: Moment) -> dict[str, Tensor] | None:
         device = model.inputs.weight.device
         seen = [
             model.learn(piece.to(device).tensors["tokens"], self._key(at.step, number), rate, self.compiled)
@@ -149,7 +150,7 @@ class WordVectors(RunningText):
         return {"words": loss / predictions.clamp(min=1) * sum(piece.size.units for piece in pieces)}
 
     @torch.inference_mode()
-    def test(self, model: Any, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
+    def test(self, model: Word2Vec, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
         """The loss of a prediction; analogies; and how similar words are, as people judge it."""
         asked = [*self._public(model, say), *self._own()]
         examples, total, made, words = self.examples(split), 0.0, 0.0, 0
@@ -172,7 +173,7 @@ class WordVectors(RunningText):
             found += scores.values()
         return [score for score in found if score is not None]
 
-    def _public(self, model: Any, say: Say) -> list[WordTests]:
+    def _public(self, model: Word2Vec, say: Say) -> list[WordTests]:
         """The public questions, where they can be had and the vocabulary is that of real text."""
         words = len(self._words(model))
         if words >= REAL:
@@ -185,18 +186,18 @@ class WordVectors(RunningText):
         """The person's own questions, whatever the vocabulary."""
         return [wordtests.read_own(Path(self.options.questions))] if self.options.questions else []
 
-    def vectors(self, model: Any) -> Vectors:
+    def vectors(self, model: Word2Vec) -> Vectors:
         """Those of the words that the training text has, the most frequent first."""
         ids = self._words(model)
         return Vectors(
             [self.tokenizer.token(id) for id in ids.tolist()], model.inputs.weight[ids].detach().cpu().numpy()
         )
 
-    def _words(self, model: Any) -> Tensor:
+    def _words(self, model: Word2Vec) -> Tensor:
         ids = model.counts.nonzero().squeeze(1)
         return ids[model.counts[ids].argsort(descending=True, stable=True)]
 
-    def export(self, model: Any, folder: Path, say: Say) -> list[Path]:
+    def export(self, model: Word2Vec, folder: Path, say: Say) -> list[Path]:
         binary = self.options.binary
         file = folder / f"vectors.{'bin' if binary else 'txt'}"
         write_vectors(file, self.vectors(model), binary)
@@ -214,11 +215,11 @@ class WordVectors(RunningText):
         word_map(words, matrix, folder / "words.png", arrows=couples, title=folder.name)
         return [folder / "words.png"]
 
-    def prompt(self, model: Any, text: str, decode: DecodeConfig) -> Prompt:
+    def prompt(self, model: Word2Vec, text: str, decode: DecodeConfig) -> Prompt:
         ids = [id for _, id in self._sum(model, text)]
         return Prompt(ids, 1)
 
-    def _sum(self, model: Any, text: str) -> list[tuple[int, int]]:
+    def _sum(self, model: Word2Vec, text: str) -> list[tuple[int, int]]:
         """ "man + aunt - uncle" -> the sign and the id of each word."""
         terms: list[tuple[int, str]] = []
         sign = 0  # none was given
@@ -241,11 +242,11 @@ class WordVectors(RunningText):
         self._known(model, strange)
         return [(sign, id) for sign, word in terms if (id := ids[word]) is not None]
 
-    def _id(self, model: Any, word: str) -> int | None:
+    def _id(self, model: Word2Vec, word: str) -> int | None:
         ids = self.tokenizer.encode(word)
         return ids[0] if len(ids) == 1 and model.counts[ids[0]] > 0 else None
 
-    def _known(self, model: Any, strange: list[str]) -> None:
+    def _known(self, model: Word2Vec, strange: list[str]) -> None:
         """Complains of words that the run has not, each with the nearest spellings."""
         words = [self.tokenizer.token(id) for id in self._words(model).tolist()] if strange else []
         told = []
@@ -258,7 +259,7 @@ class WordVectors(RunningText):
 
     @torch.inference_mode()
     def predict(
-        self, model: Any, inputs: Iterable[str], decode: DecodeConfig, show: Callable[[str], None] | None = None
+        self, model: Word2Vec, inputs: Iterable[str], decode: DecodeConfig, show: Callable[[str], None] | None = None
     ) -> Iterator[Answer]:
         """The words nearest to a word, or to a sum of words, by the cosine; those given are left out."""
         for text in inputs:
@@ -269,7 +270,7 @@ class WordVectors(RunningText):
             answers = [Answer(self.tokenizer.token(id), [id], 0.0, "stop", cosine) for id, cosine in near]
             yield replace(answers[0], others=answers[1:], details=details)
 
-    def _nearest(self, model: Any, terms: list[tuple[int, int]], most: int) -> list[tuple[int, float]]:
+    def _nearest(self, model: Word2Vec, terms: list[tuple[int, int]], most: int) -> list[tuple[int, float]]:
         """cos(v, Σ ± v_i / |v_i|), the largest first."""
         ids = self._words(model)
         vectors = torch.nn.functional.normalize(model.inputs.weight)
@@ -282,7 +283,7 @@ class WordVectors(RunningText):
         return list(zip(ids[best.indices].tolist(), best.values.tolist()))
 
     @torch.inference_mode()
-    def table(self, model: Any, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
+    def table(self, model: Word2Vec, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         """The words nearest to each word."""
         ids = [id for _, id in self._sum(model, text)]
         near = [self._nearest(model, [(1, id)], most) for id in ids]
