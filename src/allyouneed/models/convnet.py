@@ -47,12 +47,7 @@ class ConvBody(Body):
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(
-        self,
-        ids: Tensor,
-        *,
-        state: RecurrentState | None = None,
-        count: Tensor | None = None,
-        trace: Trace | None = None,
+        self, ids: Tensor, state: RecurrentState | None = None, count: Tensor | None = None, trace: Trace | None = None
     ) -> Tensor:
         """ids (B, T) -> (B, T, E). With a state, ids are the next tokens of each row, the first `count` (B,) real."""
         if state is None:

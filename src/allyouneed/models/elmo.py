@@ -162,12 +162,7 @@ class ELMo(LanguageModel):
         return ELMoReader(config)
 
     def ahead(
-        self,
-        ids: Tensor,
-        *,
-        state: RecurrentState | None = None,
-        count: Tensor | None = None,
-        trace: Trace | None = None,
+        self, ids: Tensor, state: RecurrentState | None = None, count: Tensor | None = None, trace: Trace | None = None
     ) -> Tensor:
         """The top of the forward direction."""
         words = self.words(ids)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -62,12 +62,7 @@ class RNNBody(Body):
         self.width = self.recurrent.out_width
 
     def forward(
-        self,
-        ids: Tensor,
-        *,
-        state: RecurrentState | None = None,
-        count: Tensor | None = None,
-        trace: Trace | None = None,
+        self, ids: Tensor, state: RecurrentState | None = None, count: Tensor | None = None, trace: Trace | None = None
     ) -> Tensor:
         """ids (B, T), the first `count` (B,) of each row real -> (B, T, width). A state moves on."""
         before = _hidden(state.parts) if state is not None else None
@@ -103,6 +98,19 @@ class RNN(LanguageModel):
     BodyClass = RNNBody
     tasks: ClassVar[tuple[str, ...]] = ("lm", "classify", "tag")
     carries: ClassVar[bool] = True
+    sizes: ClassVar[dict[str, dict[str, Any]]] = {
+        "nano": {"layers": 1, "width": 64},
+        "small": {"layers": 1, "width": 256},
+        "medium": {"layers": 2, "width": 512, "dropout": 0.3},
+        "large": {"layers": 2, "width": 1024, "dropout": 0.5},
+    }
+
+    @classmethod
+    def check(cls, config: RNNConfig, task: str) -> None:
+        if config.bidirectional and task == "lm":
+            raise UserError(
+                "model.bidirectional = true: a language model would read what it is to predict; leave it at false"
+            )
 
     def __init__(self, config: RNNConfig) -> None:
         super().__init__()

@@ -67,13 +67,12 @@ class Trainer:
         self.optimizer = make_optimizer(model, config)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.average = MovingAverage(model, config.ema) if config.ema else None
-        examples = task.examples("train")
-        self.feed = Feed(examples, ranks, self.device, seed=config.seed, batch_tokens=config.batch_tokens)
-        self.valid = (
-            Feed(task.examples("valid"), ranks, self.device, seed=0, batch_tokens=config.batch_tokens)
-            if task.has("valid")
-            else None
-        )
+        seeds = {"train": config.seed, **({"valid": 0} if task.has("valid") else {})}
+        feeds = {
+            split: Feed(task.examples(split), ranks, self.device, seed=seed, batch_tokens=config.batch_tokens)
+            for split, seed in seeds.items()
+        }
+        self.feed, self.valid = feeds["train"], feeds.get("valid")
         self.total = config.steps or math.ceil(config.epochs * len(self.feed.plan(0)))
         self.pieces = config.accumulate
         self.at = Position()
@@ -152,10 +151,9 @@ class Trainer:
             self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None:
             self.average.update(self.at.step)
-        units = work.size.units
-        self.pending.append(Pending(self.at.step + 1, work.epoch, work.batch, losses, norm, units))
         self.at.step += 1
-        self.at.units += units
+        self.at.units += work.size.units
+        self.pending.append(Pending(self.at.step, work.epoch, work.batch, losses, norm, work.size.units))
         self.at.epoch, self.at.batch = (work.epoch + 1, 0) if work.last else (work.epoch, work.batch + 1)
 
     def _seed(self) -> None:
@@ -248,9 +246,7 @@ class Trainer:
     def _diverged(self, what: str) -> UserError:
         steps = self.folder.checkpoints.steps()
         kept = f"the last good checkpoint is step {steps[-1]}" if steps else "there is no good checkpoint"
-        return UserError(
-            f"{what}; {kept}: resume with a smaller train.lr, a longer train.warmup or train.precision=fp32"
-        )
+        return UserError(f"{what}; {kept}: resume with a smaller train.lr, more train.warmup or train.precision=fp32")
 
     def _check_finite(self, tensors: dict[str, Tensor]) -> None:
         if broken := not_finite(tensors):
