@@ -114,7 +114,7 @@ def test_the_new_run_needs_the_old_one_no_more(pretrained, tagged, tmp_path):
 
 def test_an_rnn_brings_its_tokenizer_along(story, tmp_path):
     small = [*TINY_ELMO[4:], "model.width=16", "model.layers=1"]
-    other = ["text.kind=word", "model.embedding=8"]
+    other = ["text.kind=word", "text.vocab=500", "model.embedding=8"]
     assert ayn("train", "lm/lstm", "--data", story, "--out", tmp_path / "lm", *small, *other).code == 0
     lines = [f"{'one two' if i % 2 else 'five six'} {i}\t{i % 2}\n" for i in range(200)]
     (tmp_path / "labels.tsv").write_text("".join(lines), encoding="utf-8")
@@ -125,6 +125,7 @@ def test_an_rnn_brings_its_tokenizer_along(story, tmp_path):
     body = "vocab=0, width=16, layers=1, cell=lstm, bidirectional=False, embedding=8"  # the recipe's is a GRU
     assert f"with it come {body}" in done.out
     assert load(tmp_path / "run").model.body.embedding.embedding_dim == 8
+    assert len({read_recipe(str(tmp_path / run / "recipe.toml")).text for run in ("lm", "run")}) == 1
     names = ("tokenizer.json", "tokenizer.json")
     assert len({(tmp_path / run / name).read_text() for run, name in zip(("lm", "run"), names)}) == 1
 
