@@ -220,7 +220,9 @@ def test_loss_curve_names_the_best_validation(tmp_path: Path) -> None:
     metrics.write_text("\n".join([*lines, '{"kind": "train", "st']), encoding="utf-8")
     loss_curve(metrics, out, "lm/gpt")
     found = words(out)
-    assert {"lm/gpt", "training", "validation", "best 2.0000 at step 300", "step", "loss (nats per token)"} <= set(found)
+    assert {"lm/gpt", "training", "validation", "best 2.0000 at step 300", "step", "loss (nats per token)"} <= set(
+        found
+    )
     assert "rate" in " ".join(found)
 
 

@@ -70,9 +70,14 @@ class Body(nn.Module):
         return 0
 
     def remembered(self, tokens: int) -> int:
-        """Values that a backward pass over so many tokens needs: about what goes into and comes out of each matrix."""
-        tables = {id(m.weight): m.embedding_dim for m in self.modules() if isinstance(m, nn.Embedding)}
-        return tokens * sum(tables.get(id(p), sum(p.shape)) for p in self.parameters() if p.dim() == 2)
+        """Values that a backward pass over so many tokens needs."""
+        raise NotImplementedError
+
+    def held(self, tokens: int) -> int:
+        """Values that a step holds: those of the layers that learn, or of one layer at a time if none does."""
+        layers = self.stages()[1:]
+        learning = sum(any(p.requires_grad for m in layer for p in m.parameters()) for layer in layers)
+        return self.remembered(tokens) * max(1, learning) // (len(layers) + (not learning))
 
     def freeze(self, what: str) -> None:
         """model.freeze: nothing (""), the whole body, or its lowest layers."""
@@ -192,7 +197,7 @@ class LanguageModel(Model):
         raise NotImplementedError
 
     def remembered(self, tokens: int) -> int:
-        return int(self.body.remembered(tokens)) + tokens * 3 * self.head.out.out_features
+        return int(self.body.held(tokens)) + tokens * 3 * self.head.out.out_features
 
     def spell(self, tokens: Sequence[str]) -> None:
         """Learn how the tokens of the vocabulary are written; for bodies that read letters."""
@@ -236,14 +241,14 @@ class Translator(Model):
         return self.body.blank(rows, room)
 
     def remembered(self, tokens: int) -> int:
-        return int(self.body.remembered(tokens)) + tokens * 3 * self.head.out.out_features
+        return int(self.body.held(tokens)) + tokens * 3 * self.head.out.out_features
 
 
 class Labeller(Model):
     """p(label | text) = softmax(head(body(text))): one label per text or one per token, as the head says. Between body
     and head may stand a reader of all the body's layers."""
 
-    def __init__(self, body: Body, head: nn.Module, reader: nn.Module | None = None) -> None:
+    def __init__(self, body: Body, head: nn.Module, reader: Any = None) -> None:
         super().__init__()
         self.body, self.head, self.reader = body, head, reader
 
@@ -257,6 +262,5 @@ class Labeller(Model):
         return cross_entropy(self(tensors).flatten(0, -2), targets.flatten(), smoothing)
 
     def remembered(self, tokens: int) -> int:
-        learns = any(p.requires_grad for p in self.body.parameters())
-        reading = 0 if self.reader is None else tokens * sum(sum(p.shape) for p in self.reader.parameters())
-        return int(self.body.remembered(tokens)) * learns + reading + tokens * self.body.width
+        reading = 0 if self.reader is None else int(self.reader.remembered)
+        return int(self.body.held(tokens)) + tokens * (reading + self.body.width)

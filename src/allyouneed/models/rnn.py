@@ -91,9 +91,7 @@ class RNNBody(Body):
         return RecurrentState(_parts(zeros), torch.zeros(rows, dtype=torch.long, device=self.embedding.weight.device))
 
     def remembered(self, tokens: int) -> int:
-        """The gates and states of each layer."""
-        r, gates = self.recurrent, {"rnn": 1, "gru": 3, "lstm": 4}[self.recurrent.cell]
-        return tokens * (2 * self.embedding.embedding_dim + len(r.layers) * (gates + 4) * r.out_width)
+        return tokens * self.recurrent.remembered
 
 
 class RNN(LanguageModel):
