@@ -47,13 +47,17 @@ SETTINGS = {
     "translate/transformer decode.n_best=2": "decode.n_best = 2 needs decode.method = beam or sample",
     "lm/gpt train.beta1=1": "train.beta1 = 1.0 is too large; it must be below 1",
     "lm/gpt train.ema=1": "train.ema = 1.0 is too large; it must be below 1",
-    "lm/gpt model.vocab=3": "model.vocab = 3 cannot be set: it comes from the tokenizer, see [text]; leave it out",
+    "lm/gpt model.vocab=-3": "model.vocab = -3 is too small; the smallest is 0",
+    "wordvectors/cbow model.vocab=3": "model.vocab = 3 cannot be set: it comes from the tokenizer, see [text]; leave",
+    "translate/transformer model.vocab=300": "model.vocab = 300 and model.target_vocab = 0 differ, but source and",
+    "translate/attention model.target_vocab=300": "model.vocab = 0 and model.target_vocab = 300 differ, but source and",
     "lm/gpt text.kind=bpe text.vocab=5": "text.vocab = 5 is too small for bpe",
     "lm/gpt text.path=no.json": "there is no tokenizer file no.json",
     "lm/rnn model.bidirectional=true": "model.bidirectional = true: a language model would read",
     "translate/transformer model.share=true text.joint=false": "text.joint = false gives two vocabularies",
     "translate/transformer task.teacher_forcing=0.5": "task.teacher_forcing = 0.5 needs a model that writes step by",
-    "tag/lstm text.kind=bpe": 'here a token is a word: text.kind = "bpe" cannot be',
+    "lm/gpt model.freeze=head": "model.freeze = 'head' is neither body nor a number of layers",
+    "lm/gpt model.freeze=body": "model.freeze = body would freeze a body that has learned nothing: start from a run",
     'lm/gpt decode.stop=["a"': 'decode.stop = ["a" is not a list',
     "lm/gpt steps=20": "'steps=20' is not of the form section.key=value, for example train.steps=20",
     "lm/gpt fast": "'fast' is not of the form section.key=value, for example train.lr=1e-3",
@@ -147,6 +151,20 @@ def test_a_file_that_is_no_data(name, tmp_path):
 def test_one_tokenizer_is_not_two_vocabularies(story, pairs, lm):
     said = mistake(*train("translate", pairs, f"text.path={lm / 'tokenizer.json'}", "text.joint=false"))
     assert said == "text.path is one tokenizer for both sides: leave text.joint at true"
+
+
+@pytest.mark.parametrize("setting", ["model.vocab=3", "model.vocab=3 model.target_vocab=3"])
+def test_a_vocabulary_smaller_than_the_tokenizers(setting, story, pairs):
+    """It is told as soon as the tokenizer is known, and nothing is made."""
+    task, data = ("lm", story) if "target" not in setting else ("translate", pairs)
+    said = mistake(*train(task, data, *setting.split(), out="small"))
+    assert re.fullmatch(r"model\.vocab = 3 is less than the \d+ tokens of the tokenizer: raise it", said)
+    assert not Path("small").exists()
+
+
+def test_a_target_vocabulary_smaller_than_the_tokenizers(pairs):
+    said = mistake(*train("translate", pairs, "model.target_vocab=3", "model.share=false"))
+    assert re.fullmatch(r"model\.target_vocab = 3 is less than the \d+ tokens of the tokenizer: raise it", said)
 
 
 def test_data_that_is_not_there(story, tmp_path):
@@ -318,7 +336,7 @@ def test_a_text_longer_than_the_model_takes(lm, translator):
     long = "one " * 50
     done = ayn("use", lm, long)
     assert (done.code, done.out) == (2, "")
-    assert "the prompt has 200 tokens, this model's learned positions end at 16: shorten it" in done.err
+    assert "the prompt has 200 tokens, this model's positions end at 16: shorten it" in done.err
     assert ayn("use", translator, long).code == 0  # sinusoidal positions do not end
 
 

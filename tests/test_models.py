@@ -10,6 +10,7 @@ import torch
 from allyouneed.decode import Decoder, Request, beam_search
 from allyouneed.models.convnet import ConvNet, ConvNetConfig
 from allyouneed.models.convseq2seq import ConvSeq2Seq, ConvSeq2SeqConfig
+from allyouneed.models.elmo import ELMo, ELMoConfig
 from allyouneed.models.gpt import GPT, GPTConfig
 from allyouneed.models.labeller import Labeller
 from allyouneed.models.rnn import RNN, RNNBody, RNNConfig
@@ -218,6 +219,17 @@ def test_a_mask_that_does_not_fit_the_cache_is_refused():
     model, ids = gpt(), torch.randint(0, 37, (2, 9))
     with pytest.raises(ValueError, match="the mask is for 9 keys, the cache has room for 12"):
         model.body(ids, Mask.padding(torch.tensor([9, 4]), 9), state=model.empty(2, 12))
+
+
+def test_rows_without_a_token_are_never_chosen():
+    """model.vocab may be larger than the tokenizer: of the output only the tokens that there are count."""
+    for model in (gpt(), transformer()):
+        model.known = 30
+        logits, state = model.start([[5, 6, 7], [8]], 16)
+        assert logits.shape == model.step(torch.tensor([9, 9]), state).shape == (2, 30)
+    letters = ELMo(ELMoConfig(vocab=5, width=8, layers=1, letters=6, filters=1, reader=4))
+    letters.spell([" one", " two", " three"])
+    assert [row.any().item() for row in letters.spelling] == [True] * 3 + [False] * 2
 
 
 def stepper(kind: str):

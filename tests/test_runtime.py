@@ -16,12 +16,14 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from allyouneed import runtime
+from allyouneed import catalog, runtime
 from allyouneed.config import TrainConfig
 from allyouneed.errors import UserError
+from allyouneed.models.labeller import Labeller
 from allyouneed.models.gpt import GPT, GPTConfig
 from allyouneed.models.transformer import Transformer, TransformerConfig
 from allyouneed.models.word2vec import Word2Vec, Word2VecConfig
+from allyouneed.nn.heads import ClassifyHead, TagHead
 from allyouneed.run import load, train
 from allyouneed.runtime import probe
 from allyouneed.training import compiling, distributed, memory
@@ -33,6 +35,7 @@ from allyouneed.training.starting import choose
 from allyouneed.training.trainer import Trainer
 from commands import ayn, mistake
 from conftest import TINY_LM
+from peak import Peak
 
 
 def cpu(**values) -> TrainConfig:
@@ -341,6 +344,48 @@ def test_the_memory_estimate_is_right_to_a_factor_of_two(kind):
     assert guess.weights == 2 * weights
     assert guess.optimizer == 2 * weights
     assert guess.available > 1 << 28
+
+
+BODIES = {
+    "gpt": [{"heads": 4}, {"heads": 4, "activation": "swiglu", "hidden": 128}],
+    "rnn": [{"cell": cell, "bidirectional": both} for cell in ("rnn", "gru", "lstm") for both in (False, True)],
+    "convnet": [{}, {"kernel": 6, "embedding": 16}],
+    "elmo": [{"letters": 16, "filters": 4, "reader": 32, "mix": mix} for mix in ("softmax", "sum", "last")],
+}
+
+
+@pytest.mark.parametrize("freeze", ["", "0", "1", "body"])
+@pytest.mark.parametrize(("kind", "values"), [(kind, values) for kind, some in BODIES.items() for values in some])
+def test_the_memory_of_a_labeller_is_estimated_to_a_factor_of_two(kind, values, freeze):
+    torch.manual_seed(0)
+    cls, rows, time = catalog.model(kind), 16, 32
+    config = cls.Config(vocab=500, width=64, layers=2, dropout=0.1, **values)
+    # oneDNN's LSTM remembers twice as much as torch's own.
+    for head, onednn in [(ClassifyHead, True), (TagHead, True), *([(TagHead, False)] if not freeze else [])]:
+        body, reader = cls.BodyClass(config), cls.reader(config)
+        body.freeze(freeze)
+        model = Labeller(body, head((reader or body).width, 5, dropout=0.1), reader).train()
+        tensors = {"ids": torch.randint(0, 500, (rows, time)), "lengths": torch.full((rows,), time)}
+        if cls.BodyClass.spelled:
+            tensors["chars"] = torch.randint(1, 257, (rows, time, config.letters))
+        targets = torch.zeros((rows,) if head is ClassifyHead else (rows, time), dtype=torch.long)
+        with torch.backends.mkldnn.flags(enabled=onednn, allow_tf32=False), Peak() as peak:
+            model.loss(tensors, targets).backward()
+        assert peak.most / 2 < model.remembered(rows * time) < 2 * peak.most
+
+
+def test_every_body_that_reads_is_measured():
+    assert {name for name in catalog.MODELS if "classify" in catalog.model(name).tasks} == BODIES.keys()
+
+
+def test_a_frozen_layer_remembers_nothing():
+    """A language model with half of its layers frozen, and one with all, against one that learns."""
+    held = []
+    for freeze in ("", "1", "body"):
+        model = GPT(GPTConfig(vocab=500, width=64, layers=2, heads=4, tie=False))
+        model.body.freeze(freeze)
+        held.append(model.remembered(100) - 100 * 3 * 500)
+    assert held == [held[0], held[0] // 2, held[0] // 3]
 
 
 def test_what_does_not_learn_has_neither_gradient_nor_optimizer():

@@ -46,6 +46,7 @@ class Body(nn.Module):
     spelled: ClassVar[bool] = False  # it reads letters (`chars`), not tokens (`ids`)
     width: int  # of its vectors
     limit: int | None = None  # tokens that it can read at most
+    remembered: int  # values per token that a backward pass needs, to a factor of two
     frozen: tuple[nn.Module, ...] = ()
 
     def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
@@ -64,9 +65,11 @@ class Body(nn.Module):
         """FLOPs per token of attention to `context` tokens."""
         return 0
 
-    def remembered(self, tokens: int) -> int:
-        """Values that a backward pass over so many tokens needs, to a factor of two."""
-        raise NotImplementedError
+    def held(self, tokens: int) -> int:
+        """Values that a step holds: those of the layers that learn, or of one layer at a time if none does."""
+        layers = self.stages()[1:]
+        learning = sum(any(p.requires_grad for m in layer for p in m.parameters()) for layer in layers)
+        return tokens * self.remembered * max(1, learning) // (len(layers) + (not learning))
 
     def freeze(self, what: str) -> None:
         """model.freeze: nothing (""), the whole body, or its lowest layers."""
@@ -152,7 +155,7 @@ class Writer(Model):
         return self.body.empty(rows, room)
 
     def remembered(self, tokens: int) -> int:
-        return int(self.body.remembered(tokens)) + tokens * 3 * self.head.out.out_features
+        return int(self.body.held(tokens)) + tokens * 3 * self.head.out.out_features
 
 
 class LanguageModel(Writer):

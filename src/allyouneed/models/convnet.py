@@ -44,6 +44,7 @@ class ConvBody(Body):
             scale=True,
         )
         self.stack = ConvStack(config, config.layers, causal=True)
+        self.remembered = self.stack.remembered
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(
@@ -71,9 +72,6 @@ class ConvBody(Body):
 
     def stages(self) -> list[list[nn.Module]]:
         return [[self.embedding, self.stack.into], *([block] for block in self.stack.blocks)]
-
-    def remembered(self, tokens: int) -> int:
-        return tokens * self.stack.remembered
 
 
 class ConvNet(LanguageModel):

@@ -43,6 +43,7 @@ class ConvSeq2SeqBody(Body):
             self.target.tokens = self.source.tokens
         self.encoder = ConvStack(config, config.layers, causal=False)
         self.decoder = ConvStack(config, config.decoder_layers or config.layers, causal=True, cross=True)
+        self.remembered = self.encoder.remembered + self.decoder.remembered
         self.dropout = nn.Dropout(config.dropout)
 
     def encode(self, source: Tensor, lengths: Tensor, *, trace: Trace | None = None) -> Source:
@@ -83,9 +84,6 @@ class ConvSeq2SeqBody(Body):
     def stages(self) -> list[list[nn.Module]]:
         lowest = [self.source, self.target, self.encoder.into, self.decoder.into]
         return [lowest, *([block] for block in (*self.encoder.blocks, *self.decoder.blocks))]
-
-    def remembered(self, tokens: int) -> int:
-        return tokens * (self.encoder.remembered + self.decoder.remembered)
 
 
 class ConvSeq2Seq(Translator):

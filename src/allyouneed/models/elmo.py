@@ -72,10 +72,12 @@ class ELMoBody(Body):
     def stages(self) -> list[list[nn.Module]]:
         return [[self.words], *([*pair] for pair in zip(self.forth, self.back))]
 
-    def remembered(self, tokens: int) -> int:
-        """The convolutions over the letters, and about ten vectors per layer and direction."""
-        c = self.config
-        return tokens * (c.letters * sum(WIDTHS) * c.filters * 3 + 2 * c.layers * 10 * c.width)
+    @property
+    def remembered(self) -> int:  # type: ignore[override]
+        """The convolutions over the letters, if they learn, and the LSTMs."""
+        c, letters = self.config, any(p.requires_grad for p in self.words.parameters())
+        lstms = sum(layer.remembered for layer in (*self.forth, *self.back))
+        return int(letters * c.letters * sum(WIDTHS) * c.filters * 3 + lstms)
 
     def climb(self, layers: Iterable[Any], x: Tensor) -> list[Tensor]:
         """x and the outputs of each layer of one direction. Padding lies behind, where nothing reads it."""
@@ -115,6 +117,7 @@ class ELMoReader(nn.Module):
         mixed = config.width if config.mix == "sum" else 2 * config.width
         self.lstm = Recurrent("lstm", mixed, config.reader, bidirectional=True)
         self.width = self.lstm.out_width
+        self.remembered = self.lstm.remembered + 3 * mixed  # values per token that a backward pass needs
 
     def forward(self, body: ELMoBody, tensors: Tensors) -> Tensor:
         """chars (B, T, C), lengths (B,) -> (B, T, width)"""
@@ -151,7 +154,7 @@ class ELMo(LanguageModel):
     def spell(self, tokens: Sequence[str]) -> None:
         """Learn how the vocabulary is written; the space before a word is no part of it."""
         letters = spell([token.removeprefix(" ") for token in tokens], self.config.letters)
-        self.spelling.copy_(torch.from_numpy(letters))
+        self.spelling[: len(letters)] = torch.from_numpy(letters)
 
     def words(self, ids: Tensor) -> Tensor:
         """ids (B, T) -> (B, T, D), by their spelling."""
@@ -185,4 +188,4 @@ class ELMo(LanguageModel):
 
     def remembered(self, tokens: int) -> int:
         """The logits are made in pieces where they are many."""
-        return self.body.remembered(tokens) + 3 * min(2 * tokens * self.config.vocab, MOST_LOGITS)
+        return self.body.held(tokens) + 3 * min(2 * tokens * self.config.vocab, MOST_LOGITS)

@@ -41,6 +41,7 @@ class GPTBody(Body):
             config.vocab, config.width, positions=config.positions, size=config.context, dropout=config.dropout
         )
         self.stack = Stack(config, config.layers)
+        self.remembered = self.stack.remembered
         self._initialise(config.layers)
 
     def _initialise(self, layers: int) -> None:
@@ -82,9 +83,6 @@ class GPTBody(Body):
 
     def looking(self, context: int) -> int:
         return self.stack.looking(context)
-
-    def remembered(self, tokens: int) -> int:
-        return tokens * self.stack.remembered
 
 
 class GPT(LanguageModel):

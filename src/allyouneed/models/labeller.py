@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from allyouneed.models.base import Body, Model
@@ -14,7 +16,7 @@ class Labeller(Model):
     """p(label | text) = softmax(head(body(text))): one label per text or one per token, as the head says. Between body
     and head may stand a reader of all the body's layers."""
 
-    def __init__(self, body: Body, head: nn.Module, reader: nn.Module | None = None) -> None:
+    def __init__(self, body: Body, head: nn.Module, reader: Any = None) -> None:
         super().__init__()
         self.body, self.head, self.reader = body, head, reader
 
@@ -28,6 +30,5 @@ class Labeller(Model):
         return cross_entropy(self(tensors).flatten(0, -2), targets.flatten(), smoothing)
 
     def remembered(self, tokens: int) -> int:
-        learns = any(p.requires_grad for p in self.body.parameters())
-        reading = 0 if self.reader is None else tokens * sum(sum(p.shape) for p in self.reader.parameters())
-        return int(self.body.remembered(tokens)) * learns + reading + tokens * self.body.width
+        reading = 0 if self.reader is None else int(self.reader.remembered)
+        return int(self.body.held(tokens)) + tokens * (reading + self.body.width)

@@ -60,6 +60,7 @@ class RNNBody(Body):
         )
         self.dropout = nn.Dropout(config.dropout)
         self.width = self.recurrent.out_width
+        self.remembered = self.recurrent.remembered
 
     def forward(
         self, ids: Tensor, state: RecurrentState | None = None, count: Tensor | None = None, trace: Trace | None = None
@@ -84,11 +85,6 @@ class RNNBody(Body):
         """Rows that have read nothing."""
         zeros = self.recurrent.zeros(rows, self.embedding.weight.detach())
         return RecurrentState(_parts(zeros), torch.zeros(rows, dtype=torch.long, device=self.embedding.weight.device))
-
-    def remembered(self, tokens: int) -> int:
-        """The gates and states of each layer."""
-        r, gates = self.recurrent, {"rnn": 1, "gru": 3, "lstm": 4}[self.recurrent.cell]
-        return tokens * (2 * self.embedding.embedding_dim + len(r.layers) * (gates + 4) * r.out_width)
 
 
 class RNN(LanguageModel):

@@ -73,6 +73,8 @@ class Seq2SeqBody(Body):
         if self.score is None:
             self.context = nn.Linear(width, width)
         self.out = nn.Linear(width + width + size, size)
+        # The gates and states of every layer, and the tanh of the additive score for sources of about 32 tokens.
+        self.remembered = (10 * (config.layers + layers) + 6 + 32 * (config.score == "additive")) * width
         self.dropout = nn.Dropout(dropout)
 
     def encode(self, source: Tensor, lengths: Tensor) -> tuple[Encoded, Hidden]:
@@ -156,12 +158,6 @@ class Seq2SeqBody(Body):
 
     def stages(self) -> list[list[nn.Module]]:
         return [[self.source, self.target], *([layer] for layer in (*self.encoder.layers, *self.decoder.layers))]
-
-    def remembered(self, tokens: int) -> int:
-        """The gates and states of every layer, and the tanh of the additive score for sources of about 32 tokens."""
-        c = self.config
-        layers, inside = c.layers + (c.decoder_layers or c.layers), 32 * c.width if c.score == "additive" else 0
-        return tokens * (10 * layers * c.width + 6 * c.width + inside)
 
 
 class Seq2Seq(Translator):

@@ -43,6 +43,7 @@ class TransformerBody(Body):
             self.target.tokens = self.source.tokens
         self.encoder = Stack(config, config.layers)
         self.decoder = Stack(config, config.decoder_layers or config.layers, cross=True)
+        self.remembered = self.encoder.remembered + self.decoder.remembered
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -90,9 +91,6 @@ class TransformerBody(Body):
 
     def looking(self, context: int) -> int:
         return self.encoder.looking(context) + self.decoder.looking(context)
-
-    def remembered(self, tokens: int) -> int:
-        return tokens * (self.encoder.remembered + self.decoder.remembered)
 
 
 class Transformer(Translator):

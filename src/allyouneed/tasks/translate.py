@@ -71,11 +71,16 @@ class Translate(Task[Translator]):
 
     def check(self) -> None:
         super().check()
-        text, kind = self.recipe.text, self.recipe.model_kind
+        text, model, kind = self.recipe.text, self.recipe.model, self.recipe.model_kind
         if not text.joint and text.path:
             raise UserError("text.path is one tokenizer for both sides: leave text.joint at true")
-        if not text.joint and self.recipe.model.share:
+        if not text.joint and model.share:
             raise UserError("text.joint = false gives two vocabularies, which cannot share: set model.share=false")
+        if model.share and model.vocab != model.target_vocab:
+            raise UserError(
+                f"model.vocab = {model.vocab} and model.target_vocab = {model.target_vocab} differ, but source and "
+                "target share one embedding: give both the same value, or set model.share=false"
+            )
         if self.options.teacher_forcing < 1 and not self.kind.feeds_itself:
             raise UserError(
                 f"task.teacher_forcing = {self.options.teacher_forcing:g} needs a model that writes step by step while "
