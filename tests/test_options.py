@@ -125,6 +125,14 @@ def test_an_absurd_value_is_an_error_or_a_model(option, tmp_path, monkeypatch):
                 dry(recipe)
 
 
+@pytest.mark.parametrize("option", [name for name, (_, _, field) in OPTIONS.items() if field.type == "str"])
+@pytest.mark.parametrize("text", ["caf\udce9", "a\0b"])
+def test_text_that_no_file_can_hold_is_refused(text, option):
+    name, key, _ = OPTIONS[option]
+    with pytest.raises(UserError, match=rf"^{key} = .* is not valid text: it has a zero byte, or is not UTF-8$"):
+        parsed(name, key, text)
+
+
 @pytest.mark.parametrize("option", OPTIONS)
 def test_every_number_has_both_bounds(option):
     field = OPTIONS[option][2]
@@ -144,8 +152,8 @@ HUGE = {
 
 @pytest.mark.parametrize("name", HUGE)
 def test_a_model_that_does_not_fit_is_refused_before_anything_is_allocated(name, monkeypatch):
-    monkeypatch.setattr(memory, "available", lambda device: 1 << 19)
-    with pytest.raises(UserError, match=r"the model has .* parameters: training needs .* and 512\.0 KiB are free"):
+    monkeypatch.setattr(memory, "available", lambda device: 1 << 18)
+    with pytest.raises(UserError, match=r"the model has .* parameters: training needs .* and 256\.0 KiB are free"):
         dry(read_recipe(name, HUGE[name]))
     monkeypatch.undo()
     dry(read_recipe(name))  # the recipe's own fits

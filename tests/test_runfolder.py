@@ -407,6 +407,14 @@ def test_kill_before_each_file_operation_loses_nothing(tmp_path: Path) -> None:
     assert end > 20
 
 
+@pytest.mark.parametrize("name", ["caf\udce9", "a\0b"])
+def test_a_folder_whose_name_no_file_can_hold_is_refused(name: str, tmp_path: Path) -> None:
+    for options in ({}, {"resume": True}, {"overwrite": True}):
+        with pytest.raises(UserError, match=r"has a name that is not UTF-8, or has a zero byte: choose another"):
+            RunFolder.create(tmp_path / name, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_importing_the_run_folder_does_not_import_torch() -> None:
     code = "import sys, allyouneed.runfolder; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

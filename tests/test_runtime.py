@@ -19,8 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from allyouneed import catalog, runtime
 from allyouneed.config import TrainConfig
 from allyouneed.errors import UserError
-from allyouneed.models.labeller import Labeller
 from allyouneed.models.gpt import GPT, GPTConfig
+from allyouneed.models.labeller import Labeller
 from allyouneed.models.transformer import Transformer, TransformerConfig
 from allyouneed.models.word2vec import Word2Vec, Word2VecConfig
 from allyouneed.nn.heads import ClassifyHead, TagHead

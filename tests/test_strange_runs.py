@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from allyouneed.runfolder import RunFolder
 from allyouneed.runjson import parse_object
@@ -15,6 +17,7 @@ from allyouneed.tasks.lm import LM
 from allyouneed.tensorfile import read_tensors
 from allyouneed.wholefile import write_json, write_tensors
 from commands import ayn, mistake, reseal, train
+from conftest import RUNTIME
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -110,7 +113,9 @@ def test_a_tokenizer_that_is_none_but_has_the_right_checksum(run):
         (run / "tokenizer.json").write_text(text)
         reseal(run)
         for command in ALL:
-            assert "tokenizer.json is damaged" in mistake(*command)
+            said = mistake(*command)
+            assert said.startswith("run cannot be used: tokenizer.json is ")
+            assert said.endswith("; train it again")
 
 
 def test_the_weights_of_another_run(run):
@@ -150,6 +155,62 @@ def test_the_optimizer_of_another_run(run, translator):
     for train_tensors in (other.train(), small):
         folder.checkpoints.save(12, saved.model(), train_tensors, saved.state)
         assert "step-000012/train.safetensors does not fit the model" in mistake(*RESUME)
+
+
+ITEM = "optimizer/body.stack.norm.weight"
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        (f"{ITEM}/exp_avg", lambda t: t.new_zeros(())),  # a scalar, as only the count of steps is
+        (f"{ITEM}/exp_avg", lambda t: t.long()),
+        (f"{ITEM}/exp_avg_sq", None),
+        (f"{ITEM}/step", lambda t: t[None]),
+        (f"{ITEM}/other", lambda t: torch.zeros(16)),
+        ("ema/body.stack.norm.weight", lambda t: t[:1]),  # it would be spread over all values
+        ("ema/body.stack.norm.weight", None),
+    ],
+)
+def test_what_training_remembers_of_another_shape(name, change, story, tmp_path):
+    assert ayn(*train("lm", story, "train.ema=0.9", out="run")).code == 0
+    forge(tmp_path / "run", name, change)
+    assert "step-000012/train.safetensors does not fit the model" in mistake(*RESUME)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("carry/0/h", lambda t: t[:-1]),
+        ("carry/0/h", lambda t: t[:, :, :-1]),
+        ("carry/0/h", lambda t: t[:, 0]),
+        ("carry/0/c", lambda t: t.long()),
+        ("carry/0/c", None),
+        ("carry/0/x", lambda t: torch.zeros(3)),
+        ("carry/x/h", lambda t: torch.zeros(3)),
+    ],
+)
+def test_a_state_that_windows_pass_on_of_another_shape(name, change, story, tmp_path):
+    resume = ("train", "lm/lstm", "--out", "run", "--resume", "train.steps=6")
+    tiny = ["model.width=8", "model.context=16", "text.kind=char", "train.batch_tokens=64", "train.eval_every=4"]
+    assert ayn("train", "lm/lstm", "--data", story, "--out", "run", *RUNTIME, *tiny, "train.steps=4").code == 0
+    shutil.copytree("run", "copy")
+    forge(tmp_path / "run", name, change)
+    assert "step-000004/train.safetensors does not fit the model" in mistake(*resume)
+    shutil.rmtree("run")
+    Path("copy").rename("run")
+    assert ayn(*resume).code == 0
+
+
+def forge(run: Path, name: str, change: Callable[[Any], Any] | None) -> None:
+    """Change a tensor of the last checkpoint, or take it away; the checksums agree."""
+    checkpoints = RunFolder(run).checkpoints
+    saved = checkpoints.latest()
+    tensors = saved.train()
+    before = tensors.pop(name, None)
+    if change is not None:
+        tensors[name] = change(before).contiguous()
+    checkpoints.save(saved.step, saved.model(), tensors, saved.state)
 
 
 # JSON of any shape
@@ -247,7 +308,8 @@ def test_a_state_of_any_shape(run):
     folder = RunFolder(run)
     saved = folder.checkpoints.latest()
     places = [*((key,) for key in saved.state), *(("position", key) for key in saved.state["position"])]
-    places += [("runtime", "device"), ("runtime", "compile"), ("window", 0)]
+    places += [("runtime", "device"), ("runtime", "compile"), *(("window", key) for key in saved.state["window"])]
+    places += [("window", "losses", 0)]
     for place in places:
         for text in ("null", '"x"', "[]", "{}", "-1" if place[-1] == "step" else "true"):
             if (place, text) == (("runtime", "compile"), "true") or (place, text) == (("runtime", "device"), '"x"'):

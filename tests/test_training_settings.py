@@ -20,10 +20,10 @@ from allyouneed.tensorfile import read_tensors
 from allyouneed.training import trainer as trainer_module
 from allyouneed.training.fit import fit
 from allyouneed.training.interrupt import Interrupt, Interrupted
-from allyouneed.training.optim import decay_groups, learning_rate, make_optimizer
+from allyouneed.training.optim import learning_rate, make_optimizer
 from allyouneed.training.starting import choose
 from allyouneed.training.trainer import Trainer
-from conftest import RUNTIME
+from conftest import RUNTIME, TINY_ELMO, TINY_LM
 from test_classify import SHORT, opinions, write
 from test_training import close, rows, run, same
 
@@ -98,11 +98,26 @@ def test_the_optimizer_has_its_settings_and_only_matrices_decay(kind):
     own = {"betas": (0.7, 0.8), "eps": 1e-3} if kind == "adamw" else {"momentum": 0.6}
     names = {p: name for name, p in model.named_parameters()}
     found = [([names[p] for p in group["params"]], group["weight_decay"]) for group in optimizer.param_groups]
-    decayed, plain = decay_groups(model)
-    assert found == [(decayed, 0.3), (plain, 0.0)]
+    matrices = [name for name, p in model.named_parameters() if name.startswith("body.stack.blocks") and p.dim() == 2]
+    assert len(matrices) == 4
+    assert found == [(matrices, 0.3), ([name for name in names.values() if name not in matrices], 0.0)]
     for group in optimizer.param_groups:
         assert group["lr"] == 0.5
         assert {key: group[key] for key in own} == own
+
+
+@pytest.mark.parametrize("recipe", ["lm/gpt", "lm/elmo"])
+def test_a_vocabulary_may_have_room_for_more_tokens(recipe, story, tmp_path):
+    """They are trained as any other, and never answered."""
+    tiny = TINY_LM if recipe == "lm/gpt" else TINY_ELMO
+    fit(choose(recipe, [*tiny, "model.vocab=99"], str(story)), tmp_path / "run", quiet=True)
+    loaded = load(tmp_path / "run")
+    assert len(loaded.task.tokenizer) < loaded.model.head.out.out_features == 99
+    answer = loaded.predict("one two")
+    for value in (1000.0, -1000.0):  # one of them makes their scores the highest
+        with torch.no_grad():
+            loaded.model.head.out.weight[len(loaded.task.tokenizer) :] = value
+        assert loaded.predict("one two") == answer
 
 
 # Averages

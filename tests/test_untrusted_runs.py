@@ -232,6 +232,22 @@ def test_weights_that_are_not_finite_give_no_answer(number, run):
         assert said.startswith("run/model.safetensors cannot be used: body.stack.norm.weight holds numbers that are")
 
 
+def test_a_run_to_start_from_is_checked_as_one_to_use(run, story):
+    start = train("lm", story, "--init", "run", out="new")
+    tensors, notes = read_tensors(run / "model.safetensors"), {"run": RunFolder(run).identity()}
+    changes: list[tuple[dict[str, torch.Tensor], dict[str, str], str]] = [
+        ({"body.stack.norm.weight": torch.full((16,), float("nan"))}, notes, "norm.weight holds numbers that are not"),
+        ({"head.strange": torch.zeros(3)}, notes, "does not fit the model that recipe.toml and the tokenizer describe"),
+        ({}, {"run": "another"}, "run/model.safetensors belongs to another run"),
+    ]
+    for changed, said_of, sentence in changes:
+        write_tensors(run / "model.safetensors", {**tensors, **changed}, said_of)
+        assert sentence in mistake(*start)
+        assert not Path("new").exists()
+    write_tensors(run / "model.safetensors", tensors, notes)
+    assert ayn(*start).code == 0
+
+
 def test_a_loaded_run_has_its_computed_tables(pretrained, translator):
     elmo, transformer = load(pretrained).model, load(translator).model
     assert elmo.spelling.any()

@@ -236,9 +236,14 @@ def _text(value: Any, where: str) -> str:
     if not isinstance(value, str | int | float):
         raise TypeError
     text = str(value)
-    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+    if not is_storable(text):
         raise UserError(f"{where} = {shortened(ascii(text))} is not valid text: it has a zero byte, or is not UTF-8")
     return text
+
+
+def is_storable(text: str) -> bool:
+    """Whether a file can hold the text, and the system takes it as a path."""
+    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _list(text: str, where: str) -> Any:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from allyouneed.checkpoints import Checkpoints
-from allyouneed.errors import UserError, nearest
+from allyouneed.config import is_storable
+from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.recipe import Recipe
 from allyouneed.runjson import VERSION, config_problem, identity, is_name, parse_object, scores_problem
 from allyouneed.tensorfile import read_header
@@ -66,6 +67,9 @@ class RunFolder:
         run = RunFolder(path)
         if resume and overwrite:
             raise UserError("--resume and --overwrite exclude each other: continue the run, or replace it")
+        if not is_storable(str(run.path)):
+            shown = shortened(ascii(str(run.path)))
+            raise UserError(f"the folder {shown} has a name that is not UTF-8, or has a zero byte: choose another")
         if run.path.exists() and not run.path.is_dir():
             raise UserError(f"{run.path} is a file; a run needs a folder")
         run.recover()

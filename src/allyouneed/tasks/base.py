@@ -216,6 +216,10 @@ class Task(ABC, Generic[M]):
         """Named sums; the batch has their counts. `at` is None when nothing is learned from the batch. `carry` is
         what the last batch left here; a recurrent task puts in what the next one shall find."""
 
+    def fresh_carry(self, model: M) -> Carry:
+        """What a recurrent task takes into its first batch; that of a checkpoint must have the same shapes."""
+        return {}
+
     def update(self, model: M, pieces: list[Batch], rate: float, at: Moment) -> dict[str, Tensor] | None:
         """A task whose gradients have a kernel of their own does the whole step here and returns the named sums;
         None: the loop backpropagates `losses`."""

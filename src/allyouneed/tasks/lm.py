@@ -57,7 +57,7 @@ class LM(RunningText[LanguageModel]):
         if carry is None or not self.kind.carries:
             return {"tokens": model.loss(ids, targets, smoothing)}
         lanes, fresh = batch.tensors["lanes"], batch.tensors["fresh"]
-        kept = self._kept(model, carry)
+        kept = carry or self.fresh_carry(model)
         before = {name: t[lanes].masked_fill(fresh[:, None, None], 0) for name, t in kept.items()}
         recurrent: Any = model
         loss, after = recurrent.loss_after(before, ids, targets, smoothing)
@@ -71,10 +71,12 @@ class LM(RunningText[LanguageModel]):
         """The most tokens a batch has, in training and in tests."""
         return max(self.recipe.train.batch_tokens, 4096)
 
-    def _kept(self, model: LanguageModel, carry: Carry) -> Carry:
-        """What each lane has read so far, (lanes, L, D); zeros at first, and when batches have become larger."""
-        zeros = model.empty(max(1, self._budget // self.recipe.model.context), 0).parts
-        return {name: carry[name] if name in carry and len(carry[name]) == len(t) else t for name, t in zeros.items()}
+    def fresh_carry(self, model: LanguageModel) -> Carry:
+        """Lanes that have read nothing, (lanes, L, D)."""
+        if not self.kind.carries:
+            return {}
+        parts: Carry = model.empty(max(1, self._budget // self.recipe.model.context), 0).parts
+        return parts
 
     @torch.inference_mode()
     def test(self, model: LanguageModel, split: str, decode: DecodeConfig, say: Say) -> list[Score]:

@@ -42,6 +42,8 @@ class MovingAverage:
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         for name, kept in zip(self.names, self.kept):
+            if tensors[name].shape != kept.shape:
+                raise ValueError(f"{name} is {tuple(tensors[name].shape)}, not {tuple(kept.shape)}")
             kept.copy_(tensors[name])
 
 

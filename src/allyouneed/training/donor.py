@@ -12,9 +12,7 @@ from allyouneed.format import human_count
 from allyouneed.models.base import Model
 from allyouneed.runfolder import RunFolder
 from allyouneed.tasks.base import Say, Task
-from allyouneed.tasks.saved import saved_task
-from allyouneed.tensorfile import read_tensors
-from allyouneed.training.starting import donor_recipe
+from allyouneed.tasks.saved import saved_task, saved_weights
 
 
 @torch.no_grad()
@@ -25,7 +23,8 @@ def load_body(model: Model, task: Task, new: RunFolder, say: Say) -> None:
     donor = RunFolder(recipe.train.init)
     if donor.path.resolve() == new.path.resolve():
         raise UserError(f"train.init: a run cannot start from itself, {donor.path}; choose another folder with --out")
-    theirs, own = read_tensors(donor.model), model.state_dict()
+    donor_task = saved_task(donor)
+    theirs, own = saved_weights(donor, donor_task), model.state_dict()
     body, others = _parts(own)
     for name, t in body.items():
         there = theirs.get(name)
@@ -34,7 +33,7 @@ def load_body(model: Model, task: Task, new: RunFolder, say: Say) -> None:
             raise UserError(f"train.init: the body of {donor.path} does not fit this model: {name} {what}")
         t.copy_(there)
     taken = {}
-    if donor_recipe(donor).task_kind == recipe.task_kind and task.same_outputs(saved_task(donor)):
+    if donor_task.recipe.task_kind == recipe.task_kind and task.same_outputs(donor_task):
         unlike = {_module(n) for n, t in others.items() if n not in theirs or theirs[n].shape != t.shape}
         taken = {name: t for name, t in others.items() if _module(name) not in unlike}  # a module whole or not at all
         for name, t in taken.items():

@@ -182,7 +182,7 @@ def _trainer(
     train, before = recipe.train, None
     checkpoint = folder.checkpoints.latest(complain=say) if resume else None
     if checkpoint is not None:
-        before = read_state(checkpoint, folder.identity()).runtime
+        before = read_state(checkpoint, folder.identity(), len(task.weights)).runtime
         check_shapes(task, checkpoint.path / "model.safetensors")
     torch.manual_seed(train.seed)
     model = task.build_model().to(runtime.torch_device)

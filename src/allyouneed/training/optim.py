@@ -63,25 +63,3 @@ def learning_rate(step: int, total: int, config: TrainConfig) -> float:
     done = min(1.0, (step - warm) / max(1, total - warm))
     shape = 1.0 - done if config.schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * done))
     return config.lr * (config.min_lr + (1.0 - config.min_lr) * shape)
-
-
-def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """The optimizer's memory by parameter name: "<parameter>/exp_avg", …"""
-    names: dict[torch.Tensor, str] = {p: name for name, p in model.named_parameters()}
-    return {
-        f"{names[p]}/{key}": value
-        for p, state in optimizer.state.items()
-        for key, value in state.items()
-        if isinstance(value, torch.Tensor)
-    }
-
-
-def load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor]) -> None:
-    """The inverse of `optimizer_tensors`."""
-    parameters = dict(model.named_parameters())
-    for path, value in tensors.items():
-        name, _, key = path.rpartition("/")
-        p = parameters[name]
-        if value.shape not in (p.shape, torch.Size([])):  # the count of steps is a scalar
-            raise ValueError(f"{path} is {tuple(value.shape)}, not {tuple(p.shape)}")
-        optimizer.state[p][key] = torch.empty_like(value, device=p.device).copy_(value)

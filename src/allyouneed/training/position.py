@@ -1,10 +1,13 @@
-"""Position and State: where a run stands, and what its checkpoints say of it in state.json."""
+"""Position and State: where a run stands, and what its checkpoints say of it in state.json. Pending and Window: its
+steps that are not yet in the log."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, fields
 from typing import Any
+
+from torch import Tensor
 
 from allyouneed.checkpoints import Checkpoint
 from allyouneed.errors import UserError
@@ -22,6 +25,18 @@ class Position:
     best_step: int = 0
     waited: int = 0  # evaluations since the best
     seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A step whose loss nobody has read yet: reading would make the host wait for the device."""
+
+    step: int
+    epoch: int
+    batch: int
+    losses: Tensor  # this process's part of each named loss, in the order of `NamedLosses.names`
+    norm: Tensor
+    units: int
 
 
 @dataclass
@@ -48,8 +63,8 @@ class State:
         return asdict(self)
 
 
-def read_state(checkpoint: Checkpoint, run: str) -> State:
-    """The state of a checkpoint of the run with this identity."""
+def read_state(checkpoint: Checkpoint, run: str, losses: int) -> State:
+    """The state of a checkpoint of the run with this identity and so many named losses."""
     try:
         values = checkpoint.state
         state = State(**{**values, "position": Position(**values["position"]), "window": Window(**values["window"])})
@@ -61,6 +76,8 @@ def read_state(checkpoint: Checkpoint, run: str) -> State:
             and state.pieces > 0
             and all(type(n) in (int, float) for n in (*numbers, *state.window.losses, state.window.seconds))
             and type(state.window.units) is int
+            and isinstance(state.window.losses, list)
+            and len(state.window.losses) == losses
             and isinstance(state.runtime["device"], str)
             and isinstance(state.runtime["compile"], bool)
         )

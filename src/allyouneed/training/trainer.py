@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,24 +26,13 @@ from allyouneed.training.averages import MovingAverage, mean
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.feed import Feed, Step
 from allyouneed.training.interrupt import Interrupt, Interrupted
+from allyouneed.training.kept import kept_tensors, restore_kept
 from allyouneed.training.memory import is_out_of_memory
 from allyouneed.training.named_losses import NamedLosses
-from allyouneed.training.optim import learning_rate, load_optimizer, make_optimizer, optimizer_tensors
-from allyouneed.training.position import Position, State, Window, read_state
+from allyouneed.training.optim import learning_rate, make_optimizer
+from allyouneed.training.position import Pending, Position, State, Window, read_state
 from allyouneed.training.progress import Progress, open_board
 from allyouneed.wholefile import Metrics, write_tensors
-
-
-@dataclass(frozen=True)
-class Pending:
-    """A step whose loss nobody has read yet: reading would make the host wait for the device."""
-
-    step: int
-    epoch: int
-    batch: int
-    losses: Tensor  # this process's part of each named loss, in the order of `NamedLosses.names`
-    norm: Tensor
-    units: int
 
 
 class Trainer:
@@ -326,10 +315,7 @@ class Trainer:
         carried = self.ranks.gather(self.carry)
         if not self.ranks.first:
             return
-        train = {f"carry/{rank}/{name}": t for rank, carry in enumerate(carried) for name, t in carry.items()}
-        train |= {f"optimizer/{name}": t for name, t in optimizer_tensors(self.model, self.optimizer).items()}
-        if self.average is not None:
-            train |= {f"ema/{name}": t for name, t in self.average.tensors().items()}
+        train = kept_tensors(self.model, self.optimizer, self.average, carried)
         weights, written = self.model.state_dict(), self.metrics.offset() if self.metrics else 0
         self._check_finite({**weights, **train})
         state = State(self.folder.identity(), self.at, self.pieces, self.window, self.runtime.to_dict(), written)
@@ -341,30 +327,24 @@ class Trainer:
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Continue from a checkpoint, whose weights have the shapes of the model."""
-        state = read_state(checkpoint, self.folder.identity())
+        state = read_state(checkpoint, self.folder.identity(), len(self.names))
         self.at, self.window = state.position, state.window
         self.pieces = min(state.pieces, 2 * self.config.batch_tokens)  # never more, unless the file was made up
         try:
             self.model.load_state_dict(checkpoint.model())
         except RuntimeError as error:
             raise UserError(f"{checkpoint.path} does not fit this model: it is damaged, or of another run") from error
-        tensors = checkpoint.train()
-        optimizer = {n.removeprefix("optimizer/"): t for n, t in tensors.items() if n.startswith("optimizer/")}
-        average = {n.removeprefix("ema/"): t for n, t in tensors.items() if n.startswith("ema/")}
+        fresh = self.task.fresh_carry(self.model)
         try:
-            load_optimizer(self.model, self.optimizer, optimizer)
-            if self.average is not None:
-                self.average.load(average)
-        except (KeyError, ValueError, RuntimeError):
+            carried = restore_kept(checkpoint.train(), self.model, self.optimizer, self.average, fresh)
+        except (KeyError, ValueError):
             raise UserError(
                 f"{checkpoint.path / 'train.safetensors'} does not fit the model; remove the checkpoint"
             ) from None
-        carried = {name: t for name, t in tensors.items() if name.startswith("carry/")}
-        if carried and len({name.split("/")[1] for name in carried}) != self.ranks.world:
+        if carried and len(carried) != self.ranks.world:
             self.say("resumed with another number of processes: the states that windows pass on begin at zero")
             carried = {}
-        own = f"carry/{self.ranks.rank}/"
-        self.carry = {n.removeprefix(own): t.to(self.device) for n, t in carried.items() if n.startswith(own)}
+        self.carry = {name: t.to(self.device) for name, t in carried.get(self.ranks.rank, {}).items()}
         if self.ranks.first:
             with Metrics(self.folder.metrics) as metrics:
                 metrics.truncate(state.metrics)
