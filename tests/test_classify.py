@@ -99,7 +99,7 @@ def test_the_memory_of_a_step_is_estimated_to_a_factor_of_two(run):
         needs.append(model.remembered(ids.numel()))
         assert seen / 2 < needs[-1]
         assert freeze or needs[-1] < 2 * seen
-    assert needs[1] < needs[0] / 5
+    assert needs[1] < needs[0] / 2  # one layer at a time
 
 
 @pytest.fixture(scope="module")

@@ -67,6 +67,8 @@ def test_its_head_says_what_it_is_and_gives_its_command(name):
     for _, command, what, *rest in commands:
         if command == "train":
             assert what == name
+            if "--init" in rest:
+                del rest[rest.index("--init") : rest.index("--init") + 2]
             read_recipe(name, rest)
         else:
             assert command in ("test", "use", "info")

@@ -177,7 +177,8 @@ def test_the_memory_estimate_is_about_what_the_backward_pass_keeps(cell):
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda t: t):
         model.loss(ids, ids)
-    assert 0.4 < sum(kept.values()) / model.remembered(ids.numel()) < 2.5
+    # The estimate is that of the hungriest kernel; this one keeps less.
+    assert 0.25 < sum(kept.values()) / model.remembered(ids.numel()) < 2.5
 
 
 # Truncated backpropagation through time

@@ -327,7 +327,7 @@ class Trainer:
 
     def resume(self, checkpoint: Checkpoint) -> None:
         """Continue from a checkpoint, whose weights have the shapes of the model."""
-        state = read_state(checkpoint, self.folder.identity(), len(self.names))
+        state = read_state(checkpoint, self.folder.identity(), len(self.losses.names))
         self.at, self.window = state.position, state.window
         self.pieces = min(state.pieces, 2 * self.config.batch_tokens)  # never more, unless the file was made up
         try:
