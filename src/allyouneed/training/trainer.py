@@ -291,8 +291,7 @@ class Trainer:
             found.append(torch.stack([sums[name].float() for name in self.losses.names]))
             counts = [total + batch.size.counts[name] for total, name in zip(counts, self.losses.names)]
         self.model.train()
-        # Read once, at the end: the device never waits. Summed here: not every device has float64.
-        local = [sum(column) for column in zip(*torch.stack(found).tolist())]
+        local = [sum(column) for column in zip(*torch.stack(found).tolist())]  # read once: the device never waits
         totals = self.ranks.total([*local, *counts], self.device)
         return [total / max(1.0, count) for total, count in zip(totals, totals[len(local) :])]
 
