@@ -145,7 +145,7 @@ class ELMo(LanguageModel):
     def spell(self, tokens: Sequence[str]) -> None:
         """Learn how the vocabulary is written; the space before a word is no part of it."""
         letters = spell([token.removeprefix(" ") for token in tokens], self.config.letters)
-        self.spelling[: len(tokens)].copy_(torch.from_numpy(letters))
+        self.spelling[: len(letters)] = torch.from_numpy(letters)
 
     def words(self, ids: Tensor) -> Tensor:
         """ids (B, T) -> (B, T, D), by their spelling."""
