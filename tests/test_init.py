@@ -14,7 +14,7 @@ import torch
 from allyouneed.data.vectors import Vectors, write_vectors
 from allyouneed.recipe import read_recipe, to_toml
 from allyouneed.run import load
-from allyouneed.tensorfile import read_tensors
+from allyouneed.tensorfile import read_header, read_tensors
 from allyouneed.wholefile import write_tensors
 from commands import Done, ayn, contents, trained
 from conftest import TINY_ELMO
@@ -143,7 +143,8 @@ def test_a_donor_that_cannot_be_used_is_named(pretrained, tagged, story, tmp_pat
     (broken / "recipe.toml").write_text("[model", encoding="utf-8")
     headless = shutil.copytree(pretrained, tmp_path / "headless")
     tensors = read_tensors(headless / "model.safetensors")
-    write_tensors(headless / "model.safetensors", {n: t for n, t in tensors.items() if "forth.1" not in n})
+    notes = {"run": read_header(headless / "model.safetensors").notes["run"]}
+    write_tensors(headless / "model.safetensors", {n: t for n, t in tensors.items() if "forth.1" not in n}, notes)
     for donor, words in {
         tmp_path / "damagd": ["no run", "did you mean 'damaged'"],
         damaged: ["damaged"],

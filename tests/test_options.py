@@ -152,8 +152,8 @@ HUGE = {
 
 @pytest.mark.parametrize("name", HUGE)
 def test_a_model_that_does_not_fit_is_refused_before_anything_is_allocated(name, monkeypatch):
-    monkeypatch.setattr(memory, "available", lambda device: 1 << 18)
-    with pytest.raises(UserError, match=r"the model has .* parameters: training needs .* and 256\.0 KiB are free"):
+    monkeypatch.setattr(memory, "available", lambda device: 1 << 19)
+    with pytest.raises(UserError, match=r"the model has .* parameters: training needs .* and 512\.0 KiB are free"):
         dry(read_recipe(name, HUGE[name]))
     monkeypatch.undo()
     dry(read_recipe(name))  # the recipe's own fits
