@@ -39,7 +39,8 @@ def load_body(model: Model, task: Task, new: RunFolder, say: Say) -> None:
         for name, t in taken.items():
             t.copy_(theirs[name])
     values = human_count(sum(t.numel() for t in (*body.values(), *taken.values())))
-    shape = ", ".join(f"{name}={getattr(recipe.model, name)}" for name in task.kind.body_fields())
+    shaping = [name for name in task.kind.body_fields() if name != "context" or recipe.model.limit is not None]
+    shape = ", ".join(f"{name}={getattr(recipe.model, name)}" for name in shaping)
     also = f" and its {_names(taken)}" if taken else ""
     say(f"init: the body of {donor.path}{also}, {values} values, was loaded; with it come {shape}")
     left = _parts(theirs)[1].keys() - taken.keys()
