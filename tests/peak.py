@@ -30,3 +30,13 @@ class Peak(TorchDispatchMode):
 
     def freed(self, values: int) -> None:
         self.now -= values
+
+
+def check_remembered(model, tokens: int, *batch) -> None:
+    """The model's estimate of what a step of so many tokens holds, besides weights and gradients, is right to a factor
+    of two."""
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p) if p.requires_grad else None
+    with Peak() as peak:
+        model.loss(*batch).backward()
+    assert peak.most / 2 < model.remembered(tokens) < 2 * peak.most

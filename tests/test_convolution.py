@@ -21,6 +21,7 @@ from allyouneed.recipe import read_recipe
 from allyouneed.run import train
 from allyouneed.training.memory import estimate
 from generation import generate
+from peak import check_remembered
 
 CLOSE = {"atol": 2e-5, "rtol": 1e-4}
 
@@ -301,19 +302,8 @@ def test_the_memory_of_a_step_is_estimated_to_a_factor_of_two(make):
         **({"target_vocab": 200} if make is convseq2seq else {}),
     )
     ids, lengths = torch.randint(4, 200, (8, 16)), torch.full((8,), 16)
-    kept: dict[int, int] = {}
-
-    def keep(t: torch.Tensor) -> torch.Tensor:
-        kept[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes() // t.element_size()
-        return t
-
-    model.train()
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
-        loss = model.loss(ids, ids) if make is convnet else model.loss(ids, lengths, ids, ids)
-    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    seen = sum(size for address, size in kept.items() if address not in weights)
-    assert loss.isfinite()
-    assert seen / 2 < model.remembered(ids.numel()) < 2 * seen
+    given = (ids, ids) if make is convnet else (ids, lengths, ids, ids)
+    check_remembered(model.train(), ids.numel(), *given)
     need = estimate(model, ids.numel(), adam=True, device=torch.device("cpu"), half=False)
     assert need.activations == 4 * model.remembered(ids.numel())
 

@@ -35,7 +35,7 @@ from allyouneed.training.starting import choose
 from allyouneed.training.trainer import Trainer
 from commands import ayn, mistake
 from conftest import TINY_LM
-from peak import Peak
+from peak import check_remembered
 
 
 def cpu(**values) -> TrainConfig:
@@ -313,37 +313,23 @@ def test_a_run_goes_on_bit_for_bit_only_where_everything_that_rounds_is_as_it_wa
     assert not before.same_arithmetic({**before.to_dict(), **change})
 
 
-def saved_bytes(loss) -> int:
-    """What the backward pass remembers, each storage once."""
-    kept: dict[int, int] = {}
-
-    def keep(tensor):
-        storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        loss()
-    return sum(kept.values())
-
-
 @pytest.mark.parametrize("kind", ["gpt", "transformer"])
-def test_the_memory_estimate_is_right_to_a_factor_of_two(kind):
+def test_the_memory_of_a_step_is_estimated_to_a_factor_of_two(kind):
+    ids, lengths = torch.randint(0, 500, (16, 64)), torch.full((16,), 64)
     if kind == "gpt":
         model = GPT(GPTConfig(vocab=500, context=64, width=64, layers=3, heads=4))
-        ids = torch.randint(0, 500, (16, 64))
-        loss = lambda: model.loss(ids, ids)
+        check_remembered(model, ids.numel(), ids, ids)
     else:
         model = Transformer(TransformerConfig(vocab=500, target_vocab=500, width=64, layers=2, heads=4))
-        ids, lengths = torch.randint(0, 500, (16, 64)), torch.full((16,), 64)
-        loss = lambda: model.loss(ids, lengths, ids, ids)
-    weights = sum(p.numel() * 4 for p in model.parameters())
-    real = saved_bytes(loss) - weights
-    guess = estimate(model, 16 * 64, adam=True, device=torch.device("cpu"), half=False)
-    assert 0.5 < guess.activations / real < 2
-    assert guess.weights == 2 * weights
-    assert guess.optimizer == 2 * weights
-    assert guess.available > 1 << 28
+        check_remembered(model, ids.numel(), ids, lengths, ids, ids)
+    need, weights = (
+        estimate(model, 1024, adam=True, device=torch.device("cpu"), half=False),
+        sum(p.nbytes for p in model.parameters()),
+    )
+    assert need.activations == 4 * model.remembered(1024)
+    assert need.weights == 2 * weights
+    assert need.optimizer == 2 * weights
+    assert need.available > 1 << 28
 
 
 BODIES = {
@@ -370,9 +356,8 @@ def test_the_memory_of_a_labeller_is_estimated_to_a_factor_of_two(kind, values, 
         if cls.BodyClass.spelled:
             tensors["chars"] = torch.randint(1, 257, (rows, time, config.letters))
         targets = torch.zeros((rows,) if head is ClassifyHead else (rows, time), dtype=torch.long)
-        with torch.backends.mkldnn.flags(enabled=onednn), Peak() as peak:
-            model.loss(tensors, targets).backward()
-        assert peak.most / 2 < model.remembered(rows * time) < 2 * peak.most
+        with torch.backends.mkldnn.flags(enabled=onednn):
+            check_remembered(model, rows * time, tensors, targets)
 
 
 def test_every_body_that_reads_is_measured():

@@ -21,6 +21,7 @@ from allyouneed.tasks.translate import Translate
 from allyouneed.training.starting import choose
 from commands import ayn
 from generation import generate
+from peak import check_remembered
 
 LOOKING = [score for score in SCORES if score != "none"]
 KINDS = [*((score, "gru") for score in SCORES), ("additive", "lstm"), ("none", "lstm"), ("dot", "rnn")]
@@ -240,17 +241,7 @@ def test_the_memory_of_a_step_is_estimated_to_a_factor_of_two(score):
     torch.manual_seed(0)
     model = Seq2Seq(Seq2SeqConfig(vocab=2000, target_vocab=2000, width=64, layers=2, dropout=0.1, score=score))
     ids, lengths = torch.randint(4, 2000, (4, 32)), torch.full((4,), 32)
-    kept: dict[int, int] = {}
-
-    def keep(t: torch.Tensor) -> torch.Tensor:
-        kept[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes() // t.element_size()
-        return t
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
-        model.loss(ids, lengths, ids, ids)
-    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    seen = sum(size for address, size in kept.items() if address not in weights)
-    assert seen / 2 < model.remembered(ids.numel()) < 2 * seen
+    check_remembered(model.train(), ids.numel(), ids, lengths, ids, ids)
     smaller = Seq2Seq(replace(model.config, vocab=1000, target_vocab=1000))
     assert model.remembered(7) - smaller.remembered(7) == 7 * 3 * 1000  # logits, their logarithms, their gradient
 
