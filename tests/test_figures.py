@@ -158,7 +158,7 @@ def test_heads_over_a_long_text_are_numbered_by_position(tmp_path: Path) -> None
     heads(softmax(100, 100)[None], ["w"] * 100, ["w"] * 100, out)
     found = words(out)
     assert "w" not in found
-    assert {"1", "20", "100", "source position", "target position"} <= set(found)
+    assert {"1", "20", "100", "key position", "query position"} <= set(found)
     heads(np.ones((1, 100, 100)), ["w"] * 100, ["w"] * 100, tmp_path / "a.png")
     # The cells fill their panel of 3.2 inches.
     assert near(pixels(tmp_path / "a.png"), style.WEIGHTS[-1]).sum() > 0.95 * (3.2 * style.DPI) ** 2

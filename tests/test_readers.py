@@ -81,6 +81,13 @@ def test_classify_runs_with_every_reader_and_tokenizer(reader, kind, reviews, tm
     assert all(name.startswith(("body.", "reader.", "head.")) for name, _ in run.model.named_parameters())
     (answer,) = run.answers(["the film was fine"])
     assert sum(answer.details["probabilities"].values()) == pytest.approx(1, abs=1e-5)
+    if reader == "gpt":
+        looked = run.attention("the film was fine")
+        assert len(looked) == run.recipe.model.layers
+        assert all(one.weights.shape[1:] == (len(one.target), len(one.source)) for one in looked.values())
+    else:
+        with pytest.raises(UserError, match="no attention"):
+            run.attention("the film was fine")
 
 
 @pytest.mark.parametrize(("reader", "kind"), COMBINATIONS)

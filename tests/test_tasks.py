@@ -64,6 +64,26 @@ def test_the_alignment_lies_along_the_winning_path(translator):
     assert found.weights.argmax(-1).tolist()[:3] == [0, 1, 2]
 
 
+def test_the_attention_of_every_head_by_its_place(translator, writer):
+    found = translator.attention("one two three", method="greedy")
+    (crossed,) = (name for name in found if name.endswith("cross"))
+    aligned = translator.align("one two three", method="greedy")
+    assert (found[crossed].source, found[crossed].target) == (aligned.source, aligned.target)
+    torch.testing.assert_close(found[crossed].weights.mean(0), aligned.weights)  # one layer: the mean of its heads
+    read = found["encoder.0.self"]
+    assert read.source == read.target == aligned.source
+    written = found["decoder.0.self"]
+    assert written.source == written.target == ["<s>", *aligned.target[:-1]]
+    (past,) = writer.attention("one two three").values()
+    assert (
+        past.source
+        == past.target
+        == [writer.task.tokenizer.token(id) for id in writer.task.tokenizer.encode("one two three")]
+    )
+    assert past.weights.triu(1).abs().max() == 0
+    torch.testing.assert_close(past.weights.sum(-1), torch.ones_like(past.weights[..., 0]))
+
+
 def test_several_texts_give_what_each_gives_alone(translator, writer):
     texts = ["one", "two three four five six one", "six six"]
     for method in ("greedy", "sample", "beam"):

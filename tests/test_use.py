@@ -104,6 +104,23 @@ def test_table_shows_the_five_likeliest_words_at_each_place(lm):
     assert [float(p) for p, _ in cells] == pytest.approx([100 * p for p in top.values.tolist()], abs=0.051)
 
 
+def test_the_heads_of_one_attention_are_a_picture(translator, lm, tmp_path):
+    done = ayn("use", translator, "one two", "--heads", tmp_path / "a.svg")
+    places = "encoder.0.self, decoder.0.self, decoder.0.cross"
+    assert done == (0, f"the picture of decoder.0.cross is in {tmp_path / 'a.svg'}; there are {places}\n", "")
+    drawn = (tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert all(text in drawn for text in ("head 1", "head 2", "decoder.0.cross", "query", "one"))
+    done = ayn("use", lm, "one two", "--heads", tmp_path / "b.png", "--place", "0.self")
+    assert done.code == 0
+    assert (tmp_path / "b.png").read_bytes().startswith(b"\x89PNG")
+    said = mistake("use", translator, "one two", "--heads", tmp_path / "c.png", "--place", "decoder.0.cros")
+    assert said == "--place decoder.0.cros is not an attention of this model; did you mean 'decoder.0.cross'?"
+    assert (
+        mistake("use", translator, "one", "two", "--heads", tmp_path / "c.png")
+        == "--heads draws one text: give one TEXT"
+    )
+
+
 def test_alignment_is_a_picture(translator, tmp_path):
     done = ayn("use", translator, "one two", "--alignment", tmp_path / "a.png")
     assert done.code == 0

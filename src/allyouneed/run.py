@@ -214,6 +214,13 @@ class Run:
         answer = next(self.answers([text], **decode))
         return self.task.align(self.model, text, answer.tokens)
 
+    def attention(self, text: str, **decode: Any) -> dict[str, Alignment]:
+        """The attention weights (H, T, S) of every head while the model reads the text and writes its answer, by their
+        place in the model: "decoder.1.cross"."""
+        settings = self._ready(decode)
+        with explain_memory():
+            return self.task.attention(self.model, text, settings)
+
     def info(self) -> dict[str, Any]:
         """Parameters by part, work a token, memory, data, scores and versions."""
         parts: dict[str, int] = {}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from allyouneed.cli.common import Device, Precision, RunPath, complain, decode_settings, load, print_columns
-from allyouneed.errors import UserError, shortened
+from allyouneed.errors import UserError, nearest, shortened
 
 if TYPE_CHECKING:
     from allyouneed.run import Line, Run
@@ -28,6 +28,12 @@ def use_command(
     alignment: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where attention looked: a .png, .svg or .jsonl.")
     ] = None,
+    heads: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The weights of each attention head: a .png or .svg.")
+    ] = None,
+    place: Annotated[
+        str, typer.Option(metavar="PLACE", help="Which attention --heads draws, such as decoder.0.self.")
+    ] = "",
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of [decode]; may be repeated.")
     ] = None,
@@ -58,6 +64,8 @@ def use_command(
     try:
         if alignment is not None:
             _draw(loaded, text or [], alignment, decode)
+        elif heads is not None:
+            _draw_heads(loaded, text or [], heads, place, decode)
         elif text:
             for i, line in enumerate(text):
                 typer.echo("\n" if table and i else "", nl=False)
@@ -218,6 +226,21 @@ def _draw(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None
     found = run.align(texts[0], **decode)
     alignment(found.weights.numpy(), found.source, found.target, out, title=texts[0])
     typer.echo(f"the picture is in {out}")
+
+
+def _draw_heads(run: Run, texts: list[str], out: Path, place: str, decode: dict[str, Any]) -> None:
+    """The attention of one text at one place of the model, one heat map per head; the last place if none is named."""
+    from allyouneed.figures import heads
+
+    if len(texts) != 1:
+        raise UserError("--heads draws one text: give one TEXT")
+    found = run.attention(texts[0], **decode)
+    place = place or list(found)[-1]
+    if place not in found:
+        raise UserError(f"--place {place} is not an attention of this model{nearest(place, found)}")
+    chosen = found[place]
+    heads(chosen.weights.numpy(), chosen.source, chosen.target, out, title=place)
+    typer.echo(f"the picture of {place} is in {out}; there are {', '.join(found)}")
 
 
 def _aligned(run: Run, text: str, decode: dict[str, Any]) -> bytes:

@@ -37,7 +37,7 @@ def alignment(weights: Any, source: Sequence[str], target: Sequence[str], out: P
 
 
 def heads(weights: Any, source: Sequence[str], target: Sequence[str], out: Path, title: str = "") -> None:
-    """Weights (H, T_target, T_source): one small heat map a head, numbered from 1. Long texts show positions."""
+    """Weights (H, T_target, T_source): one small heat map per head, numbered from 1. Long texts show positions."""
     table = _checked(weights, source, target, dims=3)
     count, rows, columns = table.shape
     across = 4 if count > 6 else math.ceil(math.sqrt(count))
@@ -54,8 +54,8 @@ def heads(weights: Any, source: Sequence[str], target: Sequence[str], out: Path,
             axes = made.add_axes((left / width, bottom / height, columns * cell / width, rows * cell / height))
             drawn = _heatmap(axes, table[head])
             if most <= 32:
-                _name_columns(axes, source if row == 0 else [], cell, 8)
-                _name_rows(axes, target if column == 0 else [], 8)
+                _name_columns(axes, source if row == 0 else [], cell, 8, "key")
+                _name_rows(axes, target if column == 0 else [], 8, "query")
             else:
                 _number(axes, row == 0, column == 0)
             # Under the panel: above it the words of the first row would push it away.
@@ -102,8 +102,8 @@ def _heatmap(axes: Axes, table: np.ndarray) -> QuadMesh:
     return drawn
 
 
-def _name_columns(axes: Axes, words: Sequence[str], cell: float, font: int) -> None:
-    """One word a column, slanted as soon as one of them is wider than its cell."""
+def _name_columns(axes: Axes, words: Sequence[str], cell: float, font: int, name: str = "source") -> None:
+    """One word per column, slanted as soon as one of them is wider than its cell."""
     labels = [style.visible(word) for word in words]
     axes.set_xticks([index + 0.5 for index in range(len(labels))], labels, fontsize=font)
     drawn = axes.get_xticklabels()
@@ -112,19 +112,19 @@ def _name_columns(axes: Axes, words: Sequence[str], cell: float, font: int) -> N
         for label in drawn:
             label.set(rotation=45, ha="left", va="baseline", rotation_mode="anchor")
     if labels:
-        axes.set_xlabel("source", labelpad=8, color=style.GREY)
+        axes.set_xlabel(name, labelpad=8, color=style.GREY)
 
 
-def _name_rows(axes: Axes, words: Sequence[str], font: int) -> None:
+def _name_rows(axes: Axes, words: Sequence[str], font: int, name: str = "target") -> None:
     labels = [style.visible(word) for word in words]
     axes.set_yticks([index + 0.5 for index in range(len(labels))], labels, fontsize=font)
     if labels:
-        axes.set_ylabel("target", labelpad=8, color=style.GREY)
+        axes.set_ylabel(name, labelpad=8, color=style.GREY)
 
 
 def _number(axes: Axes, top: bool, left: bool) -> None:
     """Positions from 1 instead of words, on the outer edges."""
-    for axis, shown, name in ((axes.xaxis, top, "source position"), (axes.yaxis, left, "target position")):
+    for axis, shown, name in ((axes.xaxis, top, "key position"), (axes.yaxis, left, "query position")):
         last = round(max(axis.get_view_interval()))
         step = next(step for step in (10, 20, 50, 100, 200, 500, 10**9) if last / step <= 8)
         positions = [1, *range(step, last + 1, step)] if shown else []

@@ -225,7 +225,7 @@ class Translator(Writer):
         """The cross-entropy of the next target tokens, summed."""
         return self.head.loss(self.body(source, lengths, target), targets, smoothing)
 
-    def alignment(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
+    def alignment(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """How much each target position attends to each of the source: (B, T, S)."""
         raise NotImplementedError
 

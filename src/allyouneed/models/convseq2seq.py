@@ -99,9 +99,9 @@ class ConvSeq2Seq(Translator):
         "base": {"layers": 10, "width": 512, "embedding": 256, "dropout": 0.25},
     }
 
-    def alignment(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
+    def alignment(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """The mean over the layers."""
-        trace = trace or Trace("weights")
+        trace = Trace("weights")
         self(source, lengths, target, trace=trace)
         layers = range(len(self.body.decoder.blocks))
         return torch.cat([trace[f"decoder.{i}.cross.weights"] for i in layers], dim=1).mean(1)

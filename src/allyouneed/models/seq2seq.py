@@ -173,11 +173,11 @@ class Seq2Seq(Translator):
         "base": {"width": 1024, "embedding": 512, "layers": 2},
     }
 
-    def alignment(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
+    def alignment(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """The weights a_t."""
         if self.body.score is None:
             raise UserError("this model has no attention (model.score = none), so there is no alignment to show")
-        trace = trace or Trace("weights")
+        trace = Trace("weights")
         self(source, lengths, target, trace=trace)
         return trace["decoder.cross.weights"][:, 0]
 

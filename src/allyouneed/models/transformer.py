@@ -112,8 +112,8 @@ class Transformer(Translator):
         if not config.tie:
             nn.init.xavier_uniform_(self.head.out.weight)
 
-    def alignment(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
+    def alignment(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
         """The last layer, mean over its heads."""
-        trace = trace or Trace("weights")
+        trace = Trace("weights")
         self(source, lengths, target, trace=trace)
         return trace[f"decoder.{len(self.body.decoder.blocks) - 1}.cross.weights"].mean(1)

@@ -57,7 +57,7 @@ class Guess:
 
 @dataclass(frozen=True)
 class Alignment:
-    """Which source tokens each target token looked at: weights (T, S)."""
+    """Which source tokens each target token looked at: weights (T, S), or (H, T, S), one table per head."""
 
     source: list[str]
     target: list[str]
@@ -244,9 +244,24 @@ class Task(ABC, Generic[M]):
     def table(self, model: M, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         """What the model expects at each position."""
 
-    def align(self, model: M, text: str, tokens: list[int], trace: Trace | None = None) -> Alignment:
+    def align(self, model: M, text: str, tokens: list[int]) -> Alignment:
         """Only tasks with a source have one."""
         raise UserError(f"a run of the task '{self.recipe.task_kind}' has no source to align with")
+
+    def attention(self, model: M, text: str, decode: DecodeConfig) -> dict[str, Alignment]:
+        """The weights of every head (H, T, S) while the model reads the text and writes its answer, by their place in
+        the model: "decoder.1.cross"."""
+        raise UserError(f"a run of the task '{self.recipe.task_kind}' has no attention to look at")
+
+
+def traced(trace: Trace, tokens: Callable[[str], tuple[list[str], list[str]]]) -> dict[str, Alignment]:
+    """The attention weights in a trace of one text. `tokens` names the sources and the targets at a place."""
+    if not trace.recorded:
+        raise UserError("this model has no attention to look at")
+    return {
+        place: Alignment(*tokens(place), trace[f"{place}.weights"][0].float().cpu())
+        for place in (name.removesuffix(".weights") for name in trace)
+    }
 
 
 def rows_for(tokenizer: Tokenizer, wanted: int, key: str) -> int:

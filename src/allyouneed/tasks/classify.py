@@ -60,6 +60,9 @@ class Classify(Labelling):
             found.append(tokenize_rows(texts, self.tokenizer, key))
         return found
 
+    def ids(self, text: str) -> list[list[int]]:
+        return [self._ids(part) for part in self._texts(text)]
+
     def _ids(self, text: str) -> list[int]:
         if self.spells:
             return self.spelled(text[start:end] for start, end in find_words(text))
@@ -109,10 +112,9 @@ class Classify(Labelling):
         return scores
 
     def prompt(self, model: Labeller, text: str, decode: DecodeConfig) -> Prompt:
-        texts = self._texts(text)
-        for part in texts:
+        for part in self._texts(text):
             check_input(self.layout.prefix + part, None if self.spells else self.tokenizer, "text")
-        return self._prompt(model, [self._ids(part) for part in texts])
+        return self._prompt(model, self.ids(text))
 
     def _texts(self, text: str) -> list[str]:
         """What a person gave, as one text or two."""
@@ -125,7 +127,7 @@ class Classify(Labelling):
         return [first.strip(), second.strip()]
 
     def answer(self, model: Labeller, texts: list[str]) -> Iterator[Answer]:
-        for p in self.judge(model, [[self._ids(part) for part in self._texts(text)] for text in texts]):
+        for p in self.judge(model, [self.ids(text) for text in texts]):
             best = int(p.argmax())
             label, sure = self.labels[best], float(p[best])
             details = {
@@ -139,8 +141,6 @@ class Classify(Labelling):
     def table(self, model: Labeller, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         """What the label would be if the text ended after each of its tokens; of a pair, if the second text did."""
         self.prompt(model, text, decode)
-        *first, ids = [self._ids(part) for part in self._texts(text)]
-        words = list(self._spelled)
-        tokens = [words[id] if self.spells else self.tokenizer.token(id) for id in ids]
+        *first, ids = self.ids(text)
         read = self.judge(model, [[*first, ids[: i + 1]] for i in range(len(ids))])
-        return [self.guess(token, p, most) for token, p in zip(tokens, read)]
+        return [self.guess(self.token(id), p, most) for id, p in zip(ids, read)]

@@ -23,8 +23,9 @@ from allyouneed.errors import UserError
 from allyouneed.figures import confusion_matrix
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.spelling import spell
+from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Answer, Prompt
-from allyouneed.tasks.base import Carry, Guess, Moment, Task, check_length, once
+from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Task, check_length, once, traced
 from allyouneed.text import Tokenizer
 from allyouneed.text.layout import Layout, Tokens
 
@@ -214,9 +215,25 @@ class Labelling(Task[Labeller]):
 
     def judge(self, model: Labeller, texts: Sequence[Sequence[list[int]]]) -> list[Tensor]:
         """The same for what a person gave: the tokens of each text of each example."""
+        return self.probabilities(model, self._unlabelled(texts))
+
+    def _unlabelled(self, texts: Sequence[Sequence[list[int]]]) -> Labelled:
         sides = [Ragged.of(example[side] for example in texts) for side in range(self.sides)]
-        nothing = np.zeros(len(texts), dtype=np.int64)
-        return self.probabilities(model, self._labelled(sides, nothing, UNCUT))
+        return self._labelled(sides, np.zeros(len(texts), dtype=np.int64), UNCUT)
+
+    @abstractmethod
+    def ids(self, text: str) -> list[list[int]]:
+        """The tokens of a text, or of both texts of a pair."""
+
+    def token(self, id: int) -> str:
+        return list(self._spelled)[id] if self.spells else self.tokenizer.token(id)
+
+    @torch.inference_mode()
+    def attention(self, model: Labeller, text: str, decode: DecodeConfig) -> dict[str, Alignment]:
+        tokens, trace = [self.token(id) for id in self.prompt(model, text, decode).ids], Trace("weights")
+        batch = self._unlabelled([self.ids(text)]).collate(np.arange(1)).to(model.device)
+        model(batch.tensors, trace=trace)
+        return traced(trace, lambda place: (tokens, tokens))
 
     def guess(self, token: str, p: Tensor, most: int) -> Guess:
         """The most likely labels, p (C,)."""

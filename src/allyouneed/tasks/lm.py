@@ -13,8 +13,9 @@ from allyouneed.data.batches import Batch, Streams, Windows
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, language_scores
 from allyouneed.models.base import LanguageModel
+from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Prompt
-from allyouneed.tasks.base import Carry, Guess, Moment, Say, check_input, check_length
+from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, check_input, check_length, traced
 from allyouneed.tasks.running_text import RunningText
 from allyouneed.text import Tokenizer
 
@@ -105,6 +106,13 @@ class LM(RunningText[LanguageModel]):
     def table(self, model: LanguageModel, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         ids = self.prompt(model, text, decode).ids
         return guesses(model(torch.tensor([ids], device=model.device))[0], ids, self.tokenizer, most)
+
+    @torch.inference_mode()
+    def attention(self, model: LanguageModel, text: str, decode: DecodeConfig) -> dict[str, Alignment]:
+        ids, trace = self.prompt(model, text, decode).ids, Trace("weights")
+        model(torch.tensor([ids], device=model.device), trace=trace)
+        tokens = [self.tokenizer.token(id) for id in ids]
+        return traced(trace, lambda place: (tokens, tokens))
 
 
 def guesses(logits: Tensor, ids: list[int], tokenizer: Tokenizer, most: int) -> list[Guess]:

@@ -128,11 +128,14 @@ class Tag(Labelling):
         words = [text[start:end] for start, end in find_words(text)]
         if not words:
             raise UserError("the text is empty: give it some words")
-        ids = self._read(text)[0]
-        if not self.spells and all(id == self.tokenizer.unk for id in ids):
+        ids = self.ids(text)
+        if not self.spells and all(id == self.tokenizer.unk for id in ids[0]):
             strange = ", ".join(repr(word) for word in words[:8])
             raise UserError(f"no word of the text is in this model's vocabulary: {strange}")
-        return self._prompt(model, [ids])
+        return self._prompt(model, ids)
+
+    def ids(self, text: str) -> list[list[int]]:
+        return [self._read(text)[0]]
 
     def _read(self, text: str) -> tuple[list[int], Tokens | None]:
         """What the model reads of a text, and how that belongs to its words."""

@@ -18,7 +18,19 @@ from allyouneed.metrics import Score, translation_scores
 from allyouneed.models.base import Translator
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Prompt, write
-from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, check_input, check_length, once, rows_for
+from allyouneed.tasks.base import (
+    Alignment,
+    Carry,
+    Guess,
+    Moment,
+    Say,
+    Task,
+    check_input,
+    check_length,
+    once,
+    rows_for,
+    traced,
+)
 from allyouneed.tasks.lm import guesses
 from allyouneed.text import Tokenizer
 
@@ -193,13 +205,33 @@ class Translate(Task[Translator]):
         return guesses(model(*self._forced(model, source, written))[0], written, self.tokenizer, most)
 
     @torch.inference_mode()
-    def align(self, model: Translator, text: str, tokens: list[int], trace: Trace | None = None) -> Alignment:
+    def align(self, model: Translator, text: str, tokens: list[int]) -> Alignment:
         """Where the decoder looked while it wrote these tokens, as its model tells."""
         source = [*self.reader.encode(text), self._end(self.reader)]
         written = [self._begin, *tokens][: model.limit]
-        weights = model.alignment(*self._forced(model, source, written), trace=trace)[0]  # (T, S)
+        weights = model.alignment(*self._forced(model, source, written))[0]  # (T, S)
         ends = [*tokens, self._end(self.tokenizer)][: len(written)]
         return Alignment(_labels(self.reader, source), _labels(self.tokenizer, ends), weights.float().cpu())
+
+    @torch.inference_mode()
+    def attention(self, model: Translator, text: str, decode: DecodeConfig) -> dict[str, Alignment]:
+        source, trace = self.prompt(model, text, decode).ids, Trace("weights")
+        answer = next(self.predict(model, [text], decode))
+        written = [self._begin, *answer.tokens][: model.limit]
+        model(*self._forced(model, source, written), trace=trace)
+        ends = [*answer.tokens, self._end(self.tokenizer)][: len(written)]
+        read, known, next_ = (
+            _labels(self.reader, source),
+            _labels(self.tokenizer, written),
+            _labels(self.tokenizer, ends),
+        )
+
+        def tokens(place: str) -> tuple[list[str], list[str]]:
+            if place.startswith("encoder"):
+                return read, read
+            return (read, next_) if place.endswith("cross") else (known, known)
+
+        return traced(trace, tokens)
 
     def _forced(self, model: Translator, source: list[int], written: list[int]) -> tuple[Tensor, Tensor, Tensor]:
         """One sentence and what was written so far, as the model takes them."""
