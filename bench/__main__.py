@@ -8,6 +8,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from allyouneed.errors import UserError, nearest
 from bench.cases import all_cases
 from bench.harness import Case, run, table, write
@@ -16,7 +18,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def main(arguments: list[str]) -> int:
-    """0, or 1 when a case could not be run, or 2 when there is no such case."""
+    """0, or 1 when a case that was asked for could not be run, or 2 when there is no such case."""
     cases = all_cases()
     parser = argparse.ArgumentParser(
         prog="python -m bench",
@@ -38,6 +40,10 @@ def main(arguments: list[str]) -> int:
     repeats, warm_up = (3, 1) if options.quick else (max(1, options.repeats), 3)
     failed = 0
     for case in chosen:
+        if case.gpu and not torch.cuda.is_available():
+            print(f"{case.name}: left out, it needs a CUDA GPU and torch sees none", file=sys.stderr)
+            failed = max(failed, int(bool(options.case)))  # only what was asked for by name is missing
+            continue
         try:
             result = run(case, repeats=repeats, warm_up=warm_up, threads=options.threads, command=command)
         except UserError as error:

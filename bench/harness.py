@@ -67,6 +67,7 @@ class Case:
     rounds: int = 0
     options: Mapping[str, str] = field(default_factory=dict)
     quick: Mapping[str, str] = field(default_factory=dict)
+    gpu: bool = False  # it needs a CUDA GPU
 
 
 def measure(

@@ -164,6 +164,17 @@ def test_the_command_chooses_by_name_and_quick_writes_nothing(monkeypatch, capsy
     assert "did you mean 'two'" in capsys.readouterr().err
 
 
+def test_without_a_gpu_its_cases_are_left_out(monkeypatch, capsys, tmp_path):
+    cases = [case({OURS: lambda: None}, (), "one"), replace(case({OURS: lambda: 1 / 0}, (), "two"), gpu=True)]
+    monkeypatch.setattr(command, "all_cases", lambda: cases)
+    monkeypatch.setattr(command, "RESULTS", tmp_path)
+    monkeypatch.setattr(command.torch.cuda, "is_available", lambda: False)
+    assert command.main(["--quick"]) == 0
+    assert capsys.readouterr().err == "two: left out, it needs a CUDA GPU and torch sees none\n"
+    assert command.main(["two", "--quick"]) == 1
+    assert [case.name for case in all_cases() if case.gpu] == ["gpt2-train-cuda"]
+
+
 def test_a_case_with_other_options_has_another_name_and_so_its_own_results():
     case = Case(
         "a", "", "", [], lambda peers, folder: None, options={"device": "cpu", "epochs": "5"}, quick={"epochs": "1"}
@@ -292,12 +303,6 @@ def test_a_small_translation_case_runs_for_real(beam, monkeypatch):
     result = harness.run(never, repeats=1, warm_up=0, threads=1, command="")
     assert result["amount"] == 5 * 6
     assert set(result["sides"]) == {OURS, translate_marian.HF}
-
-
-def test_the_case_for_a_gpu_says_that_it_needs_one(monkeypatch, capsys):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert command.main(["gpt2-train-cuda", "--quick"]) == 1
-    assert "gpt2-train-cuda needs a CUDA device" in capsys.readouterr().err
 
 
 def test_the_sides_of_the_case_for_a_gpu_learn_the_same(tmp_path):
