@@ -20,13 +20,13 @@ from allyouneed import catalog
 from allyouneed.config import DataConfig, TextConfig
 from allyouneed.data import store
 from allyouneed.data.opening import open_data
-from allyouneed.data.store import Feed, Ragged, TokenKey, tokenize_rows, tokenize_stream
+from allyouneed.data.store import Ragged, TokenKey, tokenize_rows, tokenize_stream
 from allyouneed.errors import UserError
 from allyouneed.text.tokenizer import Tokenizer
 from allyouneed.text.words import find_words
 from allyouneed.training.starting import choose
 
-KEY = TokenKey("f", "train", "text", Feed.PLAIN)
+KEY = TokenKey("f", "train", "text")
 TEXTS = [f"Sentence number {i}, with é and 😀.\n\n  Indented." for i in range(300)]
 
 
@@ -117,9 +117,9 @@ def test_the_same_is_used_again_and_another_is_not(tokenizer: Tokenizer, folder:
         replace(KEY, data="g"),
         replace(KEY, split="valid"),
         replace(KEY, side="target"),
-        replace(KEY, feed=Feed.SPACED),
+        replace(KEY, prefix=" "),
     ):
-        assert rows(tokenize_rows(["other"], tokenizer, other)) == [tokenizer.encode(other.feed("other"))]
+        assert rows(tokenize_rows(["other"], tokenizer, other)) == [tokenizer.encode(other.prefix + "other")]
     char = Tokenizer.train(TEXTS, TextConfig(kind="char"))
     assert rows(tokenize_rows(["number"], char, KEY)) == [char.encode("number")]
     assert rows(tokenize_stream([["a", "b"], ["c"]], char, KEY, char.eos))[1] == [*char.encode("c"), char.eos]
@@ -136,14 +136,14 @@ def test_another_way_of_reading_or_writing_does_not_get_old_tokens(
     assert rows(tokenize_rows(["other"], tokenizer, KEY)) == [tokenizer.encode("other")]
 
 
-def test_the_key_decides_how_a_text_is_given_to_the_tokenizer(tokenizer: Tokenizer) -> None:
+def test_the_prefix_stands_before_each_text(tokenizer: Tokenizer) -> None:
     text = "It's  well-known."
-    fed = {Feed.PLAIN: text, Feed.SPACED: f" {text}"}
-    for feed, expected in fed.items():
-        assert rows(tokenize_rows([text], tokenizer, replace(KEY, feed=feed))) == [tokenizer.encode(expected)]
-        assert rows(tokenize_rows(never(), tokenizer, replace(KEY, feed=feed))) == [tokenizer.encode(expected)]
-    with pytest.raises(ValueError, match="a stream is fed as it is"):
-        tokenize_stream([[text]], tokenizer, replace(KEY, feed=Feed.SPACED), tokenizer.eos)
+    for prefix in ("", " "):
+        key, expected = replace(KEY, prefix=prefix), [tokenizer.encode(prefix + text)]
+        assert rows(tokenize_rows([text], tokenizer, key)) == expected
+        assert rows(tokenize_rows(never(), tokenizer, key)) == expected
+    with pytest.raises(ValueError, match="no prefix"):
+        tokenize_stream([[text]], tokenizer, replace(KEY, prefix=" "), tokenizer.eos)
 
 
 def only(folder: Path) -> Path:
@@ -182,13 +182,13 @@ def test_an_interrupted_writer_leaves_nothing(tokenizer: Tokenizer, folder: Path
 
 KILLED = """
 import os, signal
-from allyouneed.data.store import Feed, TokenKey, tokenize_rows
+from allyouneed.data.store import TokenKey, tokenize_rows
 from allyouneed.config import TextConfig
 from allyouneed.text.tokenizer import Tokenizer
 def texts():
     yield "x" * (1 << 20)
     os.kill(os.getpid(), signal.SIGKILL)
-tokenize_rows(texts(), Tokenizer.train(["x"], TextConfig(kind="char")), TokenKey("f", "train", "text", Feed.PLAIN))
+tokenize_rows(texts(), Tokenizer.train(["x"], TextConfig(kind="char")), TokenKey("f", "train", "text"))
 """
 
 
@@ -213,7 +213,7 @@ def test_what_a_killed_writer_left_is_removed_but_not_that_of_a_writer_at_work(
 
 AT_ONCE = """
 import sys, time
-from allyouneed.data.store import Feed, TokenKey, tokenize_rows
+from allyouneed.data.store import TokenKey, tokenize_rows
 class Letters:
     fingerprint = "letters"
     def __len__(self): return 300
@@ -223,7 +223,7 @@ expected = Letters().encode_batch(texts)
 start = float(sys.argv[1])
 for number in range(150):
     time.sleep(max(0.0, start + 0.01 * number - time.time()))
-    found = tokenize_rows(texts, Letters(), TokenKey(str(number), "train", "text", Feed.PLAIN))
+    found = tokenize_rows(texts, Letters(), TokenKey(str(number), "train", "text"))
     assert [row.tolist() for row in found] == expected, number
 """
 
@@ -285,13 +285,13 @@ import time
 from allyouneed import catalog
 from allyouneed.config import DataConfig, TextConfig
 from allyouneed.data.opening import open_data
-from allyouneed.data.store import Feed, TokenKey, tokenize_stream
+from allyouneed.data.store import TokenKey, tokenize_stream
 from allyouneed.text.tokenizer import Tokenizer
 data = open_data(DataConfig(name="enwik8"), "text")
 tokenizer = Tokenizer.train(["bytes"], TextConfig(kind="bpe", vocab=260))
 start, total = time.time(), 0
 for name, split in data.splits.items():
-    key = TokenKey(data.fingerprint, name, "text", Feed.PLAIN)
+    key = TokenKey(data.fingerprint, name, "text")
     ragged = tokenize_stream(split.documents(), tokenizer, key, tokenizer.eos)
     assert len(ragged.tokens) == split.bytes, name
     total += split.bytes

@@ -18,7 +18,6 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -44,16 +43,6 @@ class Encoder(Protocol):
     def encode_batch(self, texts: list[str], /) -> list[list[int]]: ...
 
 
-class Feed(Enum):
-    """How a text is given to the tokenizer."""
-
-    PLAIN = "plain"  # as it is
-    SPACED = "spaced"  # after a space, so that a word is the same token at the beginning and inside
-
-    def __call__(self, text: str) -> str:
-        return f" {text}" if self is Feed.SPACED else text
-
-
 @dataclass(frozen=True)
 class TokenKey:
     """All that the tokens of one side of a split depend on, besides the tokenizer."""
@@ -61,7 +50,7 @@ class TokenKey:
     data: str  # the fingerprint of the Dataset
     split: str
     side: str  # which text of an example, for example "source"
-    feed: Feed
+    prefix: str = ""  # before each text: a space makes a word the same token at the beginning and inside
 
 
 class Ragged:
@@ -93,11 +82,10 @@ class Ragged:
 
 
 def tokenize_rows(texts: Iterable[str], tokenizer: Encoder, key: TokenKey) -> Ragged:
-    """One row per text, given to the tokenizer as `key.feed` says. The texts are read only if their tokens are not in
-    the cache."""
+    """One row per text, each after `key.prefix`. The texts are read only if their tokens are not in the cache."""
 
     def write(writer: _Writer) -> None:
-        for batch in _batches(map(key.feed, texts)):
+        for batch in _batches(key.prefix + text for text in texts):
             for ids in tokenizer.encode_batch(batch):
                 writer.add(ids)
                 writer.end_row()
@@ -108,11 +96,10 @@ def tokenize_rows(texts: Iterable[str], tokenizer: Encoder, key: TokenKey) -> Ra
 def tokenize_stream(documents: Iterable[Iterable[str]], tokenizer: Encoder, key: TokenKey, separator: int) -> Ragged:
     """One row per document, given as chunks, so that `tokens` is the whole stream.
 
-    If there is more than one document, each ends with the separator. The text is given to the tokenizer as it is:
-    a feed of chunks can be nothing else.
+    If there is more than one document, each ends with the separator. A stream has no prefix.
     """
-    if key.feed is not Feed.PLAIN:
-        raise ValueError(f"a stream is fed as it is, not as {key.feed}")
+    if key.prefix:
+        raise ValueError("a stream is tokenized as it is: its key has no prefix")
 
     def write(writer: _Writer) -> None:
         several = False
@@ -192,7 +179,7 @@ class _Writer:
 
 def _stored(tokenizer: Encoder, key: TokenKey, layout: str, write: Callable[[_Writer], None]) -> Ragged:
     """The tokens in the cache if they are complete and have this key; otherwise they are written."""
-    known = {**asdict(key), "feed": key.feed.value, "layout": layout, "tokenizer": tokenizer.fingerprint}
+    known = {**asdict(key), "layout": layout, "tokenizer": tokenizer.fingerprint}
     known |= {"version": VERSION, "reading": READING}
     name = hashlib.blake2b(json.dumps(known, sort_keys=True).encode(), digest_size=16).hexdigest()
     path = cache_folder() / "tokens" / f"{key.split}-{key.side}-{name}"

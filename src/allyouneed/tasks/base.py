@@ -17,7 +17,7 @@ from allyouneed.data.batches import Batch, Examples
 from allyouneed.data.opening import open_data
 from allyouneed.data.report import Report
 from allyouneed.data.sources import Dataset
-from allyouneed.data.store import Feed, TokenKey
+from allyouneed.data.store import TokenKey
 from allyouneed.decode import Stepper
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score
@@ -123,9 +123,9 @@ class Task(ABC, Generic[M]):
     def has(self, split: str) -> bool:
         return split in self.data.splits
 
-    def token_key(self, split: str, side: str, feed: Feed) -> TokenKey:
+    def token_key(self, split: str, side: str, prefix: str = "") -> TokenKey:
         """What the tokens of one side of a split depend on, besides the tokenizer."""
-        return TokenKey(self.data.fingerprint, split, side, feed)
+        return TokenKey(self.data.fingerprint, split, side, prefix)
 
     @property
     def kind(self) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from torch import nn
 
 from allyouneed.config import DecodeConfig, option
-from allyouneed.data.store import Feed, Ragged, tokenize_rows
+from allyouneed.data.store import Ragged, tokenize_rows
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, confusion, label_scores
 from allyouneed.models.labeller import Labeller
@@ -56,7 +56,7 @@ class Classify(Labelling):
             if self.spells:
                 found.append(Ragged.of(self._ids(text) for text in texts))
                 continue
-            key = self.token_key(split, f"text{side}", Feed.SPACED if self.layout.prefix else Feed.PLAIN)
+            key = self.token_key(split, f"text{side}", self.layout.prefix)
             found.append(tokenize_rows(texts, self.tokenizer, key))
         return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from allyouneed.data.report import Report, describe
-from allyouneed.data.store import Feed, Ragged, tokenize_stream
+from allyouneed.data.store import Ragged, tokenize_stream
 from allyouneed.tasks.base import M, Task, once
 from allyouneed.text import Tokenizer
 
@@ -23,7 +23,7 @@ class RunningText(Task[M]):
         """The tokens of a split; documents end with the end token."""
         documents = self.data.splits[split].documents()  # type: ignore[attr-defined]
         end = self.tokenizer.need("eos", "to end a document")
-        return tokenize_stream(documents, self.tokenizer, self.token_key(split, "text", Feed.PLAIN), separator=end)
+        return tokenize_stream(documents, self.tokenizer, self.token_key(split, "text"), separator=end)
 
     @property
     def longest(self) -> int:

@@ -12,7 +12,7 @@ from torch import Tensor
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches import Batch, SentencePairs
 from allyouneed.data.report import Report, describe
-from allyouneed.data.store import Feed, Ragged, tokenize_rows
+from allyouneed.data.store import Ragged, tokenize_rows
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, translation_scores
 from allyouneed.models.base import Translator
@@ -120,8 +120,8 @@ class Translate(Task[Translator]):
         pairs = self.data.splits[split]
         sources, targets = (pair.source for pair in pairs), (pair.target for pair in pairs)
         return (
-            tokenize_rows(sources, self.reader, self.token_key(split, "source", Feed.PLAIN)),
-            tokenize_rows(targets, self.tokenizer, self.token_key(split, "target", Feed.PLAIN)),
+            tokenize_rows(sources, self.reader, self.token_key(split, "source")),
+            tokenize_rows(targets, self.tokenizer, self.token_key(split, "target")),
         )
 
     @property
