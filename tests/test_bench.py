@@ -222,18 +222,18 @@ def test_a_table_of_scores_trains_each_row_once_and_again_when_its_settings_chan
     tables = {"t": scores.Table("A test", short, (rnn, lstm))}
     monkeypatch.setattr(scores, "TABLES", tables)
     monkeypatch.setattr(scores, "RESULTS", tmp_path / "results")
-    start = ["t", "--seeds", "2", "--out", str(tmp_path / "runs")]
+    start = ["t", "--seeds", "1", "--out", str(tmp_path / "runs")]
     assert scores.main(start) == 0
     first = capsys.readouterr().out
     assert "| RNN (`lm/rnn`) |" in first
-    assert "seed 1 | seed 2 | mean | minutes" in first
+    assert "seed 1 | mean | minutes" in first
     made = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/scores.json")}
-    assert len(made) == 4
+    assert len(made) == 2
     assert scores.main(start) == 0
     assert {path: path.stat().st_mtime_ns for path in made} == made
     tables["t"] = replace(tables["t"], rows=(replace(rnn, settings=("train.lr=1e-4",)), lstm))
     assert scores.main(start) == 0
-    assert {path.parent.name for path in made if path.stat().st_mtime_ns != made[path]} == {"RNN-1", "RNN-2"}
+    assert {path.parent.name for path in made if path.stat().st_mtime_ns != made[path]} == {"RNN-1"}
     assert scores.main(["wnt17"]) == 2
 
 
@@ -248,6 +248,7 @@ def test_the_signature_of_a_table_is_what_its_runs_share():
     assert "| RNN (`tag/rnn`) | 50.00 | 60.00 | 55.00 | 2.0 |" in text
 
 
+@pytest.mark.slow
 def test_a_row_starts_from_the_run_of_its_own_seed(tmp_path, capsys, monkeypatch, story):
     short = ("train.steps=2", "train.eval_every=2", "train.threads=1", f"data.path={story}")
     first = scores.Row("first", "lm/lstm", (*short, "model.width=8"))

@@ -309,6 +309,7 @@ def test_the_memory_of_a_step_is_estimated_to_a_factor_of_two(make):
     assert need.activations == 4 * model.remembered(ids.numel())
 
 
+@pytest.mark.slow
 def test_sequences_are_copied(tmp_path):
     chance = random.Random(0)
     rows = {tuple(chance.choices("abcdefgh", k=chance.randint(3, 7))) for _ in range(3000)}

@@ -9,8 +9,12 @@ import pytest
 from allyouneed.run import train
 from conftest import RUNTIME, TINY
 
+COPY_AND_REVERSE = pytest.mark.parametrize(
+    "order", [pytest.param(1, marks=pytest.mark.slow), -1], ids=["copy", "reverse"]
+)
 
-@pytest.mark.parametrize("order", [1, -1], ids=["copy", "reverse"])
+
+@COPY_AND_REVERSE
 def test_sequences_are_copied_and_reversed(order, tmp_path):
     chance = random.Random(0)
     rows = {tuple(chance.choices("abcdefgh", k=chance.randint(3, 7))) for _ in range(3000)}
@@ -27,7 +31,7 @@ def test_sequences_are_copied_and_reversed(order, tmp_path):
     assert run.predict("a b c d") == " ".join("abcd"[::order])
 
 
-@pytest.mark.parametrize("order", [1, -1], ids=["copy", "reverse"])
+@COPY_AND_REVERSE
 def test_attention_copies_and_reverses_what_one_context_vector_cannot_hold(order, tmp_path):
     chance = random.Random(0)
     rows = [chance.choices("abcdefghijklmnop", k=20) for _ in range(4000)]

@@ -104,7 +104,8 @@ def conll(examples: Iterable[TaggedSentence]) -> str:
     ],
 )
 def test_a_run_is_scored_on_a_file_of_its_own_as_on_its_test_split(recipe, name, write, tmp_path, capsys):
-    run = train(recipe, "train.steps=20", "train.eval_every=20", out=tmp_path / "run", quiet=True)
+    settings = ["train.steps=20", "train.eval_every=20", "decode.max_new=8"]
+    run = train(recipe, *settings, out=tmp_path / "run", quiet=True)
     own, file = run.test(), tmp_path / "a folder" / name
     file.parent.mkdir()
     file.write_text(write(run.task.data.splits["test"]))
@@ -128,9 +129,9 @@ def test_a_run_is_scored_on_a_file_of_its_own_as_on_its_test_split(recipe, name,
     ("recipe", "settings"),
     {
         "lm/gpt": TINY_LM,
-        "translate/transformer": TINY_TRANSLATE,
-        "classify/rnn": ["train.steps=2"],
-        "tag/lstm": ["train.steps=2"],
+        "translate/transformer": [*TINY_TRANSLATE, "data.limit=100"],
+        "classify/rnn": ["train.steps=2", "data.limit=100"],
+        "tag/lstm": ["train.steps=2", "data.limit=100"],
         "wordvectors/skipgram": ["train.steps=2", "model.width=8"],
     }.items(),
 )
@@ -143,7 +144,7 @@ def test_a_run_that_nobody_holds_leaves_no_file_open(recipe, settings, tmp_path)
         return len(os.listdir("/dev/fd"))
 
     first = opened()  # with what is loaded on first use: fonts, libraries
-    assert {opened(), opened()} == {first}
+    assert opened() == first
 
 
 def test_a_run_killed_between_its_tokenizers_makes_them_anew(pairs, tmp_path, monkeypatch):
