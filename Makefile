@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 RUN := runs/demo
-PARALLEL := -n auto --dist loadfile
+PARALLEL := -n auto --dist worksteal
 
 .PHONY: demo test test-all lint bench clean
 

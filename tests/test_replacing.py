@@ -21,8 +21,9 @@ from test_runfolder import ABOUT, Say, leftovers, start
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
-def hold(function: str, when: str, *arguments: object) -> subprocess.Popen[str]:
+def hold(function: str, when: str, *arguments: object, cwd: Path | None = None) -> subprocess.Popen[str]:
     """`ayn …` in a process of its own, which stops before or after a function of fit.py until there is a file `go`."""
+    cwd = cwd or Path.cwd()
     program = f"""
 import sys, time
 from pathlib import Path
@@ -43,10 +44,10 @@ sys.argv = ["ayn", *{[str(a) for a in arguments]!r}]
 cli.main()
 """
     process = subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, "-c", program], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     deadline = time.monotonic() + 120
-    while not Path("here").exists():
+    while not (cwd / "here").exists():
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -66,22 +67,34 @@ def test_a_run_that_came_in_the_meantime_is_not_replaced(story, tmp_path):
     assert {**after, lock: ""} == {**before, lock: ""}
 
 
-@pytest.fixture
-def killed(lm, story, tmp_path) -> dict[str, str]:
-    """A run, without its lock, that was being replaced when kill -9 came: the new one was building its model."""
-    shutil.copytree(lm, tmp_path / "run")
-    (tmp_path / "run" / ".lock").unlink()
-    (tmp_path / "run" / "notes.txt").write_text("mine")
-    before = contents(tmp_path / "run")
-    process = hold("_trainer", "before", *train("lm", story, "model.width=32", "--overwrite", out="run"))
-    assert contents(tmp_path / "run") != before
+@pytest.fixture(scope="module")
+def killed_once(lm, story, tmp_path_factory) -> tuple[Path, dict[str, str]]:
+    """A run, without its lock, that was being replaced when kill -9 came: the new one was building its model. And what
+    it held before."""
+    folder = tmp_path_factory.mktemp("killed")
+    shutil.copytree(lm, folder / "run")
+    (folder / "run" / ".lock").unlink()
+    (folder / "run" / "notes.txt").write_text("mine")
+    before = without_lock(folder / "run")
+    replacing = train("lm", story, "model.width=32", "--overwrite", out="run")
+    process = hold("_trainer", "before", *replacing, cwd=folder)
+    assert without_lock(folder / "run") != before
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)
+    return folder / "run", before
+
+
+@pytest.fixture
+def killed(killed_once, tmp_path) -> dict[str, str]:
+    """A copy of it in the folder of the test; what it held before."""
+    run, before = killed_once
+    shutil.copytree(run, tmp_path / "run")
     return before
 
 
 def without_lock(run: Path) -> dict[str, str]:
-    return {path: digest for path, digest in contents(run).items() if not path.endswith(".lock")}
+    """The hash of every file, by its name."""
+    return {path.removeprefix(f"{run}/"): digest for path, digest in contents(run).items() if ".lock" not in path}
 
 
 COMMANDS = {
