@@ -146,7 +146,7 @@ def test_a_bad_line_is_named_and_the_others_go_on(lm, monkeypatch, tmp_path):
     expected = [
         "line 2: .*byte 2 is 0xff",
         "line 3: .*unknown.*'漢', '字'",
-        "line 4: .*positions end at 16",
+        "line 4: .*reads at most 16",
         "line 5: .*65,536",
     ]
     complaints = sorted(done.err.splitlines())
@@ -181,7 +181,7 @@ def test_a_line_that_only_the_answer_shows_to_be_bad_loses_no_other(vectors, mon
     found = [json.loads(line) for line in done.out.splitlines()]
     assert [line["input"] for line in found] == ["one", "xyzzy", "one - one", "", "two"]
     assert ["error" in line for line in found] == [False, True, True, True, False]
-    assert "no direction" in found[2]["error"]
+    assert "its sum is zero" in found[2]["error"]
     assert found[4]["nearest"]
 
 
