@@ -57,7 +57,7 @@ def saved_weights(folder: RunFolder, task: Task) -> dict[str, Tensor]:
         raise UserError(f"{folder.path} has no model yet: its training has not reached its first evaluation")
     if read_header(folder.model).notes.get("run") != folder.identity():
         raise UserError(
-            f"{folder.model} and config.json are from different runs: put back the right file, or train again"
+            f"{folder.model} belongs to another run than config.json: put back the right file, or train again"
         )
     check_shapes(task, folder.model)
     weights = read_tensors(folder.model)
