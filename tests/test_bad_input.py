@@ -374,7 +374,7 @@ def test_data_that_has_gone(story, tmp_path):
 
 def test_a_picture_that_cannot_be_drawn(lm, translator, tmp_path):
     assert "no source to align with" in mistake("use", lm, "one", "--alignment", "a.png")
-    assert "let its name end in .png or .svg" in mistake("use", translator, "one", "--alignment", "a.txt")
+    assert "choose a name that ends in .png or .svg" in mistake("use", translator, "one", "--alignment", "a.txt")
     assert "give one TEXT" in mistake("use", translator, "one", "two", "--alignment", "a.png")
     (tmp_path / "file").touch()
     assert "could not write" in mistake("use", translator, "one", "--alignment", "file/a.png")
