@@ -59,7 +59,7 @@ def test_data_that_moved_is_found_again_and_other_data_is_refused(story, tmp_pat
     before = contents(out)
     done = ayn(*again[1:-1], tmp_path / "other.txt")
     assert (done.code, contents(out)) == (2, before)
-    assert "other.txt is not what the run" in done.err
+    assert "other.txt is not the data that the run" in done.err
     done = ayn(*again[1:-1], new)
     assert done.code == 0
     assert "the data is not what" not in done.out + done.err
