@@ -368,7 +368,7 @@ def test_data_that_has_gone(story, tmp_path):
     shutil.copy(story, tmp_path / "mine.txt")
     assert ayn(*train("lm", "mine.txt", out="run")).code == 0
     (tmp_path / "mine.txt").unlink()
-    assert f"the data of this run, {tmp_path / 'mine.txt'}, is not there" in mistake("test", "run")
+    assert f"the data of this run, {tmp_path / 'mine.txt'}, is missing" in mistake("test", "run")
     assert ayn("use", "run", "one").code == 0
 
 

@@ -370,7 +370,7 @@ def test_a_model_that_reads_letters_gets_them(folder):
 
 def test_the_recipe_names_a_model_that_can_read():
     assert "classify" in catalog.model("rnn").tasks
-    with pytest.raises(UserError, match=r"is not for the task 'classify'; these are: .*rnn"):
+    with pytest.raises(UserError, match=r"cannot do the task 'classify'; these can: .*rnn"):
         read_recipe("classify/rnn", ["model.kind=transformer"])
 
 
