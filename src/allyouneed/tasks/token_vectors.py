@@ -41,7 +41,7 @@ def start_from_vectors(
                 "text.kind=word"
             )
         rest = "the others start at random" if found < len(spellings) else "all of them"
-        say(f"word vectors: {found:,} of {len(spellings):,} tokens are in {path}; {rest}{', frozen' * freeze}")
+        say(f"word vectors: {found:,} of {len(spellings):,} tokens are in {path}; {rest}{'; all are frozen' * freeze}")
 
 
 def token_tables(model: Model, tokenizers: Sequence[Tokenizer]) -> list[tuple[nn.Embedding, Tokenizer]]:
