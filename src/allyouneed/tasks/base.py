@@ -242,7 +242,7 @@ class Task(ABC, Generic[M]):
 
     @abstractmethod
     def table(self, model: M, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
-        """The `most` likely predictions of the model at each position."""
+        """The likely predictions of the model at each position, up to `most` of them."""
 
     def align(self, model: M, text: str, tokens: list[int], trace: Trace | None = None) -> Alignment:
         """The attention of the answer `tokens` to the source `text`; only for tasks that have a source."""

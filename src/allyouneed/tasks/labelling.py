@@ -219,7 +219,7 @@ class Labelling(Task[Labeller]):
         return self.probabilities(model, self._labelled(sides, nothing, UNCUT))
 
     def guess(self, token: str, p: Tensor, most: int) -> Guess:
-        """The `most` likely labels of a token; p (C,)."""
+        """The likely labels of a token, up to `most` of them; p (C,)."""
         top = p.topk(min(most, len(p)))
         return Guess(token, [(self.labels[i], value) for i, value in zip(top.indices.tolist(), top.values.tolist())])
 

@@ -62,7 +62,7 @@ class Ranks:
         self.say("done")
 
     def follow(self) -> None:
-        """Wait for the `leading` block of the first process; end if it failed, for it has printed the reason."""
+        """Wait for the `leading` block of the first process; end if it failed (the first process prints the reason)."""
         if self.say("") == "failed":
             raise SystemExit(2)
 
