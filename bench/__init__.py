@@ -1,1 +1,1 @@
-"""Every claim of speed: ours and a peer in one run, on the same work."""
+"""Every claim of speed: our code and a peer in one run, on the same work."""

@@ -1,4 +1,4 @@
-"""python -m bench [CASE ...]: time ours against peers, print the tables, write bench/results/."""
+"""python -m bench [CASE ...]: time our code against peers, print the tables, write bench/results/."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def main(arguments: list[str]) -> int:
-    """0, or 1 when a case that was asked for could not be run, or 2 when there is no such case."""
+    """0; 1 if a case that was named could not be run; 2 if there is no such case."""
     cases = all_cases()
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Times allyouneed against its peers on the same work and writes bench/results/.",
         epilog=f"cases: {', '.join(case.name for case in cases)}",
     )
-    parser.add_argument("case", nargs="*", help="a case, or what several of them begin with (all)")
-    parser.add_argument("--repeats", type=int, default=30, help="timed calls of each side (%(default)s)")
-    parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1), help="of torch (%(default)s)")
+    parser.add_argument("case", nargs="*", help="a case, or the beginning of the names of several (default: all)")
+    parser.add_argument("--repeats", type=int, default=30, help="timed calls per side (%(default)s)")
+    parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1), help="torch threads (%(default)s)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="an option of a case")
     parser.add_argument("--quick", action="store_true", help="3 repeats, to see that it works; writes nothing")
     options = parser.parse_args(arguments)
@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
 
 
 def configure(case: Case, settings: list[str], quick: bool) -> Case:
-    """The case with its options as asked, which stand in its name: they have results of their own."""
+    """The case with its options as asked. Their values are added to its name, so that each has its own results."""
     name, found = case.name, {**case.options, **(case.quick if quick else {})}
     for setting in settings:
         key, equals, value = setting.partition("=")
@@ -69,7 +69,7 @@ def configure(case: Case, settings: list[str], quick: bool) -> Case:
 
 
 def choose(cases: list[Case], words: list[str]) -> list[Case]:
-    """The cases whose name begins with one of the words; all when there are none."""
+    """The cases whose name begins with one of the words; all cases if there are no words."""
     for word in words:
         if not any(case.name.startswith(word) for case in cases):
             raise UserError(f"there is no case '{word}'{nearest(word, [case.name for case in cases])}")

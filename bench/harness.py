@@ -1,4 +1,4 @@
-"""Times the sides of a case in turn, so that whatever disturbs the machine disturbs them alike, and reports ratios."""
+"""Times the sides of a case in turn, so that any load on the machine affects them alike, and reports ratios."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from allyouneed.wholefile import write_json, write_text
 OURS = "allyouneed"
 ROOT = Path(__file__).parent.parent
 RESAMPLES = 10_000
-LOAD = os.getloadavg()[0]  # before the first case: afterwards it is our own
+LOAD = os.getloadavg()[0]  # before the first case: afterwards it includes our own
 
 
 @dataclass(frozen=True)
 class Peer:
-    """Whom we compare with. Where its module is not installed it is named and left out."""
+    """A library that we compare with. If its module is not installed, it is named and left out."""
 
     name: str
     module: str  # import name
@@ -44,20 +44,20 @@ class Peer:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Sides that were seen to do the same work. A call has ended when its results are on the host."""
+    """Sides that were checked to do the same work. A call has ended when its results are on the host."""
 
     sides: Mapping[str, Callable[[], object]]  # by name, ours first
     amount: float  # of the case's unit, in one call
     checked: str  # what was found equal
-    # Where the sides need not give the same: how good it was, by side and by name, a value for each call.
+    # If the sides need not give equal results: their scores by side and name, one value per call.
     scores: Callable[[], dict[str, dict[str, list[float]]]] | None = None
 
 
 @dataclass(frozen=True)
 class Case:
-    """Something worth timing. `prepare` gets the names of the peers that are here and a folder for its files, and
-    raises a UserError where the sides do not do the same work. A case whose calls take minutes sets its own number of
-    `rounds`, without a warm-up; `options` are arguments of `prepare`, and `quick` those of --quick."""
+    """Something worth timing. `prepare` gets the names of the installed peers and a folder for its files, and raises a
+    UserError if the sides do not do the same work. A case whose calls take minutes sets its own number of `rounds`,
+    without a warm-up; `options` are arguments of `prepare`, and `quick` those of --quick."""
 
     name: str
     work: str
@@ -76,12 +76,12 @@ def measure(
     warm_up: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Seconds of each call. A round calls every side once; the next one goes the other way: a b, b a, a b, …"""
+    """Seconds of each call. A round calls every side once, the next round in reverse order: a b, b a, a b, …"""
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     order = list(sides)
     for turn in range(warm_up + repeats):
         for name in order:
-            gc.collect()  # nobody pays for another's garbage
+            gc.collect()  # no side pays for the garbage of another
             start = clock()
             sides[name]()
             spent = clock() - start
@@ -92,7 +92,7 @@ def measure(
 
 
 def spread(seconds: Sequence[float]) -> dict[str, float]:
-    """Median, quartiles, least and most."""
+    """Median, quartiles, minimum and maximum."""
     low, q1, median, q3, high = np.percentile(seconds, [0, 25, 50, 75, 100]).tolist()
     return {"median": median, "q1": q1, "q3": q3, "min": low, "max": high}
 
@@ -100,7 +100,7 @@ def spread(seconds: Sequence[float]) -> dict[str, float]:
 def ratio(peer: Sequence[float], ours: Sequence[float]) -> dict[str, float]:
     """median(peer) / median(ours): how many times as fast as the peer we are, with a 95 % interval.
 
-    The bootstrap draws whole rounds, because the calls of one round were disturbed alike.
+    The bootstrap draws whole rounds, because the load on the machine affects all calls of a round alike.
     """
     a, b = np.asarray(peer), np.asarray(ours)
     rounds = np.random.default_rng(0).integers(0, len(a), (RESAMPLES, len(a)))
@@ -110,7 +110,7 @@ def ratio(peer: Sequence[float], ours: Sequence[float]) -> dict[str, float]:
 
 
 def run(case: Case, *, repeats: int, warm_up: int, threads: int, command: str) -> dict[str, Any]:
-    """Prepare, check and time a case; everything that a reader of its numbers must know."""
+    """Prepare, check and time a case; returns the numbers and all that is needed to read them."""
     torch.set_num_threads(threads)
     here = {peer.name for peer in case.peers if peer.installed}
     with tempfile.TemporaryDirectory() as scratch, patch.dict(os.environ, ALLYOUNEED_CACHE=scratch):
@@ -145,7 +145,7 @@ def run(case: Case, *, repeats: int, warm_up: int, threads: int, command: str) -
 
 
 def machine() -> dict[str, Any]:
-    """What it ran on."""
+    """The machine that the cases ran on."""
     return {
         "cpu": _cpu(),
         "cores": os.cpu_count(),
@@ -164,19 +164,19 @@ def _cpu() -> str:
 
 
 def versions(modules: Sequence[str]) -> dict[str, str]:
-    """Of Python, of us, and of everything that is compared."""
+    """The versions of Python, of our library and of the peers."""
     ours = {OURS: __version__, "python": platform.python_version()}
     return {**ours, **{m: version(m) for m in ("numpy", "torch", *modules)}}
 
 
 def commit() -> dict[str, Any]:
-    """The state of the source; results themselves do not make it dirty."""
+    """The git commit, and whether the source has changed since; new results do not count as a change."""
     changed = _output("git", "status", "--porcelain", "--", ".", ":!bench/results")
     return {"id": _output("git", "rev-parse", "HEAD").strip() or None, "dirty": bool(changed.strip())}
 
 
 def _output(*command: str) -> str:
-    """What a command prints; nothing where it cannot be run."""
+    """What a command prints; empty if it cannot be run."""
     try:
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     except OSError:
@@ -213,14 +213,14 @@ def table(result: Mapping[str, Any]) -> str:
         "date": result["date"],
         "command": f"`{result['command']}`",
         **({"options": ", ".join(f"{k}={v}" for k, v in result["options"].items())} if result["options"] else {}),
-        "repeats": f"{result['repeats']} rounds, each side once a round in turns, after {result['warm_up']} to warm up",
+        "repeats": f"{result['repeats']} rounds, each side once per round, after {result['warm_up']} to warm up",
     }
     lines += [f"- {name}: {value}" for name, value in facts.items()]
     return "\n".join(lines) + "\n"
 
 
 def _values(values: Sequence[float]) -> str:
-    """Their mean, and each of them."""
+    """The mean of the values, and each value."""
     return f"{np.mean(values):.3f} ({', '.join(f'{value:.3f}' for value in values)})"
 
 
@@ -229,14 +229,14 @@ def _ms(seconds: float) -> str:
 
 
 def write(result: Mapping[str, Any], folder: Path) -> None:
-    """<case>.json and <case>.md"""
+    """Write <case>.json and <case>.md."""
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / f"{result['case']}.json", result)
     write_text(folder / f"{result['case']}.md", table(result))
 
 
 def same(what: str, equal: bool) -> str:
-    """For the check before timing: the statement, or the complaint."""
+    """For the check before timing: returns the statement `what` if it is true, otherwise raises a UserError."""
     if not equal:
         raise UserError(f"the sides do not do the same work; this does not hold: {what}")
     return what

@@ -35,7 +35,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Models under one protocol of data, vocabulary, batches and scoring; what was tuned for each stands in its row.
+    """Models under one protocol of data, vocabulary, batches and scoring; what was tuned for a model is in its row.
     `first` are trained before the rows, with the same seeds, and are not scored."""
 
     what: str
@@ -93,7 +93,7 @@ TABLES = {
 
 
 def train(row: Row, seed: int, protocol: Sequence[str], folder: Path, init: Path | None) -> dict[str, Any]:
-    """One run in a process of its own; one that was trained by the same command is not trained again."""
+    """Train and score one row in its own process, unless the same command has already trained it."""
     name = "".join(letter if letter.isalnum() else "-" for letter in f"{row.name} {seed}")
     out, kept = folder / name, folder / f"{name}.json"
     words = [row.recipe, *protocol, *row.settings, f"train.seed={seed}", *(["--init", str(init)] if init else [])]
@@ -106,7 +106,7 @@ def train(row: Row, seed: int, protocol: Sequence[str], folder: Path, init: Path
             done = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False)
         if done.returncode:
             last = (folder / f"{name}.log").read_text(errors="replace").strip().splitlines()[-1:]
-            raise UserError(f"{row.name}, seed {seed}: {''.join(last)} (all of it in {folder / name}.log)")
+            raise UserError(f"{row.name}, seed {seed}: {''.join(last)} (see {folder / name}.log)")
         before = {"words": words, "seconds": time.monotonic() - start}
         write_json(kept, before)
     scores = json.loads((out / "scores.json").read_text())["test"]
@@ -114,8 +114,8 @@ def train(row: Row, seed: int, protocol: Sequence[str], folder: Path, init: Path
 
 
 def markdown(name: str, table: Table, runs: Sequence[dict[str, Any]], facts: dict[str, str]) -> str:
-    """The first score of each row by seed, their mean, and the longest of the times; of the signatures, what all share
-    (each run has its own best step)."""
+    """The first score of each row by seed, their mean, the longest training time, and the part of the signature that
+    all runs share (each has its own best step)."""
     seeds = sorted({run["seed"] for run in runs})
     metric = runs[0]["scores"][0]
     signatures = [run["scores"][0]["signature"].split("|") for run in runs]
@@ -134,10 +134,10 @@ def markdown(name: str, table: Table, runs: Sequence[dict[str, Any]], facts: dic
 
 
 def main(arguments: list[str]) -> int:
-    """0, or 2 for what a person can mend."""
+    """0, or 2 for an error the user can fix."""
     parser = argparse.ArgumentParser(prog="python -m bench.scores", description=__doc__)
     parser.add_argument("table", help=", ".join(TABLES))
-    parser.add_argument("--seeds", type=int, default=3, help="runs of each row (%(default)s)")
+    parser.add_argument("--seeds", type=int, default=3, help="runs per row (%(default)s)")
     parser.add_argument("--parallel", type=int, default=1, help="runs at a time (%(default)s)")
     parser.add_argument("--out", type=Path, help="folder of the runs (runs/scores-TABLE)")
     options = parser.parse_args(arguments)

@@ -55,7 +55,7 @@ SETTINGS = {
     "lm/gpt text.path=no.json": "there is no tokenizer file no.json",
     "lm/rnn model.bidirectional=true": "model.bidirectional = true: a language model would read",
     "translate/transformer model.share=true text.joint=false": "text.joint = false gives two vocabularies",
-    "translate/transformer task.teacher_forcing=0.5": "task.teacher_forcing = 0.5 needs a model that writes step by",
+    "translate/transformer task.teacher_forcing=0.5": "task.teacher_forcing = 0.5 needs a model that decodes step by",
     "lm/gpt model.freeze=head": "model.freeze = 'head' is neither body nor a number of layers",
     "lm/gpt model.freeze=body": "model.freeze = body would freeze a body that has learned nothing: start from a run",
     'lm/gpt decode.stop=["a"': 'decode.stop = ["a" is not a list',
@@ -240,7 +240,7 @@ def test_a_cache_that_cannot_be_written(story, tmp_path, monkeypatch):
 
 def test_sentences_longer_than_learned_positions_are_cut_in_training_and_in_the_test(pairs):
     assert ayn(*train("translate", pairs, "model.positions=learned", "model.context=4", out="run")).code == 0
-    assert "positions end at 4" in mistake("use", "run", "one two three four")
+    assert "reads at most 4" in mistake("use", "run", "one two three four")
 
 
 def test_words_that_training_never_saw_do_not_stop_the_test(tmp_path):
@@ -317,7 +317,7 @@ def test_a_mirror_with_the_wrong_file_or_none(tmp_path):
 TEXTS = {
     "": r"is empty",
     "   ": r"is empty",
-    "漢字漢字": r"most of the \w+ is unknown to this model's vocabulary: '漢",
+    "漢字漢字": r"most of the \w+ is not in this model's vocabulary: '漢",
     "one\udcff": r"not valid Unicode",
 }
 
@@ -336,7 +336,7 @@ def test_a_text_longer_than_the_model_takes(lm, translator):
     long = "one " * 50
     done = ayn("use", lm, long)
     assert (done.code, done.out) == (2, "")
-    assert "the prompt has 200 tokens, this model's positions end at 16: shorten it" in done.err
+    assert "the prompt has 200 tokens, but this model reads at most 16: shorten it" in done.err
     assert ayn("use", translator, long).code == 0  # sinusoidal positions do not end
 
 
@@ -368,13 +368,13 @@ def test_data_that_has_gone(story, tmp_path):
     shutil.copy(story, tmp_path / "mine.txt")
     assert ayn(*train("lm", "mine.txt", out="run")).code == 0
     (tmp_path / "mine.txt").unlink()
-    assert f"the data of this run, {tmp_path / 'mine.txt'}, is not there" in mistake("test", "run")
+    assert f"the data of this run, {tmp_path / 'mine.txt'}, is missing" in mistake("test", "run")
     assert ayn("use", "run", "one").code == 0
 
 
 def test_a_picture_that_cannot_be_drawn(lm, translator, tmp_path):
     assert "no source to align with" in mistake("use", lm, "one", "--alignment", "a.png")
-    assert "let its name end in .png or .svg" in mistake("use", translator, "one", "--alignment", "a.txt")
+    assert "choose a name that ends in .png or .svg" in mistake("use", translator, "one", "--alignment", "a.txt")
     assert "give one TEXT" in mistake("use", translator, "one", "two", "--alignment", "a.png")
     (tmp_path / "file").touch()
     assert "could not write" in mistake("use", translator, "one", "--alignment", "file/a.png")

@@ -120,7 +120,7 @@ def test_resume_goes_on_with_what_the_run_began_with(lm, story, pairs, tmp_path)
     before = contents(tmp_path / "run")
     assert "there is no run in nowhere to resume" in mistake("train", "lm/gpt", "--out", "nowhere", "--resume")
     assert "model.width was 16 when the run in run began, and cannot become 32" in mistake(*again, "model.width=32")
-    assert "pairs.tsv is not what the run in run began with" in mistake(*again, "--data", pairs)
+    assert "pairs.tsv is not the data that the run in run began with" in mistake(*again, "--data", pairs)
     assert "is a gpt for lm" in mistake("train", "translate/transformer", "--out", "run", "--resume")
     assert "there is no recipe 'lm/gtp'" in mistake("train", "lm/gtp", "--out", "run", "--resume")
     assert contents(tmp_path / "run") == before

@@ -131,7 +131,7 @@ def test_the_command_prints_label_and_probability(run, command):
     assert lines[0] == f"good  {100 * p:.1f} %"
     assert lines[1] == lines[2] == ""
     assert lines[3].endswith(" %")
-    assert "line 3: most of the text is unknown" in done.stderr
+    assert "line 3: most of the text is not in" in done.stderr
     table = ayn("use", run.folder.path, text, "--table").out.splitlines()
     assert "likely labels" in table[0]
     assert len(table) == 8
@@ -227,7 +227,10 @@ def test_labels_that_training_never_saw_are_named_and_counted(folder):
     for split in ("valid", "test"):
         write(folder / "strange.tsv", [("a b", "good"), ("a c", "fine"), ("a d", "fine"), ("a e", "poor")])
         told = attempt(folder, f"data.{split}_path={folder / 'strange.tsv'}", data=path)
-        assert f"the {split} split has 2 labels that training never saw, in 3 places: 'fine' (2), 'poor' (1)" in told
+        assert (
+            f"the {split} split has 2 labels that the training data does not have, in 3 places: 'fine' (2), 'poor' (1)"
+            in told
+        )
 
 
 def test_labels_that_cannot_be_learned(folder):
@@ -252,7 +255,7 @@ def test_one_or_two_texts(pair_run):
         eos,
         *pair_run.task.tokenizer.encode(" it was bad"),
     ]
-    for text, told in (("soup", "this run reads two texts"), ("soup\t ", "the text is empty")):
+    for text, told in (("soup", "this run reads pairs of texts"), ("soup\t ", "the text is empty")):
         done = ayn("use", pair_run.folder.path, text)
         assert (done.code, told in done.err) == (2, True)
     batch = pair_run.task.examples("train").collate(np.array([0]))
@@ -342,7 +345,7 @@ def test_a_model_that_reads_letters_gets_them(folder):
 
 def test_the_recipe_names_a_model_that_can_read():
     assert "classify" in catalog.model("rnn").tasks
-    with pytest.raises(UserError, match=r"is not for the task 'classify'; these are: .*rnn"):
+    with pytest.raises(UserError, match=r"cannot do the task 'classify'; these can: .*rnn"):
         read_recipe("classify/rnn", ["model.kind=transformer"])
 
 

@@ -242,7 +242,7 @@ def test_no_memory_for_a_trial_is_not_a_failure(tried):
         if toy.error is None:
             toy.loss = Toy(error=torch.OutOfMemoryError()).faster
         found = tried(toy)
-        assert found == (False, "not compiled: no memory for a trial")
+        assert found == (False, "not compiled: not enough memory for a trial")
 
 
 def test_wishes_and_earlier_runs_are_followed(tried):

@@ -45,10 +45,8 @@ def moved(out: Path, pretrained: Path) -> set[bool]:
 def test_a_tagger_takes_over_exactly_the_body(pretrained, tagged, tmp_path):
     done = tag(tagged, tmp_path / "run", "--init", pretrained, "model.freeze=body")
     assert done.code == 0, done.err
-    assert re.search(
-        rf"init: the body of {pretrained}, .* values, was loaded; with it come width=16, layers=2", done.out
-    )
-    assert "init: new are head, reader.lstm, reader.mix; left behind were head" in done.out
+    assert re.search(rf"init: loaded the body of {pretrained}, .* values, with width=16, layers=2", done.out)
+    assert "init: new: head, reader.lstm, reader.mix; not used: head" in done.out
     assert moved(tmp_path / "run", pretrained) == {False}  # frozen: after eight steps it is what it was
     recipe = read_recipe(str(tmp_path / "run" / "recipe.toml"))
     assert (recipe.model.width, recipe.model.filters, recipe.model.freeze) == (16, 2, "body")
@@ -79,7 +77,7 @@ def test_a_classifier_reads_the_layers_of_a_body(recipe, pretrained, tmp_path):
     done = ayn("train", *recipe, "--data", tmp_path / "labels.tsv", "--init", pretrained, "--out", tmp_path / "run",
                "model.freeze=body", *TINY_ELMO[5:])  # fmt: skip
     assert done.code == 0, done.err
-    assert "init: new are head, reader.lstm, reader.mix; left behind were head" in done.out
+    assert "init: new: head, reader.lstm, reader.mix; not used: head" in done.out
     assert moved(tmp_path / "run", pretrained) == {False}
     assert ayn("use", tmp_path / "run", "one two 3").code == 0
 
@@ -123,7 +121,7 @@ def test_an_rnn_brings_its_tokenizer_along(story, tmp_path):
                "--out", tmp_path / "run", *small)  # fmt: skip
     assert done.code == 0, done.err
     body = "vocab=0, width=16, layers=1, cell=lstm, bidirectional=False, embedding=8"  # the recipe's is a GRU
-    assert f"with it come {body}" in done.out
+    assert f"values, with {body}" in done.out
     assert load(tmp_path / "run").model.body.embedding.embedding_dim == 8
     assert len({read_recipe(str(tmp_path / run / "recipe.toml")).text for run in ("lm", "run")}) == 1
     names = ("tokenizer.json", "tokenizer.json")
@@ -174,14 +172,14 @@ def test_for_the_same_task_with_the_same_labels_the_head_comes_along(tagged, tmp
     done = tag(tagged, second, "--init", first, "model.reader=8", "train.lr=0", "train.warmup=0")
     assert done.code == 0, done.err
     assert "and its head, reader.lstm, reader.mix," in done.out
-    assert "init: new are none; left behind were none" in done.out
+    assert "init: new: none; not used: none" in done.out
     before, after = (read_tensors(run / "model.safetensors") for run in (first, second))
     assert all(torch.equal(before[name], after[name]) for name in before)
     other = tagged.parent / "other.conll"
     other.write_text(tagged.read_text().replace("B-number", "B-digit"), encoding="utf-8")
     done = tag(other, tmp_path / "third", "--init", first, "model.reader=8")
     assert done.code == 0, done.err
-    assert "init: new are head, reader.lstm, reader.mix; left behind were head, reader.lstm, reader.mix" in done.out
+    assert "init: new: head, reader.lstm, reader.mix; not used: head, reader.lstm, reader.mix" in done.out
 
 
 def test_a_part_comes_along_whole_or_not_at_all(tagged, tmp_path):
@@ -191,7 +189,7 @@ def test_a_part_comes_along_whole_or_not_at_all(tagged, tmp_path):
     assert load(first).model.reader.lstm.layers[0].weight_ih_l0.shape == (4 * 8, 16)
     done = tag(tagged, second, "--init", first, "model.reader=8", "train.lr=0", "train.warmup=0")
     assert done.code == 0, done.err
-    assert "init: new are reader.lstm, reader.mix; left behind were reader.lstm" in done.out
+    assert "init: new: reader.lstm, reader.mix; not used: reader.lstm" in done.out
     before, after = (read_tensors(run / "model.safetensors") for run in (first, second))
     name = "reader.lstm.layers.0.weight_hh_l0"
     assert before[name].shape == after[name].shape
@@ -208,7 +206,7 @@ def test_word_vectors_of_a_file_and_of_a_run_exclude_each_other(story, tmp_path)
     for recipe, given in (("lm/lstm", both), (tmp_path / "own.toml", both[:2])):
         done = ayn("train", recipe, "--out", tmp_path / "second", *small, *given)
         assert done.code == 2
-        assert "leave text.vectors out, or train.init" in done.err
+        assert "leave out text.vectors or train.init" in done.err
 
 
 def test_a_run_with_word_vectors_needs_their_file_no_more_and_a_bad_one_replaces_nothing(story, tmp_path):

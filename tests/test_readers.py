@@ -163,5 +163,5 @@ def test_the_limit_comes_from_the_body(reader, reviews, tmp_path):
     run = train(recipe, *made, "model.context=4", data=reviews, out=tmp_path / "run", quiet=True)
     assert run.model.limit == 4
     assert run.predict("the film was fine") in ("good", "bad")
-    with pytest.raises(UserError, match=r"has 7 tokens, this model's positions end at 4"):
+    with pytest.raises(UserError, match=r"has 7 tokens, but this model reads at most 4"):
         run.predict("the film was fine, really fine")

@@ -59,10 +59,10 @@ def test_data_that_moved_is_found_again_and_other_data_is_refused(story, tmp_pat
     before = contents(out)
     done = ayn(*again[1:-1], tmp_path / "other.txt")
     assert (done.code, contents(out)) == (2, before)
-    assert "other.txt is not what the run" in done.err
+    assert "other.txt is not the data that the run" in done.err
     done = ayn(*again[1:-1], new)
     assert done.code == 0
-    assert "the data is not what" not in done.out + done.err
+    assert "the data has changed since" not in done.out + done.err
     assert (out / "scores.json").read_text() == scores.replace("old.txt", "new.txt")
     assert ayn("test", out).code == 0
 
@@ -218,10 +218,10 @@ def test_scores_name_their_data_and_their_checkpoint(story, tmp_path, capsys):
     run = train("lm/gpt", *TINY_LM, data=text, out=tmp_path / "run", quiet=True)
     (score, *_) = run.test()
     assert score.signature.endswith("|data:a story.txt|step:12")
-    assert "splits may have moved" not in capsys.readouterr().out
+    assert "splits may be different" not in capsys.readouterr().out
     text.write_text("more.\n" + text.read_text())
     load(tmp_path / "run").test()
-    assert "splits may have moved" in capsys.readouterr().out
+    assert "splits may be different" in capsys.readouterr().out
 
 
 def test_a_text_with_unknown_words_has_no_bits_per_byte(tmp_path):

@@ -335,8 +335,8 @@ def test_p_that_would_fall_from_1_to_1_is_refused_before_the_data_is_read(schedu
     falling = f"task.teacher_schedule={schedule}"
     done = ayn("train", "translate/attention", "--data", tmp_path / "none.tsv", "--out", tmp_path / "run", falling)
     assert done.code == 2
-    assert f"task.teacher_schedule = {schedule} would let p fall from 1 to 1" in done.err
-    assert "set task.teacher_forcing to where it shall fall to, for example 0.5" in done.err
+    assert f"task.teacher_schedule = {schedule} lowers p from 1 to task.teacher_forcing, which is 1" in done.err
+    assert "set a lower value, for example task.teacher_forcing=0.5" in done.err
     assert not (tmp_path / "run").exists()
 
 
@@ -357,7 +357,7 @@ def test_training_says_from_where_to_where_p_runs(pairs, tmp_path):
 def test_a_model_that_does_not_write_step_by_step_refuses_p_below_1(recipe, pairs, tmp_path):
     done = ayn("train", recipe, "--data", pairs, "--out", tmp_path / "run", "task.teacher_forcing=0.5")
     assert done.code == 2
-    assert "needs a model that writes step by step" in done.err
+    assert "needs a model that decodes step by step" in done.err
     assert "Traceback" not in done.err
     assert not (tmp_path / "run" / "recipe.toml").exists()
 

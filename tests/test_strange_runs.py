@@ -132,7 +132,7 @@ def test_the_recipe_or_the_config_of_another_run(run, translator):
     (run / "recipe.toml").write_text(text.replace("width = 16", "width = 32", 1))
     for command in ALL:
         said = mistake(*command)
-        assert "recipe.toml and config.json in run are not of the same run: model.width is 32 in one and 16" in said
+        assert "recipe.toml and config.json in run are from different runs: model.width is 32 in the first" in said
     (run / "recipe.toml").write_text(text)
     shutil.copy(translator / "config.json", run)
     for command in ALL:

@@ -222,7 +222,7 @@ def attempt(folder: Path, *settings: str, data: Path) -> str:
 def test_types_that_training_never_saw_are_named_and_counted(folder):
     strange = write(folder / "strange.conll", [(["a", "b", "c"], ["B-car", "I-car", "B-person"]), (["a"], ["B-car"])])
     told = attempt(folder, f"data.test_path={strange}", data=folder / "my.conll")
-    assert "the test split has 1 type of entity that training never saw, in 2 places: 'car' (2)" in told
+    assert "the test split has 1 entity type that the training data does not have, in 2 places: 'car' (2)" in told
 
 
 def test_files_that_cannot_be_learned_from(folder):
@@ -230,7 +230,7 @@ def test_files_that_cannot_be_learned_from(folder):
     broken.write_text("a O\nb B-x\nc\n")
     assert f"{broken}, line 3 has 1 column, but the first has 2" in attempt(folder, data=broken)
     dull = write(folder / "dull.conll", [(["a", f"b{i}"], ["O", "O"]) for i in range(80)])
-    assert "all tags are O" in attempt(folder, data=dull)
+    assert "all tags of the training data are O" in attempt(folder, data=dull)
 
 
 CUTTING = {"char": 100, "bpe": 264, "bert": 40}  # with so few tokens that words are cut

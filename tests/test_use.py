@@ -162,8 +162,8 @@ def test_a_bad_line_is_named_and_the_others_go_on(lm, monkeypatch, tmp_path):
     assert [answer[:3] for answer in answers] == ["one", "", "", "", "", "two", ""]
     expected = [
         "line 2: .*byte 2 is 0xff",
-        "line 3: .*unknown.*'漢', '字'",
-        "line 4: .*positions end at 16",
+        "line 3: .*is not in this model's vocabulary: '漢', '字'",
+        "line 4: .*reads at most 16",
         "line 5: .*65,536",
     ]
     complaints = sorted(done.err.splitlines())
@@ -198,7 +198,7 @@ def test_a_line_that_only_the_answer_shows_to_be_bad_loses_no_other(vectors, mon
     found = [json.loads(line) for line in done.out.splitlines()]
     assert [line["input"] for line in found] == ["one", "xyzzy", "one - one", "", "two"]
     assert ["error" in line for line in found] == [False, True, True, True, False]
-    assert "no direction" in found[2]["error"]
+    assert "its sum is zero" in found[2]["error"]
     assert found[4]["nearest"]
 
 
@@ -277,7 +277,7 @@ def test_a_bad_line_far_below_has_its_number(how, lm, monkeypatch, tmp_path):
     if how == "json":
         said = [json.loads(line) for line in done.out.splitlines()]
         assert len(said) == len(lines)
-        assert "unknown" in said[bad - 1]["error"]
+        assert "is not in this model's vocabulary" in said[bad - 1]["error"]
         assert "not UTF-8" in said[bad]["error"]
 
 
@@ -404,7 +404,7 @@ def test_at_a_terminal_there_is_a_prompt_that_answers_until_ctrl_d(lm):
         lm,
         (b"> ", b"one\n"),
         (b"one[^\r\n]+\r\n.*> ", "漢字漢字\n".encode()),
-        (b"unknown.*\n.*> ", b"\n"),
+        (b"vocabulary: .*\n.*> ", b"\n"),
         (b"> ", b"\x04"),
     )
     assert code == 0

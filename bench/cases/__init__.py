@@ -1,4 +1,4 @@
-"""One small file a case; each has a tuple CASES."""
+"""One small file per case; each has a tuple CASES."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from bench.harness import Case
 
 
 def all_cases() -> list[Case]:
-    """In the order of their files' names."""
+    """All cases, in the order of their file names."""
     modules = [importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)]
     return [case for module in modules for case in module.CASES]

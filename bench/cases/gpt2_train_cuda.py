@@ -43,7 +43,7 @@ class Size:
 
 
 class Tokens(LM):
-    """Language modelling on tokens that are there already, with GPT-2's number of different ones."""
+    """Language modelling on given token ids, with a vocabulary of the size of GPT-2's."""
 
     def __init__(self, recipe: Recipe, tokens: np.ndarray, vocab: int) -> None:
         super().__init__(recipe)
@@ -63,8 +63,8 @@ class Tokens(LM):
 
 
 def draw_tokens(vocab: int, count: int) -> np.ndarray:
-    """Tokens as frequent as words are (the n-th with probability ~ 1/n), half of them repeating the one 8 before: a
-    model has something to learn."""
+    """Tokens with the frequencies of words (the n-th with probability ~ 1/n); half of them repeat the token 8 places
+    before, so that a model has something to learn."""
     draw = np.random.default_rng(0)
     weights = 1 / np.arange(1, vocab + 1)
     tokens = draw.choice(vocab, size=count, p=weights / weights.sum()).astype(np.uint16)
@@ -74,7 +74,7 @@ def draw_tokens(vocab: int, count: int) -> np.ndarray:
 
 
 def our_loop(size: Size, tokens: np.ndarray, folder: Path, *, device: str, compile: str) -> OurLoop:
-    """What `ayn train` makes of such a recipe."""
+    """The loop that `ayn train` builds from such a recipe."""
     precision = "bf16" if device == "cuda" else "fp32"
     recipe = Recipe.parse(
         {
@@ -123,8 +123,8 @@ def their_names(ours: GPT, layers: int) -> dict[str, Tensor]:
 
 
 class TheirLoop:
-    """transformers' GPT-2 as one trains it by hand: sdpa attention, bf16 autocast, fused AdamW, the tokens on the
-    device from the beginning."""
+    """transformers' GPT-2 in a training loop written by hand: sdpa attention, bf16 autocast, fused AdamW, all tokens on
+    the device from the start."""
 
     def __init__(self, size: Size, ours: GPT, tokens: np.ndarray, device: torch.device, *, compile: bool) -> None:
         from transformers import GPT2Config, GPT2LMHeadModel
@@ -167,14 +167,14 @@ class TheirLoop:
 
 
 class Memory:
-    """The memory of a side: what stays between its steps, and the peak of a call."""
+    """The memory of a side: what it holds between steps, and the peak of a call."""
 
     def __init__(self) -> None:
         self.peaks: list[float] = []
         self.standing = 0
 
     def building(self, build: Callable[[], Any], warm: Callable[[Any], object]) -> Any:
-        """Build a side and run it once, so that its optimizer has its memory too."""
+        """Build a side and run it once, so that its optimizer has its state too."""
         before = _allocated()
         side = build()
         warm(side)
@@ -203,7 +203,7 @@ def _allocated() -> int:
 
 
 def our_losses(loop: OurLoop, steps: int) -> list[float]:
-    """From the weights the loop has, on its first batches."""
+    """The losses of our loop in its first `steps` steps."""
     feed = loop.feed.steps(0, 0, 1)
     for _ in range(steps):
         loop._step(next(feed))

@@ -30,7 +30,7 @@ PLAIN = "a plain PyTorch loop"
 
 
 class OurLoop(Trainer):
-    """A run's loop, batches, losses, metrics and all, without its evaluations and checkpoints."""
+    """The loop of a run with batches, losses and metrics, without evaluations and checkpoints."""
 
     def _evaluate(self) -> None:
         pass
@@ -44,7 +44,7 @@ class OurLoop(Trainer):
 
 
 def our_loop(positions: str, folder: Path) -> OurLoop:
-    """What `ayn train` makes of such a recipe."""
+    """The loop that `ayn train` builds from such a recipe."""
     letters = (string.ascii_letters + string.digits)[: VOCAB - 4]  # and the tokenizer's four special tokens
     (folder / "text.txt").write_text("".join(random.Random(0).choices(letters, k=LETTERS)), encoding="utf-8")
     recipe = Recipe.parse(
@@ -90,7 +90,7 @@ class PlainBlock(nn.Module):
 
 
 def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary positions as they are mostly written: x cos + rotate_half(x) sin, with full-width tables."""
+    """Rotary positions as they are usually written: x cos + rotate_half(x) sin, with full-width tables."""
     half = x.size(-1) // 2
     return x * cos + torch.cat([-x[..., half:], x[..., :half]], dim=-1) * sin
 
@@ -186,7 +186,7 @@ def prepare(positions: str, peers: set[str], folder: Path) -> Prepared:
 
 
 def first_work(ours: OurLoop, epoch: int = 0, batch: int = 0) -> Step:
-    """The step of our loop at this position."""
+    """The step of our loop at this epoch and batch."""
     steps = ours.feed.steps(epoch, batch, 1)
     work = next(steps)
     steps.close()

@@ -26,8 +26,8 @@ STOPPING = ', early_stopping="never" because ours never stops early either'
 
 
 def our_model(end_bias: float) -> Transformer:
-    """Random weights, made so that the answers are no stutter, and that no two words are equally likely but for
-    rounding."""
+    """Random weights, chosen so that answers do not repeat one word, and that no two words are so nearly equally likely
+    that rounding decides."""
     torch.manual_seed(0)
     model = Transformer(
         TransformerConfig(
@@ -37,7 +37,7 @@ def our_model(end_bias: float) -> Transformer:
     ).eval()  # fmt: skip
     with torch.no_grad():
         nn.init.normal_(model.body.source.tokens.weight, std=0.2)
-        # The output matrix is the embedding: without these signs the likeliest next word is always the last one.
+        # The output matrix is the embedding: without these signs the most likely next word is always the last one.
         last = model.body.decoder.blocks[-1].feed_forward_norm
         assert isinstance(last, nn.LayerNorm)
         last.weight[::2] = -1
@@ -67,7 +67,7 @@ def their_model(ours: Transformer) -> Any:
 
 
 def marian_names(ours: Transformer) -> dict[str, Tensor]:
-    """Our weights under Marian's names; our stacked projections in their parts."""
+    """Our weights under Marian's names; our stacked projections are split."""
     names = {
         "attention.qkv": "self_attn.q_proj self_attn.k_proj self_attn.v_proj",
         "attention.out": "self_attn.out_proj",
@@ -97,13 +97,13 @@ def marian_names(ours: Transformer) -> dict[str, Tensor]:
 
 
 def sentences() -> list[list[int]]:
-    """Random words, 4 to 32 of them and the end."""
+    """Sentences of 4 to 32 random words and the end token."""
     chance = random.Random(0)
     return [[*chance.choices(range(3, VOCAB), k=chance.randint(4, 32)), EOS] for _ in range(SENTENCES)]
 
 
 def in_batches(sources: list[list[int]], translate: Callable[[list[list[int]]], list[list[int]]]) -> list[list[int]]:
-    """Sentences of about one length together, then back in order."""
+    """Translate in batches of similar length; the answers come in the order of the sources."""
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
     answers: dict[int, list[int]] = {}
     for start in range(0, len(order), ROWS):
@@ -113,7 +113,7 @@ def in_batches(sources: list[list[int]], translate: Callable[[list[list[int]]], 
 
 
 def our_greedy(model: Any, sources: list[list[int]]) -> list[list[int]]:
-    """All sentences through one Decoder."""
+    """Greedy decoding of all sentences in one Decoder."""
     decoder = Decoder(model, ROWS)
     answers: dict[int, list[int]] = {decoder.add(Request(source, MAX_NEW, stop={EOS})): [] for source in sources}
     left = len(sources)
@@ -125,7 +125,7 @@ def our_greedy(model: Any, sources: list[list[int]]) -> list[list[int]]:
 
 
 def our_translations(model: Any, sources: list[list[int]], beam: int) -> list[list[int]]:
-    """As `ayn use` decodes: rows come and go when greedy, batches of like length for beams."""
+    """As `ayn use` decodes: greedy in one Decoder, beam search in batches of similar length."""
     if beam == 1:
         return our_greedy(model, sources)
 
@@ -137,7 +137,7 @@ def our_translations(model: Any, sources: list[list[int]], beam: int) -> list[li
 
 
 def their_translations(model: Any, sources: list[list[int]], beam: int) -> list[list[int]]:
-    """Padded batches of like length through generate."""
+    """Padded batches of similar length through generate."""
 
     def search(some: list[list[int]]) -> list[list[int]]:
         width = max(map(len, some))
@@ -148,7 +148,7 @@ def their_translations(model: Any, sources: list[list[int]], beam: int) -> list[
             num_beams=beam,
             max_new_tokens=MAX_NEW,
             do_sample=False,
-            # Its default stops a sentence while a longer answer could still be better: another search than ours.
+            # Its default stops while a longer answer could still be better, which is another search than ours.
             early_stopping="never" if beam > 1 else False,
         )
         rows = [row[1:] for row in out.tolist()]

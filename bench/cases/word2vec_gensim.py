@@ -46,7 +46,7 @@ Scores = dict[str, dict[str, list[float]]]
 
 
 def plain(xml: Iterator[str]) -> Iterator[str]:
-    """The text of Wikipedia's XML, line by line, by the rule above."""
+    """The text in Wikipedia's XML, line by line, cleaned as described above."""
     body: list[str] | None = None
     for line in _lines(xml):
         if body is None and "<text" in line:
@@ -84,7 +84,7 @@ def _article(text: str) -> Iterator[str]:
 
 
 def _innermost(pattern: str, by: str, text: str) -> str:
-    """Replace the matches again and again, from the innermost outwards, until none is left."""
+    """Replace nested matches from the innermost outwards, until none is left."""
     count = 1
     while count:
         text, count = re.subn(pattern, by, text, flags=re.I)
@@ -92,7 +92,7 @@ def _innermost(pattern: str, by: str, text: str) -> str:
 
 
 def write_text(path: Path, size: int) -> None:
-    """The first `size` bytes of the text, to the end of a line."""
+    """Write the first `size` bytes of the text, to the end of a line."""
     data = open_data(DataConfig(name="enwik8"), "text")
     with path.open("w", encoding="ascii") as out:
         for line in plain(chunk for split in data.splits.values() for chunk in split):
@@ -118,7 +118,7 @@ def recipe(path: Path, epochs: int, sample: float, device: str, noise: str) -> R
 
 
 def train(task: WordVectors, model: Word2Vec, device: torch.device) -> None:
-    """The loop of the library without its evaluations and checkpoints."""
+    """The loop of our library without evaluations and checkpoints."""
     config = task.recipe.train
     examples = task.examples("train")
     plans = [examples.plan(config.seed, epoch, config.batch_tokens) for epoch in range(int(config.epochs))]
@@ -196,7 +196,7 @@ def _gensim(path: Path, seed: int, epochs: int, sample: float) -> Any:
 
 
 def _train_gensim(model: Any, path: Path) -> None:
-    """From the file, which its threads read without Python: faster than from a list of sentences."""
+    """Train from the file, which gensim's threads read without Python: faster than from a list of sentences."""
     model.train(
         corpus_file=str(path),
         total_words=model.corpus_total_words,

@@ -1,4 +1,4 @@
-"""`make demo`: train the English-Italian translator, score it, let it speak, and draw where it looked."""
+"""`make demo`: train the English-Italian translator, score it, translate a few sentences, and draw the attention."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ SENTENCE = "I am Italian."
 
 
 def main(out: Path) -> None:
-    """Everything a newcomer should see once."""
+    """Train, translate and draw; then print where the files are and what to try next."""
     run = train("translate/transformer", out=out, overwrite=True)
     sources = [pair.source for pair in run.task.data.splits["test"]]
     held_out = sources[:: len(sources) // 5][:5]
-    print("\ntranslations (the first is from the lecture, the others were never seen in training):")
+    print("\ntranslations (the first is from the lecture, the others are not in the training data):")
     for source, target in zip([SENTENCE, *held_out], run.predict([SENTENCE, *held_out])):
         print(f"  {source:<50} {target}")
     longest = max(sources, key=len)
@@ -30,7 +30,7 @@ def main(out: Path) -> None:
         f"  the run            {out}/\n"
         f"  its scores         {out}/scores.json\n"
         f"  the loss curve     {out}/loss.png\n"
-        f"  where it looked    {picture}\n"
+        f"  the attention      {picture}\n"
         f"\ntry next:\n"
         f'  .venv/bin/ayn use {out} "We are not tired."\n'
         f'  .venv/bin/ayn train lm/gpt && .venv/bin/ayn use runs/lm-gpt "The dog" --table\n'
@@ -46,5 +46,5 @@ if __name__ == "__main__":
         sys.exit(f"demo: {error}")
     except (Interrupted, KeyboardInterrupt):
         again = f".venv/bin/ayn train translate/transformer --out {out} --resume"
-        print(f"\nstopped; go on with\n  {again}\nor begin again with make demo", file=sys.stderr)
+        print(f"\nstopped; continue with\n  {again}\nor start again with make demo", file=sys.stderr)
         sys.exit(130)

@@ -1,4 +1,4 @@
-"""Recipes: frozen dataclasses <- TOML <- "section.key=value". An unknown key is an error that suggests another."""
+"""Recipes: frozen dataclasses <- TOML <- "section.key=value". An unknown key is an error that suggests the nearest."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Recipe:
         task, model = catalog.task(task_kind), catalog.model(model_kind)
         if task_kind not in model.tasks:
             able = ", ".join(name for name in catalog.MODELS if task_kind in catalog.model(name).tasks)
-            raise UserError(f"model.kind = '{model_kind}' is not for the task '{task_kind}'; these are: {able}")
+            raise UserError(f"model.kind = '{model_kind}' cannot do the task '{task_kind}'; these can: {able}")
         size = sections["model"].pop("size", None)
         if size is not None:
             if size not in model.sizes:
@@ -62,7 +62,7 @@ class Recipe:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The inverse of `parse`; every default is included."""
+        """Nested dictionaries that `parse` takes, with every default."""
         return {
             "task": {"kind": self.task_kind, **asdict(self.task)},
             "model": {"kind": self.model_kind, **asdict(self.model)},
@@ -112,16 +112,16 @@ def recipe_text(name: str) -> str:
 
 
 def read_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
-    """A recipe by name or path, with "section.key=value" put over it."""
+    """A recipe by name or path, with "section.key=value" overrides."""
     try:
         values = tomllib.loads(recipe_text(name))
-    except (ValueError, RecursionError) as error:  # not TOML, a number of too many digits, lists in lists in lists
+    except (ValueError, RecursionError) as error:  # not TOML, a number with too many digits, lists nested too deep
         raise UserError(f"recipe {name} is not valid TOML: {error}") from None
     return Recipe.parse(override(values, overrides))
 
 
 def override(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """Nested dictionaries with "section.key=value" strings put over them; `build` converts the types."""
+    """Nested dictionaries with "section.key=value" overrides, still as strings; `build` converts the types."""
     result = {name: dict(section) if isinstance(section, Mapping) else section for name, section in values.items()}
     for text in overrides:
         path, equals, value = text.partition("=")
@@ -143,8 +143,8 @@ def override(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
 
 
 def _make_way_for_kind(name: str, section: dict[str, Any], before: str, given: set[str]) -> None:
-    """If the user asks for another kind, drop the settings of the recipe that this kind does not have; the settings
-    that the user gave stay, and are errors if it does not have them."""
+    """If the user asks for another kind, drop the settings of the recipe that this kind does not have. Settings that
+    the user gave stay: if this kind does not have them, they are errors."""
     kinds = catalog.TASKS if name == "task" else catalog.MODELS
     if section["kind"] == before or section["kind"] not in kinds or before not in kinds:
         return
@@ -156,7 +156,7 @@ def _make_way_for_kind(name: str, section: dict[str, Any], before: str, given: s
 
 
 def _choices(name: str, kind: str) -> dict[str, tuple[str, ...]]:
-    """The keys of a section of this kind, and the values that each may have; () is any value."""
+    """The keys of a section of this kind, and the values that each may have; () means any value."""
     if name == "task":
         return {f.name: f.metadata["choices"] for f in fields(catalog.task(kind).Options)}
     model = catalog.model(kind)

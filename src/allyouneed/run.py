@@ -86,11 +86,11 @@ class Run:
         return self._predict(texts, self._ready(decode), show)
 
     def lines(self, lines: Iterable[str | UserError], first: int = 1, **decode: Any) -> Iterator[Line]:
-        """Every line with its answer, or with the error that says why it has none; in order, however many lines. A line
-        that could not even be read comes as its error. `first` is the number of the first line."""
+        """Every line with its answer, or with the error that says why it has none; in order, for any number of lines. A
+        line that could not be read is given as its error. `first` is the number of the first line."""
         settings = self._ready(decode)
         source = enumerate(lines, first)
-        waiting: deque[Line] = deque()  # read, and not yet given out
+        waiting: deque[Line] = deque()  # read, and not yet yielded
         reading, ended = False, False
 
         def questions() -> Iterator[str]:
@@ -113,13 +113,13 @@ class Run:
                         yield waiting.popleft()
                     yield replace(waiting.popleft(), answer=answer)
             except UserError:
-                if reading:  # the error is the source's, not that of an answer
+                if reading:  # the error comes from reading, not from an answer
                     raise
-            while waiting:  # after an error: each line alone, so that only those are lost that cannot be answered
+            while waiting:  # after an error: each line alone, so that only the bad lines have no answer
                 yield self._alone(waiting.popleft(), settings)
 
     def _line(self, number: int, line: str | UserError, settings: DecodeConfig) -> Line:
-        """A line before it is answered, with its error if the model cannot take it."""
+        """A line before it is answered, with its error if the model cannot read it."""
         if isinstance(line, UserError):
             return Line(number, "", error=line)
         try:
@@ -144,7 +144,7 @@ class Run:
         return checked
 
     def _ready(self, decode: Mapping[str, Any]) -> DecodeConfig:
-        """The settings of an answer; everything that must hold before the model computes is checked here."""
+        """The checked [decode] settings; called before the model computes anything."""
         claim_process()
         allow_tf32(self.precision)
         attend_by_cudnn(False)
@@ -162,8 +162,8 @@ class Run:
     def test(
         self, split: str = "test", say: Callable[[str], None] = print, data: Given | None = None, **decode: Any
     ) -> list[Score]:
-        """Scores on a split of the run's own data; or of other `data`, where a single file is taken whole. They are
-        kept in scores.json."""
+        """Scores on a split of the run's own data, or of other `data`, of which a single file is scored whole. They are
+        written to scores.json."""
         settings = self._ready(decode)
         task, name = self.task, split
         if data is None:
@@ -183,7 +183,7 @@ class Run:
             return score_run(task, self.model, split, settings, self.folder, say, name, self.precision)
 
     def _on(self, data: Given, say: Callable[[str], None]) -> Task:
-        """The task of this run on other data. Nothing is held out of own files; what is one split is called "all"."""
+        """The task of this run on other data. Nothing is held out of own files; a single split is called "all"."""
         whole = replace(self.recipe.data, valid_path=(), test_path=(), valid_part=0.0, test_part=0.0, limit=0)
         recipe = with_data(self.recipe.with_(data=whole), data)
         if not recipe.data.path:  # a public set has no columns to name
@@ -199,9 +199,9 @@ class Run:
         gone = [path for path in self.recipe.data.path if look(path) is None]
         if gone:
             again = shlex.join(["ayn", "train", str(self.folder.recipe), "--out", str(self.folder.path), "--resume"])
-            raise UserError(f"the data of this run, {gone[0]}, is not there; if it has moved: {again} --data NEW-PLACE")
+            raise UserError(f"the data of this run, {gone[0]}, is missing; if it has moved: {again} --data NEW-PLACE")
         if self.task.data.fingerprint != self.config["data"].get("fingerprint"):
-            say("the data is not what this run was trained on: its splits may have moved")
+            say("the data has changed since this run was trained: its splits may be different")
 
     def table(self, text: str, most: int = 5, **decode: Any) -> list[Guess]:
         """At each position, the most likely next tokens with their probabilities."""
@@ -210,7 +210,7 @@ class Run:
             return self.task.table(self.model, text, settings, most)
 
     def align(self, text: str, **decode: Any) -> Alignment:
-        """Which words of the source each word of the answer looked at, along the winning path."""
+        """How much each token of the best answer attended to each token of the source."""
         answer = next(self.answers([text], **decode))
         return self.task.align(self.model, text, answer.tokens)
 
@@ -222,7 +222,7 @@ class Run:
             return self.task.attention(self.model, text, settings)
 
     def info(self) -> dict[str, Any]:
-        """Parameters by part, work a token, memory, data, scores and versions."""
+        """Parameters by part, FLOPs per token, memory, data, scores and versions."""
         parts: dict[str, int] = {}
         for name, p in self.model.named_parameters():  # tied ones come once
             parts[_part(name)] = parts.get(_part(name), 0) + p.numel()
@@ -263,11 +263,11 @@ def _part(name: str) -> str:
 
 
 def load(path: str | os.PathLike[str], device: str = "auto", precision: str = "auto") -> Run:
-    """A run folder -> a Run that answers. Nothing in it is ever executed.
+    """Load a run folder. Nothing in it is ever executed.
 
-    `device` is "auto", "cpu", "cuda", "cuda:1" or "mps". `precision` is "fp32", "tf32" (fp32 weights, CUDA rounds the
-    factors of products) or "bf16" (bf16 weights); "auto" is bf16 on a CUDA GPU and fp32 elsewhere. Word vectors are
-    always fp32.
+    `device` is "auto", "cpu", "cuda", "cuda:1" or "mps". `precision` is "fp32", "tf32" (fp32 weights, matrix products
+    in TF32 on CUDA) or "bf16" (bf16 weights); "auto" is bf16 on a CUDA GPU and fp32 elsewhere. Word vectors are always
+    fp32.
     """
     claim_process()
     folder = RunFolder(Path(path))

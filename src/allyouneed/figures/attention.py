@@ -1,4 +1,4 @@
-"""Who looks at whom: attention weights as heat maps."""
+"""Attention weights as heat maps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def alignment(weights: Any, source: Sequence[str], target: Sequence[str], out: Path, title: str = "") -> None:
-    """Weights (T_target, T_source), each row adding up to one: target words down, source words across on top."""
+    """Weights (T_target, T_source), each row adding up to one: target words on the left, source words on top."""
     table = _checked(weights, source, target, dims=2)
     rows, columns = table.shape
     most = max(rows, columns)
@@ -58,7 +58,7 @@ def heads(weights: Any, source: Sequence[str], target: Sequence[str], out: Path,
                 _name_rows(axes, target if column == 0 else [], 8, "query")
             else:
                 _number(axes, row == 0, column == 0)
-            # Under the panel: above it the words of the first row would push it away.
+            # Below the panel: above it are the words of the first row.
             axes.annotate(
                 f"head {head + 1}",
                 (0.5, 0),
@@ -103,7 +103,7 @@ def _heatmap(axes: Axes, table: np.ndarray) -> QuadMesh:
 
 
 def _name_columns(axes: Axes, words: Sequence[str], cell: float, font: int, name: str = "source") -> None:
-    """One word per column, slanted as soon as one of them is wider than its cell."""
+    """One word per column, slanted if one of them is wider than its cell."""
     labels = [style.visible(word) for word in words]
     axes.set_xticks([index + 0.5 for index in range(len(labels))], labels, fontsize=font)
     drawn = axes.get_xticklabels()
@@ -144,7 +144,7 @@ def _print_values(axes: Axes, table: np.ndarray) -> None:
 
 
 def _weight_bar(made: Figure, drawn: QuadMesh, width: float, height: float) -> None:
-    """The colour bar to the right, from the top, long enough to be read beside a single row."""
+    """The colour bar on the right, from the top, readable even beside a single row."""
     tall = min(max(height, 1.5), 4.0)
     axes = made.add_axes((1 + 0.2 / width, 1 - tall / height, 0.15 / width, tall / height))
     style.colour_bar(made, drawn, axes, "attention weight", [0.0, 0.25, 0.5, 0.75, 1.0])

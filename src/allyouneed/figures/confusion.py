@@ -1,4 +1,4 @@
-"""What was taken for what: a confusion matrix."""
+"""A confusion matrix as a heat map."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 
 from allyouneed.figures import style
 
-MOST_PRINTED = 16  # classes, beyond which the counts no longer fit their cells
-MOST_SHOWN = 60  # classes, beyond which the rarest are put together
+MOST_PRINTED = 16  # classes; with more, the counts do not fit their cells
+MOST_SHOWN = 60  # classes; with more, the rarest become one
 
 
 def confusion_matrix(table: Any, labels: Sequence[str], out: Path, title: str = "") -> None:
-    """Counts (C, C), true classes down and guesses across: each cell has its count, and is as dark as its part of its
-    row, so that a class is dark on the diagonal if it is found, however rare it is."""
+    """Counts (C, C), true classes down, predicted ones across. The colour of a cell is its fraction of the row, so that
+    the diagonal shows the recall of each class, however rare it is."""
     counts = np.asarray(table, dtype=np.int64)
     size = len(labels)
     if counts.shape != (size, size) or not size:
@@ -44,8 +44,8 @@ def confusion_matrix(table: Any, labels: Sequence[str], out: Path, title: str = 
         if any(label.get_window_extent().width > 0.9 * cell * style.DPI for label in axes.get_xticklabels()):
             for label in axes.get_xticklabels():
                 label.set(rotation=45, ha="right", va="top", rotation_mode="anchor")
-        axes.set_xlabel("guessed as", labelpad=8, color=style.GREY)
-        axes.set_ylabel("is really (how many)", labelpad=8, color=style.GREY)
+        axes.set_xlabel("predicted class", labelpad=8, color=style.GREY)
+        axes.set_ylabel("true class (count)", labelpad=8, color=style.GREY)
         if size <= MOST_PRINTED:
             for (row, column), count in np.ndenumerate(counts):
                 colour = "white" if parts[row, column] > 0.5 else style.INK if count else style.GREY
@@ -53,7 +53,7 @@ def confusion_matrix(table: Any, labels: Sequence[str], out: Path, title: str = 
         axes.set_title(title, pad=12)
         tall = min(1.0, 3.0 / side)
         bar = made.add_axes((1 + 0.2 / side, 1 - tall, 0.15 / side, tall))
-        style.colour_bar(made, drawn, bar, "part of its row", [0.0, 0.25, 0.5, 0.75, 1.0])
+        style.colour_bar(made, drawn, bar, "fraction of its row", [0.0, 0.25, 0.5, 0.75, 1.0])
 
 
 def _commonest(counts: np.ndarray, labels: Sequence[str]) -> tuple[np.ndarray, Sequence[str]]:

@@ -1,4 +1,4 @@
-"""The course of a training: loss, validation, learning rate."""
+"""The loss curve of a training: training loss, validation loss, learning rate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Series = tuple[np.ndarray, np.ndarray]
 
 
 def loss_curve(metrics: Path | Sequence[dict[str, Any]], out: Path, title: str, unit: str = "token") -> None:
-    """Training loss (each row pale, their running mean strong), validation, and the learning rate in a strip below."""
+    """Training loss (each row pale, the running mean strong), validation loss, and the learning rate below."""
     rows = _read(metrics) if isinstance(metrics, Path) else metrics
     train, valid = _series(rows, "train", "loss"), _series(rows, "valid", "loss")
     rate = _series(rows, "train", "lr")
@@ -50,7 +50,7 @@ def loss_curve(metrics: Path | Sequence[dict[str, Any]], out: Path, title: str, 
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
-    """The rows of a metrics.jsonl. A last line that a killed run left half written is not a row."""
+    """The rows of a metrics.jsonl, without a half-written last line of a killed run."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
@@ -78,12 +78,12 @@ def _series(rows: Sequence[dict[str, Any]], kind: str, key: str) -> Series:
 
 
 def _smooth(values: np.ndarray) -> np.ndarray:
-    """The mean of the neighbourhood, a twentieth of the run wide; NaN where the value itself is."""
+    """A running mean over a twentieth of the run; NaN where the value itself is."""
     known = np.isfinite(values)
     total = np.concatenate([[0.0], np.cumsum(np.where(known, values, 0.0))])
     count = np.concatenate([[0], np.cumsum(known)])
     here = np.arange(len(values))
-    # It shrinks towards the start, where the curve is steep and a lopsided mean would flatten it.
+    # The window shrinks towards the start, where the curve is steep and a one-sided mean would flatten it.
     reach = np.minimum(here, len(values) // 40)
     low, high = here - reach, np.minimum(here + reach + 1, len(values))
     return np.where(known, (total[high] - total[low]) / np.maximum(count[high] - count[low], 1), np.nan)
@@ -121,7 +121,7 @@ def _draw_valid(axes: Axes, valid: Series) -> None:
 
 
 def _draw_parts(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
-    """The validation of each named loss, where there are several."""
+    """The validation curve of each named loss, if there are several."""
     names = sorted({key for row in rows if row.get("kind") == "valid" for key in row if key.endswith(" loss")})
     for name, dashes in zip(names, ("--", ":", "-.", (0, (1, 4)))):
         steps, loss = _series(rows, "valid", name)

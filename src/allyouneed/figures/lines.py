@@ -1,4 +1,4 @@
-"""Curves beside each other: one panel a question, one line an answer."""
+"""Curves in panels side by side."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from allyouneed.figures import style
 
-# Apart for every kind of colour vision, and by their marks in black and white.
+# Distinct for every kind of colour vision, and by their marks in black and white.
 COLOURS = (style.BLUE, style.ORANGE, "#009e73", style.RED, "#cc79a7", style.INK)
 MARKS = "osD^vP"
 
@@ -27,11 +27,11 @@ class Panel:
     logx: bool = False
     logy: bool = False
     low: float | None = None  # where the y axis begins; None: where the curves do
-    ticks: Sequence[float] = field(default=())  # of x; empty: as the axis likes
+    ticks: Sequence[float] = field(default=())  # of x; empty: matplotlib chooses
 
 
 def lines(panels: Sequence[Panel], out: Path, title: str) -> None:
-    """The panels side by side, each curve named at its end or in a legend above."""
+    """The panels side by side, with one legend above."""
     from matplotlib.ticker import FuncFormatter
 
     names = list(dict.fromkeys(name for panel in panels for name, _, _ in panel.curves))
@@ -39,7 +39,7 @@ def lines(panels: Sequence[Panel], out: Path, title: str) -> None:
         grid = made.subplots(1, len(panels), squeeze=False)[0]
         for axes, panel in zip(grid, panels):
             for name, x, y in panel.curves:
-                at = names.index(name)  # the later, the smaller: what lies on top hides nothing
+                at = names.index(name)  # later curves have smaller marks, to hide nothing
                 axes.plot(
                     np.asarray(x, dtype=float), np.asarray(y, dtype=float), label=name, linewidth=1.8,
                     color=COLOURS[at % len(COLOURS)], marker=MARKS[at % len(MARKS)],
@@ -69,7 +69,7 @@ def lines(panels: Sequence[Panel], out: Path, title: str) -> None:
 
 
 def _power(value: float, _: int) -> str:
-    """0.001 … 1,000 as they are, anything further as a power of ten."""
+    """0.001 to 9,999 as a plain number, others as a power of ten."""
     if 1e-3 <= value < 1e4:
         return f"{value:,g}"
     return f"10{str(round(math.log10(value))).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"

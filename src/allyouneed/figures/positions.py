@@ -1,4 +1,4 @@
-"""The picture of the position encoding: one row a position, one column a dimension."""
+"""The position encoding as a heat map: one row per position, one column per dimension."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How alike vectors are: cosines of all pairs, one panel a layer."""
+"""Cosines of all pairs of vectors, one panel per layer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from allyouneed.figures import style
 def similarity(
     layers: Sequence[tuple[str, Any]], labels: Sequence[str], groups: Sequence[int], out: Path, title: str
 ) -> None:
-    """Matrices (N, N) of cosines under their names; the labels stand at the left, lines part the groups."""
+    """Matrices (N, N) of cosines, each with its name above; labels on the left, lines between the groups."""
     borders = [i - 0.5 for i in range(1, len(groups)) if groups[i] != groups[i - 1]]
     side = max(2.4, 0.27 * len(labels))
     with style.figure(out, side * len(layers) + 1.0, side) as made:

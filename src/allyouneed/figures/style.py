@@ -1,4 +1,4 @@
-"""One look for all pictures, and one way to draw and save them."""
+"""The style of all pictures, and how they are drawn and saved."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours: they stay apart for every kind of colour vision.
+# Okabe and Ito's colours: distinct for every kind of colour vision.
 BLUE, ORANGE, RED = "#0072b2", "#e69f00", "#d55e00"
 INK, GREY, PALE = "#222222", "#767676", "#e4e4e4"
 # White to navy in equal steps of lightness (CIELAB L* 100 to 18), so that twice as dark is twice the weight.
@@ -28,7 +28,7 @@ WEIGHTS = (
     "#ffffff", "#cae5fe", "#9acaf7", "#70aee9", "#4d92d6", "#3277bc", "#225c9c", "#1d4278", "#1a2b50",
 )  # fmt: skip
 
-# DejaVu comes with matplotlib; the others are used, where they are installed, for what it lacks.
+# DejaVu comes with matplotlib; the others, if installed, have the characters that it lacks.
 FONTS = (
     "DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Hiragino Sans", "PingFang SC", "Microsoft YaHei",
     "Yu Gothic", "Malgun Gothic", "Arial Unicode MS", "Noto Sans Devanagari", "sans-serif",
@@ -71,10 +71,10 @@ SETTINGS: dict[Any, Any] = {
 
 @contextmanager
 def figure(out: Path, width: float, height: float) -> Iterator[Figure]:
-    """A white figure of so many inches, saved to `out` at the end, grown to hold every label."""
+    """A white figure, `width` by `height` inches, enlarged to hold every label and saved to `out` at the end."""
     kind = out.suffix.lower().removeprefix(".")
     if kind not in ("png", "svg"):
-        raise UserError(f"{out} is not a picture this library writes: let its name end in .png or .svg")
+        raise UserError(f"{out} is not a PNG or SVG file: choose a name that ends in .png or .svg")
     import matplotlib
     from matplotlib import font_manager
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -95,7 +95,7 @@ def _save(made: Figure, out: Path, kind: str) -> None:
     metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
     picture = io.BytesIO()
     with warnings.catch_warnings():
-        # A letter that no installed font has is a box in a PNG; an SVG leaves it to the fonts of its reader.
+        # A character that no installed font has is a box in a PNG; in an SVG, the fonts of the viewer decide.
         warnings.filterwarnings("ignore", message="Glyph .* missing")
         made.savefig(picture, format=kind, metadata=metadata, bbox_inches="tight", pad_inches=0.15)
     with writing(out):
@@ -104,14 +104,14 @@ def _save(made: Figure, out: Path, kind: str) -> None:
 
 
 def weight_colours() -> Colormap:
-    """The colours of attention weights: nothing is white, everything is navy, unknown is grey."""
+    """The colours of attention weights: 0 is white, 1 is navy, NaN is grey."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("weights", WEIGHTS).with_extremes(bad=PALE)
 
 
 def colour_bar(made: Figure, drawn: ScalarMappable, axes: Axes, label: str, ticks: list[float]) -> None:
-    """A colour bar in axes of its own, with a quiet frame."""
+    """A colour bar in its own axes, with a grey frame."""
     bar = made.colorbar(drawn, cax=axes, ticks=ticks)
     bar.set_label(label)
     bar.outline.set_edgecolor(GREY)
@@ -119,7 +119,7 @@ def colour_bar(made: Figure, drawn: ScalarMappable, axes: Axes, label: str, tick
 
 
 def visible(token: str, longest: int = 24) -> str:
-    """A token as a label: blanks and control characters become signs, a long one is cut."""
+    """A token as a label: spaces and control characters become visible symbols, and a long token is cut."""
     text = "".join(_sign(character) for character in token) or "∅"
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
@@ -136,7 +136,7 @@ def _sign(character: str) -> str:
 
 
 def whole_numbers(axis: Axis) -> None:
-    """Ticks at whole numbers only, with thousands set apart: 20,000."""
+    """Ticks at whole numbers only, with a comma for thousands: 20,000."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=1))

@@ -1,4 +1,4 @@
-"""The picture of word vectors: words as places on a map, and arrows from one to another."""
+"""Word vectors as points on a map, with arrows from one word to another."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 
 from allyouneed.figures import style
 
-SIZE = 10  # of the names, in points
+SIZE = 10  # of the labels, in points
 
 
 def word_map(
     words: Sequence[str], vectors: np.ndarray, out: Path, arrows: Sequence[tuple[str, str]] = (), title: str = ""
 ) -> None:
-    """The vectors (N, D) as the plane sees them in which they lie furthest apart (their first two principal
-    components). In an analogy the arrows go the same way: uncle → aunt as man → woman."""
+    """The vectors (N, D) in the plane of their first two principal components. The arrows of an analogy have the same
+    direction: uncle → aunt and man → woman."""
     if len(words) != len(vectors) or len(words) < 2:
         raise ValueError(
             f"{len(words)} words and {len(vectors)} vectors: at least two words, each with a vector, are needed"
@@ -38,7 +38,7 @@ def word_map(
         axes.margins(0.2)
         axes.set_aspect("equal", adjustable="datalim")
         axes.apply_aspect()
-        # The name of where an arrow begins stands to the left, that of where it ends to the right.
+        # The label of the start of an arrow is on the left of its dot, all others are on the right.
         sides = [-1 if word in starts else 1 for word in at]
         names = [
             axes.annotate(
@@ -68,16 +68,16 @@ def word_map(
 
 
 def label_heights(dots: np.ndarray, widths: np.ndarray) -> np.ndarray:
-    """Where a name stands beside each dot (N, 2), all in points: at its height, or higher or lower so that no two
-    names lie over each other, and where there is room none over a dot. A negative width goes to the left."""
+    """The height of the label beside each dot (N, 2), all in points: that of the dot, or moved so that no two labels
+    overlap and, if there is room, none covers a dot. A label with a negative width is on the left."""
     near, far = dots[:, 0] + 5 * np.sign(widths), dots[:, 0] + 7 * np.sign(widths) + widths
     left, right = np.minimum(near, far), np.maximum(near, far)
     radius, line = 4.0, 1.25 * SIZE
-    beside = (left[:, None] < right) & (left < right[:, None])  # name and name
-    crossed = (left[:, None] < dots[:, 0] + radius) & (dots[:, 0] - radius < right[:, None])  # name and dot
+    beside = (left[:, None] < right) & (left < right[:, None])  # label and label
+    crossed = (left[:, None] < dots[:, 0] + radius) & (dots[:, 0] - radius < right[:, None])  # label and dot
     np.fill_diagonal(beside, False)
     np.fill_diagonal(crossed, False)
-    heights = dots[:, 1] + 1e-3 * np.arange(len(dots))  # two names of one place go apart, too
+    heights = dots[:, 1] + 1e-3 * np.arange(len(dots))  # labels at the same place move apart, too
     for _ in range(300):
         gap, room = heights[:, None] - heights, heights[:, None] - dots[:, 1]
         close = np.where(beside, np.maximum(line - np.abs(gap), 0), 0) * np.sign(gap)
@@ -95,6 +95,6 @@ def plane(vectors: np.ndarray) -> np.ndarray:
     _, _, directions = np.linalg.svd(centred, full_matrices=False)
     two = np.zeros((2, centred.shape[1]))
     two[: min(2, len(directions))] = directions[:2]
-    for row in two:  # a component may point either way: let its largest part be positive, so that pictures repeat
+    for row in two:  # its sign is arbitrary: make the largest part positive, so that pictures are reproducible
         row *= np.sign(row[np.abs(row).argmax()]) or 1.0
     return centred @ two.T

@@ -1,4 +1,4 @@
-"""The classroom's experiments: one small file each, one command, one picture. `ayn lecture NAME`."""
+"""The experiments of the lectures: one small file each, one command, one picture. `ayn lecture NAME`."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ if TYPE_CHECKING:
     from allyouneed.lectures.base import Classroom
 
 LECTURES = {
-    "gradients": "how much of a gradient comes back over a distance: RNN, LSTM, Transformer",
-    "paths": "path length, steps one after the other, and measured time against the length of a sentence",
-    "lengths": "translation score against the length of the sentence, with and without attention",
-    "alignment": "which French word looks at which English word: attention over an RNN",
+    "gradients": "how the gradient shrinks with the distance: RNN, LSTM, Transformer",
+    "paths": "path length, sequential steps and measured time by the length of a sentence",
+    "lengths": "translation score by the length of the sentence, with and without attention",
+    "alignment": "which French word attends to which English word: attention over an RNN",
     "wordmap": "word vectors on a map, and man + aunt - uncle as arrows",
     "banks": "the bank of a river, the bank with the money, and to bank on something, in ELMo",
 }
 
 
-LOOKING = ("alignment", "wordmap", "banks")  # those that can look into a run that is there
+LOOKING = ("alignment", "wordmap", "banks")  # those that can use a given run
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What a lecture leaves: its picture, and the numbers in it."""
+    """The files that a lecture writes: its picture, and the numbers in it."""
 
     picture: Path
     numbers: Path
 
 
 def find(name: str) -> str:
-    """The line of an experiment; a mistake in its name is said."""
+    """The description of an experiment; a UserError if there is none of this name."""
     if name not in LECTURES:
         raise UserError(f"there is no lecture '{name}'{nearest(name, LECTURES)}")
     return LECTURES[name]
 
 
 def show(name: str, room: Classroom) -> Shown:
-    """Run one experiment; it says its numbers as a small table, and draws them."""
+    """Run one experiment: it prints its numbers as a small table, and draws them."""
     find(name)
     if room.run and name not in LOOKING:
         raise UserError(f"'{name}' makes its own models; --run is for {', '.join(LOOKING)}")

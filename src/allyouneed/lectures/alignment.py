@@ -1,7 +1,7 @@
-"""The alignment matrix: for each French word, how much its writer looked at each English word (Bahdanau et al., 2015).
+"""The alignment matrix: how much the decoder attended to each English word when it wrote each French word
+(Bahdanau et al., 2015).
 
-The classic picture has a diagonal with a twist: French puts most adjectives after their noun, so that there the
-weights run backwards.
+The weights follow the diagonal, except where French puts an adjective after its noun: there they run backwards.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def show(room: Classroom) -> dict[str, Any]:
     found = run.align(SENTENCE)
     best = found.weights.argmax(-1).tolist()
     room.table(
-        ["writes", "looks mostly at", "weight"],
+        ["writes", "attends most to", "weight"],
         [
             [word, found.source[at], f"{found.weights[i, at].item():.2f}"]
             for i, (word, at) in enumerate(zip(found.target, best))

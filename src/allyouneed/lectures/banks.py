@@ -1,8 +1,8 @@
 """One spelling, three meanings: the bank of a river, the bank with the money, and to bank on something, in ELMo.
 
-word2vec has one vector for "bank". ELMo's layer 0 knows the spelling alone and has one too; in its upper layers the
-vectors of one meaning come together and those of different meanings part. What all nine have in common, their mean, is
-taken away before they are compared: it is the word, and the rest is what the sentence makes of it.
+word2vec has one vector for "bank". So has ELMo's layer 0, which sees only the spelling; in its upper layers the vectors
+of one meaning are similar and those of different meanings are not. The mean of all nine vectors is subtracted before
+they are compared: it belongs to the word, and the rest depends on the sentence.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WATER = ("river", "stream", "canal", "lake")
 MONEY = ("loan", "account", "cheque", "card")
 HOPE = ("result", "weather", "promise", "answer")
 PEOPLE = ("he", "she", "the boy", "the girl", "a man", "a woman", "my friend", "the teacher")
-# What is drawn stands in braces; the other nouns keep company with the same words, so that the model learns the senses.
+# Words in braces are drawn at random. The last rules use the same nouns without "bank", to teach their meaning.
 RULES: dict[str, tuple[str, ...]] = {
     "by the water": (
         "{who} sat on the bank of the {water} .",
@@ -78,11 +78,11 @@ def show(room: Classroom, settings: Sequence[str] = SETTINGS) -> dict[str, Any]:
     others = ~torch.eye(len(senses), dtype=torch.bool)
     rows, layers = [], []
     for k in range(len(vectors)):
-        rest = vectors[k] - vectors[k].mean(0) if k else vectors[k]  # in layer 0 they are all the same
+        rest = vectors[k] - vectors[k].mean(0) if k else vectors[k]  # in layer 0 all nine are equal
         cosines = torch.nn.functional.cosine_similarity(rest[:, None], rest[None], dim=-1)
         rows.append((k, cosines[same & others].mean().item(), cosines[~same].mean().item()))
-        layers.append((f"layer {k}" + (", less the mean" if k else ": the spelling"), cosines.cpu()))
-    head = ["layer (less the mean)", "same meaning", "other meaning"]
+        layers.append((f"layer {k}" + (", minus the mean" if k else ": the spelling"), cosines.cpu()))
+    head = ["layer (minus the mean)", "same meaning", "other meaning"]
     room.table(head, [[k or "0 (as it is)", f"{a:.3f}", f"{b:.3f}"] for k, a, b in rows])
     labels = [text.replace(" .", "") for _, text in SENTENCES]
     groups = [list(RULES).index(sense) for sense in senses]
@@ -92,7 +92,7 @@ def show(room: Classroom, settings: Sequence[str] = SETTINGS) -> dict[str, Any]:
 
 
 def write_text(path: Path, lines: int = 6000) -> Path:
-    """Sentences drawn from the rules, one a line."""
+    """Write sentences drawn from the rules, one per line."""
     draw = random.Random(1)
     everything = [rule for rules in RULES.values() for rule in rules]
     words = {"who": PEOPLE, "water": WATER, "money": MONEY, "hope": HOPE}

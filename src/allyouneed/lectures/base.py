@@ -1,4 +1,4 @@
-"""What every experiment has at hand: where to put its picture, whom to tell, and a way to train a small model."""
+"""What every experiment needs: a folder for its picture, a way to print, and a way to train a small model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from allyouneed.wholefile import write_json
 
 @dataclass(frozen=True)
 class Classroom:
-    """Where an experiment happens. `run` is a trained run to look into instead of training one."""
+    """The folder and the options of an experiment. `run` is a trained run to use instead of training one."""
 
     out: Path
     say: Callable[[str], None] = print
@@ -28,20 +28,21 @@ class Classroom:
         return self.out / f"{name}.png"
 
     def keep(self, name: str, numbers: dict[str, Any]) -> Path:
-        """The numbers of the picture, for whoever wants to draw them again."""
+        """Write the numbers of the picture, so that they can be drawn again."""
         path = self.out / f"{name}.json"
         self.out.mkdir(parents=True, exist_ok=True)
         write_json(path, numbers)
         return path
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """A small table for the reader of the terminal."""
+        """Print a small table."""
         self.say("\n".join(columns([tuple(head), *(tuple(str(cell) for cell in row) for row in rows)], 0)))
 
     def trained(
         self, recipe: str, *settings: str, data: str | Path | None = None, name: str = "run", kind: str = ""
     ) -> Run:
-        """The given run, one that an earlier call has made here, or a new one. `kind` is the model it must be."""
+        """The given run, one that an earlier call has trained here, or a new one. `kind` is the model that it must
+        have."""
         if self.run:
             found = load(self.run, precision="fp32")
             wanted = recipe.partition("/")[0]
@@ -57,7 +58,7 @@ class Classroom:
         if (folder / "scores.json").is_file():
             before = load(folder, precision="fp32")
             if before.recipe == chosen:
-                self.say(f"the model is there already: {folder}")
+                self.say(f"using the model that was trained before: {folder}")
                 return before
         fit(chosen, folder, overwrite=True, say=self.say)
         return load(folder, precision="fp32")

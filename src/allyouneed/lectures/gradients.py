@@ -1,8 +1,8 @@
-"""How much of a gradient comes back from the last position to one k steps before it: ‖∂h_T / ∂x_(T-k)‖.
+"""How much of the gradient at the last position reaches the position k steps before it: ‖∂h_T / ∂x_(T-k)‖.
 
-A recurrent network multiplies by one Jacobian a step, so that the norm falls (or grows) geometrically with k. A fresh
-LSTM forgets half at each step and is little better; but it can learn to keep its forget gate open, here by a bias of 4,
-and then the gradient lives on. Attention reaches every position in one step.
+A recurrent network multiplies by one Jacobian per step, so that the norm falls (or grows) geometrically with k. An
+untrained LSTM forgets half at each step and is little better; but it can learn to keep its forget gate open, here by a
+bias of 4, and then the gradient survives. Attention reaches every position in one step.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ WIDTH, LENGTH, ROWS, SEEDS = 64, 64, 8, 8
 
 
 def show(room: Classroom) -> dict[str, Any]:
-    """Fresh models of one layer, 64 wide, on random input of 64 positions; the mean over 8 seeds."""
+    """Untrained models of one layer, 64 wide, on random input of 64 positions; the mean over 8 seeds."""
     makers: dict[str, Callable[[], Callable[[Tensor], Tensor]]] = {
         "RNN": lambda: _recurrent("rnn"),
         "LSTM": lambda: _recurrent("lstm"),
-        "LSTM that keeps": lambda: _recurrent("lstm", forget=4.0),
+        "LSTM, forget gate open": lambda: _recurrent("lstm", forget=4.0),
         "Transformer": _attention,
     }
     norms = {name: norms_by_distance(make) for name, make in makers.items()}
@@ -39,17 +39,17 @@ def show(room: Classroom) -> dict[str, Any]:
     )
     curves = [(name, distances, values) for name, values in relative.items()]
     panel = Panel(
-        "fresh models, one layer, 64 wide", "distance k (positions)", "‖∂h_T / ∂x_(T-k)‖, as a part of k = 1", curves,
-        logy=True,
+        "untrained models, one layer, 64 wide", "distance k (positions)", "‖∂h_T / ∂x_(T-k)‖, relative to k = 1",
+        curves, logy=True,
     )  # fmt: skip
-    lines([panel], room.picture("gradients"), "What a gradient is worth after k steps")
+    lines([panel], room.picture("gradients"), "How much of a gradient is left after k steps")
     return {"distance": distances, **relative}
 
 
 def _recurrent(cell: str, forget: float = 0.0) -> Callable[[Tensor], Tensor]:
     layer = Recurrent(cell, WIDTH, WIDTH)
     if forget:
-        with torch.no_grad():  # the gates stand in the order i, f, g, o
+        with torch.no_grad():  # the gates are in the order i, f, g, o
             layer.layers[0].bias_hh_l0[WIDTH : 2 * WIDTH] += forget  # type: ignore[operator, index]
     return lambda x: layer(x)[0]
 
@@ -60,7 +60,7 @@ def _attention() -> Callable[[Tensor], Tensor]:
 
 
 def norms_by_distance(make: Callable[[], Callable[[Tensor], Tensor]]) -> Tensor:
-    """(LENGTH,): the norm of the gradient of a random direction of the last output, at each distance from it."""
+    """The norm of the gradient of the last output, in a random direction, by the distance from it: (LENGTH,)."""
     total = torch.zeros(LENGTH)
     for seed in range(SEEDS):
         torch.manual_seed(seed)

@@ -1,7 +1,7 @@
-"""Translation score against the length of the sentence: one context vector must hold everything, attention looks back.
+"""Translation score by the length of the sentence: one context vector must hold everything, attention looks back.
 
-The texts are one to six sentences of the built-in phrasebook, one after the other, so that long ones say nothing new:
-they are only long. Two models that differ in nothing but their score are trained on the same texts.
+The texts are one to six sentences of the built-in phrasebook, one after the other: long texts are not harder, only
+longer. Two models that differ only in their attention score are trained on the same texts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SETTINGS = ("train.steps=800", "train.batch_tokens=1024", "data.max_length=96", 
 
 
 def show(room: Classroom, settings: Sequence[str] = SETTINGS) -> dict[str, Any]:
-    """Both models, scored by BLEU on texts of each length; minutes on two CPU cores."""
+    """Train both models and score them by BLEU on texts of each length; minutes on two CPU cores."""
     room.out.mkdir(parents=True, exist_ok=True)
     file, tests = write_texts(room.out / "texts.tsv")
     words = [sum(len(source.split()) for source, _ in several) / len(several) for several in tests]
@@ -46,7 +46,7 @@ def show(room: Classroom, settings: Sequence[str] = SETTINGS) -> dict[str, Any]:
 
 
 def write_texts(path: Path) -> tuple[Path, list[list[tuple[str, str]]]]:
-    """A table of training texts of one to MOST sentences, and test texts by their number of sentences."""
+    """Write training texts of one to MOST sentences; returns the file, and test texts by their number of sentences."""
     draw, parts = random.Random(1), phrasebook()
 
     def text(split: str, count: int) -> tuple[str, str]:

@@ -1,9 +1,9 @@
-"""How far two words are from each other, how much must happen one after the other, and what that costs.
+"""The path from one word to another, the steps that must run one after the other, and the work, by kind of layer.
 
-layer              longest path     steps in a row     work
-recurrent          n                n                  n d²
-convolution (k)    n / (k - 1)      1                  k n d²
-self-attention     1                1                  n² d
+layer              longest path     sequential steps     work
+recurrent          n                n                    n d²
+convolution (k)    n / (k - 1)      1                    k n d²
+self-attention     1                1                    n² d
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ REPEATS = 7
 
 
 def show(room: Classroom) -> dict[str, Any]:
-    """The two counts by their formulas, the time by the clock: one layer, 128 wide, forward and backward."""
+    """Paths and steps by formula, the time measured: one layer, 128 wide, forward and backward."""
     torch.manual_seed(0)
     path: dict[str, Callable[[int], float]] = {
         "recurrent": lambda n: n,
@@ -42,7 +42,7 @@ def show(room: Classroom) -> dict[str, Any]:
         for i, n in enumerate(LENGTHS)
         for name, spent in seconds.items()
     ]
-    room.table(["length", "layer", "longest path", "steps in a row", "ms"], rows)
+    room.table(["length", "layer", "longest path", "sequential steps", "ms"], rows)
 
     def panel(title: str, unit: str, values: dict[str, list[float]]) -> Panel:
         curves = [(name, LENGTHS, several) for name, several in values.items()]
@@ -52,15 +52,15 @@ def show(room: Classroom) -> dict[str, Any]:
     milliseconds = {name: [1000 * spent for spent in several] for name, several in seconds.items()}
     panels = [
         panel("from one word to another", "layers or steps between them", counts[0]),
-        panel("one after the other", "steps that wait for the step before", counts[1]),
-        panel("measured here", "ms a layer, forward and backward", milliseconds),
+        panel("sequential steps", "steps that wait for the step before", counts[1]),
+        panel("measured here", "ms per layer, forward and backward", milliseconds),
     ]
     lines(panels, room.picture("paths"), "Path length, sequential steps and time")
     return {"lengths": list(LENGTHS), "path": counts[0], "steps": counts[1], "seconds": seconds}
 
 
 def _layers() -> dict[str, Callable[[Tensor], Tensor]]:
-    """The recurrent one as the formula has it, a step after a step in Python, and as torch's kernel does it in C."""
+    """The recurrent layer comes twice: step by step in Python, and as torch's kernel in C."""
     recurrent, kernel = (Recurrent("rnn", WIDTH, WIDTH, fused=fused) for fused in (False, True))
     convolution = nn.Conv1d(WIDTH, WIDTH, KERNEL, padding=KERNEL // 2)
     stack = Stack(BlockConfig(width=WIDTH, layers=1, heads=4, hidden=WIDTH, dropout=0.0, positions="none"), 1)
@@ -73,7 +73,7 @@ def _layers() -> dict[str, Callable[[Tensor], Tensor]]:
 
 
 def measure(layers: dict[str, Callable[[Tensor], Tensor]]) -> dict[str, list[float]]:
-    """The median of several rounds, the layers in turns, for each length."""
+    """Seconds of each layer for each length: the median of several rounds, in which the layers take turns."""
     seconds: dict[str, list[float]] = {name: [] for name in layers}
     for n in LENGTHS:
         taken: dict[str, list[float]] = {name: [] for name in layers}

@@ -1,4 +1,4 @@
-"""Words on a map: those that keep the same company lie together, and man → woman goes the way of uncle → aunt.
+"""Words on a map: words with similar neighbours are close, and man → woman has the direction of uncle → aunt.
 
 So woman = man + aunt - uncle: start at man and go from uncle to aunt.
 """

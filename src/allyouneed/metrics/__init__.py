@@ -1,4 +1,4 @@
-"""Scores that can be compared: each number carries the signature of how it was made."""
+"""Scores, each with a signature that says how it was computed."""
 
 from __future__ import annotations
 

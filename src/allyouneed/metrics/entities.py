@@ -1,4 +1,4 @@
-"""How well entities are found: precision, recall and F1, of all and of each type, as conlleval and seqeval count."""
+"""Entity scores: precision, recall and F1, of all entities and of each type, as conlleval and seqeval count."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 
 from allyouneed.metrics.score import Score
 
-Entity = tuple[str, int, int]  # type, and where it begins and ends
+Entity = tuple[str, int, int]  # type, start, end
 
 
 def entity_scores(
     truth: Sequence[Iterable[Entity]], guesses: Sequence[Iterable[Entity]], detail: str = ""
 ) -> list[Score]:
-    """An entity is right when type, beginning and end are; P = right / guessed, R = right / true,
-    F1 = 2 P R / (P + R), and 0 where that is 0 / 0. One collection of entities a sentence."""
+    """An entity is right if its type, start and end are; P = right / guessed, R = right / true,
+    F1 = 2 P R / (P + R), and 0 where that is 0 / 0. One collection of entities per sentence."""
     if len(truth) != len(guesses):
         raise ValueError(f"{len(guesses)} guesses for {len(truth)} sentences: there must be one for each")
     true: Counter[str] = Counter()

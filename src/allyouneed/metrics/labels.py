@@ -1,4 +1,4 @@
-"""How well texts are sorted into classes: accuracy and macro-F1."""
+"""Classification scores: accuracy and macro-F1."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from allyouneed.metrics.score import Score
 
 
 def confusion(truth: Sequence[int] | np.ndarray, guesses: Sequence[int] | np.ndarray, classes: int) -> np.ndarray:
-    """(C, C): how many examples of class i (row) were taken for class j (column)."""
+    """The confusion matrix (C, C): how many examples of class i (row) got the label j (column)."""
     table = np.zeros((classes, classes), dtype=np.int64)
     np.add.at(table, (np.asarray(truth, dtype=np.int64), np.asarray(guesses, dtype=np.int64)), 1)
     return table
 
 
 def label_scores(table: np.ndarray, detail: str = "") -> list[Score]:
-    """accuracy = right / all; macro-F1 = the mean over the classes of 2 right / (true + guessed), a class that neither
-    occurs nor is guessed left out. `table` as `confusion` makes it."""
+    """accuracy = right / all; macro-F1 = the mean of 2 right / (true + guessed) over the classes that occur or are
+    guessed. `table` is a confusion matrix."""
     right, true, guessed = np.diag(table), table.sum(1), table.sum(0)
     total = int(true.sum())
     if not total:

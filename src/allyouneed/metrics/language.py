@@ -1,4 +1,4 @@
-"""How well a language model foretells a text: loss, perplexity, bits per byte."""
+"""Language model scores: loss, perplexity, bits per byte."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from allyouneed.metrics.score import Score
 
 
 def language_scores(nll_sum: float, tokens: int, bytes: int, detail: str, unknown: int = 0) -> list[Score]:
-    """Three readings of one sum, the negative log-likelihood of a text in nats.
+    """Three scores from one sum, the negative log-likelihood of a text in nats.
 
     loss = nll / tokens, perplexity = e^loss, bits per byte = nll / (ln 2 · bytes). The first two depend on the
-    tokenizer, so `detail` must name it and the window, for example "tok:bpe-8000|window:256|stride:128". A text of
-    which some tokens are `unknown` was not foretold to its last byte: then there are no bits per byte.
+    tokenizer, so `detail` must name it and the window, for example "tok:bpe-8000|window:256|stride:128". If some tokens
+    are `unknown`, the model has not predicted every byte: then there are no bits per byte.
     """
     if tokens < 1 or bytes < 1:
         raise ValueError(f"there is nothing to score: {tokens} tokens, {bytes} bytes")

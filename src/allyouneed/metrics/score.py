@@ -16,12 +16,12 @@ class Score:
     signature: str
 
     def signed(self, more: str) -> Score:
-        """The same with more in its signature."""
+        """The same score with `more` added to its signature."""
         return Score(self.name, self.value, f"{self.signature}|{more}")
 
     @property
     def short(self) -> str:
-        """Without the signature."""
+        """Name and value, without the signature."""
         return f"{self.name} {self.value:.{_DIGITS.get(self.name, 2)}f}"
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""How close translations are to one reference each: BLEU, chrF, exact match."""
+"""Translation scores against one reference per sentence: BLEU, chrF, exact match."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How well word vectors know what words mean: analogies, and similarity as people judge it."""
+"""Scores of word vectors: analogies, and similarity compared with human ratings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Question = tuple[str, str, str, str]  # a is to b as c is to d
 
 
 def unit(matrix: np.ndarray) -> np.ndarray:
-    """Rows of length one; a zero stays."""
+    """The rows scaled to length one; a zero row stays zero."""
     lengths = np.linalg.norm(matrix, axis=-1, keepdims=True)
     return matrix / np.where(lengths > 0, lengths, 1)
 
@@ -22,7 +22,7 @@ def analogy_answers(
     words: Sequence[str], matrix: np.ndarray, questions: Sequence[Question], most: int = 30_000
 ) -> list[str | None]:
     """d* = argmax cos(d, b - a + c) over the `most` frequent words other than a, b and c, all vectors of length one
-    (3CosAdd); None where a word of the question is not among them. Upper and lower case are the same."""
+    (3CosAdd); None if a word of the question is not among them. Case is ignored."""
     words, matrix = words[:most], unit(np.asarray(matrix[:most], dtype=np.float32))
     number: dict[str, int] = {}
     same = np.array([number.setdefault(word.upper(), i) for i, word in enumerate(words)])
@@ -33,7 +33,7 @@ def analogy_answers(
     for start in range(0, len(asked), ROWS):
         rows = asked[start : start + ROWS]
         a, b, c = np.array([ids[:3] for _, ids in rows]).T
-        cosines = (matrix[b] - matrix[a] + matrix[c]) @ matrix.T  # (N, V), but for the length of the question
+        cosines = (matrix[b] - matrix[a] + matrix[c]) @ matrix.T  # (N, V), times the length of b - a + c
         for given in (a, b, c):
             cosines[given[:, None] == same] = -np.inf
         for (at, _), best in zip(rows, cosines.argmax(1)):
@@ -44,7 +44,7 @@ def analogy_answers(
 def analogy_score(
     words: Sequence[str], matrix: np.ndarray, questions: Sequence[Question], detail: str, most: int = 30_000
 ) -> Score | None:
-    """The percentage of questions answered rightly, of those whose words are all known; None where there is none."""
+    """The percentage of right answers to the questions whose words are all known; None if there are none."""
     answers = analogy_answers(words, matrix, questions, most)
     known = [(answer, q[3]) for answer, q in zip(answers, questions) if answer is not None]
     if not known:
@@ -57,7 +57,7 @@ def analogy_score(
 def similarity_score(
     words: Sequence[str], matrix: np.ndarray, pairs: Sequence[tuple[str, str, float]], detail: str
 ) -> Score | None:
-    """Spearman's ρ between the cosines of pairs of words and what people said; None where fewer than two are known."""
+    """Spearman's ρ between the cosines of word pairs and human ratings; None if fewer than two pairs are known."""
     number: dict[str, int] = {}
     for i, word in enumerate(words):
         number.setdefault(word.upper(), i)
@@ -72,14 +72,14 @@ def similarity_score(
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float:
-    """The correlation of the ranks; those that tie share the mean of their ranks. NaN where all of one side tie."""
+    """The correlation of the `ranks`; NaN if all values of one side are equal."""
     x, y = (ranks(values) - (len(values) + 1) / 2 for values in (np.asarray(a), np.asarray(b)))
     length = np.sqrt((x @ x) * (y @ y))
     return float(x @ y / length) if length > 0 else float("nan")
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
-    """1 for the smallest."""
+    """The rank of each value, 1 for the smallest; equal values share the mean of their ranks."""
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(sizes)
     return (last - (sizes - 1) / 2)[group]

@@ -1,4 +1,4 @@
-"""The text side of decoding: ids become text as they come, stop strings end an answer, and order is kept."""
+"""From prompts to answers: ids become text while they are decoded, stop strings end an answer, order is kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from allyouneed.text import Tokenizer
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a request brings: the ids that the Stepper starts from, and how many tokens its answer may have."""
+    """The ids that the Stepper starts from, and the most tokens of the answer."""
 
     ids: list[int]
     max_new: int
@@ -22,16 +22,16 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Answer:
-    """`logprob` is that of all tokens, the end included; `reason` is "stop" or "length"."""
+    """`logprob` is the sum over all tokens, with the end token; `reason` is why it ended, "stop" or "length"."""
 
     text: str
     tokens: list[int]
     logprob: float
     reason: str
     score: float = 0.0  # beam: the log-probability after the length penalty
-    others: list[Answer] = field(default_factory=list)  # beam: the next best; sample: those of the next seeds
-    details: dict[str, Any] = field(default_factory=dict)  # what a program wants to know, as plain values
-    shown: str = ""  # to a person, where that is more than the text
+    others: list[Answer] = field(default_factory=list)  # beam: the next best; sample: from the next seeds
+    details: dict[str, Any] = field(default_factory=dict)  # plain values, for --json
+    shown: str = ""  # what the terminal shows, if more than the text
 
 
 def write(
@@ -41,17 +41,15 @@ def write(
     decode: DecodeConfig,
     show: Callable[[str], None] | None = None,
 ) -> Iterator[Answer]:
-    """The answer to each prompt, in order, as soon as it is its turn. Prompts are drawn only as needed.
-
-    `show` gets the pieces of the first answer while it is written.
-    """
+    """The answer to each prompt, in order. Prompts are read as they are needed. `show` gets the first answer piece by
+    piece while it is decoded."""
     if decode.method == "beam":
         return _beams(stepper, tokenizer, prompts, decode)
     return _rows(stepper, tokenizer, prompts, decode, show)
 
 
 class _Draft:
-    """An answer in the making."""
+    """An answer while it is decoded."""
 
     def __init__(self, tokenizer: Tokenizer, stops: tuple[str, ...], show: Callable[[str], None] | None) -> None:
         self.stream, self.stops, self.show = tokenizer.stream(), stops, show
@@ -60,7 +58,7 @@ class _Draft:
         self.logprob = 0.0
 
     def add(self, piece: str) -> bool:
-        """More text; True when a stop string has come, which is then cut off."""
+        """Append text. If a stop string is complete, cut it off and return True."""
         before = len(self.text)
         self.text += piece
         longest = max(map(len, self.stops), default=0)
@@ -71,7 +69,7 @@ class _Draft:
         return bool(found)
 
     def _show(self, hold: int) -> None:
-        """What may still become a stop string is held back."""
+        """Show what is new, but not the last `hold` characters: they may become a stop string."""
         if self.show is not None and len(self.text) - hold > self.shown:
             self.show(self.text[self.shown : len(self.text) - hold])
             self.shown = len(self.text) - hold
@@ -89,14 +87,14 @@ def _rows(
     decode: DecodeConfig,
     show: Callable[[str], None] | None,
 ) -> Iterator[Answer]:
-    """Greedy and sampling: rows come and go in one Decoder. A prompt is as many requests as answers are asked for."""
+    """Greedy decoding and sampling, in one Decoder. A prompt makes decode.n_best requests."""
     decoder = Decoder(stepper, decode.batch)
     source = (_request(prompt, decode, tokenizer.eos, number) for prompt in prompts for number in range(decode.n_best))
     drafts: dict[int, _Draft] = {}
     ready: dict[int, Answer] = {}
     due = 0
     while True:
-        # Even with many answers to a text there is room for all of one.
+        # At least decode.n_best requests, so that one prompt can always be answered.
         for request in islice(source, max(4 * decode.batch, decode.n_best) - len(drafts) - len(ready)):
             id = decoder.add(request)
             drafts[id] = _Draft(tokenizer, decode.stop, show if id == 0 else None)
@@ -104,7 +102,7 @@ def _rows(
             return
         for event in decoder.tick():
             draft = drafts.get(event.id)
-            if draft is None:  # cut off by a stop string meanwhile
+            if draft is None:  # already ended by a stop string
                 continue
             draft.logprob += event.logprob
             stopped = False
@@ -136,7 +134,7 @@ def _request(prompt: Prompt, decode: DecodeConfig, eos: int | None, number: int)
 
 
 def _beams(stepper: Stepper, tokenizer: Tokenizer, prompts: Iterable[Prompt], decode: DecodeConfig) -> Iterator[Answer]:
-    """Beam search, batch by batch: sentences of about one length together, then back in order."""
+    """Beam search in batches of similar length; the answers come in the order of the prompts."""
     source = iter(prompts)
     while several := list(islice(source, 8 * decode.batch)):
         order = sorted(range(len(several)), key=lambda i: len(several[i].ids))

@@ -31,25 +31,25 @@ T = TypeVar("T", bound="Task[Any]")
 M = TypeVar("M", bound=Model)
 V = TypeVar("V")
 Say = Callable[[str], None]
-Carry = dict[str, Tensor]  # what a recurrent model takes from one batch to the next
+Carry = dict[str, Tensor]  # the recurrent state that one batch passes to the next
 
 
 @dataclass(frozen=True)
 class Moment:
-    """Where the training stands: what changes with time (teacher forcing, temperatures) is a function of it."""
+    """The current step of a training, for schedules such as that of teacher forcing."""
 
     step: int
     total: int
 
     @property
     def part(self) -> float:
-        """0 at the first step, towards 1 at the last."""
+        """The fraction of the steps already done."""
         return self.step / max(1, self.total)
 
 
 @dataclass(frozen=True)
 class Guess:
-    """At one position: the token that stands there, and what the model expected, most likely first."""
+    """One token, and the predictions of the model at its position, most likely first."""
 
     token: str
     likely: list[tuple[str, float]]
@@ -57,7 +57,7 @@ class Guess:
 
 @dataclass(frozen=True)
 class Alignment:
-    """Which source tokens each target token looked at: weights (T, S), or (H, T, S), one table per head."""
+    """How much each target token attended to each source token: weights (T, S), or (H, T, S), one table per head."""
 
     source: list[str]
     target: list[str]
@@ -65,7 +65,7 @@ class Alignment:
 
 
 def once(method: Callable[[T, str], V]) -> Callable[[T, str], V]:
-    """What a method finds of a split is found once; the task keeps it, and it goes with the task."""
+    """Cache the result of a method per split, in the task."""
 
     @wraps(method)
     def kept(self: T, split: str) -> V:
@@ -79,16 +79,16 @@ def once(method: Callable[[T, str], V]) -> Callable[[T, str], V]:
 
 
 class Task(ABC, Generic[M]):
-    """One kind of run. Made from a recipe; `prepare` reads the data, a loaded run brings its tokenizers."""
+    """One kind of run, made from a recipe. `prepare` reads the data; `read_parts` loads the parts of a saved run."""
 
     Options: ClassVar[type]
     shape: ClassVar[str]  # of the data
-    asks: ClassVar[str] = "a sentence"  # of a person at a prompt
-    expects: ClassVar[str] = "likely next (· is a space)"  # what `table` shows
+    asks: ClassVar[str] = "a sentence"  # what to type at a prompt
+    expects: ClassVar[str] = "likely next (· is a space)"  # the heading of `table`
     unit: ClassVar[str] = "token"  # what the losses count
     weights: ClassVar[dict[str, float]]  # of the named losses
     full_precision: ClassVar[bool] = False  # a loaded run always computes in fp32
-    chooses_by: ClassVar[str] = "loss"  # the least, or a score of `test`, the largest: which weights are the best
+    chooses_by: ClassVar[str] = "loss"  # the best weights have the lowest loss, or the highest score of this name
 
     def __init__(self, recipe: Recipe, tokenizers: dict[str, Tokenizer] | None = None) -> None:
         self.recipe = recipe
@@ -99,19 +99,19 @@ class Task(ABC, Generic[M]):
 
     @property
     def data(self) -> Dataset:
-        """Opened when first asked for."""
+        """The data set of the recipe, opened at first use."""
         if self._data is None:
             self._data = open_data(self.recipe.data, self.shape)
         return self._data
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The one that answers are written with."""
+        """The tokenizer of the answers."""
         return self.tokenizers.get("tokenizer.target.json") or self.tokenizers["tokenizer.json"]
 
     @property
     def origin(self) -> str:
-        """The data in a signature; own files by their names alone."""
+        """The name of the data in a signature; own files without their folders."""
         return "data:" + (" ".join(Path(path).name for path in self.recipe.data.path) or self.data.name)
 
     def on(self, recipe: Recipe) -> Task:
@@ -124,7 +124,7 @@ class Task(ABC, Generic[M]):
         return split in self.data.splits
 
     def token_key(self, split: str, side: str, prefix: str = "") -> TokenKey:
-        """What the tokens of one side of a split depend on, besides the tokenizer."""
+        """The cache key of the tokens of one side of a split."""
         return TokenKey(self.data.fingerprint, split, side, prefix)
 
     @property
@@ -133,7 +133,7 @@ class Task(ABC, Generic[M]):
         return catalog.model(self.recipe.model_kind)
 
     def check(self) -> None:
-        """Complains, before any data is read, of settings that cannot be, or not together."""
+        """Raise a UserError for settings that are wrong or contradict each other; called before any data is read."""
         Tokenizer.check(self.recipe.text)
         self.check_model()
 
@@ -147,8 +147,8 @@ class Task(ABC, Generic[M]):
             )
 
     def prepare(self, say: Say) -> Report:
-        """Read the data, train the tokenizers that are not given, tokenize; say what was understood."""
-        for line in self.data.understood:  # at once: tokenizing may take its time
+        """Read the data, train the tokenizers that are not given, tokenize, and say what the data holds."""
+        for line in self.data.understood:  # before tokenizing, which may take long
             say(line)
         if not self.tokenizers:
             self.tokenizers = self.make_tokenizers()
@@ -158,7 +158,7 @@ class Task(ABC, Generic[M]):
         return report
 
     def take_tokenizers(self, donor: Task) -> None:
-        """Of the run that this one starts from: its body reads their tokens."""
+        """Use the tokenizers of the run that this one starts from: its body reads their tokens."""
         self.tokenizers = dict(donor.tokenizers)
 
     def build_model(self) -> M:
@@ -166,86 +166,86 @@ class Task(ABC, Generic[M]):
         return model
 
     def model_config(self) -> Any:
-        """The recipe's, with what the tokenizer decides filled in."""
+        """The model settings of the recipe, with the sizes that the tokenizer decides."""
         return replace(self.recipe.model, vocab=rows_for(self.tokenizer, self.recipe.model.vocab, "vocab"))
 
     @abstractmethod
     def make_tokenizers(self) -> dict[str, Tokenizer]:
-        """From the training data, or from the file that the recipe names."""
+        """Train tokenizers on the training data, or load the file that the recipe names; by the name of their file."""
 
     @property
     @abstractmethod
     def longest(self) -> int:
-        """Tokens of an example at most."""
+        """The most tokens per example."""
 
     @abstractmethod
     def examples(self, split: str) -> Examples:
-        """A split ready for the loop."""
+        """The tokenized examples of a split, to be batched."""
 
     @abstractmethod
     def report(self) -> Report:
-        """What was understood of the data."""
+        """Sizes, lengths, duplicates and classes of the data."""
 
     def parts(self) -> dict[str, bytes]:
-        """The files without which the run cannot be used, by name; a task adds its own to the tokenizers."""
+        """The files that a run needs besides its weights, by name: the tokenizers, and what a task adds."""
         return {name: tokenizer.to_json().encode("utf-8") for name, tokenizer in self.tokenizers.items()}
 
     def read_parts(self, parts: Mapping[str, bytes]) -> None:
-        """The inverse of `parts`; called before anything else is asked of the task of a run on disk."""
+        """Load the files that `parts` has written; the first call on the task of a saved run."""
         for name, data in parts.items():
             if name.startswith("tokenizer") and name.endswith(".json"):
                 self.tokenizers[name] = Tokenizer.parse(data, name)
 
     def export(self, model: M, folder: Path, say: Say) -> list[Path]:
-        """Write files that a finished run has besides its model, for other programs; returns their paths."""
+        """Write files for other programs when the training has finished; returns their paths."""
         return []
 
     def draw(self, folder: Path, split: str) -> list[Path]:
-        """Pictures of what the last test, on this split, has found; their files in the folder."""
+        """Draw the results of the last test, which was on this split, into the folder; returns the paths."""
         return []
 
     def begin(self, model: M, say: Say) -> None:
-        """What a model needs of its data before it is trained, afresh or further."""
+        """Give a model what it needs from the data, before its training starts or resumes."""
 
     def same_outputs(self, other: Task) -> bool:
-        """Whether the outputs of another run of this task mean what they mean here."""
+        """Whether another run of this task has the same outputs: the same tokens or labels in the same order."""
         return other.tokenizer.fingerprint == self.tokenizer.fingerprint
 
     @abstractmethod
     def losses(self, model: M, batch: Batch, at: Moment | None = None, carry: Carry | None = None) -> dict[str, Tensor]:
-        """Named sums; the batch has their counts. `at` is None when nothing is learned from the batch. `carry` is
-        what the last batch left here; a recurrent task puts in what the next one shall find."""
+        """The sum of each named loss; the batch has their counts. `at` is None in evaluation. `carry` holds the
+        recurrent state after the last batch; a recurrent task replaces it by the state after this one."""
 
     def fresh_carry(self, model: M) -> Carry:
-        """What a recurrent task takes into its first batch; that of a checkpoint must have the same shapes."""
+        """The carry before the first batch of a recurrent task; the carry of a checkpoint must have its shapes."""
         return {}
 
     def update(self, model: M, pieces: list[Batch], rate: float, at: Moment) -> dict[str, Tensor] | None:
-        """A task whose gradients have a kernel of their own does the whole step here and returns the named sums;
-        None: the loop backpropagates `losses`."""
+        """One optimizer step by a gradient kernel of the task; returns the sum of each named loss. None if the task
+        has no such kernel: then the trainer backpropagates `losses`."""
         return None
 
     @abstractmethod
     def test(self, model: M, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
-        """Scores with their signatures."""
+        """The scores of the model on a split, with their signatures."""
 
     @abstractmethod
     def prompt(self, model: M, text: str, decode: DecodeConfig) -> Prompt:
-        """What a person typed, as decoding takes it; complains of what the model cannot take."""
+        """The input of the user as ids for decoding; a UserError if the model cannot read it."""
 
     def predict(
         self, model: M, inputs: Iterable[str], decode: DecodeConfig, show: Callable[[str], None] | None = None
     ) -> Iterator[Answer]:
-        """Answers in order, streamed; inputs are drawn as needed. `show` gets the pieces of the first answer."""
+        """The answers in order. Inputs are read as they are needed. `show` gets the first answer piece by piece."""
         prompts = (self.prompt(model, text, decode) for text in inputs)
         return write(cast(Stepper, model), self.tokenizer, prompts, decode, show)
 
     @abstractmethod
     def table(self, model: M, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
-        """What the model expects at each position."""
+        """The likely predictions of the model at each position, up to `most` of them."""
 
     def align(self, model: M, text: str, tokens: list[int]) -> Alignment:
-        """Only tasks with a source have one."""
+        """The attention of the answer `tokens` to the source `text`; only for tasks that have a source."""
         raise UserError(f"a run of the task '{self.recipe.task_kind}' has no source to align with")
 
     def attention(self, model: M, text: str, decode: DecodeConfig) -> dict[str, Alignment]:
@@ -265,28 +265,28 @@ def traced(trace: Trace, tokens: Callable[[str], tuple[list[str], list[str]]]) -
 
 
 def rows_for(tokenizer: Tokenizer, wanted: int, key: str) -> int:
-    """Rows of an embedding or of an output matrix: as many as the tokenizer has tokens, or more where that was set."""
+    """Rows of an embedding or output matrix: `wanted`, or one per token of the tokenizer if that is 0."""
     if wanted and wanted < len(tokenizer):
         raise UserError(f"model.{key} = {wanted} is less than the {len(tokenizer)} tokens of the tokenizer: raise it")
     return wanted or len(tokenizer)
 
 
 def check_length(model: Model, tokens: int, what: str) -> None:
-    """Complains of a text that is longer than the model can read."""
+    """Raise a UserError if a text is longer than the model can read."""
     if model.limit is not None and tokens > model.limit:
-        raise UserError(f"the {what} has {tokens} tokens, this model's positions end at {model.limit}: shorten it")
+        raise UserError(f"the {what} has {tokens} tokens, but this model reads at most {model.limit}: shorten it")
 
 
 def check_input(text: str, tokenizer: Tokenizer | None, what: str) -> list[int]:
-    """The ids of what a person typed; complains of an empty text, and of one that is mostly unknown. Without a
-    tokenizer nothing is unknown."""
+    """The ids of the user's text; a UserError if it is empty or mostly unknown. Without a tokenizer, only the first
+    is checked and there are no ids."""
     if not text.strip():
-        raise UserError(f"the {what} is empty: give it some text")
+        raise UserError(f"the {what} is empty: give some text")
     if tokenizer is None:
         return []
     ids = tokenizer.encode(text)
     unknown = 0 if tokenizer.unk is None else ids.count(tokenizer.unk)
     if unknown * 2 > len(ids):
         strange = ", ".join(repr(unit.strip() or unit) for unit in tokenizer.unknown(text)[:8])
-        raise UserError(f"most of the {what} is unknown to this model's vocabulary: {strange}")
+        raise UserError(f"most of the {what} is not in this model's vocabulary: {strange}")
     return ids

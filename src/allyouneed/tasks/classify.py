@@ -21,16 +21,16 @@ from allyouneed.tasks.base import Guess, Say, check_input, once
 from allyouneed.tasks.labelling import Labelling, LabellingOptions
 from allyouneed.text.words import find_words
 
-BETWEEN = ("\t", "|||")  # the two texts of a pair, as a person gives them
+BETWEEN = ("\t", "|||")  # separators of the two texts of a pair in the user's input
 
 
 @dataclass(frozen=True)
 class ClassifyOptions(LabellingOptions):
-    pool: str = option("max", "one vector from many: the largest values, their mean, or the last", choices=POOLS)
+    pool: str = option("max", "one vector per text: maximum or mean over its tokens, or the last one", choices=POOLS)
 
 
 class Classify(Labelling):
-    """loss = -log p(label | text); of a pair the text is both, as the layout puts them."""
+    """loss = -log p(label | text); the text of a pair is both texts, joined by the layout."""
 
     Options = ClassifyOptions
     shape = "labels"
@@ -78,14 +78,14 @@ class Classify(Labelling):
     def find_labels(self) -> list[str]:
         found = self.classes("train")
         if len(found) < 2:
-            raise UserError(f"all training texts have the label '{next(iter(found))}': there is nothing to tell apart")
+            raise UserError(f"all training texts have the label '{next(iter(found))}': at least two labels are needed")
         if len(found) > 20 and 2 * len(found) > found.total():
             first = ", ".join(f"'{label}'" for label in list(found)[:3])
             raise UserError(
-                f"{found.total():,} training texts have {len(found):,} different labels ({first}, …): is that their "
-                "column? choose it with data.target, and that of the texts with data.source"
+                f"{found.total():,} training texts have {len(found):,} different labels ({first}, …): is this the "
+                "label column? choose it with data.target, and the column of the texts with data.source"
             )
-        # Numbers first and in their order: of two numbers the longer is the larger. `int` refuses very long ones.
+        # Numbers first, in numeric order; compared by length and digits, because `int` refuses very long ones.
         digits = {label: len(label.lstrip("0")) if label.isdecimal() else 0 for label in found}
         return sorted(found, key=lambda label: (not label.isdecimal(), digits[label], label))
 
@@ -117,12 +117,12 @@ class Classify(Labelling):
         return self._prompt(model, self.ids(text))
 
     def _texts(self, text: str) -> list[str]:
-        """What a person gave, as one text or two."""
+        """The input of the user as one text or two."""
         if self.sides == 1:
             return [text]
         mark = next((mark for mark in BETWEEN if mark in text), None)
         if mark is None:
-            raise UserError(f"this run reads two texts: give them with a tab or {BETWEEN[1]} between them")
+            raise UserError(f"this run reads pairs of texts: give two texts with a tab or {BETWEEN[1]} between them")
         first, _, second = text.partition(mark)
         return [first.strip(), second.strip()]
 
@@ -139,7 +139,7 @@ class Classify(Labelling):
             yield Answer(label, [best], float(p[best].log()), "stop", details=details, shown=shown)
 
     def table(self, model: Labeller, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
-        """What the label would be if the text ended after each of its tokens; of a pair, if the second text did."""
+        """The likely labels if the text (of a pair, the second one) ended after each of its tokens."""
         self.prompt(model, text, decode)
         *first, ids = self.ids(text)
         read = self.judge(model, [[*first, ids[: i + 1]] for i in range(len(ids))])

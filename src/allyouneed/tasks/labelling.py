@@ -1,4 +1,4 @@
-"""What classify and tag share: labels that a run keeps, texts read in batches, and no label that training never saw."""
+"""What classify and tag share: the labels of a run, and texts labelled in batches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from allyouneed.text.layout import Layout, Tokens
 
 FILE = "labels.json"
 UNCUT = 1 << 30
-PADDING, SEPARATOR = "", "</s>"  # the first two words that a body reading letters knows
+PADDING, SEPARATOR = "", "</s>"  # the first two rows of the table of letters
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class LabellingOptions:
     smoothing: float = option(0.0, "label smoothing", low=0.0, high=1.0)
     unknown: float = option(
         0.05,
-        "part of the tokens replaced by <unk> in training (not of words read by their letters)",
+        "fraction of the tokens replaced by <unk> in training (no effect on a body that reads letters)",
         low=0.0,
         high=1.0,
     )
@@ -57,7 +57,7 @@ class Labelling(Task[Labeller]):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.labels = []
-        self._spelled: dict[str, int] = {PADDING: 0, SEPARATOR: 1}  # rows of the table of letters
+        self._spelled: dict[str, int] = {PADDING: 0, SEPARATOR: 1}  # row of each word in the table of letters
 
     @property
     def spells(self) -> bool:
@@ -98,42 +98,42 @@ class Labelling(Task[Labeller]):
 
     @abstractmethod
     def head(self, width: int, dropout: float) -> nn.Module:
-        """From vectors to labels."""
+        """The head: vectors (…, width) -> label scores."""
 
     @abstractmethod
     def tokens(self, split: str) -> list[Ragged]:
-        """The tokens of each text of each example: one Ragged per side."""
+        """The tokens of each example: one Ragged per side, which is the first or second text."""
 
     @property
     def longest(self) -> int:
-        """Tokens of an example in training, the special ones included."""
+        """The most tokens per example in training, with the special ones."""
         limit = self.recipe.model.limit
         return self.recipe.data.max_length if limit is None else min(self.recipe.data.max_length, limit)
 
     @once
     def rows(self, split: str) -> list[Ragged]:
-        """`tokens`, checked."""
+        """`tokens`, cached; a UserError if the split or a text in it is empty."""
         found = self.tokens(split)
         if not len(found[0]):
             raise UserError(f"the {split} split has no examples; give more data or another data.{split}_part")
         if any(not side.lengths.all() for side in found):
-            raise UserError(f"the {split} split has texts of which the tokenizer makes nothing: take another text.path")
+            raise UserError(f"the {split} split has texts that the tokenizer gives no tokens: use another text.path")
         return found
 
     def spelled(self, words: Iterable[str]) -> list[int]:
-        """The rows of the words in the table of letters, which grows."""
+        """The row of each word in the table of letters; new words are added."""
         return [self._spelled.setdefault(word, len(self._spelled)) for word in words]
 
     @abstractmethod
     def goals(self, split: str) -> np.ndarray | Ragged:
-        """The labels of a split, as numbers: one per example, or one per token, with IGNORE for a token without."""
+        """The labels of a split as numbers: one per example, or one per token, where IGNORE means no label."""
 
     def examples(self, split: str) -> Labelled:
         hidden = self.options.unknown if split == "train" else 0.0
         return self._labelled(self.rows(split), self.goals(split), self.longest, hidden)
 
     def whole(self, split: str, model: Labeller) -> Labelled:
-        """A split to be scored: nothing is hidden, and only what the model cannot read is cut."""
+        """A split for scoring: no token is replaced by <unk>, and texts are cut only at the limit of the model."""
         return self._labelled(self.rows(split), self.goals(split), model.limit or UNCUT)
 
     def _labelled(self, sides: list[Ragged], goals: np.ndarray | Ragged, longest: int, hidden: float = 0.0) -> Labelled:
@@ -151,35 +151,35 @@ class Labelling(Task[Labeller]):
             sides = [side.lengths for side in self.rows(split)]
             lengths[split] = np.sum(sides, axis=0) + self.layout.specials(len(sides))
         for split in self.data.splits:
-            self.goals(split)  # complains of labels that training has not
+            self.goals(split)  # a UserError for labels that are not in the training data
         unit = "words" if self.spells else "tokens"
         return describe(self.data, lengths, self.longest, unit, {split: self.classes(split) for split in lengths})
 
     @abstractmethod
     def find_labels(self) -> list[str]:
-        """From the training data, in a fixed order."""
+        """The labels of the training data, in a fixed order."""
 
     @abstractmethod
     def classes(self, split: str) -> Counter[str]:
         """How often each class occurs in a split."""
 
     def unseen(self, split: str, found: Counter[str], known: Iterable[str], what: str) -> None:
-        """Complains of classes that training never saw."""
+        """Raise a UserError for classes that are not in the training data."""
         strange = {name: count for name, count in found.items() if name not in set(known)}
         if strange:
             told = ", ".join(f"'{name}' ({count:,})" for name, count in sorted(strange.items())[:10])
             more = f" and {len(strange) - 10:,} more" if len(strange) > 10 else ""
             raise UserError(
-                f"the {split} split has {len(strange):,} {what}{'s' if len(strange) > 1 else ''} that training never "
-                f"saw, in {sum(strange.values()):,} places: {told}{more}; the model cannot learn them: correct them, "
-                "give training examples of them, or take them out"
+                f"the {split} split has {len(strange):,} {what}{'s' if len(strange) > 1 else ''} that the training "
+                f"data does not have, in {sum(strange.values()):,} places: {told}{more}; correct them, add training "
+                "examples of them, or remove them"
             )
 
     def parts(self) -> dict[str, bytes]:
         return {**super().parts(), FILE: json.dumps(self.extras(), indent=2, ensure_ascii=False).encode("utf-8")}
 
     def extras(self) -> dict[str, Any]:
-        """What labels.json holds."""
+        """The content of labels.json."""
         return {"labels": self.labels}
 
     def read_parts(self, parts: Mapping[str, bytes]) -> None:
@@ -193,7 +193,7 @@ class Labelling(Task[Labeller]):
         return isinstance(other, Labelling) and other.labels == self.labels
 
     def take(self, extras: dict[str, Any]) -> None:
-        """The inverse of `extras`."""
+        """Load the content of labels.json."""
         self.labels = [str(label) for label in extras["labels"]]
 
     def losses(
@@ -204,7 +204,7 @@ class Labelling(Task[Labeller]):
 
     @torch.inference_mode()
     def probabilities(self, model: Labeller, examples: Labelled) -> list[Tensor]:
-        """Of each example, in order: (C,), or (T, C) for the tokens of its row."""
+        """The label probabilities of each example, in order: (C,), or (T, C) for its tokens."""
         found: dict[int, Tensor] = {}
         for numbers in examples.cover(max(self.recipe.train.batch_tokens, 4096)):
             batch = examples.collate(numbers).to(model.device)
@@ -214,7 +214,7 @@ class Labelling(Task[Labeller]):
         return [found[number] for number in range(len(found))]
 
     def judge(self, model: Labeller, texts: Sequence[Sequence[list[int]]]) -> list[Tensor]:
-        """The same for what a person gave: the tokens of each text of each example."""
+        """The label probabilities of user input: `texts` are the tokens of each side of each example."""
         return self.probabilities(model, self._unlabelled(texts))
 
     def _unlabelled(self, texts: Sequence[Sequence[list[int]]]) -> Labelled:
@@ -236,7 +236,7 @@ class Labelling(Task[Labeller]):
         return traced(trace, lambda place: (tokens, tokens))
 
     def guess(self, token: str, p: Tensor, most: int) -> Guess:
-        """The most likely labels, p (C,)."""
+        """The likely labels of a token, up to `most` of them; p (C,)."""
         top = p.topk(min(most, len(p)))
         return Guess(token, [(self.labels[i], value) for i, value in zip(top.indices.tolist(), top.values.tolist())])
 
@@ -260,7 +260,7 @@ class Labelling(Task[Labeller]):
 
     @abstractmethod
     def answer(self, model: Labeller, texts: list[str]) -> Iterator[Answer]:
-        """The answers to texts that `prompt` found good."""
+        """The answers to texts that `prompt` has accepted."""
 
     def _prompt(self, model: Labeller, sides: Sequence[list[int]]) -> Prompt:
         ids = self.layout.lay(sides[0], sides[1] if len(sides) > 1 else None).ids
@@ -269,7 +269,7 @@ class Labelling(Task[Labeller]):
 
 
 def labels_on_first_pieces(words: Tokens, labels: Sequence[int], nothing: int) -> list[int]:
-    """One label per token: a word's on its first token, `nothing` on all others."""
+    """One label per token: that of a word on its first token, `nothing` on the others."""
     before = -1
     found = []
     for word in words.words:

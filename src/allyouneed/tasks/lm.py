@@ -62,18 +62,18 @@ class LM(RunningText[LanguageModel]):
         before = {name: t[lanes].masked_fill(fresh[:, None, None], 0) for name, t in kept.items()}
         recurrent: Any = model
         loss, after = recurrent.loss_after(before, ids, targets, smoothing)
-        # Truncated backpropagation through time: the next window goes on from these values, its gradient ends there.
+        # Truncated backpropagation through time: the next window continues from these values, without their gradient.
         for name, t in after.items():
             carry[name] = kept[name].index_copy(0, lanes, t.detach().to(kept[name].dtype))
         return {"tokens": loss}
 
     @property
     def _budget(self) -> int:
-        """The most tokens a batch has, in training and in tests."""
+        """The most tokens per batch, in training and in tests."""
         return max(self.recipe.train.batch_tokens, 4096)
 
     def fresh_carry(self, model: LanguageModel) -> Carry:
-        """Lanes that have read nothing, (lanes, L, D)."""
+        """The initial state of every lane, (lanes, L, D)."""
         if not self.kind.carries:
             return {}
         parts: Carry = model.empty(max(1, self._budget // self.recipe.model.context), 0).parts
@@ -81,8 +81,8 @@ class LM(RunningText[LanguageModel]):
 
     @torch.inference_mode()
     def test(self, model: LanguageModel, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
-        """Loss, perplexity and bits per byte over the whole split, in windows that do not overlap. The state of a
-        recurrent model goes on from window to window of a lane."""
+        """Loss, perplexity and bits per byte over the whole split, in windows that do not overlap. A recurrent model
+        carries its state from window to window of a lane."""
         windows, total, count, carry = self.examples(split), 0.0, 0, Carry()
         cover = windows.cover(self._budget)
         for numbers in cover:
@@ -116,7 +116,7 @@ class LM(RunningText[LanguageModel]):
 
 
 def guesses(logits: Tensor, ids: list[int], tokenizer: Tokenizer, most: int) -> list[Guess]:
-    """logits (T, V) after each of ids (T): the likely next tokens."""
+    """The likely next tokens after each of ids (T), from their logits (T, V)."""
     top = logits.float().softmax(-1).topk(min(most, logits.size(-1)))
     return [
         Guess(tokenizer.token(id), [(tokenizer.token(i), p) for i, p in zip(row, ps)])

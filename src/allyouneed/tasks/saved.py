@@ -18,11 +18,11 @@ from allyouneed.runfolder import RunFolder
 from allyouneed.tasks.base import Task
 from allyouneed.tensorfile import Header, not_finite, read_header, read_tensors
 
-TABLES = 1 << 28  # bytes of tables that a model computes when it is built; so many are always allowed
+TABLES = 1 << 28  # bytes that the computed tables of a model, such as sinusoidal positions, may always take
 
 
 def saved_task(folder: RunFolder, recipe: Recipe | None = None) -> Task:
-    """The task of a run with its parts. `recipe`: its own with the changes of a resumed run, otherwise recipe.toml."""
+    """The task of a run with its parts. `recipe` is that of a resumed run; None is recipe.toml."""
     config, recipe = folder.read_config(), recipe or folder.read_recipe()
     task: Task = catalog.task(recipe.task_kind)(recipe)
     parts = folder.read_parts()
@@ -37,14 +37,14 @@ def saved_task(folder: RunFolder, recipe: Recipe | None = None) -> Task:
         ) from None
     for path, mine, listed in _differences(json.loads(json.dumps(own)), config):
         raise UserError(
-            f"recipe.toml and config.json in {folder.path} are not of the same run: {path} is {mine!r:.40} in one and "
-            f"{listed!r:.40} in the other; put back the right file, or train again"
+            f"recipe.toml and config.json in {folder.path} are from different runs: {path} is {mine!r:.40} in the "
+            f"first and {listed!r:.40} in the second; put back the right file, or train again"
         )
     return task
 
 
 def _differences(own: dict[str, Any], config: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    """The settings that shape a model, where they are not those that config.json lists: name and both values."""
+    """The model settings that differ from config.json: name and both values."""
     pairs = [(key, own[key], config[key]) for key in ("task", "kind")]
     model = {**dict.fromkeys(config["model"]), **own["model"]}
     pairs += [(f"model.{key}", value, config["model"].get(key)) for key, value in model.items()]
@@ -52,13 +52,12 @@ def _differences(own: dict[str, Any], config: dict[str, Any]) -> list[tuple[str,
 
 
 def saved_weights(folder: RunFolder, task: Task) -> dict[str, Tensor]:
-    """The weights in model.safetensors: of this run, of the shapes that the task's model has, and all finite."""
+    """The weights in model.safetensors, checked: they belong to this run, fit the task's model and are finite."""
     if not folder.model.is_file():
         raise UserError(f"{folder.path} has no model yet: its training has not reached its first evaluation")
     if read_header(folder.model).notes.get("run") != folder.identity():
         raise UserError(
-            f"{folder.model} belongs to another run than config.json and the files that it lists: "
-            "put back the right file, or train again"
+            f"{folder.model} belongs to another run than config.json: put back the right file, or train again"
         )
     check_shapes(task, folder.model)
     weights = read_tensors(folder.model)
@@ -71,8 +70,8 @@ def saved_weights(folder: RunFolder, task: Task) -> dict[str, Tensor]:
 
 
 def check_shapes(task: Task, path: Path) -> None:
-    """Complain if the weights in a file are not those of the task's model. Only the header is read, and the model is
-    built without memory for its numbers: sizes in a run of a stranger must not decide how much is allocated."""
+    """Raise a UserError if the weights in a file do not fit the task's model. Only the header is read, and the model
+    is built without memory: the sizes in an untrusted file must not decide how much is allocated."""
     header = read_header(path)
     where = "the model that recipe.toml and the tokenizer describe"
     try:
@@ -84,17 +83,17 @@ def check_shapes(task: Task, path: Path) -> None:
         if shapes.get(name) != header.shapes.get(name):
             there, needed = (str(found.get(name, "missing")) for found in (header.shapes, shapes))
             raise UserError(
-                f"{path} does not fit {where}: the shape of {name} is {there} in one and {needed} in the other"
+                f"{path} does not fit {where}: the shape of {name} is {there} in the file and {needed} in the model"
             )
-    # What is computed rather than stored, such as sines of positions, is in no header: it gets a limit.
+    # Computed tables, such as sinusoidal positions, are not in the header: they get a limit.
     tables = sum(b.numel() * b.element_size() for name, b in model.named_buffers() if name not in shapes)
     if tables > TABLES + path.stat().st_size:
         raise UserError(f"{path} does not fit {where}: its tables would take {tables:,} bytes")
 
 
 def _outline(task: Task, header: Header) -> nn.Module:
-    """The task's model on the device "meta", which has shapes but no numbers. Building ends as soon as the model has
-    many more layers than the file could fill."""
+    """The task's model on the device "meta", which has shapes but no values. Building stops as soon as the model has
+    far more layers than the file."""
     most, seen = 1000 + 20 * len(header.shapes), 0
 
     def count(*_: object) -> None:

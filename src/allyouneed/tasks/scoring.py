@@ -1,4 +1,4 @@
-"""A run is scored: by the end of its training, by `ayn test` and in Python alike."""
+"""Score a run: the same code after training, in `ayn test` and in Python."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def score_run(
     name: str = "",
     precision: str = "fp32",
 ) -> list[Score]:
-    """Test the model on a split, sign the scores, write them to scores.json under `name` (the split, unless given), and
-    draw what the task draws."""
+    """Test the model on a split, sign the scores, write them to scores.json under `name` (by default the split), and
+    draw the pictures of the task."""
     before = folder.read_scores()
     made = f"{task.origin}|{folder.made_at()}" + (f"|precision:{precision}" if precision != "fp32" else "")
     scores = [score.signed(made) for score in task.test(model, split, decode, say)]

@@ -1,4 +1,4 @@
-"""tag: a tag for each word, and with them the names in a text."""
+"""tag: one tag per word, which mark the entities in a text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from allyouneed.tasks.labelling import Labelling, labels_on_first_pieces
 from allyouneed.text.layout import Tokens, first_pieces
 from allyouneed.text.words import find_words
 
-SCHEME = "IOB2"  # of the model's tags, whatever the file's
+SCHEME = "IOB2"  # of the tags of the model; a file may have another
 
 
 class Tag(Labelling):
@@ -33,7 +33,7 @@ class Tag(Labelling):
     unit = "word"
     asks = "a text"
     expects = "likely tags"
-    chooses_by = "F1"  # which is best long after the loss was least
+    chooses_by = "F1"  # it improves long after the loss has stopped falling
     scheme = SCHEME  # of the training data, and of the answers
 
     def tokens(self, split: str) -> list[Ragged]:
@@ -43,7 +43,7 @@ class Tag(Labelling):
 
     @once
     def pieces(self, split: str) -> list[Tokens]:
-        """The tokens of each sentence, and of which word each is a piece."""
+        """The tokens of each sentence, each with the word that it belongs to."""
         return self.tokenizer.tokenize_words_batch([example.words for example in self.data.splits[split]])
 
     def head(self, width: int, dropout: float) -> nn.Module:
@@ -51,7 +51,7 @@ class Tag(Labelling):
 
     @once
     def entities(self, split: str) -> list[list[Span]]:
-        """Those of each sentence."""
+        """The entities of each sentence."""
         return [spans(example.tags) for example in self.data.splits[split]]
 
     def classes(self, split: str) -> Counter[str]:
@@ -69,11 +69,11 @@ class Tag(Labelling):
         self.scheme = survey.scheme
         found = sorted(self.classes("train"))
         if not found:
-            raise UserError("no word of the training data is in an entity, all tags are O: there is nothing to find")
+            raise UserError("all tags of the training data are O: there are no entities to learn from")
         return ["O", *(f"{letter}-{kind}" for kind in found for letter in "BI")]
 
     def goals(self, split: str) -> Ragged:
-        self.unseen(split, self.classes(split), self.kinds, "type of entity")
+        self.unseen(split, self.classes(split), self.kinds, "entity type")
         numbers = {label: number for number, label in enumerate(self.labels)}
         goals = [
             [numbers[tag] for tag in tagged(entities, words, SCHEME)]
@@ -97,12 +97,12 @@ class Tag(Labelling):
         self.scheme = str(extras["scheme"])
 
     def found(self, p: Tensor) -> list[Span]:
-        """The entities in a sentence, p (words, C)."""
+        """The predicted entities of a sentence; p (words, C)."""
         return spans([self.labels[i] for i in p.argmax(-1).tolist()])
 
     def by_word(self, p: Tensor, tokens: Tokens | None, words: int) -> Tensor:
-        """Of p (T, C), the tokens of a row, those that speak for the words: (words, C). A word that was cut off, or of
-        which the tokenizer made nothing, is outside of all entities."""
+        """Tag probabilities of tokens (T, C) -> of words (words, C), those of the first token of each word. A word
+        that was cut off or has no token gets the tag O."""
         if tokens is None:
             at = [i if i < len(p) else -1 for i in range(words)]
         else:
@@ -113,7 +113,7 @@ class Tag(Labelling):
         return torch.cat([p, outside])[at]
 
     def test(self, model: Labeller, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
-        """Precision, recall and F1 of the whole split, of all entities and of each type."""
+        """Precision, recall and F1 over the whole split, for all entities and for each type."""
         truth, lengths = self.entities(split), self.lengths(split)
         pieces = self.pieces(split) if not self.spells else [None] * len(lengths)
         read = zip(self.probabilities(model, self.whole(split, model)), pieces, lengths)
@@ -127,7 +127,7 @@ class Tag(Labelling):
     def prompt(self, model: Labeller, text: str, decode: DecodeConfig) -> Prompt:
         words = [text[start:end] for start, end in find_words(text)]
         if not words:
-            raise UserError("the text is empty: give it some words")
+            raise UserError("the text is empty: give some words")
         ids = self.ids(text)
         if not self.spells and all(id == self.tokenizer.unk for id in ids[0]):
             strange = ", ".join(repr(word) for word in words[:8])
@@ -138,7 +138,7 @@ class Tag(Labelling):
         return [self._read(text)[0]]
 
     def _read(self, text: str) -> tuple[list[int], Tokens | None]:
-        """What the model reads of a text, and how that belongs to its words."""
+        """The ids of a text, and its tokens by word; None for a body that reads letters."""
         words = [text[start:end] for start, end in find_words(text)]
         if self.spells:
             return self.spelled(words), None
@@ -146,7 +146,7 @@ class Tag(Labelling):
         return tokens.ids, tokens
 
     def _judged(self, model: Labeller, texts: list[str]) -> Iterator[tuple[list[tuple[int, int]], Tensor]]:
-        """Where the words of each text stand, and the probabilities of their tags."""
+        """Start and end of the words of each text, and their tag probabilities (words, C)."""
         read = [self._read(text) for text in texts]
         for text, (_, tokens), p in zip(texts, read, self.judge(model, [[ids] for ids, _ in read])):
             places = find_words(text)
@@ -184,7 +184,7 @@ def mark(text: str, entities: Sequence[dict[str, Any]]) -> str:
 
 
 def _by_word(sentences: Sequence[Sequence[Span]], lengths: Sequence[int], names: Sequence[str]) -> list[int]:
-    """The type of each word, as a number."""
+    """The entity type of each word of all sentences, as its index in `names`; 0 outside of entities."""
     numbers = {name: number for number, name in enumerate(names)}
     found = []
     for entities, words in zip(sentences, lengths):

@@ -1,4 +1,4 @@
-"""text.vectors and text.freeze: a model whose token embeddings start from a file of word vectors."""
+"""text.vectors and text.freeze: token embeddings that start from a file of word vectors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from allyouneed.text import Tokenizer
 def start_from_vectors(
     model: Model, text: TextConfig, tokenizers: Sequence[Tokenizer], say: Callable[[str], None]
 ) -> None:
-    """Fill the rows of the token embeddings whose token, without spaces and else in lower case, is in the file
-    text.vectors; say how many were found."""
+    """Fill the rows of the token embeddings whose token is in the file text.vectors; say how many were found. Spaces
+    around a token are ignored; a token that the file lacks is looked up in lower case."""
     path, freeze = text.vectors, text.freeze
     if not path:
         return
     tables = token_tables(model, tokenizers)
     if not tables:
-        raise UserError(f"text.vectors = {path}: this model has no token vectors that could start from a file")
+        raise UserError(f"text.vectors = {path}: this model has no token embeddings that could start from a file")
     names = [_spellings(tokenizer) for _, tokenizer in tables]
     vectors = read_vectors(path, only={name for several in names for pair in several for name in pair})
     for (table, _), spellings in zip(tables, names):
@@ -32,19 +32,20 @@ def start_from_vectors(
         if width != table.embedding_dim:
             raise UserError(
                 f"the vectors of {path} are {width} wide, those of the model {table.embedding_dim}: "
-                f"set model.embedding={width}, or model.width={width} where the model has no such setting"
+                f"set model.embedding={width}, or model.width={width} if this model has no model.embedding"
             )
         found = _fill(table, spellings, vectors)
         if not found:
             raise UserError(
-                f"none of the {len(spellings):,} tokens is in {path}: words need a tokenizer of words, text.kind=word"
+                f"none of the {len(spellings):,} tokens is in {path}: word vectors need a word tokenizer, "
+                "text.kind=word"
             )
-        rest = "the others stay as they are drawn" if found < len(spellings) else "all of them"
-        say(f"word vectors: {found:,} of {len(spellings):,} tokens are in {path}; {rest}{', frozen' * freeze}")
+        rest = "the others start at random" if found < len(spellings) else "all of them"
+        say(f"word vectors: {found:,} of {len(spellings):,} tokens are in {path}; {rest}{'; all are frozen' * freeze}")
 
 
 def token_tables(model: Model, tokenizers: Sequence[Tokenizer]) -> list[tuple[nn.Embedding, Tokenizer]]:
-    """The token embeddings, source before target, each with the tokenizer whose ids it holds; shared ones once."""
+    """The token embeddings, source before target, each with its tokenizer; a shared one only once."""
     found: dict[int, tuple[nn.Embedding, Tokenizer]] = {}
     for number, table in enumerate(model.tables()):
         found.setdefault(id(table), (table, tokenizers[min(number, len(tokenizers) - 1)]))
@@ -52,21 +53,21 @@ def token_tables(model: Model, tokenizers: Sequence[Tokenizer]) -> list[tuple[nn
 
 
 def freeze_vectors(model: Model, text: TextConfig, tokenizers: Sequence[Tokenizer]) -> None:
-    """With text.freeze the token embeddings do not learn."""
+    """Freeze the token embeddings if text.freeze is set."""
     if not text.freeze:
         return
     outputs = {id(m.weight) for m in model.modules() if isinstance(m, nn.Linear)}
     for table, _ in token_tables(model, tokenizers):
         if id(table.weight) in outputs:
             raise UserError(
-                "text.freeze = true would freeze the output matrix too, which model.tie = true makes the same: "
-                "set model.tie=false"
+                "text.freeze = true would also freeze the output matrix, which is the embedding matrix if "
+                "model.tie = true: set model.tie=false"
             )
         table.weight.requires_grad_(False)
 
 
 def _spellings(tokenizer: Tokenizer) -> list[tuple[str, str]]:
-    """How each token may stand in a file."""
+    """Each token without spaces around it, as it is and in lower case."""
     tokens = [tokenizer.token(id).strip() for id in range(len(tokenizer))]
     return [(token, token.lower()) for token in tokens]
 

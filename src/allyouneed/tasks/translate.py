@@ -1,4 +1,4 @@
-"""translate: write the sentence of one language in another."""
+"""translate: a sentence of one language into another."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from allyouneed.text import Tokenizer
 @dataclass(frozen=True)
 class TranslateOptions:
     smoothing: float = option(0.1, "label smoothing", low=0.0, high=1.0)
-    teacher_forcing: float = option(1.0, "p: how often the decoder gets the true word, not its own", low=0.0, high=1.0)
+    teacher_forcing: float = option(1.0, "p: how often the decoder reads the true word, not its own", low=0.0, high=1.0)
     teacher_schedule: str = option(
         "constant", "p over time: constant, or falling from 1 to p", choices=("constant", "linear", "sigmoid")
     )
@@ -46,8 +46,8 @@ class TranslateOptions:
     def __post_init__(self) -> None:
         if self.teacher_schedule != "constant" and self.teacher_forcing == 1:
             raise UserError(
-                f"task.teacher_schedule = {self.teacher_schedule} would let p fall from 1 to 1: set "
-                "task.teacher_forcing to where it shall fall to, for example 0.5"
+                f"task.teacher_schedule = {self.teacher_schedule} lowers p from 1 to task.teacher_forcing, which is 1: "
+                "set a lower value, for example task.teacher_forcing=0.5"
             )
 
 
@@ -71,7 +71,7 @@ class Translate(Task[Translator]):
 
     @property
     def reader(self) -> Tokenizer:
-        """The source's tokenizer."""
+        """The tokenizer of the source."""
         return self.tokenizers["tokenizer.json"]
 
     @property
@@ -95,8 +95,8 @@ class Translate(Task[Translator]):
             )
         if self.options.teacher_forcing < 1 and not self.kind.feeds_itself:
             raise UserError(
-                f"task.teacher_forcing = {self.options.teacher_forcing:g} needs a model that writes step by step while "
-                f"it learns (model.kind = seq2seq); {kind} sees the whole target at once: leave it at 1"
+                f"task.teacher_forcing = {self.options.teacher_forcing:g} needs a model that decodes step by step in "
+                f"training (model.kind = seq2seq); {kind} reads the whole target at once: leave it at 1"
             )
 
     def model_config(self) -> Any:
@@ -126,7 +126,7 @@ class Translate(Task[Translator]):
 
     @property
     def longest(self) -> int:
-        """Where examples are cut: data.max_length, or where learned positions end."""
+        """The most tokens per sentence: data.max_length, or the limit of learned positions."""
         limit = self.recipe.model.limit
         return min([self.recipe.data.max_length, *([limit] if limit is not None else [])])
 
@@ -165,7 +165,7 @@ class Translate(Task[Translator]):
         return {"tokens": model.loss(t["source"], t["lengths"], t["target"], t["targets"], smoothing, **taught)}
 
     def teacher_forcing(self, at: Moment | None) -> float:
-        """p at this moment of the training; 1 when nothing is learned."""
+        """p at this step of the training; 1 in evaluation."""
         if at is None:
             return 1.0
         fallen = {"constant": 1.0, "linear": at.part, "sigmoid": 1 / (1 + math.exp(6 - 12 * at.part))}
@@ -174,7 +174,7 @@ class Translate(Task[Translator]):
     def test(self, model: Translator, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
         """BLEU, chrF and exact match of the whole split."""
         pairs = list(self.data.splits[split])
-        # What a person would be told of (unknown words, learned positions that end) here only costs its score.
+        # No `prompt`: a sentence with unknown words, or too long and cut, only lowers the score.
         room, end = None if model.limit is None else model.limit - 1, self._end(self.reader)
         prompts = (self._prompt([*self.reader.encode(pair.source)[:room], end], decode) for pair in pairs)
         answers = write(model, self.tokenizer, prompts, decode)
@@ -194,7 +194,7 @@ class Translate(Task[Translator]):
         return self._prompt(ids, decode)
 
     def _prompt(self, ids: list[int], decode: DecodeConfig) -> Prompt:
-        # A translation that runs away is cut: three times the source is more than any language needs.
+        # A limit for a translation that does not end: three times the source is more than any language needs.
         return Prompt(ids, min(decode.max_new, 3 * len(ids) + 16))
 
     @torch.inference_mode()
@@ -206,7 +206,7 @@ class Translate(Task[Translator]):
 
     @torch.inference_mode()
     def align(self, model: Translator, text: str, tokens: list[int]) -> Alignment:
-        """Where the decoder looked while it wrote these tokens, as its model tells."""
+        """The attention of the decoder to the source while it wrote these tokens, as `model.alignment` defines it."""
         source = [*self.reader.encode(text), self._end(self.reader)]
         written = [self._begin, *tokens][: model.limit]
         weights = model.alignment(*self._forced(model, source, written))[0]  # (T, S)
@@ -220,21 +220,20 @@ class Translate(Task[Translator]):
         written = [self._begin, *answer.tokens][: model.limit]
         model(*self._forced(model, source, written), trace=trace)
         ends = [*answer.tokens, self._end(self.tokenizer)][: len(written)]
-        read, known, next_ = (
-            _labels(self.reader, source),
-            _labels(self.tokenizer, written),
-            _labels(self.tokenizer, ends),
+        read, inputs, outputs = (
+            _labels(tokenizer, ids)
+            for tokenizer, ids in ((self.reader, source), (self.tokenizer, written), (self.tokenizer, ends))
         )
 
         def tokens(place: str) -> tuple[list[str], list[str]]:
             if place.startswith("encoder"):
                 return read, read
-            return (read, next_) if place.endswith("cross") else (known, known)
+            return (read, outputs) if place.endswith("cross") else (inputs, inputs)
 
         return traced(trace, tokens)
 
     def _forced(self, model: Translator, source: list[int], written: list[int]) -> tuple[Tensor, Tensor, Tensor]:
-        """One sentence and what was written so far, as the model takes them."""
+        """A batch of one source and the target written so far, as arguments of the model."""
         return (
             torch.tensor([source], device=model.device),
             torch.tensor([len(source)], device=model.device),
@@ -243,6 +242,6 @@ class Translate(Task[Translator]):
 
 
 def _labels(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
-    """Tokens for a picture; the space that belongs to a whole word only disturbs there."""
+    """Tokens as labels of a picture; whole words without their spaces."""
     tokens = [tokenizer.token(i) for i in ids]
     return [token.strip() or token for token in tokens] if tokenizer.kind == "word" else tokens

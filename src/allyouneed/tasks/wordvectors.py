@@ -37,9 +37,9 @@ from allyouneed.tasks.running_text import RunningText
 from allyouneed.text import Tokenizer
 from allyouneed.word2vec.negative import Blocks, Kernel
 
-NEAREST = 10  # words of an answer
+NEAREST = 10  # words per answer
 BLOCK = 1 << 24  # tokens that are counted at once
-REAL = 2000  # words from which on a vocabulary is worth the public tests
+REAL = 2000  # the smallest vocabulary that takes the public tests
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class WordVectorsOptions:
     questions: str = option("", "own tests: a file with lines of four words (analogies), or of two words and a number")
 
     def __post_init__(self) -> None:
-        if self.questions:  # by its whole path, so that the run finds it again from anywhere
+        if self.questions:  # absolute, so that the run finds it from any folder
             object.__setattr__(self, "questions", os.path.abspath(os.path.expanduser(self.questions)))
 
 
@@ -67,7 +67,7 @@ class WordVectors(RunningText[Word2Vec]):
     def check(self) -> None:
         super().check()
         if int(os.environ.get("WORLD_SIZE") or "1") > 1:
-            raise UserError("word vectors are trained by one process, on all its cores or one GPU: leave torchrun away")
+            raise UserError("word vectors are trained by one process, on all cores or one GPU: start without torchrun")
         self._own()
 
     def prepare(self, say: Say) -> Report:
@@ -89,7 +89,7 @@ class WordVectors(RunningText[Word2Vec]):
         made = super().make_tokenizers()
         kind = made["tokenizer.json"].kind
         if kind != "terms":
-            raise UserError(f"word vectors are for words alone: text.kind must be terms, not {kind}")
+            raise UserError(f"word vectors need a tokenizer of whole words: text.kind must be terms, not {kind}")
         return made
 
     def examples(self, split: str) -> Stretches:
@@ -99,19 +99,19 @@ class WordVectors(RunningText[Word2Vec]):
         )
 
     def begin(self, model: Word2Vec, say: Say) -> None:
-        """Count the words, and have the kernel compiled."""
+        """Count the words, and compile the kernel."""
         model.count(torch.from_numpy(self.counts()))
         if self.recipe.train.optimizer != "sgd":
-            say(f"word vectors learn by plain gradient descent: {self.recipe.train.optimizer} is not used")
+            say(f"word vectors learn by plain SGD: train.optimizer = {self.recipe.train.optimizer} is ignored")
         kernel = model.kernel(cache_folder() / "kernels")
         if kernel is not None and kernel.problem:
-            say(f"the slow way, because {kernel.problem}")
+            say(f"training without the compiled kernel, which is slower: {kernel.problem}")
         else:
             self.compiled = kernel
         if not isinstance(self.compiled, Kernel) and model.config.noise_sets > 1:
             say("model.shared = false needs the compiled kernel: here all words of a block share their samples")
         if isinstance(self.compiled, Kernel) and torch.get_num_threads() > 1:
-            say("several threads learn at once, so two runs differ slightly; with train.threads=1 they are the same")
+            say("several threads learn at once, so two runs differ slightly; with train.threads=1 they are equal")
 
     def counts(self) -> np.ndarray:
         """How often each word is in the training text, 0 for special tokens."""
@@ -124,14 +124,14 @@ class WordVectors(RunningText[Word2Vec]):
             counts += np.bincount(block, minlength=len(t))
         counts[[id for id in (t.pad, t.bos, t.eos, t.unk, t.line) if id is not None]] = 0
         if not counts.any():
-            raise UserError("the training text has no word of the vocabulary")
+            raise UserError("the training text has no word of the vocabulary: give more text, or lower text.min_count")
         return counts
 
     def losses(
         self, model: Word2Vec, batch: Batch, at: Moment | None = None, carry: Carry | None = None
     ) -> dict[str, Tensor]:
-        """The loss of a prediction, once for each word, so that the mean over the words is that over the predictions.
-        Nothing is learned from it: every word is kept, with its whole window."""
+        """The mean loss per prediction, times the number of words: so the mean over the words is that over the
+        predictions. For evaluation only: no word is skipped, and every window is whole."""
         return self._sums([model.loss(model.read(batch.tensors["tokens"], 0, every=True), 0)], [batch])
 
     def update(self, model: Word2Vec, pieces: list[Batch], rate: float, at: Moment) -> dict[str, Tensor] | None:
@@ -151,7 +151,7 @@ class WordVectors(RunningText[Word2Vec]):
 
     @torch.inference_mode()
     def test(self, model: Word2Vec, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
-        """The loss of a prediction; analogies; and how similar words are, as people judge it."""
+        """The loss per prediction, analogies, and the correlation with how similar people find words."""
         asked = [*self._public(model, say), *self._own()]
         examples, total, made, words = self.examples(split), 0.0, 0.0, 0
         for numbers in examples.cover(self.recipe.train.batch_tokens):
@@ -169,25 +169,25 @@ class WordVectors(RunningText[Word2Vec]):
             scores |= {name: similarity_score(*known, some, f"pairs:{name}") for name, some in tests.similarity.items()}
             for name, score in scores.items():
                 if score is None:
-                    say(f"left out: {name}, because this run has the words of too few of its questions")
+                    say(f"left out: {name}, because this run knows the words of too few of its questions")
             found += scores.values()
         return [score for score in found if score is not None]
 
     def _public(self, model: Word2Vec, say: Say) -> list[WordTests]:
-        """The public questions, where they can be had and the vocabulary is that of real text."""
+        """The public tests, if the vocabulary is large enough for them."""
         words = len(self._words(model))
         if words >= REAL:
             return [wordtests.read(self.recipe.data.mirror, say)]
-        why = f"this run has {words:,} words, and they are asked from {REAL:,} on"
+        why = f"they need {REAL:,} words, and this run has {words:,}"
         say(f"left out: the public analogies and WordSim-353, because {why}")
         return []
 
     def _own(self) -> list[WordTests]:
-        """The person's own questions, whatever the vocabulary."""
+        """The user's own questions, for any vocabulary."""
         return [wordtests.read_own(Path(self.options.questions))] if self.options.questions else []
 
     def vectors(self, model: Word2Vec) -> Vectors:
-        """Those of the words that the training text has, the most frequent first."""
+        """The vectors of the words in the training text, the most frequent first."""
         ids = self._words(model)
         return Vectors(
             [self.tokenizer.token(id) for id in ids.tolist()], model.inputs.weight[ids].detach().cpu().numpy()
@@ -205,7 +205,7 @@ class WordVectors(RunningText[Word2Vec]):
         return [file]
 
     def draw(self, folder: Path, split: str) -> list[Path]:
-        """The couples of the family, each with an arrow from him to her."""
+        """A map of couples such as uncle and aunt, with an arrow from him to her."""
         known = {word: row for row, word in enumerate(self.tested.words)} if self.tested is not None else {}
         couples = [couple for couple in family.ROLES if known.keys() >= set(couple)]
         if self.tested is None or len(couples) < 3:
@@ -222,7 +222,7 @@ class WordVectors(RunningText[Word2Vec]):
     def _sum(self, model: Word2Vec, text: str) -> list[tuple[int, int]]:
         """ "man + aunt - uncle" -> the sign and the id of each word."""
         terms: list[tuple[int, str]] = []
-        sign = 0  # none was given
+        sign = 0  # no sign before the next word yet
         for piece in re.findall(r"[+\-−–]|[^\s+\-−–]+", text):
             if piece in "+-−–":
                 if sign:
@@ -247,12 +247,12 @@ class WordVectors(RunningText[Word2Vec]):
         return ids[0] if len(ids) == 1 and model.counts[ids[0]] > 0 else None
 
     def _known(self, model: Word2Vec, strange: list[str]) -> None:
-        """Complains of words that the run has not, each with the nearest spellings."""
+        """Raise a UserError for words that the run does not have, each with similar spellings."""
         words = [self.tokenizer.token(id) for id in self._words(model).tolist()] if strange else []
         told = []
         for word in strange:
             close = difflib.get_close_matches(word.lower(), words, n=3, cutoff=0.6)
-            hint = f"; near it are {', '.join(close)}" if close else ""
+            hint = f"; similar spellings: {', '.join(close)}" if close else ""
             told.append(f"'{word}' is not among the {len(words):,} words of this run{hint}")
         if told:
             raise UserError(". ".join(told))
@@ -261,11 +261,11 @@ class WordVectors(RunningText[Word2Vec]):
     def predict(
         self, model: Word2Vec, inputs: Iterable[str], decode: DecodeConfig, show: Callable[[str], None] | None = None
     ) -> Iterator[Answer]:
-        """The words nearest to a word, or to a sum of words, by the cosine; those given are left out."""
+        """The words with the largest cosine to a word or a sum of words, without those in the input."""
         for text in inputs:
             near = self._nearest(model, self._sum(model, text), NEAREST)
             if not near:
-                raise UserError(f"'{text}' leaves no direction to look in, or no other word to find")
+                raise UserError(f"'{text}' has no nearest word: its sum is zero, or there is no other word; change it")
             details = {"nearest": [{"word": self.tokenizer.token(id), "cosine": round(c, 6)} for id, c in near]}
             answers = [Answer(self.tokenizer.token(id), [id], 0.0, "stop", cosine) for id, cosine in near]
             yield replace(answers[0], others=answers[1:], details=details)

@@ -1,4 +1,4 @@
-"""Weights better than the last ones: a moving average, or the mean of the last checkpoints."""
+"""Averaged weights: a moving average, or the mean of the last checkpoints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class MovingAverage:
-    """θ' ← d θ' + (1 - d) θ after each step; young averages forget faster, so that the start does not linger."""
+    """θ' ← d θ' + (1 - d) θ after each step; d is smaller in the first steps, to forget the initial weights."""
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
@@ -25,7 +25,7 @@ class MovingAverage:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """The model computes with the average inside."""
+        """Inside the block, the model has the averaged weights."""
         self._swap()
         try:
             yield

@@ -25,18 +25,18 @@ from allyouneed.runtime import Runtime, can_compile
 from allyouneed.training.memory import is_out_of_memory
 from allyouneed.wholefile import write_json
 
-LEAST_GAIN = 1.05  # below it, the speed of compiled code is that of eager code
+LEAST_GAIN = 1.05  # compiled code with a smaller speed-up is not worth it
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What compiling costs and brings: measured in an earlier run, or assumed."""
+    """Cost and gain of compiling: measured in an earlier run, or assumed."""
 
     seconds: float  # to compile
     gain: float  # eager seconds of a forward and backward pass, divided by compiled ones
 
 
-# For the first run of a model on a machine. Code for any shape takes several times as long to compile as for one.
+# For the first run of a model on a machine. Compiling for varied shapes takes several times as long as for one shape.
 ASSUMED = {"cuda": Cost(seconds=60.0, gain=2.0), "cpu": Cost(seconds=60.0, gain=1.2)}
 VARIED = 4
 
@@ -48,8 +48,7 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class Trial:
-    """A model and its first real micro-batches: what a decision is measured on, and what the code is compiled with.
-    The model that is compiled here is the one that trains."""
+    """The model that trains and its first micro-batches: used to decide whether to compile, and to compile."""
 
     model: Any
     draw: Callable[[], Sequence[Batch]]
@@ -59,8 +58,8 @@ class Trial:
 
     @cached_property
     def batches(self) -> list[Batch]:
-        """One batch where all have the same shape. Otherwise all, and first one with many different sizes: sizes that
-        are equal in the first batch are compiled as one."""
+        """One batch if all have the same shape. Otherwise all, starting with the one with the most different sizes:
+        the compiler takes sizes that are equal in the first batch for the same size."""
         found = list(self.draw())
         if len({batch.shapes for batch in found}) == 1:
             return found[:1]
@@ -72,7 +71,7 @@ class Trial:
         return len(self.batches) > 1
 
     def once(self) -> float:
-        """Seconds of a forward and backward pass over each micro-batch, in the mean."""
+        """Mean seconds of a forward and backward pass per micro-batch."""
         self.model.train()
         start = time.perf_counter()
         for batch in self.batches:
@@ -83,7 +82,7 @@ class Trial:
         return (time.perf_counter() - start) / len(self.batches)
 
     def seconds(self) -> float:
-        """The best of three rounds, or of fewer where they are long."""
+        """The best of three rounds, or of fewer if they take long."""
         start, best = time.perf_counter(), math.inf
         for _ in range(3):
             best = min(best, self.once())
@@ -92,24 +91,24 @@ class Trial:
         return best
 
     def compile(self) -> float:
-        """From here on the model's loss is compiled; the seconds that took. The batches are always the first ones of a
-        run, so that a resumed run gets the same code."""
+        """Compile the model's loss; returns the seconds it took. The batches are always the first ones of a run, so
+        that a resumed run gets the same code."""
         if self.runtime.device == "cpu":
-            torch.use_deterministic_algorithms(True)  # compiled CPU code does not repeat itself otherwise
+            torch.use_deterministic_algorithms(True)  # otherwise compiled CPU code is not reproducible
         compile_loss(self.model, varied=self.varied)
         start = time.perf_counter()
         self.once()
         return time.perf_counter() - start
 
     def give_up(self) -> None:
-        """The model's loss is eager again."""
+        """Make the model's loss eager again."""
         self.model.__dict__.pop("loss", None)
         self.model.zero_grad(set_to_none=True)
         torch.use_deterministic_algorithms(self.runtime.deterministic)
 
     @property
     def record(self) -> Path:
-        """The file that remembers what compiling this model cost on this machine."""
+        """The file with the measured cost of compiling this model on this machine."""
         cuda = self.runtime.device.startswith("cuda")
         device = torch.cuda.get_device_name() if cuda else f"{platform.machine()} CPU, {self.runtime.threads} threads"
         shapes = "varied" if self.varied else "fixed"
@@ -119,20 +118,20 @@ class Trial:
 
 
 def share_compiled_code() -> None:
-    """A second run finds the code of the first in our cache. To be called first: torch sets its own folder when it
-    loads its compiler, which many calls do."""
+    """Store compiled code in our cache, for later runs. Call this before anything else: torch sets its own folder when
+    it loads its compiler, which many calls do."""
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(_folder() / "torch"))
 
 
 def compile_loss(model: Any, *, varied: bool) -> None:
-    """Training calls the compiled loss; evaluation, decoding and traces run the code as it is written. An attribute of
-    the instance, so that no wrapper reaches the names on disk."""
+    """Compile the model's loss for training; evaluation, decoding and traces stay eager. The compiled loss is an
+    attribute of the instance, so that no wrapper changes the names of tensors on disk."""
     eager = model.loss
-    # For fixed shapes the compiler may use their sizes; None: it lets go of them when another shape comes.
+    # dynamic=None: the compiler assumes fixed sizes until another shape comes.
     compiled = torch.compile(eager, dynamic=True if varied else None)
 
     def loss(*args: Any, **named: Any) -> Tensor:
-        # A size of one would be compiled separately, for the few batches that have it.
+        # A size of one would be compiled separately, for few batches.
         usable = model.training and not (varied and 1 in _sizes([*args, *named.values()]))
         found: Tensor = (compiled if usable else eager)(*args, **named)
         return found
@@ -141,8 +140,8 @@ def compile_loss(model: Any, *, varied: bool) -> None:
 
 
 def decide(wanted: str, trial: Trial, calls: int) -> Choice:
-    """Whether the loss of the model is compiled, which it then is. "auto" weighs the seconds that `calls` micro-batches
-    save against those that compiling takes."""
+    """Decide whether to compile the model's loss, and do so. "auto" compiles if that saves more seconds over `calls`
+    micro-batches than it takes."""
     if wanted == "off":
         return Choice(False, "not compiled: as asked")
     if not trial.model.compiles:
@@ -158,11 +157,11 @@ def decide(wanted: str, trial: Trial, calls: int) -> Choice:
         if not is_out_of_memory(error):
             raise
         trial.give_up()
-        return Choice(False, "not compiled: no memory for a trial")
+        return Choice(False, "not compiled: not enough memory for a trial")
 
 
 def go_on(compiled: bool, trial: Trial) -> Choice:
-    """A resumed run is compiled if it was before, where it still can be."""
+    """Compile a resumed run if it was compiled before and still can be."""
     if not compiled:
         return Choice(False, "not compiled, as before")
     obstacle = can_compile(trial.runtime.device)
@@ -170,7 +169,7 @@ def go_on(compiled: bool, trial: Trial) -> Choice:
 
 
 def _compile(trial: Trial, why: str) -> Choice:
-    """A compiler can fail in any way; then the eager model is there."""
+    """Compile; if the compiler fails, in whatever way, the loss stays eager."""
     try:
         seconds = trial.compile()
     except Exception as error:
@@ -185,7 +184,7 @@ def _weigh(trial: Trial, calls: int) -> Choice:
     cost = expected or _assumed(trial)
     if cost.gain < LEAST_GAIN:
         return Choice(False, f"not compiled: {cost.gain:.2f}x the speed in an earlier run")
-    eager = trial.once()  # the first round is slower: if not even this is worth it, no other is needed
+    eager = trial.once()  # the first round is the slowest: if compiling does not pay even then, measure no more
     if _saved(eager, cost, calls) > cost.seconds:
         eager = trial.seconds()
     saved = _saved(eager, cost, calls)
@@ -223,7 +222,7 @@ def _reason(error: BaseException) -> str:
 
 
 def recall(record: Path) -> Cost | None:
-    """What an earlier run found; None where there was none, or where its file is damaged."""
+    """The cost that an earlier run has measured; None if there is no file, or a damaged one."""
     try:
         cost = Cost(**{name: float(value) for name, value in json.loads(record.read_text(encoding="utf-8")).items()})
     except (OSError, ValueError, TypeError, AttributeError):
@@ -232,7 +231,7 @@ def recall(record: Path) -> Cost | None:
 
 
 def remember(record: Path, cost: Cost) -> None:
-    """For the next run; a cache that cannot be written only costs the memory of it."""
+    """Write the cost for the next run, unless the cache cannot be written."""
     with suppress(OSError, UserError):
         record.parent.mkdir(parents=True, exist_ok=True)
         write_json(record, asdict(cost))

@@ -1,4 +1,4 @@
-"""Several processes as one: started by torchrun, gloo on CPUs, nccl on GPUs. Outside the model, wrapping nothing."""
+"""Data-parallel training: processes started by torchrun, gloo on CPUs, nccl on GPUs. The model is not wrapped."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch import Tensor
 
 from allyouneed.errors import UserError, shortened
 
-JOIN = timedelta(minutes=5)  # the longest that processes wait until all have found each other
-WORK = timedelta(days=1)  # the longest that one waits for another later: the first one may prepare large data
+JOIN = timedelta(minutes=5)  # to wait until all processes have joined
+WORK = timedelta(days=1)  # to wait for another process after that: the first one may prepare large data
 UNSET = "outside torchrun, unset RANK, WORLD_SIZE and LOCAL_RANK"
 
 
 class Ranks:
-    """This process among all of them; a single process pays nothing for any call."""
+    """This process among all of them. With a single process, every call returns at once."""
 
     def __init__(self) -> None:
         self.world = _number("WORLD_SIZE", default=1, low=1)
@@ -53,7 +53,7 @@ class Ranks:
 
     @contextmanager
     def leading(self) -> Iterator[None]:
-        """What the first process does before the others; if it fails, they end too."""
+        """For the first process: the others wait in `follow` until the block ends, and end too if it fails."""
         try:
             yield
         except BaseException:
@@ -62,7 +62,7 @@ class Ranks:
         self.say("done")
 
     def follow(self) -> None:
-        """Wait for the first process; it has said why if it failed."""
+        """Wait for the `leading` block of the first process; end if it failed (the first process prints the reason)."""
         if self.say("") == "failed":
             raise SystemExit(2)
 
@@ -80,7 +80,7 @@ class Ranks:
         return numbers.tolist()
 
     def add_gradients(self, parameters: Iterable[Tensor]) -> None:
-        """Sum the gradients over all processes: each loss is already divided by the count of all of them."""
+        """Sum the gradients over all processes: each loss is already divided by the count over all processes."""
         if self.world == 1:
             return
         grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in parameters]
@@ -90,7 +90,7 @@ class Ranks:
             p.grad = piece.view_as(g)
 
     def gather(self, tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
-        """The tensors of every process in order, for the first one."""
+        """The tensors of every process, by rank."""
         if self.world == 1:
             return [tensors]
         mine = {name: t.cpu() for name, t in tensors.items()}
@@ -99,7 +99,7 @@ class Ranks:
         return found
 
     def say(self, value: str) -> str:
-        """What the first process says; every process gets it."""
+        """Broadcast the value of the first process to all."""
         if self.world == 1:
             return value
         box = [value]
@@ -108,7 +108,7 @@ class Ranks:
 
 
 def _number(name: str, *, default: int, low: int = 0, high: int = 10**6) -> int:
-    """A whole number of the environment."""
+    """A whole number from the environment."""
     told = os.environ.get(name) or str(default)
     if not (told.isascii() and told.isdigit() and low <= int(told[:9]) <= high):
         raise UserError(f"{name} = '{shortened(told)}' in the environment is not a whole number from {low}; {UNSET}")

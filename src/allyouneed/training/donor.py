@@ -1,4 +1,4 @@
-"""--init: a new run that starts from the body of another one. Once it has begun, it needs that other run no more."""
+"""--init: a new run starts from the body of another run, which it does not need after that."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from allyouneed.tasks.saved import saved_task, saved_weights
 
 @torch.no_grad()
 def load_body(model: Model, task: Task, new: RunFolder, say: Say) -> None:
-    """Copy the body of the run train.init into the model, and its other parts where it was trained for the same task
-    with the same outputs. Say what was loaded, what is new, what was left behind. `new` is the model's own run."""
+    """Copy the body of the run train.init into the model, and its other parts if it has the same task and outputs. Say
+    what was loaded, what is new and what was not used. `new` is the folder of the new run."""
     recipe = task.recipe
     donor = RunFolder(recipe.train.init)
     if donor.path.resolve() == new.path.resolve():
@@ -35,20 +35,20 @@ def load_body(model: Model, task: Task, new: RunFolder, say: Say) -> None:
     taken = {}
     if donor_task.recipe.task_kind == recipe.task_kind and task.same_outputs(donor_task):
         unlike = {_module(n) for n, t in others.items() if n not in theirs or theirs[n].shape != t.shape}
-        taken = {name: t for name, t in others.items() if _module(name) not in unlike}  # a module whole or not at all
+        taken = {name: t for name, t in others.items() if _module(name) not in unlike}  # modules are taken whole
         for name, t in taken.items():
             t.copy_(theirs[name])
     values = human_count(sum(t.numel() for t in (*body.values(), *taken.values())))
     shaping = [name for name in task.kind.body_fields() if name != "context" or recipe.model.limit is not None]
     shape = ", ".join(f"{name}={getattr(recipe.model, name)}" for name in shaping)
     also = f" and its {_names(taken)}" if taken else ""
-    say(f"init: the body of {donor.path}{also}, {values} values, was loaded; with it come {shape}")
+    say(f"init: loaded the body of {donor.path}{also}, {values} values, with {shape}")
     left = _parts(theirs)[1].keys() - taken.keys()
-    say(f"init: new are {_names(others.keys() - taken.keys())}; left behind were {_names(left)}")
+    say(f"init: new: {_names(others.keys() - taken.keys())}; not used: {_names(left)}")
 
 
 def _parts(tensors: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The tensors of the body, and the others, without those that are a tensor of the body by another name."""
+    """The tensors of the body, and the others, without those that are tied to the body."""
     body = {name: t for name, t in tensors.items() if name.startswith("body.")}
     tied = {t.data_ptr() for t in body.values()}
     others = {name: t for name, t in tensors.items() if name not in body and t.data_ptr() not in tied}

@@ -1,4 +1,4 @@
-"""Batches in order, from any position on, split into micro-batches and over the processes."""
+"""Batches in order, from any position, split into micro-batches and over the processes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from allyouneed.training.distributed import Ranks
 
 @dataclass(frozen=True)
 class Step:
-    """What one optimizer step works on: the position it stands at, and this process's part in pieces."""
+    """The data of one optimizer step: its position in the epoch, and this process's share in micro-batches."""
 
     epoch: int
     batch: int
@@ -31,7 +31,7 @@ Steps = Generator[Step, None, None]
 
 
 class Feed:
-    """The steps of a run. Holds nothing that must be saved: the plan is a function of (seed, epoch)."""
+    """The steps of a run. It has no state to save: the plan is a function of (seed, epoch)."""
 
     def __init__(self, examples: Examples, ranks: Ranks, device: torch.device, *, seed: int, batch_tokens: int) -> None:
         self.examples, self.ranks, self.device = examples, ranks, device
@@ -41,7 +41,7 @@ class Feed:
         return self.examples.plan(self.seed, epoch, self.batch_tokens)
 
     def steps(self, epoch: int, batch: int, pieces: int) -> Steps:
-        """From this position on, without end. On a GPU the next batches are made while it computes."""
+        """Endless steps from this position. On a GPU, the next batches are made while it computes."""
         steps = self._steps(epoch, batch, pieces)
         return _ahead(steps, 4) if self.device.type == "cuda" else steps
 
@@ -53,19 +53,19 @@ class Feed:
             epoch, batch = epoch + 1, 0
 
     def step(self, epoch: int, batch: int, last: bool, numbers: Numbers, pieces: int) -> Step:
-        """One step of so many micro-batches. Its size follows from the plan: no process asks another."""
+        """One step in `pieces` micro-batches. Its size follows from the plan, without asking the other processes."""
         key = make_key(self.seed, epoch)
         made = self.split(numbers, pieces, key)
         size = self.examples.size(numbers, key) if self.ranks.world > 1 else _together([piece.size for piece in made])
         return Step(epoch, batch, last, size, made)
 
     def cover(self) -> Iterator[Batch]:
-        """This process's part of every example, once."""
+        """This process's share of all examples, each once."""
         for numbers in self.examples.cover(self.batch_tokens):
             yield from self.split(numbers, 1, key=0)
 
     def split(self, numbers: Numbers, pieces: int, key: int) -> list[Batch]:
-        """The examples of one batch that are this process's, in so many pieces."""
+        """This process's share of one batch, in `pieces` micro-batches."""
         mine = numbers[self.ranks.rank :: self.ranks.world]
         parts = np.array_split(mine, max(1, min(pieces, len(mine))))
         made = [self.examples.collate(part, key) for part in parts if len(part)]
@@ -79,7 +79,7 @@ def _together(sizes: list[Size]) -> Size:
 
 
 def _ahead(steps: Steps, size: int) -> Steps:
-    """The same, made by a thread that stays `size` ahead and ends with its reader."""
+    """The same steps, made by a thread that is up to `size` steps ahead and ends with its reader."""
     ready: queue.Queue[Step | BaseException] = queue.Queue(size)
     over = threading.Event()
 

@@ -48,7 +48,7 @@ def fit(
     quiet: bool = False,
     say: Say = print,
 ) -> RunFolder:
-    """Train what the recipe says into the folder `out`, or go on where it stopped; then score it."""
+    """Train a recipe into the folder `out`, or resume the run there; then score it."""
     ranks = Ranks()
     if not ranks.first or quiet:
         say = _silent
@@ -57,7 +57,7 @@ def fit(
     ranks.join(runtime.device)
     folder = RunFolder(out)
     try:
-        # Until the trainer stands, nothing of a run that is there is lost, and nothing of a new one stays.
+        # If anything fails before the trainer is built, the old run in the folder is kept and the new one removed.
         with terminable(), ExitStack() as held, ExitStack() as tentative:
             if ranks.first:
                 with ranks.leading():
@@ -66,7 +66,7 @@ def fit(
                         tentative.enter_context(folder.replacing())
                     _describe(recipe, task, report, folder, say)
             else:
-                ranks.follow()  # the first process makes what the others find
+                ranks.follow()  # the first process writes the files that the others read
                 task, _ = _prepare(recipe, folder, say)
             trainer = _trainer(recipe, task, folder, runtime, ranks, resume, say, quiet)
             tentative.close()
@@ -80,12 +80,12 @@ def fit(
 def _claim(
     recipe: Recipe, folder: RunFolder, runtime: Runtime, resume: bool, overwrite: bool, held: ExitStack, say: Say
 ) -> tuple[Task, Report]:
-    """Find every error in the settings, the folder and the data, and lock the folder."""
+    """Check the settings, the folder and the data, and lock the folder."""
     if recipe.train.tensorboard:
         board_writer()
     catalog.task(recipe.task_kind)(recipe).check()
     if not folder.path.exists():
-        held.callback(folder.drop_if_empty)  # a start that is refused leaves no folder
+        held.callback(folder.drop_if_empty)  # after an error, no folder is left
     RunFolder.create(folder.path, resume=resume, overwrite=overwrite)
     if resume:
         held.enter_context(folder.lock())
@@ -93,9 +93,9 @@ def _claim(
     task, report = _prepare(recipe, None, say)
     check_weights(task.build_model, adam=recipe.train.optimizer == "adamw", device=runtime.torch_device)
     if _borrows(recipe):
-        _start(task.build_model(), task, folder, _silent)  # complains of what cannot be started from
+        _start(task.build_model(), task, folder, _silent)  # a UserError if the run cannot start from this
     held.enter_context(folder.lock())
-    RunFolder.create(folder.path, overwrite=overwrite)  # another run may have come here in the meantime
+    RunFolder.create(folder.path, overwrite=overwrite)  # another run may have started here meanwhile
     return task, report
 
 
@@ -104,8 +104,8 @@ def _silent(text: str) -> None:
 
 
 def _prepare(recipe: Recipe, begun: RunFolder | None, say: Say) -> tuple[Task, Report]:
-    """Read and tokenize the data, so that every error in it is found. A run that has begun brings its own parts."""
-    if begun is not None and _read_config(begun).get("parts"):  # else it was killed before it wrote them
+    """Read and tokenize the data, so that every error in it is found. A run that has begun has its own parts."""
+    if begun is not None and _read_config(begun).get("parts"):  # otherwise it was killed before it wrote them
         task = saved_task(begun, recipe)
     else:
         task = catalog.task(recipe.task_kind)(recipe)
@@ -120,14 +120,14 @@ def _prepare(recipe: Recipe, begun: RunFolder | None, say: Say) -> tuple[Task, R
 
 
 def _describe(recipe: Recipe, task: Task, report: Report, folder: RunFolder, say: Say) -> None:
-    """Write all that a run is, before its first step."""
+    """Write recipe.toml, config.json and the parts of the run, before its first step."""
     before = _read_config(folder)
     if before and before["data"]["fingerprint"] != task.data.fingerprint:
         if before["data"]["name"] != task.data.name:
             raise UserError(
-                f"{task.data.name} is not what the run in {folder.path} began with; begin a new run with it"
+                f"{task.data.name} is not the data that the run in {folder.path} began with; start a new run with it"
             )
-        say("the data is not what this run began with: it goes on, but not as if never stopped")
+        say("the data has changed since this run began: it continues, but not as if it had never stopped")
     write_text(folder.recipe, to_toml(recipe.to_dict()))
     config = {
         "task": recipe.task_kind,
@@ -154,8 +154,8 @@ def _borrows(recipe: Recipe) -> bool:
 
 
 def _start(model: Model, task: Task, folder: RunFolder, say: Say, fresh: bool = True) -> None:
-    """What a run has that is neither drawn nor learned: frozen word vectors; and where it is fresh, those of a file, or
-    the body of another run."""
+    """Freeze word vectors (text.freeze). In a fresh run, also load word vectors (text.vectors) or the body of another
+    run (train.init)."""
     recipe, tokenizers = task.recipe, list(task.tokenizers.values())
     freeze_vectors(model, recipe.text, tokenizers)
     if not any(p.requires_grad for p in model.parameters()):
@@ -163,7 +163,7 @@ def _start(model: Model, task: Task, folder: RunFolder, say: Say, fresh: bool = 
     if not fresh:
         return
     if recipe.train.init and recipe.text.vectors:
-        raise UserError("train.init brings the word vectors of its run with it: leave text.vectors out, or train.init")
+        raise UserError("train.init already brings the word vectors of its run: leave out text.vectors or train.init")
     start_from_vectors(model, recipe.text, tokenizers, say)
     if recipe.train.init:
         load_body(model, task, folder, say)
@@ -202,14 +202,14 @@ def _trainer(
         say(f"resumed at step {trainer.at.step} of {trainer.total}")
     elif resume and ranks.first:
         with Metrics(folder.metrics) as metrics:
-            metrics.truncate(0)  # stopped before its first checkpoint: from the beginning
+            metrics.truncate(0)  # stopped before its first checkpoint: start again
     if ranks.first:
         folder.update_config(parameters=parameters, runtime=runtime.to_dict())
     return trainer
 
 
 def _fit_memory(recipe: Recipe, task: Task, model: Model, runtime: Runtime) -> tuple[int, list[str]]:
-    """Micro-batches a step so that it fits into memory, and the lines that say so."""
+    """The number of micro-batches per step that fits into memory, and the lines to print about it."""
     train, pieces = recipe.train, recipe.train.accumulate
     need = estimate(
         model,
@@ -222,7 +222,7 @@ def _fit_memory(recipe: Recipe, task: Task, model: Model, runtime: Runtime) -> t
     while need.total > need.available and pieces < train.batch_tokens:
         pieces, need = 2 * pieces, need.halved()
     if pieces > train.accumulate:
-        told.append(f"that is more than there is: {pieces} micro-batches a step, {need}")
+        told.append(f"this exceeds the available memory: {pieces} micro-batches per step, {need}")
     return pieces, told
 
 
@@ -235,7 +235,7 @@ def _choose_compile(
     before: dict[str, Any] | None,
     pieces: int,
 ) -> Runtime:
-    """Compile as asked, as before, or as a trial tells. The first process decides for all."""
+    """Compile as asked, as before, or as a trial decides. The first process decides for all."""
     train, examples = recipe.train, task.examples("train")
     attend_by_cudnn(not examples.varies)
 
@@ -264,7 +264,7 @@ def _choose_compile(
 
 
 def _conclude(trainer: Trainer, say: Say) -> None:
-    """The last look at the validation split, the curve, and the scores on the test split."""
+    """Average the weights if asked, draw the loss curve, and score the test split."""
     averaged = trainer.finish()
     if not trainer.ranks.first:
         return
@@ -273,7 +273,7 @@ def _conclude(trainer: Trainer, say: Say) -> None:
         best = Score(task.chooses_by, trainer.at.best if task.chooses_by == "loss" else -trainer.at.best, "").short
         say(f"best validation {best} at step {trainer.at.best_step}")
     if averaged is not None:
-        say(f"validation loss of the mean {averaged:.4f}")
+        say(f"validation loss of the averaged weights {averaged:.4f}")
     loss_curve(folder.metrics, folder.path / "loss.png", title=str(folder.path.name), unit=task.unit)
     trainer.model.load_state_dict(read_tensors(folder.model))
     trainer.model.eval()

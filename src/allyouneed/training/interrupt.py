@@ -34,7 +34,7 @@ class Interrupt:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM while no step is running that could be finished first."""
+    """SIGTERM outside of the training loop, where there is no step to finish first."""
 
 
 @contextmanager

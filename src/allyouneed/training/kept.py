@@ -1,5 +1,5 @@
-"""What a checkpoint keeps besides the weights, in train.safetensors: the memory of the optimizer, the moving average,
-and the states that windows pass on. What a file brings is checked: a checkpoint may be a stranger's."""
+"""The content of train.safetensors in a checkpoint: the state of the optimizer, the moving average, and the recurrent
+states between windows. It is checked when it is read: a checkpoint may come from an untrusted source."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from allyouneed.tasks.base import Carry
 from allyouneed.training.averages import MovingAverage
 
-# What each optimizer remembers of a parameter.
+# The state of each optimizer per parameter.
 MEMORY: dict[type, set[str]] = {
     torch.optim.AdamW: {"step", "exp_avg", "exp_avg_sq"},
     torch.optim.SGD: {"momentum_buffer"},
@@ -21,7 +21,7 @@ MEMORY: dict[type, set[str]] = {
 def kept_tensors(
     model: nn.Module, optimizer: torch.optim.Optimizer, average: MovingAverage | None, carried: Sequence[Carry]
 ) -> dict[str, Tensor]:
-    """ "optimizer/<parameter>/exp_avg", "ema/<parameter>", "carry/<process>/h", …"""
+    """The tensors by name: "optimizer/<parameter>/exp_avg", "ema/<parameter>", "carry/<process>/h", …"""
     names: dict[Tensor, str] = {p: name for name, p in model.named_parameters()}
     found = {f"carry/{rank}/{name}": t for rank, carry in enumerate(carried) for name, t in carry.items()}
     for p, state in optimizer.state.items():
@@ -38,8 +38,8 @@ def restore_kept(
     average: MovingAverage | None,
     fresh: Carry,
 ) -> dict[int, Carry]:
-    """The inverse. Fills the optimizer and the average; returns the states that the windows of each process pass on,
-    which must be like those of a `fresh` start. A ValueError or KeyError: the tensors are not of this model."""
+    """Load what `kept_tensors` returned into the optimizer and the average. Returns the carry of each process, which
+    must have the shapes of `fresh`. A ValueError or KeyError means that the tensors do not fit the model."""
     _load_optimizer(model, optimizer, _under("optimizer/", tensors))
     if average is not None:
         average.load(_under("ema/", tensors))
@@ -61,7 +61,7 @@ def _load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors:
         _check(path, value, torch.Size([]) if key == "step" else p.shape, p.dtype)
         optimizer.state[p][key] = torch.empty_like(value, device=p.device).copy_(value)
     if any(state.keys() != MEMORY[type(optimizer)] for state in optimizer.state.values()):
-        raise ValueError("the memory of the optimizer is incomplete")
+        raise ValueError("the state of the optimizer is incomplete")
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""How much memory a step needs, before it is needed, and what to do when it was not enough."""
+"""Estimates of the memory that training and decoding need, and errors if it is not enough."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from allyouneed.runtime import available
 
 @dataclass(frozen=True)
 class Estimate:
-    """Bytes by part."""
+    """Bytes that a training step needs, by part, and bytes that are available."""
 
     weights: int
     optimizer: int
@@ -42,15 +42,15 @@ class Estimate:
 
 
 def estimate(model: Model, tokens: int, *, adam: bool, device: torch.device, half: bool) -> Estimate:
-    """Weights and gradients, the optimizer's memory, and what the backward pass must remember of `tokens` tokens, as
-    the model says. Right to a factor of two, which is enough to start with the right number of micro-batches."""
+    """The memory of a step: weights and gradients, the optimizer, and the activations of `tokens` tokens as the model
+    estimates them. Right within a factor of two, which is enough to choose the number of micro-batches."""
     weights, optimizer = lasting(model, adam=adam)
     return Estimate(weights, optimizer, model.remembered(tokens) * (2 if half else 4), available(device))
 
 
 def lasting(model: Model, *, adam: bool) -> tuple[int, int]:
-    """Bytes that training holds from step to step: of weights and gradients, and of the optimizer. What is frozen has
-    neither gradient nor optimizer."""
+    """Bytes that training holds between steps: weights and gradients, and the optimizer. A frozen parameter has
+    neither gradient nor optimizer state."""
     parameters = sum(p.numel() for p in model.parameters())
     if model.in_place:
         return 4 * parameters, 0
@@ -59,8 +59,8 @@ def lasting(model: Model, *, adam: bool) -> tuple[int, int]:
 
 
 def check_weights(build: Callable[[], Model], *, adam: bool, device: torch.device) -> None:
-    """Refuse a model that cannot be trained here, before anything is allocated: it is built without storage, and what
-    training holds from step to step is compared with the free memory."""
+    """Raise a UserError if weights, gradients and optimizer do not fit into the free memory. The model is built on the
+    device "meta", so nothing is allocated."""
     with torch.device("meta"):
         model = build()
     (weights, optimizer), free = lasting(model, adam=adam), available(device)
@@ -74,8 +74,8 @@ def check_weights(build: Callable[[], Model], *, adam: bool, device: torch.devic
 
 @torch.inference_mode()
 def check_rows(model: Any, decode: DecodeConfig, vocab: int) -> None:
-    """Refuse settings of the search whose rows cannot fit: the state of each row at its start, its logits, and the
-    tokens that beam search writes."""
+    """Raise a UserError if the rows of decoding do not fit into the free memory: the first state of each row, its
+    logits, and the tokens of beam search."""
     beams = decode.beam if decode.method == "beam" else 1
     rows, tokens = decode.batch * beams, min(decode.max_new, model.limit or decode.max_new)
     each = _bytes(model.empty(1, 64)) + (16 * vocab + 24 * tokens if beams > 1 and model.prompted else 12 * vocab)
@@ -88,7 +88,7 @@ def check_rows(model: Any, decode: DecodeConfig, vocab: int) -> None:
 
 
 def _bytes(value: Any) -> int:
-    """Of all tensors in a decoding state."""
+    """Bytes of all tensors in a decoding state."""
     if isinstance(value, torch.Tensor):
         return value.nbytes
     if isinstance(value, dict):
@@ -98,7 +98,7 @@ def _bytes(value: Any) -> int:
 
 @contextmanager
 def explain_memory() -> Iterator[None]:
-    """Out of memory while answering is an error the user can fix."""
+    """Turn an out-of-memory error inside the block into a UserError."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -113,7 +113,7 @@ NO_MEMORY = ("can't allocate memory", "not enough memory", "cannot allocate memo
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """CUDA has an error of its own; the CPU says it in words: its allocator, oneDNN, and the operating system."""
+    """CUDA has its own error class; on the CPU (allocator, oneDNN, operating system) only the message tells."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in NO_MEMORY)

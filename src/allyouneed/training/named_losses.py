@@ -21,7 +21,7 @@ class NamedLosses:
         return len(self.names)
 
     def means(self, sums: Mapping[str, Tensor], size: Size) -> Tensor:
-        """sum / count of each."""
+        """The mean of each loss: sum / count."""
         return torch.stack([sums[name] / max(1.0, size.counts[name]) for name in self.names])
 
     def total(self, losses: Any) -> Any:
@@ -29,6 +29,6 @@ class NamedLosses:
         return sum(self.weights[name] * losses[i] for i, name in enumerate(self.names))
 
     def by_name(self, losses: Sequence[float]) -> dict[str, float]:
-        """For the log: the loss that is minimised, and where it has several parts, each by its name."""
+        """For the log: the loss that is minimised and, if it has several parts, each part by its name."""
         parts = dict(zip(self.names, losses)) if len(self.names) > 1 else {}
         return {"loss": float(self.total(losses)), **{f"{name} loss": value for name, value in parts.items()}}

@@ -1,4 +1,4 @@
-"""Optimisers with the right decay groups, and the learning rate over time."""
+"""The optimizer with its parameter groups, and the learning rate over time."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from allyouneed.models.base import Model
 
 
 def parameter_groups(model: Model, config: TrainConfig) -> list[dict[str, Any]]:
-    """The parameters that learn, by decay and by rate. The matrices of linear layers decay; biases, norms, embeddings
-    and positions do not, and a matrix that is also an embedding counts as one. `factor` is what the learning rate is
-    multiplied with: train.layer_decay for each layer that stands above it in the body."""
+    """The trainable parameters, grouped by weight decay and learning rate. The matrices of linear layers decay; biases,
+    norms, embeddings and positions do not, nor does an output matrix tied to an embedding. `factor` multiplies the
+    learning rate: train.layer_decay to the power of the distance from the head, in layers."""
     embeddings = {id(p) for m in model.modules() if isinstance(m, nn.Embedding) for p in m.parameters(recurse=False)}
     factors = _factors(model, config.layer_decay)
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
@@ -29,7 +29,7 @@ def parameter_groups(model: Model, config: TrainConfig) -> list[dict[str, Any]]:
 
 
 def _factors(model: Model, decay: float) -> dict[int, float]:
-    """By parameter: decay^n, n layers below the head. What stands in no layer of the body has the factor 1."""
+    """decay^n for each parameter of the body, n layers below the head, by its id. All others have the factor 1."""
     if decay == 1:
         return {}
     stages = model.body.stages()
@@ -49,7 +49,7 @@ def make_optimizer(model: Model, config: TrainConfig) -> torch.optim.Optimizer:
 
 
 def learning_rate(step: int, total: int, config: TrainConfig) -> float:
-    """The rate of step 0, 1, … of `total`: a linear warm-up, then as the schedule says.
+    """The learning rate of step 0, 1, … of `total`: a linear warm-up, then the schedule.
 
     noam: lr · sqrt(warmup / step), the paper's shape with its peak at `lr`.
     """

@@ -1,5 +1,5 @@
-"""Position and State: where a run stands, and what its checkpoints say of it in state.json. Pending and Window: its
-steps that are not yet in the log."""
+"""Position: how far a run has come. State: the content of state.json in a checkpoint. Pending and Window: steps that
+are not yet in the log."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from allyouneed.errors import UserError
 
 @dataclass
 class Position:
-    """Where a run stands; with the tensors of a checkpoint, all that is needed to continue it."""
+    """How far a run has come; with the tensors of a checkpoint, all that is needed to resume it."""
 
     step: int = 0
     epoch: int = 0
     batch: int = 0
     units: int = 0  # tokens, words or texts seen
-    best: float = math.inf  # the loss; or the score that the task chooses by, with a minus sign
+    best: float = math.inf  # the loss, or minus the score that the task chooses by
     best_step: int = 0
     waited: int = 0  # evaluations since the best
     seconds: float = 0.0
@@ -29,7 +29,7 @@ class Position:
 
 @dataclass(frozen=True)
 class Pending:
-    """A step whose loss nobody has read yet: reading would make the host wait for the device."""
+    """A step whose loss has not been read yet: reading makes the host wait for the device."""
 
     step: int
     epoch: int
@@ -41,7 +41,7 @@ class Pending:
 
 @dataclass
 class Window:
-    """What was seen since the last line of metrics: the sum of each named loss, units, and seconds."""
+    """Sums since the last line of metrics: each named loss, units, and seconds."""
 
     losses: list[float]
     units: int = 0
@@ -64,7 +64,7 @@ class State:
 
 
 def read_state(checkpoint: Checkpoint, run: str, losses: int) -> State:
-    """The state of a checkpoint of the run with this identity and so many named losses."""
+    """The state of a checkpoint; a UserError unless it has the identity `run` and as many named losses as `losses`."""
     try:
         values = checkpoint.state
         state = State(**{**values, "position": Position(**values["position"]), "window": Window(**values["window"])})

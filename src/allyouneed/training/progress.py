@@ -50,7 +50,7 @@ class Progress:
         self._bar = None if plain or quiet else _bar(self.console, total_steps, start_step)
 
     def update(self, step: int, loss: SupportsFloat, tokens_per_s: float, lr: float) -> None:
-        """`step` steps are done. Shown at once if an update is due or this was the last step."""
+        """Say that `step` steps are done. Shown at once if an update is due or this was the last step."""
         if self.quiet:
             return
         self._waiting = (step, loss, tokens_per_s, lr)
@@ -58,12 +58,12 @@ class Progress:
             self._draw()
 
     def note(self, text: str) -> None:
-        """A line of text above the bar; it stays."""
+        """Print a line of text above the bar."""
         if not self.quiet:
             self._print(text)
 
     def close(self) -> None:
-        """Shows the last update if that has not happened, and restores the terminal."""
+        """Show the last update if it was not shown, and restore the terminal."""
         try:
             self._draw()
         finally:
@@ -149,5 +149,5 @@ def board_writer() -> Any:
 
 
 def open_board(folder: Path, step: int) -> Any:
-    """A writer for TensorBoard; what an earlier attempt wrote after this step is hidden."""
+    """A writer for TensorBoard; what the run wrote after this step before it was stopped is hidden."""
     return board_writer()(str(folder), purge_step=step + 1)

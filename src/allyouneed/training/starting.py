@@ -1,4 +1,4 @@
-"""From what a person asked for to the recipe of a run: a new run, one that starts from another, or one that goes on."""
+"""The recipe of a run from what the user gave: a new run, one that starts from another, or one that is resumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]  # own files, 
 
 
 def choose(recipe: str | Recipe, overrides: Sequence[str], data: Given | None) -> Recipe:
-    """The recipe with everything laid over it; `data` stands in for its own."""
+    """The recipe with `overrides`, and with `data` instead of its own."""
     found = (
         read_recipe(recipe, overrides)
         if isinstance(recipe, str)
@@ -30,12 +30,12 @@ def choose(recipe: str | Recipe, overrides: Sequence[str], data: Given | None) -
 
 
 def with_data(recipe: Recipe, data: Given | None) -> Recipe:
-    """Files by their whole paths, so that the run finds them again from anywhere; or a data set by its name."""
+    """The recipe with other data: files, by absolute paths so that the run finds them, or a data set by its name."""
     if data is None or data == []:
         return recipe
     given = [os.fspath(one) for one in ([data] if isinstance(data, str | os.PathLike) else data)]
     if "" in given:
-        raise UserError("the name of the data is empty: give a file, a folder, or a name of `ayn list data`")
+        raise UserError("the name of the data is empty: give a file, a folder, or a name from `ayn list data`")
     names = [row.name for row in listing()]
     there = look(os.path.expanduser(given[0])) is not None
     if len(given) == 1 and not there and given[0] in names:
@@ -49,7 +49,7 @@ def with_data(recipe: Recipe, data: Given | None) -> Recipe:
 
 
 def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Given | None) -> Recipe:
-    """The recipe a run was started with: its own copy counts, and only how it is trained may change."""
+    """The recipe of the run in `out`, from its own copy; `overrides` may only change how it is trained."""
     kinds_asked = [text for text in overrides if text.startswith(("task.kind=", "model.kind="))]
     asked = read_recipe(recipe, kinds_asked) if isinstance(recipe, str) else recipe
     folder = RunFolder(out)
@@ -61,13 +61,13 @@ def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Giv
     before = folder.read_recipe()
     kinds = (before.task_kind, before.model_kind)
     if (asked.task_kind, asked.model_kind) != kinds:
-        raise UserError(f"the run in {out} is a {kinds[1]} for {kinds[0]}, not of this recipe; choose another folder")
+        raise UserError(f"the run in {out} is a {kinds[1]} for {kinds[0]}, and this recipe is not: use another folder")
     after = with_data(Recipe.parse(override(before.to_dict(), overrides)), data)
     if after.train.init != before.train.init:
-        raise UserError(f"the run in {out} has begun: train.init, which run it starts from, cannot change any more")
-    fixed = {"train": ("optimizer", "ema", "seed", "batch_tokens")}  # what a checkpoint or the batches hang on
+        raise UserError(f"the run in {out} has begun: train.init cannot change any more; leave it out")
+    fixed = {"train": ("optimizer", "ema", "seed", "batch_tokens")}  # a checkpoint or the batches depend on these
     free = {("data", "mirror"), ("task", "questions")}
-    if before.data.path and after.data.path:  # own files may have moved; `fit` looks whether they are the same
+    if before.data.path and after.data.path:  # own files may have moved; `fit` checks that they are the same
         free |= {("data", "path"), ("data", "valid_path"), ("data", "test_path")}
     for section in ("task", "model", "text", "data", "train"):
         values = asdict(getattr(before, section))
@@ -76,14 +76,14 @@ def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Giv
             if value != values[key] and not may:
                 raise UserError(
                     f"{section}.{key} was {values[key]!r} when the run in {out} began, and cannot become {value!r}; "
-                    "resume without it, or begin again with --overwrite"
+                    "resume without it, or start again with --overwrite"
                 )
     return after
 
 
 def inherit(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
-    """The recipe with all that shapes the body taken from the run train.init, and its text settings, because a body
-    reads the tokens of its own tokenizer. What the user set otherwise, in `overrides`, is an error."""
+    """The recipe with the settings of the body taken from the run train.init, and its text settings, because a body
+    reads the tokens of its own tokenizer. Another value in `overrides` is an error."""
     donor = RunFolder(os.path.abspath(os.path.expanduser(recipe.train.init)))
     given = donor_recipe(donor)
     kind, cls = recipe.model_kind, catalog.model(recipe.model_kind)
@@ -98,7 +98,7 @@ def inherit(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
     wanted = _explicit(overrides, cls)
     fixed = [f for f in cls.body_fields() if f != "context" or given.model.limit is not None]
     body = {field: getattr(given.model, field) for field in fixed}
-    # Word vectors of a file beside those of the body are an error of their own, once the model is built.
+    # text.vectors together with train.init is an error that `fit` raises when the model is built.
     text = {**asdict(given.text), "path": "", "vectors": recipe.text.vectors, "freeze": recipe.text.freeze}
     for section, taken in (("model", body), ("text", text)):
         for field, value in taken.items():
@@ -121,11 +121,11 @@ def donor_recipe(donor: RunFolder) -> Recipe:
     if not os.path.isfile(donor.recipe):
         raise UserError(f"train.init: there is no run in {donor.path}{donor.neighbours()}")
     if not donor.model.is_file():
-        raise UserError(f"train.init: {donor.path} has no model yet: its training has not come to its first evaluation")
+        raise UserError(f"train.init: {donor.path} has no model yet: its training has not reached its first evaluation")
     return donor.read_recipe()
 
 
 def _explicit(overrides: Iterable[str], cls: Any) -> set[str]:
-    """The keys a person set, those behind a model.size among them."""
+    """The keys that the user set, with those that a model.size sets."""
     given = dict(text.partition("=")[::2] for text in overrides)
     return {*given, *(f"model.{field}" for field in cls.sizes.get(given.get("model.size", ""), ()))}

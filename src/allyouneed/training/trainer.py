@@ -1,4 +1,4 @@
-"""The one loop. Everything random is a function of (seed, step), so a run can stop anywhere and go on as if never."""
+"""The training loop. Everything random is a function of (seed, step): a run that stops resumes as if it never had."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ class Trainer:
         self.total = config.steps or math.ceil(config.epochs * len(self.feed.plan(0)))
         self.pieces = config.accumulate
         self.at = Position()
-        self.carry: Carry = {}  # what a recurrent model takes from batch to batch
+        self.carry: Carry = {}  # the recurrent state from batch to batch
         self.pending: list[Pending] = []
         self.losses = NamedLosses(task.weights)
         self.window = Window([0.0] * len(self.losses))
 
     def fit(self) -> Position:
-        """From where the run stands to its end, its interruption, or its failure."""
+        """Train until the last step, an interruption or an error."""
         metrics = Metrics(self.folder.metrics) if self.ranks.first else None
         wanted = self.config.tensorboard and self.ranks.first
         board = open_board(self.folder.path / "tensorboard", self.at.step) if wanted else None
@@ -114,7 +114,7 @@ class Trainer:
         steps.close()
 
     def _asked_to_stop(self, interrupt: Interrupt) -> bool:
-        """Several processes agree on it only where they wait for each other anyway."""
+        """Whether any process got a signal. Several processes ask each other only when they exchange losses anyway."""
         if self.ranks.world > 1 and self.pending:
             return False
         return bool(self.ranks.total([float(interrupt.signal)], self.device)[0])
@@ -146,11 +146,11 @@ class Trainer:
         self.at.epoch, self.at.batch = (work.epoch + 1, 0) if work.last else (work.epoch, work.batch + 1)
 
     def _seed(self) -> None:
-        """What torch draws in a step (dropout) depends on nothing but the step and the process."""
+        """Seed what torch draws in a step (dropout) by the step and the process."""
         torch.manual_seed(make_key(self.config.seed, self.at.step, self.ranks.rank) >> 1)
 
     def _learn(self, work: Step) -> tuple[Tensor, Step]:
-        """The gradients of a step, in smaller pieces where memory ends; the losses, and the step as it was done."""
+        """Compute the gradients of a step, in smaller pieces if memory runs out. Returns the losses and that step."""
         while True:
             self._seed()
             carry = dict(self.carry)  # a failed attempt leaves nothing behind
@@ -180,7 +180,7 @@ class Trainer:
         return nullcontext()
 
     def _smaller(self, work: Step, error: BaseException) -> Step:
-        """Out of memory: the same step in twice as many pieces, each half the size. Anything else goes on up."""
+        """If memory ran out, the same step in twice as many pieces, each half the size; other errors are raised."""
         rows = max((piece.rows for piece in work.pieces), default=0)
         if not is_out_of_memory(error):
             raise error
@@ -198,7 +198,7 @@ class Trainer:
         return self.feed.step(work.epoch, work.batch, work.last, numbers, self.pieces)
 
     def _read_losses(self) -> None:
-        """Look at the losses since the last look: stop at the first that is no number, and write the metrics."""
+        """Read the losses of the pending steps, stop at the first that is not finite, and write the metrics."""
         if not self.pending:
             return
         values = torch.stack([torch.cat([p.losses, p.norm.to(p.losses.dtype)[None]]) for p in self.pending]).tolist()
@@ -225,7 +225,7 @@ class Trainer:
         self.pending.clear()
 
     def _bad_number(self, p: Pending, loss: float, norm: float) -> None:
-        """The weights after step p - 1 led to this: a checkpoint of them would lead to it again, so it is dropped."""
+        """Stop the run. A checkpoint of the weights before step p would fail again, so it is removed."""
         if self.ranks.first:
             self.folder.checkpoints.drop([step for step in self.folder.checkpoints.steps() if step >= p.step - 1])
         self._log("stopped", p.step, loss=loss, norm=norm, epoch=p.epoch, batch=p.batch)
@@ -242,7 +242,7 @@ class Trainer:
             raise self._diverged(f"{broken} is not finite after step {self.at.step}")
 
     def _evaluate(self) -> None:
-        """The loss over the whole validation split; the best weights become the run's model."""
+        """Compute the loss over the whole validation split; the best weights become the run's model."""
         self._read_losses()
         if self.valid is None:
             if self.ranks.first:
@@ -266,11 +266,11 @@ class Trainer:
         also = f"{parts}, {score.short}" if score else parts
         self.progress.note(f"step {self.at.step}: validation loss {loss:.4f}{also}{' (best)' if best else ''}")
         if self._given_up():
-            self.progress.note(f"no better for {self.at.waited} evaluations: stopping early")
-        self.clock = time.monotonic()  # tokens/s is of training
+            self.progress.note(f"no improvement in {self.at.waited} evaluations: stopping early")
+        self.clock = time.monotonic()  # tokens/s counts training only
 
     def _score(self) -> Score | None:
-        """What the task chooses the best weights by, on the validation split, where that is not the loss."""
+        """The validation score by which the task chooses the best weights; None if that is the loss."""
         if self.task.chooses_by == "loss":
             return None
         self.model.eval()
@@ -282,7 +282,7 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(self, feed: Feed) -> list[float]:
-        """Each named loss, as a mean over everything the feed covers, on all processes."""
+        """The mean of each named loss over all examples of the feed, on all processes."""
         self.model.eval()
         found, counts, carry = [torch.zeros(len(self.losses), device=self.device)], [0.0] * len(self.losses), Carry()
         for batch in feed.cover():
@@ -302,14 +302,14 @@ class Trainer:
             return {name: t.clone() for name, t in self.model.state_dict().items()}
 
     def _write_model(self, tensors: dict[str, Tensor], step: int | str) -> None:
-        """The notes of the file say which step of which run it is. Scores of the model before it are removed."""
+        """Write model.safetensors, with its step and run in the notes, and remove the scores of the model before."""
         self._check_finite(tensors)
         write_tensors(self.folder.model, tensors, {"step": str(step), "run": self.folder.identity()})
         self.folder.scores.unlink(missing_ok=True)
 
     def _save(self, last: bool) -> None:
-        """Write a checkpoint if all of it is finite. While the run goes on, the one before it stays too: the next step
-        shows whether the new one is good."""
+        """Write a checkpoint if all of it is finite. Unless it is the last one, keep the one before it too: only the
+        next step shows whether the new one is good."""
         self._read_losses()
         carried = self.ranks.gather(self.carry)
         if not self.ranks.first:
@@ -325,14 +325,14 @@ class Trainer:
         )
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        """Continue from a checkpoint, whose weights have the shapes of the model."""
+        """Continue from a checkpoint; `check_shapes` has accepted its weights."""
         state = read_state(checkpoint, self.folder.identity(), len(self.losses.names))
         self.at, self.window = state.position, state.window
-        self.pieces = min(state.pieces, 2 * self.config.batch_tokens)  # never more, unless the file was made up
+        self.pieces = min(state.pieces, 2 * self.config.batch_tokens)  # a larger number is not from a real run
         try:
             self.model.load_state_dict(checkpoint.model())
         except RuntimeError as error:
-            raise UserError(f"{checkpoint.path} does not fit this model: it is damaged, or of another run") from error
+            raise UserError(f"{checkpoint.path} does not fit this model: it is damaged, or from another run") from error
         fresh = self.task.fresh_carry(self.model)
         try:
             carried = restore_kept(checkpoint.train(), self.model, self.optimizer, self.average, fresh)
@@ -341,23 +341,23 @@ class Trainer:
                 f"{checkpoint.path / 'train.safetensors'} does not fit the model; remove the checkpoint"
             ) from None
         if carried and len(carried) != self.ranks.world:
-            self.say("resumed with another number of processes: the states that windows pass on begin at zero")
+            self.say("resumed with another number of processes: the recurrent states start at zero")
             carried = {}
         self.carry = {name: t.to(self.device) for name, t in carried.get(self.ranks.rank, {}).items()}
         if self.ranks.first:
             with Metrics(self.folder.metrics) as metrics:
                 metrics.truncate(state.metrics)
         if not self.runtime.same_arithmetic(state.runtime):
-            self.say("resumed otherwise (machine, precision, threads, compiled or not): equal to rounding only")
+            self.say("resumed with another machine, precision, thread count or compiler: equal only up to rounding")
 
     def _averaged(self) -> list[int]:
-        """The checkpoints whose mean is the result: the last ones that were due, not those of an interruption."""
+        """The steps of the checkpoints to average: the last regular ones, without those of an interruption."""
         every = self.config.save_every or self.config.eval_every
         due = [step for step in self.folder.checkpoints.steps() if step % every == 0 or step == self.total]
         return due[-self.config.average :] if self.config.average else []
 
     def finish(self) -> float | None:
-        """The mean of the last checkpoints, where it was asked for, becomes the run's model; its validation loss."""
+        """With train.average, the mean of the last checkpoints becomes the run's model; returns its validation loss."""
         if not self.config.average:
             return None
         self.ranks.wait()  # until the first process has written the last checkpoint
