@@ -209,6 +209,22 @@ def test_a_model_starts_from_a_file_of_vectors(recipe, story, pairs, tmp_path):
     assert all(changed["tuned"])
 
 
+@pytest.mark.parametrize("recipe", ["classify/rnn", "classify/gpt", "classify/conv", "tag/lstm"])
+def test_a_labeller_starts_from_a_file_of_vectors(recipe, tmp_path):
+    width = {"classify/gpt": 48, "classify/conv": 64}.get(recipe, 16)
+    write_vectors(tmp_path / "v.txt", Vectors(["The", "the"], np.full((2, width), 0.5, np.float32)))
+    given = [f"text.vectors={tmp_path / 'v.txt'}", "text.freeze=true", "train.steps=2", "data.limit=100"]
+    given += [] if recipe == "classify/gpt" else [f"model.embedding={width}"]
+    done = ayn("train", recipe, "--out", tmp_path / "run", *given)
+    assert done.code == 0, done.err
+    assert "word vectors: 2 of" in done.out
+    run = load(tmp_path / "run")
+    ((table, tokenizer),) = token_tables(run.model, list(run.task.tokenizers.values()))
+    assert not table.weight.requires_grad
+    rows = [table.weight[id] for id in range(len(tokenizer)) if tokenizer.token(id).strip() in ("The", "the")]
+    assert all(torch.equal(row, torch.full((width,), 0.5)) for row in rows)
+
+
 def test_vectors_that_do_not_fit_are_refused(story, tmp_path):
     write_vectors(tmp_path / "v.txt", Vectors(["one"], np.ones((1, 5), np.float32)))
     word = ["train", "lm/gpt", "--data", story, "--out", tmp_path / "run", *TINY_LM, "text.kind=word"]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 from allyouneed.data.builtin.family import ROLES, questions
-from allyouneed.data.vectors import read_vectors
+from allyouneed.data.vectors import Vectors, read_vectors, write_vectors
 from allyouneed.errors import UserError
 from allyouneed.recipe import read_recipe
 from allyouneed.run import Run, load, train
@@ -287,3 +288,11 @@ def test_a_bad_line_of_own_questions_is_named_before_training(content, complaint
     assert complaint in mistake(*asked, f"task.questions={tmp_path / 'q'}")
     assert not (tmp_path / "run").exists()
     assert "there is no file" in mistake(*asked, f"task.questions={tmp_path / 'nothing'}")
+
+
+@pytest.mark.parametrize("setting", ["train.layer_decay=0.5", "text.vectors=v.txt"])
+def test_what_only_models_with_layers_can_do_is_refused(setting, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_vectors(tmp_path / "v.txt", Vectors(["man"], np.ones((1, 50), np.float32)))
+    said = mistake("train", "wordvectors/skipgram", "--out", tmp_path / "run", "train.steps=2", setting)
+    assert ("no layers" if "decay" in setting else "no token embeddings") in said

@@ -126,7 +126,7 @@ class Model(nn.Module):
 
     def tables(self) -> list[nn.Embedding]:
         """The token embeddings that text.vectors can fill: of a translator, those of the source and of the target."""
-        return self.body.tables() if self.BodyClass else []
+        return self.body.tables()
 
     def remembered(self, tokens: int) -> int:
         """Values that a backward pass over so many tokens needs."""

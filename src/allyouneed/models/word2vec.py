@@ -86,6 +86,10 @@ class Word2Vec(Model):
         self.register_buffer("thresholds", torch.zeros(config.vocab, dtype=torch.int), persistent=False)
         self.register_buffer("table", torch.zeros(config.vocab, 2, dtype=torch.int), persistent=False)
 
+    def tables(self) -> list[nn.Embedding]:
+        """None: word vectors are what it learns."""
+        return []
+
     def remembered(self, tokens: int) -> int:
         """Values held at once during a step."""
         c = self.config

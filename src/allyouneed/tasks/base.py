@@ -140,6 +140,10 @@ class Task(ABC, Generic[M]):
     def check_model(self) -> None:
         recipe = self.recipe
         self.kind.check(recipe.model, recipe.task_kind)
+        if not self.kind.body_fields() and recipe.train.layer_decay != 1:
+            raise UserError(
+                f"train.layer_decay = {recipe.train.layer_decay:g}: this model has no layers; leave it at 1"
+            )
         if self.kind.body_fields() and recipe.model.freeze and not recipe.train.init:
             raise UserError(
                 f"model.freeze = {recipe.model.freeze} would freeze a body that has learned nothing: start from a run "
