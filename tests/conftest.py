@@ -84,6 +84,17 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(scope="session")
+def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Opinions of two kinds."""
+    path = tmp_path_factory.mktemp("reviews") / "reviews.tsv"
+    rows = [f"the {thing} was {word}, really {word}\t{label}" for thing in ("film", "plot", "music", "end", "hero")
+            for label, words in (("good", ("fine", "great", "lovely")), ("bad", ("dull", "poor", "awful")))
+            for word in words]  # fmt: skip
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
 RUNTIME = ["train.threads=1", "train.compile=off", "train.precision=fp32", "train.device=cpu"]
 TINY = ["model.width=16", "model.heads=2", "model.layers=1", *RUNTIME]
 TINY_LM = [

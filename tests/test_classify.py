@@ -360,3 +360,10 @@ def test_of_many_classes_the_rarest_are_drawn_as_one(tmp_path):
     assert counts[-1, -1] == sum(range(941)) + 7
     confusion.confusion_matrix(table, [str(i) for i in range(1000)], tmp_path / "many.png")
     assert (tmp_path / "many.png").stat().st_size > 1000
+
+
+def test_a_model_that_gives_no_numbers_gives_no_answer(run, monkeypatch):
+    monkeypatch.setattr(run.model.head, "forward", lambda hidden, lengths: torch.full((len(lengths), 3), torch.nan))
+    for ask in (run.predict, run.table):
+        with pytest.raises(UserError, match="is not a number"):
+            ask("the film was fine")

@@ -13,6 +13,7 @@ import pytest
 from allyouneed.data.vectors import read_vectors
 from allyouneed.data.wordtests import read_own
 from allyouneed.errors import UserError
+from allyouneed.text import Tokenizer
 from test_data_files import ROWS, complaint, joined, put, text, tsv
 
 
@@ -66,6 +67,8 @@ def test_a_path_that_is_too_long_is_refused(tmp_path: Path, shape: str) -> None:
 def test_files_of_word_vectors_and_of_questions_that_cannot_be_read(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
+    with pytest.raises(UserError, match=r"the tokenizer file .*pipe cannot be read: it is not a plain file"):
+        Tokenizer.load(pipe)
     for read in (read_own, read_vectors):
         with pytest.raises(UserError, match="x… cannot be opened: File name too long"):
             read(Path("x" * 5000))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 
 import pytest
@@ -25,6 +26,9 @@ def test_rows_beyond_the_tokenizer_are_never_chosen(recipe, method, story, pairs
         run.model.head.out.weight[tokens:] = 100 * run.model.head.out.weight[:1]  # by far the most likely
     (answer,) = run.answers(["one two three"], method=method, max_new=8)
     assert all(token < tokens for token in answer.tokens)
+    likely = run.table("one two three", most=tokens)[0].likely
+    assert len(likely) == tokens
+    assert sum(p for _, p in likely) == pytest.approx(1, abs=1e-4)
 
 
 def test_fewer_rows_than_tokens_are_refused(story, tmp_path):
@@ -33,11 +37,14 @@ def test_fewer_rows_than_tokens_are_refused(story, tmp_path):
 
 
 def test_a_run_that_was_not_trained_here_can_be_used(lm, tmp_path):
-    """Only what a run consists of: no metrics, no checkpoints, no scores, no pictures."""
+    """Only what a run consists of: no metrics, no checkpoints, no scores, no pictures, no settings of a training."""
     parts = ("recipe.toml", "config.json", "tokenizer.json", "model.safetensors")
     (tmp_path / "bare").mkdir()
     for name in parts:
         shutil.copy(lm / name, tmp_path / "bare" / name)
+    recipe = (lm / "recipe.toml").read_text()
+    (tmp_path / "bare" / "recipe.toml").write_text(re.sub(r"\[train\]\n(.+\n)*", "", recipe))
+    assert "[train]" not in (tmp_path / "bare" / "recipe.toml").read_text()
     bare, whole = load(tmp_path / "bare"), load(lm)
     assert bare.predict("one two", max_new=5) == whole.predict("one two", max_new=5)
     assert bare.info()["parameters"] == whole.info()["parameters"]

@@ -16,10 +16,12 @@ from allyouneed import catalog
 from allyouneed.config import SECTIONS, TextConfig
 from allyouneed.errors import UserError
 from allyouneed.recipe import Recipe, read_recipe, recipe_names
+from allyouneed.run import train
 from allyouneed.tasks.base import Task
 from allyouneed.text import Tokenizer
 from allyouneed.training import memory
 from allyouneed.training.starting import choose
+from conftest import TINY_LM
 
 LONG = "9" * 5000
 EXTREME: list[Any] = [
@@ -157,3 +159,10 @@ def test_a_model_that_does_not_fit_is_refused_before_anything_is_allocated(name,
         dry(read_recipe(name, HUGE[name]))
     monkeypatch.undo()
     dry(read_recipe(name))  # the recipe's own fits
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("out", ["x" * 5000, "a\0b", "a" * 300 + "/b"])
+def test_a_folder_that_cannot_be_is_a_sentence_in_python_too(out, resume, story):
+    with pytest.raises(UserError):
+        train("lm/gpt", *TINY_LM, data=story, out=out, resume=resume, quiet=True)

@@ -4,6 +4,8 @@ language model whose folder is gone before the run goes on."""
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,9 @@ import torch
 
 from allyouneed import catalog
 from allyouneed.errors import UserError
-from allyouneed.run import load, train
+from allyouneed.run import Run, load, train
+from allyouneed.training.feed import Step
+from allyouneed.training.trainer import Trainer
 from conftest import RUNTIME
 
 READERS = ("rnn", "convnet", "gpt", "elmo")
@@ -34,16 +38,6 @@ def settings(kind: str, *more: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("reviews") / "reviews.tsv"
-    rows = [f"the {thing} was {word}, really {word}\t{label}" for thing in ("film", "plot", "music", "end", "hero")
-            for label, words in (("good", ("fine", "great", "lovely")), ("bad", ("dull", "poor", "awful")))
-            for word in words]  # fmt: skip
-    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
-    return path
-
-
-@pytest.fixture(scope="module")
 def names(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("names") / "names.conll"
     people = ("Ada", "Mrs Berg", "O'Neill", "Tom", "Mary Ann", "Leo")
@@ -58,6 +52,18 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Path:
             sentences.append("\n".join(f"{word}\t{tag}" for word, tag in [*rows, (".", "O")]))
     path.write_text("\n\n".join(sentences) + "\n", encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="module")
+def donors(story: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Run]:
+    """A small language model of each family, trained when first asked for."""
+
+    @cache
+    def trained(reader: str) -> Run:
+        out = tmp_path_factory.mktemp("donor") / reader
+        return train(LM[reader], *settings(reader, *DONOR[reader]), data=story, out=out, quiet=True)
+
+    return trained
 
 
 def kinds(reader: str) -> tuple[str, ...]:
@@ -103,8 +109,11 @@ def test_tag_runs_with_every_reader_and_tokenizer(reader, kind, names, tmp_path)
 
 @pytest.mark.parametrize("task", ["classify", "tag", "lm"])
 @pytest.mark.parametrize("reader", READERS)
-def test_a_run_starts_from_a_language_model_and_never_needs_it_again(reader, task, reviews, names, story, tmp_path):
-    donor = train(LM[reader], *settings(reader, *DONOR[reader]), data=story, out=tmp_path / "donor", quiet=True)
+def test_a_run_starts_from_a_language_model_and_never_needs_it_again(
+    reader, task, reviews, names, story, donors, tmp_path
+):
+    donor = donors(reader)
+    shutil.copytree(donor.folder.path, tmp_path / "donor")
     before = {name: t.clone() for name, t in donor.model.state_dict().items()}
     recipe, data = {
         "classify": (CLASSIFY[reader], reviews),
@@ -126,10 +135,34 @@ def test_a_run_starts_from_a_language_model_and_never_needs_it_again(reader, tas
     assert load(tmp_path / "run").info()["parameters"]["total"] == sum(p.numel() for p in again.model.parameters())
 
 
-@pytest.mark.parametrize("reader", READERS)
-def test_the_whole_body_learns_unless_it_is_frozen(reader, reviews, story, tmp_path):
-    donor = train(LM[reader], *settings(reader, *DONOR[reader]), data=story, out=tmp_path / "donor", quiet=True)
+def test_a_run_killed_before_its_first_evaluation_does_not_need_it_either(reviews, donors, tmp_path, monkeypatch):
+    shutil.copytree(donors("gpt").folder.path, tmp_path / "donor")
+    step = Trainer._step
+
+    def killed(self: Trainer, work: Step) -> None:
+        if self.at.step == 2:
+            raise RuntimeError("killed")
+        step(self, work)
+
     made = [*RUNTIME, *STEPS, f"train.init={tmp_path / 'donor'}", *HELD]
+    whole = train("classify/gpt", *made, data=reviews, out=tmp_path / "whole", quiet=True)
+    monkeypatch.setattr(Trainer, "_step", killed)
+    with pytest.raises(RuntimeError, match="killed"):
+        train("classify/gpt", *made, data=reviews, out=tmp_path / "run", quiet=True)
+    monkeypatch.setattr(Trainer, "_step", step)
+    shutil.rmtree(tmp_path / "donor")
+    run = train("classify/gpt", *made, data=reviews, out=tmp_path / "run", resume=True, quiet=True)
+    for name, t in whole.model.state_dict().items():
+        assert torch.equal(t, run.model.state_dict()[name]), name
+    assert 0 not in run.folder.checkpoints.steps()
+    with pytest.raises(UserError, match=r"train\.init: there is no run in .*donor"):
+        train("classify/gpt", *made, data=reviews, out=tmp_path / "another", quiet=True)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_the_whole_body_learns_unless_it_is_frozen(reader, reviews, donors, tmp_path):
+    donor = donors(reader)
+    made = [*RUNTIME, *STEPS, f"train.init={donor.folder.path}", *HELD]
 
     def moved(*more: str) -> set[str]:
         run = train(CLASSIFY[reader], *made, *more, data=reviews, out=tmp_path / "run", overwrite=True, quiet=True)

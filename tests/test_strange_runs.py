@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -317,3 +318,42 @@ def test_a_state_of_any_shape(run):
             changed = json.loads(laid_over(saved.state, place, text))
             folder.checkpoints.save(12, saved.model(), saved.train(), changed)
             assert "checkpoints/step-000012" in mistake(*RESUME)
+
+
+PIPES = {
+    "scores.json": (("info", "run"), ("test", "run")),
+    "config.json": ALL,
+    "recipe.toml": ALL,
+    "tokenizer.json": ALL,
+    "model.safetensors": ALL[:3],
+    **{
+        f"checkpoints/step-000012/{name}": (RESUME,)
+        for name in ("manifest.json", "state.json", "model.safetensors", "train.safetensors")
+    },
+}
+
+
+@pytest.mark.parametrize("endless", ["pipe", "/dev/zero"])
+@pytest.mark.parametrize("name", PIPES)
+def test_a_file_that_never_ends_is_not_waited_for(name, endless, run):
+    (run / name).unlink()
+    if endless == "pipe":
+        os.mkfifo(run / name)
+    else:
+        (run / name).symlink_to(endless)
+    for command in PIPES[name]:
+        if name.startswith("checkpoints"):  # the one before it is used
+            assert f"{Path(name).name} " in ayn(*command).out
+        else:
+            assert mistake(*command).startswith(("run", "there is no run in run"))
+
+
+def test_another_setting_of_the_task_is_noticed(reviews, tmp_path):
+    out = tmp_path / "run"
+    short = ["train.steps=2", "model.width=8", "model.layers=1", "data.valid_part=0.2", "data.test_part=0.2"]
+    assert ayn("train", "classify/rnn", "--data", reviews, "--out", out, *short).code == 0
+    recipe = (out / "recipe.toml").read_text()
+    assert 'pool = "max"' in recipe
+    (out / "recipe.toml").write_text(recipe.replace('pool = "max"', 'pool = "mean"'))
+    said = mistake("use", out, "the film was fine")
+    assert "task.pool is 'mean' in the first and 'max' in the second" in said

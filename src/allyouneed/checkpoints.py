@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from allyouneed.errors import UserError
 from allyouneed.tensorfile import chunks, read_tensors
-from allyouneed.wholefile import put, refuse_link, remove, sync, writing
+from allyouneed.wholefile import open_to_read, put, read_bytes, refuse_link, remove, sync, writing
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -145,9 +145,7 @@ class Checkpoints:
 
 
 def _read_json(path: Path) -> Any:
-    if path.stat().st_size > 1 << 24:
-        raise ValueError("too large")
-    return json.loads(path.read_bytes())
+    return json.loads(read_bytes(path, 1 << 24))
 
 
 def _damage(folder: Path) -> str | None:
@@ -157,7 +155,7 @@ def _damage(folder: Path) -> str | None:
         manifest = _read_json(folder / name)
         expected = [(manifest[name]["bytes"], manifest[name]["sha256"]) for name in FILES]
         for name, (size, digest) in zip(FILES, expected):
-            with open(folder / name, "rb") as file:
+            with open_to_read(folder / name) as file:
                 if os.fstat(file.fileno()).st_size != size:
                     return f"{name} is damaged (size differs)"
                 if hashlib.file_digest(file, "sha256").hexdigest() != digest:

@@ -127,8 +127,6 @@ class TrainConfig:
     init: str = option("", "a run to start from: its body is loaded, all other parts start anew")
 
     def __post_init__(self) -> None:
-        if not self.steps and not self.epochs:
-            raise UserError("[train] needs steps or epochs")
         if self.ema and self.average:
             raise UserError("train.ema and train.average both average the weights: choose one of them")
 

@@ -21,7 +21,17 @@ from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.recipe import Recipe
 from allyouneed.runjson import VERSION, config_problem, identity, is_name, parse_object, scores_problem
 from allyouneed.tensorfile import read_header
-from allyouneed.wholefile import open_plain, refuse_link, remove, row, sync, write_bytes, write_json, writing
+from allyouneed.wholefile import (
+    open_plain,
+    read_bytes,
+    refuse_link,
+    remove,
+    row,
+    sync,
+    write_bytes,
+    write_json,
+    writing,
+)
 
 # What every run may have; config.json lists the rest. The recipe makes a folder a run: written first, removed last.
 OWN = (
@@ -53,7 +63,6 @@ class RunFolder:
         self.recipe = self.path / "recipe.toml"
         self.config = self.path / "config.json"
         self.model = self.path / "model.safetensors"
-        self.tokenizer = self.path / "tokenizer.json"
         self.metrics = self.path / "metrics.jsonl"
         self.scores = self.path / "scores.json"
         self.checkpoints = Checkpoints(self.path / "checkpoints")
@@ -70,7 +79,7 @@ class RunFolder:
         if not is_storable(str(run.path)):
             shown = shortened(ascii(str(run.path)))
             raise UserError(f"the folder {shown} has a name that is not UTF-8, or has a zero byte: choose another")
-        if run.path.exists() and not run.path.is_dir():
+        if os.path.exists(run.path) and not os.path.isdir(run.path):
             raise UserError(f"{run.path} is a file; a run needs a folder")
         run.recover()
         if resume:
@@ -126,7 +135,7 @@ class RunFolder:
 
     def recover(self) -> None:
         """Bring back a run whose replacement was killed, unless a replacement is under way."""
-        if any((self.path / name).is_dir() for name in (MOVING, MOVED)):
+        if any(os.path.isdir(self.path / name) for name in (MOVING, MOVED)):
             with suppress(UserError), self.lock():
                 pass
 
@@ -226,12 +235,12 @@ class RunFolder:
 
     def drop_if_empty(self) -> None:
         """Remove the folder unless something is in it."""
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             self.path.rmdir()
 
     def _is_run(self) -> bool:
         marks = (".lock", "checkpoints", "model.safetensors")
-        return self.recipe.is_file() and any((self.path / mark).exists() for mark in marks)
+        return os.path.isfile(self.recipe) and any((self.path / mark).exists() for mark in marks)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -284,11 +293,8 @@ def _parsed(path: Path, parse: Callable[[str], T], remedy: str = RETRAIN) -> T:
 
 
 def _read(path: Path) -> bytes:
-    """A file of a run; one that is too large to be one is not read."""
     try:
-        if path.stat().st_size > LARGEST:
-            raise UserError(f"{path} is too large to be a file of a run")
-        return path.read_bytes()
+        return read_bytes(path, LARGEST)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
 

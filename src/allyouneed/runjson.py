@@ -14,7 +14,7 @@ VERSION = 1  # of the layout of run folders; config.json names the one that its 
 DEEPEST = 32  # lists and objects inside each other
 KINDS: dict[type, str] = {str: "text", dict: "an object", list: "a list"}
 CONFIG: dict[str, type] = {
-    "task": str, "kind": str, "model": dict, "data": dict, "data.name": str, "data.fingerprint": str,
+    "task": str, "options": dict, "kind": str, "model": dict, "data": dict, "data.name": str, "data.fingerprint": str,
     "versions": dict, "parts": dict, "files": list,
 }  # fmt: skip
 

@@ -112,17 +112,16 @@ def _shape(name: str, entry: dict[str, Any], space: int) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def read_tensors(path: str | Path, device: str | torch.device = "cpu") -> dict[str, Tensor]:
+def read_tensors(path: str | Path) -> dict[str, Tensor]:
     """Every tensor of a safetensors file. A checksum in the notes must agree; tied names share their memory again."""
     from safetensors import SafetensorError, safe_open
 
     path, header = _existing(path), read_header(path)
     try:
-        with safe_open(path, framework="pt", device=str(device)) as file:
-            # What the library hands out for the CPU is the mapped file itself, at any odd address. A clone lives on
-            # when the file is pruned, and lies where the allocator puts tensors, so kernels compute the same bits.
-            own = (lambda tensor: tensor.clone()) if str(device) == "cpu" else (lambda tensor: tensor)
-            tensors = {name: own(file.get_tensor(name)) for name in file.keys()}  # noqa: SIM118
+        with safe_open(path, framework="pt") as file:
+            # What the library hands out is the mapped file itself, at any odd address. A clone lives on when the file
+            # is pruned, and lies where the allocator puts tensors, so kernels compute the same bits.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         if CHECK in header.notes and header.notes[CHECK] != checksum(tensors):
             raise ValueError("the checksum differs")
         return tensors | {name: tensors[same] for name, same in header.tied.items()}

@@ -12,6 +12,7 @@ import shutil
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,23 @@ def open_plain(path: Path, flags: int) -> int:
     if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
         raise UserError(f"{path} is not a plain file: remove it")
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+
+
+def open_to_read(path: str | Path) -> BufferedReader:
+    """Open a regular file. Anything else, such as a pipe, which might never end, is an OSError."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is not a plain file")
+    return os.fdopen(handle, "rb")
+
+
+def read_bytes(path: str | Path, most: int) -> bytes:
+    """The content of a regular file of at most `most` bytes; otherwise an OSError."""
+    with open_to_read(path) as file:
+        if os.fstat(file.fileno()).st_size > most:
+            raise OSError(errno.EFBIG, f"it has more than {most >> 20} MiB")
+        return file.read()
 
 
 def put(path: Path, pieces: Iterable[bytes | memoryview]) -> dict[str, Any]:

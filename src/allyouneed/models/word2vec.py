@@ -113,6 +113,7 @@ class Word2Vec(Model):
         if counts.shape != self.counts.shape or bool((counts < 0).any()) or not bool(counts.any()):
             raise ValueError(f"counts must be {len(self.counts)} numbers of at least 0, and not all 0")
         self.counts.copy_(counts)
+        counts = counts.cpu()  # in float64, which not every device has
         self.thresholds.copy_(keep_thresholds(counts, self.config.sample))
         self.table.copy_(alias_table(counts))
 

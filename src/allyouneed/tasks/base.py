@@ -19,6 +19,7 @@ from allyouneed.data.report import Report
 from allyouneed.data.sources import Dataset
 from allyouneed.data.store import TokenKey
 from allyouneed.decode import Stepper
+from allyouneed.decode.sample import NOT_A_NUMBER
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model
@@ -90,10 +91,10 @@ class Task(ABC, Generic[M]):
     full_precision: ClassVar[bool] = False  # a loaded run always computes in fp32
     chooses_by: ClassVar[str] = "loss"  # the best weights have the lowest loss, or the highest score of this name
 
-    def __init__(self, recipe: Recipe, tokenizers: dict[str, Tokenizer] | None = None) -> None:
+    def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
         self.options = recipe.task
-        self.tokenizers = tokenizers or {}  # by the name of their file in the run
+        self.tokenizers: dict[str, Tokenizer] = {}  # by the name of their file in the run
         self._data: Dataset | None = None
         self._found: dict[tuple[str, str], Any] = {}  # by `once`
 
@@ -279,6 +280,13 @@ def check_length(model: Model, tokens: int, what: str) -> None:
     """Raise a UserError if a text is longer than the model can read."""
     if model.limit is not None and tokens > model.limit:
         raise UserError(f"the {what} has {tokens} tokens, but this model reads at most {model.limit}: shorten it")
+
+
+def check_numbers(logits: Tensor) -> Tensor:
+    """The logits, if none of them is NaN."""
+    if bool(logits.isnan().any()):
+        raise UserError(NOT_A_NUMBER)
+    return logits
 
 
 def check_input(text: str, tokenizer: Tokenizer | None, what: str) -> list[int]:

@@ -25,7 +25,7 @@ from allyouneed.models.labeller import Labeller
 from allyouneed.nn.spelling import spell
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Answer, Prompt
-from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Task, check_length, once, traced
+from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Task, check_length, check_numbers, once, traced
 from allyouneed.text import Tokenizer
 from allyouneed.text.layout import Layout, Tokens
 
@@ -208,7 +208,7 @@ class Labelling(Task[Labeller]):
         found: dict[int, Tensor] = {}
         for numbers in examples.cover(max(self.recipe.train.batch_tokens, 4096)):
             batch = examples.collate(numbers).to(model.device)
-            p = model(batch.tensors).float().softmax(-1).cpu()
+            p = check_numbers(model(batch.tensors).float()).softmax(-1).cpu()
             for row, number, length in zip(p, numbers.tolist(), batch.tensors["lengths"].tolist()):
                 found[number] = row[:length] if row.dim() > 1 else row
         return [found[number] for number in range(len(found))]

@@ -15,7 +15,7 @@ from allyouneed.metrics import Score, language_scores
 from allyouneed.models.base import LanguageModel
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Prompt
-from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, check_input, check_length, traced
+from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, check_input, check_length, check_numbers, traced
 from allyouneed.tasks.running_text import RunningText
 from allyouneed.text import Tokenizer
 
@@ -88,7 +88,7 @@ class LM(RunningText[LanguageModel]):
         for numbers in cover:
             batch = windows.collate(numbers).to(model.device)
             total += float(self.losses(model, batch, None, carry)["tokens"])
-            count += batch.size.units
+            count += int(batch.size.counts["tokens"])
         name, size = self.tokenizer.kind, len(self.tokenizer)
         state = f"state:carried|lanes:{len(cover[0])}|" if self.kind.carries else ""
         detail = f"tok:{name}-{size}|window:{windows.context}|stride:{windows.context}|{state}split:{split}"
@@ -117,7 +117,8 @@ class LM(RunningText[LanguageModel]):
 
 def guesses(logits: Tensor, ids: list[int], tokenizer: Tokenizer, most: int) -> list[Guess]:
     """The likely next tokens after each of ids (T), from their logits (T, V)."""
-    top = logits.float().softmax(-1).topk(min(most, logits.size(-1)))
+    known = check_numbers(logits[:, : len(tokenizer)].float())
+    top = known.softmax(-1).topk(min(most, known.size(-1)))
     return [
         Guess(tokenizer.token(id), [(tokenizer.token(i), p) for i, p in zip(row, ps)])
         for id, row, ps in zip(ids, top.indices.tolist(), top.values.tolist())

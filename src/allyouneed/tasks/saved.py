@@ -28,7 +28,8 @@ def saved_task(folder: RunFolder, recipe: Recipe | None = None) -> Task:
     parts = folder.read_parts()
     try:
         task.read_parts(parts)
-        own = {"task": recipe.task_kind, "kind": recipe.model_kind, "model": vars(task.model_config())}
+        own = {"task": recipe.task_kind, "kind": recipe.model_kind}
+        own |= {"options": vars(folder.read_recipe().task), "model": vars(task.model_config())}
     except UserError as error:
         raise UserError(f"{folder.path} cannot be used: {error}; train it again") from None
     except KeyError as error:
@@ -44,10 +45,11 @@ def saved_task(folder: RunFolder, recipe: Recipe | None = None) -> Task:
 
 
 def _differences(own: dict[str, Any], config: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    """The model settings that differ from config.json: name and both values."""
+    """The settings of the task and of the model that differ from config.json: name and both values."""
     pairs = [(key, own[key], config[key]) for key in ("task", "kind")]
-    model = {**dict.fromkeys(config["model"]), **own["model"]}
-    pairs += [(f"model.{key}", value, config["model"].get(key)) for key, value in model.items()]
+    for section, name in (("options", "task"), ("model", "model")):
+        settings = {**dict.fromkeys(config[section]), **own[section]}
+        pairs += [(f"{name}.{key}", value, config[section].get(key)) for key, value in settings.items()]
     return [(name, mine, listed) for name, mine, listed in pairs if mine != listed]
 
 

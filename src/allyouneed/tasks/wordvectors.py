@@ -147,21 +147,21 @@ class WordVectors(RunningText[Word2Vec]):
 
     def _sums(self, seen: list[tuple[Tensor, Tensor]], pieces: list[Batch]) -> dict[str, Tensor]:
         loss, predictions = (torch.stack(column).sum() for column in zip(*seen))
-        return {"words": loss / predictions.clamp(min=1) * sum(piece.size.units for piece in pieces)}
+        return {"words": loss / predictions.clamp(min=1) * sum(piece.size.counts["words"] for piece in pieces)}
 
     @torch.inference_mode()
     def test(self, model: Word2Vec, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
         """The loss per prediction, analogies, and the correlation with how similar people find words."""
         asked = [*self._public(model, say), *self._own()]
-        examples, total, made, words = self.examples(split), 0.0, 0.0, 0
+        examples, total, made, words = self.examples(split), 0.0, 0.0, 0.0
         for numbers in examples.cover(self.recipe.train.batch_tokens):
             batch = examples.collate(numbers).to(model.inputs.weight.device)
             loss, predictions = model.loss(model.read(batch.tensors["tokens"], 0, every=True), 0)
-            total, made, words = total + float(loss), made + float(predictions), words + batch.size.units
+            total, made, words = total + float(loss), made + float(predictions), words + batch.size.counts["words"]
         c, self.tested = model.config, self.vectors(model)
         against = f"negatives:{c.negatives}" if c.loss == "negative" else "softmax"
         detail = f"nats/prediction|{c.method}|{against}|window:{c.window}|tok:terms-{len(self.tokenizer)}|split:{split}"
-        found: list[Score | None] = [Score("loss", total / max(1.0, made), f"{detail}|words:{words}")]
+        found: list[Score | None] = [Score("loss", total / max(1.0, made), f"{detail}|words:{words:.0f}")]
         known = (self.tested.words, self.tested.matrix)
         found.append(analogy_score(*known, family.questions(), "questions:family"))
         for tests in asked:

@@ -19,6 +19,7 @@ import numpy as np
 import tokenizers
 
 from allyouneed.errors import UserError
+from allyouneed.wholefile import read_bytes
 
 MOST_BYTES = 256 << 20  # of a file
 MOST_ID = 16_000_000
@@ -46,8 +47,7 @@ def library(doing: str) -> Iterator[None]:
 def load(path: str | Path) -> tokenizers.Tokenizer:
     """The tokenizer of a file that passes `check`."""
     try:
-        with Path(path).open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
+        data = read_bytes(path, MOST_BYTES)
     except FileNotFoundError:
         raise UserError(f"there is no tokenizer file {path}") from None
     except OSError as error:

@@ -13,6 +13,7 @@ from allyouneed.models.base import Model
 from allyouneed.runfolder import RunFolder
 from allyouneed.tasks.base import Say, Task
 from allyouneed.tasks.saved import saved_task, saved_weights
+from allyouneed.training.starting import donor_folder
 
 
 @torch.no_grad()
@@ -20,7 +21,7 @@ def load_body(model: Model, task: Task, new: RunFolder, say: Say) -> None:
     """Copy the body of the run train.init into the model, and its other parts if it has the same task and outputs. Say
     what was loaded, what is new and what was not used. `new` is the folder of the new run."""
     recipe = task.recipe
-    donor = RunFolder(recipe.train.init)
+    donor = donor_folder(recipe.train.init)
     if donor.path.resolve() == new.path.resolve():
         raise UserError(f"train.init: a run cannot start from itself, {donor.path}; choose another folder with --out")
     donor_task = saved_task(donor)
@@ -40,7 +41,8 @@ def load_body(model: Model, task: Task, new: RunFolder, say: Say) -> None:
             t.copy_(theirs[name])
     values = human_count(sum(t.numel() for t in (*body.values(), *taken.values())))
     shaping = [name for name in task.kind.body_fields() if name != "context" or recipe.model.limit is not None]
-    shape = ", ".join(f"{name}={getattr(recipe.model, name)}" for name in shaping)
+    given = {name: value for name in shaping if (value := getattr(recipe.model, name)) not in (0, "")}  # 0: derived
+    shape = ", ".join(f"{name}={value}" for name, value in given.items())
     also = f" and its {_names(taken)}" if taken else ""
     say(f"init: loaded the body of {donor.path}{also}, {values} values, with {shape}")
     left = _parts(theirs)[1].keys() - taken.keys()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from allyouneed.training.interrupt import terminable
 from allyouneed.training.memory import check_weights, estimate
 from allyouneed.training.position import read_state
 from allyouneed.training.progress import board_writer
+from allyouneed.training.starting import donor_folder
 from allyouneed.training.trainer import Trainer
 from allyouneed.wholefile import Metrics, write_text
 
@@ -83,8 +85,10 @@ def _claim(
     """Check the settings, the folder and the data, and lock the folder."""
     if recipe.train.tensorboard:
         board_writer()
+    if not recipe.train.steps and not recipe.train.epochs:
+        raise UserError("[train] needs steps or epochs")
     catalog.task(recipe.task_kind)(recipe).check()
-    if not folder.path.exists():
+    if not os.path.exists(folder.path):
         held.callback(folder.drop_if_empty)  # after an error, no folder is left
     RunFolder.create(folder.path, resume=resume, overwrite=overwrite)
     if resume:
@@ -110,7 +114,7 @@ def _prepare(recipe: Recipe, begun: RunFolder | None, say: Say) -> tuple[Task, R
     else:
         task = catalog.task(recipe.task_kind)(recipe)
         if recipe.train.init:
-            task.take_tokenizers(saved_task(RunFolder(recipe.train.init)))
+            task.take_tokenizers(saved_task(donor_folder(recipe.train.init)))
     report = task.prepare(say)
     task.model_config()
     for split in ("train", "valid"):
@@ -131,6 +135,7 @@ def _describe(recipe: Recipe, task: Task, report: Report, folder: RunFolder, say
     write_text(folder.recipe, to_toml(recipe.to_dict()))
     config = {
         "task": recipe.task_kind,
+        "options": vars(task.options),
         "kind": recipe.model_kind,
         "model": vars(task.model_config()),
         "data": {
@@ -203,6 +208,8 @@ def _trainer(
     elif resume and ranks.first:
         with Metrics(folder.metrics) as metrics:
             metrics.truncate(0)  # stopped before its first checkpoint: start again
+    if checkpoint is None and _borrows(recipe):
+        trainer.save_start()
     if ranks.first:
         folder.update_config(parameters=parameters, runtime=runtime.to_dict())
     return trainer

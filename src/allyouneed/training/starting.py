@@ -11,7 +11,7 @@ from typing import Any
 from allyouneed import catalog
 from allyouneed.data.paths import look
 from allyouneed.data.registry import listing
-from allyouneed.errors import UserError, nearest
+from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.recipe import Recipe, override, read_recipe
 from allyouneed.runfolder import RunFolder
 
@@ -54,7 +54,7 @@ def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Giv
     asked = read_recipe(recipe, kinds_asked) if isinstance(recipe, str) else recipe
     folder = RunFolder(out)
     folder.recover()
-    if not folder.recipe.is_file():
+    if not os.path.isfile(folder.recipe):
         raise UserError(f"there is no run in {out} to resume; start one without --resume")
     if folder.config.exists():
         folder.read_config()
@@ -84,8 +84,8 @@ def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Giv
 def inherit(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
     """The recipe with the settings of the body taken from the run train.init, and its text settings, because a body
     reads the tokens of its own tokenizer. Another value in `overrides` is an error."""
-    donor = RunFolder(os.path.abspath(os.path.expanduser(recipe.train.init)))
-    given = donor_recipe(donor)
+    donor = donor_folder(os.path.abspath(os.path.expanduser(recipe.train.init)))
+    given = donor.read_recipe()
     kind, cls = recipe.model_kind, catalog.model(recipe.model_kind)
     if not cls.body_fields():
         able = ", ".join(name for name in catalog.MODELS if catalog.model(name).body_fields())
@@ -116,13 +116,14 @@ def inherit(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
     )
 
 
-def donor_recipe(donor: RunFolder) -> Recipe:
-    """The recipe of a run to start from."""
+def donor_folder(path: str) -> RunFolder:
+    """The folder of a run to start from."""
+    donor = RunFolder(path)
     if not os.path.isfile(donor.recipe):
-        raise UserError(f"train.init: there is no run in {donor.path}{donor.neighbours()}")
+        raise UserError(f"train.init: there is no run in {shortened(donor.path)}{donor.neighbours()}")
     if not donor.model.is_file():
         raise UserError(f"train.init: {donor.path} has no model yet: its training has not reached its first evaluation")
-    return donor.read_recipe()
+    return donor
 
 
 def _explicit(overrides: Iterable[str], cls: Any) -> set[str]:

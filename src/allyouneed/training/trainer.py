@@ -68,7 +68,12 @@ class Trainer:
         self.carry: Carry = {}  # the recurrent state from batch to batch
         self.pending: list[Pending] = []
         self.losses = NamedLosses(task.weights)
+        self.metrics: Metrics | None = None
         self.window = Window([0.0] * len(self.losses))
+
+    def save_start(self) -> None:
+        """A checkpoint of step 0: a run that starts from other files never needs them again."""
+        self._save(last=False)
 
     def fit(self) -> Position:
         """Train until the last step, an interruption or an error."""
@@ -227,7 +232,8 @@ class Trainer:
     def _bad_number(self, p: Pending, loss: float, norm: float) -> None:
         """Stop the run. A checkpoint of the weights before step p would fail again, so it is removed."""
         if self.ranks.first:
-            self.folder.checkpoints.drop([step for step in self.folder.checkpoints.steps() if step >= p.step - 1])
+            bad = max(1, p.step - 1)  # step 0 is not learned
+            self.folder.checkpoints.drop([step for step in self.folder.checkpoints.steps() if step >= bad])
         self._log("stopped", p.step, loss=loss, norm=norm, epoch=p.epoch, batch=p.batch)
         what = f"the loss became {loss}" if not math.isfinite(loss) else f"the gradient became {norm}"
         raise self._diverged(f"{what} at step {p.step} (epoch {p.epoch}, batch {p.batch})")
@@ -321,7 +327,7 @@ class Trainer:
         self.folder.checkpoints.save(self.at.step, weights, train, state.to_dict())
         self.folder.checkpoints.prune(
             self.config.checkpoints if last else max(2, self.config.checkpoints),
-            also=[self.at.best_step, *self._averaged()],
+            also={self.at.best_step, *self._averaged()} - {0},
         )
 
     def resume(self, checkpoint: Checkpoint) -> None:
@@ -353,7 +359,7 @@ class Trainer:
     def _averaged(self) -> list[int]:
         """The steps of the checkpoints to average: the last regular ones, without those of an interruption."""
         every = self.config.save_every or self.config.eval_every
-        due = [step for step in self.folder.checkpoints.steps() if step % every == 0 or step == self.total]
+        due = [step for step in self.folder.checkpoints.steps() if step and (step % every == 0 or step == self.total)]
         return due[-self.config.average :] if self.config.average else []
 
     def finish(self) -> float | None:
