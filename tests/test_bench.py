@@ -214,6 +214,7 @@ def test_a_small_word2vec_case_runs_for_real(noise, mirror, tmp_path):
     assert all(len(values) == 3 for side in (OURS, "gensim") for values in found[side].values())
 
 
+@pytest.mark.slow
 def test_a_table_of_scores_trains_each_row_once_and_again_when_its_settings_change(
     tmp_path, capsys, monkeypatch, story
 ):

@@ -9,29 +9,26 @@ import pytest
 from allyouneed.run import train
 from conftest import RUNTIME, TINY
 
-COPY_AND_REVERSE = pytest.mark.parametrize(
-    "order", [pytest.param(1, marks=pytest.mark.slow), -1], ids=["copy", "reverse"]
-)
 
-
-@COPY_AND_REVERSE
+@pytest.mark.parametrize("order", [pytest.param(1, marks=pytest.mark.slow), -1], ids=["copy", "reverse"])
 def test_sequences_are_copied_and_reversed(order, tmp_path):
     chance = random.Random(0)
-    rows = {tuple(chance.choices("abcdefgh", k=chance.randint(3, 7))) for _ in range(3000)}
+    rows = {tuple(chance.choices("abcdefgh", k=chance.randint(3, 6))) for _ in range(2000)}
     lines = [" ".join(row) + "\t" + " ".join(row[::order]) for row in sorted(rows)]
     data = tmp_path / "pairs.tsv"
     data.write_text("\n".join(lines) + "\n")
     settings = [
         *TINY, "model.width=64", "model.heads=4", "model.hidden=128", "model.layers=2", "train.epochs=0",
-        "train.steps=500", "train.batch_tokens=1024", "train.lr=4e-3", "train.warmup=50", "train.eval_every=500",
+        "train.steps=300", "train.batch_tokens=512", "train.lr=6e-3", "train.warmup=30", "train.eval_every=300",
     ]  # fmt: skip
     run = train("translate/transformer", *settings, data=str(data), out=tmp_path / "run", quiet=True)
     exact = {score.name: score.value for score in run.test()}["exact match"]
-    assert exact >= 99.0
+    assert exact >= 98.0
     assert run.predict("a b c d") == " ".join("abcd"[::order])
 
 
-@COPY_AND_REVERSE
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [1, -1], ids=["copy", "reverse"])
 def test_attention_copies_and_reverses_what_one_context_vector_cannot_hold(order, tmp_path):
     chance = random.Random(0)
     rows = [chance.choices("abcdefghijklmnop", k=20) for _ in range(4000)]
