@@ -17,6 +17,7 @@ from allyouneed.config import DecodeConfig, build
 from allyouneed.data.paths import look
 from allyouneed.errors import UserError, shortened
 from allyouneed.metrics import Score
+from allyouneed.models.base import Model, Writer
 from allyouneed.nn.layers import store_by_columns
 from allyouneed.recipe import Recipe
 from allyouneed.runfolder import RunFolder
@@ -59,7 +60,7 @@ class Run:
         folder: RunFolder,
         recipe: Recipe,
         task: Task,
-        model: Any,
+        model: Model,
         config: dict[str, Any],
         device: str = "cpu",
         precision: str = "fp32",
@@ -149,7 +150,7 @@ class Run:
         allow_tf32(self.precision)
         attend_by_cudnn(False)
         settings = self.decode(**decode)
-        if self.recipe.task_kind in ("lm", "translate"):
+        if isinstance(self.model, Writer):
             check_rows(self.model, settings, len(self.task.tokenizer))
         return settings
 

@@ -95,7 +95,7 @@ def _answer(run: Run, text: str, how: str, decode: dict[str, Any]) -> None:
         for answer in run.answers([text], **decode):
             typer.echo(_object(text, answer))
         return
-    before = text if run.recipe.task_kind == "lm" else ""
+    before = text if run.task.continues else ""
     if before and run.decode(**decode).n_best == 1 and run.decode(**decode).method != "beam":
         pieces = iter([before])  # not shown before the prompt is found good
         for _ in run.answers([text], show=lambda piece: _show(next(pieces, "") + piece), **decode):
@@ -193,7 +193,7 @@ def _text(run: Run, line: Line) -> str:
     """On one line: a newline inside an answer is shown as \\n."""
     if line.answer is None:
         return ""
-    before = line.text if run.recipe.task_kind == "lm" else ""
+    before = line.text if run.task.continues else ""
     return (before + (line.answer.shown or line.answer.text)).replace("\n", "\\n")
 
 

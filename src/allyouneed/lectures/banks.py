@@ -10,12 +10,13 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from allyouneed.figures.similarity import similarity
 from allyouneed.lectures.base import Classroom
+from allyouneed.models.elmo import ELMo
 
 WATER = ("river", "stream", "canal", "lake")
 MONEY = ("loan", "account", "cheque", "card")
@@ -70,9 +71,8 @@ SETTINGS = ("train.steps=400", "train.batch_tokens=2048", "train.eval_every=200"
 def show(room: Classroom, settings: Sequence[str] = SETTINGS) -> dict[str, Any]:
     """A small ELMo reads sentences made by the rules above; then the vectors of "bank" are compared, layer by layer."""
     run = room.trained("lm/elmo", *settings, data=None if room.run else write_text(room.out / "banks.txt"), kind="elmo")
-    vectors = torch.stack(
-        [run.model.embed(words)[:, words.index("bank")] for words in (text.split() for _, text in SENTENCES)], dim=1
-    )  # (layers + 1, N, D)
+    model, texts = cast(ELMo, run.model), [text.split() for _, text in SENTENCES]
+    vectors = torch.stack([model.embed(words)[:, words.index("bank")] for words in texts], dim=1)  # (layers + 1, N, D)
     senses = [sense for sense, _ in SENTENCES]
     same = torch.tensor([[a == b for b in senses] for a in senses])
     others = ~torch.eye(len(senses), dtype=torch.bool)

@@ -128,6 +128,10 @@ class Model(nn.Module):
         """The token embeddings that text.vectors can fill: of a translator, those of the source and of the target."""
         return self.body.tables()
 
+    def loss(self, *batch: Any, **settings: Any) -> Any:
+        """The loss of a batch, summed."""
+        raise NotImplementedError
+
     def remembered(self, tokens: int) -> int:
         """Values that a backward pass over so many tokens needs."""
         raise NotImplementedError
@@ -187,6 +191,10 @@ class LanguageModel(Writer):
     def loss(self, ids: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """The cross-entropy of the next tokens, summed."""
         return self.head.loss(self.ahead(ids), targets, smoothing)
+
+    def loss_after(self, state: Any, ids: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+        """The same in the middle of a text, after `state`, which moves on."""
+        return self.head.loss(self.ahead(ids, state=state), targets, smoothing)
 
     def start(self, inputs: Sequence[Sequence[int]], room: int) -> tuple[Tensor, Any]:
         """Read ragged prompts; logits (B, V) of what comes next."""

@@ -115,13 +115,6 @@ class RNN(LanguageModel):
         self.body = RNNBody(config)
         self.head = LMHead(config.width, config.vocab, tie=self.body.embedding if config.tie else None)
 
-    def loss_after(
-        self, before: dict[str, Tensor], ids: Tensor, targets: Tensor, smoothing: float = 0.0
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss in the middle of a text, after the state `before`, and the new state; its parts are (B, L, D)."""
-        state = RecurrentState(before, torch.zeros(len(ids), dtype=torch.long, device=ids.device))
-        return self.head.loss(self.body(ids, state=state), targets, smoothing), state.parts
-
 
 def _parts(state: Hidden) -> dict[str, Tensor]:
     """(h,) or (h, c), each (L, B, D) -> by name, row first (B, L, D)"""

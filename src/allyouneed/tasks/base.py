@@ -88,6 +88,7 @@ class Task(ABC, Generic[M]):
     expects: ClassVar[str] = "likely next (· is a space)"  # the heading of `table`
     unit: ClassVar[str] = "token"  # what the losses count
     weights: ClassVar[dict[str, float]]  # of the named losses
+    continues: ClassVar[bool] = False  # an answer is the rest of its text
     full_precision: ClassVar[bool] = False  # a loaded run always computes in fp32
     chooses_by: ClassVar[str] = "loss"  # the best weights have the lowest loss, or the highest score of this name
 

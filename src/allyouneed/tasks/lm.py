@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -30,6 +30,7 @@ class LM(RunningText[LanguageModel]):
 
     Options = LMOptions
     asks = "the beginning of a text"
+    continues = True
     weights: ClassVar[dict[str, float]] = {"tokens": 1.0}
 
     def build_model(self) -> LanguageModel:
@@ -59,11 +60,11 @@ class LM(RunningText[LanguageModel]):
             return {"tokens": model.loss(ids, targets, smoothing)}
         lanes, fresh = batch.tensors["lanes"], batch.tensors["fresh"]
         kept = carry or self.fresh_carry(model)
-        before = {name: t[lanes].masked_fill(fresh[:, None, None], 0) for name, t in kept.items()}
-        recurrent: Any = model
-        loss, after = recurrent.loss_after(before, ids, targets, smoothing)
+        state = model.empty(len(ids), 0)
+        state.parts = {name: t[lanes].masked_fill(fresh[:, None, None], 0) for name, t in kept.items()}
+        loss = model.loss_after(state, ids, targets, smoothing)
         # Truncated backpropagation through time: the next window continues from these values, without their gradient.
-        for name, t in after.items():
+        for name, t in state.parts.items():
             carry[name] = kept[name].index_copy(0, lanes, t.detach().to(kept[name].dtype))
         return {"tokens": loss}
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from allyouneed.config import DecodeConfig
 from allyouneed.metrics import Score
+from allyouneed.models.base import Model
 from allyouneed.runfolder import RunFolder
 from allyouneed.tasks.base import Say, Task
 from allyouneed.wholefile import write_json
@@ -13,7 +12,7 @@ from allyouneed.wholefile import write_json
 
 def score_run(
     task: Task,
-    model: Any,
+    model: Model,
     split: str,
     decode: DecodeConfig,
     folder: RunFolder,

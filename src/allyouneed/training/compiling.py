@@ -21,6 +21,7 @@ from torch import Tensor
 from allyouneed.data.batches import Batch
 from allyouneed.data.fetch import cache_folder
 from allyouneed.errors import UserError
+from allyouneed.models.base import Model
 from allyouneed.runtime import Runtime, can_compile
 from allyouneed.training.memory import is_out_of_memory
 from allyouneed.wholefile import write_json
@@ -50,7 +51,7 @@ class Choice(NamedTuple):
 class Trial:
     """The model that trains and its first micro-batches: used to decide whether to compile, and to compile."""
 
-    model: Any
+    model: Model
     draw: Callable[[], Sequence[Batch]]
     loss: Callable[[Batch], Tensor]  # as the training computes it
     about: Mapping[str, Any]  # what the costs depend on: the model and its settings
@@ -123,7 +124,7 @@ def share_compiled_code() -> None:
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(_folder() / "torch"))
 
 
-def compile_loss(model: Any, *, varied: bool) -> None:
+def compile_loss(model: Model, *, varied: bool) -> None:
     """Compile the model's loss for training; evaluation, decoding and traces stay eager. The compiled loss is an
     attribute of the instance, so that no wrapper changes the names of tensors on disk."""
     eager = model.loss

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from allyouneed import catalog
 from allyouneed.data.batches import Batch
@@ -236,7 +235,7 @@ def _fit_memory(recipe: Recipe, task: Task, model: Model, runtime: Runtime) -> t
 def _choose_compile(
     recipe: Recipe,
     task: Task,
-    model: nn.Module,
+    model: Model,
     runtime: Runtime,
     ranks: Ranks,
     before: dict[str, Any] | None,

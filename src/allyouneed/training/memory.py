@@ -12,7 +12,7 @@ import torch
 from allyouneed.config import DecodeConfig
 from allyouneed.errors import UserError
 from allyouneed.format import human_bytes, human_count
-from allyouneed.models.base import Model
+from allyouneed.models.base import Model, Writer
 from allyouneed.runtime import available
 
 
@@ -73,7 +73,7 @@ def check_weights(build: Callable[[], Model], *, adam: bool, device: torch.devic
 
 
 @torch.inference_mode()
-def check_rows(model: Any, decode: DecodeConfig, vocab: int) -> None:
+def check_rows(model: Writer, decode: DecodeConfig, vocab: int) -> None:
     """Raise a UserError if the rows of decoding do not fit into the free memory: the first state of each row, its
     logits, and the tokens of beam search."""
     beams = decode.beam if decode.method == "beam" else 1
