@@ -120,7 +120,7 @@ def test_an_rnn_brings_its_tokenizer_along(story, tmp_path):
     done = ayn("train", "classify/rnn", "--data", tmp_path / "labels.tsv", "--init", tmp_path / "lm",
                "--out", tmp_path / "run", *small)  # fmt: skip
     assert done.code == 0, done.err
-    body = "vocab=0, width=16, layers=1, cell=lstm, bidirectional=False, embedding=8"  # the recipe's is a GRU
+    body = "width=16, layers=1, cell=lstm, bidirectional=False, embedding=8"  # the recipe's is a GRU
     assert f"values, with {body}" in done.out
     assert load(tmp_path / "run").model.body.embedding.embedding_dim == 8
     assert len({read_recipe(str(tmp_path / run / "recipe.toml")).text for run in ("lm", "run")}) == 1

@@ -23,7 +23,14 @@ from allyouneed.runfolder import RunFolder
 from allyouneed.wholefile import write_text
 
 Say = Callable[[object], object]
-ABOUT = {"task": "lm", "kind": "gpt", "model": {}, "data": {"name": "x", "fingerprint": "y"}, "versions": {}}
+ABOUT = {
+    "task": "lm",
+    "options": {},
+    "kind": "gpt",
+    "model": {},
+    "data": {"name": "x", "fingerprint": "y"},
+    "versions": {},
+}
 
 
 def content(step: int) -> tuple[dict, dict, dict]:
@@ -272,7 +279,7 @@ HARM: list[tuple[Callable[[Path], object], str]] = [
     (lambda path: os.truncate(path, 0), "is damaged (size differs)"),
     (flip, "is damaged (sha256 differs)"),
     (Path.unlink, "is missing"),
-    (lambda path: (path.unlink(), path.mkdir()), "cannot be read (Is a directory)"),
+    (lambda path: (path.unlink(), path.mkdir()), "cannot be read (it is not a plain file)"),
 ]
 GARBAGE = [b"", b"{", b"\xff\xfe", b"[]", b"{}", b"null", b'{"model.safetensors": 3}']
 CASES = [(file, *harm) for harm in HARM for file in ("model.safetensors", "train.safetensors", "state.json")]

@@ -126,7 +126,7 @@ def test_max_new_ends_an_answer_and_says_so(translator, method):
 def test_smoothing_is_for_learning_alone(writer, translator):
     for run in (writer, translator):
         recipe = run.recipe.with_(task=replace(run.recipe.task, smoothing=0.5))
-        smooth = type(run.task)(recipe, run.task.tokenizers)
+        smooth = run.task.on(recipe)
         examples = run.task.examples("valid")
         batch = examples.collate(examples.cover(256)[0])
         assert torch.equal(smooth.losses(run.model, batch)["tokens"], run.task.losses(run.model, batch)["tokens"])

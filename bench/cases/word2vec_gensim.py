@@ -146,7 +146,7 @@ def prepare(
     tests = wordtests.read("", _refuse)
 
     def begin(seed: int) -> tuple[WordVectors, Word2Vec]:
-        own = WordVectors(task.recipe.with_(train=replace(task.recipe.train, seed=seed)), task.tokenizers)
+        own = task.on(task.recipe.with_(train=replace(task.recipe.train, seed=seed)))
         torch.manual_seed(seed)
         model: Any = own.build_model().to(torch.device(device))
         own.begin(model, lambda line: None)

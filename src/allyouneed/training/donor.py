@@ -41,8 +41,8 @@ def load_body(model: Model, task: Task, new: RunFolder, say: Say) -> None:
             t.copy_(theirs[name])
     values = human_count(sum(t.numel() for t in (*body.values(), *taken.values())))
     shaping = [name for name in task.kind.body_fields() if name != "context" or recipe.model.limit is not None]
-    given = {name: value for name in shaping if (value := getattr(recipe.model, name)) not in (0, "")}  # 0: derived
-    shape = ", ".join(f"{name}={value}" for name, value in given.items())
+    set_ = {name: str(getattr(recipe.model, name)) for name in shaping}
+    shape = ", ".join(f"{name}={value}" for name, value in set_.items() if value not in ("0", ""))
     also = f" and its {_names(taken)}" if taken else ""
     say(f"init: loaded the body of {donor.path}{also}, {values} values, with {shape}")
     left = _parts(theirs)[1].keys() - taken.keys()
