@@ -83,6 +83,7 @@ def test_a_score_names_the_checkpoint_that_the_model_is(lm, tmp_path, monkeypatc
     assert "|step:mean of 40, 44)" in done.out, done.out
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_when_the_picture_is_drawn(story, tmp_path):
     words = shlex.join(map(str, [sys.executable, "-m", "allyouneed", *train("lm", story, out="run")]))
     done = subprocess.run(["bash", "-c", f"ulimit -f 40; {words}"], capture_output=True, text=True, timeout=300)

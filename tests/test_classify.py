@@ -121,17 +121,15 @@ def test_the_answer_has_all_probabilities(run):
     assert np.exp(answer.logprob) == pytest.approx(answer.details["probability"], abs=1e-5)
 
 
-def test_the_command_prints_label_and_probability(run, command):
+def test_the_command_prints_label_and_probability(run):
     text = "the cake was odd but then good"
     p = next(run.answers([text])).details["probability"]
     assert ayn("use", run.folder.path, text).out == f"good  {100 * p:.1f} %\n"
     assert json.loads(ayn("use", run.folder.path, text, "--json").out)["probabilities"].keys() == {"bad", "good", "odd"}
-    done = command("use", run.folder.path, input=f"{text}\n\nzzz qqq\nthe tea was bad\n")
-    lines = done.stdout.split("\n")
-    assert lines[0] == f"good  {100 * p:.1f} %"
-    assert lines[1] == lines[2] == ""
-    assert lines[3].endswith(" %")
-    assert "line 3: most of the text is not in" in done.stderr
+    lines = list(run.lines([text, "", "zzz qqq", "the tea was bad"]))
+    assert [line.answer.text if line.answer else None for line in lines] == ["good", None, None, "bad"]
+    assert [line.number for line in lines if line.error] == [3]
+    assert "most of the text is not in" in str(lines[2].error)
     table = ayn("use", run.folder.path, text, "--table").out.splitlines()
     assert "likely labels" in table[0]
     assert len(table) == 8

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 import torch
 
 from allyouneed import lectures
@@ -45,6 +46,7 @@ def test_paths_counts_and_times_every_length(tmp_path, monkeypatch):
 SMALL = ("model.width=16", "train.steps=3", "train.eval_every=3", "train.warmup=1", "train.threads=1")
 
 
+@pytest.mark.slow
 def test_lengths_scores_both_models_on_texts_that_are_only_longer(tmp_path, monkeypatch):
     monkeypatch.setattr(lengths, "TRAIN", 300)
     monkeypatch.setattr(lengths, "TEST", 3)

@@ -100,6 +100,7 @@ def test_it_runs_on_own_files(name, own, tmp_path):
         assert ayn("use", tmp_path / "run", "one two", *searched).code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(recipe_names()) - set(PUBLIC)))
 def test_a_recipe_named_after_its_model_runs_without_a_download(name, tmp_path, monkeypatch):
     monkeypatch.setattr("urllib.request.urlopen", None)

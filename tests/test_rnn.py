@@ -262,6 +262,7 @@ def test_four_micro_batches_are_one_large_batch(story, tmp_path):
     assert rows(tmp_path / "one", "valid")[-1]["loss"] < rows(tmp_path / "one", "valid")[0]["loss"]
 
 
+@pytest.mark.slow
 def test_two_processes_give_one_processs_weights(story, tmp_path):
     how = ["model.dropout=0", "train.optimizer=sgd", "train.lr=0.5"]
     one = run(story, tmp_path / "one", *how)

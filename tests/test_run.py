@@ -98,7 +98,7 @@ def conll(examples: Iterable[TaggedSentence]) -> str:
     ("recipe", "name", "write"),
     [
         ("lm/gpt", "mine.txt", "".join),
-        ("translate/transformer", "mine.tsv", lines),
+        pytest.param("translate/transformer", "mine.tsv", lines, marks=pytest.mark.slow),
         ("classify/rnn", "mine.tsv", lines),
         ("tag/lstm", "mine.conll", conll),
     ],
@@ -127,13 +127,13 @@ def test_a_run_is_scored_on_a_file_of_its_own_as_on_its_test_split(recipe, name,
 
 @pytest.mark.parametrize(
     ("recipe", "settings"),
-    {
-        "lm/gpt": TINY_LM,
-        "translate/transformer": [*TINY_TRANSLATE, "data.limit=100"],
-        "classify/rnn": ["train.steps=2", "data.limit=100"],
-        "tag/lstm": ["train.steps=2", "data.limit=100"],
-        "wordvectors/skipgram": ["train.steps=2", "model.width=8"],
-    }.items(),
+    [
+        pytest.param("lm/gpt", TINY_LM, marks=pytest.mark.slow),
+        pytest.param("translate/transformer", [*TINY_TRANSLATE, "data.limit=100"], marks=pytest.mark.slow),
+        pytest.param("classify/rnn", ["train.steps=2", "data.limit=100"], marks=pytest.mark.slow),
+        ("tag/lstm", ["train.steps=2", "data.limit=100"]),
+        pytest.param("wordvectors/skipgram", ["train.steps=2", "model.width=8"], marks=pytest.mark.slow),
+    ],
 )
 def test_a_run_that_nobody_holds_leaves_no_file_open(recipe, settings, tmp_path):
     def opened() -> int:
@@ -250,6 +250,7 @@ def demo(out: Path) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_demo_says_how_to_go_on(tmp_path):
     process = demo(tmp_path / "run")
     deadline = time.monotonic() + 200

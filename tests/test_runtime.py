@@ -341,7 +341,7 @@ BODIES = {
 
 
 @pytest.mark.filterwarnings("ignore:TF32 acceleration on top of oneDNN")
-@pytest.mark.parametrize("freeze", ["", "0", "1", "body"])
+@pytest.mark.parametrize("freeze", ["", pytest.param("0", marks=pytest.mark.slow), "1", "body"])
 @pytest.mark.parametrize(("kind", "values"), [(kind, values) for kind, some in BODIES.items() for values in some])
 def test_the_memory_of_a_labeller_is_estimated_to_a_factor_of_two(kind, values, freeze):
     torch.manual_seed(0)

@@ -174,15 +174,18 @@ def test_marked_text():
     assert mark(text, []) == text
 
 
-def test_the_commands(run, command):
+def test_the_commands(run):
     path, text = run.folder.path, "Mr  Ray Lee ran in Ann Bo!"
     assert ayn("use", path, text).out == "Mr  [Ray Lee person] ran in [Ann place] [Bo place]!\n"
     told = json.loads(ayn("use", path, text, "--json").out)
     assert told["entities"][0] == {"type": "person", "text": "Ray Lee", "start": 4, "end": 11}
     assert told["tags"] == ["O", "B-person", "I-person", "O", "O", "B-place", "B-place", "O"]
-    done = command("use", path, input=f"{text}\n\nqwerty asdf\nMr Bo ran\n")
-    assert done.stdout == "Mr  [Ray Lee person] ran in [Ann place] [Bo place]!\n\n\nMr [Bo person] ran\n"
-    assert "line 3: no word of the text is in this model's vocabulary: 'qwerty', 'asdf'" in done.stderr
+    lines = list(run.lines([text, "", "qwerty asdf", "Mr Bo ran"]))
+    assert [line.answer.text for line in lines if line.answer] == [
+        "Mr  [Ray Lee person] ran in [Ann place] [Bo place]!",
+        "Mr [Bo person] ran",
+    ]
+    assert str(lines[2].error) == "no word of the text is in this model's vocabulary: 'qwerty', 'asdf'"
     table = ayn("use", path, "Mr Ray ran", "--table").out.splitlines()
     assert "likely tags" in table[0]
     assert table[2].split()[3] == "B-person"
@@ -248,6 +251,7 @@ def pieces(run: Run, kind: str, words: Sequence[str]) -> tuple[list[int], list[i
     return [*ids, *[tokenizer.sep] * around], places
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CUTTING)
 def test_a_tokenizer_that_cuts_words_labels_the_first_piece(folder, kind):
     settings = [*TINY, f"text.kind={kind}", f"text.vocab={CUTTING[kind]}", "task.unknown=0"]

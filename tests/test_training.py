@@ -73,6 +73,7 @@ def torchrun(processes: int, *arguments: object, code: int = 0) -> str:
     return done.stderr
 
 
+@pytest.mark.slow
 def test_a_mistake_is_told_by_one_of_two_processes(tmp_path):
     said = torchrun(2, "lm/gpt", "--data", tmp_path / "no.txt", "--out", tmp_path / "run", *TINY_LM, code=1)
     assert said.count("ayn: there is no") == 1
@@ -125,7 +126,7 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("stop", [2, 4, 7])
+@pytest.mark.parametrize("stop", [2, pytest.param(4, marks=pytest.mark.slow), 7])
 def test_interrupted_and_resumed_equals_never_interrupted_bit_for_bit(variant, stop, pairs, tmp_path, monkeypatch):
     settings = VARIANTS[variant]
     whole = run("translate/transformer", pairs, tmp_path / "whole", *settings)
@@ -230,7 +231,7 @@ def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(story, tmp_path
     assert same(whole, read_tensors(out / "model.safetensors"))
 
 
-@pytest.mark.parametrize("limit", [10_000, 25_000])
+@pytest.mark.parametrize("limit", [pytest.param(10_000, marks=pytest.mark.slow), 25_000])
 def test_a_full_disk_is_reported_as_that_with_nothing_lost(limit, story, tmp_path):
     """A limit on the size of files stands in for the disk; first the weights do not fit, then the optimizer."""
     out = tmp_path / "run"

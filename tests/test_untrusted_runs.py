@@ -8,6 +8,7 @@ import re
 import resource
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from allyouneed.runfolder import RunFolder
 from allyouneed.tasks.lm import LM
 from allyouneed.tasks.saved import check_shapes
 from allyouneed.tensorfile import read_header, read_tensors
+from allyouneed.text import Tokenizer
 from allyouneed.wholefile import Metrics, write_bytes, write_tensors
 from commands import ayn, contents, mistake, reseal, train
 from test_strange_runs import ALL, RESUME, edit
@@ -199,6 +201,11 @@ def test_a_header_that_lies(tmp_path):
         read_header(path)
 
 
+@cache
+def words() -> dict[str, Tokenizer]:
+    return LM(read_recipe("lm/gpt", ["text.kind=word", "data.name=corpus"])).make_tokenizers()
+
+
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_model_has_the_same_shapes_without_numbers(name, tmp_path, monkeypatch):
     """Sines, rotations and spellings are computed: the model that is used afterwards has them."""
@@ -206,8 +213,7 @@ def test_every_model_has_the_same_shapes_without_numbers(name, tmp_path, monkeyp
     small = next((size for size in ("nano", "tiny", "small") if size in catalog.model(recipe.model_kind).sizes), "")
     recipe = read_recipe(name, [f"model.size={small}"] if small else [])
     task = catalog.task(recipe.task_kind)(recipe)
-    tokenizer = LM(read_recipe("lm/gpt", ["text.kind=word", "data.name=corpus"])).make_tokenizers()["tokenizer.json"]
-    task.tokenizers = {"tokenizer.json": tokenizer}
+    task.tokenizers = words()
     if recipe.task_kind in ("classify", "tag"):
         task.labels = ["O", "B-x", "I-x"]
     model = task.build_model()

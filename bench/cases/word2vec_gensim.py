@@ -146,7 +146,8 @@ def prepare(
     tests = wordtests.read("", _refuse)
 
     def begin(seed: int) -> tuple[WordVectors, Word2Vec]:
-        own = task.on(task.recipe.with_(train=replace(task.recipe.train, seed=seed)))
+        own = WordVectors(task.recipe.with_(train=replace(task.recipe.train, seed=seed)))
+        own.tokenizers = task.tokenizers
         torch.manual_seed(seed)
         model: Any = own.build_model().to(torch.device(device))
         own.begin(model, lambda line: None)
