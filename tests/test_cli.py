@@ -121,6 +121,7 @@ def shell(line: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=120)
 
 
+@pytest.mark.slow
 def test_an_output_that_nobody_reads_is_no_error():
     done = shell("AYN list settings | head -1; echo ${PIPESTATUS[0]} >&2")
     assert len(done.stdout.splitlines()) == 1

@@ -85,6 +85,7 @@ def test_alignment_looks_into_a_given_run(tmp_path, pairs, monkeypatch):
     assert (tmp_path / "alignment.png").read_bytes().startswith(PNG)
 
 
+@pytest.mark.slow
 def test_banks_part_by_their_meaning_and_not_by_their_spelling(tmp_path, monkeypatch):
     settings = ("model.width=16", "model.filters=2", "train.steps=120", "train.batch_tokens=512", "train.threads=1")
     numbers = banks.show(Classroom(tmp_path, lambda text: None), settings)

@@ -97,7 +97,7 @@ def conll(examples: Iterable[TaggedSentence]) -> str:
 @pytest.mark.parametrize(
     ("recipe", "name", "write"),
     [
-        ("lm/gpt", "mine.txt", "".join),
+        pytest.param("lm/gpt", "mine.txt", "".join, marks=pytest.mark.slow),
         pytest.param("translate/transformer", "mine.tsv", lines, marks=pytest.mark.slow),
         ("classify/rnn", "mine.tsv", lines),
         ("tag/lstm", "mine.conll", conll),

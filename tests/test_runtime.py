@@ -268,7 +268,7 @@ sys.exit(10 * code + process.exitcode)
 """
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("when", [pytest.param("before", marks=pytest.mark.slow), "after"])
 def test_a_forked_process_is_told_and_does_not_hang(when, lm):
     done = subprocess.run(
         [sys.executable, "-c", FORKED, str(lm), when],

@@ -287,8 +287,7 @@ def test_scores_of_any_shape(run):
                 [((), "{}"), (("test",), "[]"), (("test", 0, "value"), "null"), (("test", 0, "value"), "3")]
                 + [(place, '"x"') for place in places[3:] if place[-1] != "value"]
             )
-            for command in (("info", "run"), ("info", "run", "--json")):
-                assert told(command, "scores.json") != fine, (place, text)
+            assert told(("info", "run"), "scores.json") != fine, (place, text)
     for text in ('{"test": [{"name": "loss", "value": 1}]}', '{"test": [{}]}'):
         (run / "scores.json").write_text(text)
         assert "scores.json is damaged" in mistake("test", "run")

@@ -195,7 +195,7 @@ def test_the_commands(run):
     assert (path / "confusion.png").stat().st_size > 5000
 
 
-@pytest.mark.parametrize("scheme", ["IOB1", "IOBES"])
+@pytest.mark.parametrize("scheme", [pytest.param("IOB1", marks=pytest.mark.slow), "IOBES"])
 def test_answers_are_in_the_scheme_of_the_file(run, folder, scheme):
     """The model is the same; only what it says is written in another way."""
     path = write(folder / f"{scheme}.conll", sentences(400), scheme)
