@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shlex
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -291,6 +292,8 @@ def load(path: str | os.PathLike[str], device: str = "auto", precision: str = "a
     freeze_vectors(model, recipe.text, list(task.tokenizers.values()))
     model.to(torch.device(device), torch.bfloat16 if precision == "bf16" else None).eval()
     if device == "cpu":
+        # A CPU without bf16 makes torch print a stack trace before it uses its other kernels.
+        warnings.filterwarnings("ignore", "mkldnn_matmul failed")
         store_by_columns(model)
     return Run(folder, recipe, task, model, config, device, precision)
 
