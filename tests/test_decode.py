@@ -442,6 +442,13 @@ def test_a_run_whose_weights_are_damaged_is_refused(kind: str, tmp_path: Any, re
     assert "holds numbers that are not finite; train again" in said
 
 
+def test_a_run_whose_finite_weights_overflow_has_no_score(lm: Any, tmp_path: Any) -> None:
+    run = shutil.copytree(lm, tmp_path / "run")
+    weights = {name: torch.full_like(t, 1e30) for name, t in read_tensors(run / "model.safetensors").items()}
+    write_tensors(run / "model.safetensors", weights, {"run": RunFolder(run).identity()})
+    assert mistake("test", run).startswith("the loss is not a number (NaN): the model's weights are damaged")
+
+
 # The device
 
 

@@ -61,6 +61,7 @@ def test_there_are_recipes_for_every_task_and_model():
 def test_its_head_says_what_it_is_and_gives_its_command(name):
     first, *others = head(name)
     assert first.endswith((".", ")"))
+    assert max(map(len, [first, *others])) <= 118, "a line is too long"
     assert re.search(r"[Ss]eeds (1 to 3|2 and 3)", " ".join(others)), "no spread"
     commands = [shlex.split(re.sub(r"  +\(.*", "", line)) for line in others if line.startswith("ayn ")]
     assert commands[0] == ["ayn", "train", name]

@@ -196,6 +196,14 @@ def test_info_says_the_precision(lm):
     assert 2 * half["memory"]["weights"] == whole["memory"]["weights"]
 
 
+@pytest.mark.slow
+def test_bf16_on_a_cpu_without_it_prints_no_stack_trace(lm):
+    command = [sys.executable, "-m", "allyouneed", "use", lm, "one", "--device", "cpu", "--precision", "bf16"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("one")
+    assert done.stderr == ""
+
+
 def test_an_alignment_in_bf16_is_drawn(translator, tmp_path):
     done = ayn("use", translator, "one two", "--precision", "bf16", "--alignment", tmp_path / "a.png")
     assert done.code == 0, done.err

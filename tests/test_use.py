@@ -119,6 +119,14 @@ def test_the_heads_of_one_attention_are_a_picture(translator, lm, tmp_path):
         mistake("use", translator, "one", "two", "--heads", tmp_path / "c.png")
         == "--heads draws one text: give one TEXT"
     )
+    said = mistake("use", translator, "one", "--place", "decoder.0.cross")
+    assert said == "--place decoder.0.cross chooses what --heads FILE draws: give both"
+
+
+def test_alignment_and_heads_are_two_pictures(translator, tmp_path):
+    done = ayn("use", translator, "one two", "--alignment", tmp_path / "a.png", "--heads", tmp_path / "b.png")
+    assert done.code == 0
+    assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in ("a.png", "b.png"))
 
 
 def test_alignment_is_a_picture(translator, tmp_path):

@@ -58,14 +58,17 @@ def use_command(
             f"there is no run folder '{shortened(run)}': the first argument is the run, and the texts follow it: "
             "ayn use RUN TEXT"
         )
+    if place and heads is None:
+        raise UserError(f"--place {shortened(place)} chooses what --heads FILE draws: give both")
     loaded = load(run, device, precision)
     loaded.decode(**decode)  # complains before anything is read
     how = "table" if table else "json" if json else "text"
     try:
-        if alignment is not None:
-            _draw(loaded, text or [], alignment, decode)
-        elif heads is not None:
-            _draw_heads(loaded, text or [], heads, place, decode)
+        if alignment is not None or heads is not None:
+            if alignment is not None:
+                _draw(loaded, text or [], alignment, decode)
+            if heads is not None:
+                _draw_heads(loaded, text or [], heads, place, decode)
         elif text:
             for i, line in enumerate(text):
                 typer.echo("\n" if table and i else "", nl=False)

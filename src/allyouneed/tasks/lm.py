@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -90,6 +91,8 @@ class LM(RunningText[LanguageModel]):
             batch = windows.collate(numbers).to(model.device)
             total += float(self.losses(model, batch, None, carry)["tokens"])
             count += int(batch.size.counts["tokens"])
+        if math.isnan(total):
+            raise UserError("the loss is not a number (NaN): the model's weights are damaged, or too large to use")
         name, size = self.tokenizer.kind, len(self.tokenizer)
         state = f"state:carried|lanes:{len(cover[0])}|" if self.kind.carries else ""
         detail = f"tok:{name}-{size}|window:{windows.context}|stride:{windows.context}|{state}split:{split}"
