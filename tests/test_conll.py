@@ -37,9 +37,10 @@ def test_conll_u(tmp_path: Path) -> None:
         (("Sì",), ("INTJ",)),
     ]
     assert (
-        "CoNLL-U (columns between tabs), UTF-8; the word is column FORM, the tag column UPOS; 6 different tags"
+        "CoNLL-U (columns between tabs), UTF-8; the word is column FORM, the tag column UPOS (choose others"
         in (data.understood[0])
     )
+    assert "; 6 different tags, which mark no entities; the first sentence is" in data.understood[0]
     assert whole("tags", path, target="DEPREL")[0].tags == ("root", "case", "det", "obl", "punct")
     assert whole("tags", path, source="LEMMA", target="5")[0] == (
         ("andare", "a", "il", "mare", "."), ("V", "E", "RD", "S", "FS"),

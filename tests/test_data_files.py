@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from allyouneed.config import DataConfig
+from allyouneed.data import sources
 from allyouneed.data.examples import LabelledText, SentencePair, TaggedSentence
 from allyouneed.data.opening import open_data
 from allyouneed.data.report import describe
@@ -196,6 +197,21 @@ def test_limit_draws_at_random_from_every_split(tmp_path: Path) -> None:
     assert [split.examples for split in pairs(path, limit=10**12).splits.values()] == [
         split.examples for split in pairs(path).splits.values()
     ]
+
+
+def test_many_drawn_examples_are_found_again_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = put(tmp_path / "a.tsv", tsv(ROWS))
+    few = pairs(path, limit=7).splits["train"]
+    monkeypatch.setattr(sources, "KEPT", 6)
+    many = pairs(path, limit=7).splits["train"]
+    assert list(few) == list(few) == list(many) == list(many)
+    assert isinstance(few, ExampleSplit)
+    assert isinstance(many, ExampleSplit)
+    assert (len(few.kept or ()), many.kept) == (7, None)
+    put(Path(path), tsv(ROWS[::-1]))
+    for split in (few, many):
+        with pytest.raises(UserError, match="has changed"):
+            list(split)
 
 
 def test_every_example_is_drawn_equally_often() -> None:

@@ -117,8 +117,11 @@ def test_what_was_guessed_is_told_and_can_be_said_otherwise(tmp_path: Path) -> N
     path = put(tmp_path / "a.tsv", "v1\tv2\n" + lines(LABELS, TEXTS))
     told = dataset("labels", path).understood[0]
     assert "with a header, guessed because 'v1' stands above labels and is none of them (data.header=false" in told
-    assert "text guessed from the cells (data.source if" in told
-    assert "label guessed from the cells (data.target if" in told
+    assert "text and label guessed from the cells (choose others with data.source and data.target)" in told
+    assert (
+        "label guessed from the cells (choose others with data.target)"
+        in (dataset("labels", path, source="v2").understood[0])
+    )
     assert whole("labels", path, header="false")[0] == LabelledText("v2", "v1")
     assert len(whole("labels", path, header="true")) == 60
     plain = put(tmp_path / "b.tsv", lines(TEXTS, LABELS))

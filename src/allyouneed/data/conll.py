@@ -140,9 +140,10 @@ class TagTable:
         skipped = f"; {self.skipped:,} {DOCUMENT} lines skipped" if self.skipped else ""
         words, tags = (shorten(text) for text in next(iter(self), TaggedSentence((), ())).texts)
         form = "CoNLL-U" if at.names == CONLL_U else "CoNLL"
+        others = " (choose others with data.source and data.target)" if len(at.names) > 2 else ""
         return (
             f"{self.path.name}: {form} (columns between {marks}), {encoding(self.path)}; the word is column "
-            f"{at.names[at.word]}, the tag column {at.names[at.tag]}; {self.survey.told()}{skipped}; the first "
+            f"{at.names[at.word]}, the tag column {at.names[at.tag]}{others}; {self.survey.told()}{skipped}; the first "
             f"sentence is {words} → {tags}"
         )
 

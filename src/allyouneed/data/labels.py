@@ -165,8 +165,9 @@ def _by_contents(table: Table, known: dict[str, int]) -> tuple[dict[str, int], s
         if side == "label" and not any(columns[at].has_labels for at in free):
             columns = table.survey(None)  # the file may be sorted by its labels
         chosen[side] = (text_column if side == "text" else label_column)(columns, free)
-        told.append(f"{side} guessed from the cells ({SETTINGS[side]} if it is another column)")
-    return chosen, "".join(f"; {line}" for line in told)
+        told.append(side)
+    others = " and ".join(SETTINGS[side] for side in told)
+    return chosen, f"; {' and '.join(told)} guessed from the cells (choose others with {others})" if told else ""
 
 
 def _could_be(table: Table, chosen: dict[str, int], asked: dict[str, int]) -> str:

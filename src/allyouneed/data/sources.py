@@ -19,6 +19,7 @@ from allyouneed.randomness import WORD, make_key
 
 READING = 2  # raise it whenever the same files give other examples or other text than before
 DRAWN = 7  # the key of the random numbers that draw examples
+KEPT = 100_000  # drawn examples that are kept in memory
 
 
 @dataclass
@@ -90,26 +91,35 @@ class Split:
 
 class ExampleSplit(Split):
     """Yields examples; those with a blank part are dropped. `limit`: at most so many, drawn at random (0: all). `read`
-    starts a new pass; `total` is how many examples it gives, if that is known."""
+    starts a new pass; `total` is how many examples it gives, if that is known. Few drawn ones are kept in memory: to
+    find them again takes a pass over all."""
 
     def __init__(self, read: Callable[[], Iterable[Example]], limit: int = 0) -> None:
         super().__init__()
         self.read, self.limit = read, limit
         self.total: int | None = None
+        self.kept: list[Example] | None = None
 
     def __iter__(self) -> Iterator[Any]:
-        counts = Counts()
+        counts, kept = Counts(), []
         with self.unchanged():
+            if self.kept is not None:
+                yield from self.kept
+                return
             if self.limit and self.total is None:
                 self.total = sum(not is_blank(example) for example in self.read())
             used = drawn(self.limit, self.total) if self.limit and self.total is not None else repeat(True)
             for example in self.read():
                 if is_blank(example):
                     counts.empty += 1
-                elif next(used):
+                elif next(used, False):
                     counts.add(example)
+                    if 0 < self.limit <= KEPT:
+                        kept.append(example)
                     yield example
         self.counted = counts
+        if 0 < self.limit <= KEPT:
+            self.kept = kept
 
 
 def is_blank(example: Example) -> bool:
