@@ -157,6 +157,27 @@ def test_a_first_example_is_no_header(first: str, below: str) -> None:
     assert unlike_below(first.split("\t"), [row.split("\t") for row in below.splitlines()]) == ""
 
 
+@pytest.mark.parametrize(
+    ("first", "below", "why"),
+    [
+        ("what\tn", "one\t1\ntwo\t2.5\nthree\t-3\n", "'n' stands above numbers"),
+        ("what\twhich", "one\tx\ntwo\ty\nthree\tx\nfour\ty\n", "'which' stands above labels and is none of them"),
+        ("first\tthen", lines(TEXTS, OTHERS), "'first' stands above whole texts"),
+        ("first\tthen", lines(TEXTS[:4], OTHERS), ""),  # too few to tell
+    ],
+)
+def test_signs_of_a_header(first: str, below: str, why: str) -> None:
+    assert unlike_below(first.split("\t"), [row.split("\t") for row in below.splitlines()]) == why
+
+
+def test_ids_and_columns_that_are_mostly_empty_are_no_labels(tmp_path: Path) -> None:
+    few = put(tmp_path / "a.tsv", "one text\tx\t1\nother text\ty\t2\nthird text\tz\t3\n")
+    assert [example.label for example in whole("labels", few)] == ["x", "y", "z"]
+    notes = ["" if i > 8 else "odd" if i % 2 else "even" for i in range(60)]
+    path = put(tmp_path / "b.tsv", lines(TEXTS, ["x", "y", "z"] * 20, notes))
+    assert {example.label for example in whole("labels", path)} == {"x", "y", "z"}
+
+
 def test_names_are_short_and_different() -> None:
     assert are_names(["Human (mean)", "word_2", ""])
     assert not any(are_names([cell]) for cell in ("", "3", "Go!", "a sentence that has many words", "x" * 50))
