@@ -209,6 +209,14 @@ def test_a_test_file_has_the_header_of_the_training_file(tmp_path: Path) -> None
     train = put(tmp_path / "a.tsv", "v1\tv2\n" + lines(LABELS, TEXTS))
     test = put(tmp_path / "b.tsv", "v1\tv2\ngood\tone\n")
     assert list(dataset("labels", train, test_path=(test,)).splits["test"]) == [LabelledText("one", "good")]
+    put(tmp_path / "b.tsv", "v2\tid\tv1\none\t7\tgood\n")  # the same names at other places
+    assert list(dataset("labels", train, test_path=(test,)).splits["test"]) == [LabelledText("one", "good")]
+    put(tmp_path / "b.tsv", "good\tone\n")  # no names: the same places
+    assert list(dataset("labels", train, test_path=(test,)).splits["test"]) == [LabelledText("one", "good")]
+    put(tmp_path / "b.tsv", "id\tv2\n" + lines(NUMBERS, TEXTS))  # there is no label
+    assert "b.tsv has no column 'v1', which is the label in the training data; did you mean 'v2'?" in complaint(
+        "labels", train, test_path=(test,)
+    )
     words = put(tmp_path / "a.txt", lines(LABELS, TEXTS, mark=" "))
     test = put(tmp_path / "b.txt", "good what a film\n")
     assert list(dataset("labels", words, test_path=(test,)).splits["test"]) == [LabelledText("what a film", "good")]

@@ -12,7 +12,7 @@ from allyouneed.data.examples import LabelledText
 from allyouneed.data.reading import lines
 from allyouneed.data.sources import shorten
 from allyouneed.data.tables import MARK, Table, column_of, first_line, form_of, header_names, likely_form, open_table
-from allyouneed.errors import UserError
+from allyouneed.errors import UserError, nearest
 
 TEXTS = (
     *("text", "sentence", "review", "question", "comment", "content", "document", "message", "tweet", "phrase"),
@@ -81,12 +81,17 @@ def open_labels(
     if len(set(asked.values())) < len(asked):
         told = ", ".join(f"{side} is column {names[column]}" for side, column in asked.items())
         raise UserError(f"{where}: {told}; each needs a column of its own (data.source, data.target, data.second)")
-    usual = _usual_columns(names)
-    if like is not None and (like.table.names == names or (len(like.table.names) == len(names) and not _tell(names))):
-        usual = like.columns
+    usual = _usual_columns(names) if like is None else _columns_like(table, like)
     if "text" in asked:  # a user who names one text also says whether there are two
         usual.pop("second", None)
     known = asked | {side: at for side, at in usual.items() if side not in asked and at not in asked.values()}
+    if like is not None and like.table.named and table.named and not {"text", "label"} <= known.keys():
+        side = "text" if "text" not in known else "label"
+        name = like.table.names[like.columns[side]]
+        raise UserError(
+            f"{where} has no column '{name}', which is the {side} in the training data{nearest(name, names)}; "
+            "correct it, or leave this file out"
+        )
     chosen, guessed = _by_contents(table, known)
     if like is not None and (like.second is None) != ("second" not in chosen):
         here, there = ("one text", "two") if like.second is not None else ("two texts", "one")
@@ -125,8 +130,23 @@ def _tell(names: Sequence[str]) -> bool:
     return {"text", "label"} <= _usual_columns(names).keys()
 
 
+def _columns_like(table: Table, like: LabelTable) -> dict[str, int]:
+    """Those with the names that they have in the training file, or with usual names; if nothing has names, those at the
+    same places."""
+    names = table.names
+    if not _tell(names) and not (table.named and like.table.named) and len(names) == len(like.table.names):
+        return like.columns
+    theirs = {side: like.table.names[at] for side, at in like.columns.items()} if like.table.named else {}
+    return _usual_columns(names) | {side: names.index(name) for side, name in theirs.items() if name in names}
+
+
 def _same_header(first: Sequence[str], like: LabelTable | None) -> bool:
-    return like is not None and like.table.header and header_names(first) == like.table.names
+    """Whether a first row has the names that the training file gives to its columns."""
+    return (
+        like is not None
+        and like.table.named
+        and {like.table.names[at] for at in like.columns.values()} <= set(header_names(first))
+    )
 
 
 def _usual_columns(names: Sequence[str]) -> dict[str, int]:

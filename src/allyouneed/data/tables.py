@@ -42,6 +42,11 @@ class Table:
         """The files, for an error message."""
         return " and ".join(str(path) for path in self.paths)
 
+    @property
+    def named(self) -> bool:
+        """Whether the file gives the names of its columns."""
+        return self.header or self.form == "jsonl"
+
     def rows(self, columns: Sequence[int]) -> Iterator[tuple[str, ...]]:
         """The cells of these columns, row by row; the files are read again. A blank line has blank cells."""
         if self.form == "jsonl":
