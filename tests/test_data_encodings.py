@@ -62,7 +62,7 @@ def test_another_encoding_is_named_with_its_line_and_its_cure(tmp_path: Path, sh
     path = put(tmp_path / "my file.tsv", plain.encode() + "un café\tcoffee\n".encode("latin-1"))
     assert complaint(path, shape=shape) == (
         f"{path}, line 12 is not UTF-8: byte 0xe9 looks like Latin-1 or Windows-1252 ('é'); convert it with: "
-        "iconv -f WINDOWS-1252 -t UTF-8 'my file.tsv' > 'my file-utf8.tsv'"
+        f"iconv -f WINDOWS-1252 -t UTF-8 '{path}' > 'my file-utf8.tsv'"
     )
     path = put(tmp_path / "a.tsv", plain.encode() + "it’s\tè\n".encode("cp1252"))
     assert "line 12 is not UTF-8: byte 0x92 looks like Latin-1 or Windows-1252 ('’')" in complaint(path, shape=shape)

@@ -155,10 +155,10 @@ def _cure(path: Path, piece: bytes, at: int) -> str:
         return "stands among text that is UTF-8; correct this line"
     letter = piece[at : at + 1].decode("cp1252", errors="ignore")
     foreign = sum(byte > 127 for byte in piece[:CHUNK])
-    name, plain = "", plain_name(path)
-    if letter and 3 * foreign < len(piece):  # another alphabet would have more of them
-        name = "WINDOWS-1252"
-    fresh = f"{Path(plain).stem}-utf8{Path(plain).suffix}"
-    command = f"iconv -f {name or 'ITS-ENCODING'} -t UTF-8 {shlex.quote(plain)} > {shlex.quote(fresh)}"
-    told = f"looks like Latin-1 or Windows-1252 ('{letter}')" if name else "is of an unknown encoding"
-    return f"{told}; {'decompress it, then ' * (plain != path.name)}convert it with: {command}"
+    told, name = f"looks like Latin-1 or Windows-1252 ('{letter}')", "WINDOWS-1252"
+    if not letter or 3 * foreign >= len(piece):  # another alphabet has more of them
+        told, name = "is of an unknown encoding", "ITS-ENCODING"
+    plain = Path(plain_name(path))
+    first, given = ("decompress it, then ", plain) if plain.name != path.name else ("", path)
+    command = f"iconv -f {name} -t UTF-8 {shlex.quote(str(given))} > {shlex.quote(f'{plain.stem}-utf8{plain.suffix}')}"
+    return f"{told}; {first}convert it with: {command}"
