@@ -178,6 +178,11 @@ def test_ids_and_columns_that_are_mostly_empty_are_no_labels(tmp_path: Path) -> 
     assert {example.label for example in whole("labels", path)} == {"x", "y", "z"}
 
 
+def test_a_name_that_fits_both_is_the_label(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.tsv", "review_score\tremark\n" + lines(SCORES, TEXTS))
+    assert whole("labels", path)[0] == LabelledText(TEXTS[0], "0")
+
+
 def test_names_are_short_and_different() -> None:
     assert are_names(["Human (mean)", "word_2", ""])
     assert not any(are_names([cell]) for cell in ("", "3", "Go!", "a sentence that has many words", "x" * 50))

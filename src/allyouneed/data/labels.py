@@ -85,13 +85,8 @@ def open_labels(
     if "text" in asked:  # a user who names one text also says whether there are two
         usual.pop("second", None)
     known = asked | {side: at for side, at in usual.items() if side not in asked and at not in asked.values()}
-    if like is not None and like.table.named and table.named and not {"text", "label"} <= known.keys():
-        side = "text" if "text" not in known else "label"
-        name = like.table.names[like.columns[side]]
-        raise UserError(
-            f"{where} has no column '{name}', which is the {side} in the training data{nearest(name, names)}; "
-            "correct it, or leave this file out"
-        )
+    if like is not None:
+        _check_like(table, like, known)
     chosen, guessed = _by_contents(table, known)
     if like is not None and (like.second is None) != ("second" not in chosen):
         here, there = ("one text", "two") if like.second is not None else ("two texts", "one")
@@ -150,9 +145,13 @@ def _same_header(first: Sequence[str], like: LabelTable | None) -> bool:
 
 
 def _usual_columns(names: Sequence[str]) -> dict[str, int]:
-    """The columns with usual names."""
+    """The columns with usual names; one that could be both, such as review_score, is the label."""
     plain = [name.strip().lower() for name in names]
-    found = {side: named[0] for side, usual in (("text", TEXTS), ("label", LABELS)) if (named := _named(names, usual))}
+    found: dict[str, int] = {}
+    for side, usual in (("label", LABELS), ("text", TEXTS)):
+        free = [at for at in _named(names, usual) if at not in found.values()]
+        if free:
+            found[side] = free[0]
     for first, second in TWO_TEXTS:
         if first in plain and second in plain:
             return {**found, "text": plain.index(first), "second": plain.index(second)}
@@ -166,6 +165,17 @@ def _named(names: Sequence[str], usual: Sequence[str]) -> list[int]:
     whole = [at for name in usual for at, own in enumerate(plain) if own == name]
     partly = [at for name in usual for at, own in enumerate(parts) if name in own and not own & NUMBERED]
     return list(dict.fromkeys(whole + partly))
+
+
+def _check_like(table: Table, like: LabelTable, known: dict[str, int]) -> None:
+    """Raise a UserError if a file with names has no column for the text or the label of the training file."""
+    for side in ("text", "label"):
+        if side not in known and table.named and like.table.named:
+            name = like.table.names[like.columns[side]]
+            raise UserError(
+                f"{table.where} has no column '{name}', which is the {side} in the training data"
+                f"{nearest(name, table.names)}; correct it, or leave this file out"
+            )
 
 
 def _by_contents(table: Table, known: dict[str, int]) -> tuple[dict[str, int], str]:
