@@ -108,6 +108,8 @@ def test_zip_archives_that_cannot_be_read(tmp_path: Path) -> None:
     flag = good.index(b"PK\1\2") + 8  # the general purpose flags
     locked = good[:flag] + bytes([good[flag] | 1]) + good[flag + 1 :]
     assert "is encrypted: unpack it with its password" in complaint(put(tmp_path / "f.zip", locked))
+    named = Path(archive(tmp_path / "h.zip", é__tsv=tsv(ROWS))).read_bytes()
+    assert "cannot be unpacked" in complaint(put(tmp_path / "i.zip", named.replace(b"\xc3\xa9", b"\xc3-", 1)))
     office = archive(tmp_path / "g.xlsx", **{"[Content_Types]__xml": "", "xl___a__xml": ""})
     assert "is a file of an office program: save it there as CSV" in complaint(office)
 

@@ -16,6 +16,7 @@ from allyouneed.errors import UserError
 
 ENDINGS = (".gz", ".xz", ".bz2", ".zip")
 DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zipfile.BadZipFile)
+BROKEN = (zipfile.BadZipFile, RuntimeError, ValueError)  # what zipfile raises for an archive that it cannot open
 ASIDE = ("readme", "license", "licence")  # files of an archive that are not its data
 
 
@@ -45,7 +46,7 @@ def opened(path: Path) -> IO[bytes]:
         member = _only_member(path)
         try:
             return zipfile.ZipFile(path).open(member)
-        except RuntimeError as error:  # a compression that Python does not know
+        except BROKEN as error:  # or a compression that Python does not know
             raise UserError(f"{path} cannot be unpacked here: {error}; unpack it and give the file") from None
     return path.open("rb")
 
@@ -55,7 +56,7 @@ def _only_member(path: Path) -> zipfile.ZipInfo:
     try:
         with zipfile.ZipFile(path) as archive:
             listed = [member for member in archive.infolist() if not member.is_dir()]
-    except zipfile.BadZipFile as error:
+    except BROKEN as error:
         raise UserError(f"{path} is damaged: it is not a whole zip archive ({error})") from None
     places = {member.filename: PurePosixPath(member.filename) for member in listed}
     if "[Content_Types].xml" in places:
