@@ -127,7 +127,7 @@ FILES: dict[str, tuple[str, bytes, str]] = {
     "empty": ("lm", b"", r"is empty"),
     "blank": ("lm", b"\n \n\n", r"only blank lines"),
     "binary": ("lm", b"abc\0def", r"binary file \(byte 3 is zero\)"),
-    "not UTF-8": ("lm", b"caf\xe9\n" * 50, r"not UTF-8 text: byte 3 is 0xe9"),
+    "not UTF-8": ("lm", b"caf\xe9\n" * 50, r"line 1 is not UTF-8: byte 0xe9 looks like Latin-1"),
     "shorter than a window": ("lm", b"ab\ncd\nefgh\nij\n", r"train text has 12 tokens: .* model.context = 16"),
     "one letter": ("lm", b"a", r"too small"),
     "a row too short": ("translate", b"a\tb\nc\td\ne\n" * 20, r"line 3 has 1 columns, but the first row has 2"),
@@ -360,7 +360,9 @@ def test_a_wrong_setting_of_the_search_is_told_before_anything_is_read(setting, 
 def test_a_wrong_split_or_section(lm):
     said = mistake("test", lm, "--split", "tset")
     assert said == "the data of this run has no split 'tset'; there is train, valid, test"
-    assert mistake("test", lm, "train.steps=5") == "here only decode.key=value can be changed, not [train]"
+    assert mistake("test", lm, "train.steps=5") == (
+        "here only decode.key=value and data.key=value can be changed, not [train]"
+    )
     assert "did you mean 'beam'?" in mistake("test", lm, "decode.bem=5")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from allyouneed.config import DataConfig
 from allyouneed.data.opening import open_data
-from allyouneed.data.tables import PairTable
+from allyouneed.data.pairs import PairTable
 from allyouneed.data.watch import WatchedFile
 from allyouneed.errors import UserError
 from test_data_files import ROWS, complaint, pairs, put, tsv

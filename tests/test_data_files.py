@@ -9,16 +9,17 @@ import lzma
 import os
 import subprocess
 import sys
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 import pytest
 
 from allyouneed.config import DataConfig
+from allyouneed.data import sources
 from allyouneed.data.examples import LabelledText, SentencePair, TaggedSentence
 from allyouneed.data.opening import open_data
 from allyouneed.data.report import describe
-from allyouneed.data.sources import Dataset, ExampleSplit, part_of
+from allyouneed.data.sources import Dataset, ExampleSplit, drawn, part_of
 from allyouneed.errors import UserError
 
 ROWS = [(f"The cat {i} sleeps.", f"Il gatto {i} dorme.") for i in range(200)]
@@ -177,13 +178,47 @@ def test_pairs_with_a_blank_side_are_dropped_and_counted(tmp_path: Path) -> None
     assert (split.examples, split.empty, split.bytes) == (2, 4, 4)
 
 
-def test_limit_caps_the_training_pairs_only(tmp_path: Path) -> None:
-    path = put(tmp_path / "a.tsv", tsv(ROWS))
-    full, some = pairs(path), pairs(path, limit=7)
-    assert some.splits["train"].examples == 7
-    assert list(some.splits["train"]) == list(full.splits["train"])[:7]
-    assert list(some.splits["valid"]) == list(full.splits["valid"])
+def test_limit_draws_at_random_from_every_split(tmp_path: Path) -> None:
+    path, own = put(tmp_path / "a.tsv", tsv(ROWS)), put(tmp_path / "t.tsv", tsv(ROWS[:20]) + "\t\n")
+    full, some = (pairs(path, test_path=(own,), valid_part=0.1, limit=limit) for limit in (0, 7))
+    for name in ("train", "valid", "test"):
+        all_of, drawn = list(full.splits[name]), list(some.splits[name])
+        assert some.splits[name].examples == len(drawn) == 7
+        assert drawn == [pair for pair in all_of if pair in drawn] != all_of[:7]  # in their order, and not the first
+        assert list(some.splits[name]) == drawn
+        assert some.splits[name].bytes == sum(len((s + t).encode()) for s, t in drawn)
+        assert some.splits[name].empty == full.splits[name].empty
+    more = pairs(path, test_path=(own,), valid_part=0.1, limit=15).splits["train"]
+    assert set(some.splits["train"]) < set(more)  # a learning curve adds examples
     assert some.fingerprint != full.fingerprint
+    assert "at most 7 examples of each split are used, drawn at random and always the same (data.limit)" in (
+        some.understood
+    )
+    assert [split.examples for split in pairs(path, limit=10**12).splits.values()] == [
+        split.examples for split in pairs(path).splits.values()
+    ]
+
+
+def test_many_drawn_examples_are_found_again_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = put(tmp_path / "a.tsv", tsv(ROWS))
+    few = pairs(path, limit=7).splits["train"]
+    monkeypatch.setattr(sources, "KEPT", 6)
+    many = pairs(path, limit=7).splits["train"]
+    assert list(few) == list(few) == list(many) == list(many)
+    assert isinstance(few, ExampleSplit)
+    assert isinstance(many, ExampleSplit)
+    assert (len(few.kept or ()), many.kept) == (7, None)
+    put(Path(path), tsv(ROWS[::-1]))
+    for split in (few, many):
+        with pytest.raises(UserError, match="has changed"):
+            list(split)
+
+
+def test_every_example_is_drawn_equally_often() -> None:
+    counts = [sum(drawn(limit, 400)) for limit in (1, 37, 399, 400, 1000)]
+    assert counts == [1, 37, 399, 400, 400]
+    halves = [sum(islice(drawn(1000, 10_000), start, start + 1000)) for start in range(0, 10_000, 1000)]
+    assert all(70 < count < 130 for count in halves)
 
 
 def test_the_fingerprint_follows_contents_and_settings(tmp_path: Path) -> None:
@@ -267,17 +302,14 @@ def test_empty_and_blank_files(tmp_path: Path, shape: str) -> None:
 
 
 @pytest.mark.parametrize("shape", ["pairs", "text"])
-def test_bytes_that_are_not_text_are_named_exactly(tmp_path: Path, shape: str) -> None:
+def test_a_zero_byte_is_named_exactly(tmp_path: Path, shape: str) -> None:
     start = "\ufeff" + "aè\tb\n" * 200_000  # the mistake lies in the second chunk
-    at = len(start.encode()) + 2
-    path = put(tmp_path / "a.tsv", start.encode() + b"c\t\xe8 d\n")
-    assert f"{path} is not UTF-8 text: byte {at} is 0xe8" in complaint(path, shape=shape)
     path = put(tmp_path / "b.tsv", start.encode() + b"c\t\x00d\n")
-    assert f"{path} is a binary file (byte {at} is zero)" in complaint(path, shape=shape)
-    path = put(tmp_path / "c.tsv", "a\tb\n".encode("utf-16"))
-    assert "UTF-16" in complaint(path, shape=shape)
+    assert complaint(path, shape=shape) == (
+        f"{path} is a binary file (byte {len(start.encode()) + 2} is zero), but text is expected"
+    )
     path = put(tmp_path / "d.tsv", b"a\tb\nc\t\xc3")  # torn at the end
-    assert "byte 6 is 0xc3" in complaint(path, shape=shape)
+    assert "line 2 is not UTF-8: byte 0xc3" in complaint(path, shape=shape)
 
 
 def test_a_damaged_archive_is_named(tmp_path: Path) -> None:

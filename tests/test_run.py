@@ -13,6 +13,7 @@ import sys
 import time
 import tomllib
 from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allyouneed import catalog
-from allyouneed.config import TrainConfig
+from allyouneed.config import DataConfig, DecodeConfig, TrainConfig
 from allyouneed.data.examples import Example, TaggedSentence
 from allyouneed.errors import UserError
 from allyouneed.recipe import read_recipe, recipe_names, recipe_text, to_toml
@@ -29,7 +30,7 @@ from allyouneed.training.fit import fit
 from allyouneed.training.starting import choose, resumed
 from allyouneed.wholefile import write_bytes
 from commands import ayn, contents, mistake
-from conftest import TINY_LM, TINY_TRANSLATE
+from conftest import RUNTIME, TINY_LM, TINY_TRANSLATE
 
 
 @pytest.mark.parametrize("setting", ["optimizer=sgd", "ema=0.9", "seed=2", "batch_tokens=32"])
@@ -232,6 +233,48 @@ def test_a_text_with_unknown_words_has_no_bits_per_byte(tmp_path):
     names = [score.name for score in run.test()]
     assert names == ["loss", "perplexity"]
     assert "unknown:" in run.test()[0].signature
+
+
+def test_other_data_is_read_with_the_settings_of_data(tmp_path, capsys):
+    """In Python and in the command; they hold for this test alone."""
+    rows = [(f"it is {i}", "good" if i % 2 else "bad") for i in range(60)]
+    (tmp_path / "a.tsv").write_text("".join(f"{text}\t{label}\n" for text, label in rows))
+    other = tmp_path / "b.csv"
+    other.write_text("kind,title,body\n" + "".join(f"{label},it is,{text}\n" for text, label in rows[:20]))
+    run = train(
+        "classify/rnn",
+        *RUNTIME,
+        "model.width=16",
+        "train.steps=2",
+        data=tmp_path / "a.tsv",
+        out=tmp_path / "run",
+        quiet=True,
+    )
+    whole = run.test(data=other, source="body", target="kind")
+    assert "text is column body, label is column kind" in capsys.readouterr().out
+    asked = ["data.source=body", "data.target=kind"]
+    done = ayn("test", tmp_path / "run", "--data", other, *asked, "decode.batch=2")
+    assert str(whole[0]).split("  ")[0] in done.out
+    some = run.test(data=other, source="title", target="1", header=True, limit=5)
+    assert "|n:5|" in some[0].signature
+    assert {f"{other} all", f"{other} all limit 5"} <= run.scores().keys()
+    assert run.recipe.data.limit == 0
+    assert "no column 'bodi'; did you mean 'body'?" in mistake(
+        "test", tmp_path / "run", "--data", other, "data.source=bodi"
+    )
+    assert "[data] has no key 'sorce'; did you mean 'source'?" in mistake(
+        "test", tmp_path / "run", "--data", other, "data.sorce=body"
+    )
+    assert "data.header = 'maybe' is not one of auto, true, false" in mistake(
+        "test", tmp_path / "run", "--data", other, "data.header=maybe"
+    )
+    assert "data.limit tells how other data is read: name that with --data" in mistake(
+        "test", tmp_path / "run", "data.limit=5"
+    )
+
+
+def test_no_setting_is_in_decode_and_in_data():
+    assert not {field.name for field in fields(DataConfig)} & {field.name for field in fields(DecodeConfig)}
 
 
 def test_a_limit_of_examples_is_nothing_for_a_text(story, tmp_path):

@@ -10,6 +10,7 @@ import pytest
 
 from allyouneed.data import wordtests
 from allyouneed.data.fetch import File
+from allyouneed.errors import UserError
 
 MEANING = [("Athens", "Greece", "Rome", "Italy"), ("boy", "girl", "son", "daughter")]
 GRAMMAR = [("calm", "calmly", "slow", "slowly"), ("go", "going", "run", "running")]
@@ -61,3 +62,37 @@ def test_the_real_questions_are_as_many_as_were_published(mirror: Path) -> None:
     counts = {name: len(some) for name, some in tests.analogies.items()}
     assert counts == {"google": 19_544, "google-meaning": 8_869, "google-grammar": 10_675}
     assert len(tests.similarity["wordsim353"]) == 353
+
+
+JUDGED = [("old", "new", 1.58), ("smart", "intelligent", 9.2)]
+SIMLEX = """word1\tword2\tPOS\tSimLex999\tconc(w1)\tconc(w2)\tconcQ\tAssoc(USF)\tSimAssoc333\tSD(SimLex)
+old\tnew\tA\t1.58\t2.72\t2.81\t2\t7.25\t1\t0.41
+smart\tintelligent\tA\t9.2\t1.75\t2.46\t1\t7.11\t1\t0.67
+"""
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        SIMLEX,
+        SIMLEX.replace("\t", ","),
+        "Word 1,Word 2,Human (mean)\nold,new,1.58\nsmart,intelligent,9.2\n",
+        "# remark\nWord 1\tWord 2\tHuman (mean)\nold\tnew\t1.58\n\nsmart\tintelligent\t9.2\n",
+        "word1 word2 POS score\nold new A 1.58\nsmart intelligent A 9.2\n",
+        "old new 1.58\nsmart intelligent 9.2\n",
+        "old, new 1.58\nsmart, intelligent 9.2\n",
+    ],
+)
+def test_published_layouts_of_similarity(tmp_path: Path, content: str) -> None:
+    (tmp_path / "pairs").write_text(content)
+    assert wordtests.read_own(tmp_path / "pairs").similarity == {"pairs": JUDGED}
+
+
+def test_a_score_that_is_missing_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "pairs"
+    path.write_text("word1,word2,POS,score\nold,new,A,1.58\nsmart,intelligent,A\n")
+    with pytest.raises(UserError, match="line 3: two words and a number are expected"):
+        wordtests.read_own(path)
+    path.write_text("word1,word2,score\nold,new,high\n")
+    with pytest.raises(UserError, match="line 1: four words, or two words and a number, are expected"):
+        wordtests.read_own(path)

@@ -265,7 +265,7 @@ def test_own_questions_are_asked_at_the_end_of_training(tmp_path, monkeypatch):
     monkeypatch.chdir("/")
     assert "questions:mine.txt" in ayn("test", tmp_path / "run").out
     (tmp_path / "mine.txt").write_text("man woman king\n")
-    assert "mine.txt, line 1: two words and a number are expected" in mistake("test", tmp_path / "run")
+    assert "mine.txt, line 1: four words, or two words and a number, are expected" in mistake("test", tmp_path / "run")
     assert "questions:mine.txt" not in ayn("test", tmp_path / "run", "task.questions=").out
 
 

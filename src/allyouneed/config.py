@@ -79,12 +79,13 @@ class DataConfig:
     test_path: tuple[str, ...] = option((), "own test file(s); otherwise a part of the training data")
     valid_part: float = option(0.05, "part held out for validation if no file is given", low=0.0, high=0.5)
     test_part: float = option(0.05, "part held out for the test if no file is given", low=0.0, high=0.5)
-    source: str = option("", "column of the source, or of the text: its name or its number from 1")
-    target: str = option("", "column of the target, or of the label: its name or its number from 1")
+    source: str = option("", "column of the source, the text or the word: its name or its number from 1")
+    target: str = option("", "column of the target, the label or the tag: its name or its number from 1")
     second: str = option("", "classify: column of the second text of a pair")
+    header: str = option("auto", "CSV, TSV: whether the first row names the columns", choices=("auto", "true", "false"))
     reverse: bool = option(False, "swap source and target")
     max_length: int = option(256, "longer examples are cut to this many tokens; not in lm", low=2, high=10**7)
-    limit: int = option(0, "use at most this many training examples (0: all)", low=0, high=10**12)
+    limit: int = option(0, "use at most this many examples of each split, drawn at random (0: all)", low=0, high=10**12)
     mirror: str = option("", "folder with copies of the public data sets")
 
 
@@ -173,8 +174,10 @@ def build(cls: type, values: Mapping[str, Any], section: str) -> Any:
 
 
 def _check(f: Any, kind: Any, value: Any, where: str) -> Any:
-    value = _convert(kind, value, where)
     choices, low, high, below = (f.metadata.get(k) for k in ("choices", "low", "high", "below"))
+    if choices and isinstance(value, bool):  # TOML's true is the choice "true"
+        value = str(value).lower()
+    value = _convert(kind, value, where)
     if f.metadata.get("derived") and value != f.default:
         raise UserError(
             f"{where} = {shortened(value)} cannot be set: it comes from the tokenizer, see [text]; leave it out"

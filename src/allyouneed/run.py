@@ -8,13 +8,13 @@ import shlex
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, overload
 
 import torch
 
-from allyouneed.config import DecodeConfig, build
+from allyouneed.config import DataConfig, DecodeConfig, build
 from allyouneed.data.paths import look
 from allyouneed.errors import UserError, shortened
 from allyouneed.metrics import Score
@@ -31,6 +31,8 @@ from allyouneed.tasks.token_vectors import freeze_vectors
 from allyouneed.training.fit import fit
 from allyouneed.training.memory import check_rows, explain_memory, lasting
 from allyouneed.training.starting import Given, choose, resumed, with_data
+
+DATA_KEYS = {field.name for field in fields(DataConfig)}  # no key of [decode] is among them
 
 
 @dataclass(frozen=True)
@@ -162,18 +164,23 @@ class Run:
             yield from self.task.predict(self.model, texts, settings, show)
 
     def test(
-        self, split: str = "test", say: Callable[[str], None] = print, data: Given | None = None, **decode: Any
+        self, split: str = "test", say: Callable[[str], None] = print, data: Given | None = None, **settings: Any
     ) -> list[Score]:
         """Scores on a split of the run's own data, or of other `data`, of which a single file is scored whole. They are
-        written to scores.json."""
-        settings = self._ready(decode)
+        written to scores.json. `settings` are keys of the recipe's [decode] and, for other data, of its [data]:
+        beam=5, source="title", target="class", header="true", limit=1000, …"""
+        reading = {key: value for key, value in settings.items() if key in DATA_KEYS}
+        decode = self._ready({key: value for key, value in settings.items() if key not in reading})
         task, name = self.task, split
         if data is None:
+            if reading:
+                raise UserError(f"data.{next(iter(reading))} tells how other data is read: name that with --data")
             self._same_data(say)
         else:
-            task = self._on(data, say)
+            task = self._on(data, reading, say)
             split = "all" if split == "test" and not task.has(split) else split
-            name = f"{task.data.name} {split}"
+            limit = task.recipe.data.limit
+            name = f"{task.data.name} {split}" + (f" limit {limit}" if limit else "")
         if not task.has(split):
             whose = "this run" if data is None else task.data.name
             raise UserError(f"the data of {whose} has no split '{split}'; there is {', '.join(task.data.splits)}")
@@ -182,14 +189,18 @@ class Run:
             left_out = f"; {examples.empty:,} without text left out" if examples.empty else ""
             say(f"{split}: {examples.examples:,} {'documents' if task.shape == 'text' else 'examples'}{left_out}")
         with explain_memory():
-            return score_run(task, self.model, split, settings, self.folder, say, name, self.precision)
+            return score_run(task, self.model, split, decode, self.folder, say, name, self.precision)
 
-    def _on(self, data: Given, say: Callable[[str], None]) -> Task:
-        """The task of this run on other data. Nothing is held out of own files; a single split is called "all"."""
+    def _on(self, data: Given, reading: Mapping[str, Any], say: Callable[[str], None]) -> Task:
+        """The task of this run on other data, read with these keys of [data]. Nothing is held out of own files; a
+        single split is called "all"."""
         whole = replace(self.recipe.data, valid_path=(), test_path=(), valid_part=0.0, test_part=0.0, limit=0)
         recipe = with_data(self.recipe.with_(data=whole), data)
         if not recipe.data.path:  # a public set has no columns to name
-            recipe = recipe.with_(data=replace(recipe.data, source="", target="", second=""))
+            recipe = recipe.with_(data=replace(recipe.data, source="", target="", second="", header="auto"))
+        own = vars(recipe.data)
+        config = build(DataConfig, {**own, **reading, "name": own["name"], "path": own["path"]}, "data")
+        recipe = recipe.with_(data=config)
         task = self.task.on(recipe)
         if list(task.data.splits) == ["train"]:
             task.data.splits = {"all": task.data.splits["train"]}

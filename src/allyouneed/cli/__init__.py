@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from allyouneed.cli.common import Device, Precision, RunPath, complain, decode_settings, load, print_columns
+from allyouneed.cli.common import Device, Precision, RunPath, complain, given_settings, load, print_columns
 from allyouneed.cli.use import use_command
 from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.format import human_bytes, human_count
@@ -108,7 +108,8 @@ def train_command(
 def score_command(
     run: RunPath,
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="DECODE.KEY=VALUE", help="Settings that differ from the run.")
+        list[str] | None,
+        typer.Argument(metavar="SECTION.KEY=VALUE", help="Settings of decode, or of data with --data."),
     ] = None,
     data: Data = None,
     split: Annotated[str, typer.Option(metavar="NAME", help="Which split.")] = "test",
@@ -124,9 +125,10 @@ def score_command(
     \b
     Example:
       ayn test runs/en-it --data my-test.tsv decode.method=beam decode.beam=5
+      ayn test runs/reviews --data other.csv data.source=title data.target=stars
     """
     own = [item for item in overrides or [] if item.startswith("task.questions=")]
-    decode = decode_settings([item for item in overrides or [] if item not in own])
+    settings = given_settings([item for item in overrides or [] if item not in own], "decode", "data")
     loaded = load(run, device, precision)
     if own:
         from allyouneed.recipe import Recipe, override
@@ -134,7 +136,7 @@ def score_command(
         loaded.task.options = Recipe.parse(override(loaded.recipe.to_dict(), own)).task
     if mirror:
         loaded.recipe = loaded.task.recipe = loaded.recipe.with_(data=replace(loaded.recipe.data, mirror=mirror))
-    print_columns(_rows(loaded.test(split, data=data, **decode)))
+    print_columns(_rows(loaded.test(split, data=data, **settings)))
 
 
 app.command("use", short_help="Translate, continue, classify or tag; find near words.")(use_command)

@@ -6,12 +6,13 @@ import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from allyouneed.config import PRECISIONS
-from allyouneed.errors import UserError
+from allyouneed.config import PRECISIONS, SECTIONS
+from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.format import columns
 
 if TYPE_CHECKING:
@@ -39,12 +40,16 @@ def load(path: str, device: str = "auto", precision: str = "auto") -> Run:
     return run.load(path, device, precision)
 
 
-def decode_settings(overrides: list[str]) -> dict[str, Any]:
-    """decode.key=value -> keyword arguments."""
+def given_settings(overrides: list[str], *sections: str) -> dict[str, Any]:
+    """section.key=value -> keyword arguments; only these sections may be given."""
     from allyouneed.recipe import override
 
     values = override({}, overrides)
-    for section in values:
-        if section != "decode":
-            raise UserError(f"here only decode.key=value can be changed, not [{section}]")
-    return dict(values.get("decode", {}))
+    for section, given in values.items():
+        if section not in sections:
+            allowed = " and ".join(f"{section}.key=value" for section in sections)
+            raise UserError(f"here only {allowed} can be changed, not [{section}]")
+        known = {field.name for field in fields(SECTIONS[section])}
+        for key in given.keys() - known:
+            raise UserError(f"[{section}] has no key '{shortened(key)}'{nearest(key, known)}")
+    return {key: value for given in values.values() for key, value in given.items()}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from allyouneed.cli.common import Device, Precision, RunPath, complain, decode_settings, load, print_columns
+from allyouneed.cli.common import Device, Precision, RunPath, complain, given_settings, load, print_columns
 from allyouneed.errors import UserError, nearest, shortened
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def use_command(
     for item in items:
         if "=" not in item:
             raise UserError(f"--set {item} is not of the form key=value, for example --set beam=5")
-    decode = decode_settings([f"decode.{item}" for item in items])
+    decode = given_settings([f"decode.{item}" for item in items], "decode")
     if _looks_like_text(run):
         raise UserError(
             f"there is no run folder '{shortened(run)}': the first argument is the run, and the texts follow it: "

@@ -3,6 +3,7 @@
 IOB2: an entity begins with B-type and continues with I-type; O is outside of entities.
 IOB1: an entity begins with I-type as well; B-type only separates two adjacent entities of one type.
 IOBES: as IOB2, but an entity ends with E-type, and S-type is an entity of a single word.
+Other tags, such as parts of speech, mark no entities: each belongs to its word alone.
 """
 
 from __future__ import annotations
@@ -11,17 +12,22 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from allyouneed.data.columns import LOOKED_AT
 from allyouneed.data.examples import TaggedSentence
-from allyouneed.data.reading import lines
+from allyouneed.data.reading import encoding, lines
 from allyouneed.data.sources import shorten
-from allyouneed.data.tables import first_line
+from allyouneed.data.tables import column_named, first_line
 from allyouneed.errors import UserError
 
 TAG = re.compile(r"O|[BIES]-\S+")
+PER_WORD = "per word"  # the scheme of tags that mark no entities
 DOCUMENT = "-DOCSTART-"
+CONLL_U = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
+SKIPPED = re.compile(r"\d+[-.]\d+")  # the number of a word that is written as several, or of one that is not written
 LONG = 200  # words: a longer sentence that is alone in its file means that blank lines are missing
 
 
@@ -71,8 +77,10 @@ class Survey:
     letters: Counter[str] = field(default_factory=Counter)
     begun: Counter[str] = field(default_factory=Counter)  # with which letter entities begin
     parted: int = 0  # how many B separate adjacent entities of one type, where IOB1 needs them
+    different: set[str] = field(default_factory=set)
 
     def add(self, tags: Sequence[str]) -> None:
+        self.different.update(tags)
         self.letters.update(tag[0] for tag in tags)
         before = Span("", 0, 0)
         for span in spans(tags):
@@ -82,15 +90,35 @@ class Survey:
 
     @property
     def scheme(self) -> str:
+        if not all(map(TAG.fullmatch, self.different)):
+            return PER_WORD
         if self.letters["E"] or self.letters["S"]:
             return "IOBES"
         return "IOB1" if self.begun["I"] and self.begun["B"] == self.parted else "IOB2"
 
     def told(self) -> str:
         """For the user, with what does not fit the scheme."""
+        if self.scheme == PER_WORD:
+            return f"{len(self.different):,} different tags, which mark no entities"
         odd = 0 if self.scheme == "IOB1" else self.begun["I"] + self.begun["E"]
         loose = f" (entities that begin with I- or E-, read as if with B-: {odd:,})" if odd else ""
         return f"{self.scheme} tags{loose}"
+
+
+@dataclass(frozen=True)
+class TagColumns:
+    """Where a CoNLL file has its words and tags."""
+
+    separator: str  # a tab, or any number of blanks
+    names: tuple[str, ...]  # of the columns; numbers if the file gives none
+    indexed: bool  # the first column numbers the words of a sentence; then lines that begin with # are comments
+    word: int  # columns, from 0
+    tag: int
+    entities: bool  # whether the tags mark entities
+
+    def fits(self, tag: str) -> bool:
+        """Whether it can be a tag of this file."""
+        return bool(TAG.fullmatch(tag.strip()) if self.entities else len(tag.split()) == 1)
 
 
 @dataclass(frozen=True)
@@ -98,75 +126,114 @@ class TagTable:
     """A CoNLL file. Iterating reads it again."""
 
     path: Path
-    separator: str  # a tab, or any number of blanks
-    width: int  # columns
+    columns: TagColumns
     skipped: int  # lines that only say that a document begins
     survey: Survey
 
     def __iter__(self) -> Iterator[TaggedSentence]:
-        return _sentences(self.path, self.separator)
+        return _sentences(self.path, self.columns)
 
     def understood(self) -> str:
         """One sentence for the user, with the first example."""
-        marks = "tabs" if self.separator == "\t" else "blanks"
+        at = self.columns
+        marks = "tabs" if at.separator == "\t" else "blanks"
         skipped = f"; {self.skipped:,} {DOCUMENT} lines skipped" if self.skipped else ""
         words, tags = (shorten(text) for text in next(iter(self), TaggedSentence((), ())).texts)
+        form = "CoNLL-U" if at.names == CONLL_U else "CoNLL"
+        others = " (choose others with data.source and data.target)" if len(at.names) > 2 else ""
         return (
-            f"{self.path.name}: CoNLL (columns between {marks}), UTF-8; the word is column 1, the tag column "
-            f"{self.width}; {self.survey.told()}{skipped}; the first sentence is {words} → {tags}"
+            f"{self.path.name}: {form} (columns between {marks}), {encoding(self.path)}; the word is column "
+            f"{at.names[at.word]}, the tag column {at.names[at.tag]}{others}; {self.survey.told()}{skipped}; the first "
+            f"sentence is {words} → {tags}"
         )
 
 
-def open_tags(path: Path) -> TagTable:
-    """Reads the whole file, so that every broken line is found, and finds the scheme of its tags."""
-    line = next((line for line in lines(path) if line.strip() and not line.startswith(DOCUMENT)), "")
-    if not line:
-        first_line(path)  # an error if the file has no line at all
-        raise UserError(f"{path} has only {DOCUMENT} lines: there is no sentence in it")
-    if "\r" in line.strip():
-        raise UserError(
-            f"{path}: its lines end with a carriage return alone; convert it so that they end with a newline"
-        )
-    separator, survey, sentences = "\t" if "\t" in line.strip() else " ", Survey(), 0
-    for sentence in _sentences(path, separator):
+def open_tags(path: Path, word: str = "", tag: str = "") -> TagTable:
+    """Reads the whole file, so that every broken line is found, and finds the scheme of its tags. `word` and `tag`:
+    their columns, by number or by name."""
+    at, survey, sentences = _find_columns(path, word, tag), Survey(), 0
+    for sentence in _sentences(path, at):
         survey.add(sentence.tags)
         sentences += 1
     if sentences == 1 and survey.letters.total() > LONG:
         raise UserError(
             f"{path} is one sentence of {survey.letters.total():,} words: a blank line must stand between two sentences"
         )
-    skipped = sum(line.startswith(DOCUMENT) for line in lines(path))
-    return TagTable(path, separator, len(_cells(line, separator)), skipped, survey)
+    if survey.scheme == PER_WORD and 2 * len(survey.different) > survey.letters.total() > 20:
+        raise UserError(
+            f"{path}: column {at.names[at.tag]} has {len(survey.different):,} different values for "
+            f"{survey.letters.total():,} words: is this the tag? choose it with data.target, the word with data.source"
+        )
+    return TagTable(path, at, sum(line.startswith(DOCUMENT) for line in lines(path)), survey)
 
 
-def _sentences(path: Path, separator: str) -> Iterator[TaggedSentence]:
+def _find_columns(path: Path, word: str, tag: str) -> TagColumns:
+    """The columns of the word and the tag: those that the user names, else FORM and UPOS in CoNLL-U, else the first one
+    (after the number of the word) and the last, or the last that has only tags of entities."""
+    head = [line for line in islice(lines(path), LOOKED_AT) if line.strip() and not line.startswith(DOCUMENT)]
+    if not head:
+        first_line(path)  # an error if the file has no line at all
+        raise UserError(f"{path} has only {DOCUMENT} lines: there is no sentence in it")
+    if any("\r" in line.strip() for line in head[:1]):
+        raise UserError(
+            f"{path}: its lines end with a carriage return alone; convert it so that they end with a newline"
+        )
+    plain = [line for line in head if not line.startswith("#")] or head
+    separator = "\t" if "\t" in plain[0].strip() else " "
+    rows = [_cells(line, separator) for line in plain]
+    names = tuple(str(number) for number in range(1, len(rows[0]) + 1))
+    numbers = [cells[0] for cells in rows if not SKIPPED.fullmatch(cells[0])]
+    indexed = numbers[:1] == ["1"] and numbers[1:2] in ([], ["1"], ["2"]) and len(names) > 2
+    if indexed and separator == "\t" and len(names) == len(CONLL_U):
+        names = CONLL_U
+    rows = [cells for cells in rows if len(cells) == len(names) and not (indexed and SKIPPED.fullmatch(cells[0]))]
+    at = {"word": int(indexed), "tag": len(names) - 1}
+    entities = [i for i in range(1, len(names)) if all(TAG.fullmatch(cells[i].strip()) for cells in rows)]
+    if names == CONLL_U:
+        at = {"word": CONLL_U.index("FORM"), "tag": CONLL_U.index("UPOS")}
+    elif entities:
+        at["tag"] = entities[-1]
+    at |= {what: column_named(names, given, str(path)) for what, given in (("word", word), ("tag", tag)) if given}
+    if at["word"] == at["tag"] and len(names) > 1:
+        name = names[at["word"]]
+        raise UserError(f"{path}: the word and the tag are both column {name}; set data.source and data.target")
+    marks = any(TAG.fullmatch(cells[at["tag"]].strip()) for cells in rows)
+    return TagColumns(separator, names, indexed, **at, entities=marks)
+
+
+def _sentences(path: Path, at: TagColumns) -> Iterator[TaggedSentence]:
     """The lines between two blank lines are a sentence; every line is checked."""
     words: list[str] = []
     tags: list[str] = []
-    width = 0
+    width = len(at.names)
     for number, line in enumerate(lines(path), 1):
         if not line.strip() or line.startswith(DOCUMENT):
             if words:
                 yield TaggedSentence(tuple(words), tuple(tags))
             words, tags = [], []
             continue
-        cells = _cells(line, separator)
-        width = width or len(cells)
+        cells = _cells(line, at.separator)
+        if at.indexed and (line.startswith("#") or SKIPPED.fullmatch(cells[0])):
+            continue
+        if not words and line.startswith("# ") and not (len(cells) == width and at.fits(cells[at.tag])):
+            continue  # a comment before a sentence
         if len(cells) != width or width < 2:
-            mark = "a tab" if separator == "\t" else "a blank"
+            mark = "a tab" if at.separator == "\t" else "a blank"
             wanted = f"the first has {width}" if width > 1 else f"a word and its tag need two, with {mark} between them"
-            comment = "; comments are not read, remove them" if line.startswith("#") else ""
+            comment = "; a comment stands before a sentence" if line.startswith("#") else ""
             raise UserError(f"{path}, line {number} has {_columns(len(cells))}, but {wanted}: {shorten(line)}{comment}")
-        word, tag = cells[0], cells[-1].strip()
-        if not word.strip():
-            raise UserError(f"{path}, line {number} has no word in its first column: {shorten(line)}")
-        if not TAG.fullmatch(tag):
+        word, tag = cells[at.word].strip(), cells[at.tag].strip()
+        if not word:
+            raise UserError(f"{path}, line {number} has no word in column {at.names[at.word]}: {shorten(line)}")
+        if not at.fits(tag):
+            kind = "tag of an entity" if at.entities else "tag"
+            form = "O, or B-, I-, E- or S- and a type without blanks" if at.entities else "one word"
             raise UserError(
-                f"{path}, line {number}: '{tag}' is not the tag of an entity: the last column must have O, or B-, I-, "
-                f"E- or S- and a type without blanks{'; comments are not read' * line.startswith('#')}"
+                f"{path}, line {number}: '{tag}' is not the {kind}: column {at.names[at.tag]} must have {form}; "
+                "another column is chosen with data.target"
             )
         # A blank would end the word when the words are joined; a no-break space looks the same.
-        words.append(word.strip().replace(" ", "\N{NO-BREAK SPACE}"))
+        words.append(word.replace(" ", "\N{NO-BREAK SPACE}"))
         tags.append(tag)
     if words:
         yield TaggedSentence(tuple(words), tuple(tags))

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from allyouneed.config import DataConfig
 from allyouneed.data import reading
+from allyouneed.data.compressed import plain_name
 from allyouneed.data.conll import TagTable, open_tags
 from allyouneed.data.labels import LabelTable, open_labels
+from allyouneed.data.pairs import PairTable, open_pairs
 from allyouneed.data.paths import existing, table_files, text_files
-from allyouneed.data.reading import CHUNK, chunks, plain_name
+from allyouneed.data.reading import CHUNK, chunks, encoding
 from allyouneed.data.sources import (
     Counts,
     Dataset,
@@ -19,11 +21,13 @@ from allyouneed.data.sources import (
     Split,
     Text,
     fingerprint,
+    is_blank,
+    limited,
     part_of,
     shorten,
     split_by_hash,
 )
-from allyouneed.data.tables import PairTable, first_line, form_of, open_pairs
+from allyouneed.data.tables import first_line, form_of
 from allyouneed.data.watch import WatchedFile
 from allyouneed.errors import UserError
 
@@ -46,7 +50,7 @@ def open_own(config: DataConfig, shape: str) -> Dataset:
     contents = {name: [(_ending(file.path), file.digest()) for file in listed] for name, listed in watched.items()}
     for name, split in splits.items():
         split.files = watched.get(name, watched["train"])
-    columns = (config.source, config.target, config.second)
+    columns = (config.source, config.target, config.second, config.header)
     settings = (*columns, config.reverse, config.valid_part, config.test_part, config.limit)
     return Dataset(" ".join(config.path), shape, splits, told, fingerprint(shape, contents, settings))
 
@@ -77,19 +81,22 @@ def _read_examples(files: Files, config: DataConfig, shape: str) -> tuple[dict[s
     parts = split_by_hash(train.__iter__, valid, test, config.limit)
     counts = {name: Counts() for name in parts}
     for example in train:  # one pass finds every error in the file and counts for all its splits
-        name = part_of(example.inputs[0], valid, test)
-        if not (name == "train" and config.limit and counts["train"].examples == config.limit):
-            counts[name].add(example)
+        counted = counts[part_of(example.inputs[0], valid, test)]
+        if is_blank(example):
+            counted.empty += 1
+        else:
+            counted.add(example)
     for name, split in parts.items():
-        split.counted = counts[name]
-    splits = {**parts, **{name: ExampleSplit(examples.__iter__) for name, examples in own.items()}}
+        split.total = counts[name].examples
+        if not config.limit or split.total <= config.limit:
+            split.counted = counts[name]
+    splits = {**parts, **{name: ExampleSplit(examples.__iter__, config.limit) for name, examples in own.items()}}
     told = [train.understood(), *(examples.understood() for examples in own.values())]
     if held := _held_out(valid, test):
         what = {"pairs": "source", "labels": "text", "tags": "sentence"}[shape]
         told.append(f"split by a hash of the {what}, so that no {what} is in two splits: {held}")
     if config.limit:
-        what = "pairs" if shape == "pairs" else "examples"
-        told.append(f"only the first {config.limit:,} training {what} are used (data.limit)")
+        told.append(limited(config.limit))
     return dict(splits), told
 
 
@@ -99,18 +106,13 @@ def _open_examples(paths: list[Path], config: DataConfig, shape: str, like: Labe
     if shape == "tags":
         if len(paths) > 1:
             raise UserError(f"{listed}: tagged sentences come from one CoNLL file")
-        if config.source or config.target or config.second:
-            raise UserError(
-                "data.source, data.target and data.second are not for CoNLL files: their word is the first column, "
-                "their tag the last"
-            )
-        return open_tags(paths[0])
+        return open_tags(paths[0], config.source, config.target)
     if len(paths) > 2 or (len(paths) == 2 and any(form_of(path) for path in paths)):
         what = {"pairs": "pairs come", "labels": "texts and labels come"}[shape]
         raise UserError(f"{listed}: {what} from one TSV, CSV or JSONL file, or from two parallel text files")
     if shape == "labels":
-        return open_labels(paths, config.source, config.target, config.second, like)
-    return open_pairs(paths, config.source, config.target, config.reverse)
+        return open_labels(paths, config.source, config.target, config.second, config.header, like)
+    return open_pairs(paths, config.source, config.target, config.reverse, config.header)
 
 
 def _held_out(valid: float, test: float) -> str:
@@ -146,8 +148,9 @@ def _read_text(files: Files, config: DataConfig) -> tuple[dict[str, Split], list
         many = f"{len(listed):,} files, each a document, in the order of their names"
         dropped = f"; {empty} without text left out" if empty else ""
         first = shorten(next(reading.text(documents[0].path), "").strip()[:200])
+        codes = " and ".join(sorted({encoding(document.path) for document in documents}))
         told.append(
-            f"{name}: {listed[0].name if len(listed) == 1 else many}{dropped}; UTF-8 text, {total:,} bytes; "
+            f"{name}: {listed[0].name if len(listed) == 1 else many}{dropped}; {codes} text, {total:,} bytes; "
             f"it begins {first}"
         )
     if held := _held_out(valid, test):

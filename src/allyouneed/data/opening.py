@@ -19,6 +19,8 @@ def open_data(config: DataConfig, shape: str) -> Dataset:
         raise UserError("data.reverse swaps the sides of pairs of sentences; this task has none")
     if config.second and shape != "labels":
         raise UserError("data.second names the second text of the task classify; this task has none")
+    if config.header != "auto" and shape not in ("pairs", "labels"):
+        raise UserError(f"data.header = {config.header} is for tables, CSV and TSV; this task reads none")
     if config.mirror:
         check_name(Path(config.mirror))
     if config.path:
@@ -34,8 +36,8 @@ def open_data(config: DataConfig, shape: str) -> Dataset:
             f"the data set '{config.name}' is {_describe(known[config.name])}, but this task needs "
             f"{_describe(shape)}; these fit: {fitting}"
         )
-    for key in ("valid_path", "test_path", "source", "target", "second"):
-        if getattr(config, key):
+    for key in ("valid_path", "test_path", "source", "target", "second", "header"):
+        if getattr(config, key) != getattr(DataConfig, key):
             raise UserError(f"data.{key} goes with your own files (data.path); '{config.name}' has fixed splits")
     return registry.open_named(config)
 

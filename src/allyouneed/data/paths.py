@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from allyouneed.data.reading import is_text, plain_name
+from allyouneed.data.compressed import plain_name
+from allyouneed.data.reading import is_text
 from allyouneed.data.tables import form_of
 from allyouneed.errors import UserError, nearest
 

@@ -11,8 +11,9 @@ from allyouneed.data import reading
 from allyouneed.data.conll import open_tags
 from allyouneed.data.examples import LabelledText
 from allyouneed.data.fetch import File
+from allyouneed.data.pairs import PairTable, open_pairs
 from allyouneed.data.sources import ExampleSplit, Split, Text, split_by_hash
-from allyouneed.data.tables import PairTable, Table, open_pairs
+from allyouneed.data.tables import Table
 
 Splits = dict[str, Split]
 Reader = Callable[[Sequence[Path], bool], Splits]
@@ -47,7 +48,7 @@ def _one_table(swapped: bool) -> Reader:
     """One TSV without splits: a fiftieth each for valid and test, by a hash of the source."""
 
     def read(paths: Sequence[Path], reverse: bool) -> Splits:
-        table = open_pairs(paths[:1], "1", "2", reverse != swapped)
+        table = open_pairs(paths[:1], "1", "2", reverse != swapped, "false")
         return dict(split_by_hash(table.__iter__, valid=1 / 50, test=1 / 50))
 
     return read
@@ -72,7 +73,10 @@ def _labelled(names: dict[str, str], rows: Callable[[Path], Iterable[LabelledTex
 
 def _table(path: Path) -> Iterator[LabelledText]:
     """text<TAB>label; in reviews `<br />` is the end of a line."""
-    return (LabelledText(row.source.replace("<br />", "\n"), row.target) for row in open_pairs([path], "1", "2"))
+    return (
+        LabelledText(row.source.replace("<br />", "\n"), row.target)
+        for row in open_pairs([path], "1", "2", header="false")
+    )
 
 
 def _trec(path: Path) -> Iterator[LabelledText]:

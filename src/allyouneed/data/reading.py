@@ -2,43 +2,42 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
-import zlib
+import codecs
+import shlex
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
-from typing import IO
 
+from allyouneed.data.compressed import DAMAGED, opened, plain_name
 from allyouneed.errors import UserError
 
 CHUNK = 1 << 20  # bytes
-COMPRESSED = (".gz", ".xz", ".bz2")
-BOM = b"\xef\xbb\xbf"
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class NotText(UserError):
-    """The bytes of a file are not UTF-8 text."""
+    """The bytes of a file are not UTF-8 text, nor UTF-16 text with its mark."""
 
 
-def plain_name(path: Path) -> str:
-    """The name of a file without the ending of its compression: train.en.gz -> train.en."""
-    return path.stem if path.suffix.lower() in COMPRESSED else path.name
+def encoding(path: Path) -> str:
+    """UTF-16 if the file begins with its mark, else UTF-8."""
+    return "UTF-16" if next(_blocks(path)).startswith(UTF_16) else "UTF-8"
 
 
 def chunks(path: Path) -> Iterator[bytes]:
     """The text in pieces that end after a newline if they have one, and always between two characters.
 
-    A byte order mark is removed and \\r\\n becomes \\n. The first byte that is not UTF-8 text is an error.
+    A byte order mark is removed and \\r\\n becomes \\n. The first byte that is not text is an error.
     """
-    rest, offset = b"", 0  # offset: where `rest` begins in the (decompressed) file
-    for block in _blocks(path):
+    rest, offset, line = b"", 0, 1  # offset and line: where `rest` begins in the (decompressed) file
+    for block in _in_utf8(path):
         buffer = rest + block
         end = _cut(buffer) if block else len(buffer)
         piece, rest = buffer[:end], buffer[end:]
-        _check(piece, path, offset)
-        text = piece.removeprefix(BOM) if offset == 0 else piece
+        _check(piece, path, offset, line)
+        text = piece.removeprefix(codecs.BOM_UTF8) if offset == 0 else piece
         offset += end
+        line += piece.count(b"\n")
         if text:
             yield text.replace(b"\r\n", b"\n") if b"\r\n" in text else text
 
@@ -96,24 +95,26 @@ def _blocks(path: Path) -> Iterator[bytes]:
         with opened(path) as stream:
             while block := stream.read(CHUNK):
                 yield block
-    except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
+    except DAMAGED as error:
         raise UserError(f"{path} is damaged: it cannot be decompressed ({error})") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
     yield b""
 
 
-def opened(path: Path) -> IO[bytes]:
-    """A stream of the decompressed bytes. The first bytes tell the format, whatever the file is called."""
-    with path.open("rb") as stream:
-        head = stream.read(10)
-    if head.startswith(b"\x1f\x8b"):
-        return gzip.open(path)  # type: ignore[return-value]
-    if head.startswith(b"\xfd7zXZ\0"):
-        return lzma.open(path)
-    if head.startswith(b"BZh") and head[4:] == b"1AY&SY":
-        return bz2.open(path)
-    return path.open("rb")
+def _in_utf8(path: Path) -> Iterator[bytes]:
+    """The same blocks, in UTF-8 if the file is UTF-16 with its mark."""
+    blocks = _blocks(path)
+    first = next(blocks)
+    if not first.startswith(UTF_16):
+        yield from chain([first], blocks)
+        return
+    decoder = codecs.getincrementaldecoder("utf-16")()
+    try:
+        for block in chain([first], blocks):
+            yield decoder.decode(block, final=not block).encode()
+    except UnicodeError:
+        raise NotText(f"{path} begins with the mark of UTF-16, but is not UTF-16 text: save it as UTF-8") from None
 
 
 def _cut(buffer: bytes) -> int:
@@ -135,16 +136,29 @@ def _character(piece: bytes, at: int) -> int:
     return at
 
 
-def _check(piece: bytes, path: Path, offset: int) -> None:
-    if offset == 0 and piece[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise NotText(f"{path} is not UTF-8 text: byte 0 begins a UTF-16 mark; save it as UTF-8")
+def _check(piece: bytes, path: Path, offset: int, line: int) -> None:
     zero = piece.find(0)
     if zero >= 0:
-        raise NotText(f"{path} is a binary file (byte {offset + zero} is zero), but text is expected")
+        wide = "; if it is UTF-16 text without its mark, save it as UTF-8" if offset + zero < 2 else ""
+        raise NotText(f"{path} is a binary file (byte {offset + zero} is zero), but text is expected{wide}")
     try:
         piece.decode()
     except UnicodeDecodeError as error:
-        value = piece[error.start]
-        raise NotText(
-            f"{path} is not UTF-8 text: byte {offset + error.start} is 0x{value:02x}; save it as UTF-8"
-        ) from None
+        number = line + piece.count(b"\n", 0, error.start)
+        told = f"{path}, line {number} is not UTF-8: byte 0x{piece[error.start]:02x} {_cure(path, piece, error.start)}"
+        raise NotText(told) from None
+
+
+def _cure(path: Path, piece: bytes, at: int) -> str:
+    """What the byte at `at`, which is not UTF-8, looks like, and what to do."""
+    if not piece[:at].isascii():
+        return "stands among text that is UTF-8; correct this line"
+    letter = piece[at : at + 1].decode("cp1252", errors="ignore")
+    foreign = sum(byte > 127 for byte in piece[:CHUNK])
+    told, name = f"looks like Latin-1 or Windows-1252 ('{letter}')", "WINDOWS-1252"
+    if not letter or 3 * foreign >= len(piece):  # another alphabet has more of them
+        told, name = "is of an unknown encoding", "ITS-ENCODING"
+    plain = Path(plain_name(path))
+    first, given = ("decompress it, then ", plain) if plain.name != path.name else ("", path)
+    command = f"iconv -f {name} -t UTF-8 {shlex.quote(str(given))} > {shlex.quote(f'{plain.stem}-utf8{plain.suffix}')}"
+    return f"{told}; {first}convert it with: {command}"

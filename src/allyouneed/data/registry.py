@@ -9,7 +9,7 @@ from allyouneed.config import DataConfig
 from allyouneed.data.examples import Example, SentencePair
 from allyouneed.data.fetch import obtain
 from allyouneed.data.public import PUBLIC_SETS, PublicSet
-from allyouneed.data.sources import Dataset, ExampleSplit, Text, digest, fingerprint
+from allyouneed.data.sources import Dataset, ExampleSplit, Text, digest, fingerprint, limited
 from allyouneed.data.watch import WatchedFile
 from allyouneed.format import human_bytes
 
@@ -57,12 +57,12 @@ def open_named(config: DataConfig) -> Dataset:
         dataset = _built_in_examples(config.name, built_in.shape, config.reverse)
     if config.reverse and dataset.shape == "pairs":
         dataset.understood.append("source and target are swapped (data.reverse)")
-    train = dataset.splits["train"]
-    if config.limit and isinstance(train, ExampleSplit):
-        train.limit = config.limit
+    if config.limit:
+        for split in dataset.splits.values():
+            if isinstance(split, ExampleSplit):
+                split.limit = config.limit
         dataset.fingerprint = fingerprint(dataset.fingerprint, config.limit)
-        what = "pairs" if dataset.shape == "pairs" else "examples"
-        dataset.understood.append(f"only the first {config.limit:,} training {what} are used (data.limit)")
+        dataset.understood.append(limited(config.limit))
     return dataset
 
 

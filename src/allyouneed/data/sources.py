@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import heapq
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import repeat
 from typing import Any
 
 from allyouneed.data.examples import Example
 from allyouneed.data.watch import WatchedFile
 from allyouneed.errors import UserError
+from allyouneed.randomness import WORD, make_key
 
-READING = 1  # raise it whenever the same files give other examples or other text than before
+READING = 2  # raise it whenever the same files give other examples or other text than before
+DRAWN = 7  # the key of the random numbers that draw examples
+KEPT = 100_000  # drawn examples that are kept in memory
 
 
 @dataclass
@@ -24,15 +30,10 @@ class Counts:
     empty: int = 0
     bytes: int = 0
 
-    def add(self, example: Example) -> bool:
-        """Counts an example. False: some part of it is blank, so it is dropped."""
-        texts = example.texts
-        if not all(text.strip() for text in texts):
-            self.empty += 1
-            return False
+    def add(self, example: Example) -> None:
+        """Counts an example that is used."""
         self.examples += 1
-        self.bytes += sum(size(text) for text in texts)
-        return True
+        self.bytes += sum(size(text) for text in example.texts)
 
 
 class Split:
@@ -89,22 +90,53 @@ class Split:
 
 
 class ExampleSplit(Split):
-    """Yields examples, at most `limit` of them (0: all). `read` starts a new pass; examples with a blank part are
-    dropped."""
+    """Yields examples; those with a blank part are dropped. `limit`: at most so many, drawn at random (0: all). `read`
+    starts a new pass; `total` is how many examples it gives, if that is known. Few drawn ones are kept in memory: to
+    find them again takes a pass over all."""
 
     def __init__(self, read: Callable[[], Iterable[Example]], limit: int = 0) -> None:
         super().__init__()
         self.read, self.limit = read, limit
+        self.total: int | None = None
+        self.kept: list[Example] | None = None
 
     def __iter__(self) -> Iterator[Any]:
-        counts = Counts()
+        counts, kept = Counts(), []
         with self.unchanged():
+            if self.kept is not None:
+                yield from self.kept
+                return
+            if self.limit and self.total is None:
+                self.total = sum(not is_blank(example) for example in self.read())
+            used = drawn(self.limit, self.total) if self.limit and self.total is not None else repeat(True)
             for example in self.read():
-                if self.limit and counts.examples == self.limit:
-                    break
-                if counts.add(example):
+                if is_blank(example):
+                    counts.empty += 1
+                elif next(used, False):
+                    counts.add(example)
+                    if 0 < self.limit <= KEPT:
+                        kept.append(example)
                     yield example
         self.counted = counts
+        if 0 < self.limit <= KEPT:
+            self.kept = kept
+
+
+def is_blank(example: Example) -> bool:
+    """Whether some part of it is blank, so that it is dropped."""
+    return not all(text.strip() for text in example.texts)
+
+
+def drawn(limit: int, total: int) -> Iterator[bool]:
+    """For each of `total` examples whether it is one of `limit` that are drawn at random: those with the smallest
+    random numbers. So they are always the same, and a smaller limit draws a part of what a larger one draws."""
+    last = _largest_drawn(limit, total) if limit < total else WORD
+    return (make_key(DRAWN, place) <= last for place in range(total))
+
+
+@lru_cache
+def _largest_drawn(limit: int, total: int) -> int:
+    return heapq.nsmallest(limit, (make_key(DRAWN, place) for place in range(total)))[-1]
 
 
 class Text(Split):
@@ -155,13 +187,18 @@ class Dataset:
 def split_by_hash(
     read: Callable[[], Iterable[Example]], valid: float, test: float, limit: int = 0
 ) -> dict[str, ExampleSplit]:
-    """Splits by a hash of the first input: the same sentence is never in two of them. `limit` is for train."""
+    """Splits by a hash of the first input: the same sentence is never in two of them. `limit`: of each."""
 
     def part(wanted: str) -> Callable[[], Iterator[Example]]:
         return lambda: (example for example in read() if part_of(example.inputs[0], valid, test) == wanted)
 
     wanted = ["train"] + ["valid"] * (valid > 0) + ["test"] * (test > 0)
-    return {name: ExampleSplit(part(name), limit if name == "train" else 0) for name in wanted}
+    return {name: ExampleSplit(part(name), limit) for name in wanted}
+
+
+def limited(limit: int) -> str:
+    """For the user."""
+    return f"at most {limit:,} examples of each split are used, drawn at random and always the same (data.limit)"
 
 
 def part_of(text: str, valid: float, test: float) -> str:

@@ -1,4 +1,4 @@
-"""Tables in files, and pairs of sentences in tables: TSV, CSV, JSONL, or two parallel files.
+"""Tables in files: TSV, CSV, JSONL, two parallel files, or lines that begin with their label.
 
 What the user does not say is guessed, and the guess is reported.
 """
@@ -7,27 +7,22 @@ from __future__ import annotations
 
 import csv
 import json
+import operator
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import dropwhile, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
-from allyouneed.data.examples import SentencePair
-from allyouneed.data.reading import lines, plain_name
+from allyouneed.data.columns import LOOKED_AT, Column, are_names, survey, unlike_below
+from allyouneed.data.compressed import plain_name
+from allyouneed.data.reading import encoding, lines
 from allyouneed.data.sources import shorten
 from allyouneed.errors import UserError, nearest
 
 FORMS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
-SIDES = (("source", "target"), ("src", "tgt"), ("src", "trg"), ("input", "output"), ("question", "answer"))
-CODES = (
-    "af ar az be bg bn bs ca cs cy da de el en eo es et eu fa fi fr ga gl he hi hr hu hy is it ja ka kk ko la lt lv "
-    "mk ml mn mr ms mt nl no pl pt ro ru sk sl sq sr sv sw ta te th tl tr uk ur uz vi zh "
-    "ara ces dan deu ell eng epo fin fra heb hun ita jpn kor lat nld nor pol por ron rus spa swe tur ukr zho "
-    "arabic chinese czech danish dutch english finnish french german greek hebrew hindi hungarian italian japanese "
-    "korean latin norwegian polish portuguese romanian russian spanish swedish turkish ukrainian"
-)
-LANGUAGES = frozenset(CODES.split())
+MARK = "__label__"  # before a label, as fastText writes it
 
 
 @dataclass(frozen=True)
@@ -35,9 +30,10 @@ class Table:
     """Rows of cells in a file, or in two files with one cell per line each. All rows have the same columns."""
 
     paths: tuple[Path, ...]
-    form: str  # tsv, csv, jsonl or parallel
+    form: str  # tsv, csv, jsonl, parallel, or words: the first word of a line, and the rest
     names: tuple[str, ...]  # of the columns, or the keys of JSONL; numbers if the file gives no names
     header: bool = False  # whether the first row gives the names
+    guessed: str = ""  # why that is so, for the user
     separator: str = "\t"
     values: tuple[type, ...] = (str,)  # which JSON values are read
 
@@ -46,87 +42,98 @@ class Table:
         """The files, for an error message."""
         return " and ".join(str(path) for path in self.paths)
 
+    @property
+    def named(self) -> bool:
+        """Whether the file gives the names of its columns."""
+        return self.header or self.form == "jsonl"
+
     def rows(self, columns: Sequence[int]) -> Iterator[tuple[str, ...]]:
         """The cells of these columns, row by row; the files are read again. A blank line has blank cells."""
         if self.form == "jsonl":
             return _objects(self.paths[0], [self.names[column] for column in columns], self.values)
         if self.form == "parallel":
             rows = _side_by_side(*self.paths)
+        elif self.form == "words":
+            rows = _first_words(self.paths[0])
         else:
             rows = _delimited(self.paths[0], self.form, self.separator, len(self.names))
         if self.header:
-            rows = islice(rows, 1, None)
+            rows = islice(dropwhile(operator.not_, rows), 1, None)
         blank = ("",) * len(columns)
         return (tuple(row[column] for column in columns) if row else blank for row in rows)
 
-    def understood(self, columns: dict[str, int], what: str) -> str:
-        """One sentence for the user: the format, the column of each side, and the first example."""
+    def survey(self, most: int | None = LOOKED_AT) -> list[Column]:
+        """What the cells of the first rows are like, up to the first row that is wrong; whoever reads on finds it."""
+
+        def rows() -> Iterator[tuple[str, ...]]:
+            with suppress(UserError):
+                yield from islice(self.rows(range(len(self.names))), most)
+
+        return survey(rows(), len(self.names))
+
+    def understood(self, columns: dict[str, int], what: str, guessed: str = "") -> str:
+        """One sentence for the user: the format, the column of each side, what was guessed, and the first example."""
         files = " and ".join(path.name for path in self.paths)
         form = {
             "tsv": "TSV (columns between tabs, no quoting)",
             "csv": f"CSV (columns between '{self.separator}', quoting)",
             "jsonl": "JSONL (one object per line)",
             "parallel": "parallel files (one sentence per line)",
+            "words": "lines that begin with their label",
         }[self.form]
         header = (" with a header" if self.header else " without a header") if self.form in ("tsv", "csv") else ""
         place = {"jsonl": "key", "parallel": "file"}.get(self.form, "column")
         of = f" of {len(self.names)}" if len(self.names) > 2 else ""
         told = ", ".join(f"{side} is {place} {self.names[column]}" for side, column in columns.items())
+        if self.form == "words":
+            told = "label is the first word, text is the rest of the line"
         rows = self.rows(list(columns.values()))
         first = next((row for row in rows if all(cell.strip() for cell in row)), ())
         return (
-            f"{files}: {form}{header}, UTF-8; {told}{of}; the first {what} is "
-            f"{' → '.join(shorten(cell) for cell in first)}"
+            f"{files}: {form}{header}{self.guessed}, {encoding(self.paths[0])}; {told}{of}{guessed}; "
+            f"the first {what} is {' → '.join(shorten(cell) for cell in first)}"
         )
-
-
-@dataclass(frozen=True)
-class PairTable:
-    """Pairs of sentences in a table. Iterating reads the files again."""
-
-    table: Table
-    source: int  # columns, from 0
-    target: int
-
-    def __iter__(self) -> Iterator[SentencePair]:
-        return (SentencePair(source, target) for source, target in self.table.rows((self.source, self.target)))
-
-    def understood(self) -> str:
-        """One sentence for the user, with the first pair."""
-        return self.table.understood({"source": self.source, "target": self.target}, "pair")
-
-
-def open_pairs(paths: Sequence[Path], source: str = "", target: str = "", reverse: bool = False) -> PairTable:
-    """Finds the format and the two columns: those that are named, else those whose names are usual, else the first."""
-    table = open_table(paths, (source, target), _usual_columns)
-    left, right = _columns(table, source, target)
-    return PairTable(table, right, left) if reverse else PairTable(table, left, right)
 
 
 def open_table(
     paths: Sequence[Path],
     wanted: Sequence[str],
-    usual_columns: Callable[[Sequence[str]], object],
+    usual: Callable[[Sequence[str]], bool],
+    header: str = "auto",
     values: tuple[type, ...] = (str,),
 ) -> Table:
-    """Finds the format of a file, or of two, from the beginning. The first row is a header if one of the wanted columns
-    is given by name, or if `usual_columns` finds names in it. `values`: which JSON values are read."""
+    """Finds the format of a file, or of two, and whether the first row is a header (data.header): `columns` has the
+    rule. `wanted`: the columns that the user names; `usual`: whether these cells are usual names; `values`: which JSON
+    values are read."""
     starts = [first_line(path) for path in paths]  # also refuses files without text
-    if len(paths) == 2:
+    (path, *other) = paths
+    form = "parallel" if other else _form(path, starts[0])
+    if header == "true" and form not in ("tsv", "csv"):
+        raise UserError(f"data.header = true, but {path} is neither TSV nor CSV and has no header: leave it out")
+    if form == "parallel":
         names = tuple(Path(plain_name(path)).suffix[1:] or plain_name(path) for path in paths)
         names = names if names[0] != names[1] else tuple(plain_name(path) for path in paths)
-        return Table(tuple(paths), "parallel", names)
-    (path,) = paths
-    form = form_of(path) or _likely_form(path, starts[0])
+        return Table(tuple(paths), form, names)
     if form == "jsonl":
         return Table((path,), form, tuple(_first_keys(path, values)), values=values)
     separator = "\t" if form == "tsv" else _separator(path)
-    first = next((row for row in _delimited(path, form, separator, 0) if row), None)
-    if first is None:
+    first, *below = [row for row in islice(_delimited(path, form, separator, 0), LOOKED_AT) if row] or [[]]
+    if not first:
         raise UserError(f"{path} holds only blank cells")
-    header = any(name and not _is_number(name) for name in wanted) or usual_columns(first) is not None
-    names = tuple(cell.strip() for cell in first) if header else tuple(str(i + 1) for i in range(len(first)))
-    return Table((path,), form, names, header, separator)
+    has, why = header == "true", ""
+    if header == "auto":
+        has = any(name and not is_number(name) for name in wanted) or (are_names(first) and usual(first))
+        if not has:
+            why = unlike_below(first, below)
+            has = bool(why)
+            why = f", guessed because {why} (data.header=false if not)" if has else " (data.header=true if it has one)"
+    names = header_names(first if has else [""] * len(first))
+    return Table((path,), form, names, has, why, separator)
+
+
+def header_names(first: Sequence[str]) -> tuple[str, ...]:
+    """The cells of a header; a column without a name has its number."""
+    return tuple(cell.strip() or str(number) for number, cell in enumerate(first, 1))
 
 
 def form_of(path: Path) -> str:
@@ -144,15 +151,17 @@ def first_line(path: Path) -> str:
     raise UserError(f"{path} holds only blank lines" if blank else f"{path} is empty")
 
 
-def _likely_form(path: Path, line: str) -> str:
-    """What the first line looks like."""
-    if line.lstrip().startswith("{"):
-        return "jsonl"
-    if "\t" in line:
-        return "tsv"
+def likely_form(line: str) -> str:
+    """What a first line looks like: jsonl, tsv, or "" for neither."""
+    return "jsonl" if line.lstrip().startswith("{") else "tsv" if "\t" in line else ""
+
+
+def _form(path: Path, line: str) -> str:
+    if form := form_of(path) or likely_form(line):
+        return form
     raise UserError(
         f"{path} does not look like pairs: its first line {shorten(line)} has no tab and is no JSON object; "
-        "give a TSV, CSV or JSONL file, or two parallel files"
+        "give a TSV, CSV or JSONL file with that ending, or two parallel files"
     )
 
 
@@ -170,47 +179,23 @@ def _widths(path: Path, mark: str) -> list[int]:
         return []
 
 
-def _usual_columns(names: Sequence[str]) -> tuple[int, int] | None:
-    """The columns of source and target, if they have usual names."""
-    plain = [name.strip().lower() for name in names]
-    for pair in SIDES:
-        if all(side in plain for side in pair):
-            return plain.index(pair[0]), plain.index(pair[1])
-    languages = [column for column, name in enumerate(plain) if name in LANGUAGES]
-    if len(languages) != 2 or plain[languages[0]] == plain[languages[1]]:
-        return None
-    return languages[0], languages[1]
-
-
-def _columns(table: Table, source: str, target: str) -> tuple[int, int]:
-    """The columns of source and target."""
-    names, where = table.names, table.where
-    if len(names) < 2:
-        raise UserError(f"{where} has only one column ({names[0]}), but pairs need two")
-    usual = _usual_columns(names) or (0, 1)
-    left = column_of(table, source) if source else None
-    right = column_of(table, target) if target else None
-    if left is None:
-        left = usual[0] if right != usual[0] else usual[1]
-    if right is None:
-        right = usual[1] if left != usual[1] else usual[0]
-    if left == right:
-        raise UserError(f"{where}: source and target are both column {names[left]}; set data.source and data.target")
-    return left, right
-
-
 def column_of(table: Table, wanted: str) -> int:
     """By its name, or by its number from 1."""
-    if wanted in table.names:
-        return table.names.index(wanted)
-    if _is_number(wanted):
-        if 1 <= int(wanted) <= len(table.names):
+    return column_named(table.names, wanted, table.where)
+
+
+def column_named(names: Sequence[str], wanted: str, where: str) -> int:
+    """The column with this name, or this number from 1."""
+    if wanted in names:
+        return names.index(wanted)
+    if is_number(wanted):
+        if 1 <= int(wanted) <= len(names):
             return int(wanted) - 1
-        raise UserError(f"{table.where} has no column {wanted}; it has {len(table.names)}")
-    raise UserError(f"{table.where} has no column '{wanted}'{nearest(wanted, table.names)}")
+        raise UserError(f"{where} has no column {wanted}; it has {len(names)}")
+    raise UserError(f"{where} has no column '{wanted}'{nearest(wanted, names)}")
 
 
-def _is_number(name: str) -> bool:
+def is_number(name: str) -> bool:
     return name.isascii() and name.isdecimal() and len(name) < 10
 
 
@@ -234,6 +219,15 @@ def _csv(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
             yield reader.line_num, row if any(cell.strip() for cell in row) else []
     except csv.Error as error:
         raise UserError(f"{path}, line {reader.line_num} is not CSV: {error}") from None
+
+
+def _first_words(path: Path) -> Iterator[list[str]]:
+    """The first word of each line, without fastText's mark, and the rest of the line."""
+    for number, line in enumerate(lines(path), 1):
+        label, _, text = line.strip().partition(" ")
+        if text.lstrip().startswith(MARK):
+            raise UserError(f"{path}, line {number} has more than one label, but a text has one here: {shorten(line)}")
+        yield [label.removeprefix(MARK), text.strip()] if line.strip() else []
 
 
 def _side_by_side(left: Path, right: Path) -> Iterator[list[str]]:

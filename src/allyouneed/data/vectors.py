@@ -4,10 +4,8 @@ its first line."""
 from __future__ import annotations
 
 import codecs
-import lzma
 import os
 import re
-import zlib
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +13,8 @@ from typing import IO
 
 import numpy as np
 
+from allyouneed.data.compressed import DAMAGED, opened
 from allyouneed.data.paths import is_file
-from allyouneed.data.reading import opened
 from allyouneed.errors import UserError
 from allyouneed.wholefile import write_pieces
 
@@ -63,7 +61,7 @@ def read_vectors(path: str | Path, only: Container[str] | None = None) -> Vector
                 width = len(row)
                 if word not in rows and (only is None or word in only):
                     rows[word] = row
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
+    except (OSError, *DAMAGED) as error:
         raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if not width:
         raise UserError(f"{path} holds no word vectors")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from allyouneed.data.fetch import obtain
@@ -47,22 +48,20 @@ def read(mirror: str, say: Callable[[str], None]) -> WordTests:
 
 
 def read_own(path: Path) -> WordTests:
-    """The user's own file of analogies or of pairs; its first line tells which."""
+    """The user's own file of analogies or of pairs; its first two lines tell which, because the first may be a
+    header."""
     if not is_file(path):
         raise UserError(f"there is no file {path}, which task.questions names")
-    for number, line in enumerate(lines(path), 1):
-        fields = _fields(line)
-        if not fields or line.startswith("#"):
-            continue
-        if fields[0] == ":" or len(fields) == 4:
-            found = [question for _, question in questions(path)]
-            if not found:
-                break
-            return WordTests(analogies={path.name: found})
-        if len(fields) == 3:
-            return WordTests(similarity={path.name: pairs(path)})
-        raise UserError(f"{path}, line {number}: four words, or two words and a number, are expected")
-    raise UserError(f"{path} has no question: lines of four words, or of two words and a number, are expected")
+    start = list(islice(_rows(path), 2))
+    if any(_score(fields) is not None for _, fields in start):
+        return WordTests(similarity={path.name: pairs(path)})
+    for number, fields in start[:1]:
+        if fields[0] != ":" and len(fields) != 4:
+            raise UserError(f"{path}, line {number}: four words, or two words and a number, are expected")
+    found = [question for _, question in questions(path)]
+    if not found:
+        raise UserError(f"{path} has no question: lines of four words, or of two words and a number, are expected")
+    return WordTests(analogies={path.name: found})
 
 
 def questions(path: Path) -> list[tuple[str, Question]]:
@@ -82,20 +81,37 @@ def questions(path: Path) -> list[tuple[str, Question]]:
 
 
 def pairs(path: Path) -> list[Judged]:
-    """Two words and a number, with tabs, commas or spaces between them; a line that begins with # is a comment."""
-    found = []
-    for number, line in enumerate(lines(path), 1):
-        fields = _fields(line)
-        if not fields or line.startswith("#"):
-            continue
-        if len(fields) != 3 or not _is_number(fields[2]):
+    """Two words and a number, with tabs, commas or spaces between them; a line that begins with # is a comment. The
+    first line may be a header. More columns are allowed: the first number counts, as in SimLex-999."""
+    found, at = [], None
+    for line, (number, fields) in enumerate(_rows(path)):
+        at = _score(fields) if at is None else at
+        if at is None and line == 0 and len(fields) > 2:
+            continue  # a header
+        if at is None or len(fields) <= at or not _is_number(fields[at]):
             raise UserError(f"{path}, line {number}: two words and a number are expected (# begins a comment)")
-        found.append((fields[0], fields[1], float(fields[2])))
+        found.append((fields[0], fields[1], float(fields[at])))
     return found
 
 
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The number of each line and its fields, without blank lines and comments."""
+    return (
+        (number, fields)
+        for number, line in enumerate(lines(path), 1)
+        if not line.startswith("#") and (fields := _fields(line))
+    )
+
+
 def _fields(line: str) -> list[str]:
-    return line.replace(",", " ").split()
+    """Between tabs or commas a field may have spaces: Human (mean)."""
+    mark = next((mark for mark in "\t," if line.count(mark) > 1), None)
+    return [field.strip() for field in line.split(mark)] if mark else line.replace(",", " ").split()
+
+
+def _score(fields: Sequence[str]) -> int | None:
+    """The first column after the two words that is a number."""
+    return next((at for at, field in enumerate(fields) if at > 1 and _is_number(field)), None)
 
 
 def _is_number(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""tag: one tag per word, which mark the entities in a text."""
+"""tag: one tag per word, which mark the entities in a text, or its parts of speech."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from allyouneed.config import DecodeConfig
-from allyouneed.data.conll import Span, Survey, spans, tagged
+from allyouneed.data.conll import PER_WORD, Span, Survey, spans, tagged
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
-from allyouneed.metrics import Score, confusion, entity_scores
+from allyouneed.metrics import Score, confusion, entity_scores, label_scores
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.heads import TagHead
 from allyouneed.nn.losses import IGNORE
@@ -23,7 +23,7 @@ from allyouneed.tasks.labelling import Labelling, labels_on_first_pieces
 from allyouneed.text.layout import Tokens, first_pieces
 from allyouneed.text.words import find_words
 
-SCHEME = "IOB2"  # of the tags of the model; a file may have another
+SCHEME = "IOB2"  # of the entities of the model; a file may have another
 
 
 class Tag(Labelling):
@@ -33,8 +33,11 @@ class Tag(Labelling):
     unit = "word"
     asks = "a text"
     expects = "likely tags"
-    chooses_by = "F1"  # it improves long after the loss has stopped falling
     scheme = SCHEME  # of the training data, and of the answers
+
+    @property
+    def chooses_by(self) -> str:  # type: ignore[override]
+        return "accuracy" if self.scheme == PER_WORD else "F1"  # it improves long after the loss has stopped falling
 
     def tokens(self, split: str) -> list[Ragged]:
         if self.spells:
@@ -55,11 +58,16 @@ class Tag(Labelling):
         return [spans(example.tags) for example in self.data.splits[split]]
 
     def classes(self, split: str) -> Counter[str]:
-        return Counter(span.kind for sentence in self.entities(split) for span in sentence)
+        if self.scheme == PER_WORD:
+            return Counter(tag for example in self.data.splits[split] for tag in example.tags)
+        sentences = zip(self.entities(split), self.data.splits[split])
+        return Counter(span.kind or example.tags[span.start] for found, example in sentences for span in found)
 
     @property
     def kinds(self) -> list[str]:
-        """The types of entities."""
+        """The types of entities, or the tags that mark none."""
+        if self.scheme == PER_WORD:
+            return self.labels
         return list(dict.fromkeys(label.partition("-")[2] for label in self.labels if label != "O"))
 
     def find_labels(self) -> list[str]:
@@ -68,21 +76,32 @@ class Tag(Labelling):
             survey.add(example.tags)
         self.scheme = survey.scheme
         found = sorted(self.classes("train"))
+        if self.scheme == PER_WORD:
+            if len(found) < 2:
+                raise UserError(f"all words have the tag '{found[0]}': choose the column of the tags with data.target")
+            return found
         if not found:
             raise UserError("all tags of the training data are O: there are no entities to learn from")
         return ["O", *(f"{letter}-{kind}" for kind in found for letter in "BI")]
 
     def goals(self, split: str) -> Ragged:
-        self.unseen(split, self.classes(split), self.kinds, "entity type")
-        numbers = {label: number for number, label in enumerate(self.labels)}
-        goals = [
-            [numbers[tag] for tag in tagged(entities, words, SCHEME)]
-            for entities, words in zip(self.entities(split), self.lengths(split))
-        ]
+        goals = self.numbers(split)
         if self.spells:
             return Ragged.of(goals)
         pieces = zip(self.pieces(split), goals)
         return Ragged.of(labels_on_first_pieces(tokens, labels, IGNORE) for tokens, labels in pieces)
+
+    @once
+    def numbers(self, split: str) -> list[list[int]]:
+        """The tags of each sentence, as their place in `labels`."""
+        self.unseen(split, self.classes(split), self.kinds, "tag" if self.scheme == PER_WORD else "entity type")
+        numbers = {label: number for number, label in enumerate(self.labels)}
+        if self.scheme == PER_WORD:
+            return [[numbers[tag] for tag in example.tags] for example in self.data.splits[split]]
+        return [
+            [numbers[tag] for tag in tagged(entities, words, SCHEME)]
+            for entities, words in zip(self.entities(split), self.lengths(split))
+        ]
 
     @once
     def lengths(self, split: str) -> list[int]:
@@ -102,22 +121,30 @@ class Tag(Labelling):
 
     def by_word(self, p: Tensor, tokens: Tokens | None, words: int) -> Tensor:
         """Tag probabilities of tokens (T, C) -> of words (words, C), those of the first token of each word. A word
-        that was cut off or has no token gets the tag O."""
+        that was cut off or has no token gets the tag O, or the first tag."""
         if tokens is None:
             at = [i if i < len(p) else -1 for i in range(words)]
         else:
             shift, room = len(self.layout.start), len(p) - self.layout.specials(1)
             at = [i + shift if 0 <= i < room else -1 for i in first_pieces(tokens.words, words)]
         outside = torch.zeros(1, p.size(-1))
-        outside[0, self.labels.index("O")] = 1
+        outside[0, 0 if self.scheme == PER_WORD else self.labels.index("O")] = 1
         return torch.cat([p, outside])[at]
 
     def test(self, model: Labeller, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
-        """Precision, recall and F1 over the whole split, for all entities and for each type."""
-        truth, lengths = self.entities(split), self.lengths(split)
+        """Precision, recall and F1 over the whole split, for all entities and for each type; or the accuracy and
+        macro-F1 of tags that mark no entities."""
+        lengths = self.lengths(split)
         pieces = self.pieces(split) if not self.spells else [None] * len(lengths)
         read = zip(self.probabilities(model, self.whole(split, model)), pieces, lengths)
-        guesses = [self.found(self.by_word(p, tokens, words)) for p, tokens, words in read]
+        found = [self.by_word(p, tokens, words) for p, tokens, words in read]
+        if self.scheme == PER_WORD:
+            right = [number for sentence in self.numbers(split) for number in sentence]
+            table = confusion(right, torch.cat(found).argmax(-1).numpy(), len(self.labels))
+            scores = label_scores(table, f"|split:{split}")
+            self.confused = table, self.labels, f"{split}: {len(right):,} words, {scores[0].value:.1f} % right"
+            return scores
+        truth, guesses = self.entities(split), [self.found(p) for p in found]
         scores = entity_scores(truth, guesses, f"|{SCHEME}|split:{split}")
         names = ["none", *self.kinds]
         table = confusion(_by_word(truth, lengths, names), _by_word(guesses, lengths, names), len(names))
@@ -154,7 +181,15 @@ class Tag(Labelling):
 
     def answer(self, model: Labeller, texts: list[str]) -> Iterator[Answer]:
         for text, (places, p) in zip(texts, self._judged(model, texts)):
-            entities, best = self.found(p), p.max(-1)
+            best = p.max(-1)
+            if self.scheme == PER_WORD:
+                words = [text[start:end] for start, end in places]
+                tags = [self.labels[i] for i in best.indices.tolist()]
+                shown = " ".join(f"{word}/{tag}" for word, tag in zip(words, tags))
+                details = {"text": shown, "words": words, "tags": tags}
+                yield Answer(shown, best.indices.tolist(), float(best.values.log().sum()), "stop", details=details)
+                continue
+            entities = self.found(p)
             named = [
                 {"type": span.kind, "text": text[start:end], "start": start, "end": end}
                 for span in entities
