@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, ClassVar
 
 import torch
@@ -11,13 +14,14 @@ from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches import Batch, SentencePairs
+from allyouneed.data.examples import SentencePair
 from allyouneed.data.report import Report, describe
 from allyouneed.data.store import Ragged, tokenize_rows
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, translation_scores
 from allyouneed.models.base import Translator
 from allyouneed.nn.trace import Trace
-from allyouneed.tasks.answers import Prompt, write
+from allyouneed.tasks.answers import Answer, Prompt, write
 from allyouneed.tasks.base import (
     Alignment,
     Carry,
@@ -174,10 +178,7 @@ class Translate(Task[Translator]):
     def test(self, model: Translator, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
         """BLEU, chrF and exact match of the whole split."""
         pairs = list(self.data.splits[split])
-        # No `prompt`: a sentence with unknown words, or too long and cut, only lowers the score.
-        room, end = None if model.limit is None else model.limit - 1, self._end(self.reader)
-        prompts = (self._prompt([*self.reader.encode(pair.source)[:room], end], decode) for pair in pairs)
-        answers = write(model, self.tokenizer, prompts, decode)
+        answers = self._translated(model, pairs, decode)
         search = {
             "greedy": "greedy",
             "beam": f"beam:{decode.beam}|{decode.length_penalty}:{decode.alpha:g}",
@@ -187,6 +188,21 @@ class Translate(Task[Translator]):
             [answer.text for answer in answers], [pair.target for pair in pairs], self.recipe.text.lowercase
         )
         return [replace(score, signature=f"{score.signature}|{search}|split:{split}") for score in scores]
+
+    def _translated(self, model: Translator, pairs: Sequence[SentencePair], decode: DecodeConfig) -> Iterator[Answer]:
+        """The answers to the sources. No `prompt`: a sentence with unknown words, or too long and cut, only lowers the
+        score."""
+        room, end = None if model.limit is None else model.limit - 1, self._end(self.reader)
+        prompts = (self._prompt([*self.reader.encode(pair.source)[:room], end], decode) for pair in pairs)
+        return write(model, self.tokenizer, prompts, decode)
+
+    def scoring_seconds(self, model: Translator, decode: DecodeConfig, evaluation: float) -> float:
+        """By translating a few sentences: that takes longer than computing their loss."""
+        if not (self.has("valid") and self.has("test")):
+            return 0.0
+        some, began = list(islice(self.data.splits["valid"], decode.batch)), time.monotonic()
+        translated = len(list(self._translated(model, some, decode)))
+        return (time.monotonic() - began) / max(1, translated) * self.data.splits["test"].examples
 
     def prompt(self, model: Translator, text: str, decode: DecodeConfig) -> Prompt:
         ids = [*check_input(text, self.reader, "sentence"), self._end(self.reader)]
