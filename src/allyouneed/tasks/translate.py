@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, ClassVar
@@ -21,7 +20,7 @@ from allyouneed.errors import UserError
 from allyouneed.metrics import Score, translation_scores
 from allyouneed.models.base import Translator
 from allyouneed.nn.trace import Trace
-from allyouneed.tasks.answers import Answer, Prompt, write
+from allyouneed.tasks.answers import Prompt, write
 from allyouneed.tasks.base import (
     Alignment,
     Carry,
@@ -178,7 +177,7 @@ class Translate(Task[Translator]):
     def test(self, model: Translator, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
         """BLEU, chrF and exact match of the whole split."""
         pairs = list(self.data.splits[split])
-        answers = self._translated(model, pairs, decode)
+        answers = write(model, self.tokenizer, (self._source(model, pair, decode) for pair in pairs), decode)
         search = {
             "greedy": "greedy",
             "beam": f"beam:{decode.beam}|{decode.length_penalty}:{decode.alpha:g}",
@@ -189,20 +188,23 @@ class Translate(Task[Translator]):
         )
         return [replace(score, signature=f"{score.signature}|{search}|split:{split}") for score in scores]
 
-    def _translated(self, model: Translator, pairs: Sequence[SentencePair], decode: DecodeConfig) -> Iterator[Answer]:
-        """The answers to the sources. No `prompt`: a sentence with unknown words, or too long and cut, only lowers the
+    def _source(self, model: Translator, pair: SentencePair, decode: DecodeConfig) -> Prompt:
+        """The prompt of a pair to be scored: unknown words, or a source that is too long and cut, only lower the
         score."""
         room, end = None if model.limit is None else model.limit - 1, self._end(self.reader)
-        prompts = (self._prompt([*self.reader.encode(pair.source)[:room], end], decode) for pair in pairs)
-        return write(model, self.tokenizer, prompts, decode)
+        return self._prompt([*self.reader.encode(pair.source)[:room], end], decode)
 
     def scoring_seconds(self, model: Translator, decode: DecodeConfig, evaluation: float) -> float:
-        """By translating a few sentences: that takes longer than computing their loss."""
+        """By translating a few sentences, which takes longer than computing their loss. Their answers end where the
+        references do: a model that has hardly learned anything does not end by itself."""
         if not (self.has("valid") and self.has("test")):
             return 0.0
-        some, began = list(islice(self.data.splits["valid"], decode.batch)), time.monotonic()
-        translated = len(list(self._translated(model, some, decode)))
-        return (time.monotonic() - began) / max(1, translated) * self.data.splits["test"].examples
+        some = list(islice(self.data.splits["valid"], decode.batch))
+        lengths = [len(self.tokenizer.encode(pair.target)) + 1 for pair in some]
+        prompts = [replace(self._source(model, pair, decode), max_new=most) for pair, most in zip(some, lengths)]
+        began = time.monotonic()
+        answers = len(list(write(model, self.tokenizer, prompts, decode)))
+        return (time.monotonic() - began) / max(1, answers) * self.data.splits["test"].examples
 
     def prompt(self, model: Translator, text: str, decode: DecodeConfig) -> Prompt:
         ids = [*check_input(text, self.reader, "sentence"), self._end(self.reader)]

@@ -22,6 +22,7 @@ MEMORY = 30.0  # seconds; the pace is about that of the last ones
 FIRST_SECONDS, FIRST_PART = 5.0, 0.03  # of training, before the first plan: at most so long, or this part of the budget
 SLACK = 0.05  # a plan stays as long as it misses what is left of the budget by less
 CLOSING = 1.0  # seconds for the last files and pictures
+ENDING = 0.25  # of the budget, at most, is kept for the scores of the test split
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class Budget:
     def look(self, evaluator: Evaluator, seconds: float | None = None) -> None:
         """Note how long an evaluation took, or will take, and from that the scores at the end."""
         self.evaluation = evaluator.seconds() if seconds is None else seconds
-        self.ending = evaluator.scoring_seconds(self.evaluation)
+        self.ending = min(evaluator.scoring_seconds(self.evaluation), ENDING * 60 * self.minutes)
 
     def plan(self, plan: Plan, step: int, config: TrainConfig, looking: int) -> Plan:
         """The plan that fits what is left; the same one if it still fits."""
