@@ -49,7 +49,7 @@ TABLES = {
         "Multi30k German to English, lower-cased, test_2016_flickr, beam 5",
         (
             "data.name=multi30k-de-en", "data.max_length=100", "text.kind=bpe", "text.vocab=8000", "text.joint=true",
-            "text.lowercase=true", "task.smoothing=0.1", "train.steps=0", "train.batch_tokens=4096",
+            "text.lowercase=true", "task.smoothing=0.1", "train.batch_tokens=4096",
             "train.min_lr=0.01", "train.beta2=0.98", "train.average=5", "train.eval_every=200",
             "decode.method=beam", "decode.beam=5", "decode.alpha=1.0", "decode.max_new=100", "decode.batch=128",
         ),
@@ -68,7 +68,7 @@ TABLES = {
     "wnut17": Table(
         "WNUT 2017 emerging entities, test, entity F1",
         (
-            "data.name=wnut17", "model.dropout=0.5", "train.steps=0", "train.epochs=15", "train.batch_tokens=512",
+            "data.name=wnut17", "model.dropout=0.5", "train.epochs=15", "train.batch_tokens=512",
             "train.eval_every=132", "train.warmup=50",
         ),
         (

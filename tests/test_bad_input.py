@@ -42,7 +42,7 @@ SETTINGS = {
     "lm/gpt model.kv_heads=2": "model.kv_heads = 2 does not divide model.heads = 3",
     "lm/gpt model.positions=rotary model.width=12 model.heads=4": "rotary positions need an even head width, not 3",
     "lm/gpt decode.alpha=500": "decode.alpha = 500",
-    "lm/gpt train.steps=0": "[train] needs steps or epochs",
+    "lm/gpt train.steps=0": "[train] needs steps, epochs or minutes",
     "lm/gpt decode.n_best=9 decode.method=beam": "decode.n_best = 9 is more than decode.beam = 5",
     "translate/transformer decode.n_best=2": "decode.n_best = 2 needs decode.method = beam or sample",
     "lm/gpt train.beta1=1": "train.beta1 = 1.0 is too large; it must be below 1",

@@ -116,7 +116,7 @@ def test_a_damaged_cache_is_downloaded_again(server: Server) -> None:
 
 def test_an_interrupted_download_goes_on_where_it_stood(server: Server, cache: Path) -> None:
     server.stop_after = 300_000
-    with pytest.raises(UserError, match=r"ended after 300000 of 1024000 bytes; run it again.*--mirror DIR"):
+    with pytest.raises(UserError, match=r"ended after 300000 of 1024000 bytes; run it again.*data.mirror=DIR"):
         obtain(public(server))
     assert (cache / "set/file.bin.part").stat().st_size == 300_000
     assert not (cache / "set/file.bin").exists()
@@ -148,12 +148,12 @@ def test_a_wrong_checksum_removes_the_file(server: Server, cache: Path) -> None:
 
 
 def test_a_missing_address_names_itself_and_the_mirror(server: Server) -> None:
-    with pytest.raises(UserError, match=rf"{server.address}/missing.*404.*--mirror DIR"):
+    with pytest.raises(UserError, match=rf"{server.address}/missing.*404.*data.mirror=DIR"):
         obtain(public(server, "missing"))
 
 
 def test_no_server_and_no_answer(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match=r"http://127.0.0.1:9/x cannot be downloaded: .*refused.*--mirror DIR"):
+    with pytest.raises(UserError, match=r"http://127.0.0.1:9/x cannot be downloaded: .*refused.*data.mirror=DIR"):
         obtain(File("set/x", 1, "0", "http://127.0.0.1:9/x"))
     monkeypatch.setattr(fetch, "TIMEOUT", 0.2)
     server.hang = True
@@ -275,7 +275,7 @@ def test_entries_are_complete() -> None:
 
 
 def test_a_set_without_address_says_so() -> None:
-    with pytest.raises(UserError, match=r"no public address.*--mirror DIR"):
+    with pytest.raises(UserError, match=r"no public address.*data.mirror=DIR"):
         open_data(DataConfig(name="tatoeba-eng-ita"), "pairs")
 
 

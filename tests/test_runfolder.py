@@ -113,7 +113,7 @@ def test_a_run_starts_in_a_fresh_or_empty_folder(tmp_path: Path) -> None:
 def test_a_folder_that_holds_a_run_asks_for_a_decision(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     save(run, 3)
-    with pytest.raises(UserError, match=r"already holds a run: --resume .* --overwrite"):
+    with pytest.raises(UserError, match=r"already holds a run: resume=True .* overwrite=True"):
         RunFolder.create(tmp_path)
     with pytest.raises(UserError, match="exclude each other"):
         RunFolder.create(tmp_path, resume=True, overwrite=True)

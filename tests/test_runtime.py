@@ -29,10 +29,10 @@ from allyouneed.runtime import probe
 from allyouneed.training import compiling, distributed, memory
 from allyouneed.training import fit as fit_module
 from allyouneed.training.distributed import Ranks
+from allyouneed.training.evaluating import Evaluator
 from allyouneed.training.fit import fit
 from allyouneed.training.memory import estimate, is_out_of_memory, lasting
 from allyouneed.training.starting import choose
-from allyouneed.training.trainer import Trainer
 from commands import ayn, mistake
 from conftest import TINY_LM
 from peak import check_remembered
@@ -455,13 +455,13 @@ class NoFloat64(TorchDispatchMode):
 
 
 def test_an_evaluation_needs_no_float64(story, tmp_path, monkeypatch):
-    evaluate = Trainer.evaluate
+    loss = Evaluator.loss
 
-    def guarded(self, feed):
+    def guarded(self):
         with NoFloat64():
-            return evaluate(self, feed)
+            return loss(self)
 
-    monkeypatch.setattr(Trainer, "evaluate", guarded)
+    monkeypatch.setattr(Evaluator, "loss", guarded)
     run = train("lm/gpt", *TINY_LM, data=story, out=tmp_path / "run", quiet=True)
     lines = [json.loads(line) for line in run.folder.metrics.read_text().splitlines()]
     assert [line["step"] for line in lines if line["kind"] == "valid"] == [4, 8, 12]

@@ -18,6 +18,7 @@ from allyouneed.run import load
 from allyouneed.runfolder import RunFolder
 from allyouneed.tensorfile import read_tensors
 from allyouneed.training import trainer as trainer_module
+from allyouneed.training.evaluating import Evaluator
 from allyouneed.training.fit import fit
 from allyouneed.training.interrupt import Interrupt, Interrupted
 from allyouneed.training.optim import learning_rate, make_optimizer
@@ -206,19 +207,19 @@ def test_a_row_of_the_log_is_the_mean_since_the_row_before_and_the_rate_of_its_s
 def test_the_speed_is_that_of_training_however_slow_an_evaluation_is(story, tmp_path, monkeypatch):
     """On a clock that goes on by one second a step, and by a thousand an evaluation."""
     clock = SimpleNamespace(now=0.0)
-    step, evaluate = Trainer._step, Trainer.evaluate
+    step, evaluate = Trainer._step, Evaluator.loss
 
     def one_second(self, work):
         clock.now += 1
         step(self, work)
 
-    def slow(self, feed):
+    def slow(self):
         clock.now += 1000
-        return evaluate(self, feed)
+        return evaluate(self)
 
     monkeypatch.setattr(trainer_module, "time", SimpleNamespace(monotonic=lambda: clock.now))
     monkeypatch.setattr(Trainer, "_step", one_second)
-    monkeypatch.setattr(Trainer, "evaluate", slow)
+    monkeypatch.setattr(Evaluator, "loss", slow)
     run("lm/gpt", story, tmp_path / "run", "train.log_every=1")
     found = rows(tmp_path / "run", "train")
     assert [row["units_per_s"] for row in found] == [64] * 12

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import string
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -39,7 +40,7 @@ class OurLoop(Trainer):
         pass
 
     def some_steps(self, steps: int = STEPS) -> None:
-        self.total = self.at.step + steps
+        self.pacer.plan = replace(self.pacer.plan, total=self.at.step + steps)
         self.fit()
 
 

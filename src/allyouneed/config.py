@@ -33,6 +33,7 @@ def option(
 
 
 STEPS = 10**12  # the most steps a run may have
+LENGTHS = ("steps", "epochs", "minutes")  # of a training: one of them is given
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,11 @@ class DataConfig:
 class TrainConfig:
     """[train]: the loop."""
 
-    steps: int = option(0, "optimizer steps (0: by epochs)", low=0, high=STEPS)
-    epochs: float = option(0.0, "passes over the training data (0: by steps)", low=0.0, high=1e9)
+    steps: int = option(0, "optimizer steps (0: by epochs or minutes)", low=0, high=STEPS)
+    epochs: float = option(0.0, "passes over the training data (0: by steps or minutes)", low=0.0, high=1e9)
+    minutes: float = option(
+        0.0, "time of the whole command; it plans the steps (0: by steps or epochs)", low=0.0, high=1e6
+    )
     batch_tokens: int = option(4096, "tokens per optimizer step, padding included", low=1, high=2**27)
     accumulate: int = option(1, "micro-batches per step; the gradient stays the same", low=1, high=2**16)
     optimizer: str = option("adamw", "optimizer", choices=("adamw", "sgd"))
@@ -113,7 +117,9 @@ class TrainConfig:
     clip: float = option(1.0, "largest gradient norm (0: no limit)", low=0.0, high=1e9)
     ema: float = option(0.0, "decay of the exponential moving average of the weights (0: none)", low=0.0, below=1.0)
     average: int = option(0, "result: the mean of the last k evaluated checkpoints (0: the best)", low=0, high=10**4)
-    eval_every: int = option(250, "steps between evaluations on the whole validation split", low=1, high=STEPS)
+    eval_every: int = option(
+        250, "steps between evaluations on the whole validation split (0: ten per run, or fewer)", low=0, high=STEPS
+    )
     save_every: int = option(0, "steps between checkpoints (0: at each evaluation)", low=0, high=STEPS)
     checkpoints: int = option(2, "how many of the last checkpoints stay on disk", low=1, high=10**6)
     patience: int = option(0, "stop after this many evaluations without a new best (0: never)", low=0, high=STEPS)
@@ -130,6 +136,8 @@ class TrainConfig:
     def __post_init__(self) -> None:
         if self.ema and self.average:
             raise UserError("train.ema and train.average both average the weights: choose one of them")
+        if len(given := [f"train.{name} = {getattr(self, name):g}" for name in LENGTHS if getattr(self, name)]) > 1:
+            raise UserError(f"{' and '.join(given)} both say how long to train: give one of them")
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,23 @@ import difflib
 from collections.abc import Iterable
 
 MOST = 30  # names in a list
+IN_PYTHON = {
+    "--out": "out",
+    "--resume": "resume=True",
+    "--overwrite": "overwrite=True",
+    "--init": "train.init",
+    "--mirror DIR": "data.mirror=DIR",
+}
+shell = False  # whether the user types commands; set by the command line
 
 
 class UserError(Exception):
     """What was given, what was expected, what to do."""
+
+
+def told(option: str) -> str:
+    """An option as the user knows it: on the command line, or in Python."""
+    return option if shell else IN_PYTHON[option]
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

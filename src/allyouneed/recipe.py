@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from allyouneed import catalog
-from allyouneed.config import SECTIONS, DataConfig, DecodeConfig, TextConfig, TrainConfig, build
+from allyouneed.config import LENGTHS, SECTIONS, DataConfig, DecodeConfig, TextConfig, TrainConfig, build
 from allyouneed.errors import UserError, nearest, shortened
 
 
@@ -120,6 +120,19 @@ def read_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     return Recipe.parse(override(values, overrides))
 
 
+def as_overrides(*settings: str | Mapping[str, Any]) -> list[str]:
+    """Settings of Python as overrides: "train.lr=1e-3", {"train.lr": 1e-3} or {"train": {"lr": 1e-3}}."""
+    found = []
+    for item in settings:
+        if isinstance(item, str):
+            found.append(item)
+            continue
+        for name, value in item.items():
+            inside = {f"{name}.{key}": v for key, v in value.items()} if isinstance(value, Mapping) else {name: value}
+            found += [f"{path}={v if isinstance(v, str) else _toml(v)}" for path, v in inside.items()]
+    return found
+
+
 def override(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """Nested dictionaries with "section.key=value" overrides, still as strings; `build` converts the types."""
     result = {name: dict(section) if isinstance(section, Mapping) else section for name, section in values.items()}
@@ -139,6 +152,7 @@ def override(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
         if f"{name}.kind" in given and isinstance(values.get(name), Mapping):
             _make_way_for_kind(name, result[name], str(values[name].get("kind")), given)
     _make_way_for_size(result.get("model"), given)
+    _make_way_for_length(result.get("train"), given)
     return result
 
 
@@ -170,6 +184,14 @@ def _make_way_for_size(model: Any, given: set[str]) -> None:
     for key in catalog.model(model["kind"]).sizes.get(model["size"], {}):
         if f"model.{key}" not in given:
             model.pop(key, None)
+
+
+def _make_way_for_length(train: Any, given: set[str]) -> None:
+    """If the user asks for steps, epochs or minutes, that replaces whichever of them the recipe has."""
+    if isinstance(train, dict) and given & {f"train.{name}" for name in LENGTHS}:
+        for name in LENGTHS:
+            if f"train.{name}" not in given:
+                train.pop(name, None)
 
 
 def to_toml(values: Mapping[str, Any]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import math
 import os
 import shlex
@@ -17,10 +19,11 @@ import torch
 from allyouneed.config import DataConfig, DecodeConfig, build
 from allyouneed.data.paths import look
 from allyouneed.errors import UserError, shortened
+from allyouneed.format import human_count
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model, Writer
 from allyouneed.nn.layers import store_by_columns
-from allyouneed.recipe import Recipe
+from allyouneed.recipe import Recipe, as_overrides
 from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import allow_tf32, attend_by_cudnn, claim_process, loaded_precision, pick_device
 from allyouneed.tasks.answers import Answer
@@ -31,6 +34,9 @@ from allyouneed.tasks.token_vectors import freeze_vectors
 from allyouneed.training.fit import fit
 from allyouneed.training.memory import check_rows, explain_memory, lasting
 from allyouneed.training.starting import Given, choose, resumed, with_data
+from allyouneed.wholefile import read_bytes
+
+MOST_PICTURE = 1 << 24  # bytes
 
 DATA_KEYS = {field.name for field in fields(DataConfig)}  # no key of [decode] is among them
 
@@ -70,6 +76,34 @@ class Run:
     ) -> None:
         self.folder, self.recipe, self.task, self.model, self.config = folder, recipe, task, model, config
         self.device, self.precision = device, precision
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder.path)!r}: {', '.join(self._facts())})"
+
+    def _facts(self) -> list[str]:
+        """What the run is, in a few words: task, model, size, and its first score."""
+        parameters = human_count(sum(p.numel() for p in self.model.parameters()))
+        scores = [f"{split} {found[0].short}" for split, found in self.scores().items() if found][:1]
+        return [self.recipe.task_kind, self.recipe.model_kind, f"{parameters} parameters", *scores]
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what the run is, its scores and its loss curve."""
+        scores = [(f"{split} {score.name}", score) for split, found in self.scores().items() for score in found]
+        rows = [
+            ("run", str(self.folder.path)),
+            ("model", ", ".join(self._facts()[:3])),
+            ("data", str(self.config["data"]["name"])),
+            *((name, f"{score.short.removeprefix(score.name)}  {score.signature}") for name, score in scores),
+        ]
+        cells = "".join(f"<tr><th>{html.escape(name)}</th><td>{html.escape(what)}</td></tr>" for name, what in rows)
+        curve = self.folder.path / "loss.png"
+        picture = base64.b64encode(read_bytes(curve, MOST_PICTURE)).decode() if curve.is_file() else ""
+        image = f'<img alt="loss" src="data:image/png;base64,{picture}">' if picture else ""
+        return f"<table>{cells}</table>{image}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Sent to another process, a run is its folder, which is loaded there."""
+        return load, (str(self.folder.path.absolute()), self.device, self.precision)
 
     @overload
     def predict(self, text: str, **decode: Any) -> str: ...
@@ -311,18 +345,24 @@ def load(path: str | os.PathLike[str], device: str = "auto", precision: str = "a
 
 def train(
     recipe: str | Recipe,
-    *overrides: str,
+    *settings: str | Mapping[str, Any],
     data: Given | None = None,
     out: str | os.PathLike[str] | None = None,
     resume: bool = False,
     overwrite: bool = False,
     quiet: bool = False,
+    **sections: Mapping[str, Any],
 ) -> Run:
     """Train a recipe (its name, a .toml file, or a Recipe), on own `data` if given, and load the result.
 
+    `settings` are "section.key=value" or dicts, `sections` are the dicts task, model, text, train and decode. `data` is
+    a path, the name of a data set, a list of tuples or dicts, a dict of columns, a DataFrame, or a dict of such splits.
+
     >>> run = train("translate/transformer", "train.steps=500", data="pairs.tsv", out="runs/mine")
+    >>> run = train("classify/rnn", train={"minutes": 2}, data=[("What a film!", "good"), ("So dull.", "bad")])
     """
     path = Path(out) if out is not None else default_out(recipe)
+    overrides = as_overrides(*settings, sections)
     chosen = resumed(path, recipe, overrides, data) if resume else choose(recipe, overrides, data)
     fit(chosen, path, resume=resume, overwrite=overwrite, quiet=quiet)
     return load(path, chosen.train.device, chosen.train.precision)

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from allyouneed.checkpoints import Checkpoints
 from allyouneed.config import is_storable
-from allyouneed.errors import UserError, nearest, shortened
+from allyouneed.errors import UserError, nearest, shortened, told
 from allyouneed.recipe import Recipe
 from allyouneed.runjson import VERSION, config_problem, identity, is_name, parse_object, scores_problem
 from allyouneed.tensorfile import read_header
@@ -75,7 +75,9 @@ class RunFolder:
         """
         run = RunFolder(path)
         if resume and overwrite:
-            raise UserError("--resume and --overwrite exclude each other: continue the run, or replace it")
+            raise UserError(
+                f"{told('--resume')} and {told('--overwrite')} exclude each other: continue the run, or replace it"
+            )
         if not is_storable(str(run.path)):
             shown = shortened(ascii(str(run.path)))
             raise UserError(f"the folder {shown} has a name that is not UTF-8, or has a zero byte: choose another")
@@ -84,7 +86,7 @@ class RunFolder:
         run.recover()
         if resume:
             if not run._is_run():
-                raise UserError(f"there is no run in {run.path} to resume; start one without --resume")
+                raise UserError(f"there is no run in {run.path} to resume; start one without {told('--resume')}")
             return run
         with writing(run.path):
             run.path.mkdir(parents=True, exist_ok=True)
@@ -96,7 +98,9 @@ class RunFolder:
         if not run._is_run():
             raise UserError(f"{run.path} is not empty and holds no run; choose another folder")
         if not overwrite:
-            raise UserError(f"{run.path} already holds a run: --resume continues it, --overwrite replaces it")
+            raise UserError(
+                f"{run.path} already holds a run: {told('--resume')} continues it, {told('--overwrite')} replaces it"
+            )
         return run
 
     @contextmanager

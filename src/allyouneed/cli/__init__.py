@@ -15,6 +15,7 @@ from typing import Annotated
 
 import typer
 
+from allyouneed import errors
 from allyouneed.cli.common import Device, Precision, RunPath, complain, given_settings, load, print_columns
 from allyouneed.cli.use import use_command
 from allyouneed.errors import UserError, nearest, shortened
@@ -294,6 +295,7 @@ def main() -> None:
     options = words[: words.index("--")] if "--" in words else words
     debug = "--debug" in options
     _open_streams()
+    errors.shell = True
     try:
         app([word for i, word in enumerate(words) if word != "--debug" or i >= len(options)])
         code: int | str | None = 0
@@ -310,6 +312,8 @@ def main() -> None:
             complain(str(error))
         elif not _flush():  # otherwise it is the output that cannot be written, and that has been said
             complain(_sentence(error))
+    finally:
+        errors.shell = False
     sys.exit(code or _flush())
 
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from allyouneed.errors import UserError
+from allyouneed.errors import UserError, told
 from allyouneed.format import human_bytes
 
 TIMEOUT = 30.0  # seconds without a byte
@@ -54,7 +54,9 @@ def obtain(file: File, mirror: str = "") -> Path:
     if _is_right(kept, file.content_sha256 or file.sha256):
         return kept
     if file.address is None:
-        raise UserError(f"{missing}{file.path} has no public address; give a folder that holds it with --mirror DIR")
+        raise UserError(
+            f"{missing}{file.path} has no public address; give a folder that holds it with {told('--mirror DIR')}"
+        )
     try:
         kept.parent.mkdir(parents=True, exist_ok=True)
         if file.member:
@@ -153,7 +155,7 @@ def _progress(address: str, have: int, total: int | None) -> Iterator[Callable[[
 
 
 def _failed(address: str, reason: str) -> UserError:
-    return UserError(f"{address} cannot be downloaded: {reason}. --mirror DIR takes a local copy instead")
+    return UserError(f"{address} cannot be downloaded: {reason}. {told('--mirror DIR')} takes a local copy instead")
 
 
 def _unpack(archive: Path, file: File, to: Path) -> None:

@@ -20,7 +20,7 @@ from allyouneed.data.sources import Dataset
 from allyouneed.data.store import TokenKey
 from allyouneed.decode import Stepper
 from allyouneed.decode.sample import NOT_A_NUMBER
-from allyouneed.errors import UserError
+from allyouneed.errors import UserError, told
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model
 from allyouneed.nn.trace import Trace
@@ -41,11 +41,12 @@ class Moment:
 
     step: int
     total: int
+    place: float | None = None  # of the schedule, if that is not the step
 
     @property
     def part(self) -> float:
-        """The fraction of the steps already done."""
-        return self.step / max(1, self.total)
+        """The fraction of the schedule already done."""
+        return (self.step if self.place is None else self.place) / max(1, self.total)
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class Task(ABC, Generic[M]):
         if self.kind.body_fields() and recipe.model.freeze and not recipe.train.init:
             raise UserError(
                 f"model.freeze = {recipe.model.freeze} would freeze a body that has learned nothing: start from a run "
-                "with --init, or leave it out"
+                f"with {told('--init')}, or leave it out"
             )
 
     def prepare(self, say: Say) -> Report:
@@ -234,6 +235,12 @@ class Task(ABC, Generic[M]):
     @abstractmethod
     def test(self, model: M, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
         """The scores of the model on a split, with their signatures."""
+
+    def scoring_seconds(self, model: M, decode: DecodeConfig, evaluation: float) -> float:
+        """About how long `test` will take on the test split, if the loss of the validation split takes `evaluation`."""
+        if not (self.has("valid") and self.has("test")):
+            return 0.0
+        return evaluation * self.data.splits["test"].bytes / max(1, self.data.splits["valid"].bytes)
 
     @abstractmethod
     def prompt(self, model: M, text: str, decode: DecodeConfig) -> Prompt:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, ClassVar
 
 import torch
@@ -11,6 +13,7 @@ from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches import Batch, SentencePairs
+from allyouneed.data.examples import SentencePair
 from allyouneed.data.report import Report, describe
 from allyouneed.data.store import Ragged, tokenize_rows
 from allyouneed.errors import UserError
@@ -174,10 +177,7 @@ class Translate(Task[Translator]):
     def test(self, model: Translator, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
         """BLEU, chrF and exact match of the whole split."""
         pairs = list(self.data.splits[split])
-        # No `prompt`: a sentence with unknown words, or too long and cut, only lowers the score.
-        room, end = None if model.limit is None else model.limit - 1, self._end(self.reader)
-        prompts = (self._prompt([*self.reader.encode(pair.source)[:room], end], decode) for pair in pairs)
-        answers = write(model, self.tokenizer, prompts, decode)
+        answers = write(model, self.tokenizer, (self._source(model, pair, decode) for pair in pairs), decode)
         search = {
             "greedy": "greedy",
             "beam": f"beam:{decode.beam}|{decode.length_penalty}:{decode.alpha:g}",
@@ -187,6 +187,24 @@ class Translate(Task[Translator]):
             [answer.text for answer in answers], [pair.target for pair in pairs], self.recipe.text.lowercase
         )
         return [replace(score, signature=f"{score.signature}|{search}|split:{split}") for score in scores]
+
+    def _source(self, model: Translator, pair: SentencePair, decode: DecodeConfig) -> Prompt:
+        """The prompt of a pair to be scored: unknown words, or a source that is too long and cut, only lower the
+        score."""
+        room, end = None if model.limit is None else model.limit - 1, self._end(self.reader)
+        return self._prompt([*self.reader.encode(pair.source)[:room], end], decode)
+
+    def scoring_seconds(self, model: Translator, decode: DecodeConfig, evaluation: float) -> float:
+        """By translating a few sentences, which takes longer than computing their loss. Their answers end where the
+        references do: a model that has hardly learned anything does not end by itself."""
+        if not (self.has("valid") and self.has("test")):
+            return 0.0
+        some = list(islice(self.data.splits["valid"], decode.batch))
+        lengths = [len(self.tokenizer.encode(pair.target)) + 1 for pair in some]
+        prompts = [replace(self._source(model, pair, decode), max_new=most) for pair, most in zip(some, lengths)]
+        began = time.monotonic()
+        answers = len(list(write(model, self.tokenizer, prompts, decode)))
+        return (time.monotonic() - began) / max(1, answers) * self.data.splits["test"].examples
 
     def prompt(self, model: Translator, text: str, decode: DecodeConfig) -> Prompt:
         ids = [*check_input(text, self.reader, "sentence"), self._end(self.reader)]

@@ -140,9 +140,9 @@ def compile_loss(model: Model, *, varied: bool) -> None:
     model.__dict__["loss"] = loss
 
 
-def decide(wanted: str, trial: Trial, calls: int) -> Choice:
+def decide(wanted: str, trial: Trial, calls: int, seconds: float = 0.0) -> Choice:
     """Decide whether to compile the model's loss, and do so. "auto" compiles if that saves more seconds over `calls`
-    micro-batches than it takes."""
+    micro-batches, or over as many as fit into `seconds`, than it takes."""
     if wanted == "off":
         return Choice(False, "not compiled: as asked")
     if not trial.model.compiles:
@@ -153,7 +153,7 @@ def decide(wanted: str, trial: Trial, calls: int) -> Choice:
     if wanted == "on":
         return _compile(trial, "compiled: as asked")
     try:
-        return _weigh(trial, calls)
+        return _weigh(trial, lambda eager: seconds or calls * eager)
     except RuntimeError as error:
         if not is_out_of_memory(error):
             raise
@@ -179,16 +179,17 @@ def _compile(trial: Trial, why: str) -> Choice:
     return Choice(True, f"{why}, {seconds:.0f} s to compile")
 
 
-def _weigh(trial: Trial, calls: int) -> Choice:
+def _weigh(trial: Trial, work: Callable[[float], float]) -> Choice:
+    """`work`: the seconds of all micro-batches, by those of one."""
     expected = recall(trial.record)
     assumed = expected is None
     cost = expected or _assumed(trial)
     if cost.gain < LEAST_GAIN:
         return Choice(False, f"not compiled: {cost.gain:.2f}x the speed in an earlier run")
     eager = trial.once()  # the first round is the slowest: if compiling does not pay even then, measure no more
-    if _saved(eager, cost, calls) > cost.seconds:
+    if _saved(work(eager), cost) > cost.seconds:
         eager = trial.seconds()
-    saved = _saved(eager, cost, calls)
+    saved = _saved(work(eager), cost)
     if saved <= cost.seconds:
         source = "assumed" if assumed else "as in an earlier run"
         return Choice(False, f"not compiled: it saves about {saved:.0f} s and takes {cost.seconds:.0f} s ({source})")
@@ -213,8 +214,8 @@ def _assumed(trial: Trial) -> Cost:
     return replace(cost, seconds=cost.seconds * VARIED) if trial.varied else cost
 
 
-def _saved(eager: float, cost: Cost, calls: int) -> float:
-    return calls * eager * (1 - 1 / cost.gain)
+def _saved(seconds: float, cost: Cost) -> float:
+    return seconds * (1 - 1 / cost.gain)
 
 
 def _reason(error: BaseException) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from allyouneed.errors import UserError
+from allyouneed.errors import UserError, told
 from allyouneed.format import human_count
 from allyouneed.models.base import Model
 from allyouneed.runfolder import RunFolder
@@ -23,7 +23,7 @@ def load_body(model: Model, task: Task, new: RunFolder, say: Say) -> None:
     recipe = task.recipe
     donor = donor_folder(recipe.train.init)
     if donor.path.resolve() == new.path.resolve():
-        raise UserError(f"train.init: a run cannot start from itself, {donor.path}; choose another folder with --out")
+        raise UserError(f"train.init: a run cannot start from itself, {donor.path}; choose another {told('--out')}")
     donor_task = saved_task(donor)
     theirs, own = saved_weights(donor, donor_task), model.state_dict()
     body, others = _parts(own)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 
 from allyouneed import catalog
+from allyouneed.config import LENGTHS
 from allyouneed.data.batches import Batch
 from allyouneed.data.report import Report
 from allyouneed.errors import UserError
@@ -50,7 +52,7 @@ def fit(
     say: Say = print,
 ) -> RunFolder:
     """Train a recipe into the folder `out`, or resume the run there; then score it."""
-    ranks = Ranks()
+    began, ranks = time.monotonic(), Ranks()
     if not ranks.first or quiet:
         say = _silent
     share_compiled_code()
@@ -69,7 +71,9 @@ def fit(
             else:
                 ranks.follow()  # the first process writes the files that the others read
                 task, _ = _prepare(recipe, folder, say)
-            trainer = _trainer(recipe, task, folder, runtime, ranks, resume, say, quiet)
+            trainer = _trainer(recipe, task, folder, runtime, ranks, resume, say, quiet, began)
+            if trainer.pacer.budget is not None:
+                trainer.pacer.budget.check()
             tentative.close()
             trainer.fit()
             _conclude(trainer, say)
@@ -84,8 +88,8 @@ def _claim(
     """Check the settings, the folder and the data, and lock the folder."""
     if recipe.train.tensorboard:
         board_writer()
-    if not recipe.train.steps and not recipe.train.epochs:
-        raise UserError("[train] needs steps or epochs")
+    if not any(getattr(recipe.train, name) for name in LENGTHS):
+        raise UserError("[train] needs steps, epochs or minutes")
     catalog.task(recipe.task_kind)(recipe).check()
     if not os.path.exists(folder.path):
         held.callback(folder.drop_if_empty)  # after an error, no folder is left
@@ -182,6 +186,7 @@ def _trainer(
     resume: bool,
     say: Say,
     quiet: bool,
+    began: float,
 ) -> Trainer:
     train, before = recipe.train, None
     checkpoint = folder.checkpoints.latest(complain=say) if resume else None
@@ -194,16 +199,19 @@ def _trainer(
     _start(model, task, folder, say, fresh=checkpoint is None)
     pieces, told = _fit_memory(recipe, task, model, runtime)
     runtime = _choose_compile(recipe, task, model, runtime, ranks, before, pieces)
-    trainer = Trainer(model, task, train, folder, runtime, ranks, say=say, quiet=quiet)
+    trainer = Trainer(model, task, train, folder, runtime, ranks, say=say, quiet=quiet, began=began)
     trainer.pieces = pieces
     parameters = sum(p.numel() for p in model.parameters())
-    say(f"model: {recipe.model_kind}, {human_count(parameters)} parameters; {trainer.total} steps")
+    plan = trainer.pacer.plan
+    length = f"{plan.total} steps" if plan.known else f"{train.minutes:g} minutes"
+    say(f"model: {recipe.model_kind}, {human_count(parameters)} parameters; {length}")
     say(f"runtime: {runtime.why}")
     for line in told:
         say(line)
     if checkpoint is not None:
         trainer.resume(checkpoint)
-        say(f"resumed at step {trainer.at.step} of {trainer.total}")
+        of = f" of {trainer.pacer.total}" if trainer.pacer.plan.known else ""
+        say(f"resumed at step {trainer.at.step}{of}")
     elif resume and ranks.first:
         with Metrics(folder.metrics) as metrics:
             metrics.truncate(0)  # stopped before its first checkpoint: start again
@@ -261,7 +269,7 @@ def _choose_compile(
             choice = go_on(before["compile"], trial)
         else:
             steps = train.steps or math.ceil(train.epochs * len(examples.plan(train.seed, 0, train.batch_tokens)))
-            choice = decide(train.compile, trial, calls=steps * pieces)
+            choice = decide(train.compile, trial, calls=steps * pieces, seconds=60 * train.minutes)
         answer = json.dumps(choice)
     choice = Choice(*json.loads(ranks.say(answer)))
     if choice.compile and not ranks.first:

@@ -48,7 +48,7 @@ def make_optimizer(model: Model, config: TrainConfig) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=True)
 
 
-def learning_rate(step: int, total: int, config: TrainConfig) -> float:
+def learning_rate(step: float, total: int, config: TrainConfig) -> float:
     """The learning rate of step 0, 1, … of `total`: a linear warm-up, then the schedule.
 
     noam: lr · sqrt(warmup / step), the paper's shape with its peak at `lr`.

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from allyouneed.checkpoints import Checkpoint
 from allyouneed.errors import UserError
+from allyouneed.training.plan import Plan
 
 
 @dataclass
@@ -25,6 +26,7 @@ class Position:
     best_step: int = 0
     waited: int = 0  # evaluations since the best
     seconds: float = 0.0
+    elapsed: float = 0.0  # seconds of the commands so far, with all that is not training
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class State:
     position: Position
     pieces: int  # micro-batches per step
     window: Window
+    plan: Plan
     runtime: dict[str, Any]
     metrics: int  # bytes of metrics.jsonl
 
@@ -67,7 +70,8 @@ def read_state(checkpoint: Checkpoint, run: str, losses: int) -> State:
     """The state of a checkpoint; a UserError unless it has the identity `run` and as many named losses as `losses`."""
     try:
         values = checkpoint.state
-        state = State(**{**values, "position": Position(**values["position"]), "window": Window(**values["window"])})
+        parts = {"position": Position, "window": Window, "plan": Plan}
+        state = State(**{**values, **{name: cls(**values[name]) for name, cls in parts.items()}})
         numbers = [values["position"][f.name] for f in fields(Position)]
         whole = [n for f, n in zip(fields(Position), numbers) if isinstance(f.default, int)]
         fine = (
@@ -76,6 +80,9 @@ def read_state(checkpoint: Checkpoint, run: str, losses: int) -> State:
             and state.pieces > 0
             and all(type(n) in (int, float) for n in (*numbers, *state.window.losses, state.window.seconds))
             and type(state.window.units) is int
+            and all(type(n) is int and n >= 0 for n in (state.plan.total, state.plan.every, state.plan.since))
+            and state.plan.every > 0
+            and type(state.plan.start) in (int, float)
             and isinstance(state.window.losses, list)
             and len(state.window.losses) == losses
             and isinstance(state.runtime["device"], str)

@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from allyouneed import catalog
+from allyouneed.data import memory
+from allyouneed.data.memory import is_path
 from allyouneed.data.paths import look
 from allyouneed.data.registry import listing
-from allyouneed.errors import UserError, nearest, shortened
+from allyouneed.errors import UserError, nearest, shortened, told
 from allyouneed.recipe import Recipe, override, read_recipe
 from allyouneed.runfolder import RunFolder
 
-Given = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]  # own files, or the name of a data set
+# Own files, the name of a data set, or examples in memory; by split, if it is a dict with train, valid and test.
+Given = Any
 
 
 def choose(recipe: str | Recipe, overrides: Sequence[str], data: Given | None) -> Recipe:
@@ -30,9 +33,12 @@ def choose(recipe: str | Recipe, overrides: Sequence[str], data: Given | None) -
 
 
 def with_data(recipe: Recipe, data: Given | None) -> Recipe:
-    """The recipe with other data: files, by absolute paths so that the run finds them, or a data set by its name."""
-    if data is None or data == []:
+    """The recipe with other data: files, by absolute paths so that the run finds them, a data set by its name, or
+    examples in memory."""
+    if data is None or (is_path(data) and not data):
         return recipe
+    if not is_path(data):
+        return _with_examples(recipe, data)
     given = [os.fspath(one) for one in ([data] if isinstance(data, str | os.PathLike) else data)]
     if "" in given:
         raise UserError("the name of the data is empty: give a file, a folder, or a name from `ayn list data`")
@@ -48,6 +54,21 @@ def with_data(recipe: Recipe, data: Given | None) -> Recipe:
     return recipe.with_(data=replace(recipe.data, name="", path=paths))
 
 
+def _with_examples(recipe: Recipe, data: Any) -> Recipe:
+    """The recipe with examples in memory, which are written to files; a split may also be a path."""
+    shape, config = catalog.task(recipe.task_kind).shape, recipe.data
+    paths: dict[str, tuple[str, ...]] = {}
+    for split, part in memory.splits(data).items():
+        if is_path(part):
+            paths[split] = with_data(recipe, part).data.path
+        else:
+            paths[split] = (str(memory.keep(part, shape, config.source, config.target)),)
+    if shape in ("tags", "text"):  # the file has one layout only
+        config = replace(config, source="", target="")
+    valid, test = paths.get("valid", ()), paths.get("test", ())
+    return recipe.with_(data=replace(config, name="", path=paths["train"], valid_path=valid, test_path=test))
+
+
 def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Given | None) -> Recipe:
     """The recipe of the run in `out`, from its own copy; `overrides` may only change how it is trained."""
     kinds_asked = [text for text in overrides if text.startswith(("task.kind=", "model.kind="))]
@@ -55,7 +76,7 @@ def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Giv
     folder = RunFolder(out)
     folder.recover()
     if not os.path.isfile(folder.recipe):
-        raise UserError(f"there is no run in {out} to resume; start one without --resume")
+        raise UserError(f"there is no run in {out} to resume; start one without {told('--resume')}")
     if folder.config.exists():
         folder.read_config()
     before = folder.read_recipe()
@@ -76,7 +97,7 @@ def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Giv
             if value != values[key] and not may:
                 raise UserError(
                     f"{section}.{key} was {values[key]!r} when the run in {out} began, and cannot become {value!r}; "
-                    "resume without it, or start again with --overwrite"
+                    f"resume without it, or start again with {told('--overwrite')}"
                 )
     return after
 

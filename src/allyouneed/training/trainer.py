@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,21 +14,22 @@ from torch import Tensor, nn
 from allyouneed.checkpoints import Checkpoint
 from allyouneed.config import TrainConfig
 from allyouneed.errors import UserError
-from allyouneed.metrics import Score
 from allyouneed.models.base import Model
 from allyouneed.randomness import make_key
 from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import Runtime
-from allyouneed.tasks.base import Carry, Moment, Task
+from allyouneed.tasks.base import Carry, Task
 from allyouneed.tensorfile import not_finite
 from allyouneed.training.averages import MovingAverage, mean
 from allyouneed.training.distributed import Ranks
+from allyouneed.training.evaluating import Evaluator
 from allyouneed.training.feed import Feed, Step
 from allyouneed.training.interrupt import Interrupt, Interrupted
 from allyouneed.training.kept import kept_tensors, restore_kept
 from allyouneed.training.memory import is_out_of_memory
 from allyouneed.training.named_losses import NamedLosses
-from allyouneed.training.optim import learning_rate, make_optimizer
+from allyouneed.training.optim import make_optimizer
+from allyouneed.training.plan import Pacer
 from allyouneed.training.position import Pending, Position, State, Window, read_state
 from allyouneed.training.progress import Progress, open_board
 from allyouneed.wholefile import Metrics, write_tensors
@@ -49,6 +49,7 @@ class Trainer:
         *,
         say: Callable[[str], None] = print,
         quiet: bool = False,
+        began: float | None = None,
     ) -> None:
         self.model, self.task, self.config, self.folder = model, task, config, folder
         self.runtime, self.ranks, self.say, self.quiet = runtime, ranks, say, quiet or not ranks.first
@@ -62,7 +63,8 @@ class Trainer:
             for split, seed in seeds.items()
         }
         self.feed, self.valid = feeds["train"], feeds.get("valid")
-        self.total = config.steps or math.ceil(config.epochs * len(self.feed.plan(0)))
+        self.evaluator = Evaluator(model, task, self.valid, ranks, self._arithmetic, say)
+        self.pacer = Pacer(config, len(self.feed.plan(0)), self.evaluator.batches, began)
         self.pieces = config.accumulate
         self.at = Position()
         self.carry: Carry = {}  # the recurrent state from batch to batch
@@ -81,7 +83,10 @@ class Trainer:
         wanted = self.config.tensorboard and self.ranks.first
         board = open_board(self.folder.path / "tensorboard", self.at.step) if wanted else None
         unit = {"token": "tok"}.get(self.task.unit, f"{self.task.unit}s")
-        with Interrupt() as interrupt, Progress(self.total, self.at.step, quiet=self.quiet, unit=unit) as progress:
+        with (
+            Interrupt() as interrupt,
+            Progress(self.pacer.total, self.at.step, quiet=self.quiet, unit=unit) as progress,
+        ):
             self.metrics, self.board, self.progress = metrics, board, progress
             self.clock = time.monotonic()
             try:
@@ -96,7 +101,7 @@ class Trainer:
     def _loop(self, interrupt: Interrupt) -> None:
         steps = self.feed.steps(self.at.epoch, self.at.batch, self.pieces)
         self.model.train()
-        while self.at.step < self.total and not self._given_up():
+        while self.at.step < self.pacer.total and not self._given_up():
             pieces = self.pieces
             self._step(next(steps))
             if self.pieces != pieces:  # the batches made ahead are too large
@@ -104,10 +109,11 @@ class Trainer:
                 steps = self.feed.steps(self.at.epoch, self.at.batch, self.pieces)
             if self.device.type == "cpu" or self.at.step % self.config.log_every == 0:
                 self._read_losses()
-            done = self.at.step == self.total
-            if done or self.at.step % self.config.eval_every == 0:
+                self._keep_pace()
+            done = self.at.step >= self.pacer.total
+            if done or self.at.step % self.pacer.every == 0:
                 self._evaluate()
-            every = self.config.save_every or self.config.eval_every
+            every = self.config.save_every or self.pacer.every
             stop = self._asked_to_stop(interrupt)
             if done or stop or self.at.step % every == 0 or self._given_up():
                 self._save(last=done or self._given_up())
@@ -117,6 +123,15 @@ class Trainer:
                     self._write_model(self._weights(), self.at.step)  # so that an interrupted run can be used
                 raise Interrupted(interrupt.signal or 15, self.at.step)
         steps.close()
+
+    def _keep_pace(self) -> None:
+        """With train.minutes, plan the steps that still fit."""
+        if self.pending or not (note := self.pacer.follow(self.at.step, self.ranks, self.evaluator)):
+            return
+        self.progress.total = self.pacer.total
+        self._log("plan", self.at.step, total=self.pacer.total, every=self.pacer.every)
+        self.progress.note(note)
+        self.clock = time.monotonic()
 
     def _asked_to_stop(self, interrupt: Interrupt) -> bool:
         """Whether any process got a signal. Several processes ask each other only when they exchange losses anyway."""
@@ -129,7 +144,7 @@ class Trainer:
 
     def _step(self, work: Step) -> None:
         """One optimizer step. The gradient is that of sum / count over all micro-batches and processes."""
-        rate, at = learning_rate(self.at.step, self.total, self.config), Moment(self.at.step, self.total)
+        rate, at = self.pacer.rate(self.at.step), self.pacer.moment(self.at.step)
         self._seed()
         sums = self.task.update(self.model, work.pieces, rate, at)
         if sums is not None:
@@ -176,8 +191,7 @@ class Trainer:
         total = torch.zeros(len(self.losses), device=self.device)
         for piece in work.pieces:
             with self._arithmetic():
-                at = Moment(self.at.step, self.total)
-                sums = self.task.losses(self.model, piece.to(self.device), at, carry)
+                sums = self.task.losses(self.model, piece.to(self.device), self.pacer.moment(self.at.step), carry)
             losses = self.losses.means(sums, work.size)
             self.losses.total(losses).backward()
             total += losses.detach()
@@ -213,6 +227,7 @@ class Trainer:
         values = torch.stack([torch.cat([p.losses, p.norm.to(p.losses.dtype)[None]]) for p in self.pending]).tolist()
         flat = self.ranks.total([loss for *losses, _ in values for loss in losses], self.device)
         now, many = time.monotonic(), len(self.losses)
+        self.pacer.see(len(self.pending), now - self.clock)
         self.at.seconds += now - self.clock
         self.window.seconds += now - self.clock
         self.clock = now
@@ -224,8 +239,8 @@ class Trainer:
             if not math.isfinite(loss) or not math.isfinite(norm):
                 self._bad_number(p, loss, norm)
             self.window.losses = [old + new for old, new in zip(self.window.losses, losses)]
-            rate = learning_rate(p.step - 1, self.total, self.config)
-            if p.step % self.config.log_every == 0 or p.step == self.total:
+            rate = self.pacer.rate(p.step - 1)
+            if p.step % self.config.log_every == 0 or p.step == self.pacer.total:
                 steps = (p.step - 1) % self.config.log_every + 1
                 means = self.losses.by_name([total / steps for total in self.window.losses])
                 self._log("train", p.step, **means, lr=rate, norm=norm, units_per_s=speed)
@@ -254,16 +269,17 @@ class Trainer:
     def _evaluate(self) -> None:
         """Compute the loss over the whole validation split; the best weights become the run's model."""
         self._read_losses()
+        began = time.monotonic()
         if self.valid is None:
             if self.ranks.first:
                 self._write_model(self._weights(), self.at.step)
             return
         with self.average.in_place() if self.average is not None else nullcontext():
-            losses = self.losses.by_name(self.evaluate(self.valid))
+            losses = self.losses.by_name(self.evaluator.loss())
             loss = losses["loss"]
             if not math.isfinite(loss):
                 raise self._diverged(f"the validation loss became {loss} at step {self.at.step}")
-            score = self._score()
+            score = self.evaluator.score()
             best = (goal := -score.value if score else loss) < self.at.best
             if best:
                 self.at.best, self.at.best_step, self.at.waited = goal, self.at.step, 0
@@ -277,33 +293,9 @@ class Trainer:
         self.progress.note(f"step {self.at.step}: validation loss {loss:.4f}{also}{' (best)' if best else ''}")
         if self._given_up():
             self.progress.note(f"no improvement in {self.at.waited} evaluations: stopping early")
+        if self.pacer.budget is not None and self.at.step < self.pacer.total:
+            self.pacer.budget.look(self.evaluator, time.monotonic() - began)
         self.clock = time.monotonic()  # tokens/s counts training only
-
-    def _score(self) -> Score | None:
-        """The validation score by which the task chooses the best weights; None if that is the loss."""
-        if self.task.chooses_by == "loss":
-            return None
-        self.model.eval()
-        with self._arithmetic():
-            scores = self.task.test(self.model, "valid", self.task.recipe.decode, self.say)
-        self.model.train()
-        score = next(score for score in scores if score.name == self.task.chooses_by)
-        return replace(score, value=float(self.ranks.say(repr(score.value))))  # one value for all processes
-
-    @torch.no_grad()
-    def evaluate(self, feed: Feed) -> list[float]:
-        """The mean of each named loss over all examples of the feed, on all processes."""
-        self.model.eval()
-        found, counts, carry = [torch.zeros(len(self.losses), device=self.device)], [0.0] * len(self.losses), Carry()
-        for batch in feed.cover():
-            with self._arithmetic():
-                sums = self.task.losses(self.model, batch.to(self.device), None, carry)
-            found.append(torch.stack([sums[name].float() for name in self.losses.names]))
-            counts = [total + batch.size.counts[name] for total, name in zip(counts, self.losses.names)]
-        self.model.train()
-        local = [sum(column) for column in zip(*torch.stack(found).tolist())]  # read once: the device never waits
-        totals = self.ranks.total([*local, *counts], self.device)
-        return [total / max(1.0, count) for total, count in zip(totals, totals[len(local) :])]
 
     def _weights(self) -> dict[str, Tensor]:
         if self.average is None:
@@ -327,7 +319,9 @@ class Trainer:
         train = kept_tensors(self.model, self.optimizer, self.average, carried)
         weights, written = self.model.state_dict(), self.metrics.offset() if self.metrics else 0
         self._check_finite({**weights, **train})
-        state = State(self.folder.identity(), self.at, self.pieces, self.window, self.runtime.to_dict(), written)
+        self.at.elapsed = self.pacer.elapsed()
+        identity, runtime = self.folder.identity(), self.runtime.to_dict()
+        state = State(identity, self.at, self.pieces, self.window, self.pacer.plan, runtime, written)
         self.folder.checkpoints.save(self.at.step, weights, train, state.to_dict())
         self.folder.checkpoints.prune(
             self.config.checkpoints if last else max(2, self.config.checkpoints),
@@ -338,6 +332,7 @@ class Trainer:
         """Continue from a checkpoint; `check_shapes` has accepted its weights."""
         state = read_state(checkpoint, self.folder.identity(), len(self.losses.names))
         self.at, self.window = state.position, state.window
+        self.pacer.resume(state.plan, state.position.elapsed)
         self.pieces = min(state.pieces, 2 * self.config.batch_tokens)  # a larger number is not from a real run
         try:
             self.model.load_state_dict(checkpoint.model())
@@ -362,8 +357,8 @@ class Trainer:
 
     def _averaged(self) -> list[int]:
         """The steps of the checkpoints to average: the last regular ones, without those of an interruption."""
-        every = self.config.save_every or self.config.eval_every
-        due = [step for step in self.folder.checkpoints.steps() if step and (step % every == 0 or step == self.total)]
+        every, last = self.config.save_every or self.pacer.every, self.pacer.total
+        due = [step for step in self.folder.checkpoints.steps() if step and (step % every == 0 or step == last)]
         return due[-self.config.average :] if self.config.average else []
 
     def finish(self) -> float | None:
@@ -378,7 +373,7 @@ class Trainer:
         if self.ranks.first:
             self._write_model(self.model.state_dict(), f"mean of {mean_of}")
         self.say(f"the model is the mean of the checkpoints of steps {mean_of}")
-        return self.losses.by_name(self.evaluate(self.valid))["loss"] if self.valid is not None else None
+        return self.losses.by_name(self.evaluator.loss())["loss"] if self.valid is not None else None
 
     def _log(self, kind: str, step: int, **values: float) -> None:
         if self.metrics is None:

@@ -1,0 +1,167 @@
+"""Examples in memory -> a file in the cache, so that their run can be resumed and tested like any other.
+
+Rows are tuples or dicts; columns are a dict of lists, or a DataFrame of pandas or polars.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from allyouneed.data.fetch import cache_folder
+from allyouneed.errors import UserError, nearest, shortened
+from allyouneed.wholefile import write_bytes
+
+SPLITS = ("train", "valid", "test")
+Names = Sequence[str]
+Row = Sequence[Any]
+COLUMNS: dict[str, dict[int, Names]] = {  # of tuples, by their length
+    "text": {1: ("text",)},
+    "pairs": {2: ("source", "target")},
+    "labels": {2: ("text", "label"), 3: ("text", "second", "label")},
+    "tags": {2: ("words", "tags")},
+}
+WORDS, TAGS = ("words", "tokens", "word", "token"), ("tags", "ner_tags", "labels", "tag", "label", "ner")
+TEXTS = ("text", "content", "document", "body")
+
+
+def is_path(data: Any) -> bool:
+    """Whether data is given by its place: a path or a name, or several."""
+    if isinstance(data, str | os.PathLike):
+        return True
+    return isinstance(data, list | tuple) and all(isinstance(item, str | os.PathLike) for item in data)
+
+
+def splits(data: Any) -> dict[str, Any]:
+    """{"train": …, "valid": …, "test": …} as it is; anything else is all in train."""
+    if isinstance(data, Mapping) and data.keys() & set(SPLITS):
+        for name in data:
+            if name not in SPLITS:
+                raise UserError(f"data has no split '{shortened(name)}'{nearest(str(name), SPLITS)}")
+        if "train" not in data:
+            raise UserError("data needs a split 'train'")
+        return {name: data[name] for name in SPLITS if data.get(name) is not None}
+    return {"train": data}
+
+
+def keep(data: Any, shape: str, source: str = "", target: str = "") -> Path:
+    """Write the examples to a file named by its contents. `source` and `target` name columns."""
+    names, rows = _table(data, COLUMNS[shape])
+    if shape == "tags":
+        pieces = _conll(rows, _column(names, source, WORDS, "words"), _column(names, target, TAGS, "tags"))
+    elif shape == "text":
+        pieces = _text(rows, _column(names, source, TEXTS, "texts"))
+    else:
+        pieces = _jsonl(rows, names)
+    content = "".join(pieces).encode()
+    if not content.strip():
+        raise UserError("data has no rows")
+    ending = {"tags": ".conll", "text": ".txt"}.get(shape, ".jsonl")
+    path = cache_folder() / "given" / f"{hashlib.sha256(content).hexdigest()[:16]}{ending}"
+    if not path.is_file():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"the cache {cache_folder()} cannot be written: {error.strerror or error}") from None
+        write_bytes(path, content)
+    return path
+
+
+def _table(data: Any, usual: Mapping[int, Names]) -> tuple[Names, Iterator[Row]]:
+    """The names of the columns, and the rows."""
+    if hasattr(data, "columns"):  # a DataFrame
+        return _columns({str(name): data[name].to_list() for name in data.columns})
+    if isinstance(data, Mapping):
+        return _columns({str(name): list(column) for name, column in data.items()})
+    if isinstance(data, str | bytes) or not isinstance(data, Iterable):
+        raise UserError(f"data is {type(data).__name__}; give a path, a list of tuples or dicts, or a DataFrame")
+    rows = iter(data)
+    first = next(rows, None)
+    if first is None:
+        raise UserError("data is empty: there is no row in it")
+    if isinstance(first, Mapping):
+        keys = tuple(str(name) for name in first)
+        return keys, (_values(row, keys, number) for number, row in enumerate(chain([first], rows), 1))
+    if isinstance(first, tuple | list) and len(first) in usual:
+        names = usual[len(first)]
+        return names, (_cells(row, names, number) for number, row in enumerate(chain([first], rows), 1))
+    wanted = " or ".join(f"({', '.join(names)})" for names in usual.values())
+    raise UserError(f"row 1 of data is {shortened(repr(first))}; {wanted} is expected, or a dict")
+
+
+def _columns(columns: Mapping[str, list[Any]]) -> tuple[Names, Iterator[Row]]:
+    sizes = {name: len(column) for name, column in columns.items()}
+    if len(set(sizes.values())) > 1:
+        told = ", ".join(f"'{name}' has {size:,}" for name, size in sizes.items())
+        raise UserError(f"the columns of data have different lengths: {told}")
+    return tuple(columns), zip(*columns.values())
+
+
+def _values(row: Any, names: Names, number: int) -> Row:
+    if not isinstance(row, Mapping):
+        raise UserError(f"row {number} of data is not a dict as the first one is: {shortened(repr(row))}")
+    for name in names:
+        if name not in row:
+            raise UserError(f"row {number} of data has no '{name}'{nearest(name, map(str, row))}")
+    return [row[name] for name in names]
+
+
+def _cells(row: Any, names: Names, number: int) -> Row:
+    if not isinstance(row, tuple | list) or len(row) != len(names):
+        raise UserError(f"row {number} of data is {shortened(repr(row))}; ({', '.join(names)}) is expected")
+    return row
+
+
+def _column(names: Names, wanted: str, usual: Names, what: str) -> int:
+    """The number of a column: the one that the user names, or one with a usual name."""
+    if wanted:
+        if wanted not in names:
+            raise UserError(f"data has no column '{wanted}'{nearest(wanted, names)}")
+        return names.index(wanted)
+    found = next((names.index(name) for name in usual if name in names), None)
+    if found is None:
+        raise UserError(f"data has no column for the {what}; it has {', '.join(names)}: name one '{usual[0]}'")
+    return found
+
+
+def _jsonl(rows: Iterable[Row], names: Names) -> Iterator[str]:
+    for number, row in enumerate(rows, 1):
+        item = dict(zip(names, row))
+        for name, value in item.items():
+            if value is None or value != value:
+                raise UserError(f"row {number} of data: '{name}' is missing ({value})")
+        try:
+            yield json.dumps(item, ensure_ascii=False, default=_plain) + "\n"
+        except (TypeError, ValueError, AttributeError):
+            raise UserError(f"row {number} of data holds a value that is neither text nor a number") from None
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as one of Python."""
+    return value.item()
+
+
+def _text(rows: Iterable[Row], at: int) -> Iterator[str]:
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row[at], str):
+            raise UserError(f"row {number} of data: {shortened(repr(row[at]))} is not text")
+        yield row[at] if row[at].endswith("\n") else row[at] + "\n"
+
+
+def _conll(rows: Iterable[Row], words: int, tags: int) -> Iterator[str]:
+    for number, row in enumerate(rows, 1):
+        if isinstance(row[words], str) or isinstance(row[tags], str):
+            raise UserError(f"row {number} of data: a list of words and a list of tags are expected, not text")
+        these, marks = list(row[words]), list(row[tags])
+        if len(these) != len(marks):
+            raise UserError(f"row {number} of data has {len(these)} words and {len(marks)} tags: give one tag per word")
+        for word, tag in zip(these, marks):
+            if not isinstance(word, str) or not isinstance(tag, str) or not word.strip() or set(word) & set("\t\n\r"):
+                raise UserError(f"row {number} of data: {shortened(repr((word, tag)))} is not a word with its tag")
+            yield f"{word}\t{tag}\n"
+        yield "\n"

@@ -1,0 +1,91 @@
+"""The loss and the score of the validation split, and how long they take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import torch
+
+from allyouneed.metrics import Score
+from allyouneed.models.base import Model
+from allyouneed.tasks.base import Carry, Say, Task
+from allyouneed.training.distributed import Ranks
+from allyouneed.training.feed import Feed
+from allyouneed.training.named_losses import NamedLosses
+
+
+class Evaluator:
+    """Evaluates the model as it is; afterwards it trains on."""
+
+    def __init__(
+        self,
+        model: Model,
+        task: Task,
+        feed: Feed | None,
+        ranks: Ranks,
+        arithmetic: Callable[[], AbstractContextManager[Any]],
+        say: Say,
+    ) -> None:
+        self.model, self.task, self.feed, self.ranks, self.arithmetic, self.say = (
+            model, task, feed, ranks, arithmetic, say,
+        )  # fmt: skip
+        self.losses = NamedLosses(task.weights)
+        self.batches = len(feed.examples.cover(feed.batch_tokens)) if feed is not None else 0
+
+    @torch.no_grad()
+    def loss(self) -> list[float]:
+        """The mean of each named loss over the whole split, on all processes."""
+        assert self.feed is not None
+        self.model.eval()
+        device, names = self.feed.device, self.losses.names
+        found, counts, carry = [torch.zeros(len(names), device=device)], [0.0] * len(names), Carry()
+        for batch in self.feed.cover():
+            with self.arithmetic():
+                sums = self.task.losses(self.model, batch.to(device), None, carry)
+            found.append(torch.stack([sums[name].float() for name in names]))
+            counts = [total + batch.size.counts[name] for total, name in zip(counts, names)]
+        self.model.train()
+        local = [sum(column) for column in zip(*torch.stack(found).tolist())]  # read once: the device never waits
+        totals = self.ranks.total([*local, *counts], device)
+        return [total / max(1.0, count) for total, count in zip(totals, totals[len(local) :])]
+
+    def score(self) -> Score | None:
+        """The score by which the task chooses the best weights; None if that is the loss."""
+        if self.task.chooses_by == "loss":
+            return None
+        self.model.eval()
+        with self.arithmetic():
+            scores = self.task.test(self.model, "valid", self.task.recipe.decode, self.say)
+        self.model.train()
+        score = next(score for score in scores if score.name == self.task.chooses_by)
+        return replace(score, value=float(self.ranks.say(repr(score.value))))  # one value for all processes
+
+    @torch.no_grad()
+    def seconds(self) -> float:
+        """About how long an evaluation takes, by a few of its batches."""
+        if self.feed is None:
+            return 0.0
+        self.model.eval()
+        found = []
+        for batch in islice(self.feed.cover(), 4):
+            began = time.monotonic()
+            with self.arithmetic():
+                sums = self.task.losses(self.model, batch.to(self.feed.device), None, Carry())
+            sum(value.item() for value in sums.values())  # waits for the device
+            found.append(time.monotonic() - began)
+        self.model.train()
+        twice = 1 if self.task.chooses_by == "loss" else 2  # a score reads the split once more
+        return twice * min(found, default=0.0) * self.batches
+
+    def scoring_seconds(self, evaluation: float) -> float:
+        """About how long the scores of the test split take, if an evaluation takes `evaluation`."""
+        self.model.eval()
+        with self.arithmetic():
+            seconds = self.task.scoring_seconds(self.model, self.task.recipe.decode, evaluation)
+        self.model.train()
+        return seconds
