@@ -19,6 +19,7 @@ from allyouneed.data.reading import lines
 from allyouneed.data.sources import shorten
 from allyouneed.data.tables import first_line
 from allyouneed.errors import UserError
+from allyouneed.text.words import unbroken
 
 TAG = re.compile(r"O|[BIES]-\S+")
 DOCUMENT = "-DOCSTART-"
@@ -165,8 +166,7 @@ def _sentences(path: Path, separator: str) -> Iterator[TaggedSentence]:
                 f"{path}, line {number}: '{tag}' is not the tag of an entity: the last column must have O, or B-, I-, "
                 f"E- or S- and a type without blanks{'; comments are not read' * line.startswith('#')}"
             )
-        # A blank would end the word when the words are joined; a no-break space looks the same.
-        words.append(word.strip().replace(" ", "\N{NO-BREAK SPACE}"))
+        words.append(unbroken(word))
         tags.append(tag)
     if words:
         yield TaggedSentence(tuple(words), tuple(tags))
