@@ -155,14 +155,14 @@ def info_command(
       ayn info runs/en-it
     """
     loaded = load(run, device, precision)
-    from allyouneed.tasks.scoring import score_rows
-
     info = loaded.info()
     if json:
         from json import dumps
 
         typer.echo(dumps(info, indent=2, ensure_ascii=False))
         return
+    from allyouneed.tasks.scoring import score_rows
+
     parameters, memory, data = info["parameters"], info["memory"], info["data"]
     width = len(f"{parameters['total']:,}")
     parts = [f"{count:>{width},}  {part}" for part, count in parameters.items()]
