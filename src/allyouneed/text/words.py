@@ -85,7 +85,8 @@ class WordCutter:
         return replace(cutter, whole=frozenset(word for word in counts if len(cutter._cut(word, 0, len(word))) > 1))
 
     def find(self, text: str) -> list[Place]:
-        """The place of each word. A text in which a comma or a full stop stands alone is already cut."""
+        """The place of each word. A text in which a comma or a full stop stands alone is already cut, unless a mark is
+        to be cut off at its end."""
         pieces = [found.span() for found in re.finditer(r"\S+", text)]
         cut = [self._cut(text, start, end) for start, end in pieces]
         if cut and len(cut[-1]) == 1 and any(text[start:end] in (".", ",") for start, end in pieces):
