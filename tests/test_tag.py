@@ -19,13 +19,12 @@ from hypothesis import strategies as st
 
 from allyouneed.data.conll import spans, tagged
 from allyouneed.errors import UserError
-from allyouneed.metrics import Score
+from allyouneed.metrics import Score, entity_scores
 from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.spelling import spell
 from allyouneed.run import Run, load, train
 from allyouneed.tasks.tag import Tag, mark
-from allyouneed.text.words import find_words
-from commands import ayn
+from commands import ayn, reseal
 from conftest import RUNTIME
 
 TINY = [
@@ -126,17 +125,6 @@ def test_texts_together_get_what_each_gets_alone(run):
     assert run.predict(texts) == [run.predict(text) for text in texts]
 
 
-@given(st.text(max_size=60))
-@settings(max_examples=300, deadline=None)
-def test_words_are_all_that_is_not_white_space(text):
-    places = find_words(text)
-    assert all(start < end for start, end in places)
-    assert all(before[1] <= after[0] for before, after in pairwise(places))
-    kept = {i for start, end in places for i in range(start, end)}
-    assert kept == {i for i, character in enumerate(text) if not re.match(r"\s", character)}
-    assert not any(re.search(r"\s", text[start:end]) for start, end in places)
-
-
 names = st.sampled_from(
     ["Mr", "Lee", "Ray", "ran", "in", "Bo", "é", "e\u0301", "🇮🇹", "日本", "\u200d", "\u00a0", " ", "\t", "[", "]", ","]
 )
@@ -164,6 +152,97 @@ def test_offsets_are_exact_in_any_text(run, text):
     assert [entity["type"] for entity in found] == [span.kind for span in spans(tags)]
 
 
+def test_a_text_of_unknown_words_gets_an_answer_and_ends_no_batch(run):
+    texts = ["Mr Ray ran", "qwerty asdf", "Mr Bo ran"]
+    assert all(id == run.task.tokenizer.unk for id in run.task.ids(texts[1])[0])
+    found = list(run.answers(texts))
+    assert [answer.text for answer in found] == [run.predict(text) for text in texts]
+    assert found[1].details["words"] == ["qwerty", "asdf"]
+    assert len(run.table(texts[1])) == 2
+    assert [text for text in run.predict(texts) if "person" in text] == ["Mr [Ray person] ran", "Mr [Bo person] ran"]
+
+
+def test_words_may_be_given_and_are_not_cut_again(run):
+    words = ["Mr", "Lee-Ray's", "ran", "in", "New York", "U.S.", "!"]
+    first, second = run.answers([words, "Mr Bo ran"])
+    assert first.details["words"] == [*words[:4], "New\N{NO-BREAK SPACE}York", *words[5:]]
+    assert len(first.details["tags"]) == len(words)
+    assert first.details["entities"][0] == {"type": "person", "text": "Lee-Ray's", "start": 3, "end": 12}
+    assert run.predict([tuple(words), "Mr Bo ran"]) == [first.text, second.text]
+    assert [guess.token for guess in run.table(words)] == first.details["words"]
+    with pytest.raises(UserError, match="the text is an empty list: give its words"):
+        run.predict([words, []])
+    lines = list(run.lines([words, [], ["Mr", " "], "Mr Bo ran"]))
+    assert [line.answer.text if line.answer else str(line.error)[:20] for line in lines] == [
+        first.text,
+        "the text is an empty",
+        "' ' is not a word: a",
+        second.text,
+    ]
+
+
+def test_only_a_tagger_takes_words(lm):
+    with pytest.raises(UserError, match="a run of the task 'lm' reads a text as one string, not as its words"):
+        load(lm).predict([["one", "two"]])
+
+
+def test_how_words_are_cut_is_kept_with_the_run(tmp_path):
+    words = ["is", "n't", "in", "the", "U.S.", "."]
+    rows = [(["Mr.", f"Berg{i}", *words], ["O", "B-x", *["O"] * len(words)]) for i in range(100)]
+    made = train("tag/lstm", *SHORT, data=write(tmp_path / "my.conll", rows), out=tmp_path / "run", quiet=True)
+    text = "Mr. Berg didn't leave the U.S., Zed."
+    expected = ["Mr.", "Berg", "did", "n't", "leave", "the", "U.S.", ",", "Zed", "."]
+    assert next(made.answers([text])).details["words"] == expected
+    again = load(tmp_path / "run")
+    assert next(again.answers([text])).details["words"] == expected
+    assert again.task._data is None
+    kept = json.loads((tmp_path / "run" / "labels.json").read_text())
+    assert kept["words"]["whole"] == ["Mr.", "U.S."]
+    for words in (3, [], {}, {**kept["words"], "whole": [3]}, {**kept["words"], "whole": "U.S."}):
+        (tmp_path / "run" / "labels.json").write_text(json.dumps({**kept, "words": words}))
+        reseal(tmp_path / "run")
+        done = ayn("use", tmp_path / "run", text)
+        assert (done.code, "labels.json is damaged" in done.err) == (2, True), done
+
+
+def test_the_scores_are_told_in_a_few_lines(run):
+    done = ayn("test", run.folder.path)
+    assert done.code == 0, done.err
+    start, *table = done.out.splitlines()[-4:]
+    assert re.fullmatch(r"F1 \d+\.\d\d  precision \d+\.\d\d  recall \d+\.\d\d +\(entities\|.*\)", start)
+    kept = {score.name: score for score in run.scores()["test"]}
+    assert len(kept) == 9
+    assert kept["F1"].signature in start
+    assert table[0].split() == ["type", "F1", "precision", "recall", "count"]
+    for row, kind in zip(table[1:], ("person", "place")):
+        values = [f"{kept[f'{measure} {kind}'].value:.2f}" for measure in ("F1", "precision", "recall")]
+        count = re.search(r"true:(\d+)", kept[f"F1 {kind}"].signature)
+        assert row.split() == [kind, *values, count[1]]
+    told = ayn("info", run.folder.path).out
+    assert told.count("entities|") == 1
+    assert all(line.split()[0] in told for line in table)
+
+
+@pytest.mark.slow
+def test_use_has_the_score_of_the_test(mirror, tmp_path):
+    """On words that the training has not seen, as one string and one by one; hardly trained, so that tags are wild."""
+    data = mirror / "wnut17"
+    settings = [*RUNTIME, "train.steps=2", "train.eval_every=2"]
+    made = train(
+        "tag/lstm", *settings, f"data.test_path={data / 'test.conll'}", data=data / "train.conll", out=tmp_path / "run"
+    )
+    rows = list(made.task.data.splits["test"])
+    truth = [spans(row.tags) for row in rows]
+    tested = [(score.name, score.value) for score in made.test()]
+    assert tested[0][1] > 0
+    for texts in ([" ".join(row.words) for row in rows], [row.words for row in rows]):
+        found = list(made.answers(texts))
+        assert [answer.details["words"] for answer in found] == [list(row.words) for row in rows]
+        guesses = [spans(answer.details["tags"]) for answer in found]
+        assert sum(map(len, guesses)) > 1000
+        assert [(score.name, score.value) for score in entity_scores(truth, guesses)] == tested
+
+
 def test_marked_text():
     text = "Ada Lovelace went to London"
     named = [
@@ -183,9 +262,9 @@ def test_the_commands(run):
     lines = list(run.lines([text, "", "qwerty asdf", "Mr Bo ran"]))
     assert [line.answer.text for line in lines if line.answer] == [
         "Mr  [Ray Lee person] ran in [Ann place] [Bo place]!",
+        run.predict("qwerty asdf"),
         "Mr [Bo person] ran",
     ]
-    assert str(lines[2].error) == "no word of the text is in this model's vocabulary: 'qwerty', 'asdf'"
     table = ayn("use", path, "Mr Ray ran", "--table").out.splitlines()
     assert "likely tags" in table[0]
     assert table[2].split()[3] == "B-person"

@@ -40,6 +40,8 @@ MOST_PICTURE = 1 << 24  # bytes
 
 DATA_KEYS = {field.name for field in fields(DataConfig)}  # no key of [decode] is among them
 
+Text = str | Sequence[str]  # for a tagger, a text may be the list of its words
+
 
 @dataclass(frozen=True)
 class Line:
@@ -108,8 +110,8 @@ class Run:
     @overload
     def predict(self, text: str, **decode: Any) -> str: ...
     @overload
-    def predict(self, text: Sequence[str], **decode: Any) -> list[str]: ...
-    def predict(self, text: str | Sequence[str], **decode: Any) -> str | list[str]:
+    def predict(self, text: Sequence[Text], **decode: Any) -> list[str]: ...
+    def predict(self, text: str | Sequence[Text], **decode: Any) -> str | list[str]:
         """The answer to one text, or to each of several. `decode` are keys of the recipe's [decode]:
         method="beam", beam=5, temperature=0.8, max_new=50, … `answers` has more: n_best, probabilities, tokens."""
         texts = [text] if isinstance(text, str) else text
@@ -117,13 +119,13 @@ class Run:
         return found[0] if isinstance(text, str) else found
 
     def answers(
-        self, texts: Iterable[str], show: Callable[[str], None] | None = None, **decode: Any
+        self, texts: Iterable[Text], show: Callable[[str], None] | None = None, **decode: Any
     ) -> Iterator[Answer]:
         """Answers with their tokens and probabilities, in order, as soon as they are known. `show` gets the pieces of
-        the first answer while it is written."""
-        return self._predict(texts, self._ready(decode), show)
+        the first answer while it is written. A text that the model cannot read is an error; `lines` goes on."""
+        return self._predict(map(self._text, texts), self._ready(decode), show)
 
-    def lines(self, lines: Iterable[str | UserError], first: int = 1, **decode: Any) -> Iterator[Line]:
+    def lines(self, lines: Iterable[Text | UserError], first: int = 1, **decode: Any) -> Iterator[Line]:
         """Every line with its answer, or with the error that says why it has none; in order, for any number of lines. A
         line that could not be read is given as its error. `first` is the number of the first line."""
         settings = self._ready(decode)
@@ -156,16 +158,21 @@ class Run:
             while waiting:  # after an error: each line alone, so that only the bad lines have no answer
                 yield self._alone(waiting.popleft(), settings)
 
-    def _line(self, number: int, line: str | UserError, settings: DecodeConfig) -> Line:
+    def _text(self, text: Text) -> str:
+        return text if isinstance(text, str) else self.task.joined(text)
+
+    def _line(self, number: int, line: Text | UserError, settings: DecodeConfig) -> Line:
         """A line before it is answered, with its error if the model cannot read it."""
         if isinstance(line, UserError):
             return Line(number, "", error=line)
+        text = ""
         try:
-            if line.strip():
-                self.task.prompt(self.model, line, settings)
+            text = self._text(line)
+            if text.strip():
+                self.task.prompt(self.model, text, settings)
         except UserError as error:
-            return Line(number, line, error=error)
-        return Line(number, line)
+            return Line(number, text, error=error)
+        return Line(number, text)
 
     def _alone(self, line: Line, settings: DecodeConfig) -> Line:
         if not line.asks:
@@ -250,11 +257,11 @@ class Run:
         if self.task.data.fingerprint != self.config["data"].get("fingerprint"):
             say("the data has changed since this run was trained: its splits may be different")
 
-    def table(self, text: str, most: int = 5, **decode: Any) -> list[Guess]:
+    def table(self, text: Text, most: int = 5, **decode: Any) -> list[Guess]:
         """At each position, the most likely next tokens with their probabilities."""
         settings = self._ready(decode)
         with explain_memory():
-            return self.task.table(self.model, text, settings, most)
+            return self.task.table(self.model, self._text(text), settings, most)
 
     def align(self, text: str, **decode: Any) -> Alignment:
         """How much each token of the best answer attended to each token of the source."""

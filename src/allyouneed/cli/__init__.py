@@ -7,7 +7,6 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -137,7 +136,9 @@ def score_command(
         loaded.task.options = Recipe.parse(override(loaded.recipe.to_dict(), own)).task
     if mirror:
         loaded.recipe = loaded.task.recipe = loaded.recipe.with_(data=replace(loaded.recipe.data, mirror=mirror))
-    print_columns(_rows(loaded.test(split, data=data, **settings)))
+    from allyouneed.tasks.scoring import score_rows
+
+    print_columns(score_rows(loaded.test(split, data=data, **settings)))
 
 
 app.command("use", short_help="Translate, continue, classify or tag; find near words.")(use_command)
@@ -163,13 +164,15 @@ def info_command(
 
         typer.echo(dumps(info, indent=2, ensure_ascii=False))
         return
+    from allyouneed.tasks.scoring import score_rows
+
     parameters, memory, data = info["parameters"], info["memory"], info["data"]
     width = len(f"{parameters['total']:,}")
     parts = [f"{count:>{width},}  {part}" for part, count in parameters.items()]
     scores = [
         (f"{split} score", f"{what}  {signature}")
         for split, found in loaded.scores().items()
-        for what, signature in _rows(found)
+        for what, signature in score_rows(found)
     ]
     work = f"{human_count(info['flops per token'])} FLOPs per token forward, with {info['context']} tokens of context"
     print_columns(
@@ -188,13 +191,6 @@ def info_command(
             ("versions", ", ".join(f"{name} {version}" for name, version in info["versions"].items())),
         ]
     )  # fmt: skip
-
-
-def _rows(scores: Sequence[object]) -> list[tuple[str, str]]:
-    """The score, padded to one width, and its signature."""
-    both = [str(score).split("  ", 1) for score in scores]
-    width = max((len(what) for what, _ in both), default=0)
-    return [(what.ljust(width), signature) for what, signature in both]
 
 
 @app.command("lecture", short_help="Run an experiment of the lectures and draw its picture.")

@@ -22,6 +22,7 @@ from allyouneed.data.reading import encoding, lines
 from allyouneed.data.sources import shorten
 from allyouneed.data.tables import column_named, first_line
 from allyouneed.errors import UserError
+from allyouneed.text.words import unbroken
 
 TAG = re.compile(r"O|[BIES]-\S+")
 PER_WORD = "per word"  # the scheme of tags that mark no entities
@@ -232,8 +233,7 @@ def _sentences(path: Path, at: TagColumns) -> Iterator[TaggedSentence]:
                 f"{path}, line {number}: '{tag}' is not the {kind}: column {at.names[at.tag]} must have {form}; "
                 "another column is chosen with data.target"
             )
-        # A blank would end the word when the words are joined; a no-break space looks the same.
-        words.append(word.replace(" ", "\N{NO-BREAK SPACE}"))
+        words.append(unbroken(word))
         tags.append(tag)
     if words:
         yield TaggedSentence(tuple(words), tuple(tags))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
@@ -242,6 +242,10 @@ class Task(ABC, Generic[M]):
             return 0.0
         return evaluation * self.data.splits["test"].bytes / max(1, self.data.splits["valid"].bytes)
 
+    def joined(self, words: Sequence[str]) -> str:
+        """A text that is given as its words; only for tasks that read word by word."""
+        raise UserError(f"a run of the task '{self.recipe.task_kind}' reads a text as one string, not as its words")
+
     @abstractmethod
     def prompt(self, model: M, text: str, decode: DecodeConfig) -> Prompt:
         """The input of the user as ids for decoding; a UserError if the model cannot read it."""
@@ -297,13 +301,10 @@ def check_numbers(logits: Tensor) -> Tensor:
     return logits
 
 
-def check_input(text: str, tokenizer: Tokenizer | None, what: str) -> list[int]:
-    """The ids of the user's text; a UserError if it is empty or mostly unknown. Without a tokenizer, only the first
-    is checked and there are no ids."""
+def check_input(text: str, tokenizer: Tokenizer, what: str) -> list[int]:
+    """The ids of the user's text; a UserError if it is empty or mostly unknown."""
     if not text.strip():
         raise UserError(f"the {what} is empty: give some text")
-    if tokenizer is None:
-        return []
     ids = tokenizer.encode(text)
     unknown = 0 if tokenizer.unk is None else ids.count(tokenizer.unk)
     if unknown * 2 > len(ids):

@@ -17,7 +17,7 @@ from allyouneed.metrics import Score, confusion, label_scores
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.heads import POOLS, ClassifyHead
 from allyouneed.tasks.answers import Answer, Prompt
-from allyouneed.tasks.base import Guess, Say, check_input, once
+from allyouneed.tasks.base import Guess, Say, once
 from allyouneed.tasks.labelling import Labelling, LabellingOptions
 from allyouneed.text.words import find_words
 
@@ -112,9 +112,7 @@ class Classify(Labelling):
         return scores
 
     def prompt(self, model: Labeller, text: str, decode: DecodeConfig) -> Prompt:
-        for part in self._texts(text):
-            check_input(self.layout.prefix + part, None if self.spells else self.tokenizer, "text")
-        return self._prompt(model, self.ids(text))
+        return self._prompt(model, self._texts(text), self.ids(text))
 
     def _texts(self, text: str) -> list[str]:
         """The input of the user as one text or two."""

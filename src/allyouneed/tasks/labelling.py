@@ -262,7 +262,10 @@ class Labelling(Task[Labeller]):
     def answer(self, model: Labeller, texts: list[str]) -> Iterator[Answer]:
         """The answers to texts that `prompt` has accepted."""
 
-    def _prompt(self, model: Labeller, sides: Sequence[list[int]]) -> Prompt:
+    def _prompt(self, model: Labeller, texts: Sequence[str], sides: Sequence[list[int]]) -> Prompt:
+        """One or two texts and their tokens. They may all be unknown, as they may in the test."""
+        if not all(text.strip() for text in texts) or not all(sides):
+            raise UserError("the text is empty: give some words")
         ids = self.layout.lay(sides[0], sides[1] if len(sides) > 1 else None).ids
         check_length(model, len(ids), "text")
         return Prompt(ids, 0)

@@ -21,7 +21,7 @@ from allyouneed.tasks.answers import Answer, Prompt
 from allyouneed.tasks.base import Guess, Say, once
 from allyouneed.tasks.labelling import Labelling, labels_on_first_pieces
 from allyouneed.text.layout import Tokens, first_pieces
-from allyouneed.text.words import find_words
+from allyouneed.text.words import WordCutter, WordText
 
 SCHEME = "IOB2"  # of the entities of the model; a file may have another
 
@@ -34,6 +34,7 @@ class Tag(Labelling):
     asks = "a text"
     expects = "likely tags"
     scheme = SCHEME  # of the training data, and of the answers
+    cutter = WordCutter()  # as the training data is cut into words
 
     @property
     def chooses_by(self) -> str:  # type: ignore[override]
@@ -75,6 +76,7 @@ class Tag(Labelling):
         for example in self.data.splits["train"]:
             survey.add(example.tags)
         self.scheme = survey.scheme
+        self.cutter = WordCutter.learn(example.words for example in self.data.splits["train"])
         found = sorted(self.classes("train"))
         if self.scheme == PER_WORD:
             if len(found) < 2:
@@ -109,11 +111,12 @@ class Tag(Labelling):
         return [len(example.words) for example in self.data.splits[split]]
 
     def extras(self) -> dict[str, Any]:
-        return {**super().extras(), "scheme": self.scheme}
+        return {**super().extras(), "scheme": self.scheme, "words": self.cutter.to_dict()}
 
     def take(self, extras: dict[str, Any]) -> None:
         super().take(extras)
         self.scheme = str(extras["scheme"])
+        self.cutter = WordCutter.parse(extras["words"]) if "words" in extras else WordCutter()
 
     def found(self, p: Tensor) -> list[Span]:
         """The predicted entities of a sentence; p (words, C)."""
@@ -152,21 +155,21 @@ class Tag(Labelling):
         return scores
 
     def prompt(self, model: Labeller, text: str, decode: DecodeConfig) -> Prompt:
-        words = [text[start:end] for start, end in find_words(text)]
-        if not words:
-            raise UserError("the text is empty: give some words")
-        ids = self.ids(text)
-        if not self.spells and all(id == self.tokenizer.unk for id in ids[0]):
-            strange = ", ".join(repr(word) for word in words[:8])
-            raise UserError(f"no word of the text is in this model's vocabulary: {strange}")
-        return self._prompt(model, ids)
+        return self._prompt(model, [text], self.ids(text))
+
+    def joined(self, words: Sequence[str]) -> str:
+        return WordText.of(words)
+
+    def places(self, text: str) -> list[tuple[int, int]]:
+        """Start and end of each word of a text."""
+        return text.places if isinstance(text, WordText) else self.cutter.find(text)
 
     def ids(self, text: str) -> list[list[int]]:
         return [self._read(text)[0]]
 
     def _read(self, text: str) -> tuple[list[int], Tokens | None]:
         """The ids of a text, and its tokens by word; None for a body that reads letters."""
-        words = [text[start:end] for start, end in find_words(text)]
+        words = [text[start:end] for start, end in self.places(text)]
         if self.spells:
             return self.spelled(words), None
         tokens = self.tokenizer.tokenize_words(words)
@@ -176,7 +179,7 @@ class Tag(Labelling):
         """Start and end of the words of each text, and their tag probabilities (words, C)."""
         read = [self._read(text) for text in texts]
         for text, (_, tokens), p in zip(texts, read, self.judge(model, [[ids] for ids, _ in read])):
-            places = find_words(text)
+            places = self.places(text)
             yield places, self.by_word(p, tokens, len(places))
 
     def answer(self, model: Labeller, texts: list[str]) -> Iterator[Answer]:

@@ -26,7 +26,7 @@ from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import Runtime, allow_tf32, attend_by_cudnn, probe, versions
 from allyouneed.tasks.base import Say, Task
 from allyouneed.tasks.saved import check_shapes, saved_task
-from allyouneed.tasks.scoring import score_run
+from allyouneed.tasks.scoring import score_rows, score_run
 from allyouneed.tasks.token_vectors import freeze_vectors, start_from_vectors
 from allyouneed.tensorfile import read_tensors
 from allyouneed.training.compiling import Choice, Trial, decide, go_on, share_compiled_code
@@ -295,8 +295,8 @@ def _conclude(trainer: Trainer, say: Say) -> None:
     allow_tf32("fp32")  # the weights are fp32, and so are the scores
     attend_by_cudnn(False)
     if task.has("test"):
-        for score in score_run(task, trainer.model, "test", recipe.decode, folder, say):
-            say(str(score))
+        for what, signature in score_rows(score_run(task, trainer.model, "test", recipe.decode, folder, say)):
+            say(f"{what}  {signature}".rstrip())
 
 
 def begun_with(folder: str | Path, recipe: Recipe) -> bool:
