@@ -155,6 +155,19 @@ def test_list_recipes_shows_the_first_line_of_each():
         assert file.read_text(encoding="utf-8").startswith(f"# {text}\n")
 
 
+def test_list_settings_shows_choices_and_ranges_and_those_of_a_recipe_its_values():
+    every = ayn("list", "settings").out
+    assert re.search(r"text\.kind +bpe +tokenizer \(char, word, .*bert\)", every)
+    assert re.search(r"train\.beta1 +0\.9 .*\(from 0 below 1\)", every)
+    own = ayn("list", "settings", "lm/gpt").out
+    assert re.search(r"^text\.kind +word +tokenizer", own, re.M)
+    assert re.search(r"^model\.context +32 ", own, re.M)
+    assert re.search(r"^decode\.stop +'\\n' ", own, re.M)
+    assert "teacher_forcing" not in own
+    assert "did you mean 'lm/gpt'" in mistake("list", "settings", "lm/gtp")
+    assert mistake("list", "data", "lm/gpt").startswith("ayn list data takes no recipe")
+
+
 def test_list_data_and_models():
     data = ayn("list", "data").out
     assert re.search(r"^phrasebook +pairs ", data, re.M)

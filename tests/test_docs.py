@@ -117,13 +117,13 @@ def test_every_command_parses(path: Path) -> None:
         given = known.commands[name].make_context(name, list(words)).params
         settings = [word for word in given.get("overrides") or [] if word != "…"]
         settings += [f"decode.{item}" for item in given.get("set_") or []]
-        recipe = given.get("recipe", "RECIPE")
+        recipe = given.get("recipe") or "RECIPE"
         if recipe.isupper() or recipe.endswith(".toml"):  # any
             assert any(takes(one, settings) for one in recipe_names()), f"no recipe takes {settings}"
         else:
             read_recipe(recipe, settings)
         assert name == "train" or all(word.startswith("decode.") for word in settings), words
-        assert given.get("what", "data") in ("recipes", "data", "models"), given
+        assert given.get("what", "data") in ("recipes", "data", "models", "settings"), given
 
 
 @each_document

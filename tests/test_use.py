@@ -131,7 +131,7 @@ def test_alignment_and_heads_are_two_pictures(translator, tmp_path):
 
 def test_alignment_is_a_picture(translator, tmp_path):
     done = ayn("use", translator, "one two", "--alignment", tmp_path / "a.png")
-    assert done.code == 0
+    assert done == (0, f"{load(translator).predict('one two')}\nthe picture is in {tmp_path / 'a.png'}\n", "")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 

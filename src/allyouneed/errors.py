@@ -12,6 +12,7 @@ IN_PYTHON = {
     "--overwrite": "overwrite=True",
     "--init": "train.init",
     "--mirror DIR": "data.mirror=DIR",
+    "--data": "data",
 }
 shell = False  # whether the user types commands; set by the command line
 

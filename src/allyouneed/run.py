@@ -18,7 +18,7 @@ import torch
 
 from allyouneed.config import DataConfig, DecodeConfig, build
 from allyouneed.data.paths import look
-from allyouneed.errors import UserError, shortened
+from allyouneed.errors import UserError, shortened, told
 from allyouneed.format import human_count
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model, Writer
@@ -215,7 +215,9 @@ class Run:
         task, name = self.task, split
         if data is None:
             if reading:
-                raise UserError(f"data.{next(iter(reading))} tells how other data is read: name that with --data")
+                raise UserError(
+                    f"data.{next(iter(reading))} tells how other data is read: name that with {told('--data')}"
+                )
             self._same_data(say)
         else:
             task = self._on(data, reading, say)

@@ -8,9 +8,9 @@ import shlex
 import sys
 import traceback
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import Field, fields, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -232,17 +232,22 @@ def list_command(
     what: Annotated[
         str, typer.Argument(metavar="recipes|data|models|settings", help="What to list.", show_default=False)
     ],
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="settings: only those of this recipe.")] = "",
 ) -> None:
-    """List recipes, data sets, models, or the settings of a recipe.
+    """List recipes, data sets, models, or settings: all of them, or those of a recipe with its
+    values.
 
     \b
     Example:
       ayn list recipes
+      ayn list settings lm/gpt
     """
     kinds = {"recipes": _recipes, "data": _data, "models": _models, "settings": _settings}
     if what not in kinds:
         raise UserError(f"there is no list of '{what}'{nearest(what, kinds)}")
-    print_columns(kinds[what]())
+    if recipe and what != "settings":
+        raise UserError(f"ayn list {what} takes no recipe; ayn list settings {shortened(recipe)} lists its settings")
+    print_columns(_recipe_settings(recipe) if recipe else kinds[what]())
 
 
 def _recipes() -> list[tuple[str, ...]]:
@@ -259,8 +264,6 @@ def _data() -> list[tuple[str, ...]]:
 
 def _settings() -> list[tuple[str, ...]]:
     """Every section.key with its default and its line of help; for [task] and [model] also the kind."""
-    from dataclasses import fields
-
     from allyouneed import catalog
     from allyouneed.config import SECTIONS
 
@@ -268,11 +271,37 @@ def _settings() -> list[tuple[str, ...]]:
     sections += [("task", kind, catalog.task(kind).Options) for kind in catalog.TASKS]
     sections += [("model", kind, catalog.model(kind).Config) for kind in catalog.MODELS]
     return [
-        (f"{section}.{f.name}", kind, "" if f.default == () else str(f.default), f.metadata["help"])
+        (f"{section}.{f.name}", kind, "" if f.default == () else str(f.default), f"{f.metadata['help']}{_allowed(f)}")
         for section, kind, cls in sections
         for f in fields(cls)
         if not f.metadata.get("derived")
     ]
+
+
+def _recipe_settings(name: str) -> list[tuple[str, ...]]:
+    """Every section.key of a recipe with its value and its line of help."""
+    from allyouneed.recipe import SECTIONS, read_recipe
+
+    recipe = read_recipe(name)
+    rows: list[tuple[str, ...]] = []
+    for section in ("task", "model", *SECTIONS):
+        values = getattr(recipe, section)
+        for f in fields(values):
+            value = getattr(values, f.name)
+            if not f.metadata.get("derived"):
+                shown = ", ".join(map(repr, value)) if isinstance(value, tuple) else str(value)
+                rows.append((f"{section}.{f.name}", shown, f"{f.metadata['help']}{_allowed(f)}"))
+    return rows
+
+
+def _allowed(f: Field[Any]) -> str:
+    """The choices of a setting, or its range."""
+    choices, low, high, below = (f.metadata[key] for key in ("choices", "low", "high", "below"))
+    if choices:
+        return f" ({', '.join(choices)})"
+    ends = [*([f"from {low:g}"] if low is not None else []), *([f"to {high:g}"] if high is not None else [])]
+    ends += [f"below {below:g}"] if below is not None else []
+    return f" ({' '.join(ends)})" if ends else ""
 
 
 def _models() -> list[tuple[str, ...]]:

@@ -228,7 +228,7 @@ def _draw(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None
         raise UserError("--alignment draws one sentence: give one TEXT; a FILE.jsonl takes any number of them")
     found = run.align(texts[0], **decode)
     alignment(found.weights.numpy(), found.source, found.target, out, title=texts[0])
-    typer.echo(f"the picture is in {out}")
+    typer.echo(f"{run.predict(texts[0], **decode)}\nthe picture is in {out}")
 
 
 def _draw_heads(run: Run, texts: list[str], out: Path, place: str, decode: dict[str, Any]) -> None:
