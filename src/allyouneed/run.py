@@ -368,7 +368,7 @@ def train(
     a path, the name of a data set, a list of tuples or dicts, a dict of columns, a DataFrame, or a dict of such splits.
 
     >>> run = train("translate/transformer", "train.steps=500", data="pairs.tsv", out="runs/mine")
-    >>> run = train("classify/rnn", train={"minutes": 2}, data=[("What a film!", "good"), ("So dull.", "bad")])
+    >>> run = train("classify/rnn", train={"minutes": 2}, data=films)    # [("What a film!", "good"), …]
     """
     path = Path(out) if out is not None else default_out(recipe)
     overrides = as_overrides(*settings, sections)

@@ -26,15 +26,14 @@ class Evaluator:
         self,
         model: Model,
         task: Task,
+        losses: NamedLosses,
         feed: Feed | None,
         ranks: Ranks,
         arithmetic: Callable[[], AbstractContextManager[Any]],
         say: Say,
     ) -> None:
-        self.model, self.task, self.feed, self.ranks, self.arithmetic, self.say = (
-            model, task, feed, ranks, arithmetic, say,
-        )  # fmt: skip
-        self.losses = NamedLosses(task.weights)
+        self.model, self.task, self.losses, self.feed = model, task, losses, feed
+        self.ranks, self.arithmetic, self.say = ranks, arithmetic, say
         self.batches = len(feed.examples.cover(feed.batch_tokens)) if feed is not None else 0
 
     @torch.no_grad()

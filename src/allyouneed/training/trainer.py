@@ -63,13 +63,13 @@ class Trainer:
             for split, seed in seeds.items()
         }
         self.feed, self.valid = feeds["train"], feeds.get("valid")
-        self.evaluator = Evaluator(model, task, self.valid, ranks, self._arithmetic, say)
+        self.losses = NamedLosses(task.weights)
+        self.evaluator = Evaluator(model, task, self.losses, self.valid, ranks, self._arithmetic, say)
         self.pacer = Pacer(config, len(self.feed.plan(0)), self.evaluator.batches, began)
         self.pieces = config.accumulate
         self.at = Position()
         self.carry: Carry = {}  # the recurrent state from batch to batch
         self.pending: list[Pending] = []
-        self.losses = NamedLosses(task.weights)
         self.metrics: Metrics | None = None
         self.window = Window([0.0] * len(self.losses))
 
