@@ -382,7 +382,9 @@ def test_long_sentences_are_cut_in_training_and_said_and_whole_in_the_test(folde
     rows = [(["a"] * 20 + [f"n{i}"], ["O"] * 20 + ["B-x"]) for i in range(100)]
     rows += [([f"m{i}", "b"], ["B-x", "O"]) for i in range(100)]
     path = write(folder / "long.conll", rows)
-    done = ayn("train", "tag/lstm", *SHORT, "data.max_length=8", "--data", path, "--out", folder / "long")
+    done = ayn(
+        "train", "tag/lstm", *SHORT, "data.max_length=8", "text.kind=word", "--data", path, "--out", folder / "long"
+    )
     assert done.code == 0, done.err
     header, first = (line.split() for line in done.out.splitlines() if line.startswith(("tokens ", "train   text")))
     assert header[-2:] == ["over", "8"]

@@ -87,6 +87,7 @@ class DataConfig:
     reverse: bool = option(False, "swap source and target")
     max_length: int = option(256, "longer examples are cut to this many tokens; not in lm", low=2, high=10**7)
     limit: int = option(0, "use at most this many examples of each split, drawn at random (0: all)", low=0, high=10**12)
+    follow: bool = option(True, "other data than the recipe's decides the settings that are not given")
     mirror: str = option("", "folder with copies of the public data sets")
 
 

@@ -6,7 +6,7 @@ import json
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,8 @@ class Recipe:
     data: DataConfig
     train: TrainConfig
     decode: DecodeConfig
+    # The keys that the user has set, if the data may decide the others (training/rules.py); None: all stays as it is.
+    given: frozenset[str] | None = field(default=None, compare=False)
 
     @staticmethod
     def parse(values: Mapping[str, Any]) -> Recipe:

@@ -298,6 +298,7 @@ class Run:
                 "training": sum(lasting(self.model, adam=adam)),
             },
             "data": self.config["data"],
+            "followed": self.config["followed"],
             "scores": self.folder.read_scores(),
             "runtime": self.config.get("runtime", {}),
             "versions": self.config["versions"],

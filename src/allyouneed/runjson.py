@@ -15,7 +15,7 @@ DEEPEST = 32  # lists and objects inside each other
 KINDS: dict[type, str] = {str: "text", dict: "an object", list: "a list"}
 CONFIG: dict[str, type] = {
     "task": str, "options": dict, "kind": str, "model": dict, "data": dict, "data.name": str, "data.fingerprint": str,
-    "versions": dict, "parts": dict, "files": list,
+    "followed": list, "versions": dict, "parts": dict, "files": list,
 }  # fmt: skip
 
 
@@ -52,6 +52,8 @@ def config_problem(config: dict[str, Any]) -> str:
             value = value.get(key)
         if not isinstance(value, kind):
             return f"'{path}' is missing, or not {KINDS[kind]}"
+    if not all(isinstance(line, str) for line in config["followed"]):
+        return "a line of 'followed' is not text"
     if not all(isinstance(version, str) for version in config["versions"].values()):
         return "a version is not text"
     runtime = config.get("runtime", {})

@@ -6,6 +6,7 @@ import io
 import os
 import shlex
 import sys
+import time
 import traceback
 from contextlib import suppress
 from dataclasses import Field, fields, replace
@@ -81,19 +82,19 @@ def train_command(
     if init:
         settings.append(f"train.init={os.path.abspath(init)}")
     from allyouneed.run import default_out
-    from allyouneed.training.fit import begun_with, fit
+    from allyouneed.training.fit import begun_since, fit
     from allyouneed.training.interrupt import Interrupted, Terminated
     from allyouneed.training.starting import choose, resumed
 
     folder = out or default_out(recipe)
     chosen = resumed(folder, recipe, settings, data) if resume else choose(recipe, settings, data)
-    first = (os.environ.get("RANK") or "0") == "0"
+    first, began = (os.environ.get("RANK") or "0") == "0", time.time()
     try:
         fit(chosen, folder, resume=resume, overwrite=overwrite, say=typer.echo)
     except (Interrupted, KeyboardInterrupt, BrokenPipeError, SystemExit) as stop:  # rich exits when a pipe breaks
         where = f"at step {stop.step}" if isinstance(stop, Interrupted) else "between two checkpoints"
         again = shlex.join(["ayn", "train", recipe, "--out", str(folder), "--resume"])
-        begun = resume or begun_with(folder, chosen)
+        begun = resume or begun_since(folder, began)
         if first:
             typer.echo(
                 f"\nstopped {where}; continue with:\n  {again}" if begun else "\nstopped before it began", err=True
@@ -185,6 +186,7 @@ def info_command(
             ("memory", f"{human_bytes(memory['weights'])} of weights; "
              f"{human_bytes(memory['training'])} in training, before activations"),
             ("data", f"{data['name']} ({data.get('licence') or 'own files'})"),
+            *(("followed" if i == 0 else "", line) for i, line in enumerate(info["followed"])),
             *scores,
             ("trained", info["runtime"].get("why", "")),
             ("loaded", f"{info['loaded']['precision']} on {info['loaded']['device']}"),

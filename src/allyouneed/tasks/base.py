@@ -90,6 +90,7 @@ class Task(ABC, Generic[M]):
     unit: ClassVar[str] = "token"  # what the losses count
     weights: ClassVar[dict[str, float]]  # of the named losses
     continues: ClassVar[bool] = False  # an answer is the rest of its text
+    reading: ClassVar[float] = 1 / 3  # time to evaluate a batch, as a part of that to learn it
     full_precision: ClassVar[bool] = False  # a loaded run always computes in fp32
     chooses_by: ClassVar[str] = "loss"  # the best weights have the lowest loss, or the highest score of this name
 

@@ -59,6 +59,7 @@ class WordVectors(RunningText[Word2Vec]):
     asks = "a word, or a sum such as man + aunt - uncle"
     expects = "nearest (cosine in per cent)"
     unit = "word"
+    reading = 9.0  # learning has a kernel of its own
     full_precision = True
     weights: ClassVar[dict[str, float]] = {"words": 1.0}
     compiled: Kernel | Blocks | None = None

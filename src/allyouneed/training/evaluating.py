@@ -35,6 +35,12 @@ class Evaluator:
         self.model, self.task, self.losses, self.feed = model, task, losses, feed
         self.ranks, self.arithmetic, self.say = ranks, arithmetic, say
         self.batches = len(feed.examples.cover(feed.batch_tokens)) if feed is not None else 0
+        self.passes = 1 if task.chooses_by == "loss" else 2  # a score reads the split once more
+
+    @property
+    def cost(self) -> float:
+        """About how many training steps take as long as an evaluation."""
+        return self.batches * self.passes * self.task.reading
 
     @torch.no_grad()
     def loss(self) -> list[float]:
@@ -78,8 +84,7 @@ class Evaluator:
             sum(value.item() for value in sums.values())  # waits for the device
             found.append(time.monotonic() - began)
         self.model.train()
-        twice = 1 if self.task.chooses_by == "loss" else 2  # a score reads the split once more
-        return twice * min(found, default=0.0) * self.batches
+        return self.passes * min(found, default=0.0) * self.batches
 
     def scoring_seconds(self, evaluation: float) -> float:
         """About how long the scores of the test split take, if an evaluation takes `evaluation`."""

@@ -15,6 +15,8 @@ import torch
 from allyouneed import catalog
 from allyouneed.config import LENGTHS
 from allyouneed.data.batches import Batch
+from allyouneed.data.facts import gather
+from allyouneed.data.opening import open_data
 from allyouneed.data.report import Report
 from allyouneed.errors import UserError
 from allyouneed.figures import loss_curve
@@ -37,6 +39,7 @@ from allyouneed.training.interrupt import terminable
 from allyouneed.training.memory import check_weights, estimate
 from allyouneed.training.position import read_state
 from allyouneed.training.progress import board_writer
+from allyouneed.training.rules import follow
 from allyouneed.training.starting import donor_folder
 from allyouneed.training.trainer import Trainer
 from allyouneed.wholefile import Metrics, write_text
@@ -64,14 +67,14 @@ def fit(
         with terminable(), ExitStack() as held, ExitStack() as tentative:
             if ranks.first:
                 with ranks.leading():
-                    task, report = _claim(recipe, folder, runtime, resume, overwrite, held, say)
+                    task, report, followed = _claim(recipe, folder, runtime, resume, overwrite, held, say)
                     if not resume:
                         tentative.enter_context(folder.replacing())
-                    _describe(recipe, task, report, folder, say)
+                    _describe(task, report, followed, folder, say)
             else:
                 ranks.follow()  # the first process writes the files that the others read
-                task, _ = _prepare(recipe, folder, say)
-            trainer = _trainer(recipe, task, folder, runtime, ranks, resume, say, quiet, began)
+                task, _ = _prepare(recipe if recipe.given is None else folder.read_recipe(), folder, say)
+            trainer = _trainer(task.recipe, task, folder, runtime, ranks, resume, say, quiet, began)
             if trainer.pacer.budget is not None:
                 trainer.pacer.budget.check()
             tentative.close()
@@ -84,8 +87,8 @@ def fit(
 
 def _claim(
     recipe: Recipe, folder: RunFolder, runtime: Runtime, resume: bool, overwrite: bool, held: ExitStack, say: Say
-) -> tuple[Task, Report]:
-    """Check the settings, the folder and the data, and lock the folder."""
+) -> tuple[Task, Report, list[str]]:
+    """Check the settings, the folder and the data, and lock the folder. Also returns what follows from the data."""
     if recipe.train.tensorboard:
         board_writer()
     if not any(getattr(recipe.train, name) for name in LENGTHS):
@@ -96,14 +99,25 @@ def _claim(
     RunFolder.create(folder.path, resume=resume, overwrite=overwrite)
     if resume:
         held.enter_context(folder.lock())
-        return _prepare(recipe, folder, say)
+        return *_prepare(recipe, folder, say), _read_config(folder).get("followed", [])
+    recipe, followed = _follow(recipe, runtime)
     task, report = _prepare(recipe, None, say)
+    for line in [*followed, *([""] if followed else [])]:
+        say(line)
     check_weights(task.build_model, adam=recipe.train.optimizer == "adamw", device=runtime.torch_device)
     if _borrows(recipe):
         _start(task.build_model(), task, folder, _silent)  # a UserError if the run cannot start from this
     held.enter_context(folder.lock())
     RunFolder.create(folder.path, overwrite=overwrite)  # another run may have started here meanwhile
-    return task, report
+    return task, report, followed
+
+
+def _follow(recipe: Recipe, runtime: Runtime) -> tuple[Recipe, list[str]]:
+    """The recipe with the settings that the data decides, and a line for each."""
+    if recipe.given is None:
+        return recipe, []
+    data = open_data(recipe.data, catalog.task(recipe.task_kind).shape)
+    return follow(recipe, gather(data.splits["train"]), runtime)
 
 
 def _silent(text: str) -> None:
@@ -126,8 +140,9 @@ def _prepare(recipe: Recipe, begun: RunFolder | None, say: Say) -> tuple[Task, R
     return task, report
 
 
-def _describe(recipe: Recipe, task: Task, report: Report, folder: RunFolder, say: Say) -> None:
+def _describe(task: Task, report: Report, followed: list[str], folder: RunFolder, say: Say) -> None:
     """Write recipe.toml, config.json and the parts of the run, before its first step."""
+    recipe = task.recipe
     before = _read_config(folder)
     if before and before["data"]["fingerprint"] != task.data.fingerprint:
         if before["data"]["name"] != task.data.name:
@@ -148,6 +163,7 @@ def _describe(recipe: Recipe, task: Task, report: Report, folder: RunFolder, say
             "understood": task.data.understood,
             "report": report.to_dict(),
         },
+        "followed": followed,
         "versions": versions(),
     }
     parts = task.parts()
@@ -299,10 +315,10 @@ def _conclude(trainer: Trainer, say: Say) -> None:
             say(f"{what}  {signature}".rstrip())
 
 
-def begun_with(folder: str | Path, recipe: Recipe) -> bool:
-    """Whether the run in the folder has this recipe."""
+def begun_since(folder: str | Path, when: float) -> bool:
+    """Whether the run in the folder began after this time."""
     file = RunFolder(folder).recipe
-    return file.is_file() and file.read_bytes() == to_toml(recipe.to_dict()).encode("utf-8")
+    return file.is_file() and file.stat().st_mtime >= when
 
 
 def _read_config(folder: RunFolder) -> dict[str, Any]:

@@ -55,10 +55,10 @@ class Plan:
         return replace(self, total=total, since=step, start=warmup + done * max(0, total - warmup))
 
 
-def interval(total: int, looking: int) -> int:
-    """Steps between evaluations: ten per run, or fewer if `looking`, the batches of one evaluation, are many. A batch
-    that is only read costs a third of one that is learned."""
-    affordable = int(LOOKING * total * 3 / max(1, looking))
+def interval(total: int, looking: float) -> int:
+    """Steps between evaluations: ten per run, or fewer if one evaluation, which costs as much as `looking` steps, would
+    take too long."""
+    affordable = int(LOOKING * total / max(1.0, looking))
     return math.ceil(total / max(1, min(EVALUATIONS, affordable))) or 1
 
 
@@ -109,7 +109,7 @@ class Budget:
         self.evaluation = evaluator.seconds() if seconds is None else seconds
         self.ending = min(evaluator.scoring_seconds(self.evaluation), ENDING * 60 * self.minutes)
 
-    def plan(self, plan: Plan, step: int, config: TrainConfig, looking: int) -> Plan:
+    def plan(self, plan: Plan, step: int, config: TrainConfig, looking: float) -> Plan:
         """The plan that fits what is left; the same one if it still fits."""
         left = 60 * self.minutes - self.elapsed() - self.evaluation - self.ending - CLOSING
         every = plan.every
@@ -123,9 +123,9 @@ class Budget:
 
 class Pacer:
     """The steps of a run and their learning rates: as the recipe says or, with train.minutes, as many as fit. `batches`
-    are those of an epoch, `looking` those of an evaluation; `began` is when the command did."""
+    are those of an epoch, `looking` is the cost of an evaluation in steps; `began` is when the command did."""
 
-    def __init__(self, config: TrainConfig, batches: int, looking: int, began: float | None = None) -> None:
+    def __init__(self, config: TrainConfig, batches: int, looking: float, began: float | None = None) -> None:
         self.config, self.looking = config, looking
         self.plan = first_plan(config, batches, looking)
         began = time.monotonic() if began is None else began
@@ -134,6 +134,11 @@ class Pacer:
     @property
     def total(self) -> int:
         return self.plan.total
+
+    @property
+    def shown(self) -> int | None:
+        """The number of steps, if it is known."""
+        return self.plan.total if self.plan.known else None
 
     @property
     def every(self) -> int:
@@ -173,8 +178,8 @@ class Pacer:
         return f"plan: {self.total:,} steps, an evaluation every {self.every:,}, because {pace}"
 
 
-def first_plan(config: TrainConfig, batches: int, looking: int) -> Plan:
-    """The plan before the first step. `batches` are those of an epoch, `looking` those of an evaluation."""
+def first_plan(config: TrainConfig, batches: int, looking: float) -> Plan:
+    """The plan before the first step. `batches` are those of an epoch, `looking` the cost of an evaluation in steps."""
     if config.minutes:
         return Plan(STEPS, config.eval_every or STEPS)
     total = config.steps or math.ceil(config.epochs * batches)

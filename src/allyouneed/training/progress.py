@@ -28,7 +28,7 @@ class Progress:
 
     def __init__(
         self,
-        total_steps: int,
+        total_steps: int | None,
         start_step: int = 0,
         console: Console | None = None,
         plain: bool | None = None,
@@ -49,12 +49,18 @@ class Progress:
         self._rate = Rate()
         self._bar = None if plain or quiet else _bar(self.console, total_steps, start_step)
 
+    def plan(self, total: int | None) -> None:
+        """Set the number of steps; None as long as it is not known."""
+        self.total = total
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], total=total)
+
     def update(self, step: int, loss: SupportsFloat, tokens_per_s: float, lr: float) -> None:
         """Say that `step` steps are done. Shown at once if an update is due or this was the last step."""
         if self.quiet:
             return
         self._waiting = (step, loss, tokens_per_s, lr)
-        if time.monotonic() - self._drawn >= self._pause or step >= self.total:
+        if time.monotonic() - self._drawn >= self._pause or step == self.total:
             self._draw()
 
     def note(self, text: str) -> None:
@@ -86,13 +92,14 @@ class Progress:
         now = time.monotonic()
         self._drawn = now
         self._rate.see(step, now)
-        done = step >= self.total
-        when = (
-            f"took {human_time(now - self._began)}" if done else f"{human_time(self._rate.left(step, self.total))} left"
-        )
+        if self.total is not None and step >= self.total:
+            when = f"took {human_time(now - self._began)}"
+        else:
+            when = f"{human_time(self._rate.left(step, self.total or math.nan))} left"
         value, speed = f"loss {float(loss):.4f}", f"{human_count(tokens_per_s)} {self.unit}/s"
         if self._bar is None:
-            self._print(f"step {step}/{self.total}  {value}  lr {lr:.1e}  {speed}  {when}")
+            of = "" if self.total is None else f"/{self.total}"
+            self._print(f"step {step}{of}  {value}  lr {lr:.1e}  {speed}  {when}")
         else:
             self._bar.update(self._bar.task_ids[0], completed=step, status=f"{value}  {speed}  {when}", refresh=True)
 
@@ -118,12 +125,12 @@ class Rate:
             self.seconds = keep * self.seconds + seconds
         self.last = (step, now)
 
-    def left(self, step: int, total: int) -> float:
+    def left(self, step: int, total: float) -> float:
         """Seconds until `total`; NaN as long as it is unknown."""
         return (total - step) * self.seconds / self.steps if self.steps > 0 else math.nan
 
 
-def _bar(console: Console, total: int, start: int) -> Bar:
+def _bar(console: Console, total: int | None, start: int) -> Bar:
     from rich.progress import BarColumn, MofNCompleteColumn, TaskProgressColumn, TextColumn
     from rich.progress import Progress as Bar
 

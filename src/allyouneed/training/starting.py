@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 from allyouneed import catalog
+from allyouneed.config import TextConfig
 from allyouneed.data import memory
 from allyouneed.data.memory import is_path
 from allyouneed.data.paths import look
-from allyouneed.data.registry import listing
+from allyouneed.data.registry import BUILT_IN, listing
 from allyouneed.errors import UserError, nearest, shortened, told
 from allyouneed.recipe import Recipe, override, read_recipe
 from allyouneed.runfolder import RunFolder
@@ -29,7 +30,26 @@ def choose(recipe: str | Recipe, overrides: Sequence[str], data: Given | None) -
         else Recipe.parse(override(recipe.to_dict(), overrides))
     )
     found = with_data(found, data)
-    return inherit(found, overrides) if found.train.init else found
+    if found.train.init:
+        found = inherit(found, overrides)
+    return replace(found, given=_given(found, overrides)) if _follows(recipe, found) else found
+
+
+def _follows(recipe: str | Recipe, chosen: Recipe) -> bool:
+    """Whether the data decides settings: a recipe of the library that was made for built-in data gets other data."""
+    if not isinstance(recipe, str) or recipe.endswith(".toml") or not chosen.data.follow:
+        return False
+    own = read_recipe(recipe).data.name
+    return own in {row.name for row in BUILT_IN} and (bool(chosen.data.path) or chosen.data.name != own)
+
+
+def _given(recipe: Recipe, overrides: Sequence[str]) -> frozenset[str]:
+    """The keys that the user has set; a run to start from sets those of its body and of the text."""
+    cls = catalog.model(recipe.model_kind)
+    given = _explicit(overrides, cls)
+    if recipe.train.init:
+        given |= {f"model.{name}" for name in cls.body_fields()} | {f"text.{f.name}" for f in fields(TextConfig)}
+    return frozenset(given)
 
 
 def with_data(recipe: Recipe, data: Given | None) -> Recipe:

@@ -65,7 +65,7 @@ class Trainer:
         self.feed, self.valid = feeds["train"], feeds.get("valid")
         self.losses = NamedLosses(task.weights)
         self.evaluator = Evaluator(model, task, self.losses, self.valid, ranks, self._arithmetic, say)
-        self.pacer = Pacer(config, len(self.feed.plan(0)), self.evaluator.batches, began)
+        self.pacer = Pacer(config, len(self.feed.plan(0)), self.evaluator.cost, began)
         self.pieces = config.accumulate
         self.at = Position()
         self.carry: Carry = {}  # the recurrent state from batch to batch
@@ -85,7 +85,7 @@ class Trainer:
         unit = {"token": "tok"}.get(self.task.unit, f"{self.task.unit}s")
         with (
             Interrupt() as interrupt,
-            Progress(self.pacer.total, self.at.step, quiet=self.quiet, unit=unit) as progress,
+            Progress(self.pacer.shown, self.at.step, quiet=self.quiet, unit=unit) as progress,
         ):
             self.metrics, self.board, self.progress = metrics, board, progress
             self.clock = time.monotonic()
@@ -128,7 +128,7 @@ class Trainer:
         """With train.minutes, plan the steps that still fit."""
         if self.pending or not (note := self.pacer.follow(self.at.step, self.ranks, self.evaluator)):
             return
-        self.progress.total = self.pacer.total
+        self.progress.plan(self.pacer.shown)
         self._log("plan", self.at.step, total=self.pacer.total, every=self.pacer.every)
         self.progress.note(note)
         self.clock = time.monotonic()

@@ -1,0 +1,162 @@
+"""Settings that follow the data: what the rules choose, that what the user has set stays, and that a run keeps them."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from allyouneed.data.facts import SAMPLE, gather
+from allyouneed.data.registry import BUILT_IN
+from allyouneed.data.sources import Text
+from allyouneed.recipe import Recipe, read_recipe, recipe_names
+from allyouneed.runtime import probe
+from allyouneed.training import rules
+from allyouneed.training.fit import fit
+from allyouneed.training.rules import follow
+from allyouneed.training.starting import choose, resumed
+from commands import ayn
+
+BUILT_IN_NAMES = {row.name for row in BUILT_IN}
+QUICK = ["train.steps=2", "train.device=cpu", "train.threads=1", "train.precision=fp32", "train.compile=off"]
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory) -> Path:
+    """Pairs whose words are often unique, as those of real text."""
+    draw, path = random.Random(1), tmp_path_factory.mktemp("pairs") / "pairs.tsv"
+    lines = [f"the {_word(draw)} {_word(draw)} is\til {_word(draw)} {_word(draw)} è" for _ in range(400)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def _word(draw: random.Random) -> str:
+    return "".join(draw.choice("abcdefghilmnoprst") for _ in range(draw.randint(2, 9)))
+
+
+def facts(**values: object) -> rules.Facts:
+    usual = {"examples": 30_000, "bytes": 2_000_000, "words": 480_000, "types": 25_000, "once": 0.45, "length": 20}
+    return rules.Facts(**{**usual, "lines": 0, "loose": 0.0, **values})
+
+
+def followed(name: str, *given: str, device: str = "cpu", **values: object) -> tuple[Recipe, str]:
+    recipe = replace(choose(name, given, None), given=frozenset(text.partition("=")[0] for text in given))
+    recipe = recipe.with_(data=replace(recipe.data, name="", path=("own.txt",)))
+    runtime = replace(probe(recipe.train), device=device, threads=2)
+    found, told = follow(recipe, facts(**values), runtime)
+    return found, "\n".join(told)
+
+
+def test_facts_count_words_and_lines():
+    text = Text(lambda: iter([iter(["a b b.\n\n  c a a\n"]), iter(["d\n"])]))
+    found = gather(text)
+    assert (found.examples, found.words, found.types, found.lines) == (2, 8, 5, 4)
+    assert found.once == 3 / 5  # ".", c and d
+    assert found.loose == 2 / 4
+
+
+def test_facts_of_a_long_text_are_in_proportion():
+    text = Text(lambda: iter([iter(["a b c d e f g h i j " * 100_000] * 8)]))
+    found = gather(text)
+    assert found.bytes == 16_000_000 > SAMPLE
+    assert found.words == pytest.approx(8_000_000, rel=0.01)
+
+
+def test_real_text_gets_pieces_of_words_and_generated_text_does_not():
+    found, told = followed("translate/transformer")
+    assert (found.text.kind, found.text.vocab) == ("bpe", 5500)
+    assert "vocabulary: bpe 5,500, because 45 % of the words occur only once" in told
+    assert followed("translate/transformer", once=0.05)[0].text.kind == "word"
+
+
+@pytest.mark.parametrize("name", [name for name in recipe_names() if "elmo" in name])
+def test_models_that_read_letters_keep_their_words(name):
+    assert followed(name)[0].text == read_recipe(name).text
+
+
+def test_classes_are_seen_in_words_unless_the_text_has_no_spaces():
+    assert followed("classify/rnn")[0].text.kind == "word"
+    assert followed("classify/rnn", types=400_000)[0].text.kind == "bpe"
+
+
+@pytest.mark.parametrize("setting", ["text.kind=word", "text.kind=char", "text.path=tokenizer.json"])
+def test_a_vocabulary_of_the_users_own_stays(setting):
+    recipe, told = followed("translate/transformer", setting)
+    assert recipe.text == choose("translate/transformer", [setting], None).text
+    assert "vocabulary" not in told
+
+
+@pytest.mark.parametrize("name", [name for name in recipe_names() if read_recipe(name).data.name in BUILT_IN_NAMES])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_what_is_set_stays_and_what_is_chosen_is_valid(name, device):
+    base = read_recipe(name)
+    given = [f"train.batch_tokens={base.train.batch_tokens}", "train.steps=77", "train.eval_every=7"]
+    recipe, told = followed(name, *given, device=device)
+    assert (recipe.train.steps, recipe.train.epochs, recipe.train.eval_every) == (77, 0, 7)
+    assert recipe.train.batch_tokens == base.train.batch_tokens
+    assert recipe == Recipe.parse(recipe.to_dict())
+    assert "evaluations" not in told
+    assert "epochs, because" not in told
+
+
+def test_a_size_of_the_users_own_keeps_its_learning_rate():
+    recipe, _ = followed("translate/transformer", "model.size=base")
+    assert (recipe.model.width, recipe.train.lr) == (512, read_recipe("translate/transformer").train.lr)
+
+
+def test_more_passes_need_more_dropout():
+    few, many = (followed("translate/transformer", f"train.minutes={m}")[0] for m in (6, 60))
+    assert (few.model.dropout, few.task.smoothing) == (0.0, 0.0)
+    assert (many.model.dropout, many.task.smoothing) == (0.1, 0.1)
+    assert followed("translate/transformer", examples=3_000, words=60_000)[0].model.dropout == 0.3
+
+
+def test_a_gpu_learns_more():
+    cpu, gpu = (followed("lm/gpt", device=device, bytes=10_000_000, words=2_000_000)[0] for device in ("cpu", "cuda"))
+    assert gpu.model.width > cpu.model.width
+    assert gpu.train.epochs > cpu.train.epochs
+    assert gpu.train.batch_tokens > cpu.train.batch_tokens
+
+
+def test_answers_end_with_the_line_only_if_each_line_stands_for_itself():
+    names = followed("lm/gpt", lines=30_000, loose=0.0)[0]
+    code = followed("lm/gpt", lines=30_000, loose=0.7)[0]
+    assert (names.decode.stop, code.decode.stop) == (("\n",), ())
+
+
+def test_evaluations_of_word_vectors_cost_little():
+    recipe, told = followed("wordvectors/skipgram", bytes=20_000_000, words=5_000_000)
+    assert recipe.data.valid_part == 0.005
+    assert "held out: 0.5 % each for validation and test, because that is enough of 19.1 MiB" in told
+
+
+def test_only_other_data_is_followed(pairs, tmp_path):
+    assert choose("translate/transformer", [], None).given is None
+    assert choose("translate/transformer", [], "phrasebook").given is None
+    assert choose("translate/transformer", ["train.lr=1"], pairs).given == {"train.lr"}
+    assert choose("translate/transformer", [f"data.path={pairs}"], None).given == {"data.path"}
+    assert choose("classify/rnn", [], "sst2").given == set()
+    assert choose("translate/multi30k", [], pairs).given is None  # made for real data
+    assert choose("translate/transformer", ["data.follow=false"], pairs).given is None
+    own = tmp_path / "own.toml"
+    own.write_text('[task]\nkind = "translate"\n[model]\nkind = "transformer"\n[train]\nsteps = 1\n')
+    assert choose(str(own), [], pairs).given is None
+    assert choose(read_recipe("translate/transformer"), [], pairs).given is None
+
+
+def test_a_run_keeps_what_it_chose(pairs, tmp_path):
+    out = tmp_path / "run"
+    done = ayn("train", "translate/transformer", "--data", pairs, "--out", out, *QUICK)
+    assert done.code == 0, done.err
+    lines = json.loads((out / "config.json").read_text())["followed"]
+    assert any(line.startswith("vocabulary: bpe") for line in lines)
+    assert all(line in done.out for line in lines)
+    assert all(line in " ".join(ayn("info", out).out.split()) for line in lines)
+    before = (out / "recipe.toml").read_text()
+    assert 'kind = "bpe"' in before
+    fit(resumed(out, "translate/transformer", ["train.steps=3"], None), out, resume=True, quiet=True)
+    assert json.loads((out / "config.json").read_text())["followed"] == lines
+    assert (out / "recipe.toml").read_text() == before.replace("steps = 2\n", "steps = 3\n")
