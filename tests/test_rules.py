@@ -160,3 +160,10 @@ def test_a_run_keeps_what_it_chose(pairs, tmp_path):
     fit(resumed(out, "translate/transformer", ["train.steps=3"], None), out, resume=True, quiet=True)
     assert json.loads((out / "config.json").read_text())["followed"] == lines
     assert (out / "recipe.toml").read_text() == before.replace("steps = 2\n", "steps = 3\n")
+
+
+def test_a_choice_that_contradicts_the_user_is_left_out():
+    recipe, told = followed("lm/lstm", "model.embedding=64", "model.tie=true")
+    assert recipe.model.width == read_recipe("lm/lstm").model.width
+    assert "model: size" not in told
+    assert followed("translate/transformer", "decode.n_best=5", "decode.method=beam")[0].decode.beam == 5

@@ -1,8 +1,8 @@
 """Settings that follow the data. The settings of a recipe named after a model fit its small built-in data; with other
 data, these rules decide what the user has not set. Each choice is printed with its reason and stored in the run.
 
-What the numbers come from: sweeps over the vocabulary, dropout, batch, learning rate and size of the model on Tatoeba
-English-Italian, Python's standard library, SST-2, TREC, IMDB and WNUT 2017, at equal time on two CPU cores.
+The numbers come from trainings on Tatoeba English-Italian, Python's standard library, SST-2, TREC, IMDB and WNUT 2017,
+with other vocabularies, sizes, rates, batches and dropout in the same time on two CPU cores.
 """
 
 from __future__ import annotations
@@ -15,33 +15,24 @@ from typing import Any
 from allyouneed import catalog
 from allyouneed.config import LENGTHS
 from allyouneed.data.facts import Facts
+from allyouneed.errors import UserError
 from allyouneed.format import human_bytes
 from allyouneed.recipe import Recipe
 from allyouneed.runtime import Runtime
 
-REAL = 0.2  # of the different words occur only once: fewer do in generated text, more in text that people wrote
-TOKENS_PER_WORD = 1.35  # of bpe
-PACE = {"cpu": 2000.0, "cuda": 150_000.0}  # tokens per second that a model of the size chosen here learns, per thread
-LEARN = {"cpu": 3_000_000, "cuda": 100_000_000}  # tokens to learn in all, where the data is neither small nor large
-# Model sizes: for little text, for the CPU, for a GPU.
+REAL = 0.2  # part of the different words that occur only once; smaller in generated text, larger in real text
+LITTLE = 200_000  # bytes of training text
+SPEED = (2_000.0, 150_000.0)  # tokens per second that the models chosen here learn: per CPU thread, and on a GPU
+LEARN = (3_000_000, 100_000_000)  # tokens that they learn if nothing else is asked for: about ten minutes
+# The size and the learning rate of a model: for little text, for a CPU, for a GPU.
 SIZES = {
-    "gpt": ("nano", "micro", "mini"),
-    "rnn": ("nano", "small", "medium"),
-    "convnet": ("tiny", "tiny", "small"),
-    "elmo": ("nano", "nano", "small"),
-    "transformer": ("tiny", "tiny", "small"),
-    "seq2seq": ("tiny", "tiny", "small"),
-    "convseq2seq": ("tiny", "tiny", "small"),
-}
-# Learning rates of these sizes.
-RATES = {
-    "gpt": (3e-3, 3e-3, 2e-3),
-    "rnn": (1e-2, 5e-3, 2e-3),
-    "convnet": (3e-3, 3e-3, 2e-3),
-    "elmo": (1e-2, 1e-2, 2e-3),
-    "transformer": (3e-3, 3e-3, 1e-3),
-    "seq2seq": (5e-3, 5e-3, 2e-3),
-    "convseq2seq": (3e-3, 3e-3, 2e-3),
+    "gpt": (("nano", 3e-3), ("micro", 3e-3), ("mini", 2e-3)),
+    "rnn": (("nano", 1e-2), ("small", 5e-3), ("medium", 2e-3)),
+    "convnet": (("tiny", 3e-3), ("tiny", 3e-3), ("small", 2e-3)),
+    "elmo": (("nano", 1e-2), ("nano", 1e-2), ("small", 2e-3)),
+    "transformer": (("tiny", 3e-3), ("tiny", 3e-3), ("small", 1e-3)),
+    "seq2seq": (("tiny", 5e-3), ("tiny", 5e-3), ("small", 2e-3)),
+    "convseq2seq": (("tiny", 3e-3), ("tiny", 3e-3), ("small", 2e-3)),
 }
 
 
@@ -53,56 +44,52 @@ class Choice:
     why: str
     settings: dict[str, Any]
 
-    def __str__(self) -> str:
-        return f"{self.what}, because {self.why}"
-
 
 @dataclass(frozen=True)
 class Case:
-    """What the rules look at: the data, the recipe so far, and the machine."""
+    """What the rules look at: the training data, the recipe so far, and the machine."""
 
     facts: Facts
     recipe: Recipe
-    device: str  # "cpu" or "cuda"; any other GPU counts as the latter
+    gpu: bool
     threads: int
 
     @property
+    def given(self) -> frozenset[str]:
+        return self.recipe.given or frozenset()
+
+    @property
     def tokens(self) -> float:
-        """About how many tokens one pass over the training data has."""
-        return max(1.0, self.facts.words * TOKENS_PER_WORD)
-
-    @property
-    def little(self) -> bool:
-        return self.facts.bytes < 200_000
-
-    @property
-    def level(self) -> int:
-        """Which of the sizes of a model."""
-        return 0 if self.little else 1 if self.device == "cpu" else 2
+        """About how many tokens an epoch has; of a translation, those of the target. A word has about 1.35 pieces."""
+        per_word = {"translate": 1.35 / 2, "classify": 1.0, "wordvectors": 1.0}.get(self.recipe.task_kind, 1.35)
+        return max(1.0, self.facts.words * per_word)
 
     def epochs(self, least: float, most: float, learn: float) -> float:
-        """Passes over the data: those that fit into train.minutes, or as many as `learn` tokens need."""
+        """Passes over the data: as many as the user has asked for, fit into train.minutes, or `learn` tokens take."""
         train = self.recipe.train
-        if train.minutes:
-            speed = PACE[self.device] * (self.threads if self.device == "cpu" else 1)
-            return 60 * train.minutes * speed / self.tokens
-        if train.epochs and "train.epochs" in (self.recipe.given or ()):
-            return train.epochs
-        if train.steps and "train.steps" in (self.recipe.given or ()):
-            return train.steps * train.batch_tokens / self.tokens
-        return min(most, max(least, learn / self.tokens))
+        if "train.epochs" in self.given:
+            found = train.epochs
+        elif "train.steps" in self.given:
+            found = train.steps * train.batch_tokens / self.tokens
+        elif train.minutes:
+            found = 60 * train.minutes * (SPEED[1] if self.gpu else SPEED[0] * self.threads) / self.tokens
+        else:
+            found = min(most, max(least, learn / self.tokens))
+        return float(f"{found:.2g}")
 
 
 def follow(recipe: Recipe, facts: Facts, runtime: Runtime) -> tuple[Recipe, list[str]]:
     """The recipe with the settings that the rules choose for this data, and a line for each choice. What the user has
-    set stays as it is."""
+    set stays as it is, and a choice that contradicts it is left out."""
     told = []
-    device = "cpu" if runtime.device == "cpu" else "cuda"
     for rule in RULES[recipe.task_kind]:
-        for choice in rule(Case(facts, recipe, device, runtime.threads)):
-            changed = _with(recipe, choice.settings)
+        for choice in rule(Case(facts, recipe, runtime.device != "cpu", runtime.threads)):
+            try:
+                changed = _with(recipe, choice.settings)
+            except UserError:
+                continue
             if changed != recipe:
-                told.append(str(choice))
+                told.append(f"{choice.what}, because {choice.why}")
                 recipe = changed
     return recipe, told
 
@@ -110,12 +97,9 @@ def follow(recipe: Recipe, facts: Facts, runtime: Runtime) -> tuple[Recipe, list
 def _with(recipe: Recipe, settings: dict[str, Any]) -> Recipe:
     """The recipe with those of the settings that it has and that the user has not set."""
     values, given = recipe.to_dict(), recipe.given or frozenset()
-    if "model.size" in settings:
-        of_size = catalog.model(recipe.model_kind).sizes[settings["model.size"]]
-        settings = {**{f"model.{name}": value for name, value in of_size.items()}, **settings}
+    lengths = {f"train.{name}" for name in LENGTHS}
     for key, value in settings.items():
         section, _, name = key.partition(".")
-        lengths = {f"train.{length}" for length in LENGTHS}
         if name not in values[section] or key in given or (key in lengths and given & lengths):
             continue
         if key in lengths:
@@ -125,167 +109,122 @@ def _with(recipe: Recipe, settings: dict[str, Any]) -> Recipe:
 
 
 def held_out(case: Case) -> Iterator[Choice]:
-    """Enough to measure with is enough: the rest is for learning, and evaluations stay quick."""
-    facts, task = case.facts, case.recipe.task_kind
-    if case.recipe.data.name:
+    """Of much data a small part is enough to measure with, and evaluations stay quick."""
+    facts, task, data = case.facts, case.recipe.task_kind, case.recipe.data
+    if data.name or (data.valid_path and data.test_path):
         return
     if task in ("lm", "wordvectors"):
-        enough = 500_000 if task == "lm" else 100_000  # bytes; an evaluation of word vectors is slow
-        part, what = enough / max(1, facts.bytes), human_bytes(facts.bytes)
+        enough = 500_000 if task == "lm" else 100_000  # bytes; to evaluate word vectors is slow
+        part, of = enough / max(1, facts.bytes), human_bytes(facts.bytes)
     else:
         enough = 2_000 if task == "translate" else 5_000
-        part, what = enough / max(1, facts.examples), f"{facts.examples:,} examples"
-    if part < 0.05:
+        part, of = enough / max(1, facts.examples), f"{facts.examples:,} examples"
+    if part < data.valid_part:
         part = float(f"{part:.1g}")
-        yield Choice(
-            f"held out: {100 * part:g} % each for validation and test",
-            f"that is enough of {what}",
-            {"data.valid_part": part, "data.test_part": part},
-        )
+        what = f"held out: {100 * part:g} % each for validation and test"
+        yield Choice(what, f"that is enough of {of}", {"data.valid_part": part, "data.test_part": part})
 
 
-def pieces(case: Case) -> Iterator[Choice]:
-    """Text that people wrote has too many rare words for a vocabulary of whole words."""
-    facts, task, device = case.facts, case.recipe.task_kind, case.device
-    own = {"text.kind", "text.path", "text.vectors"} & (case.recipe.given or set())
-    if own or catalog.model(case.recipe.model_kind).BodyClass.spelled or facts.once <= REAL:
+def vocabulary(case: Case) -> Iterator[Choice]:
+    """Real text has too many rare words for a vocabulary of whole words. But a class shows in the frequent ones, unless
+    the text has no spaces between words."""
+    facts, task = case.facts, case.recipe.task_kind
+    if case.given & {"text.kind", "text.path", "text.vectors"} or facts.once <= REAL:
         return
-    if (
+    if catalog.model(case.recipe.model_kind).BodyClass.spelled or (
         task == "classify" and facts.types < facts.words / 2
-    ):  # a class shows in frequent words; without spaces, it may not
+    ):
         return
-    most = 8000 if device == "cuda" or task != "lm" else 4000  # more rows take a CPU too long
-    vocab = _rounded(min(most, max(500, (4 if task == "lm" else 8) * math.sqrt(facts.words))))
-    yield Choice(
-        f"vocabulary: bpe {vocab:,}",
-        f"{100 * facts.once:.0f} % of the words occur only once",
-        {"text.kind": "bpe", "text.vocab": vocab},
-    )
-
-
-def _rounded(value: float) -> int:
-    return int(float(f"{value:.2g}"))
+    most = 4000 if task == "lm" and not case.gpu else 8000  # each row takes time, too
+    vocab = _two_digits(min(most, max(500.0, (4 if task == "lm" else 8) * math.sqrt(facts.words))))
+    why = f"{100 * facts.once:.0f} % of the words occur only once"
+    yield Choice(f"vocabulary: bpe {vocab:,}", why, {"text.kind": "bpe", "text.vocab": vocab})
 
 
 def size(case: Case) -> Iterator[Choice]:
-    """A larger model where there is more to learn, and a machine that can."""
-    kind, level = case.recipe.model_kind, case.level
-    if {"model.size", "model.width", "model.layers"} & (case.recipe.given or set()):
-        return  # the user has chosen
-    name, rate = SIZES[kind][level], RATES[kind][level]
-    where = "a CPU" if case.device == "cpu" else "a GPU"
-    why = f"it is to learn {human_bytes(case.facts.bytes)} of text on {where}"
-    values = {"model.size": name, "train.lr": rate, "train.warmup": 100 if level < 2 else 400}
+    """A larger model where there is more to learn, and the machine can."""
+    kind, little = case.recipe.model_kind, case.facts.bytes < LITTLE
+    if case.given & {"model.size", "model.width", "model.layers", "model.heads"}:
+        return  # and the learning rate stays
+    name, rate = SIZES[kind][0 if little else 2 if case.gpu else 1]
+    values = {f"model.{key}": value for key, value in catalog.model(kind).sizes[name].items() if key != "dropout"}
+    values |= {"train.lr": rate, "train.warmup": 400 if case.gpu else 100}
+    why = f"there are {human_bytes(case.facts.bytes)} of text and {'a GPU' if case.gpu else 'no GPU'}"
     yield Choice(f"model: size {name}, learning rate {rate:g}", why, values)
     if kind in ("gpt", "transformer"):
         yield Choice("positions: rotary", "real texts are of every length", {"model.positions": "rotary"})
 
 
 def translation(case: Case) -> Iterator[Choice]:
-    pairs, cpu = case.facts.examples, case.device == "cpu"
-    epochs = case.epochs(2, 30, 2 * LEARN[case.device])
-    told = f"{_shown(epochs)} passes over {pairs:,} pairs"
-    yield Choice(f"length: {_shown(epochs)} epochs", f"there are {pairs:,} pairs", {"train.epochs": _two(epochs)})
-    yield Choice(
-        f"batches: {1024 if cpu else 4096:,} tokens",
-        f"there are {pairs:,} pairs",
-        {"train.batch_tokens": 1024 if cpu else 4096, "train.beta2": 0.98},
-    )
-    dropout = 0.0 if epochs < 8 else 0.3 if case.level == 2 or pairs < 10_000 else 0.1
-    yield Choice(
-        f"dropout {dropout:g}, smoothing {0.1 if dropout else 0.0:g}",
-        f"a model {'learns them by heart' if dropout else 'does not learn them by heart'} in {told}",
-        {"model.dropout": dropout, "task.smoothing": 0.1 if dropout else 0.0},
-    )
-    yield Choice(
-        "answers: beam search of 4",
-        "real sentences have many translations",
-        {
-            "decode.method": "beam",
-            "decode.beam": 4,
-            "decode.length_penalty": "gnmt",
-            "decode.alpha": 1.0,
-            "decode.max_new": 128,
-        },
-    )
+    """Few passes are not enough to learn the sentences by heart: dropout would only slow them down."""
+    pairs, epochs = case.facts.examples, case.epochs(2, 30, LEARN[case.gpu])
+    batch, why = 4096 if case.gpu else 1024, f"there are {pairs:,} pairs"
+    values = {"train.epochs": epochs, "train.batch_tokens": batch, "train.beta2": 0.98}
+    yield Choice(f"training: {epochs:g} epochs, {batch:,} tokens per step", why, values)
+    dropout = 0.0 if epochs < 8 else 0.3 if case.gpu or pairs < 10_000 else 0.1
+    smoothing = 0.1 if dropout else 0.0
+    why = f"the same {pairs:,} pairs are seen {'about ' if case.recipe.train.minutes else ''}{epochs:g} times"
+    regular = {"model.dropout": dropout, "task.smoothing": smoothing}
+    yield Choice(f"dropout {dropout:g}, label smoothing {smoothing:g}", why, regular)
+    if not any(key.startswith("decode.") for key in case.given):
+        search = {"decode.method": "beam", "decode.beam": 4, "decode.length_penalty": "gnmt", "decode.alpha": 1.0}
+        yield Choice("answers: a beam of 4", "real sentences have many translations", {**search, "decode.max_new": 128})
 
 
-def labelling(case: Case) -> Iterator[Choice]:
-    facts, task = case.facts, case.recipe.task_kind
-    epochs = case.epochs(2, 20, 1_600_000 if task == "classify" else 3_000_000)
-    yield Choice(
-        f"length: {_shown(epochs)} epochs", f"there are {facts.examples:,} examples", {"train.epochs": _two(epochs)}
-    )
-    largest = (2048 if facts.words > 2_000_000 else 1024) if task == "classify" else 512
-    batch = largest
+def labels(case: Case) -> Iterator[Choice]:
+    """Labelled data is small: it is read often, and learned by heart soon."""
+    facts, classify = case.facts, case.recipe.task_kind == "classify"
+    epochs = case.epochs(2, 20, 1_200_000 if classify else 3_000_000)
+    batch = 2048 if facts.words > 2_000_000 else 1024 if classify else 512
     while batch > 128 and epochs * case.tokens / batch < 400:
         batch //= 2
-    yield Choice(
-        f"batches: {batch:,} tokens", f"an epoch has about {_rounded(case.tokens):,}", {"train.batch_tokens": batch}
-    )
-    if task == "classify":
-        values: dict[str, Any] = {"model.dropout": 0.5}
-    else:
-        values = {"model.dropout": 0.3}
-        if case.recipe.model_kind == "rnn":
-            values |= {"model.width": 128, "train.lr": 2e-3, "task.unknown": 0.0}
-    told = f"dropout {values['model.dropout']:g}" + (
-        f", width {values['model.width']}" if "model.width" in values else ""
-    )
-    yield Choice(told, f"there are only {facts.examples:,} examples", values)
+    why = f"there are {facts.examples:,} examples with {facts.words:,} words"
+    values = {"train.epochs": epochs, "train.batch_tokens": batch}
+    yield Choice(f"training: {epochs:g} epochs, {batch:,} tokens per step", why, values)
+    dropout = 0.5 if classify else 0.3
+    yield Choice(f"dropout {dropout:g}", why, {"model.dropout": dropout})
+    if not classify and case.recipe.model_kind == "rnn" and "model.width" not in case.given:
+        values = {"model.width": 128, "train.lr": 2e-3, "task.unknown": 0.0}
+        yield Choice("model: 128 wide, learning rate 0.002, no <unk>", "names show in the pieces of words", values)
 
 
 def running_text(case: Case) -> Iterator[Choice]:
-    facts, cpu = case.facts, case.device == "cpu"
-    context = 128 if cpu else 256
-    yield Choice(
-        f"context: {context} tokens", "sentences of real text depend on each other", {"model.context": context}
-    )
-    one = min(1.0, 10 * LEARN[case.device] / 3 / case.tokens)
-    epochs = case.epochs(one, 20, LEARN[case.device])
-    yield Choice(
-        f"length: {_shown(epochs)} epochs",
-        f"there are about {_rounded(case.tokens):,} tokens",
-        {"train.epochs": _two(epochs), "train.batch_tokens": 1024 if cpu else 8192},
-    )
+    """At least one pass, if that is no more than about half an hour."""
+    facts, learn = case.facts, LEARN[case.gpu]
+    context, batch = (256, 8192) if case.gpu else (128, 1024)
+    epochs = case.epochs(min(1.0, 3 * learn / case.tokens), 20, learn)
+    why = f"there are about {_two_digits(case.tokens):,} tokens"
+    values = {"train.epochs": epochs, "train.batch_tokens": batch, "model.context": context}
+    yield Choice(f"training: {epochs:g} epochs, {batch:,} tokens per step, in windows of {context}", why, values)
     dropout = 0.0 if epochs < 5 else 0.1 if epochs < 12 else 0.2
-    yield Choice(f"dropout {dropout:g}", f"the text is read {_shown(epochs)} times", {"model.dropout": dropout})
-    if facts.lines > 100 and facts.loose < 0.01:
-        return  # an answer ends with its line
-    yield Choice(
-        "answers: 200 tokens, over several lines",
-        "the text has blank or indented lines",
-        {"decode.stop": (), "decode.max_new": 200},
-    )
+    yield Choice(f"dropout {dropout:g}", f"the same text is read {epochs:g} times", {"model.dropout": dropout})
+    if facts.lines <= 100 or facts.loose >= 0.01:  # otherwise each line stands for itself, and an answer ends with it
+        why = "the text has blank or indented lines" if facts.loose >= 0.01 else "the text has few lines"
+        longer = {"decode.stop": (), "decode.max_new": 200}
+        yield Choice("answers: 200 tokens, over the ends of lines", why, longer)
 
 
 def vectors(case: Case) -> Iterator[Choice]:
-    words = case.facts.words
-    epochs = min(20.0, max(3.0, 25_000_000 / max(1, words)))
-    yield Choice(
-        f"length: {_shown(epochs)} epochs", f"there are {_rounded(words):,} words", {"train.epochs": _two(epochs)}
-    )
-    if words >= 1_000_000:
-        yield Choice("vectors: 100 wide", f"there are {_rounded(words):,} words", {"model.width": 100})
+    """More text needs fewer passes, and has more to say of each word."""
+    words, epochs = case.facts.words, case.epochs(3, 20, 25_000_000)
+    width = 100 if words >= 1_000_000 else 50
+    why = f"there are {words:,} words"
+    yield Choice(f"training: {epochs:g} epochs", why, {"train.epochs": epochs})
+    yield Choice(f"vectors: {width} wide", why, {"model.width": width})
 
 
-def looks(case: Case) -> Iterator[Choice]:
-    yield Choice("evaluations: ten at most", "they may take 5 % of the time", {"train.eval_every": 0})
+def evaluations(case: Case) -> Iterator[Choice]:
+    yield Choice("evaluations: ten, or fewer", "they may take 5 % of the time", {"train.eval_every": 0})
 
 
-def _two(value: float) -> float:
-    """Two digits."""
-    return float(f"{value:.2g}")
-
-
-def _shown(value: float) -> str:
-    return f"{_two(value):g}"
+def _two_digits(value: float) -> int:
+    return int(float(f"{value:.2g}"))
 
 
 RULES = {
-    "lm": (held_out, pieces, size, running_text, looks),
-    "translate": (held_out, pieces, size, translation, looks),
-    "classify": (held_out, pieces, labelling, looks),
-    "tag": (held_out, pieces, labelling, looks),
-    "wordvectors": (held_out, vectors, looks),
+    "lm": (held_out, vocabulary, size, running_text, evaluations),
+    "translate": (held_out, vocabulary, size, translation, evaluations),
+    "classify": (held_out, vocabulary, labels, evaluations),
+    "tag": (held_out, vocabulary, labels, evaluations),
+    "wordvectors": (held_out, vectors, evaluations),
 }
