@@ -48,8 +48,8 @@ TABLES = {
     "multi30k-de-en": Table(
         "Multi30k German to English, lower-cased, test_2016_flickr, beam 5",
         (
-            "data.name=multi30k-de-en", "data.max_length=100", "text.kind=bpe", "text.vocab=8000", "text.joint=true",
-            "text.lowercase=true", "task.smoothing=0.1", "train.batch_tokens=4096",
+            "data.name=multi30k-de-en", "data.follow=false", "data.max_length=100", "text.kind=bpe", "text.vocab=8000",
+            "text.joint=true", "text.lowercase=true", "task.smoothing=0.1", "train.batch_tokens=4096",
             "train.min_lr=0.01", "train.beta2=0.98", "train.average=5", "train.eval_every=200",
             "decode.method=beam", "decode.beam=5", "decode.alpha=1.0", "decode.max_new=100", "decode.batch=128",
         ),
@@ -68,7 +68,7 @@ TABLES = {
     "wnut17": Table(
         "WNUT 2017 emerging entities, test, entity F1",
         (
-            "data.name=wnut17", "model.dropout=0.5", "train.epochs=15", "train.batch_tokens=512",
+            "data.name=wnut17", "data.follow=false", "model.dropout=0.5", "train.epochs=15", "train.batch_tokens=512",
             "train.eval_every=132", "train.warmup=50",
         ),
         (
@@ -82,9 +82,9 @@ TABLES = {
             Row(
                 "ELMo of unlabelled reviews", "lm/elmo",
                 (
-                    "data.name=imdb-unlabelled", "model.size=small", "model.context=64", "model.dropout=0.1",
-                    "text.vocab=50000", "train.steps=2000", "train.batch_tokens=16384", "train.lr=2e-3",
-                    "train.warmup=200", "train.eval_every=1000",
+                    "data.name=imdb-unlabelled", "data.follow=false", "model.size=small", "model.context=64",
+                    "model.dropout=0.1", "text.vocab=50000", "train.steps=2000", "train.batch_tokens=16384",
+                    "train.lr=2e-3", "train.warmup=200", "train.eval_every=1000",
                 ),
             ),
         ),

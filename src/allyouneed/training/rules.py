@@ -77,6 +77,9 @@ class Case:
             found = min(most, max(least, learn / self.tokens))
         return float(f"{found:.2g}")
 
+    def passes(self, epochs: float) -> str:
+        return f"{'about ' if self.recipe.train.minutes else ''}{epochs:g} epochs"
+
 
 def follow(recipe: Recipe, facts: Facts, runtime: Runtime) -> tuple[Recipe, list[str]]:
     """The recipe with the settings that the rules choose for this data, and a line for each choice. What the user has
@@ -160,10 +163,10 @@ def translation(case: Case) -> Iterator[Choice]:
     pairs, epochs = case.facts.examples, case.epochs(2, 30, LEARN[case.gpu])
     batch, why = 4096 if case.gpu else 1024, f"there are {pairs:,} pairs"
     values = {"train.epochs": epochs, "train.batch_tokens": batch, "train.beta2": 0.98}
-    yield Choice(f"training: {epochs:g} epochs, {batch:,} tokens per step", why, values)
+    yield Choice(f"training: {case.passes(epochs)}, {batch:,} tokens per step", why, values)
     dropout = 0.0 if epochs < 8 else 0.3 if case.gpu or pairs < 10_000 else 0.1
     smoothing = 0.1 if dropout else 0.0
-    why = f"the same {pairs:,} pairs are seen {'about ' if case.recipe.train.minutes else ''}{epochs:g} times"
+    why = f"the training has {case.passes(epochs)}"
     regular = {"model.dropout": dropout, "task.smoothing": smoothing}
     yield Choice(f"dropout {dropout:g}, label smoothing {smoothing:g}", why, regular)
     if not any(key.startswith("decode.") for key in case.given):
@@ -180,7 +183,7 @@ def labels(case: Case) -> Iterator[Choice]:
         batch //= 2
     why = f"there are {facts.examples:,} examples with {facts.words:,} words"
     values = {"train.epochs": epochs, "train.batch_tokens": batch}
-    yield Choice(f"training: {epochs:g} epochs, {batch:,} tokens per step", why, values)
+    yield Choice(f"training: {case.passes(epochs)}, {batch:,} tokens per step", why, values)
     dropout = 0.5 if classify else 0.3
     yield Choice(f"dropout {dropout:g}", why, {"model.dropout": dropout})
     if not classify and case.recipe.model_kind == "rnn" and "model.width" not in case.given:
@@ -195,9 +198,9 @@ def running_text(case: Case) -> Iterator[Choice]:
     epochs = case.epochs(min(1.0, 3 * learn / case.tokens), 20, learn)
     why = f"there are about {_two_digits(case.tokens):,} tokens"
     values = {"train.epochs": epochs, "train.batch_tokens": batch, "model.context": context}
-    yield Choice(f"training: {epochs:g} epochs, {batch:,} tokens per step, in windows of {context}", why, values)
+    yield Choice(f"training: {case.passes(epochs)}, {batch:,} tokens per step, windows of {context}", why, values)
     dropout = 0.0 if epochs < 5 else 0.1 if epochs < 12 else 0.2
-    yield Choice(f"dropout {dropout:g}", f"the same text is read {epochs:g} times", {"model.dropout": dropout})
+    yield Choice(f"dropout {dropout:g}", f"the training has {case.passes(epochs)}", {"model.dropout": dropout})
     if facts.lines <= 100 or facts.loose >= 0.01:  # otherwise each line stands for itself, and an answer ends with it
         why = "the text has blank or indented lines" if facts.loose >= 0.01 else "the text has few lines"
         longer = {"decode.stop": (), "decode.max_new": 200}
@@ -209,7 +212,7 @@ def vectors(case: Case) -> Iterator[Choice]:
     words, epochs = case.facts.words, case.epochs(3, 20, 25_000_000)
     width = 100 if words >= 1_000_000 else 50
     why = f"there are {words:,} words"
-    yield Choice(f"training: {epochs:g} epochs", why, {"train.epochs": epochs})
+    yield Choice(f"training: {case.passes(epochs)}", why, {"train.epochs": epochs})
     yield Choice(f"vectors: {width} wide", why, {"model.width": width})
 
 

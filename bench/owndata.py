@@ -1,0 +1,192 @@
+"""python -m bench.owndata [CASE …]: train on files as a user has them, with no settings but --data, and keep the score,
+the time and what the rules chose. ALLYOUNEED_MIRROR names the folder with the public data."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import lzma
+import os
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from allyouneed.errors import UserError, nearest
+from allyouneed.runtime import versions
+from allyouneed.wholefile import write_json, write_text
+from bench.harness import commit, machine
+from bench.scores import RESULTS
+
+LIBRARY = 10_000_000  # characters of Python source
+WIKI = 20_000_000  # bytes of the head of enwik8
+
+
+@dataclass(frozen=True)
+class Case:
+    """`files` writes the user's files from the mirror into a folder; `words` are the arguments of `ayn train`."""
+
+    files: Callable[[Path, Path], None]
+    words: tuple[str, ...]
+    score: str
+
+
+def _copied(*names: str) -> Callable[[Path, Path], None]:
+    """Files of the mirror, decompressed if need be, under their names without folders."""
+
+    def write(mirror: Path, folder: Path) -> None:
+        for name in names:
+            source = mirror / name
+            data = lzma.decompress(source.read_bytes()) if name.endswith(".xz") else source.read_bytes()
+            (folder / source.name.removesuffix(".xz")).write_bytes(data)
+
+    return write
+
+
+def _trec(mirror: Path, folder: Path) -> None:
+    """The six coarse classes, as a table: "DESC:manner How did …" -> DESC<TAB>How did …"""
+    for split in ("train", "test"):
+        lines = (mirror / f"trec/{split}.txt").read_text(encoding="latin-1").splitlines()
+        rows = [line.replace(":", " ", 1).split(" ", 2) for line in lines if line.strip()]
+        (folder / f"{split}.tsv").write_text("".join(f"{label}\t{text}\n" for label, _, text in rows))
+
+
+def _library(mirror: Path, folder: Path) -> None:
+    """Python's standard library, file by file in the order of their names, as long as there is room."""
+    top, room = Path(sysconfig.get_path("stdlib")), LIBRARY
+    for path in sorted(top.rglob("*.py")):
+        inside = path.relative_to(top)
+        if {"site-packages", "dist-packages"} & set(inside.parts):
+            continue
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        if len(text) <= room:
+            room -= len(text)
+            (folder / "library" / inside.parent).mkdir(parents=True, exist_ok=True)
+            (folder / "library" / inside).write_text(text, encoding="utf-8")
+
+
+def _wiki(mirror: Path, folder: Path) -> None:
+    with gzip.open(mirror / "enwik8/enwik8.gz") as file:
+        text = file.read(WIKI).decode("utf-8", errors="ignore")
+    (folder / "wiki.txt").write_text(text, encoding="utf-8")
+
+
+CASES = {
+    "sst2": Case(
+        _copied("sst2/train.tsv", "sst2/dev.tsv", "sst2/test.tsv"),
+        ("classify/rnn", "--data", "train.tsv", "data.valid_path=dev.tsv", "data.test_path=test.tsv"),
+        "accuracy",
+    ),
+    "trec": Case(_trec, ("classify/rnn", "--data", "train.tsv", "data.test_path=test.tsv"), "accuracy"),
+    "imdb": Case(
+        _copied("imdb/train.tsv.xz", "imdb/test.tsv.xz"),
+        ("classify/rnn", "--data", "train.tsv", "data.test_path=test.tsv"),
+        "accuracy",
+    ),
+    "wnut17": Case(
+        _copied("wnut17/train.conll", "wnut17/dev.conll", "wnut17/test.conll"),
+        ("tag/lstm", "--data", "train.conll", "data.valid_path=dev.conll", "data.test_path=test.conll"),
+        "F1",
+    ),
+    "eng-ita": Case(
+        _copied("tatoeba/eng-ita.tsv.xz"),
+        ("translate/transformer", "--data", "eng-ita.tsv", "train.minutes=6"),
+        "BLEU",
+    ),
+    "library": Case(_library, ("lm/gpt", "--data", "library"), "bits per byte"),
+    "wiki": Case(_wiki, ("wordvectors/skipgram", "--data", "wiki.txt"), "analogies"),
+}
+
+
+def train(name: str, case: Case, folder: Path) -> dict[str, Any]:
+    """Write the files, train in a process of its own, and read what the run has kept."""
+    mirror = Path(os.environ["ALLYOUNEED_MIRROR"]).resolve()
+    folder = folder.resolve() / name
+    folder.mkdir(parents=True, exist_ok=True)
+    case.files(mirror, folder)
+    words = [
+        f"{word.partition('=')[0]}={folder / word.partition('=')[2]}" if word.startswith("data.") else word
+        for word in case.words
+    ]
+    load, start = os.getloadavg()[0], time.monotonic()
+    with (folder / "log").open("w") as log:
+        command = [sys.executable, "-m", "allyouneed", "train", *words, "--out", "run", "--overwrite"]
+        done = subprocess.run(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, check=False)
+    seconds = time.monotonic() - start
+    if done.returncode:
+        raise UserError(f"{name}: {''.join((folder / 'log').read_text().strip().splitlines()[-1:])}")
+    scores = json.loads((folder / "run/scores.json").read_text())["test"]
+    config = json.loads((folder / "run/config.json").read_text())
+    rows = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
+    return {
+        "case": name,
+        "command": " ".join(["ayn train", *case.words]),
+        "score": next(score for score in scores if score["name"].startswith(case.score)),
+        "seconds": seconds,
+        "training": max(row["seconds"] for row in rows),
+        "evaluations": sum(row["kind"] == "valid" for row in rows),
+        "load": load,
+        "commit": f"{commit()['id'] or 'unknown'}{' with changes' if commit()['dirty'] else ''}",
+        "followed": config["followed"],
+    }
+
+
+def markdown(runs: list[dict[str, Any]], facts: dict[str, str]) -> str:
+    """One row per case, then what was chosen for each."""
+    lines = ["# own-data", "", "One command each, no other settings; the time is that of the whole command.", ""]
+    lines += [
+        "| command | score | time | evaluations | load before | commit |",
+        "| --- | ---: | ---: | ---: | ---: | --- |",
+    ]
+    for run in runs:
+        score, clock = run["score"], f"{int(run['seconds']) // 60}:{int(run['seconds']) % 60:02d}"
+        cells = (f"`{run['command']}`", f"{score['name']} {score['value']:.4g}", clock)
+        lines.append(f"| {' | '.join(cells)} | {run['evaluations']} | {run['load']:.2f} | {run['commit'][:12]} |")
+    for run in runs:
+        lines += ["", f"{run['case']} (`{run['score']['signature']}`):", "", *(f"- {line}" for line in run["followed"])]
+    return "\n".join([*lines, "", *(f"- {key}: {value}" for key, value in facts.items())]) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    """0, or 2 for an error the user can fix."""
+    parser = argparse.ArgumentParser(prog="python -m bench.owndata", description=__doc__)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"{', '.join(CASES)}; otherwise all of them")
+    parser.add_argument("--out", type=Path, default=Path("runs/own-data"), help="folder of the runs (%(default)s)")
+    options = parser.parse_args(arguments)
+    try:
+        if not os.environ.get("ALLYOUNEED_MIRROR"):
+            raise UserError("set ALLYOUNEED_MIRROR to a folder with the public data sets")
+        for name in options.cases:
+            if name not in CASES:
+                raise UserError(f"there is no case '{name}'{nearest(name, CASES)}")
+        runs = [train(name, CASES[name], options.out) for name in options.cases or CASES]
+    except UserError as error:
+        print(error, file=sys.stderr)
+        return 2
+    kept = RESULTS / "own-data.json"
+    before = json.loads(kept.read_text())["runs"] if kept.exists() else []
+    fresh = {run["case"]: run for run in [*before, *runs]}
+    runs = [fresh[name] for name in CASES if name in fresh]  # a case that did not run keeps its last result
+    facts = {
+        "machine": f"{machine()['cpu']}, {os.cpu_count()} cores",
+        "versions": ", ".join(f"{key} {value}" for key, value in versions().items()),
+        "command": "`python -m bench.owndata`",
+    }
+    RESULTS.mkdir(exist_ok=True)
+    write_json(kept, {"runs": runs, **facts})
+    text = markdown(runs, facts)
+    write_text(RESULTS / "own-data.md", text)
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
