@@ -9,6 +9,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
+import numpy as np
 from torch import Tensor
 
 from allyouneed import catalog
@@ -17,7 +18,7 @@ from allyouneed.data.batches import Batch, Examples
 from allyouneed.data.opening import open_data
 from allyouneed.data.report import Report
 from allyouneed.data.sources import Dataset
-from allyouneed.data.store import TokenKey
+from allyouneed.data.store import Ragged, TokenKey
 from allyouneed.decode import Stepper
 from allyouneed.decode.sample import NOT_A_NUMBER
 from allyouneed.errors import UserError, told
@@ -32,6 +33,7 @@ T = TypeVar("T", bound="Task[Any]")
 M = TypeVar("M", bound=Model)
 V = TypeVar("V")
 Say = Callable[[str], None]
+BLOCK = 1 << 24  # tokens that are counted at once
 Carry = dict[str, Tensor]  # the recurrent state that one batch passes to the next
 
 
@@ -164,6 +166,17 @@ class Task(ABC, Generic[M]):
             say(line)
         return report
 
+    @property
+    def unknown_advice(self) -> str:
+        """What to try if many tokens of the data are unknown."""
+        if self.recipe.train.init:
+            return "start from a run whose tokenizer knows these texts"
+        return (
+            "try another tokenizer in text.path"
+            if self.recipe.text.path
+            else "try text.kind=bpe, which knows every text"
+        )
+
     def take_tokenizers(self, donor: Task) -> None:
         """Use the tokenizers of the run that this one starts from: its body reads their tokens."""
         self.tokenizers = dict(donor.tokenizers)
@@ -286,6 +299,18 @@ def rows_for(tokenizer: Tokenizer, wanted: int, key: str) -> int:
     if wanted and wanted < len(tokenizer):
         raise UserError(f"model.{key} = {wanted} is less than the {len(tokenizer)} tokens of the tokenizer: raise it")
     return wanted or len(tokenizer)
+
+
+def unknown_part(tokenizer: Tokenizer, sides: Iterable[Ragged]) -> float | None:
+    """The fraction of these tokens that are unknown; None if the tokenizer knows every text."""
+    if tokenizer.knows_all:
+        return None
+    found = total = 0
+    for tokens in (side.tokens for side in sides):
+        blocks = range(0, len(tokens), BLOCK)  # of a memory map that may be larger than the memory
+        found += sum(int(np.count_nonzero(tokens[start : start + BLOCK] == tokenizer.unk)) for start in blocks)
+        total += len(tokens)
+    return found / max(1, total)
 
 
 def check_length(model: Model, tokens: int, what: str) -> None:

@@ -25,7 +25,18 @@ from allyouneed.models.labeller import Labeller
 from allyouneed.nn.spelling import spell
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Answer, Prompt
-from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Task, check_length, check_numbers, once, traced
+from allyouneed.tasks.base import (
+    Alignment,
+    Carry,
+    Guess,
+    Moment,
+    Task,
+    check_length,
+    check_numbers,
+    once,
+    traced,
+    unknown_part,
+)
 from allyouneed.text import Tokenizer
 from allyouneed.text.layout import Layout, Tokens
 
@@ -153,7 +164,9 @@ class Labelling(Task[Labeller]):
         for split in self.data.splits:
             self.goals(split)  # a UserError for labels that are not in the training data
         unit = "words" if self.spells else "tokens"
-        return describe(self.data, lengths, self.longest, unit, {split: self.classes(split) for split in lengths})
+        classes = {split: self.classes(split) for split in lengths}
+        unknown = {} if self.spells else {split: [unknown_part(self.tokenizer, self.rows(split))] for split in lengths}
+        return describe(self.data, lengths, self.longest, unit, classes, unknown, self.unknown_advice)
 
     @abstractmethod
     def find_labels(self) -> list[str]:

@@ -33,6 +33,7 @@ from allyouneed.tasks.base import (
     once,
     rows_for,
     traced,
+    unknown_part,
 )
 from allyouneed.tasks.lm import guesses
 from allyouneed.text import Tokenizer
@@ -149,7 +150,9 @@ class Translate(Task[Translator]):
     def report(self) -> Report:
         both = {split: self.rows(split) for split in self.data.splits}
         lengths = {split: (source.lengths, target.lengths) for split, (source, target) in both.items()}
-        return describe(self.data, lengths, limit=self.longest - 1, unit="tokens")
+        tokenizers = (self.reader, self.tokenizer)
+        unknown = {split: [unknown_part(t, [side]) for t, side in zip(tokenizers, both[split])] for split in both}
+        return describe(self.data, lengths, self.longest - 1, unknown=unknown, advice=self.unknown_advice)
 
     def begin(self, model: Translator, say: Say) -> None:
         first, last = (self.teacher_forcing(Moment(step, 1)) for step in (0, 1))

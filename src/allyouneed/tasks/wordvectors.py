@@ -32,13 +32,12 @@ from allyouneed.randomness import make_key
 from allyouneed.recipe import Recipe
 from allyouneed.runtime import available, pick_device
 from allyouneed.tasks.answers import Answer, Prompt
-from allyouneed.tasks.base import Carry, Guess, Moment, Say, Task
+from allyouneed.tasks.base import BLOCK, Carry, Guess, Moment, Say, Task
 from allyouneed.tasks.running_text import RunningText
 from allyouneed.text import Tokenizer
 from allyouneed.word2vec.negative import Blocks, Kernel
 
 NEAREST = 10  # words per answer
-BLOCK = 1 << 24  # tokens that are counted at once
 REAL = 2000  # the smallest vocabulary that takes the public tests
 
 
@@ -61,6 +60,7 @@ class WordVectors(RunningText[Word2Vec]):
     unit = "word"
     full_precision = True
     weights: ClassVar[dict[str, float]] = {"words": 1.0}
+    unknown_advice = ""  # rare words are left out on purpose, by text.min_count
     compiled: Kernel | Blocks | None = None
     tested: Vectors | None = None
 

@@ -124,6 +124,11 @@ class Tokenizer:
         """One more than the largest id: the rows of an embedding. An id between may be without a token."""
         return self._length
 
+    @property
+    def knows_all(self) -> bool:
+        """Whether no text has an unknown token: every byte is a token, or there is no unknown token."""
+        return self.unk is None or "ByteLevel" in self._decoder
+
     def need(self, role: str, why: str) -> int:
         """The id of a role that a task cannot do without, as in need("eos", "to end a document")."""
         id = self._roles[role]
