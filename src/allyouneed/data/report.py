@@ -58,15 +58,19 @@ class Report:
     classes: dict[str, dict[str, int]] = field(default_factory=dict)
     advice: str = ""  # what to try if many tokens are unknown
 
+    @property
+    def things(self) -> str:
+        """What the examples are."""
+        return {"pairs": "pairs", "labels": "texts", "tags": "sentences"}.get(self.shape, "documents")
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
         return asdict(self)
 
     def lines(self) -> list[str]:
         """For the user: how the data was read, then a table of the splits, of the lengths, and of the classes."""
-        what = {"pairs": "pairs", "labels": "texts", "tags": "sentences"}.get(self.shape, "documents")
         told = [*self.understood, *([f"licence: {self.licence}"] if self.licence else [])]
-        first = [["split", what, "bytes", "empty, dropped", "duplicates", "also in train"]]
+        first = [["split", self.things, "bytes", "empty, dropped", "duplicates", "also in train"]]
         for part in self.parts:
             shared = "" if part.in_train is None else f"{part.in_train:,}"
             counts = (part.examples, part.bytes, part.empty, part.duplicates)

@@ -39,6 +39,7 @@ from allyouneed.training.position import read_state
 from allyouneed.training.progress import board_writer
 from allyouneed.training.starting import donor_folder
 from allyouneed.training.trainer import Trainer
+from allyouneed.training.warning import small_data
 from allyouneed.wholefile import Metrics, write_text
 
 
@@ -70,8 +71,9 @@ def fit(
                     _describe(recipe, task, report, folder, say)
             else:
                 ranks.follow()  # the first process writes the files that the others read
-                task, _ = _prepare(recipe, folder, say)
+                task, report = _prepare(recipe, folder, say)
             trainer = _trainer(recipe, task, folder, runtime, ranks, resume, say, quiet, began)
+            trainer.caution = small_data(report, task, trainer.model, len(trainer.feed.plan(0)))
             if trainer.pacer.budget is not None:
                 trainer.pacer.budget.check()
             tentative.close()
