@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
@@ -27,6 +28,7 @@ from allyouneed.models.base import Model
 from allyouneed.nn.trace import Trace
 from allyouneed.recipe import Recipe
 from allyouneed.tasks.answers import Answer, Prompt, write
+from allyouneed.tasks.samples import Sample, places
 from allyouneed.text import Tokenizer
 
 T = TypeVar("T", bound="Task[Any]")
@@ -269,6 +271,16 @@ class Task(ABC, Generic[M]):
         """The answers in order. Inputs are read as they are needed. `show` gets the first answer piece by piece."""
         prompts = (self.prompt(model, text, decode) for text in inputs)
         return write(cast(Stepper, model), self.tokenizer, prompts, decode, show)
+
+    @once
+    def sampled(self, split: str) -> Any:
+        """The examples of a split that `samples` shows; read once, before the training."""
+        chosen = places(self.data.splits[split].examples)
+        return [e for i, e in enumerate(islice(self.data.splits[split], max(chosen, default=-1) + 1)) if i in chosen]
+
+    def samples(self, model: M, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
+        """Up to `most` answers beside their references, always to the same examples; short ones, which cost little."""
+        return []
 
     @abstractmethod
     def table(self, model: M, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:

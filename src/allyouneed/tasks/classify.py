@@ -11,6 +11,7 @@ import numpy as np
 from torch import nn
 
 from allyouneed.config import DecodeConfig, option
+from allyouneed.data.examples import LabelledText
 from allyouneed.data.store import Ragged, tokenize_rows
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, confusion, label_scores
@@ -110,6 +111,9 @@ class Classify(Labelling):
         scores = label_scores(table, f"|split:{split}")
         self.confused = table, self.labels, f"{split}: {len(truth):,} texts, {scores[0].value:.1f} % right"
         return scores
+
+    def question(self, example: LabelledText) -> tuple[str, str]:
+        return f" {BETWEEN[1]} ".join(example.inputs), example.label
 
     def prompt(self, model: Labeller, text: str, decode: DecodeConfig) -> Prompt:
         return self._prompt(model, self._texts(text), self.ids(text))

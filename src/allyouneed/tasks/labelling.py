@@ -37,6 +37,7 @@ from allyouneed.tasks.base import (
     traced,
     unknown_part,
 )
+from allyouneed.tasks.samples import Sample
 from allyouneed.text import Tokenizer
 from allyouneed.text.layout import Layout, Tokens
 
@@ -228,11 +229,11 @@ class Labelling(Task[Labeller]):
 
     def judge(self, model: Labeller, texts: Sequence[Sequence[list[int]]]) -> list[Tensor]:
         """The label probabilities of user input: `texts` are the tokens of each side of each example."""
-        return self.probabilities(model, self._unlabelled(texts))
+        return self.probabilities(model, self._unlabelled(texts, model.limit or UNCUT))
 
-    def _unlabelled(self, texts: Sequence[Sequence[list[int]]]) -> Labelled:
+    def _unlabelled(self, texts: Sequence[Sequence[list[int]]], longest: int = UNCUT) -> Labelled:
         sides = [Ragged.of(example[side] for example in texts) for side in range(self.sides)]
-        return self._labelled(sides, np.zeros(len(texts), dtype=np.int64), UNCUT)
+        return self._labelled(sides, np.zeros(len(texts), dtype=np.int64), longest)
 
     @abstractmethod
     def ids(self, text: str) -> list[list[int]]:
@@ -271,9 +272,18 @@ class Labelling(Task[Labeller]):
                 self.prompt(model, text, decode)
             yield from self.answer(model, several)
 
+    def samples(self, model: Labeller, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
+        asked = [self.question(example) for example in self.sampled(split)[:most]]
+        answers = zip(asked, self.answer(model, [text for text, _ in asked]))
+        return [Sample(text, answer.shown or answer.text, right) for (text, right), answer in answers]
+
+    @abstractmethod
+    def question(self, example: Any) -> tuple[str, str]:
+        """An example as the user would ask it, and the right answer."""
+
     @abstractmethod
     def answer(self, model: Labeller, texts: list[str]) -> Iterator[Answer]:
-        """The answers to texts that `prompt` has accepted."""
+        """The answers to texts that `prompt` has accepted, or that are cut at the limit of the model."""
 
     def _prompt(self, model: Labeller, texts: Sequence[str], sides: Sequence[list[int]]) -> Prompt:
         """One or two texts and their tokens. They may all be unknown, as they may in the test."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -15,10 +15,25 @@ from allyouneed.errors import UserError
 from allyouneed.metrics import Score, language_scores
 from allyouneed.models.base import LanguageModel
 from allyouneed.nn.trace import Trace
-from allyouneed.tasks.answers import Prompt
-from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, check_input, check_length, check_numbers, traced
+from allyouneed.tasks.answers import Prompt, write
+from allyouneed.tasks.base import (
+    Alignment,
+    Carry,
+    Guess,
+    Moment,
+    Say,
+    check_input,
+    check_length,
+    check_numbers,
+    once,
+    traced,
+)
 from allyouneed.tasks.running_text import RunningText
+from allyouneed.tasks.samples import Sample, places
 from allyouneed.text import Tokenizer
+
+READ, WRITTEN = 60, 40  # bytes of text that a sample reads and writes, about
+NEAR = 400  # tokens in which a sample looks for the beginning of a line
 
 
 @dataclass(frozen=True)
@@ -100,6 +115,27 @@ class LM(RunningText[LanguageModel]):
         unk = self.tokenizer.unk
         unknown = int((self.stream(split).tokens == unk).sum()) if unk is not None else 0
         return language_scores(total, count, self.data.splits[split].bytes, detail, unknown)
+
+    @once
+    def sampled(self, split: str) -> list[tuple[list[int], list[int]]]:
+        """The beginnings of lines, and how they go on, in ids: about READ and WRITTEN bytes of text."""
+        tokens, context = self.stream(split).tokens, self.recipe.model.context
+        each = max(1.0, self.data.splits[split].bytes / max(1, len(tokens)))
+        read, written = (max(1, min(round(size / each), context // 2)) for size in (READ, WRITTEN))
+        found = []
+        for place in places(max(0, len(tokens) - read - written)):
+            ids = tokens[place : place + NEAR].tolist()
+            line = next((i + 1 for i, id in enumerate(ids) if "\n" in self.tokenizer.token(id)), 0)
+            first, last = place + line, place + line + read
+            if last + written <= len(tokens):
+                found.append((tokens[first:last].tolist(), tokens[last : last + written].tolist()))
+        return found
+
+    def samples(self, model: LanguageModel, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
+        pairs, decoded = self.sampled(split)[:most], self.tokenizer.decode
+        prompts = [Prompt(read, len(written)) for read, written in pairs]
+        answers = write(model, self.tokenizer, prompts, replace(decode, n_best=1, batch=most))
+        return [Sample(decoded(read), answer.text, decoded(true)) for (read, true), answer in zip(pairs, answers)]
 
     def prompt(self, model: LanguageModel, text: str, decode: DecodeConfig) -> Prompt:
         ids = check_input(text, self.tokenizer, "prompt")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from allyouneed.config import DecodeConfig
 from allyouneed.data.conll import PER_WORD, Span, Survey, spans, tagged
+from allyouneed.data.examples import TaggedSentence
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, confusion, entity_scores, label_scores
@@ -20,6 +22,7 @@ from allyouneed.nn.losses import IGNORE
 from allyouneed.tasks.answers import Answer, Prompt
 from allyouneed.tasks.base import Guess, Say, once
 from allyouneed.tasks.labelling import Labelling, labels_on_first_pieces
+from allyouneed.tasks.samples import Sample
 from allyouneed.text.layout import Tokens, first_pieces
 from allyouneed.text.words import WordCutter, WordText
 
@@ -157,6 +160,23 @@ class Tag(Labelling):
     def prompt(self, model: Labeller, text: str, decode: DecodeConfig) -> Prompt:
         return self._prompt(model, [text], self.ids(text))
 
+    def samples(self, model: Labeller, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
+        return [replace(sample, text="") for sample in super().samples(model, split, decode, most)]  # it is marked
+
+    def question(self, example: TaggedSentence) -> tuple[str, str]:
+        text = self.joined(example.words)
+        if self.scheme == PER_WORD:
+            return text, " ".join(f"{word}/{tag}" for word, tag in zip(example.words, example.tags))
+        return text, mark(text, self._named(text, self.places(text), spans(example.tags)))
+
+    def _named(self, text: str, places: Sequence[tuple[int, int]], entities: Sequence[Span]) -> list[dict[str, Any]]:
+        """Entities with their text and where it is."""
+        return [
+            {"type": span.kind, "text": text[start:end], "start": start, "end": end}
+            for span in entities
+            for start, end in [(places[span.start][0], places[span.end - 1][1])]
+        ]
+
     def joined(self, words: Sequence[str]) -> str:
         return WordText.of(words)
 
@@ -193,11 +213,7 @@ class Tag(Labelling):
                 yield Answer(shown, best.indices.tolist(), float(best.values.log().sum()), "stop", details=details)
                 continue
             entities = self.found(p)
-            named = [
-                {"type": span.kind, "text": text[start:end], "start": start, "end": end}
-                for span in entities
-                for start, end in [(places[span.start][0], places[span.end - 1][1])]
-            ]
+            named = self._named(text, places, entities)
             details = {
                 "text": (marked := mark(text, named)),
                 "entities": named,

@@ -36,6 +36,7 @@ from allyouneed.tasks.base import (
     unknown_part,
 )
 from allyouneed.tasks.lm import guesses
+from allyouneed.tasks.samples import Sample
 from allyouneed.text import Tokenizer
 
 
@@ -198,16 +199,30 @@ class Translate(Task[Translator]):
         return self._prompt([*self.reader.encode(pair.source)[:room], end], decode)
 
     def scoring_seconds(self, model: Translator, decode: DecodeConfig, evaluation: float) -> float:
-        """By translating a few sentences, which takes longer than computing their loss. Their answers end where the
-        references do: a model that has hardly learned anything does not end by itself."""
+        """By translating a few sentences, which takes longer than computing their loss."""
         if not (self.has("valid") and self.has("test")):
             return 0.0
         some = list(islice(self.data.splits["valid"], decode.batch))
-        lengths = [len(self.tokenizer.encode(pair.target)) + 1 for pair in some]
-        prompts = [replace(self._source(model, pair, decode), max_new=most) for pair, most in zip(some, lengths)]
+        prompts = [self._short(model, pair, decode, more=1) for pair in some]
         began = time.monotonic()
         answers = len(list(write(model, self.tokenizer, prompts, decode)))
         return (time.monotonic() - began) / max(1, answers) * self.data.splits["test"].examples
+
+    def samples(self, model: Translator, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
+        pairs = self.sampled(split)[:most]
+        answers = write(
+            model,
+            self.tokenizer,
+            [self._short(model, pair, decode, more=8) for pair in pairs],
+            replace(decode, n_best=1, batch=most),
+        )
+        return [Sample(pair.source, answer.text, pair.target) for pair, answer in zip(pairs, answers)]
+
+    def _short(self, model: Translator, pair: SentencePair, decode: DecodeConfig, more: int) -> Prompt:
+        """The prompt of a pair whose answer ends at most so many tokens after the reference does: a model that has
+        hardly learned anything does not end by itself."""
+        prompt = self._source(model, pair, decode)
+        return replace(prompt, max_new=min(prompt.max_new, len(self.tokenizer.encode(pair.target)) + more))
 
     def prompt(self, model: Translator, text: str, decode: DecodeConfig) -> Prompt:
         ids = [*check_input(text, self.reader, "sentence"), self._end(self.reader)]

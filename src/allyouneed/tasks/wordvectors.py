@@ -34,10 +34,12 @@ from allyouneed.runtime import available, pick_device
 from allyouneed.tasks.answers import Answer, Prompt
 from allyouneed.tasks.base import BLOCK, Carry, Guess, Moment, Say, Task
 from allyouneed.tasks.running_text import RunningText
+from allyouneed.tasks.samples import Sample
 from allyouneed.text import Tokenizer
 from allyouneed.word2vec.negative import Blocks, Kernel
 
 NEAREST = 10  # words per answer
+FREQUENT = 100  # the rank of the first word that is shown as a sample, at most: more frequent ones mean little
 REAL = 2000  # the smallest vocabulary that takes the public tests
 
 
@@ -269,6 +271,17 @@ class WordVectors(RunningText[Word2Vec]):
             details = {"nearest": [{"word": self.tokenizer.token(id), "cosine": round(c, 6)} for id, c in near]}
             answers = [Answer(self.tokenizer.token(id), [id], 0.0, "stop", cosine) for id, cosine in near]
             yield replace(answers[0], others=answers[1:], details=details)
+
+    def sampled(self, split: str) -> None:
+        """Nothing is read: a sample is a word."""
+
+    def samples(self, model: Word2Vec, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
+        """The words nearest to frequent ones; there is no reference."""
+        words = self._words(model)
+        ranks = [min(FREQUENT, len(words) // 20) * (number + 1) for number in range(most)]
+        asked = [self.tokenizer.token(int(words[rank])) for rank in ranks if rank < len(words)]
+        found = self.predict(model, asked, decode)
+        return [Sample(word, ", ".join(one.text for one in (a, *a.others[:4]))) for word, a in zip(asked, found)]
 
     def _nearest(self, model: Word2Vec, terms: list[tuple[int, int]], most: int) -> list[tuple[int, float]]:
         """cos(v, Σ ± v_i / |v_i|), the largest first."""

@@ -299,6 +299,8 @@ def _conclude(trainer: Trainer, say: Say) -> None:
     if task.has("test"):
         for what, signature in score_rows(score_run(task, trainer.model, "test", recipe.decode, folder, say)):
             say(f"{what}  {signature}".rstrip())
+    for line in trainer.sampler.lines(3):
+        say(line)
 
 
 def begun_with(folder: str | Path, recipe: Recipe) -> bool:

@@ -33,6 +33,7 @@ from allyouneed.training.optim import make_optimizer
 from allyouneed.training.plan import Pacer
 from allyouneed.training.position import Pending, Position, State, Window, read_state
 from allyouneed.training.progress import Progress
+from allyouneed.training.sampling import Sampler
 from allyouneed.training.warning import Watch
 from allyouneed.wholefile import Metrics, write_tensors
 
@@ -67,6 +68,7 @@ class Trainer:
         self.feed, self.valid = feeds["train"], feeds.get("valid")
         self.losses = NamedLosses(task.weights)
         self.evaluator = Evaluator(model, task, self.losses, self.valid, ranks, self._arithmetic, say)
+        self.sampler = Sampler(model, task, self._arithmetic, self.quiet)
         self.pacer = Pacer(config, len(self.feed.plan(0)), self.evaluator.batches, began)
         self.pieces = config.accumulate
         self.at = Position()
@@ -288,10 +290,13 @@ class Trainer:
                     self._write_model(self.model.state_dict(), self.at.step)
             else:
                 self.at.waited += 1
+            samples = self.sampler.lines(1) if self.sampler.affordable(self.at.seconds) else []
         self._log("valid", self.at.step, **losses, **({score.name: score.value} if score else {}))
         parts = "".join(f", {name} {value:.4f}" for name, value in losses.items() if name != "loss")
         also = f"{parts}, {score.short}" if score else parts
         self.progress.note(f"step {self.at.step}: validation loss {loss:.4f}{also}{' (best)' if best else ''}")
+        for line in samples:
+            self.progress.note(line)
         if self.watch.evaluate(self.at.step, loss, self.at.waited):
             self._warn(self.watch.told(self.task))
         if self._given_up():
