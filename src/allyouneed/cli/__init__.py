@@ -113,6 +113,7 @@ def score_command(
     ] = None,
     data: Data = None,
     split: Annotated[str, typer.Option(metavar="NAME", help="Which split.")] = "test",
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write predictions as JSON lines.")] = None,
     mirror: Mirror = None,
     device: Device = "auto",
     precision: Precision = "auto",
@@ -124,7 +125,7 @@ def score_command(
 
     \b
     Example:
-      ayn test runs/en-it --data my-test.tsv decode.method=beam decode.beam=5
+      ayn test runs/en-it --out predictions.jsonl decode.method=beam decode.beam=5
       ayn test runs/reviews --data other.csv data.source=title data.target=stars
     """
     own = [item for item in overrides or [] if item.startswith("task.questions=")]
@@ -138,7 +139,7 @@ def score_command(
         loaded.recipe = loaded.task.recipe = loaded.recipe.with_(data=replace(loaded.recipe.data, mirror=mirror))
     from allyouneed.tasks.scoring import score_rows
 
-    print_columns(score_rows(loaded.test(split, data=data, **settings)))
+    print_columns(score_rows(loaded.test(split, data=data, out=out, **settings)))
 
 
 app.command("use", short_help="Translate, continue, classify or tag; find near words.")(use_command)

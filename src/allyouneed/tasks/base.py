@@ -95,6 +95,7 @@ class Task(ABC, Generic[M]):
     weights: ClassVar[dict[str, float]]  # of the named losses
     continues: ClassVar[bool] = False  # an answer is the rest of its text
     full_precision: ClassVar[bool] = False  # a loaded run always computes in fp32
+    predicts: ClassVar[bool] = True  # a test has an answer to each example, and `predictions` gives them
     chooses_by: ClassVar[str] = "loss"  # the best weights have the lowest loss, or the highest score of this name
 
     def __init__(self, recipe: Recipe) -> None:
@@ -103,6 +104,7 @@ class Task(ABC, Generic[M]):
         self.tokenizers: dict[str, Tokenizer] = {}  # by the name of their file in the run
         self._data: Dataset | None = None
         self._found: dict[tuple[str, str], Any] = {}  # by `once`
+        self._tested: Callable[[], Iterable[dict[str, Any]]] = list  # what `predictions` gives
 
     @property
     def data(self) -> Dataset:
@@ -250,6 +252,10 @@ class Task(ABC, Generic[M]):
     @abstractmethod
     def test(self, model: M, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
         """The scores of the model on a split, with their signatures."""
+
+    def predictions(self) -> Iterator[dict[str, Any]]:
+        """The answers that the last test has scored, each beside its reference, in the order of the examples."""
+        yield from self._tested()
 
     def scoring_seconds(self, model: M, decode: DecodeConfig, evaluation: float) -> float:
         """About how long `test` will take on the test split, if the loss of the validation split takes `evaluation`."""

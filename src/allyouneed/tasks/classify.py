@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.examples import LabelledText
@@ -107,10 +107,19 @@ class Classify(Labelling):
         """Accuracy and macro-F1 of the whole split."""
         truth = self.goals(split)
         found = self.probabilities(model, self.whole(split, model))
+        self._tested = lambda: (
+            self._record(example, p) for example, p in zip(self.data.splits[split], found, strict=True)
+        )
         table = confusion(truth, [int(p.argmax()) for p in found], len(self.labels))
         scores = label_scores(table, f"|split:{split}")
         self.confused = table, self.labels, f"{split}: {len(truth):,} texts, {scores[0].value:.1f} % right"
         return scores
+
+    def _record(self, example: LabelledText, p: Tensor) -> dict[str, Any]:
+        """An example beside its prediction; p (C,)."""
+        texts = {"text": example.text, **({"second": example.second} if example.second is not None else {})}
+        label, sure = self.labels[int(p.argmax())], round(float(p.max()), 6)
+        return {**texts, "prediction": label, "reference": example.label, "probability": sure}
 
     def question(self, example: LabelledText) -> tuple[str, str]:
         return f" {BETWEEN[1]} ".join(example.inputs), example.label

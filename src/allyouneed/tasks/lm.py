@@ -47,6 +47,7 @@ class LM(RunningText[LanguageModel]):
     Options = LMOptions
     asks = "the beginning of a text"
     continues = True
+    predicts = False
     weights: ClassVar[dict[str, float]] = {"tokens": 1.0}
 
     def build_model(self) -> LanguageModel:

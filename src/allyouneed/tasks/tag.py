@@ -125,6 +125,12 @@ class Tag(Labelling):
         """The predicted entities of a sentence; p (words, C)."""
         return spans([self.labels[i] for i in p.argmax(-1).tolist()])
 
+    def _tags(self, p: Tensor) -> list[str]:
+        """The predicted tags of a sentence, in the scheme of the training data; p (words, C)."""
+        if self.scheme == PER_WORD:
+            return [self.labels[i] for i in p.argmax(-1).tolist()]
+        return tagged(self.found(p), len(p), self.scheme)
+
     def by_word(self, p: Tensor, tokens: Tokens | None, words: int) -> Tensor:
         """Tag probabilities of tokens (T, C) -> of words (words, C), those of the first token of each word. A word
         that was cut off or has no token gets the tag O, or the first tag."""
@@ -144,6 +150,10 @@ class Tag(Labelling):
         pieces = self.pieces(split) if not self.spells else [None] * len(lengths)
         read = zip(self.probabilities(model, self.whole(split, model)), pieces, lengths)
         found = [self.by_word(p, tokens, words) for p, tokens, words in read]
+        self._tested = lambda: (
+            {"words": example.words, "prediction": self._tags(p), "reference": example.tags}
+            for example, p in zip(self.data.splits[split], found, strict=True)
+        )
         if self.scheme == PER_WORD:
             right = [number for sentence in self.numbers(split) for number in sentence]
             table = confusion(right, torch.cat(found).argmax(-1).numpy(), len(self.labels))

@@ -187,8 +187,10 @@ class Translate(Task[Translator]):
             "beam": f"beam:{decode.beam}|{decode.length_penalty}:{decode.alpha:g}",
             "sample": f"sample|t:{decode.temperature:g}|k:{decode.top_k}|p:{decode.top_p:g}|seed:{decode.seed}",
         }[decode.method]
-        scores = translation_scores(
-            [answer.text for answer in answers], [pair.target for pair in pairs], self.recipe.text.lowercase
+        texts = [answer.text for answer in answers]
+        scores = translation_scores(texts, [pair.target for pair in pairs], self.recipe.text.lowercase)
+        self._tested = lambda: (
+            {"source": pair.source, "prediction": text, "reference": pair.target} for pair, text in zip(pairs, texts)
         )
         return [replace(score, signature=f"{score.signature}|{search}|split:{split}") for score in scores]
 

@@ -26,7 +26,7 @@ from allyouneed.data.wordtests import WordTests
 from allyouneed.errors import UserError
 from allyouneed.figures import word_map
 from allyouneed.format import human_bytes
-from allyouneed.metrics import Score, analogy_score, similarity_score, unit
+from allyouneed.metrics import Score, analogy_answers, analogy_score, similarity_score, unit
 from allyouneed.models.word2vec import Word2Vec
 from allyouneed.randomness import make_key
 from allyouneed.recipe import Recipe
@@ -166,6 +166,12 @@ class WordVectors(RunningText[Word2Vec]):
         found: list[Score | None] = [Score("loss", total / max(1.0, made), f"{detail}|words:{words:.0f}")]
         known = (self.tested.words, self.tested.matrix)
         found.append(analogy_score(*known, family.questions(), "questions:family"))
+        several = [("family", family.questions()), *(named for tests in asked for named in tests.analogies.items())]
+        self._tested = lambda: (
+            {"questions": name, "words": question[:3], "prediction": answer, "reference": question[3]}
+            for name, questions in several
+            for question, answer in zip(questions, analogy_answers(*known, questions))
+        )
         for tests in asked:
             scores = {name: analogy_score(*known, some, f"questions:{name}") for name, some in tests.analogies.items()}
             scores |= {name: similarity_score(*known, some, f"pairs:{name}") for name, some in tests.similarity.items()}
