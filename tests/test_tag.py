@@ -99,7 +99,7 @@ def test_the_best_weights_are_those_of_the_best_f1_on_the_validation_split(folde
     kept = iter([1, 2, 3, 4])
     weights = {}
 
-    def test(task, model, split, decode, say):
+    def test(task, model, split, decode, say, extent=None):
         if split == "valid":
             assert not model.training
             weights[next(kept)] = model.head.out.weight.clone()
@@ -393,7 +393,10 @@ def test_long_sentences_are_cut_in_training_and_said_and_whole_in_the_test(folde
     assert task.examples("train").sizes.max() == 8
     assert task.whole("train", run.model).sizes.max() == 21
     real = run.task.probabilities
-    run.task.probabilities = lambda model, examples: (sizes.append(examples.sizes.max()), real(model, examples))[1]
+    run.task.probabilities = lambda model, examples, *how: (
+        sizes.append(examples.sizes.max()),
+        real(model, examples, *how),
+    )[1]
     run.test("test")
     assert sizes == [21]
     kept = json.loads((folder / "long" / "scores.json").read_text())["test"]

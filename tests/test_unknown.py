@@ -58,7 +58,7 @@ def test_many_unknown_tokens_get_one_sentence_with_what_to_try(labelled):
     _, report = prepared("classify/rnn", *labelled)
     (said,) = [line for line in report.lines() if "vocabulary" in line]
     assert said == (
-        "40.0 % of the tokens of test are not in the vocabulary, so the model cannot tell them apart: "
+        "many tokens are not in the vocabulary (test 40.0 %), so the model cannot tell them apart: "
         "try text.kind=bpe, which knows every text"
     )
 
@@ -98,7 +98,7 @@ def test_source_and_target_are_counted_apart(tmp_path):
                          "data.valid_part=0", "text.kind=word", "text.joint=false", "model.share=false")  # fmt: skip
     assert shares(report)["test"] == [0.5, 0.0]
     (said,) = [line for line in report.lines() if "vocabulary" in line]
-    assert said.startswith("50.0 % of the tokens of test source are not")
+    assert said.startswith("many tokens are not in the vocabulary (test source 50.0 %), so")
 
 
 def test_rare_words_count_as_unknown_in_word_vectors_without_advice(tmp_path):

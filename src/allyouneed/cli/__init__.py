@@ -6,6 +6,7 @@ import io
 import os
 import shlex
 import sys
+import time
 import traceback
 from contextlib import suppress
 from dataclasses import Field, fields, replace
@@ -72,7 +73,7 @@ def train_command(
     Example:
       ayn train translate/transformer --data my.tsv --out runs/mine train.lr=1e-3
     """
-    settings = list(overrides or [])
+    began, settings = time.monotonic(), list(overrides or [])
     for stray in settings:
         if "=" not in stray and os.path.exists(stray):
             raise UserError(f"'{stray}' is not of the form section.key=value; own data is given with --data {stray}")
@@ -89,7 +90,7 @@ def train_command(
     chosen = resumed(folder, recipe, settings, data) if resume else choose(recipe, settings, data)
     first = (os.environ.get("RANK") or "0") == "0"
     try:
-        fit(chosen, folder, resume=resume, overwrite=overwrite, say=typer.echo)
+        fit(chosen, folder, resume=resume, overwrite=overwrite, say=typer.echo, began=began)
     except (Interrupted, KeyboardInterrupt, BrokenPipeError, SystemExit) as stop:  # rich exits when a pipe breaks
         where = f"at step {stop.step}" if isinstance(stop, Interrupted) else "between two checkpoints"
         again = shlex.join(["ayn", "train", recipe, "--out", str(folder), "--resume"])

@@ -94,15 +94,15 @@ class Report:
     def _unknown(self) -> list[str]:
         """One sentence if many tokens of valid or test are unknown."""
         many = [
-            f"{_percent(side.unknown)} of the {self.unit} of {part.name} {side.name}"
+            f"{part.name} {side.name} {_percent(side.unknown)}".replace(" text", "")
             for part in self.parts
             for side in part.sides
             if part.name != "train" and side.unknown is not None and side.unknown > MANY_UNKNOWN
         ]
         if not many or not self.advice:
             return []
-        told = " and ".join(many).replace(" text", "")
-        return [f"{told} are not in the vocabulary, so the model cannot tell them apart: {self.advice}"]
+        told = f"many {self.unit} are not in the vocabulary ({', '.join(many)})"
+        return [f"{told}, so the model cannot tell them apart: {self.advice}"]
 
     def _classes(self) -> list[list[str]]:
         """One row per class, the most frequent first; the rest of very many is one row."""

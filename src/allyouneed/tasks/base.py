@@ -28,6 +28,7 @@ from allyouneed.models.base import Model
 from allyouneed.nn.trace import Trace
 from allyouneed.recipe import Recipe
 from allyouneed.tasks.answers import Answer, Prompt, write
+from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.samples import Sample, places
 from allyouneed.text import Tokenizer
 
@@ -95,6 +96,7 @@ class Task(ABC, Generic[M]):
     weights: ClassVar[dict[str, float]]  # of the named losses
     continues: ClassVar[bool] = False  # an answer is the rest of its text
     full_precision: ClassVar[bool] = False  # a loaded run always computes in fp32
+    item_name: ClassVar[str] = "examples"  # what a test scores one by one
     predicts: ClassVar[bool] = True  # a test has an answer to each example, and `predictions` gives them
     chooses_by: ClassVar[str] = "loss"  # the best weights have the lowest loss, or the highest score of this name
 
@@ -105,6 +107,7 @@ class Task(ABC, Generic[M]):
         self._data: Dataset | None = None
         self._found: dict[tuple[str, str], Any] = {}  # by `once`
         self._tested: Callable[[], Iterable[dict[str, Any]]] = list  # what `predictions` gives
+        self.covered = 0  # examples, or windows, that the last test has scored
 
     @property
     def data(self) -> Dataset:
@@ -249,9 +252,14 @@ class Task(ABC, Generic[M]):
         has no such kernel: then the trainer backpropagates `losses`."""
         return None
 
+    def items(self, split: str) -> int:
+        """How many examples, or windows, a test of the whole split scores."""
+        return self.data.splits[split].examples
+
     @abstractmethod
-    def test(self, model: M, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
-        """The scores of the model on a split, with their signatures."""
+    def test(self, model: M, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:
+        """The scores of the model on a split, or on a part of it, with their signatures; `covered` says how much was
+        scored. None if nothing was."""
 
     def predictions(self) -> Iterator[dict[str, Any]]:
         """The answers that the last test has scored, each beside its reference, in the order of the examples."""

@@ -19,6 +19,7 @@ from allyouneed.models.labeller import Labeller
 from allyouneed.nn.heads import POOLS, ClassifyHead
 from allyouneed.tasks.answers import Answer, Prompt
 from allyouneed.tasks.base import Guess, Say, once
+from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.labelling import Labelling, LabellingOptions
 from allyouneed.text.words import find_words
 
@@ -103,14 +104,16 @@ class Classify(Labelling):
         super().take(extras)
         self.pair = extras["texts"] == 2
 
-    def test(self, model: Labeller, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
-        """Accuracy and macro-F1 of the whole split."""
-        truth = self.goals(split)
-        found = self.probabilities(model, self.whole(split, model))
+    def test(self, model: Labeller, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:
+        """Accuracy and macro-F1."""
+        found = self.probabilities(model, self.whole(split, model), extent)
+        truth, self.covered = self.goals(split)[list(found)], len(found)
         self._tested = lambda: (
-            self._record(example, p) for example, p in zip(self.data.splits[split], found, strict=True)
+            self._record(example, found[number])
+            for number, example in enumerate(self.data.splits[split])
+            if number in found
         )
-        table = confusion(truth, [int(p.argmax()) for p in found], len(self.labels))
+        table = confusion(truth, [int(p.argmax()) for p in found.values()], len(self.labels))
         scores = label_scores(table, f"|split:{split}")
         self.confused = table, self.labels, f"{split}: {len(truth):,} texts, {scores[0].value:.1f} % right"
         return scores

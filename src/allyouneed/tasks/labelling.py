@@ -37,6 +37,7 @@ from allyouneed.tasks.base import (
     traced,
     unknown_part,
 )
+from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.samples import Sample
 from allyouneed.text import Tokenizer
 from allyouneed.text.layout import Layout, Tokens
@@ -217,19 +218,20 @@ class Labelling(Task[Labeller]):
         return {"labels": model.loss(batch.tensors, batch.tensors["targets"], smoothing)}
 
     @torch.inference_mode()
-    def probabilities(self, model: Labeller, examples: Labelled) -> list[Tensor]:
-        """The label probabilities of each example, in order: (C,), or (T, C) for its tokens."""
+    def probabilities(self, model: Labeller, examples: Labelled, extent: Extent = WHOLE) -> dict[int, Tensor]:
+        """The label probabilities of each example, by its number, in order: (C,), or (T, C) for its tokens."""
         found: dict[int, Tensor] = {}
-        for numbers in examples.cover(max(self.recipe.train.batch_tokens, 4096)):
-            batch = examples.collate(numbers).to(model.device)
-            p = check_numbers(model(batch.tensors).float()).softmax(-1).cpu()
-            for row, number, length in zip(p, numbers.tolist(), batch.tensors["lengths"].tolist()):
-                found[number] = row[:length] if row.dim() > 1 else row
-        return [found[number] for number in range(len(found))]
+        for piece in extent.pieces(len(examples.sizes)):
+            for numbers in examples.cover(max(self.recipe.train.batch_tokens, 4096), piece):
+                batch = examples.collate(numbers).to(model.device)
+                p = check_numbers(model(batch.tensors).float()).softmax(-1).cpu()
+                for row, number, length in zip(p, numbers.tolist(), batch.tensors["lengths"].tolist()):
+                    found[number] = row[:length] if row.dim() > 1 else row
+        return dict(sorted(found.items()))
 
     def judge(self, model: Labeller, texts: Sequence[Sequence[list[int]]]) -> list[Tensor]:
         """The label probabilities of user input: `texts` are the tokens of each side of each example."""
-        return self.probabilities(model, self._unlabelled(texts, model.limit or UNCUT))
+        return list(self.probabilities(model, self._unlabelled(texts, model.limit or UNCUT)).values())
 
     def _unlabelled(self, texts: Sequence[Sequence[list[int]]], longest: int = UNCUT) -> Labelled:
         sides = [Ragged.of(example[side] for example in texts) for side in range(self.sides)]

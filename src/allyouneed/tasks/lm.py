@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,9 +15,11 @@ from allyouneed.data.batches import Batch, Streams, Windows
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, language_scores
 from allyouneed.models.base import LanguageModel
+from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Prompt, write
 from allyouneed.tasks.base import (
+    BLOCK,
     Alignment,
     Carry,
     Guess,
@@ -28,6 +31,7 @@ from allyouneed.tasks.base import (
     once,
     traced,
 )
+from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.running_text import RunningText
 from allyouneed.tasks.samples import Sample, places
 from allyouneed.text import Tokenizer
@@ -97,25 +101,44 @@ class LM(RunningText[LanguageModel]):
         parts: Carry = model.empty(max(1, self._budget // self.recipe.model.context), 0).parts
         return parts
 
+    def items(self, split: str) -> int:
+        return len(self.examples(split))
+
     @torch.inference_mode()
-    def test(self, model: LanguageModel, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
-        """Loss, perplexity and bits per byte over the whole split, in windows that do not overlap. A recurrent model
-        carries its state from window to window of a lane."""
-        windows, total, count, carry = self.examples(split), 0.0, 0, Carry()
-        cover = windows.cover(self._budget)
+    def test(
+        self, model: LanguageModel, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE
+    ) -> list[Score]:
+        """Loss, perplexity and bits per byte, in windows that do not overlap. A recurrent model carries its state from
+        window to window of a lane. A part of a split is its beginning or, if the time is over, that of every lane."""
+        windows, total, carry, self.covered = self.examples(split), 0.0, Carry(), 0
+        whole = len(windows)
+        windows = windows.first(extent.limit) if extent.limit else windows
+        cover, seen = windows.cover(self._budget), np.zeros(len(self.tokenizer), np.int64)
         for numbers in cover:
+            if extent.over() and self.covered:
+                break
             batch = windows.collate(numbers).to(model.device)
             total += float(self.losses(model, batch, None, carry)["tokens"])
-            count += int(batch.size.counts["tokens"])
+            targets = batch.tensors["targets"].cpu().numpy()
+            seen += np.bincount(targets[targets != IGNORE], minlength=len(seen))
+            self.covered += int((targets != IGNORE).any(1).sum())
         if math.isnan(total):
             raise UserError("the loss is not a number (NaN): the model's weights are damaged, or too large to use")
         name, size = self.tokenizer.kind, len(self.tokenizer)
         state = f"state:carried|lanes:{len(cover[0])}|" if self.kind.carries else ""
         detail = f"tok:{name}-{size}|window:{windows.context}|stride:{windows.context}|{state}split:{split}"
         detail += f"|{model.signature}" if model.signature else ""
-        unk = self.tokenizer.unk
-        unknown = int((self.stream(split).tokens == unk).sum()) if unk is not None else 0
-        return language_scores(total, count, self.data.splits[split].bytes, detail, unknown)
+        unknown = int(seen[self.tokenizer.unk]) if self.tokenizer.unk is not None else 0
+        used = self.data.splits[split].bytes if self.covered == whole else self._bytes(split, seen)
+        return language_scores(total, int(seen.sum()), used, detail, unknown)
+
+    def _bytes(self, split: str, seen: np.ndarray) -> int | None:
+        """The bytes of text of a part of the split, which has each token so many times (V,). None if the tokens do not
+        add up to the text, because the tokenizer drops some of it."""
+        sizes, tokens = self.tokenizer.sizes, self.stream(split).tokens
+        blocks = (tokens[start : start + BLOCK] for start in range(0, len(tokens), BLOCK))
+        whole = sum(int(sizes[block].sum()) for block in blocks)
+        return int(seen @ sizes) if whole == self.data.splits[split].bytes else None
 
     @once
     def sampled(self, split: str) -> list[tuple[list[int], list[int]]]:

@@ -12,6 +12,7 @@ class RunningText(Task[M]):
     """A task whose examples are cut out of a long text."""
 
     shape = "text"
+    item_name = "windows"
 
     def make_tokenizers(self) -> dict[str, Tokenizer]:
         text = self.recipe.text

@@ -21,6 +21,7 @@ from allyouneed.nn.heads import TagHead
 from allyouneed.nn.losses import IGNORE
 from allyouneed.tasks.answers import Answer, Prompt
 from allyouneed.tasks.base import Guess, Say, once
+from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.labelling import Labelling, labels_on_first_pieces
 from allyouneed.tasks.samples import Sample
 from allyouneed.text.layout import Tokens, first_pieces
@@ -143,24 +144,28 @@ class Tag(Labelling):
         outside[0, 0 if self.scheme == PER_WORD else self.labels.index("O")] = 1
         return torch.cat([p, outside])[at]
 
-    def test(self, model: Labeller, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
-        """Precision, recall and F1 over the whole split, for all entities and for each type; or the accuracy and
-        macro-F1 of tags that mark no entities."""
-        lengths = self.lengths(split)
-        pieces = self.pieces(split) if not self.spells else [None] * len(lengths)
-        read = zip(self.probabilities(model, self.whole(split, model)), pieces, lengths)
-        found = [self.by_word(p, tokens, words) for p, tokens, words in read]
+    def test(self, model: Labeller, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:
+        """Precision, recall and F1, for all entities and for each type; or the accuracy and macro-F1 of tags that mark
+        no entities."""
+        every = self.lengths(split)
+        pieces = self.pieces(split) if not self.spells else [None] * len(every)
+        read = self.probabilities(model, self.whole(split, model), extent)
+        found = {number: self.by_word(p, pieces[number], every[number]) for number, p in read.items()}
+        self.covered = len(found)
         self._tested = lambda: (
-            {"words": example.words, "prediction": self._tags(p), "reference": example.tags}
-            for example, p in zip(self.data.splits[split], found, strict=True)
+            {"words": example.words, "prediction": self._tags(found[number]), "reference": example.tags}
+            for number, example in enumerate(self.data.splits[split])
+            if number in found
         )
         if self.scheme == PER_WORD:
-            right = [number for sentence in self.numbers(split) for number in sentence]
-            table = confusion(right, torch.cat(found).argmax(-1).numpy(), len(self.labels))
+            numbers = self.numbers(split)
+            right = [tag for number in found for tag in numbers[number]]
+            table = confusion(right, torch.cat(list(found.values())).argmax(-1).numpy(), len(self.labels))
             scores = label_scores(table, f"|split:{split}")
             self.confused = table, self.labels, f"{split}: {len(right):,} words, {scores[0].value:.1f} % right"
             return scores
-        truth, guesses = self.entities(split), [self.found(p) for p in found]
+        entities, lengths = self.entities(split), [every[number] for number in found]
+        truth, guesses = [entities[number] for number in found], [self.found(p) for p in found.values()]
         scores = entity_scores(truth, guesses, f"|{SCHEME}|split:{split}")
         names = ["none", *self.kinds]
         table = confusion(_by_word(truth, lengths, names), _by_word(guesses, lengths, names), len(names))

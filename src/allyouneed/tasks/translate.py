@@ -35,6 +35,7 @@ from allyouneed.tasks.base import (
     traced,
     unknown_part,
 )
+from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.lm import guesses
 from allyouneed.tasks.samples import Sample
 from allyouneed.text import Tokenizer
@@ -178,19 +179,27 @@ class Translate(Task[Translator]):
         fallen = {"constant": 1.0, "linear": at.part, "sigmoid": 1 / (1 + math.exp(6 - 12 * at.part))}
         return 1.0 - fallen[self.options.teacher_schedule] * (1.0 - self.options.teacher_forcing)
 
-    def test(self, model: Translator, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
-        """BLEU, chrF and exact match of the whole split."""
-        pairs = list(self.data.splits[split])
-        answers = write(model, self.tokenizer, (self._source(model, pair, decode) for pair in pairs), decode)
+    def test(
+        self, model: Translator, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE
+    ) -> list[Score]:
+        """BLEU, chrF and exact match."""
+        pairs, found = list(self.data.splits[split]), dict[int, str]()
+        for piece in extent.pieces(len(pairs)):
+            prompts = (self._source(model, pairs[number], decode) for number in piece)
+            answers = write(model, self.tokenizer, prompts, decode)
+            found |= {int(number): answer.text for number, answer in zip(piece, answers)}
         search = {
             "greedy": "greedy",
             "beam": f"beam:{decode.beam}|{decode.length_penalty}:{decode.alpha:g}",
             "sample": f"sample|t:{decode.temperature:g}|k:{decode.top_k}|p:{decode.top_p:g}|seed:{decode.seed}",
         }[decode.method]
-        texts = [answer.text for answer in answers]
-        scores = translation_scores(texts, [pair.target for pair in pairs], self.recipe.text.lowercase)
+        done = [(pairs[number], found[number]) for number in sorted(found)]
+        self.covered = len(done)
+        scores = translation_scores(
+            [text for _, text in done], [pair.target for pair, _ in done], self.recipe.text.lowercase
+        )
         self._tested = lambda: (
-            {"source": pair.source, "prediction": text, "reference": pair.target} for pair, text in zip(pairs, texts)
+            {"source": pair.source, "prediction": text, "reference": pair.target} for pair, text in done
         )
         return [replace(score, signature=f"{score.signature}|{search}|split:{split}") for score in scores]
 

@@ -33,6 +33,7 @@ from allyouneed.recipe import Recipe
 from allyouneed.runtime import available, pick_device
 from allyouneed.tasks.answers import Answer, Prompt
 from allyouneed.tasks.base import BLOCK, Carry, Guess, Moment, Say, Task
+from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.running_text import RunningText
 from allyouneed.tasks.samples import Sample
 from allyouneed.text import Tokenizer
@@ -100,6 +101,9 @@ class WordVectors(RunningText[Word2Vec]):
             self.stream(split).tokens, [id for id in (t.eos, t.line) if id is not None], t.need("unk", "for rare words")
         )
 
+    def items(self, split: str) -> int:
+        return len(self.examples(split))
+
     def begin(self, model: Word2Vec, say: Say) -> None:
         """Count the words, and compile the kernel."""
         model.count(torch.from_numpy(self.counts()))
@@ -152,11 +156,15 @@ class WordVectors(RunningText[Word2Vec]):
         return {"words": loss / predictions.clamp(min=1) * sum(piece.size.counts["words"] for piece in pieces)}
 
     @torch.inference_mode()
-    def test(self, model: Word2Vec, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
+    def test(self, model: Word2Vec, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:
         """The loss per prediction, analogies, and the correlation with how similar people find words."""
         asked = [*self._public(model, say), *self._own()]
-        examples, total, made, words = self.examples(split), 0.0, 0.0, 0.0
+        examples, total, made, words, self.covered = self.examples(split), 0.0, 0.0, 0.0, 0
+        examples = examples.first(extent.limit) if extent.limit else examples
         for numbers in examples.cover(self.recipe.train.batch_tokens):
+            if extent.over() and self.covered:
+                break
+            self.covered += len(numbers)
             batch = examples.collate(numbers).to(model.inputs.weight.device)
             loss, predictions = model.loss(model.read(batch.tensors["tokens"], 0, every=True), 0)
             total, made, words = total + float(loss), made + float(predictions), words + batch.size.counts["words"]

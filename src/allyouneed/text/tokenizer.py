@@ -12,6 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
@@ -199,6 +200,18 @@ class Tokenizer:
                 raw = bytes(table[character] for character in text).decode("utf-8", "surrogateescape")
                 return re.sub("[\udc80-\udcff]", lambda match: f"<0x{ord(match[0]) - 0xDC00:02X}>", raw)
         return text.replace("▁", " ") if "▁" in self._decoder else text
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """UTF-8 bytes of text of each token; 0 for tokens that show nothing. White space that the tokenizer drops is in
+        none of them."""
+        return np.array([self._size(id) for id in range(len(self))])
+
+    def _size(self, id: int) -> int:
+        text = "" if id in self._silent else self._raw.id_to_token(id) or ""
+        if "ByteLevel" in self._decoder and all(character in _byte_table() for character in text):
+            return len(text)
+        return len(text.removeprefix("##" if self.kind == "wordpiece" else "").encode())
 
     @property
     def line(self) -> int | None:
