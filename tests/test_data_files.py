@@ -362,6 +362,7 @@ def test_report_counts_duplicates_overlap_and_cuts(tmp_path: Path) -> None:
         "quantiles": {"50": 3, "90": 10, "99": 10},
         "longest": 10,
         "cut": 2,
+        "unknown": None,
     }
     assert (target["total"], target["cut"]) == (16, 4)
     shown = "\n".join(report.lines())

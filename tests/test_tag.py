@@ -99,7 +99,7 @@ def test_the_best_weights_are_those_of_the_best_f1_on_the_validation_split(folde
     kept = iter([1, 2, 3, 4])
     weights = {}
 
-    def test(task, model, split, decode, say):
+    def test(task, model, split, decode, say, extent=None):
         if split == "valid":
             assert not model.training
             weights[next(kept)] = model.head.out.weight.clone()
@@ -387,15 +387,18 @@ def test_long_sentences_are_cut_in_training_and_said_and_whole_in_the_test(folde
     )
     assert done.code == 0, done.err
     header, first = (line.split() for line in done.out.splitlines() if line.startswith(("tokens ", "train   text")))
-    assert header[-2:] == ["over", "8"]
+    assert header[-3:] == ["over", "8", "unknown"]
     run, sizes = load(folder / "long"), []
     task = run.task
     long = sum(len(example.words) > 8 for example in task.data.splits["train"])
-    assert int(first[-1]) == long > 50
+    assert int(first[-3]) == long > 50
     assert task.examples("train").sizes.max() == 8
     assert task.whole("train", run.model).sizes.max() == 21
     real = run.task.probabilities
-    run.task.probabilities = lambda model, examples: (sizes.append(examples.sizes.max()), real(model, examples))[1]
+    run.task.probabilities = lambda model, examples, *how: (
+        sizes.append(examples.sizes.max()),
+        real(model, examples, *how),
+    )[1]
     run.test("test")
     assert sizes == [21]
     kept = json.loads((folder / "long" / "scores.json").read_text())["test"]

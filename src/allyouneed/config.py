@@ -121,6 +121,9 @@ class TrainConfig:
     eval_every: int = option(
         250, "steps between evaluations on the whole validation split (0: ten per run, or fewer)", low=0, high=STEPS
     )
+    test_limit: int = option(
+        0, "score at most this many examples, or windows, in the final test (0: all, -1: no test)", low=-1, high=10**12
+    )
     save_every: int = option(0, "steps between checkpoints (0: at each evaluation)", low=0, high=STEPS)
     checkpoints: int = option(2, "how many of the last checkpoints stay on disk", low=1, high=10**6)
     patience: int = option(0, "stop after this many evaluations without a new best (0: never)", low=0, high=STEPS)

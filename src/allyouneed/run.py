@@ -28,6 +28,7 @@ from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import allow_tf32, attend_by_cudnn, claim_process, loaded_precision, pick_device
 from allyouneed.tasks.answers import Answer
 from allyouneed.tasks.base import Alignment, Guess, Task
+from allyouneed.tasks.predictions import check_out, write_predictions
 from allyouneed.tasks.saved import saved_task, saved_weights
 from allyouneed.tasks.scoring import score_run
 from allyouneed.tasks.token_vectors import freeze_vectors
@@ -205,11 +206,16 @@ class Run:
             yield from self.task.predict(self.model, texts, settings, show)
 
     def test(
-        self, split: str = "test", say: Callable[[str], None] = print, data: Given | None = None, **settings: Any
+        self,
+        split: str = "test",
+        say: Callable[[str], None] = print,
+        data: Given | None = None,
+        out: str | os.PathLike[str] | None = None,
+        **settings: Any,
     ) -> list[Score]:
         """Scores on a split of the run's own data, or of other `data`, of which a single file is scored whole. They are
-        written to scores.json. `settings` are keys of the recipe's [decode] and, for other data, of its [data]:
-        beam=5, source="title", target="class", header="true", limit=1000, …"""
+        written to scores.json, and the predictions to the file `out`, if given: one JSON object per example.
+        `settings` are keys of the recipe's [decode] and, for other data, of its [data]: beam=5, source="title", …"""
         reading = {key: value for key, value in settings.items() if key in DATA_KEYS}
         decode = self._ready({key: value for key, value in settings.items() if key not in reading})
         task, name = self.task, split
@@ -231,8 +237,13 @@ class Run:
             examples = task.data.splits[split]
             left_out = f"; {examples.empty:,} without text left out" if examples.empty else ""
             say(f"{split}: {examples.examples:,} {'documents' if task.shape == 'text' else 'examples'}{left_out}")
+        target = None if out is None else check_out(out, task, self.folder, [self.recipe.data, task.recipe.data])
         with explain_memory():
-            return score_run(task, self.model, split, decode, self.folder, say, name, self.precision)
+            scores = score_run(task, self.model, split, decode, self.folder, say, name, self.precision)
+        if target is not None:
+            write_predictions(target, task.predictions())
+            say(f"the predictions are in {target}")
+        return scores
 
     def _on(self, data: Given, reading: Mapping[str, Any], say: Callable[[str], None]) -> Task:
         """The task of this run on other data, read with these keys of [data]. Nothing is held out of own files; a

@@ -73,7 +73,7 @@ def train_command(
     Example:
       ayn train translate/transformer --data my.tsv --out runs/mine train.lr=1e-3
     """
-    settings = list(overrides or [])
+    began, settings = time.monotonic(), list(overrides or [])
     for stray in settings:
         if "=" not in stray and os.path.exists(stray):
             raise UserError(f"'{stray}' is not of the form section.key=value; own data is given with --data {stray}")
@@ -90,7 +90,7 @@ def train_command(
     chosen = resumed(folder, recipe, settings, data) if resume else choose(recipe, settings, data)
     first, began = (os.environ.get("RANK") or "0") == "0", time.time()
     try:
-        fit(chosen, folder, resume=resume, overwrite=overwrite, say=typer.echo)
+        fit(chosen, folder, resume=resume, overwrite=overwrite, say=typer.echo, began=began)
     except (Interrupted, KeyboardInterrupt, BrokenPipeError, SystemExit) as stop:  # rich exits when a pipe breaks
         where = f"at step {stop.step}" if isinstance(stop, Interrupted) else "between two checkpoints"
         again = shlex.join(["ayn", "train", recipe, "--out", str(folder), "--resume"])
@@ -114,6 +114,7 @@ def score_command(
     ] = None,
     data: Data = None,
     split: Annotated[str, typer.Option(metavar="NAME", help="Which split.")] = "test",
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write predictions as JSON lines.")] = None,
     mirror: Mirror = None,
     device: Device = "auto",
     precision: Precision = "auto",
@@ -125,7 +126,7 @@ def score_command(
 
     \b
     Example:
-      ayn test runs/en-it --data my-test.tsv decode.method=beam decode.beam=5
+      ayn test runs/en-it --out predictions.jsonl decode.method=beam decode.beam=5
       ayn test runs/reviews --data other.csv data.source=title data.target=stars
     """
     own = [item for item in overrides or [] if item.startswith("task.questions=")]
@@ -139,7 +140,7 @@ def score_command(
         loaded.recipe = loaded.task.recipe = loaded.recipe.with_(data=replace(loaded.recipe.data, mirror=mirror))
     from allyouneed.tasks.scoring import score_rows
 
-    print_columns(score_rows(loaded.test(split, data=data, **settings)))
+    print_columns(score_rows(loaded.test(split, data=data, out=out, **settings)))
 
 
 app.command("use", short_help="Translate, continue, classify or tag; find near words.")(use_command)

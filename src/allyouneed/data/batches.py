@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -108,6 +108,13 @@ class Windows(Examples):
         rows = max(1, batch_tokens // self.context)
         return [starts[i : i + rows] for i in range(0, len(starts), rows)]
 
+    def __len__(self) -> int:
+        return -(-(len(self.stream) - 1) // self.context)
+
+    def first(self, windows: int) -> Self:
+        """The first windows of the stream."""
+        return type(self)(self.stream[: windows * self.context + 1], self.context)
+
     def size(self, numbers: Numbers, key: int) -> Size:
         tokens = int(np.clip(len(self.stream) - 1 - self._starts(numbers), 0, self.context).sum())
         return Size({"tokens": tokens}, tokens)
@@ -145,7 +152,7 @@ class Streams(Windows):
         return self._walk(phase, lanes, each)
 
     def cover(self, batch_tokens: int) -> list[Numbers]:
-        windows = -(-(len(self.stream) - 1) // self.context)
+        windows = len(self)
         # Rather few long lanes than many short ones: at its beginning a lane knows nothing of the text before it.
         each = -(-windows // self._lanes(batch_tokens, max(1, windows // 16)))
         return self._walk(0, -(-windows // each), each)  # the last lane may end with padding
@@ -181,8 +188,10 @@ class Buckets(Examples):
         batches = self._fill(np.argsort(-(self.sizes + noise), kind="stable"), batch_tokens)
         return [batches[i] for i in draw.permutation(len(batches))]
 
-    def cover(self, batch_tokens: int) -> list[Numbers]:
-        return self._fill(np.argsort(-self.sizes, kind="stable"), batch_tokens)
+    def cover(self, batch_tokens: int, among: Numbers | None = None) -> list[Numbers]:
+        """All examples, or some of them."""
+        among = np.arange(len(self.sizes)) if among is None else among
+        return self._fill(among[np.argsort(-self.sizes[among], kind="stable")], batch_tokens)
 
     def _fill(self, order: Numbers, batch_tokens: int) -> list[Numbers]:
         """Longest first, so that the first of the next ones tells how many fit."""

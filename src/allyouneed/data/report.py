@@ -15,6 +15,7 @@ from allyouneed.data.sources import Dataset, Split, Text, digest
 
 QUANTILES = (50, 90, 99)
 MOST_CLASSES = 30
+MANY_UNKNOWN = 0.05  # of the tokens of valid or test; more is worth a sentence
 Lengths = Sequence[int] | np.ndarray
 
 
@@ -27,6 +28,7 @@ class Side:
     quantiles: dict[str, int]
     longest: int
     cut: int | None  # how many examples are longer than the limit
+    unknown: float | None = None  # the fraction of its tokens that are unknown; None if the tokenizer knows every text
 
 
 @dataclass
@@ -54,6 +56,12 @@ class Report:
     licence: str
     parts: list[Part]
     classes: dict[str, dict[str, int]] = field(default_factory=dict)
+    advice: str = ""  # what to try if many tokens are unknown
+
+    @property
+    def things(self) -> str:
+        """What the examples are."""
+        return {"pairs": "pairs", "labels": "texts", "tags": "sentences"}.get(self.shape, "documents")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -61,26 +69,40 @@ class Report:
 
     def lines(self) -> list[str]:
         """For the user: how the data was read, then a table of the splits, of the lengths, and of the classes."""
-        what = {"pairs": "pairs", "labels": "texts", "tags": "sentences"}.get(self.shape, "documents")
         told = [*self.understood, *([f"licence: {self.licence}"] if self.licence else [])]
-        first = [["split", what, "bytes", "empty, dropped", "duplicates", "also in train"]]
+        first = [["split", self.things, "bytes", "empty, dropped", "duplicates", "also in train"]]
         for part in self.parts:
             shared = "" if part.in_train is None else f"{part.in_train:,}"
             counts = (part.examples, part.bytes, part.empty, part.duplicates)
             first.append([part.name, *(f"{count:,}" for count in counts), shared])
         cut = [] if self.limit is None else [f"over {self.limit:,}"]
-        second = [[self.unit, "", "total", *(f"{q} %" for q in QUANTILES), "longest", *cut]]
+        unknown = ["unknown"] if any(side.unknown is not None for part in self.parts for side in part.sides) else []
+        second = [[self.unit, "", "total", *(f"{q} %" for q in QUANTILES), "longest", *cut, *unknown]]
         for part in self.parts:
             for side in part.sides:
                 numbers = (side.total, *side.quantiles.values(), side.longest)
                 over = [] if side.cut is None else [f"{side.cut:,}"]
-                second.append([part.name, side.name, *(f"{number:,}" for number in numbers), *over])
+                share = ["" if side.unknown is None else _percent(side.unknown)] if unknown else []
+                second.append([part.name, side.name, *(f"{number:,}" for number in numbers), *over, *share])
         third = self._classes()
         return [
             *(*told, "", *_aligned(first, 1)),
-            *(["", *_aligned(second, 2)] if len(second) > 1 else []),
+            *(["", *_aligned(second, 2), *self._unknown()] if len(second) > 1 else []),
             *(["", *_aligned(third, 1), *self._twins()] if third else []),
         ]
+
+    def _unknown(self) -> list[str]:
+        """One sentence if many tokens of valid or test are unknown."""
+        many = [
+            f"{part.name} {side.name} {_percent(side.unknown)}".replace(" text", "")
+            for part in self.parts
+            for side in part.sides
+            if part.name != "train" and side.unknown is not None and side.unknown > MANY_UNKNOWN
+        ]
+        if not many or not self.advice:
+            return []
+        told = f"many {self.unit} are not in the vocabulary ({', '.join(many)})"
+        return [f"{told}, so the model cannot tell them apart: {self.advice}"]
 
     def _classes(self) -> list[list[str]]:
         """One row per class, the most frequent first; the rest of very many is one row."""
@@ -112,8 +134,11 @@ def describe(
     limit: int | None = None,
     unit: str = "tokens",
     classes: Mapping[str, Mapping[str, int]] | None = None,
+    unknown: Mapping[str, Sequence[float | None]] | None = None,
+    advice: str = "",
 ) -> Report:
-    """Reads every split once. `lengths`: one per example; for pairs, those of the sources and of the targets."""
+    """Reads every split once. `lengths`: one per example; for pairs, those of the sources and of the targets.
+    `unknown`: the fraction of unknown tokens of each side."""
     parts: list[Part] = []
     known: np.ndarray | None = None
     for name, split in dataset.splits.items():
@@ -122,9 +147,11 @@ def describe(
         known = np.unique(inputs) if name == "train" else known
         duplicates = len(examples) - len(np.unique(examples))
         sides = _sides(lengths[name], limit) if name in lengths else []
+        for side, share in zip(sides, (unknown or {}).get(name, ())):
+            side.unknown = share
         parts.append(Part(name, split.examples, split.empty, split.bytes, duplicates, in_train, sides))
     counts = {name: dict(of) for name, of in (classes or {}).items()}
-    return Report(dataset.name, dataset.shape, unit, limit, dataset.understood, dataset.licence, parts, counts)
+    return Report(dataset.name, dataset.shape, unit, limit, dataset.understood, dataset.licence, parts, counts, advice)
 
 
 def _hashes(split: Split) -> tuple[np.ndarray, np.ndarray]:
@@ -161,6 +188,10 @@ def _side(name: str, lengths: Lengths, limit: int | None) -> Side:
     quantiles = {str(q): int(np.percentile(values, q, method="higher")) for q in QUANTILES}
     cut = None if limit is None else int((values > limit).sum())
     return Side(name, int(values.sum()), quantiles, int(values.max()), cut)
+
+
+def _percent(part: float) -> str:
+    return f"{100 * part:.1f} %"
 
 
 def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:

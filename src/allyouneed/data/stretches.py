@@ -24,8 +24,15 @@ class Stretches(Examples):
         batches = self.cover(batch_tokens)
         return [batches[i] for i in np.random.default_rng((seed, epoch)).permutation(len(batches))]
 
+    def __len__(self) -> int:
+        return -(-len(self.stream) // STRETCH)
+
+    def first(self, stretches: int) -> Stretches:
+        """The first stretches of the text."""
+        return Stretches(self.stream[: stretches * STRETCH], self.ends, self.unknown)
+
     def cover(self, batch_tokens: int) -> list[Numbers]:
-        stretches = np.arange(-(-len(self.stream) // STRETCH))
+        stretches = np.arange(len(self))
         rows = max(1, batch_tokens // STRETCH)
         return [stretches[i : i + rows] for i in range(0, len(stretches), rows)]
 

@@ -7,10 +7,11 @@ from allyouneed.metrics.labels import confusion, label_scores
 from allyouneed.metrics.language import language_scores
 from allyouneed.metrics.score import Score
 from allyouneed.metrics.translation import translation_scores
-from allyouneed.metrics.words import analogy_score, similarity_score, spearman, unit
+from allyouneed.metrics.words import analogy_answers, analogy_score, similarity_score, spearman, unit
 
 __all__ = [
     "Score",
+    "analogy_answers",
     "analogy_score",
     "confusion",
     "entity_scores",

@@ -6,9 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
+import numpy as np
 from torch import Tensor
 
 from allyouneed import catalog
@@ -17,7 +19,7 @@ from allyouneed.data.batches import Batch, Examples
 from allyouneed.data.opening import open_data
 from allyouneed.data.report import Report
 from allyouneed.data.sources import Dataset
-from allyouneed.data.store import TokenKey
+from allyouneed.data.store import Ragged, TokenKey
 from allyouneed.decode import Stepper
 from allyouneed.decode.sample import NOT_A_NUMBER
 from allyouneed.errors import UserError, told
@@ -26,12 +28,15 @@ from allyouneed.models.base import Model
 from allyouneed.nn.trace import Trace
 from allyouneed.recipe import Recipe
 from allyouneed.tasks.answers import Answer, Prompt, write
+from allyouneed.tasks.extent import WHOLE, Extent
+from allyouneed.tasks.samples import Sample, places
 from allyouneed.text import Tokenizer
 
 T = TypeVar("T", bound="Task[Any]")
 M = TypeVar("M", bound=Model)
 V = TypeVar("V")
 Say = Callable[[str], None]
+BLOCK = 1 << 24  # tokens that are counted at once
 Carry = dict[str, Tensor]  # the recurrent state that one batch passes to the next
 
 
@@ -92,6 +97,8 @@ class Task(ABC, Generic[M]):
     continues: ClassVar[bool] = False  # an answer is the rest of its text
     reading: ClassVar[float] = 1 / 3  # time to evaluate a batch, as a part of that to learn it
     full_precision: ClassVar[bool] = False  # a loaded run always computes in fp32
+    item_name: ClassVar[str] = "examples"  # what a test scores one by one
+    predicts: ClassVar[bool] = True  # a test has an answer to each example, and `predictions` gives them
     chooses_by: ClassVar[str] = "loss"  # the best weights have the lowest loss, or the highest score of this name
 
     def __init__(self, recipe: Recipe) -> None:
@@ -100,6 +107,8 @@ class Task(ABC, Generic[M]):
         self.tokenizers: dict[str, Tokenizer] = {}  # by the name of their file in the run
         self._data: Dataset | None = None
         self._found: dict[tuple[str, str], Any] = {}  # by `once`
+        self._tested: Callable[[], Iterable[dict[str, Any]]] = list  # what `predictions` gives
+        self.covered = 0  # examples, or windows, that the last test has scored
 
     @property
     def data(self) -> Dataset:
@@ -164,6 +173,17 @@ class Task(ABC, Generic[M]):
         for line in [*report.lines()[len(self.data.understood) :], ""]:
             say(line)
         return report
+
+    @property
+    def unknown_advice(self) -> str:
+        """What to try if many tokens of the data are unknown."""
+        if self.recipe.train.init:
+            return "start from a run whose tokenizer knows these texts"
+        return (
+            "try another tokenizer in text.path"
+            if self.recipe.text.path
+            else "try text.kind=bpe, which knows every text"
+        )
 
     def take_tokenizers(self, donor: Task) -> None:
         """Use the tokenizers of the run that this one starts from: its body reads their tokens."""
@@ -233,9 +253,18 @@ class Task(ABC, Generic[M]):
         has no such kernel: then the trainer backpropagates `losses`."""
         return None
 
+    def items(self, split: str) -> int:
+        """How many examples, or windows, a test of the whole split scores."""
+        return self.data.splits[split].examples
+
     @abstractmethod
-    def test(self, model: M, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
-        """The scores of the model on a split, with their signatures."""
+    def test(self, model: M, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:
+        """The scores of the model on a split, or on a part of it, with their signatures; `covered` says how much was
+        scored. None if nothing was."""
+
+    def predictions(self) -> Iterator[dict[str, Any]]:
+        """The answers that the last test has scored, each beside its reference, in the order of the examples."""
+        yield from self._tested()
 
     def scoring_seconds(self, model: M, decode: DecodeConfig, evaluation: float) -> float:
         """About how long `test` will take on the test split, if the loss of the validation split takes `evaluation`."""
@@ -257,6 +286,16 @@ class Task(ABC, Generic[M]):
         """The answers in order. Inputs are read as they are needed. `show` gets the first answer piece by piece."""
         prompts = (self.prompt(model, text, decode) for text in inputs)
         return write(cast(Stepper, model), self.tokenizer, prompts, decode, show)
+
+    @once
+    def sampled(self, split: str) -> Any:
+        """The examples of a split that `samples` shows; read once, before the training."""
+        chosen = places(self.data.splits[split].examples)
+        return [e for i, e in enumerate(islice(self.data.splits[split], max(chosen, default=-1) + 1)) if i in chosen]
+
+    def samples(self, model: M, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
+        """Up to `most` answers beside their references, always to the same examples; short ones, which cost little."""
+        return []
 
     @abstractmethod
     def table(self, model: M, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
@@ -287,6 +326,18 @@ def rows_for(tokenizer: Tokenizer, wanted: int, key: str) -> int:
     if wanted and wanted < len(tokenizer):
         raise UserError(f"model.{key} = {wanted} is less than the {len(tokenizer)} tokens of the tokenizer: raise it")
     return wanted or len(tokenizer)
+
+
+def unknown_part(tokenizer: Tokenizer, sides: Iterable[Ragged]) -> float | None:
+    """The fraction of these tokens that are unknown; None if the tokenizer knows every text."""
+    if tokenizer.knows_all:
+        return None
+    found = total = 0
+    for tokens in (side.tokens for side in sides):
+        blocks = range(0, len(tokens), BLOCK)  # of a memory map that may be larger than the memory
+        found += sum(int(np.count_nonzero(tokens[start : start + BLOCK] == tokenizer.unk)) for start in blocks)
+        total += len(tokens)
+    return found / max(1, total)
 
 
 def check_length(model: Model, tokens: int, what: str) -> None:

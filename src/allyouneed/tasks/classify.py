@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from allyouneed.config import DecodeConfig, option
+from allyouneed.data.examples import LabelledText
 from allyouneed.data.store import Ragged, tokenize_rows
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, confusion, label_scores
@@ -18,6 +19,7 @@ from allyouneed.models.labeller import Labeller
 from allyouneed.nn.heads import POOLS, ClassifyHead
 from allyouneed.tasks.answers import Answer, Prompt
 from allyouneed.tasks.base import Guess, Say, once
+from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.labelling import Labelling, LabellingOptions
 from allyouneed.text.words import find_words
 
@@ -102,14 +104,28 @@ class Classify(Labelling):
         super().take(extras)
         self.pair = extras["texts"] == 2
 
-    def test(self, model: Labeller, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
-        """Accuracy and macro-F1 of the whole split."""
-        truth = self.goals(split)
-        found = self.probabilities(model, self.whole(split, model))
-        table = confusion(truth, [int(p.argmax()) for p in found], len(self.labels))
+    def test(self, model: Labeller, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:
+        """Accuracy and macro-F1."""
+        found = self.probabilities(model, self.whole(split, model), extent)
+        truth, self.covered = self.goals(split)[list(found)], len(found)
+        self._tested = lambda: (
+            self._record(example, found[number])
+            for number, example in enumerate(self.data.splits[split])
+            if number in found
+        )
+        table = confusion(truth, [int(p.argmax()) for p in found.values()], len(self.labels))
         scores = label_scores(table, f"|split:{split}")
         self.confused = table, self.labels, f"{split}: {len(truth):,} texts, {scores[0].value:.1f} % right"
         return scores
+
+    def _record(self, example: LabelledText, p: Tensor) -> dict[str, Any]:
+        """An example beside its prediction; p (C,)."""
+        texts = {"text": example.text, **({"second": example.second} if example.second is not None else {})}
+        label, sure = self.labels[int(p.argmax())], round(float(p.max()), 6)
+        return {**texts, "prediction": label, "reference": example.label, "probability": sure}
+
+    def question(self, example: LabelledText) -> tuple[str, str]:
+        return f" {BETWEEN[1]} ".join(example.inputs), example.label
 
     def prompt(self, model: Labeller, text: str, decode: DecodeConfig) -> Prompt:
         return self._prompt(model, self._texts(text), self.ids(text))

@@ -25,7 +25,20 @@ from allyouneed.models.labeller import Labeller
 from allyouneed.nn.spelling import spell
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Answer, Prompt
-from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Task, check_length, check_numbers, once, traced
+from allyouneed.tasks.base import (
+    Alignment,
+    Carry,
+    Guess,
+    Moment,
+    Task,
+    check_length,
+    check_numbers,
+    once,
+    traced,
+    unknown_part,
+)
+from allyouneed.tasks.extent import WHOLE, Extent
+from allyouneed.tasks.samples import Sample
 from allyouneed.text import Tokenizer
 from allyouneed.text.layout import Layout, Tokens
 
@@ -153,7 +166,9 @@ class Labelling(Task[Labeller]):
         for split in self.data.splits:
             self.goals(split)  # a UserError for labels that are not in the training data
         unit = "words" if self.spells else "tokens"
-        return describe(self.data, lengths, self.longest, unit, {split: self.classes(split) for split in lengths})
+        classes = {split: self.classes(split) for split in lengths}
+        unknown = {} if self.spells else {split: [unknown_part(self.tokenizer, self.rows(split))] for split in lengths}
+        return describe(self.data, lengths, self.longest, unit, classes, unknown, self.unknown_advice)
 
     @abstractmethod
     def find_labels(self) -> list[str]:
@@ -203,23 +218,24 @@ class Labelling(Task[Labeller]):
         return {"labels": model.loss(batch.tensors, batch.tensors["targets"], smoothing)}
 
     @torch.inference_mode()
-    def probabilities(self, model: Labeller, examples: Labelled) -> list[Tensor]:
-        """The label probabilities of each example, in order: (C,), or (T, C) for its tokens."""
+    def probabilities(self, model: Labeller, examples: Labelled, extent: Extent = WHOLE) -> dict[int, Tensor]:
+        """The label probabilities of each example, by its number, in order: (C,), or (T, C) for its tokens."""
         found: dict[int, Tensor] = {}
-        for numbers in examples.cover(max(self.recipe.train.batch_tokens, 4096)):
-            batch = examples.collate(numbers).to(model.device)
-            p = check_numbers(model(batch.tensors).float()).softmax(-1).cpu()
-            for row, number, length in zip(p, numbers.tolist(), batch.tensors["lengths"].tolist()):
-                found[number] = row[:length] if row.dim() > 1 else row
-        return [found[number] for number in range(len(found))]
+        for piece in extent.pieces(len(examples.sizes)):
+            for numbers in examples.cover(max(self.recipe.train.batch_tokens, 4096), piece):
+                batch = examples.collate(numbers).to(model.device)
+                p = check_numbers(model(batch.tensors).float()).softmax(-1).cpu()
+                for row, number, length in zip(p, numbers.tolist(), batch.tensors["lengths"].tolist()):
+                    found[number] = row[:length] if row.dim() > 1 else row
+        return dict(sorted(found.items()))
 
     def judge(self, model: Labeller, texts: Sequence[Sequence[list[int]]]) -> list[Tensor]:
         """The label probabilities of user input: `texts` are the tokens of each side of each example."""
-        return self.probabilities(model, self._unlabelled(texts))
+        return list(self.probabilities(model, self._unlabelled(texts, model.limit or UNCUT)).values())
 
-    def _unlabelled(self, texts: Sequence[Sequence[list[int]]]) -> Labelled:
+    def _unlabelled(self, texts: Sequence[Sequence[list[int]]], longest: int = UNCUT) -> Labelled:
         sides = [Ragged.of(example[side] for example in texts) for side in range(self.sides)]
-        return self._labelled(sides, np.zeros(len(texts), dtype=np.int64), UNCUT)
+        return self._labelled(sides, np.zeros(len(texts), dtype=np.int64), longest)
 
     @abstractmethod
     def ids(self, text: str) -> list[list[int]]:
@@ -258,9 +274,18 @@ class Labelling(Task[Labeller]):
                 self.prompt(model, text, decode)
             yield from self.answer(model, several)
 
+    def samples(self, model: Labeller, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
+        asked = [self.question(example) for example in self.sampled(split)[:most]]
+        answers = zip(asked, self.answer(model, [text for text, _ in asked]))
+        return [Sample(text, answer.shown or answer.text, right) for (text, right), answer in answers]
+
+    @abstractmethod
+    def question(self, example: Any) -> tuple[str, str]:
+        """An example as the user would ask it, and the right answer."""
+
     @abstractmethod
     def answer(self, model: Labeller, texts: list[str]) -> Iterator[Answer]:
-        """The answers to texts that `prompt` has accepted."""
+        """The answers to texts that `prompt` has accepted, or that are cut at the limit of the model."""
 
     def _prompt(self, model: Labeller, texts: Sequence[str], sides: Sequence[list[int]]) -> Prompt:
         """One or two texts and their tokens. They may all be unknown, as they may in the test."""

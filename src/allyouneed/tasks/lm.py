@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,11 +15,29 @@ from allyouneed.data.batches import Batch, Streams, Windows
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, language_scores
 from allyouneed.models.base import LanguageModel
+from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.trace import Trace
-from allyouneed.tasks.answers import Prompt
-from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, check_input, check_length, check_numbers, traced
+from allyouneed.tasks.answers import Prompt, write
+from allyouneed.tasks.base import (
+    BLOCK,
+    Alignment,
+    Carry,
+    Guess,
+    Moment,
+    Say,
+    check_input,
+    check_length,
+    check_numbers,
+    once,
+    traced,
+)
+from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.running_text import RunningText
+from allyouneed.tasks.samples import Sample, places
 from allyouneed.text import Tokenizer
+
+READ, WRITTEN = 60, 40  # bytes of text that a sample reads and writes, about
+NEAR = 400  # tokens in which a sample looks for the beginning of a line
 
 
 @dataclass(frozen=True)
@@ -32,6 +51,7 @@ class LM(RunningText[LanguageModel]):
     Options = LMOptions
     asks = "the beginning of a text"
     continues = True
+    predicts = False
     weights: ClassVar[dict[str, float]] = {"tokens": 1.0}
 
     def build_model(self) -> LanguageModel:
@@ -81,25 +101,65 @@ class LM(RunningText[LanguageModel]):
         parts: Carry = model.empty(max(1, self._budget // self.recipe.model.context), 0).parts
         return parts
 
+    def items(self, split: str) -> int:
+        return len(self.examples(split))
+
     @torch.inference_mode()
-    def test(self, model: LanguageModel, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
-        """Loss, perplexity and bits per byte over the whole split, in windows that do not overlap. A recurrent model
-        carries its state from window to window of a lane."""
-        windows, total, count, carry = self.examples(split), 0.0, 0, Carry()
-        cover = windows.cover(self._budget)
+    def test(
+        self, model: LanguageModel, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE
+    ) -> list[Score]:
+        """Loss, perplexity and bits per byte, in windows that do not overlap. A recurrent model carries its state from
+        window to window of a lane. A part of a split is its beginning or, if the time is over, that of every lane."""
+        windows, total, carry, self.covered = self.examples(split), 0.0, Carry(), 0
+        whole = len(windows)
+        windows = windows.first(extent.limit) if extent.limit else windows
+        cover, seen = windows.cover(self._budget), np.zeros(len(self.tokenizer), np.int64)
         for numbers in cover:
+            if extent.over() and self.covered:
+                break
             batch = windows.collate(numbers).to(model.device)
             total += float(self.losses(model, batch, None, carry)["tokens"])
-            count += int(batch.size.counts["tokens"])
+            targets = batch.tensors["targets"].cpu().numpy()
+            seen += np.bincount(targets[targets != IGNORE], minlength=len(seen))
+            self.covered += int((targets != IGNORE).any(1).sum())
         if math.isnan(total):
             raise UserError("the loss is not a number (NaN): the model's weights are damaged, or too large to use")
         name, size = self.tokenizer.kind, len(self.tokenizer)
         state = f"state:carried|lanes:{len(cover[0])}|" if self.kind.carries else ""
         detail = f"tok:{name}-{size}|window:{windows.context}|stride:{windows.context}|{state}split:{split}"
         detail += f"|{model.signature}" if model.signature else ""
-        unk = self.tokenizer.unk
-        unknown = int((self.stream(split).tokens == unk).sum()) if unk is not None else 0
-        return language_scores(total, count, self.data.splits[split].bytes, detail, unknown)
+        unknown = int(seen[self.tokenizer.unk]) if self.tokenizer.unk is not None else 0
+        used = self.data.splits[split].bytes if self.covered == whole else self._bytes(split, seen)
+        return language_scores(total, int(seen.sum()), used, detail, unknown)
+
+    def _bytes(self, split: str, seen: np.ndarray) -> int | None:
+        """The bytes of text of a part of the split, which has each token so many times (V,). None if the tokens do not
+        add up to the text, because the tokenizer drops some of it."""
+        sizes, tokens = self.tokenizer.sizes, self.stream(split).tokens
+        blocks = (tokens[start : start + BLOCK] for start in range(0, len(tokens), BLOCK))
+        whole = sum(int(sizes[block].sum()) for block in blocks)
+        return int(seen @ sizes) if whole == self.data.splits[split].bytes else None
+
+    @once
+    def sampled(self, split: str) -> list[tuple[list[int], list[int]]]:
+        """The beginnings of lines, and how they go on, in ids: about READ and WRITTEN bytes of text."""
+        tokens, context = self.stream(split).tokens, self.recipe.model.context
+        each = max(1.0, self.data.splits[split].bytes / max(1, len(tokens)))
+        read, written = (max(1, min(round(size / each), context // 2)) for size in (READ, WRITTEN))
+        found = []
+        for place in places(max(0, len(tokens) - read - written)):
+            ids = tokens[place : place + NEAR].tolist()
+            line = next((i + 1 for i, id in enumerate(ids) if "\n" in self.tokenizer.token(id)), 0)
+            first, last = place + line, place + line + read
+            if last + written <= len(tokens):
+                found.append((tokens[first:last].tolist(), tokens[last : last + written].tolist()))
+        return found
+
+    def samples(self, model: LanguageModel, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
+        pairs, decoded = self.sampled(split)[:most], self.tokenizer.decode
+        prompts = [Prompt(read, len(written)) for read, written in pairs]
+        answers = write(model, self.tokenizer, prompts, replace(decode, n_best=1, batch=most))
+        return [Sample(decoded(read), answer.text, decoded(true)) for (read, true), answer in zip(pairs, answers)]
 
     def prompt(self, model: LanguageModel, text: str, decode: DecodeConfig) -> Prompt:
         ids = check_input(text, self.tokenizer, "prompt")

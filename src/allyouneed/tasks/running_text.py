@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from allyouneed.data.report import Report, describe
 from allyouneed.data.store import Ragged, tokenize_stream
-from allyouneed.tasks.base import M, Task, once
+from allyouneed.tasks.base import M, Task, once, unknown_part
 from allyouneed.text import Tokenizer
 
 
@@ -12,6 +12,7 @@ class RunningText(Task[M]):
     """A task whose examples are cut out of a long text."""
 
     shape = "text"
+    item_name = "windows"
 
     def make_tokenizers(self) -> dict[str, Tokenizer]:
         text = self.recipe.text
@@ -31,5 +32,7 @@ class RunningText(Task[M]):
         return int(self.recipe.model.context)
 
     def report(self) -> Report:
-        lengths = {split: self.stream(split).lengths for split in self.data.splits}
-        return describe(self.data, lengths, limit=None, unit=f"{self.unit}s")
+        streams = {split: self.stream(split) for split in self.data.splits}
+        lengths = {split: stream.lengths for split, stream in streams.items()}
+        unknown = {split: [unknown_part(self.tokenizer, [stream])] for split, stream in streams.items()}
+        return describe(self.data, lengths, None, f"{self.unit}s", unknown=unknown, advice=self.unknown_advice)

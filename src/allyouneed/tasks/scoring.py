@@ -11,6 +11,7 @@ from allyouneed.metrics import Score
 from allyouneed.models.base import Model
 from allyouneed.runfolder import RunFolder
 from allyouneed.tasks.base import Say, Task
+from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.wholefile import write_json
 
 ENTITIES = ("F1", "precision", "recall")  # the scores of entities, of all and of each type
@@ -25,12 +26,15 @@ def score_run(
     say: Say,
     name: str = "",
     precision: str = "fp32",
+    extent: Extent = WHOLE,
 ) -> list[Score]:
     """Test the model on a split, sign the scores, write them to scores.json under `name` (by default the split), and
     draw the pictures of the task."""
     before = folder.read_scores()
     made = f"{task.origin}|{folder.made_at()}" + (f"|precision:{precision}" if precision != "fp32" else "")
-    scores = [score.signed(made) for score in task.test(model, split, decode, say)]
+    scores, total = task.test(model, split, decode, say, extent), task.items(split)
+    part = f"{task.item_name}:{task.covered:,} of {total:,}|" if task.covered < total else ""
+    scores = [score.signed(part + made) for score in scores]
     write_json(folder.scores, {**before, name or split: [vars(score) for score in scores]})
     pictures = task.draw(folder.path, split)
     folder.record(pictures)

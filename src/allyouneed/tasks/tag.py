@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from allyouneed.config import DecodeConfig
 from allyouneed.data.conll import PER_WORD, Span, Survey, spans, tagged
+from allyouneed.data.examples import TaggedSentence
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, confusion, entity_scores, label_scores
@@ -19,7 +21,9 @@ from allyouneed.nn.heads import TagHead
 from allyouneed.nn.losses import IGNORE
 from allyouneed.tasks.answers import Answer, Prompt
 from allyouneed.tasks.base import Guess, Say, once
+from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.labelling import Labelling, labels_on_first_pieces
+from allyouneed.tasks.samples import Sample
 from allyouneed.text.layout import Tokens, first_pieces
 from allyouneed.text.words import WordCutter, WordText
 
@@ -122,6 +126,12 @@ class Tag(Labelling):
         """The predicted entities of a sentence; p (words, C)."""
         return spans([self.labels[i] for i in p.argmax(-1).tolist()])
 
+    def _tags(self, p: Tensor) -> list[str]:
+        """The predicted tags of a sentence, in the scheme of the training data; p (words, C)."""
+        if self.scheme == PER_WORD:
+            return [self.labels[i] for i in p.argmax(-1).tolist()]
+        return tagged(self.found(p), len(p), self.scheme)
+
     def by_word(self, p: Tensor, tokens: Tokens | None, words: int) -> Tensor:
         """Tag probabilities of tokens (T, C) -> of words (words, C), those of the first token of each word. A word
         that was cut off or has no token gets the tag O, or the first tag."""
@@ -134,20 +144,28 @@ class Tag(Labelling):
         outside[0, 0 if self.scheme == PER_WORD else self.labels.index("O")] = 1
         return torch.cat([p, outside])[at]
 
-    def test(self, model: Labeller, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
-        """Precision, recall and F1 over the whole split, for all entities and for each type; or the accuracy and
-        macro-F1 of tags that mark no entities."""
-        lengths = self.lengths(split)
-        pieces = self.pieces(split) if not self.spells else [None] * len(lengths)
-        read = zip(self.probabilities(model, self.whole(split, model)), pieces, lengths)
-        found = [self.by_word(p, tokens, words) for p, tokens, words in read]
+    def test(self, model: Labeller, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:
+        """Precision, recall and F1, for all entities and for each type; or the accuracy and macro-F1 of tags that mark
+        no entities."""
+        every = self.lengths(split)
+        pieces = self.pieces(split) if not self.spells else [None] * len(every)
+        read = self.probabilities(model, self.whole(split, model), extent)
+        found = {number: self.by_word(p, pieces[number], every[number]) for number, p in read.items()}
+        self.covered = len(found)
+        self._tested = lambda: (
+            {"words": example.words, "prediction": self._tags(found[number]), "reference": example.tags}
+            for number, example in enumerate(self.data.splits[split])
+            if number in found
+        )
         if self.scheme == PER_WORD:
-            right = [number for sentence in self.numbers(split) for number in sentence]
-            table = confusion(right, torch.cat(found).argmax(-1).numpy(), len(self.labels))
+            numbers = self.numbers(split)
+            right = [tag for number in found for tag in numbers[number]]
+            table = confusion(right, torch.cat(list(found.values())).argmax(-1).numpy(), len(self.labels))
             scores = label_scores(table, f"|split:{split}")
             self.confused = table, self.labels, f"{split}: {len(right):,} words, {scores[0].value:.1f} % right"
             return scores
-        truth, guesses = self.entities(split), [self.found(p) for p in found]
+        entities, lengths = self.entities(split), [every[number] for number in found]
+        truth, guesses = [entities[number] for number in found], [self.found(p) for p in found.values()]
         scores = entity_scores(truth, guesses, f"|{SCHEME}|split:{split}")
         names = ["none", *self.kinds]
         table = confusion(_by_word(truth, lengths, names), _by_word(guesses, lengths, names), len(names))
@@ -156,6 +174,23 @@ class Tag(Labelling):
 
     def prompt(self, model: Labeller, text: str, decode: DecodeConfig) -> Prompt:
         return self._prompt(model, [text], self.ids(text))
+
+    def samples(self, model: Labeller, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
+        return [replace(sample, text="") for sample in super().samples(model, split, decode, most)]  # it is marked
+
+    def question(self, example: TaggedSentence) -> tuple[str, str]:
+        text = self.joined(example.words)
+        if self.scheme == PER_WORD:
+            return text, " ".join(f"{word}/{tag}" for word, tag in zip(example.words, example.tags))
+        return text, mark(text, self._named(text, self.places(text), spans(example.tags)))
+
+    def _named(self, text: str, places: Sequence[tuple[int, int]], entities: Sequence[Span]) -> list[dict[str, Any]]:
+        """Entities with their text and where it is."""
+        return [
+            {"type": span.kind, "text": text[start:end], "start": start, "end": end}
+            for span in entities
+            for start, end in [(places[span.start][0], places[span.end - 1][1])]
+        ]
 
     def joined(self, words: Sequence[str]) -> str:
         return WordText.of(words)
@@ -193,11 +228,7 @@ class Tag(Labelling):
                 yield Answer(shown, best.indices.tolist(), float(best.values.log().sum()), "stop", details=details)
                 continue
             entities = self.found(p)
-            named = [
-                {"type": span.kind, "text": text[start:end], "start": start, "end": end}
-                for span in entities
-                for start, end in [(places[span.start][0], places[span.end - 1][1])]
-            ]
+            named = self._named(text, places, entities)
             details = {
                 "text": (marked := mark(text, named)),
                 "entities": named,

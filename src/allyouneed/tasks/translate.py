@@ -33,8 +33,11 @@ from allyouneed.tasks.base import (
     once,
     rows_for,
     traced,
+    unknown_part,
 )
+from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.lm import guesses
+from allyouneed.tasks.samples import Sample
 from allyouneed.text import Tokenizer
 
 
@@ -149,7 +152,9 @@ class Translate(Task[Translator]):
     def report(self) -> Report:
         both = {split: self.rows(split) for split in self.data.splits}
         lengths = {split: (source.lengths, target.lengths) for split, (source, target) in both.items()}
-        return describe(self.data, lengths, limit=self.longest - 1, unit="tokens")
+        tokenizers = (self.reader, self.tokenizer)
+        unknown = {split: [unknown_part(t, [side]) for t, side in zip(tokenizers, both[split])] for split in both}
+        return describe(self.data, lengths, self.longest - 1, unknown=unknown, advice=self.unknown_advice)
 
     def begin(self, model: Translator, say: Say) -> None:
         first, last = (self.teacher_forcing(Moment(step, 1)) for step in (0, 1))
@@ -174,17 +179,27 @@ class Translate(Task[Translator]):
         fallen = {"constant": 1.0, "linear": at.part, "sigmoid": 1 / (1 + math.exp(6 - 12 * at.part))}
         return 1.0 - fallen[self.options.teacher_schedule] * (1.0 - self.options.teacher_forcing)
 
-    def test(self, model: Translator, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
-        """BLEU, chrF and exact match of the whole split."""
-        pairs = list(self.data.splits[split])
-        answers = write(model, self.tokenizer, (self._source(model, pair, decode) for pair in pairs), decode)
+    def test(
+        self, model: Translator, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE
+    ) -> list[Score]:
+        """BLEU, chrF and exact match."""
+        pairs, found = list(self.data.splits[split]), dict[int, str]()
+        for piece in extent.pieces(len(pairs)):
+            prompts = (self._source(model, pairs[number], decode) for number in piece)
+            answers = write(model, self.tokenizer, prompts, decode)
+            found |= {int(number): answer.text for number, answer in zip(piece, answers)}
         search = {
             "greedy": "greedy",
             "beam": f"beam:{decode.beam}|{decode.length_penalty}:{decode.alpha:g}",
             "sample": f"sample|t:{decode.temperature:g}|k:{decode.top_k}|p:{decode.top_p:g}|seed:{decode.seed}",
         }[decode.method]
+        done = [(pairs[number], found[number]) for number in sorted(found)]
+        self.covered = len(done)
         scores = translation_scores(
-            [answer.text for answer in answers], [pair.target for pair in pairs], self.recipe.text.lowercase
+            [text for _, text in done], [pair.target for pair, _ in done], self.recipe.text.lowercase
+        )
+        self._tested = lambda: (
+            {"source": pair.source, "prediction": text, "reference": pair.target} for pair, text in done
         )
         return [replace(score, signature=f"{score.signature}|{search}|split:{split}") for score in scores]
 
@@ -195,16 +210,30 @@ class Translate(Task[Translator]):
         return self._prompt([*self.reader.encode(pair.source)[:room], end], decode)
 
     def scoring_seconds(self, model: Translator, decode: DecodeConfig, evaluation: float) -> float:
-        """By translating a few sentences, which takes longer than computing their loss. Their answers end where the
-        references do: a model that has hardly learned anything does not end by itself."""
+        """By translating a few sentences, which takes longer than computing their loss."""
         if not (self.has("valid") and self.has("test")):
             return 0.0
         some = list(islice(self.data.splits["valid"], decode.batch))
-        lengths = [len(self.tokenizer.encode(pair.target)) + 1 for pair in some]
-        prompts = [replace(self._source(model, pair, decode), max_new=most) for pair, most in zip(some, lengths)]
+        prompts = [self._short(model, pair, decode, more=1) for pair in some]
         began = time.monotonic()
         answers = len(list(write(model, self.tokenizer, prompts, decode)))
         return (time.monotonic() - began) / max(1, answers) * self.data.splits["test"].examples
+
+    def samples(self, model: Translator, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
+        pairs = self.sampled(split)[:most]
+        answers = write(
+            model,
+            self.tokenizer,
+            [self._short(model, pair, decode, more=8) for pair in pairs],
+            replace(decode, n_best=1, batch=most),
+        )
+        return [Sample(pair.source, answer.text, pair.target) for pair, answer in zip(pairs, answers)]
+
+    def _short(self, model: Translator, pair: SentencePair, decode: DecodeConfig, more: int) -> Prompt:
+        """The prompt of a pair whose answer ends at most so many tokens after the reference does: a model that has
+        hardly learned anything does not end by itself."""
+        prompt = self._source(model, pair, decode)
+        return replace(prompt, max_new=min(prompt.max_new, len(self.tokenizer.encode(pair.target)) + more))
 
     def prompt(self, model: Translator, text: str, decode: DecodeConfig) -> Prompt:
         ids = [*check_input(text, self.reader, "sentence"), self._end(self.reader)]

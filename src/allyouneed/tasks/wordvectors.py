@@ -26,19 +26,21 @@ from allyouneed.data.wordtests import WordTests
 from allyouneed.errors import UserError
 from allyouneed.figures import word_map
 from allyouneed.format import human_bytes
-from allyouneed.metrics import Score, analogy_score, similarity_score, unit
+from allyouneed.metrics import Score, analogy_answers, analogy_score, similarity_score, unit
 from allyouneed.models.word2vec import Word2Vec
 from allyouneed.randomness import make_key
 from allyouneed.recipe import Recipe
 from allyouneed.runtime import available, pick_device
 from allyouneed.tasks.answers import Answer, Prompt
-from allyouneed.tasks.base import Carry, Guess, Moment, Say, Task
+from allyouneed.tasks.base import BLOCK, Carry, Guess, Moment, Say, Task
+from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.running_text import RunningText
+from allyouneed.tasks.samples import Sample
 from allyouneed.text import Tokenizer
 from allyouneed.word2vec.negative import Blocks, Kernel
 
 NEAREST = 10  # words per answer
-BLOCK = 1 << 24  # tokens that are counted at once
+FREQUENT = 100  # the rank of the first word that is shown as a sample, at most: more frequent ones mean little
 REAL = 2000  # the smallest vocabulary that takes the public tests
 
 
@@ -62,6 +64,7 @@ class WordVectors(RunningText[Word2Vec]):
     reading = 9.0  # learning has a kernel of its own
     full_precision = True
     weights: ClassVar[dict[str, float]] = {"words": 1.0}
+    unknown_advice = ""  # rare words are left out on purpose, by text.min_count
     compiled: Kernel | Blocks | None = None
     tested: Vectors | None = None
 
@@ -98,6 +101,9 @@ class WordVectors(RunningText[Word2Vec]):
         return Stretches(
             self.stream(split).tokens, [id for id in (t.eos, t.line) if id is not None], t.need("unk", "for rare words")
         )
+
+    def items(self, split: str) -> int:
+        return len(self.examples(split))
 
     def begin(self, model: Word2Vec, say: Say) -> None:
         """Count the words, and compile the kernel."""
@@ -151,11 +157,15 @@ class WordVectors(RunningText[Word2Vec]):
         return {"words": loss / predictions.clamp(min=1) * sum(piece.size.counts["words"] for piece in pieces)}
 
     @torch.inference_mode()
-    def test(self, model: Word2Vec, split: str, decode: DecodeConfig, say: Say) -> list[Score]:
+    def test(self, model: Word2Vec, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:
         """The loss per prediction, analogies, and the correlation with how similar people find words."""
         asked = [*self._public(model, say), *self._own()]
-        examples, total, made, words = self.examples(split), 0.0, 0.0, 0.0
+        examples, total, made, words, self.covered = self.examples(split), 0.0, 0.0, 0.0, 0
+        examples = examples.first(extent.limit) if extent.limit else examples
         for numbers in examples.cover(self.recipe.train.batch_tokens):
+            if extent.over() and self.covered:
+                break
+            self.covered += len(numbers)
             batch = examples.collate(numbers).to(model.inputs.weight.device)
             loss, predictions = model.loss(model.read(batch.tensors["tokens"], 0, every=True), 0)
             total, made, words = total + float(loss), made + float(predictions), words + batch.size.counts["words"]
@@ -165,6 +175,12 @@ class WordVectors(RunningText[Word2Vec]):
         found: list[Score | None] = [Score("loss", total / max(1.0, made), f"{detail}|words:{words:.0f}")]
         known = (self.tested.words, self.tested.matrix)
         found.append(analogy_score(*known, family.questions(), "questions:family"))
+        several = [("family", family.questions()), *(named for tests in asked for named in tests.analogies.items())]
+        self._tested = lambda: (
+            {"questions": name, "words": question[:3], "prediction": answer, "reference": question[3]}
+            for name, questions in several
+            for question, answer in zip(questions, analogy_answers(*known, questions))
+        )
         for tests in asked:
             scores = {name: analogy_score(*known, some, f"questions:{name}") for name, some in tests.analogies.items()}
             scores |= {name: similarity_score(*known, some, f"pairs:{name}") for name, some in tests.similarity.items()}
@@ -270,6 +286,17 @@ class WordVectors(RunningText[Word2Vec]):
             details = {"nearest": [{"word": self.tokenizer.token(id), "cosine": round(c, 6)} for id, c in near]}
             answers = [Answer(self.tokenizer.token(id), [id], 0.0, "stop", cosine) for id, cosine in near]
             yield replace(answers[0], others=answers[1:], details=details)
+
+    def sampled(self, split: str) -> None:
+        """Nothing is read: a sample is a word."""
+
+    def samples(self, model: Word2Vec, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
+        """The words nearest to frequent ones; there is no reference."""
+        words = self._words(model)
+        ranks = [min(FREQUENT, len(words) // 20) * (number + 1) for number in range(most)]
+        asked = [self.tokenizer.token(int(words[rank])) for rank in ranks if rank < len(words)]
+        found = self.predict(model, asked, decode)
+        return [Sample(word, ", ".join(one.text for one in (a, *a.others[:4]))) for word, a in zip(asked, found)]
 
     def _nearest(self, model: Word2Vec, terms: list[tuple[int, int]], most: int) -> list[tuple[int, float]]:
         """cos(v, Σ ± v_i / |v_i|), the largest first."""

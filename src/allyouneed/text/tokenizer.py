@@ -12,6 +12,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tokenizers
 from tokenizers import models, pre_tokenizers
 
@@ -124,6 +125,11 @@ class Tokenizer:
         """One more than the largest id: the rows of an embedding. An id between may be without a token."""
         return self._length
 
+    @property
+    def knows_all(self) -> bool:
+        """Whether no text has an unknown token: every byte is a token, or there is no unknown token."""
+        return self.unk is None or "ByteLevel" in self._decoder
+
     def need(self, role: str, why: str) -> int:
         """The id of a role that a task cannot do without, as in need("eos", "to end a document")."""
         id = self._roles[role]
@@ -194,6 +200,18 @@ class Tokenizer:
                 raw = bytes(table[character] for character in text).decode("utf-8", "surrogateescape")
                 return re.sub("[\udc80-\udcff]", lambda match: f"<0x{ord(match[0]) - 0xDC00:02X}>", raw)
         return text.replace("▁", " ") if "▁" in self._decoder else text
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """UTF-8 bytes of text of each token; 0 for tokens that show nothing. White space that the tokenizer drops is in
+        none of them."""
+        return np.array([self._size(id) for id in range(len(self))])
+
+    def _size(self, id: int) -> int:
+        text = "" if id in self._silent else self._raw.id_to_token(id) or ""
+        if "ByteLevel" in self._decoder and all(character in _byte_table() for character in text):
+            return len(text)
+        return len(text.removeprefix("##" if self.kind == "wordpiece" else "").encode())
 
     @property
     def line(self) -> int | None:

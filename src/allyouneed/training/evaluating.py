@@ -88,8 +88,13 @@ class Evaluator:
 
     def scoring_seconds(self, evaluation: float) -> float:
         """About how long the scores of the test split take, if an evaluation takes `evaluation`."""
+        limit = self.task.recipe.train.test_limit
+        if limit < 0:
+            return 0.0
         self.model.eval()
         with self.arithmetic():
             seconds = self.task.scoring_seconds(self.model, self.task.recipe.decode, evaluation)
         self.model.train()
+        if limit and self.task.has("test"):
+            seconds *= min(1.0, limit / max(1, self.task.items("test")))
         return seconds

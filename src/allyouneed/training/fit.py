@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,6 +28,7 @@ from allyouneed.recipe import Recipe, to_toml
 from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import Runtime, allow_tf32, attend_by_cudnn, probe, versions
 from allyouneed.tasks.base import Say, Task
+from allyouneed.tasks.extent import Extent
 from allyouneed.tasks.saved import check_shapes, saved_task
 from allyouneed.tasks.scoring import score_rows, score_run
 from allyouneed.tasks.token_vectors import freeze_vectors, start_from_vectors
@@ -42,6 +44,7 @@ from allyouneed.training.progress import board_writer
 from allyouneed.training.rules import follow
 from allyouneed.training.starting import donor_folder
 from allyouneed.training.trainer import Trainer
+from allyouneed.training.warning import small_data
 from allyouneed.wholefile import Metrics, write_text
 
 
@@ -53,9 +56,11 @@ def fit(
     overwrite: bool = False,
     quiet: bool = False,
     say: Say = print,
+    began: float | None = None,
 ) -> RunFolder:
-    """Train a recipe into the folder `out`, or resume the run there; then score it."""
-    began, ranks = time.monotonic(), Ranks()
+    """Train a recipe into the folder `out`, or resume the run there; then score it. train.minutes counts from `began`,
+    a time.monotonic(), or from now."""
+    began, ranks = time.monotonic() if began is None else began, Ranks()
     if not ranks.first or quiet:
         say = _silent
     share_compiled_code()
@@ -73,8 +78,9 @@ def fit(
                     _describe(task, report, followed, folder, say)
             else:
                 ranks.follow()  # the first process writes the files that the others read
-                task, _ = _prepare(recipe if recipe.given is None else folder.read_recipe(), folder, say)
+                task, report = _prepare(recipe if recipe.given is None else folder.read_recipe(), folder, say)
             trainer = _trainer(task.recipe, task, folder, runtime, ranks, resume, say, quiet, began)
+            trainer.caution = small_data(report, task, trainer.model, len(trainer.feed.plan(0)))
             if trainer.pacer.budget is not None:
                 trainer.pacer.budget.check()
             tentative.close()
@@ -298,7 +304,7 @@ def _conclude(trainer: Trainer, say: Say) -> None:
     averaged = trainer.finish()
     if not trainer.ranks.first:
         return
-    folder, task, recipe = trainer.folder, trainer.task, trainer.task.recipe
+    folder, task = trainer.folder, trainer.task
     if trainer.at.best_step:
         best = Score(task.chooses_by, trainer.at.best if task.chooses_by == "loss" else -trainer.at.best, "").short
         say(f"best validation {best} at step {trainer.at.best_step}")
@@ -311,8 +317,27 @@ def _conclude(trainer: Trainer, say: Say) -> None:
     allow_tf32("fp32")  # the weights are fp32, and so are the scores
     attend_by_cudnn(False)
     if task.has("test"):
-        for what, signature in score_rows(score_run(task, trainer.model, "test", recipe.decode, folder, say)):
-            say(f"{what}  {signature}".rstrip())
+        _test(trainer, say)
+    if trainer.pacer.budget is None or not trainer.pacer.budget.over:
+        for line in trainer.sampler.lines(3):
+            say(line)
+
+
+def _test(trainer: Trainer, say: Say) -> None:
+    """Score the test split, or the part of it that train.test_limit and train.minutes allow."""
+    folder, task, recipe = trainer.folder, trainer.task, trainer.task.recipe
+    train, again = recipe.train, shlex.join(["ayn", "test", str(folder.path)])
+    if train.test_limit < 0:
+        say(f"no test, because train.test_limit = {train.test_limit}; score the run with: {again}")
+        return
+    extent = Extent(train.test_limit, trainer.pacer.until)
+    scores = score_run(task, trainer.model, "test", recipe.decode, folder, say, extent=extent)
+    if task.covered < (total := task.items("test")):
+        cut = task.covered < min(train.test_limit or total, total)
+        why = f"more do not fit into train.minutes = {train.minutes:g}" if cut else f"train.test_limit = {extent.limit}"
+        say(f"the test: {task.covered:,} of {total:,} {task.item_name}, because {why}; score all with: {again}")
+    for what, signature in score_rows(scores):
+        say(f"{what}  {signature}".rstrip())
 
 
 def begun_since(folder: str | Path, when: float) -> bool:

@@ -21,7 +21,10 @@ LOOKING = 0.05  # of the steps, at most, for evaluations
 MEMORY = 30.0  # seconds; the pace is about that of the last ones
 FIRST_SECONDS, FIRST_PART = 5.0, 0.03  # of training, before the first plan: at most so long, or this part of the budget
 SLACK = 0.05  # a plan stays as long as it misses what is left of the budget by less
-CLOSING = 1.0  # seconds for the last files and pictures
+CLOSING = 2.0  # seconds for the last files and pictures
+AFTER = 1.0  # of them, after the scores
+LAST = 0.02  # of the budget: a test takes at least so long, even if the time is over
+SPARE = 1.25  # times the estimated seconds of the scores are kept for them
 ENDING = 0.25  # of the budget, at most, is kept for the scores of the test split
 
 
@@ -98,16 +101,26 @@ class Budget:
 
     def check(self) -> None:
         """Raise a UserError if preparing took all the time."""
-        if self.elapsed() >= 60 * self.minutes:
+        if self.over:
             raise UserError(
                 f"train.minutes = {self.minutes:g} is over before the first step: preparing took "
                 f"{human_time(self.elapsed())}; give more time"
             )
 
+    @property
+    def until(self) -> float:
+        """When the scores of the test split must be there, by the clock."""
+        end = self.began - self.before + 60 * self.minutes
+        return max(end - AFTER, self.clock() + LAST * 60 * self.minutes)
+
+    @property
+    def over(self) -> bool:
+        return self.elapsed() >= 60 * self.minutes
+
     def look(self, evaluator: Evaluator, seconds: float | None = None) -> None:
         """Note how long an evaluation took, or will take, and from that the scores at the end."""
         self.evaluation = evaluator.seconds() if seconds is None else seconds
-        self.ending = min(evaluator.scoring_seconds(self.evaluation), ENDING * 60 * self.minutes)
+        self.ending = min(SPARE * evaluator.scoring_seconds(self.evaluation), ENDING * 60 * self.minutes)
 
     def plan(self, plan: Plan, step: int, config: TrainConfig, looking: float) -> Plan:
         """The plan that fits what is left; the same one if it still fits."""
@@ -157,6 +170,10 @@ class Pacer:
 
     def elapsed(self) -> float:
         return self.budget.elapsed() if self.budget is not None else 0.0
+
+    @property
+    def until(self) -> float:
+        return self.budget.until if self.budget is not None else math.inf
 
     def resume(self, plan: Plan, elapsed: float) -> None:
         """Continue the plan of a checkpoint; without a budget the recipe decides."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from allyouneed.checkpoints import Checkpoint
 from allyouneed.errors import UserError
 from allyouneed.training.plan import Plan
+from allyouneed.training.warning import Watch
 
 
 @dataclass
@@ -58,6 +59,7 @@ class State:
     position: Position
     pieces: int  # micro-batches per step
     window: Window
+    watch: Watch
     plan: Plan
     runtime: dict[str, Any]
     metrics: int  # bytes of metrics.jsonl
@@ -70,10 +72,10 @@ def read_state(checkpoint: Checkpoint, run: str, losses: int) -> State:
     """The state of a checkpoint; a UserError unless it has the identity `run` and as many named losses as `losses`."""
     try:
         values = checkpoint.state
-        parts = {"position": Position, "window": Window, "plan": Plan}
+        parts = {"position": Position, "window": Window, "watch": Watch, "plan": Plan}
         state = State(**{**values, **{name: cls(**values[name]) for name, cls in parts.items()}})
-        numbers = [values["position"][f.name] for f in fields(Position)]
-        whole = [n for f, n in zip(fields(Position), numbers) if isinstance(f.default, int)]
+        counted = [(f, values[name][f.name]) for name in ("position", "watch") for f in fields(parts[name])]
+        numbers, whole = [n for _, n in counted], [n for f, n in counted if isinstance(f.default, int)]
         fine = (
             state.position.step == checkpoint.step
             and all(type(n) is int and n >= 0 for n in (*whole, state.pieces, state.metrics))

@@ -26,12 +26,15 @@ from allyouneed.training.evaluating import Evaluator
 from allyouneed.training.feed import Feed, Step
 from allyouneed.training.interrupt import Interrupt, Interrupted
 from allyouneed.training.kept import kept_tensors, restore_kept
+from allyouneed.training.log import Log
 from allyouneed.training.memory import is_out_of_memory
 from allyouneed.training.named_losses import NamedLosses
 from allyouneed.training.optim import make_optimizer
 from allyouneed.training.plan import Pacer
 from allyouneed.training.position import Pending, Position, State, Window, read_state
-from allyouneed.training.progress import Progress, open_board
+from allyouneed.training.progress import Progress
+from allyouneed.training.sampling import Sampler
+from allyouneed.training.warning import Watch
 from allyouneed.wholefile import Metrics, write_tensors
 
 
@@ -65,13 +68,15 @@ class Trainer:
         self.feed, self.valid = feeds["train"], feeds.get("valid")
         self.losses = NamedLosses(task.weights)
         self.evaluator = Evaluator(model, task, self.losses, self.valid, ranks, self._arithmetic, say)
+        self.sampler = Sampler(model, task, self._arithmetic, self.quiet)
         self.pacer = Pacer(config, len(self.feed.plan(0)), self.evaluator.cost, began)
         self.pieces = config.accumulate
         self.at = Position()
         self.carry: Carry = {}  # the recurrent state from batch to batch
         self.pending: list[Pending] = []
-        self.metrics: Metrics | None = None
-        self.window = Window([0.0] * len(self.losses))
+        self.log: Log | None = None
+        self.window, self.watch = Window([0.0] * len(self.losses)), Watch()
+        self.caution = ""  # a warning before the first step
 
     def save_start(self) -> None:
         """A checkpoint of step 0: a run that starts from other files never needs them again."""
@@ -79,23 +84,20 @@ class Trainer:
 
     def fit(self) -> Position:
         """Train until the last step, an interruption or an error."""
-        metrics = Metrics(self.folder.metrics) if self.ranks.first else None
-        wanted = self.config.tensorboard and self.ranks.first
-        board = open_board(self.folder.path / "tensorboard", self.at.step) if wanted else None
+        self.log = Log(self.folder, self.at.step, self.config.tensorboard) if self.ranks.first else None
         unit = {"token": "tok"}.get(self.task.unit, f"{self.task.unit}s")
         with (
             Interrupt() as interrupt,
             Progress(self.pacer.shown, self.at.step, quiet=self.quiet, unit=unit) as progress,
         ):
-            self.metrics, self.board, self.progress = metrics, board, progress
-            self.clock = time.monotonic()
+            self.progress, self.clock = progress, time.monotonic()
             try:
+                if self.caution and not self.at.step:
+                    self._warn(self.caution)
                 self._loop(interrupt)
             finally:
-                if metrics is not None:
-                    metrics.close()
-                if board is not None:
-                    board.close()
+                if self.log is not None:
+                    self.log.close()
         return self.at
 
     def _loop(self, interrupt: Interrupt) -> None:
@@ -239,6 +241,7 @@ class Trainer:
             if not math.isfinite(loss) or not math.isfinite(norm):
                 self._bad_number(p, loss, norm)
             self.window.losses = [old + new for old, new in zip(self.window.losses, losses)]
+            self.watch.see(loss)
             rate = self.pacer.rate(p.step - 1)
             if p.step % self.config.log_every == 0 or p.step == self.pacer.total:
                 steps = (p.step - 1) % self.config.log_every + 1
@@ -287,10 +290,15 @@ class Trainer:
                     self._write_model(self.model.state_dict(), self.at.step)
             else:
                 self.at.waited += 1
+            samples = self.sampler.lines(1) if self.sampler.affordable(self.at.seconds) else []
         self._log("valid", self.at.step, **losses, **({score.name: score.value} if score else {}))
         parts = "".join(f", {name} {value:.4f}" for name, value in losses.items() if name != "loss")
         also = f"{parts}, {score.short}" if score else parts
         self.progress.note(f"step {self.at.step}: validation loss {loss:.4f}{also}{' (best)' if best else ''}")
+        for line in samples:
+            self.progress.note(line)
+        if self.watch.evaluate(self.at.step, loss, self.at.waited):
+            self._warn(self.watch.told(self.task))
         if self._given_up():
             self.progress.note(f"no improvement in {self.at.waited} evaluations: stopping early")
         if self.pacer.budget is not None and self.at.step < self.pacer.total:
@@ -317,11 +325,11 @@ class Trainer:
         if not self.ranks.first:
             return
         train = kept_tensors(self.model, self.optimizer, self.average, carried)
-        weights, written = self.model.state_dict(), self.metrics.offset() if self.metrics else 0
+        weights, written = self.model.state_dict(), self.log.metrics.offset() if self.log else 0
         self._check_finite({**weights, **train})
         self.at.elapsed = self.pacer.elapsed()
         identity, runtime = self.folder.identity(), self.runtime.to_dict()
-        state = State(identity, self.at, self.pieces, self.window, self.pacer.plan, runtime, written)
+        state = State(identity, self.at, self.pieces, self.window, self.watch, self.pacer.plan, runtime, written)
         self.folder.checkpoints.save(self.at.step, weights, train, state.to_dict())
         self.folder.checkpoints.prune(
             self.config.checkpoints if last else max(2, self.config.checkpoints),
@@ -331,7 +339,7 @@ class Trainer:
     def resume(self, checkpoint: Checkpoint) -> None:
         """Continue from a checkpoint; `check_shapes` has accepted its weights."""
         state = read_state(checkpoint, self.folder.identity(), len(self.losses.names))
-        self.at, self.window = state.position, state.window
+        self.at, self.window, self.watch = state.position, state.window, state.watch
         self.pacer.resume(state.plan, state.position.elapsed)
         self.pieces = min(state.pieces, 2 * self.config.batch_tokens)  # a larger number is not from a real run
         try:
@@ -375,10 +383,10 @@ class Trainer:
         self.say(f"the model is the mean of the checkpoints of steps {mean_of}")
         return self.losses.by_name(self.evaluator.loss())["loss"] if self.valid is not None else None
 
-    def _log(self, kind: str, step: int, **values: float) -> None:
-        if self.metrics is None:
-            return
-        self.metrics.write({"kind": kind, "step": step, **values, "seconds": round(self.at.seconds, 3)})
-        if self.board is not None:
-            for name, value in values.items():
-                self.board.add_scalar(f"{kind}/{name}", value, step)
+    def _log(self, kind: str, step: int, **values: float | str) -> None:
+        if self.log is not None:
+            self.log.write(kind, step, self.at.seconds, **values)
+
+    def _warn(self, text: str) -> None:
+        self.progress.note(f"warning: {text}")
+        self._log("warning", self.at.step, text=text)
