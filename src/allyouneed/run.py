@@ -212,7 +212,7 @@ class Run:
         beam=5, source="title", target="class", header="true", limit=1000, …"""
         reading = {key: value for key, value in settings.items() if key in DATA_KEYS}
         decode = self._ready({key: value for key, value in settings.items() if key not in reading})
-        task, name = self.task, split
+        task = self.task
         if data is None:
             if reading:
                 raise UserError(
@@ -222,8 +222,6 @@ class Run:
         else:
             task = self._on(data, reading, say)
             split = "all" if split == "test" and not task.has(split) else split
-            limit = task.recipe.data.limit
-            name = f"{task.data.name} {split}" + (f" limit {limit}" if limit else "")
         if not task.has(split):
             whose = "this run" if data is None else task.data.name
             raise UserError(f"the data of {whose} has no split '{split}'; there is {', '.join(task.data.splits)}")
@@ -232,7 +230,7 @@ class Run:
             left_out = f"; {examples.empty:,} without text left out" if examples.empty else ""
             say(f"{split}: {examples.examples:,} {'documents' if task.shape == 'text' else 'examples'}{left_out}")
         with explain_memory():
-            return score_run(task, self.model, split, decode, self.folder, say, name, self.precision)
+            return score_run(task, self.model, split, decode, self.folder, say, data is not None, self.precision)
 
     def _on(self, data: Given, reading: Mapping[str, Any], say: Callable[[str], None]) -> Task:
         """The task of this run on other data, read with these keys of [data]. Nothing is held out of own files; a

@@ -112,10 +112,11 @@ class Task(ABC, Generic[M]):
         """The tokenizer of the answers."""
         return self.tokenizers.get("tokenizer.target.json") or self.tokenizers["tokenizer.json"]
 
-    @property
-    def origin(self) -> str:
-        """The name of the data in a signature; own files without their folders."""
-        return "data:" + (" ".join(Path(path).name for path in self.recipe.data.path) or self.data.name)
+    def origin(self, split: str) -> str:
+        """The name of the data of a split: a data set, or the files, without their folders."""
+        data = self.recipe.data
+        files = {"valid": data.valid_path, "test": data.test_path}.get(split) or data.path
+        return " ".join(Path(path).name for path in files) or self.data.name
 
     def on(self, recipe: Recipe) -> Task:
         """The same task on the data of this recipe."""
@@ -207,8 +208,9 @@ class Task(ABC, Generic[M]):
         """Write files for other programs when the training has finished; returns their paths."""
         return []
 
-    def draw(self, folder: Path, split: str) -> list[Path]:
-        """Draw the results of the last test, which was on this split, into the folder; returns the paths."""
+    def draw(self, folder: Path, mark: str) -> list[Path]:
+        """Draw the results of the last test into the folder; returns the paths. Their names end in `mark`, which tells
+        apart the tests of different data."""
         return []
 
     def begin(self, model: M, say: Say) -> None:

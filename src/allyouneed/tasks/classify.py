@@ -108,7 +108,8 @@ class Classify(Labelling):
         found = self.probabilities(model, self.whole(split, model))
         table = confusion(truth, [int(p.argmax()) for p in found], len(self.labels))
         scores = label_scores(table, f"|split:{split}")
-        self.confused = table, self.labels, f"{split}: {len(truth):,} texts, {scores[0].value:.1f} % right"
+        about = f"{self.origin(split)}, {split}: {len(truth):,} texts, {scores[0].value:.1f} % right"
+        self.confused = table, self.labels, about
         return scores
 
     def prompt(self, model: Labeller, text: str, decode: DecodeConfig) -> Prompt:

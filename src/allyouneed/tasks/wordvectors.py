@@ -204,8 +204,8 @@ class WordVectors(RunningText[Word2Vec]):
         say(f"the vectors are in {file}, in word2vec's {'binary' if binary else 'text'} format")
         return [file]
 
-    def draw(self, folder: Path, split: str) -> list[Path]:
-        """A map of couples such as uncle and aunt, with an arrow from him to her."""
+    def draw(self, folder: Path, mark: str) -> list[Path]:
+        """A map of couples such as uncle and aunt, with an arrow from him to her; the same for every split."""
         known = {word: row for row, word in enumerate(self.tested.words)} if self.tested is not None else {}
         couples = [couple for couple in family.ROLES if known.keys() >= set(couple)]
         if self.tested is None or len(couples) < 3:
