@@ -24,7 +24,8 @@ def alignment(weights: Any, source: Sequence[str], target: Sequence[str], out: P
     most = max(rows, columns)
     cell = 0.55 if most <= 12 else max(0.22, 8 / most)  # inches
     width, height = columns * cell, rows * cell
-    with style.figure(out, width, height) as made:
+    texts = [title, *map(style.visible, [*source, *target])]
+    with style.figure(out, width, height, texts) as made:
         axes = made.add_axes((0, 0, 1, 1))
         drawn = _heatmap(axes, table)
         font = 11 if cell > 0.3 else 9
@@ -46,7 +47,8 @@ def heads(weights: Any, source: Sequence[str], target: Sequence[str], out: Path,
     cell = min(0.3, max(0.18, 2.4 / most)) if most <= 32 else 3.2 / most  # inches
     gap_x, gap_y = 0.3, 0.45
     width, height = across * (columns * cell + gap_x) - gap_x, down * (rows * cell + gap_y) - gap_y
-    with style.figure(out, width, height) as made:
+    texts = [title, *(map(style.visible, [*source, *target]) if most <= 32 else [])]
+    with style.figure(out, width, height, texts) as made:
         for head in range(count):
             row, column = divmod(head, across)
             left = column * (columns * cell + gap_x)

@@ -27,7 +27,7 @@ def confusion_matrix(table: Any, labels: Sequence[str], out: Path, title: str = 
     cell = 0.75 if size <= 8 else 0.55 if size <= MOST_PRINTED else max(0.18, 8 / size)  # inches
     side = max(size * cell, 1.5)
     names = [style.visible(label.replace(" ", "\N{NO-BREAK SPACE}"), 20).replace("␣", " ") for label in labels]
-    with style.figure(out, side, side) as made:
+    with style.figure(out, side, side, [title, *names]) as made:
         axes = made.add_axes((0, 0, 1, 1))
         axes.grid(False)
         drawn = axes.pcolormesh(

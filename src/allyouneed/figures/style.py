@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import io
+import sys
 import unicodedata
-import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allyouneed.errors import UserError
+from allyouneed.figures.fonts import cannot_show, choose_fonts, quiet
 from allyouneed.wholefile import write_bytes, writing
 
 if TYPE_CHECKING:
@@ -26,12 +27,6 @@ INK, GREY, PALE = "#222222", "#767676", "#e4e4e4"
 # White to navy in equal steps of lightness (CIELAB L* 100 to 18), so that twice as dark is twice the weight.
 WEIGHTS = (
     "#ffffff", "#cae5fe", "#9acaf7", "#70aee9", "#4d92d6", "#3277bc", "#225c9c", "#1d4278", "#1a2b50",
-)  # fmt: skip
-
-# DejaVu comes with matplotlib; the others, if installed, have the characters that it lacks.
-FONTS = (
-    "DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Hiragino Sans", "PingFang SC", "Microsoft YaHei",
-    "Yu Gothic", "Malgun Gothic", "Arial Unicode MS", "Noto Sans Devanagari", "sans-serif",
 )  # fmt: skip
 
 DPI = 150
@@ -70,34 +65,32 @@ SETTINGS: dict[Any, Any] = {
 
 
 @contextmanager
-def figure(out: Path, width: float, height: float) -> Iterator[Figure]:
-    """A white figure, `width` by `height` inches, enlarged to hold every label and saved to `out` at the end."""
+def figure(out: Path, width: float, height: float, texts: Iterable[str] = ()) -> Iterator[Figure]:
+    """A white figure, `width` by `height` inches, enlarged to hold every label and saved to `out` at the end. `texts`
+    are what users wrote: their characters decide which fonts are used, and what no font has is told on stderr."""
     kind = out.suffix.lower().removeprefix(".")
     if kind not in ("png", "svg"):
         raise UserError(f"{out} is not a PNG or SVG file: choose a name that ends in .png or .svg")
     import matplotlib
-    from matplotlib import font_manager
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    installed = {*font_manager.fontManager.get_font_names(), "sans-serif"}
-    fonts = [font for font in FONTS if font in installed]
-    with matplotlib.rc_context():
+    with matplotlib.rc_context(), quiet():
+        fonts, missing = choose_fonts(texts)
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update({**SETTINGS, "font.family": fonts})
+        matplotlib.rcParams.update({**SETTINGS, "font.family": [*fonts, "sans-serif"]})
         made = Figure(figsize=(width, height))
         FigureCanvasAgg(made)
         yield made
         _save(made, out, kind)
+    if missing and kind == "png":  # in an SVG, the fonts of the viewer decide
+        print(f"{out} {cannot_show(missing)}", file=sys.stderr)
 
 
 def _save(made: Figure, out: Path, kind: str) -> None:
     metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
     picture = io.BytesIO()
-    with warnings.catch_warnings():
-        # A character that no installed font has is a box in a PNG; in an SVG, the fonts of the viewer decide.
-        warnings.filterwarnings("ignore", message="Glyph .* missing")
-        made.savefig(picture, format=kind, metadata=metadata, bbox_inches="tight", pad_inches=0.15)
+    made.savefig(picture, format=kind, metadata=metadata, bbox_inches="tight", pad_inches=0.15)
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(out, picture.getvalue())

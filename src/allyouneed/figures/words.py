@@ -23,7 +23,7 @@ def word_map(
         )
     places = plane(vectors)
     at = dict(zip(words, places))
-    with style.figure(out, 7.0, 6.0) as made:
+    with style.figure(out, 7.0, 6.0, [title, *map(style.visible, words)]) as made:
         axes = made.add_axes((0, 0, 1, 1))
         starts = {start for start, _ in arrows}
         for start, end in arrows:
