@@ -135,6 +135,11 @@ def test_alignment_is_a_picture(translator, tmp_path):
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_alignment_says_which_attention_it_is(translator, tmp_path):
+    ayn("use", translator, "one two", "--alignment", tmp_path / "a.svg")
+    assert ">decoder layer 1, mean of 2 heads</text>" in (tmp_path / "a.svg").read_text()
+
+
 def test_lines_are_answered_in_order_with_blank_ones_blank(lm, translator, monkeypatch, tmp_path):
     lines = [" ".join(["one", "two", "six"][: 1 + i % 3]) if i % 5 else "" for i in range(90)]
     fed(monkeypatch, tmp_path, "\r\n".join(lines).encode())

@@ -227,7 +227,7 @@ def _draw(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None
     if len(texts) != 1:
         raise UserError("--alignment draws one sentence: give one TEXT; a FILE.jsonl takes any number of them")
     found = run.align(texts[0], **decode)
-    alignment(found.weights.numpy(), found.source, found.target, out, title=texts[0])
+    alignment(found.weights.numpy(), found.source, found.target, out, texts[0], found.shown)
     typer.echo(f"{run.predict(texts[0], **decode)}\nthe picture is in {out}")
 
 

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def alignment(weights: Any, source: Sequence[str], target: Sequence[str], out: Path, title: str = "") -> None:
-    """Weights (T_target, T_source), each row adding up to one: target words on the left, source words on top."""
+def alignment(
+    weights: Any, source: Sequence[str], target: Sequence[str], out: Path, title: str = "", shown: str = ""
+) -> None:
+    """Weights (T_target, T_source), each row adding up to one: target words on the left, source words on top. `shown`
+    says which attention this is; it stands below the title."""
     table = _checked(weights, source, target, dims=2)
     rows, columns = table.shape
     most = max(rows, columns)
@@ -34,7 +37,7 @@ def alignment(weights: Any, source: Sequence[str], target: Sequence[str], out: P
         if most <= 12:
             _print_values(axes, table)
         _weight_bar(made, drawn, width, height)
-        axes.set_title(title, pad=12)
+        style.titles(axes, title, shown)
 
 
 def heads(weights: Any, source: Sequence[str], target: Sequence[str], out: Path, title: str = "") -> None:
@@ -72,7 +75,7 @@ def heads(weights: Any, source: Sequence[str], target: Sequence[str], out: Path,
                 fontsize=10,
             )
             if head == 0:
-                axes.set_title(title, pad=12)
+                style.titles(axes, title)
         _weight_bar(made, drawn, width, height)
 
 

@@ -50,7 +50,7 @@ def confusion_matrix(table: Any, labels: Sequence[str], out: Path, title: str = 
             for (row, column), count in np.ndenumerate(counts):
                 colour = "white" if parts[row, column] > 0.5 else style.INK if count else style.GREY
                 axes.text(column + 0.5, row + 0.5, f"{count:,}", ha="center", va="center", fontsize=9, color=colour)
-        axes.set_title(title, pad=12)
+        style.titles(axes, title)
         tall = min(1.0, 3.0 / side)
         bar = made.add_axes((1 + 0.2 / side, 1 - tall, 0.15 / side, tall))
         style.colour_bar(made, drawn, bar, "fraction of its row", [0.0, 0.25, 0.5, 0.75, 1.0])

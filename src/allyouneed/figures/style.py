@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ WEIGHTS = (
 )  # fmt: skip
 
 DPI = 150
+TITLE = 60  # letters per line
 SETTINGS: dict[Any, Any] = {
     "figure.facecolor": "white",
     "figure.dpi": DPI,
@@ -101,6 +103,19 @@ def weight_colours() -> Colormap:
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("weights", WEIGHTS).with_extremes(bad=PALE)
+
+
+def titles(axes: Axes, title: str, below: str = "") -> None:
+    """A title above all labels, in as many lines as it needs, and a grey line below it."""
+    lines = textwrap.fill(title, TITLE, max_lines=4, placeholder=" …")
+    if not lines:
+        axes.set_title(below, pad=12, color=GREY, fontsize=10)
+        return
+    drawn = axes.set_title(lines, pad=12 + 16 * bool(below))
+    if below:  # matplotlib moves the title above the labels when it draws, and this line with it
+        axes.annotate(
+            below, (0, 0), (0, -4), drawn, "offset points", ha="left", va="top", color=GREY, fontsize=10
+        )  # fmt: skip
 
 
 def colour_bar(made: Figure, drawn: ScalarMappable, axes: Axes, label: str, ticks: list[float]) -> None:

@@ -63,8 +63,7 @@ def word_map(
                 axes.annotate("", place, name.xyann, textcoords="offset points", arrowprops=line)
         axes.set_xlabel("first principal component")
         axes.set_ylabel("second principal component")
-        if title:
-            axes.set_title(title, pad=10)
+        style.titles(axes, title)
 
 
 def label_heights(dots: np.ndarray, widths: np.ndarray) -> np.ndarray:

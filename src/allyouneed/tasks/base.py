@@ -64,6 +64,7 @@ class Alignment:
     source: list[str]
     target: list[str]
     weights: Tensor
+    shown: str = ""  # which attention this is
 
 
 def once(method: Callable[[T, str], V]) -> Callable[[T, str], V]:
