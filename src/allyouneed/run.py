@@ -31,6 +31,7 @@ from allyouneed.tasks.base import Alignment, Guess, Task
 from allyouneed.tasks.saved import saved_task, saved_weights
 from allyouneed.tasks.scoring import score_run
 from allyouneed.tasks.token_vectors import freeze_vectors
+from allyouneed.tasks.wordmap import WordMap
 from allyouneed.training.fit import fit
 from allyouneed.training.memory import check_rows, explain_memory, lasting
 from allyouneed.training.starting import Given, choose, resumed, with_data
@@ -274,6 +275,11 @@ class Run:
         settings = self._ready(decode)
         with explain_memory():
             return self.task.attention(self.model, text, settings)
+
+    def map_words(self, *words: str) -> WordMap:
+        """Word vectors of length 1, as a map draws them: of these words, or of usual ones if none are given."""
+        self._ready({})
+        return self.task.map_words(self.model, words)
 
     def info(self) -> dict[str, Any]:
         """Parameters by part, FLOPs per token, memory, data, scores and versions."""

@@ -34,6 +34,10 @@ def use_command(
     place: Annotated[
         str, typer.Option(metavar="PLACE", help="Which attention --heads draws, such as decoder.0.self.")
     ] = "",
+    map_: Annotated[
+        Path | None,
+        typer.Option("--map", metavar="FILE", help="Word vectors: a map of the words in TEXT, a .png or .svg."),
+    ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of [decode]; may be repeated.")
     ] = None,
@@ -47,6 +51,7 @@ def use_command(
     \b
     Example:
       ayn use runs/en-it "I am Italian." --set method=beam --set beam=4
+      ayn use runs/words king queen paris london --map words.png
     """
     items = [item.removeprefix("decode.") for item in set_ or []]
     for item in items:
@@ -69,6 +74,8 @@ def use_command(
                 _draw(loaded, text or [], alignment, decode)
             if heads is not None:
                 _draw_heads(loaded, text or [], heads, place, decode)
+        elif map_ is not None:
+            _draw_map(loaded, text or [], map_)
         elif text:
             for i, line in enumerate(text):
                 typer.echo("\n" if table and i else "", nl=False)
@@ -244,6 +251,15 @@ def _draw_heads(run: Run, texts: list[str], out: Path, place: str, decode: dict[
     chosen = found[place]
     heads(chosen.weights.numpy(), chosen.source, chosen.target, out, title=place)
     typer.echo(f"the picture of {place} is in {out}; there are {', '.join(found)}")
+
+
+def _draw_map(run: Run, texts: list[str], out: Path) -> None:
+    """The words of the texts as points; without any, those that the run chooses."""
+    from allyouneed.figures import word_map
+
+    found = run.map_words(*(word for text in texts for word in text.replace(",", " ").split()))
+    word_map(found.words, found.vectors, out, found.arrows, run.folder.path.name, found.shown)
+    typer.echo(f"the picture is in {out}")
 
 
 def _aligned(run: Run, text: str, decode: dict[str, Any]) -> bytes:

@@ -26,6 +26,7 @@ from allyouneed.models.base import Model
 from allyouneed.nn.trace import Trace
 from allyouneed.recipe import Recipe
 from allyouneed.tasks.answers import Answer, Prompt, write
+from allyouneed.tasks.wordmap import WordMap
 from allyouneed.text import Tokenizer
 
 T = TypeVar("T", bound="Task[Any]")
@@ -272,6 +273,10 @@ class Task(ABC, Generic[M]):
         """The weights of every head (H, T, S) while the model reads the text and writes its answer, by their place in
         the model: "decoder.1.cross"."""
         raise UserError(f"a run of the task '{self.recipe.task_kind}' has no attention to look at")
+
+    def map_words(self, model: M, words: Sequence[str]) -> WordMap:
+        """These words, or usual ones if there are none, with their vectors; only for tasks that have word vectors."""
+        raise UserError(f"a run of the task '{self.recipe.task_kind}' has no word vectors to map")
 
 
 def traced(trace: Trace, tokens: Callable[[str], tuple[list[str], list[str]]]) -> dict[str, Alignment]:
