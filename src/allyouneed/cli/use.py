@@ -44,14 +44,13 @@ def use_command(
     device: Device = "auto",
     precision: Precision = "auto",
 ) -> None:
-    """Translate, continue, classify or tag each TEXT; with word vectors find the words near a
-    word, or near a sum such as "man + aunt - uncle". Without TEXT: each line of standard
-    input, answered by one line; or, at a terminal, what you type.
+    """Translate, continue, classify or tag each TEXT; with word vectors find what is near
+    "man + aunt - uncle". Without TEXT: each line of standard input, answered by one line;
+    or, at a terminal, what you type.
 
     \b
     Example:
       ayn use runs/en-it "I am Italian." --set method=beam --set beam=4
-      ayn use runs/words king queen paris london --map words.png
     """
     items = [item.removeprefix("decode.") for item in set_ or []]
     for item in items:
