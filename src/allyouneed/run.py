@@ -7,7 +7,6 @@ import html
 import math
 import os
 import shlex
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -25,7 +24,7 @@ from allyouneed.models.base import Model, Writer
 from allyouneed.nn.layers import store_by_columns
 from allyouneed.recipe import Recipe, as_overrides
 from allyouneed.runfolder import RunFolder
-from allyouneed.runtime import allow_tf32, attend_by_cudnn, claim_process, loaded_precision, pick_device
+from allyouneed.runtime import allow_tf32, attend_by_cudnn, claim_process, loaded_precision, pick_device, silence_bf16
 from allyouneed.tasks.answers import Answer
 from allyouneed.tasks.base import Alignment, Guess, Task
 from allyouneed.tasks.saved import saved_task, saved_weights
@@ -350,8 +349,7 @@ def load(path: str | os.PathLike[str], device: str = "auto", precision: str = "a
     freeze_vectors(model, recipe.text, list(task.tokenizers.values()))
     model.to(torch.device(device), torch.bfloat16 if precision == "bf16" else None).eval()
     if device == "cpu":
-        # A CPU without bf16 makes torch print a stack trace before it uses its other kernels.
-        warnings.filterwarnings("ignore", "mkldnn_matmul failed")
+        silence_bf16()
         store_by_columns(model)
     return Run(folder, recipe, task, model, config, device, precision)
 
