@@ -194,7 +194,7 @@ def test_training_and_testing_draw_the_confusion_matrix(run):
     assert "confusion.png" in done.out
     assert picture.read_bytes() == before
     ayn("test", run.folder.path, "--split", "train")
-    assert picture.read_bytes() != before
+    assert picture.with_name("confusion-train.png").read_bytes() != before
     table, names, title = _confused(run)
     assert table.sum() == run.task.data.splits["test"].examples
     assert names == run.task.labels

@@ -182,12 +182,13 @@ def tried(monkeypatch, tmp_path):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "torch"))
     monkeypatch.setattr(compiling, "can_compile", lambda device: "")
 
-    def decided(toy: Toy, wanted: str = "auto", calls: int = 1000, before: bool | None = None):
+    def decided(toy: Toy, wanted: str = "auto", calls: int = 1000, before: bool | None = None, said=None, varied=False):
         monkeypatch.setattr(compiling.torch, "compile", lambda function, dynamic: toy.faster)
         monkeypatch.setattr(compiling, "time", SimpleNamespace(perf_counter=lambda: toy.now))
-        batches = [Batch({"x": torch.ones(3)}, {})] * 3
+        batches = [Batch({"x": torch.ones(3 + varied * i)}, {}) for i in range(3)]
         runtime = probe(TrainConfig(steps=1, device="cpu", threads=1, precision="fp32"))
-        trial = Trial(toy, lambda: batches, lambda batch: toy.loss(batch.tensors["x"]), {"model": "toy"}, runtime)
+        say = [].append if said is None else said.append
+        trial = Trial(toy, lambda: batches, lambda batch: toy.loss(batch.tensors["x"]), {"model": "toy"}, runtime, say)
         return decide(wanted, trial, calls) if before is None else go_on(before, trial)
 
     return decided
@@ -199,6 +200,31 @@ def test_a_long_run_is_compiled_and_says_what_it_brings(tried):
     assert toy.compiled > 0
     assert "loss" in vars(toy)
     assert toy.weight.grad is None
+
+
+def test_a_trial_is_announced_and_only_if_there_is_one(tried):
+    toy = Toy()
+
+    def announced(line: str) -> None:
+        assert toy.compiled == 0  # before it takes its time
+        said.append(line)
+
+    said: list[str] = []
+    assert tried(toy, said=SimpleNamespace(append=announced)).compile
+    assert said == ["trying torch.compile; the first time it takes about a minute"]
+    said.clear()
+    toy = Toy()
+    assert tried(toy, said=said).compile
+    assert said == ["trying torch.compile; it took 40 s in an earlier run"]
+    said.clear()
+    assert tried(Toy(), said=said, calls=2000, varied=True).compile
+    assert said == ["trying torch.compile; the first time it takes about 4 minutes"]
+    said.clear()
+    for how in ({"calls": 10}, {"wanted": "off"}, {"before": False}):
+        assert not tried(Toy(), said=said, **how).compile
+    assert said == []
+    assert tried(Toy(), "on", said=said).compile
+    assert len(said) == 1
 
 
 def test_a_first_run_that_saves_less_than_compiling_is_assumed_to_take_is_not_compiled(tried):
@@ -283,3 +309,13 @@ def test_a_record_depends_on_model_precision_and_shapes(tmp_path, monkeypatch):
     assert len(set(found)) == 4
     assert record() == found[0]
     assert found[0].is_relative_to(tmp_path)
+
+
+def test_training_says_that_it_tries_before_it_says_what_it_runs_on(story, tmp_path, monkeypatch):
+    monkeypatch.setattr(compiling, "can_compile", lambda device: "")
+    monkeypatch.setattr(compiling.torch, "compile", lambda function, dynamic: function)
+    said: list[str] = []
+    settings = [*TINY_LM, "train.steps=1", "train.compile=on"]
+    fit(choose("lm/gpt", settings, story), tmp_path / "run", say=said.append)
+    begun = [line.partition(" ")[0] for line in said if line.startswith(("trying", "runtime:"))]
+    assert begun == ["trying", "runtime:"]

@@ -222,7 +222,8 @@ def test_beam_scores_are_the_models_own_probabilities():
 def test_alignment_is_the_mean_of_the_layers_and_looking_changes_nothing():
     model, trace = convseq2seq(decoder_layers=3), Trace()
     source, lengths, target = torch.randint(4, 37, (2, 6)), torch.tensor([6, 3]), torch.randint(4, 37, (2, 5))
-    weights = model.alignment(source, lengths, target)
+    weights, shown = model.alignment(source, lengths, target)
+    assert shown == f"mean of {len(model.body.decoder.blocks)} decoder layers"
     model(source, lengths, target, trace=trace)
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 5))
     assert (weights[1, :, 3:] == 0).all()
@@ -230,7 +231,7 @@ def test_alignment_is_the_mean_of_the_layers_and_looking_changes_nothing():
     assert all(w.shape == (2, 1, 5, 6) for w in layers)
     torch.testing.assert_close(weights, sum(layers)[:, 0] / 3)
     torch.testing.assert_close(model(source, lengths, target, trace=trace), model(source, lengths, target), **CLOSE)
-    torch.testing.assert_close(model.alignment(source, lengths, target), weights)
+    torch.testing.assert_close(model.alignment(source, lengths, target)[0], weights)
 
 
 @both

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 from PIL import Image
 
 from allyouneed.errors import UserError
@@ -299,3 +300,38 @@ def test_drawing_leaves_pyplot_alone(tmp_path: Path) -> None:
     code = "import sys, pathlib, allyouneed.figures as f; f.sinusoid([[0.0]], pathlib.Path(sys.argv[1]));"
     code += "assert 'matplotlib.pyplot' not in sys.modules"
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "a.png")], check=True)
+
+
+LONG = "a sentence that is much longer than the heat map is wide, so that its title needs more than one line of text"
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 3), (5, 6), (30, 40)])
+@pytest.mark.parametrize("title", ["", "I am Italian.", LONG])
+def test_the_title_and_the_attention_shown_stand_above_all_labels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int, columns: int, title: str
+) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(style, "_save", lambda made, *_: drawn.append(made))
+    source = [f"extraordinary{i}" for i in range(columns)]
+    alignment(
+        softmax(rows, columns), source, ["t"] * rows, tmp_path / "a.png", title, "decoder layer 2, mean of 4 heads"
+    )
+    (made,) = drawn
+    made.canvas.draw()
+    axes = made.axes[0]
+    texts = {text.get_text().replace("\n", " "): text.get_window_extent() for text in axes.findobj(Text)}
+    shown = texts["decoder layer 2, mean of 4 heads"]
+    below = [
+        texts["source"],
+        *(label.get_window_extent() for label in axes.get_xticklabels()),
+        axes.get_window_extent(),
+    ]
+    assert all(shown.y0 > box.y1 for box in below)
+    if title:
+        assert texts[title].y0 > shown.y1
+        assert texts[title].width < 8 * style.DPI
+
+
+def test_a_very_long_title_is_cut(tmp_path: Path) -> None:
+    alignment(softmax(2, 2), ["a", "b"], ["c", "d"], tmp_path / "a.png", title="word " * 1000)
+    assert pixels(tmp_path / "a.png").shape[0] < 600

@@ -152,7 +152,8 @@ def test_the_loss_smooths_as_it_is_asked_to():
 def test_the_alignment_is_the_mean_of_the_last_layers_heads():
     model, trace = transformer(), Trace("weights")
     source, lengths, target = torch.randint(4, 37, (2, 6)), torch.tensor([6, 3]), torch.randint(4, 37, (2, 5))
-    weights = model.alignment(source, lengths, target)
+    weights, shown = model.alignment(source, lengths, target)
+    assert shown == f"decoder layer {len(model.body.decoder.blocks)}, mean of {model.config.heads} heads"
     model(source, lengths, target, trace=trace)
     torch.testing.assert_close(weights, trace["decoder.1.cross.weights"].mean(1))
     assert not torch.allclose(weights, trace["decoder.0.cross.weights"].mean(1), atol=1e-3)

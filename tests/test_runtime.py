@@ -42,12 +42,30 @@ def cpu(**values) -> TrainConfig:
     return TrainConfig(steps=1, device="cpu", threads=1, **values)
 
 
-@pytest.mark.parametrize(("gain", "chosen"), [(0.003, "fp32"), (1.1, "fp32"), (2.0, "bf16")])
-def test_bf16_only_where_a_measurement_says_that_it_pays(gain, chosen, monkeypatch):
+@pytest.mark.parametrize(
+    ("gain", "chosen", "why"),
+    [
+        (0.003, "fp32", "bf16 is slower here"),
+        (1.1, "fp32", "bf16 is hardly faster here"),
+        (2.0, "bf16", "a matrix product is 2.0x as fast as in fp32"),
+    ],
+)
+def test_bf16_only_where_a_measurement_says_that_it_pays(gain, chosen, why, monkeypatch):
     monkeypatch.setattr(runtime, "_bf16_gain", lambda device: gain)
     found = probe(cpu())
     assert found.precision == chosen
-    assert f"{chosen}: " in found.why
+    assert found.why.endswith(f"; {chosen}: {why}")
+    asked = probe(cpu(precision="bf16")).why
+    assert asked.endswith("; bf16: as asked, but fp32 is faster here" if gain < 1 else "; bf16: as asked")
+
+
+@pytest.mark.parametrize("precision", ["bf16", "auto"])
+def test_training_prints_no_noise_of_torch(precision, story, tmp_path):
+    tiny = [*TINY_LM, "train.steps=1", f"train.precision={precision}"]
+    command = [sys.executable, "-m", "allyouneed", "train", "lm/gpt", "--data", story, "--out", tmp_path / "run", *tiny]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len([line for line in done.stdout.splitlines() if "bf16" in line]) == 1
 
 
 def test_bf16_is_measured_on_this_machine():
@@ -95,7 +113,7 @@ def test_a_compiled_run_goes_on_as_asked_or_as_it_can(wanted, compiler, compiled
     run = train("lm/gpt", *TINY_LM, data=story, out=tmp_path / "run", quiet=True)
     recipe = run.recipe.with_(train=replace(run.recipe.train, compile=wanted))
     before = {**run.config["runtime"], "compile": True}
-    found = fit_module._choose_compile(recipe, run.task, run.model, probe(recipe.train), Ranks(), before, 1)
+    found = fit_module._choose_compile(recipe, run.task, run.model, probe(recipe.train), Ranks(), before, 1, print)
     assert found.compile == compiled
     assert "as before" in found.why if (wanted, compiler) == ("auto", "") else "as before" not in found.why
     assert compiler in found.why

@@ -140,7 +140,8 @@ def test_the_decoder_sees_no_future_and_no_padding(score, cell):
 def test_alignment_rows_are_distributions_over_real_tokens(kind):
     model = seq2seq(score=kind)
     source, lengths, target = batch()
-    weights = model.alignment(source, lengths, target)
+    weights, shown = model.alignment(source, lengths, target)
+    assert shown == f"{kind} attention"
     assert weights.shape == (3, 7, 9)
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, 7))
     assert (weights[1, :, 4:] == 0).all()

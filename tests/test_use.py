@@ -135,6 +135,11 @@ def test_alignment_is_a_picture(translator, tmp_path):
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_alignment_says_which_attention_it_is(translator, tmp_path):
+    ayn("use", translator, "one two", "--alignment", tmp_path / "a.svg")
+    assert ">decoder layer 1, mean of 2 heads</text>" in (tmp_path / "a.svg").read_text()
+
+
 def test_lines_are_answered_in_order_with_blank_ones_blank(lm, translator, monkeypatch, tmp_path):
     lines = [" ".join(["one", "two", "six"][: 1 + i % 3]) if i % 5 else "" for i in range(90)]
     fed(monkeypatch, tmp_path, "\r\n".join(lines).encode())
@@ -158,6 +163,27 @@ def test_a_newline_inside_an_answer_stays_on_its_line(lm, monkeypatch, tmp_path)
     done = ayn("use", lm, *sampled)
     assert len(done.out.splitlines()) == 2
     assert "\\n" in done.out
+
+
+def test_the_strings_that_end_an_answer_can_be_changed_and_turned_off(lm):
+    run = load(lm)
+    assert run.recipe.decode.stop == ("\n",)
+    assert run.decode(stop="[]").stop == run.decode(stop=[]).stop == run.decode(stop="").stop == ()
+    assert run.decode(stop='["\\n\\n"]').stop == ("\n\n",)  # as the shell passes '["\n\n"]' on
+    sampled = ["--set", "method=sample", "--set", "max_new=12"]
+    whole = run.predict("one", method="sample", max_new=12, stop=[])
+    assert ayn("use", lm, "one", *sampled, "--set", "stop=[]").out == f"one{whole}\n"
+    first = whole[3]
+    cut = ayn("use", lm, "one", *sampled, "--set", f'stop=["{first}"]').out
+    assert cut == f"one{whole[: whole.index(first)]}\n"
+    assert len(cut) < len(f"one{whole}\n")
+
+
+@pytest.mark.parametrize("value", ["[1,", "[[1]]", "[true]", "[]x", '["a"]\ny = 2', "[a]"])
+def test_a_list_that_is_none_is_told(lm, value):
+    said = mistake("use", lm, "one", "--set", f"stop={value}")
+    assert said.startswith("decode.stop = ")
+    assert "is not a list" in said
 
 
 def test_a_bad_line_is_named_and_the_others_go_on(lm, monkeypatch, tmp_path):

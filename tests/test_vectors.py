@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import arrays
 from allyouneed.data.vectors import Vectors, read_vectors, write_vectors
 from allyouneed.data.wordtests import pairs, questions
 from allyouneed.errors import UserError
-from allyouneed.figures.words import label_heights, plane, word_map
+from allyouneed.figures.words import plane, word_map
 from allyouneed.metrics.words import analogy_answers, analogy_score, ranks, similarity_score, spearman
 from allyouneed.run import load
 from allyouneed.tasks.token_vectors import token_tables
@@ -250,25 +250,6 @@ def test_the_map_is_the_plane_of_the_largest_spread(tmp_path):
     np.testing.assert_allclose(distances(seen), distances(places), atol=1e-9)
     word_map(list("abcdefghi"), places @ turned[:2], tmp_path / "map.svg", arrows=[("a", "b")])
     assert all(f">{letter}<" in (tmp_path / "map.svg").read_text() for letter in "abcdefghi")
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_no_name_on_the_map_lies_over_another(seed):
-    rng = np.random.default_rng(seed)
-    dots = np.stack([rng.choice([100.0, 104.0, 300.0], 24), rng.uniform(0, 400, 24)], 1)
-    dots[:2] = dots[2]  # three words in one place
-    widths = np.where(dots[:, 0] < 200, -1, 1) * rng.uniform(15, 60, 24)
-    heights = label_heights(dots, widths)
-    left, right = np.minimum(dots[:, 0], dots[:, 0] + widths), np.maximum(dots[:, 0], dots[:, 0] + widths)
-    for i in range(24):
-        for j in range(i):
-            if left[i] < right[j] and left[j] < right[i]:
-                assert abs(heights[i] - heights[j]) > 11
-    far = label_heights(np.array([[0.0, 0.0], [0.0, 40.0]]), np.array([30.0, 30.0]))
-    np.testing.assert_allclose(far, [0, 40], atol=0.01)
-    first, second = label_heights(np.array([[0.0, 0.0], [20.0, 2.0]]), np.array([30.0, -8.0]))
-    assert first < 2 - 8  # below the other dot
-    assert second == pytest.approx(4, abs=3)
 
 
 def test_the_public_questions_are_read(mirror: Path):

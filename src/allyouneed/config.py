@@ -158,7 +158,7 @@ class DecodeConfig:
     top_p: float = option(1.0, "sample: only the smallest set of tokens with this probability", low=0.0, high=1.0)
     seed: int = option(1, "sample: seed of the first answer to a text; the next has seed + 1", low=0, high=2**62)
     max_new: int = option(256, "largest number of new tokens", low=1, high=10**7)
-    stop: tuple[str, ...] = option((), "strings that end the answer")
+    stop: tuple[str, ...] = option((), 'strings that end the answer, such as ["\\n"]; [] for none')
     batch: int = option(32, "rows decoded together", low=1, high=2**16)
 
     def __post_init__(self) -> None:
@@ -246,7 +246,7 @@ def _convert(kind: Any, value: Any, where: str) -> Any:
 
 def _text(value: Any, where: str) -> str:
     """The value as text, if a file can hold it: it is stored with the run, and is often a path."""
-    if not isinstance(value, str | int | float):
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
         raise TypeError
     text = str(value)
     if not is_storable(text):
@@ -264,12 +264,15 @@ def _list(text: str, where: str) -> Any:
     if not text.startswith("["):
         return text.split(",")
     try:
-        return tomllib.loads(f"x = {text}")["x"]
+        parsed = tomllib.loads(f"x = {text}")
     except (tomllib.TOMLDecodeError, RecursionError):
-        raise UserError(f'{where} = {shortened(text)} is not a list: write it as ["a", "b"], or as a,b') from None
+        parsed = {}
+    if parsed.keys() != {"x"}:  # not TOML, or more lines of it
+        raise UserError(f'{where} = {shortened(text)} is not a list: write it as ["a", "b"], as a,b, or as [] for none')
+    return parsed["x"]
 
 
 def _name(kind: Any) -> str:
     if isinstance(kind, types.GenericAlias):
-        return "a list"
+        return "a list of texts"
     return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(kind, str(kind))

@@ -24,7 +24,7 @@ def main(out: Path) -> None:
     longest = max(sources, key=len)
     picture = out / "alignment.png"
     found = run.align(longest)
-    alignment(found.weights.numpy(), found.source, found.target, picture, title=longest)
+    alignment(found.weights.numpy(), found.source, found.target, picture, longest, found.shown)
     print(
         f"\nwhere everything is:\n"
         f"  the run            {out}/\n"

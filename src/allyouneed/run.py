@@ -7,7 +7,6 @@ import html
 import math
 import os
 import shlex
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -25,13 +24,14 @@ from allyouneed.models.base import Model, Writer
 from allyouneed.nn.layers import store_by_columns
 from allyouneed.recipe import Recipe, as_overrides
 from allyouneed.runfolder import RunFolder
-from allyouneed.runtime import allow_tf32, attend_by_cudnn, claim_process, loaded_precision, pick_device
+from allyouneed.runtime import allow_tf32, attend_by_cudnn, claim_process, loaded_precision, pick_device, silence_bf16
 from allyouneed.tasks.answers import Answer
 from allyouneed.tasks.base import Alignment, Guess, Task
 from allyouneed.tasks.predictions import check_out, write_predictions
 from allyouneed.tasks.saved import saved_task, saved_weights
 from allyouneed.tasks.scoring import score_run
 from allyouneed.tasks.token_vectors import freeze_vectors
+from allyouneed.tasks.wordmap import WordMap
 from allyouneed.training.fit import fit
 from allyouneed.training.memory import check_rows, explain_memory, lasting
 from allyouneed.training.starting import Given, choose, resumed, with_data
@@ -218,7 +218,7 @@ class Run:
         `settings` are keys of the recipe's [decode] and, for other data, of its [data]: beam=5, source="title", …"""
         reading = {key: value for key, value in settings.items() if key in DATA_KEYS}
         decode = self._ready({key: value for key, value in settings.items() if key not in reading})
-        task, name = self.task, split
+        task = self.task
         if data is None:
             if reading:
                 raise UserError(
@@ -228,8 +228,6 @@ class Run:
         else:
             task = self._on(data, reading, say)
             split = "all" if split == "test" and not task.has(split) else split
-            limit = task.recipe.data.limit
-            name = f"{task.data.name} {split}" + (f" limit {limit}" if limit else "")
         if not task.has(split):
             whose = "this run" if data is None else task.data.name
             raise UserError(f"the data of {whose} has no split '{split}'; there is {', '.join(task.data.splits)}")
@@ -239,7 +237,7 @@ class Run:
             say(f"{split}: {examples.examples:,} {'documents' if task.shape == 'text' else 'examples'}{left_out}")
         target = None if out is None else check_out(out, task, self.folder, [self.recipe.data, task.recipe.data])
         with explain_memory():
-            scores = score_run(task, self.model, split, decode, self.folder, say, name, self.precision)
+            scores = score_run(task, self.model, split, decode, self.folder, say, data is not None, self.precision)
         if target is not None:
             write_predictions(target, task.predictions())
             say(f"the predictions are in {target}")
@@ -287,6 +285,11 @@ class Run:
         settings = self._ready(decode)
         with explain_memory():
             return self.task.attention(self.model, text, settings)
+
+    def map_words(self, *words: str) -> WordMap:
+        """Word vectors of length 1, as a map draws them: of these words, or of usual ones if none are given."""
+        self._ready({})
+        return self.task.map_words(self.model, words)
 
     def info(self) -> dict[str, Any]:
         """Parameters by part, FLOPs per token, memory, data, scores and versions."""
@@ -358,8 +361,7 @@ def load(path: str | os.PathLike[str], device: str = "auto", precision: str = "a
     freeze_vectors(model, recipe.text, list(task.tokenizers.values()))
     model.to(torch.device(device), torch.bfloat16 if precision == "bf16" else None).eval()
     if device == "cpu":
-        # A CPU without bf16 makes torch print a stack trace before it uses its other kernels.
-        warnings.filterwarnings("ignore", "mkldnn_matmul failed")
+        silence_bf16()
         store_by_columns(model)
     return Run(folder, recipe, task, model, config, device, precision)
 

@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import time
+import warnings
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,7 @@ def probe(config: TrainConfig, *, rank: int = 0, world: int = 1) -> Runtime:
     import torch
 
     claim_process()
+    silence_bf16()
     threads = config.threads or max(1, cores() // world)
     torch.set_num_threads(threads)
     device = pick_device(config.device, rank)
@@ -154,13 +156,14 @@ def loaded_precision(wanted: str, device: str) -> str:
 def _training_precision(wanted: str, device: str) -> tuple[str, str]:
     if wanted != "auto":
         _check_tf32(wanted, device)
-        return wanted, "as asked"
+        slow = wanted == "bf16" and device == "cpu" and _bf16_gain(device) < 1
+        return wanted, "as asked, but fp32 is faster here" if slow else "as asked"
     if device == "mps":
         return "fp32", "bf16 is not tried on this device"
     gain = _bf16_gain(device)
     if gain > 1.2:
         return "bf16", f"a matrix product is {gain:.1f}x as fast as in fp32"
-    return "fp32", f"bf16 runs at {gain:.2g}x its speed here"
+    return "fp32", "bf16 is slower here" if gain < 1 else "bf16 is hardly faster here"
 
 
 def _check_tf32(wanted: str, device: str) -> None:
@@ -185,6 +188,11 @@ def _bf16_gain(device: str) -> float:
         return best
 
     return seconds(torch.float32) / seconds(torch.bfloat16)
+
+
+def silence_bf16() -> None:
+    """A CPU without bf16 makes torch print a stack trace before it uses its other kernels."""
+    warnings.filterwarnings("ignore", "mkldnn_matmul failed")
 
 
 def available(device: torch.device) -> int:

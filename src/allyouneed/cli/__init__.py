@@ -23,7 +23,6 @@ from allyouneed.format import human_bytes, human_count
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -319,13 +318,18 @@ def _models() -> list[tuple[str, ...]]:
 
 def main() -> None:
     """The command `ayn`."""
+    asking = os.environ.get("_AYN_COMPLETE", "").removeprefix("complete_")  # set by the script of the shell
+    if asking in ("bash", "zsh", "fish"):  # someone has pressed TAB
+        from allyouneed.cli.completing import answer
+
+        sys.exit(answer(typer.main.get_command(app), asking))
     words = sys.argv[1:]
     options = words[: words.index("--")] if "--" in words else words
     debug = "--debug" in options
     _open_streams()
     errors.shell = True
     try:
-        app([word for i, word in enumerate(words) if word != "--debug" or i >= len(options)])
+        app([word for i, word in enumerate(words) if word != "--debug" or i >= len(options)], prog_name="ayn")
         code: int | str | None = 0
     except SystemExit as end:
         code = end.code

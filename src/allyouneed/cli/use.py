@@ -34,15 +34,19 @@ def use_command(
     place: Annotated[
         str, typer.Option(metavar="PLACE", help="Which attention --heads draws, such as decoder.0.self.")
     ] = "",
+    map_: Annotated[
+        Path | None,
+        typer.Option("--map", metavar="FILE", help="Word vectors: a map of the words in TEXT, a .png or .svg."),
+    ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of [decode]; may be repeated.")
     ] = None,
     device: Device = "auto",
     precision: Precision = "auto",
 ) -> None:
-    """Translate, continue, classify or tag each TEXT; with word vectors find the words near a
-    word, or near a sum such as "man + aunt - uncle". Without TEXT: each line of standard
-    input, answered by one line; or, at a terminal, what you type.
+    """Translate, continue, classify or tag each TEXT; with word vectors find what is near
+    "man + aunt - uncle". Without TEXT: each line of standard input, answered by one line;
+    or, at a terminal, what you type.
 
     \b
     Example:
@@ -69,6 +73,8 @@ def use_command(
                 _draw(loaded, text or [], alignment, decode)
             if heads is not None:
                 _draw_heads(loaded, text or [], heads, place, decode)
+        elif map_ is not None:
+            _draw_map(loaded, text or [], map_)
         elif text:
             for i, line in enumerate(text):
                 typer.echo("\n" if table and i else "", nl=False)
@@ -227,7 +233,7 @@ def _draw(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None
     if len(texts) != 1:
         raise UserError("--alignment draws one sentence: give one TEXT; a FILE.jsonl takes any number of them")
     found = run.align(texts[0], **decode)
-    alignment(found.weights.numpy(), found.source, found.target, out, title=texts[0])
+    alignment(found.weights.numpy(), found.source, found.target, out, texts[0], found.shown)
     typer.echo(f"{run.predict(texts[0], **decode)}\nthe picture is in {out}")
 
 
@@ -244,6 +250,15 @@ def _draw_heads(run: Run, texts: list[str], out: Path, place: str, decode: dict[
     chosen = found[place]
     heads(chosen.weights.numpy(), chosen.source, chosen.target, out, title=place)
     typer.echo(f"the picture of {place} is in {out}; there are {', '.join(found)}")
+
+
+def _draw_map(run: Run, texts: list[str], out: Path) -> None:
+    """The words of the texts as points; without any, those that the run chooses."""
+    from allyouneed.figures import word_map
+
+    found = run.map_words(*(word for text in texts for word in text.replace(",", " ").split()))
+    word_map(found.words, found.vectors, out, found.arrows, run.folder.path.name, found.shown)
+    typer.echo(f"the picture is in {out}")
 
 
 def _aligned(run: Run, text: str, decode: dict[str, Any]) -> bytes:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import http.client
 import json
 import lzma
 import os
 import sys
-import urllib.error
-import urllib.request
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -93,6 +90,9 @@ def _part(path: Path) -> Path:
 def _download(address: str, path: Path, accept: Callable[[Path], None]) -> None:
     """Continues the .part file and checks it. If the download is interrupted, the file stays; if it is wrong, it is
     removed."""
+    import http.client
+    import urllib.error
+
     part = _part(path)
     try:
         _transfer(address, part)
@@ -108,6 +108,9 @@ def _download(address: str, path: Path, accept: Callable[[Path], None]) -> None:
 
 
 def _transfer(address: str, part: Path) -> None:
+    import urllib.error
+    import urllib.request
+
     have = part.stat().st_size if part.is_file() else 0
     request = urllib.request.Request(address, headers={"Range": f"bytes={have}-"} if have else {})
     try:

@@ -8,7 +8,6 @@ from itertools import islice
 from pathlib import Path
 
 from allyouneed.data import reading
-from allyouneed.data.conll import open_tags
 from allyouneed.data.examples import LabelledText
 from allyouneed.data.fetch import File
 from allyouneed.data.pairs import PairTable, open_pairs
@@ -88,6 +87,8 @@ def _trec(path: Path) -> Iterator[LabelledText]:
 
 def _tagged(paths: Sequence[Path], reverse: bool) -> Splits:
     """CoNLL files of train, valid and test."""
+    from allyouneed.data.conll import open_tags  # which imports numpy: names of data sets come without it
+
     return {name: ExampleSplit(open_tags(path).__iter__) for name, path in zip(("train", "valid", "test"), paths)}
 
 

@@ -17,14 +17,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def alignment(weights: Any, source: Sequence[str], target: Sequence[str], out: Path, title: str = "") -> None:
-    """Weights (T_target, T_source), each row adding up to one: target words on the left, source words on top."""
+def alignment(
+    weights: Any, source: Sequence[str], target: Sequence[str], out: Path, title: str = "", shown: str = ""
+) -> None:
+    """Weights (T_target, T_source), each row adding up to one: target words on the left, source words on top. `shown`
+    says which attention this is; it stands below the title."""
     table = _checked(weights, source, target, dims=2)
     rows, columns = table.shape
     most = max(rows, columns)
     cell = 0.55 if most <= 12 else max(0.22, 8 / most)  # inches
     width, height = columns * cell, rows * cell
-    with style.figure(out, width, height) as made:
+    texts = [title, *map(style.visible, [*source, *target])]
+    with style.figure(out, width, height, texts) as made:
         axes = made.add_axes((0, 0, 1, 1))
         drawn = _heatmap(axes, table)
         font = 11 if cell > 0.3 else 9
@@ -33,7 +37,7 @@ def alignment(weights: Any, source: Sequence[str], target: Sequence[str], out: P
         if most <= 12:
             _print_values(axes, table)
         _weight_bar(made, drawn, width, height)
-        axes.set_title(title, pad=12)
+        style.titles(axes, title, shown)
 
 
 def heads(weights: Any, source: Sequence[str], target: Sequence[str], out: Path, title: str = "") -> None:
@@ -46,7 +50,8 @@ def heads(weights: Any, source: Sequence[str], target: Sequence[str], out: Path,
     cell = min(0.3, max(0.18, 2.4 / most)) if most <= 32 else 3.2 / most  # inches
     gap_x, gap_y = 0.3, 0.45
     width, height = across * (columns * cell + gap_x) - gap_x, down * (rows * cell + gap_y) - gap_y
-    with style.figure(out, width, height) as made:
+    texts = [title, *(map(style.visible, [*source, *target]) if most <= 32 else [])]
+    with style.figure(out, width, height, texts) as made:
         for head in range(count):
             row, column = divmod(head, across)
             left = column * (columns * cell + gap_x)
@@ -70,7 +75,7 @@ def heads(weights: Any, source: Sequence[str], target: Sequence[str], out: Path,
                 fontsize=10,
             )
             if head == 0:
-                axes.set_title(title, pad=12)
+                style.titles(axes, title)
         _weight_bar(made, drawn, width, height)
 
 

@@ -27,7 +27,7 @@ def confusion_matrix(table: Any, labels: Sequence[str], out: Path, title: str = 
     cell = 0.75 if size <= 8 else 0.55 if size <= MOST_PRINTED else max(0.18, 8 / size)  # inches
     side = max(size * cell, 1.5)
     names = [style.visible(label.replace(" ", "\N{NO-BREAK SPACE}"), 20).replace("␣", " ") for label in labels]
-    with style.figure(out, side, side) as made:
+    with style.figure(out, side, side, [title, *names]) as made:
         axes = made.add_axes((0, 0, 1, 1))
         axes.grid(False)
         drawn = axes.pcolormesh(
@@ -50,7 +50,7 @@ def confusion_matrix(table: Any, labels: Sequence[str], out: Path, title: str = 
             for (row, column), count in np.ndenumerate(counts):
                 colour = "white" if parts[row, column] > 0.5 else style.INK if count else style.GREY
                 axes.text(column + 0.5, row + 0.5, f"{count:,}", ha="center", va="center", fontsize=9, color=colour)
-        axes.set_title(title, pad=12)
+        style.titles(axes, title)
         tall = min(1.0, 3.0 / side)
         bar = made.add_axes((1 + 0.2 / side, 1 - tall, 0.15 / side, tall))
         style.colour_bar(made, drawn, bar, "fraction of its row", [0.0, 0.25, 0.5, 0.75, 1.0])

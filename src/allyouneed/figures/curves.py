@@ -26,7 +26,7 @@ def loss_curve(metrics: Path | Sequence[dict[str, Any]], out: Path, title: str, 
     train, valid = _series(rows, "train", "loss"), _series(rows, "valid", "loss")
     rate = _series(rows, "train", "lr")
     has_rate = bool(np.isfinite(rate[1]).any())
-    with style.figure(out, 8.0, 4.8) as made:
+    with style.figure(out, 8.0, 4.8, [title]) as made:
         grid = made.add_gridspec(2, 1, height_ratios=(5, 1), hspace=0.12) if has_rate else made.add_gridspec(1, 1)
         axes = made.add_subplot(grid[0])
         _draw_train(axes, train)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import io
+import sys
+import textwrap
 import unicodedata
-import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allyouneed.errors import UserError
+from allyouneed.figures.fonts import cannot_show, choose_fonts, quiet
 from allyouneed.wholefile import write_bytes, writing
 
 if TYPE_CHECKING:
@@ -28,13 +30,8 @@ WEIGHTS = (
     "#ffffff", "#cae5fe", "#9acaf7", "#70aee9", "#4d92d6", "#3277bc", "#225c9c", "#1d4278", "#1a2b50",
 )  # fmt: skip
 
-# DejaVu comes with matplotlib; the others, if installed, have the characters that it lacks.
-FONTS = (
-    "DejaVu Sans", "Noto Sans CJK SC", "Noto Sans CJK JP", "Hiragino Sans", "PingFang SC", "Microsoft YaHei",
-    "Yu Gothic", "Malgun Gothic", "Arial Unicode MS", "Noto Sans Devanagari", "sans-serif",
-)  # fmt: skip
-
 DPI = 150
+TITLE = 60  # letters per line
 SETTINGS: dict[Any, Any] = {
     "figure.facecolor": "white",
     "figure.dpi": DPI,
@@ -70,34 +67,32 @@ SETTINGS: dict[Any, Any] = {
 
 
 @contextmanager
-def figure(out: Path, width: float, height: float) -> Iterator[Figure]:
-    """A white figure, `width` by `height` inches, enlarged to hold every label and saved to `out` at the end."""
+def figure(out: Path, width: float, height: float, texts: Iterable[str] = ()) -> Iterator[Figure]:
+    """A white figure, `width` by `height` inches, enlarged to hold every label and saved to `out` at the end. `texts`
+    are what users wrote: their characters decide which fonts are used, and what no font has is told on stderr."""
     kind = out.suffix.lower().removeprefix(".")
     if kind not in ("png", "svg"):
         raise UserError(f"{out} is not a PNG or SVG file: choose a name that ends in .png or .svg")
     import matplotlib
-    from matplotlib import font_manager
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    installed = {*font_manager.fontManager.get_font_names(), "sans-serif"}
-    fonts = [font for font in FONTS if font in installed]
-    with matplotlib.rc_context():
+    with matplotlib.rc_context(), quiet():
+        fonts, missing = choose_fonts(texts)
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update({**SETTINGS, "font.family": fonts})
+        matplotlib.rcParams.update({**SETTINGS, "font.family": [*fonts, "sans-serif"]})
         made = Figure(figsize=(width, height))
         FigureCanvasAgg(made)
         yield made
         _save(made, out, kind)
+    if missing and kind == "png":  # in an SVG, the fonts of the viewer decide
+        print(f"{out} {cannot_show(missing)}", file=sys.stderr)
 
 
 def _save(made: Figure, out: Path, kind: str) -> None:
     metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
     picture = io.BytesIO()
-    with warnings.catch_warnings():
-        # A character that no installed font has is a box in a PNG; in an SVG, the fonts of the viewer decide.
-        warnings.filterwarnings("ignore", message="Glyph .* missing")
-        made.savefig(picture, format=kind, metadata=metadata, bbox_inches="tight", pad_inches=0.15)
+    made.savefig(picture, format=kind, metadata=metadata, bbox_inches="tight", pad_inches=0.15)
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(out, picture.getvalue())
@@ -108,6 +103,19 @@ def weight_colours() -> Colormap:
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("weights", WEIGHTS).with_extremes(bad=PALE)
+
+
+def titles(axes: Axes, title: str, below: str = "") -> None:
+    """A title above all labels, in as many lines as it needs, and a grey line below it."""
+    lines = textwrap.fill(title, TITLE, max_lines=4, placeholder=" …")
+    if not lines:
+        axes.set_title(below, pad=12, color=GREY, fontsize=10)
+        return
+    drawn = axes.set_title(lines, pad=12 + 16 * bool(below))
+    if below:  # matplotlib moves the title above the labels when it draws, and this line with it
+        axes.annotate(
+            below, (0, 0), (0, -4), drawn, "offset points", ha="left", va="top", color=GREY, fontsize=10
+        )  # fmt: skip
 
 
 def colour_bar(made: Figure, drawn: ScalarMappable, axes: Axes, label: str, ticks: list[float]) -> None:

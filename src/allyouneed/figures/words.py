@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,20 +11,32 @@ import numpy as np
 from allyouneed.figures import style
 
 SIZE = 10  # of the labels, in points
+DOT, GAP = 4.0, 6.0  # the radius of a dot, and from its centre to its label, in points
+RINGS = 6  # how far a label may move away from its dot
+# Where a label may be, seen from its dot: the sides first, then above, below and the corners.
+DIRECTIONS = ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (1, -1), (-1, 1), (-1, -1))
 
 
 def word_map(
-    words: Sequence[str], vectors: np.ndarray, out: Path, arrows: Sequence[tuple[str, str]] = (), title: str = ""
+    words: Sequence[str],
+    vectors: np.ndarray,
+    out: Path,
+    arrows: Sequence[tuple[str, str]] = (),
+    title: str = "",
+    shown: str = "",
 ) -> None:
     """The vectors (N, D) in the plane of their first two principal components. The arrows of an analogy have the same
-    direction: uncle → aunt and man → woman."""
+    direction: uncle → aunt and man → woman. `shown` says which words these are. If there is no room for all labels,
+    the first words have theirs."""
     if len(words) != len(vectors) or len(words) < 2:
         raise ValueError(
             f"{len(words)} words and {len(vectors)} vectors: at least two words, each with a vector, are needed"
         )
     places = plane(vectors)
     at = dict(zip(words, places))
-    with style.figure(out, 7.0, 6.0) as made:
+    many = len(words) > 30
+    width, height = (10.0, 8.5) if many else (7.0, 6.0)
+    with style.figure(out, width, height, [title, shown, *map(style.visible, words)]) as made:
         axes = made.add_axes((0, 0, 1, 1))
         starts = {start for start, _ in arrows}
         for start, end in arrows:
@@ -35,58 +48,71 @@ def word_map(
             )
         for word, (x, y) in at.items():
             axes.plot(x, y, "o", color=style.RED if arrows and word not in starts else style.BLUE, markersize=5)
-        axes.margins(0.2)
+        axes.margins(0.12 if many else 0.2)
         axes.set_aspect("equal", adjustable="datalim")
         axes.apply_aspect()
-        # The label of the start of an arrow is on the left of its dot, all others are on the right.
-        sides = [-1 if word in starts else 1 for word in at]
-        names = [
-            axes.annotate(
-                style.visible(word),
-                place,
-                (7 * side, 0),
-                textcoords="offset points",
-                fontsize=SIZE,
-                va="center",
-                ha="left" if side > 0 else "right",
-            )
-            for (word, place), side in zip(at.items(), sides)
-        ]
+        names = [axes.annotate(style.visible(word), place, fontsize=SIZE) for word, place in at.items()]
         points = 72 / made.dpi
         dots = axes.transData.transform(places) * points
-        widths = [name.get_window_extent().width * points for name in names]
-        moved = label_heights(dots, np.multiply(sides, widths)) - dots[:, 1]
-        for name, side, place, up in zip(names, sides, places, moved):
-            name.xyann = (7 * side, up)
-            if abs(up) > SIZE / 2:
+        sizes = np.array([name.get_window_extent().size for name in names]) * points
+        frame = np.array(axes.get_window_extent().extents) * points
+        rows = {word: row for row, word in enumerate(at)}
+        lines = [(dots[rows[start]], dots[rows[end]]) for start, end in arrows]
+        for name, dot, place, size, corner in zip(names, dots, places, sizes, place_labels(dots, sizes, frame, lines)):
+            if corner is None:
+                name.remove()
+                continue
+            name.set(va="bottom", ha="left")
+            name.xyann = tuple(corner - dot)
+            name.set_anncoords("offset points")
+            x, y = np.clip((0, 0), corner - dot, corner + size - dot)  # the point of the label that is nearest
+            if max(abs(x), abs(y)) > 2 * GAP:
                 line = {"arrowstyle": "-", "color": style.GREY, "lw": 0.6, "shrinkA": 0, "shrinkB": 3}
-                axes.annotate("", place, name.xyann, textcoords="offset points", arrowprops=line)
+                axes.annotate("", place, (x, y), textcoords="offset points", arrowprops=line)
         axes.set_xlabel("first principal component")
         axes.set_ylabel("second principal component")
-        if title:
-            axes.set_title(title, pad=10)
+        style.titles(axes, title, shown)
 
 
-def label_heights(dots: np.ndarray, widths: np.ndarray) -> np.ndarray:
-    """The height of the label beside each dot (N, 2), all in points: that of the dot, or moved so that no two labels
-    overlap and, if there is room, none covers a dot. A label with a negative width is on the left."""
-    near, far = dots[:, 0] + 5 * np.sign(widths), dots[:, 0] + 7 * np.sign(widths) + widths
-    left, right = np.minimum(near, far), np.maximum(near, far)
-    radius, line = 4.0, 1.25 * SIZE
-    beside = (left[:, None] < right) & (left < right[:, None])  # label and label
-    crossed = (left[:, None] < dots[:, 0] + radius) & (dots[:, 0] - radius < right[:, None])  # label and dot
-    np.fill_diagonal(beside, False)
-    np.fill_diagonal(crossed, False)
-    heights = dots[:, 1] + 1e-3 * np.arange(len(dots))  # labels at the same place move apart, too
-    for _ in range(300):
-        gap, room = heights[:, None] - heights, heights[:, None] - dots[:, 1]
-        close = np.where(beside, np.maximum(line - np.abs(gap), 0), 0) * np.sign(gap)
-        hit = np.where(crossed, np.maximum(line / 2 + radius - np.abs(room), 0), 0) * np.sign(room)
-        push = close.sum(1) / 2 + hit.sum(1)
-        if np.abs(push).max() < 0.1:
-            break
-        heights += push / 2
-    return heights
+def place_labels(
+    dots: np.ndarray, sizes: np.ndarray, frame: np.ndarray, lines: Sequence[tuple[np.ndarray, np.ndarray]] = ()
+) -> list[np.ndarray | None]:
+    """The lower left corner of the label of each dot (N, 2), or None if there is no room for it; all in points.
+
+    Each label in turn takes the first free place, from beside its dot to a little away from it. No two labels overlap,
+    none covers a dot or a line from one dot to another, and all are in the frame (x0, y0, x1, y1)."""
+    along = [start + (end - start) * part for start, end in lines for part in np.linspace(0.03, 0.97, 60)]
+    drawn = np.array(along).reshape(-1, 2)
+    boxes = np.zeros((0, 4))
+    found: list[np.ndarray | None] = []
+    for number, (dot, size) in enumerate(zip(dots, sizes)):
+        others = np.delete(dots, number, axis=0)
+        taken = np.vstack([np.hstack([others - DOT, others + DOT]), np.hstack([drawn - 1, drawn + 1])])
+        for corner in _corners(dot, size):
+            box = np.concatenate([corner, corner + size])
+            inside = (box[:2] >= frame[:2]).all() and (box[2:] <= frame[2:]).all()
+            if inside and not _overlaps(box, boxes) and not _overlaps(box, taken):
+                boxes = np.vstack([boxes, box])
+                found.append(corner)
+                break
+        else:
+            found.append(None)
+    return found
+
+
+def _corners(dot: np.ndarray, size: np.ndarray) -> Iterator[np.ndarray]:
+    """Places for a label, the best first."""
+    for ring in range(RINGS):
+        for x, y in DIRECTIONS:
+            away = (GAP + 1.2 * SIZE * ring) / (math.sqrt(2) if x and y else 1)
+            # From the dot to the centre of the label: its nearest edge or corner is so far away.
+            centre = dot + np.array([x * (away + size[0] / 2), y * (away + size[1] / 2)])
+            yield centre - size / 2
+
+
+def _overlaps(box: np.ndarray, others: np.ndarray) -> bool:
+    """Whether a box (x0, y0, x1, y1) overlaps one of others (N, 4)."""
+    return bool(((others[:, :2] < box[2:]) & (box[:2] < others[:, 2:])).all(1).any())
 
 
 def plane(vectors: np.ndarray) -> np.ndarray:

@@ -30,5 +30,5 @@ def show(room: Classroom) -> dict[str, Any]:
             for i, (word, at) in enumerate(zip(found.target, best))
         ],
     )
-    draw(found.weights.numpy(), found.source, found.target, room.picture("alignment"), title=SENTENCE)
+    draw(found.weights.numpy(), found.source, found.target, room.picture("alignment"), SENTENCE, found.shown)
     return {"source": found.source, "target": found.target, "weights": found.weights.tolist()}

@@ -233,8 +233,13 @@ class Translator(Writer):
         """The cross-entropy of the next target tokens, summed."""
         return self.head.loss(self.body(source, lengths, target), targets, smoothing)
 
-    def alignment(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
-        """How much each target position attends to each of the source: (B, T, S)."""
+    def alignment(self, source: Tensor, lengths: Tensor, target: Tensor) -> tuple[Tensor, str]:
+        """How much each target position attends to each of the source, (B, T, S), and which attention this is."""
+        self(source, lengths, target, trace=(trace := Trace("weights")))
+        return self.aligned(trace)
+
+    def aligned(self, trace: Trace) -> tuple[Tensor, str]:
+        """The `alignment`, from a trace of all attention weights."""
         raise NotImplementedError
 
     def start(self, inputs: Sequence[Sequence[int]], room: int) -> tuple[Tensor, Any]:

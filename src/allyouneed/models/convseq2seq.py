@@ -99,9 +99,7 @@ class ConvSeq2Seq(Translator):
         "base": {"layers": 10, "width": 512, "embedding": 256, "dropout": 0.25},
     }
 
-    def alignment(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+    def aligned(self, trace: Trace) -> tuple[Tensor, str]:
         """The mean over the layers."""
-        trace = Trace("weights")
-        self(source, lengths, target, trace=trace)
-        layers = range(len(self.body.decoder.blocks))
-        return torch.cat([trace[f"decoder.{i}.cross.weights"] for i in layers], dim=1).mean(1)
+        weights = [trace[f"decoder.{i}.cross.weights"] for i in range(len(self.body.decoder.blocks))]
+        return torch.cat(weights, dim=1).mean(1), f"mean of {len(weights)} decoder layer{'s' * (len(weights) > 1)}"

@@ -173,13 +173,11 @@ class Seq2Seq(Translator):
         "base": {"width": 1024, "embedding": 512, "layers": 2},
     }
 
-    def alignment(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+    def aligned(self, trace: Trace) -> tuple[Tensor, str]:
         """The weights a_t."""
         if self.body.score is None:
             raise UserError("this model has no attention (model.score = none), so there is no alignment to show")
-        trace = Trace("weights")
-        self(source, lengths, target, trace=trace)
-        return trace["decoder.cross.weights"][:, 0]
+        return trace["decoder.cross.weights"][:, 0], f"{self.config.score} attention"
 
     def loss(
         self, source: Tensor, lengths: Tensor, target: Tensor, targets: Tensor, smoothing: float = 0.0, p: float = 1.0

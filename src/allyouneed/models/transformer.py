@@ -86,8 +86,7 @@ class TransformerBody(Body):
         return [self.source.tokens, self.target.tokens]
 
     def stages(self) -> list[list[nn.Module]]:
-        blocks = (*self.encoder.blocks, *self.decoder.blocks)
-        return [[self.source, self.target], *([block] for block in blocks)]
+        return [[self.source, self.target], *([block] for block in (*self.encoder.blocks, *self.decoder.blocks))]
 
     def looking(self, context: int) -> int:
         return self.encoder.looking(context) + self.decoder.looking(context)
@@ -112,8 +111,8 @@ class Transformer(Translator):
         if not config.tie:
             nn.init.xavier_uniform_(self.head.out.weight)
 
-    def alignment(self, source: Tensor, lengths: Tensor, target: Tensor) -> Tensor:
+    def aligned(self, trace: Trace) -> tuple[Tensor, str]:
         """The last layer, mean over its heads."""
-        trace = Trace("weights")
-        self(source, lengths, target, trace=trace)
-        return trace[f"decoder.{len(self.body.decoder.blocks) - 1}.cross.weights"].mean(1)
+        layer, heads = len(self.body.decoder.blocks), self.config.heads
+        shown = f"decoder layer {layer}, mean of {heads} head{'s' * (heads > 1)}"
+        return trace[f"decoder.{layer - 1}.cross.weights"].mean(1), shown

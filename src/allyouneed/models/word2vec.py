@@ -67,8 +67,8 @@ class Word2Vec(Model):
     Config = Word2VecConfig
     tasks: ClassVar[tuple[str, ...]] = ("wordvectors",)
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
-        size: {"width": width} for size, width in (("small", 100), ("base", 200), ("large", 300))
-    }
+        "small": {"width": 100}, "base": {"width": 200}, "large": {"width": 300},
+    }  # fmt: skip
     in_place: ClassVar[bool] = True  # it learns without an optimizer and without stored gradients
     counts: Tensor
     thresholds: Tensor

@@ -30,6 +30,7 @@ from allyouneed.recipe import Recipe
 from allyouneed.tasks.answers import Answer, Prompt, write
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.samples import Sample, places
+from allyouneed.tasks.wordmap import WordMap
 from allyouneed.text import Tokenizer
 
 T = TypeVar("T", bound="Task[Any]")
@@ -69,6 +70,7 @@ class Alignment:
     source: list[str]
     target: list[str]
     weights: Tensor
+    shown: str = ""  # which attention this is
 
 
 def once(method: Callable[[T, str], V]) -> Callable[[T, str], V]:
@@ -122,10 +124,11 @@ class Task(ABC, Generic[M]):
         """The tokenizer of the answers."""
         return self.tokenizers.get("tokenizer.target.json") or self.tokenizers["tokenizer.json"]
 
-    @property
-    def origin(self) -> str:
-        """The name of the data in a signature; own files without their folders."""
-        return "data:" + (" ".join(Path(path).name for path in self.recipe.data.path) or self.data.name)
+    def origin(self, split: str) -> str:
+        """The name of the data of a split: a data set, or the files, without their folders."""
+        data = self.recipe.data
+        files = {"valid": data.valid_path, "test": data.test_path}.get(split) or data.path
+        return " ".join(Path(path).name for path in files) or self.data.name
 
     def on(self, recipe: Recipe) -> Task:
         """The same task on the data of this recipe."""
@@ -228,8 +231,9 @@ class Task(ABC, Generic[M]):
         """Write files for other programs when the training has finished; returns their paths."""
         return []
 
-    def draw(self, folder: Path, split: str) -> list[Path]:
-        """Draw the results of the last test, which was on this split, into the folder; returns the paths."""
+    def draw(self, folder: Path, mark: str) -> list[Path]:
+        """Draw the results of the last test into the folder; returns the paths. Their names end in `mark`, which tells
+        apart the tests of different data."""
         return []
 
     def begin(self, model: M, say: Say) -> None:
@@ -309,6 +313,10 @@ class Task(ABC, Generic[M]):
         """The weights of every head (H, T, S) while the model reads the text and writes its answer, by their place in
         the model: "decoder.1.cross"."""
         raise UserError(f"a run of the task '{self.recipe.task_kind}' has no attention to look at")
+
+    def map_words(self, model: M, words: Sequence[str]) -> WordMap:
+        """These words, or usual ones if there are none, with their vectors; only for tasks that have word vectors."""
+        raise UserError(f"a run of the task '{self.recipe.task_kind}' has no word vectors to map")
 
 
 def traced(trace: Trace, tokens: Callable[[str], tuple[list[str], list[str]]]) -> dict[str, Alignment]:

@@ -115,7 +115,8 @@ class Classify(Labelling):
         )
         table = confusion(truth, [int(p.argmax()) for p in found.values()], len(self.labels))
         scores = label_scores(table, f"|split:{split}")
-        self.confused = table, self.labels, f"{split}: {len(truth):,} texts, {scores[0].value:.1f} % right"
+        about = f"{self.origin(split)}, {split}: {len(truth):,} texts, {scores[0].value:.1f} % right"
+        self.confused = table, self.labels, about
         return scores
 
     def _record(self, example: LabelledText, p: Tensor) -> dict[str, Any]:

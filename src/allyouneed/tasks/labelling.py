@@ -256,13 +256,13 @@ class Labelling(Task[Labeller]):
         top = p.topk(min(most, len(p)))
         return Guess(token, [(self.labels[i], value) for i, value in zip(top.indices.tolist(), top.values.tolist())])
 
-    def draw(self, folder: Path, split: str) -> list[Path]:
+    def draw(self, folder: Path, mark: str) -> list[Path]:
         """The confusion matrix of the last test."""
         if self.confused is None:
             return []
         table, names, title = self.confused
-        out = folder / "confusion.png"
-        confusion_matrix(table, names, out, f"{self.origin.removeprefix('data:')}, {title}")
+        out = folder / f"confusion{mark}.png"
+        confusion_matrix(table, names, out, title)
         return [out]
 
     def predict(

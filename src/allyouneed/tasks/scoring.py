@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from allyouneed.config import DecodeConfig
 from allyouneed.format import columns
@@ -14,6 +16,7 @@ from allyouneed.tasks.base import Say, Task
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.wholefile import write_json
 
+LONGEST = 120  # bytes of the name of other data in the name of a picture
 ENTITIES = ("F1", "precision", "recall")  # the scores of entities, of all and of each type
 
 
@@ -24,23 +27,59 @@ def score_run(
     decode: DecodeConfig,
     folder: RunFolder,
     say: Say,
-    name: str = "",
+    other: bool = False,
     precision: str = "fp32",
     extent: Extent = WHOLE,
 ) -> list[Score]:
-    """Test the model on a split, sign the scores, write them to scores.json under `name` (by default the split), and
-    draw the pictures of the task."""
+    """Test the model on a split, sign the scores, write them to scores.json, and draw the pictures of the task.
+    `other`: the data is not that of the run; its scores and pictures have names of their own."""
     before = folder.read_scores()
-    made = f"{task.origin}|{folder.made_at()}" + (f"|precision:{precision}" if precision != "fp32" else "")
+    place = _place_other(task, split, folder, before) if other else _place_own(task, split)
+    if place.origin != task.origin(split):
+        say(f"this {task.origin(split)} is not the one scored before: its scores are signed data:{place.origin}")
+    made = f"data:{place.origin}|{folder.made_at()}" + (f"|precision:{precision}" if precision != "fp32" else "")
     scores, total = task.test(model, split, decode, say, extent), task.items(split)
     part = f"{task.item_name}:{task.covered:,} of {total:,}|" if task.covered < total else ""
     scores = [score.signed(part + made) for score in scores]
-    write_json(folder.scores, {**before, name or split: [vars(score) for score in scores]})
-    pictures = task.draw(folder.path, split)
+    write_json(folder.scores, {**before, place.key: [vars(score) for score in scores]})
+    pictures = task.draw(folder.path, place.mark)
     folder.record(pictures)
     for picture in pictures:
         say(f"the picture is in {picture}")
     return scores
+
+
+class Place(NamedTuple):
+    """Where the results of a test go."""
+
+    key: str  # in scores.json
+    origin: str  # the data in a signature
+    mark: str  # at the end of the names of pictures
+
+
+def _place_own(task: Task, split: str) -> Place:
+    return Place(split, task.origin(split), "" if split == "test" else f"-{split}")
+
+
+def _place_other(task: Task, split: str, folder: RunFolder, before: Mapping[str, list[dict[str, Any]]]) -> Place:
+    """Other data is called by the name of its file, without the folder, and by the start of its fingerprint if another
+    file of this name was scored before, or is the data of the run."""
+    name, data, own = task.origin(split), task.recipe.data, folder.read_recipe().data
+    key = f"{task.data.name} "  # the path, and then the split; the key of own data is the split alone
+    others = [found for old, found in before.items() if " " in old and not old.startswith(key)]
+    paths = [*own.path, *own.valid_path, *own.test_path] if data.path != own.path else []
+    taken = any(f"|data:{name}|" in score["signature"] for found in others for score in found)
+    taken = taken or name in {Path(path).name for path in paths}
+    origin = f"{name}@{task.data.fingerprint[:8]}" if taken else name
+    part = (f"-{split}" if split != "all" else "") + (f"-limit-{data.limit}" if data.limit else "")
+    limit = f" limit {data.limit}" if data.limit else ""
+    return Place(f"{key}{split}{limit}", origin, f"-{_file_name(origin, task.data.fingerprint)}{part}")
+
+
+def _file_name(origin: str, fingerprint: str) -> str:
+    """A name for pictures: not that of a split, and not longer than a file system allows."""
+    clear = origin not in ("train", "valid", "test") and len(origin.encode()) <= LONGEST
+    return origin if clear else f"{origin[:40]}@{fingerprint[:8]}"
 
 
 def score_rows(scores: Sequence[Score]) -> list[tuple[str, str]]:

@@ -162,14 +162,16 @@ class Tag(Labelling):
             right = [tag for number in found for tag in numbers[number]]
             table = confusion(right, torch.cat(list(found.values())).argmax(-1).numpy(), len(self.labels))
             scores = label_scores(table, f"|split:{split}")
-            self.confused = table, self.labels, f"{split}: {len(right):,} words, {scores[0].value:.1f} % right"
+            about = f"{self.origin(split)}, {split}: {len(right):,} words, {scores[0].value:.1f} % right"
+            self.confused = table, self.labels, about
             return scores
         entities, lengths = self.entities(split), [every[number] for number in found]
         truth, guesses = [entities[number] for number in found], [self.found(p) for p in found.values()]
         scores = entity_scores(truth, guesses, f"|{SCHEME}|split:{split}")
         names = ["none", *self.kinds]
         table = confusion(_by_word(truth, lengths, names), _by_word(guesses, lengths, names), len(names))
-        self.confused = table, names, f"{split}: words by the entity they are in; F1 {scores[0].value:.1f} %"
+        about = f"{self.origin(split)}, {split}: words by the entity they are in; F1 {scores[0].value:.1f} %"
+        self.confused = table, names, about
         return scores
 
     def prompt(self, model: Labeller, text: str, decode: DecodeConfig) -> Prompt:

@@ -256,9 +256,9 @@ class Translate(Task[Translator]):
         """The attention of the decoder to the source while it wrote these tokens, as `model.alignment` defines it."""
         source = [*self.reader.encode(text), self._end(self.reader)]
         written = [self._begin, *tokens][: model.limit]
-        weights = model.alignment(*self._forced(model, source, written))[0]  # (T, S)
+        weights, shown = model.alignment(*self._forced(model, source, written))  # (1, T, S)
         ends = [*tokens, self._end(self.tokenizer)][: len(written)]
-        return Alignment(_labels(self.reader, source), _labels(self.tokenizer, ends), weights.float().cpu())
+        return Alignment(_labels(self.reader, source), _labels(self.tokenizer, ends), weights[0].float().cpu(), shown)
 
     @torch.inference_mode()
     def attention(self, model: Translator, text: str, decode: DecodeConfig) -> dict[str, Alignment]:

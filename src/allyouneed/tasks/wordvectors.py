@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
@@ -26,7 +26,7 @@ from allyouneed.data.wordtests import WordTests
 from allyouneed.errors import UserError
 from allyouneed.figures import word_map
 from allyouneed.format import human_bytes
-from allyouneed.metrics import Score, analogy_answers, analogy_score, similarity_score, unit
+from allyouneed.metrics import Score, analogy_answers, analogy_score, similarity_score
 from allyouneed.models.word2vec import Word2Vec
 from allyouneed.randomness import make_key
 from allyouneed.recipe import Recipe
@@ -36,6 +36,7 @@ from allyouneed.tasks.base import BLOCK, Carry, Guess, Moment, Say, Task
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.running_text import RunningText
 from allyouneed.tasks.samples import Sample
+from allyouneed.tasks.wordmap import WordMap, chosen_words, usual_words
 from allyouneed.text import Tokenizer
 from allyouneed.word2vec.negative import Blocks, Kernel
 
@@ -221,16 +222,23 @@ class WordVectors(RunningText[Word2Vec]):
         say(f"the vectors are in {file}, in word2vec's {'binary' if binary else 'text'} format")
         return [file]
 
-    def draw(self, folder: Path, split: str) -> list[Path]:
-        """A map of couples such as uncle and aunt, with an arrow from him to her."""
-        known = {word: row for row, word in enumerate(self.tested.words)} if self.tested is not None else {}
-        couples = [couple for couple in family.ROLES if known.keys() >= set(couple)]
-        if self.tested is None or len(couples) < 3:
+    def draw(self, folder: Path, mark: str) -> list[Path]:
+        """A map of words, the same for every split."""
+        found = usual_words(self.tested) if self.tested is not None else None
+        if found is None:
             return []
-        words = [word for couple in couples for word in couple]
-        matrix = unit(self.tested.matrix[[known[word] for word in words]])
-        word_map(words, matrix, folder / "words.png", arrows=couples, title=folder.name)
+        word_map(found.words, found.vectors, folder / "words.png", found.arrows, folder.name, found.shown)
         return [folder / "words.png"]
+
+    def map_words(self, model: Word2Vec, words: Sequence[str]) -> WordMap:
+        ids = {word: self._id(model, word) for word in words}
+        self._known(model, [word for word, id in ids.items() if id is None])
+        known = list(dict.fromkeys(self.tokenizer.token(id) for id in ids.values() if id is not None))
+        vectors = self.vectors(model)
+        found = chosen_words(vectors, known) if known else usual_words(vectors)
+        if found is None or len(found.words) < 2:
+            raise UserError("a map needs at least two words: give more of them")
+        return found
 
     def prompt(self, model: Word2Vec, text: str, decode: DecodeConfig) -> Prompt:
         ids = [id for _, id in self._sum(model, text)]

@@ -56,6 +56,7 @@ class Trial:
     loss: Callable[[Batch], Tensor]  # as the training computes it
     about: Mapping[str, Any]  # what the costs depend on: the model and its settings
     runtime: Runtime
+    say: Callable[[str], None] = lambda line: None
 
     @cached_property
     def batches(self) -> list[Batch]:
@@ -92,8 +93,13 @@ class Trial:
         return best
 
     def compile(self) -> float:
-        """Compile the model's loss; returns the seconds it took. The batches are always the first ones of a run, so
-        that a resumed run gets the same code."""
+        """Say so, and compile the model's loss; returns the seconds it took. The batches are always the first ones of a
+        run, so that a resumed run gets the same code."""
+        known = recall(self.record)
+        minutes = round(_assumed(self).seconds / 60)
+        time_needed = "about a minute" if minutes == 1 else f"about {minutes} minutes"
+        told = f"it took {known.seconds:.0f} s in an earlier run" if known else f"the first time it takes {time_needed}"
+        self.say(f"trying torch.compile; {told}")
         if self.runtime.device == "cpu":
             torch.use_deterministic_algorithms(True)  # otherwise compiled CPU code is not reproducible
         compile_loss(self.model, varied=self.varied)

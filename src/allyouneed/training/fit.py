@@ -220,7 +220,7 @@ def _trainer(
     task.begin(model, say)
     _start(model, task, folder, say, fresh=checkpoint is None)
     pieces, told = _fit_memory(recipe, task, model, runtime)
-    runtime = _choose_compile(recipe, task, model, runtime, ranks, before, pieces)
+    runtime = _choose_compile(recipe, task, model, runtime, ranks, before, pieces, say)
     trainer = Trainer(model, task, train, folder, runtime, ranks, say=say, quiet=quiet, began=began)
     trainer.pieces = pieces
     parameters = sum(p.numel() for p in model.parameters())
@@ -270,6 +270,7 @@ def _choose_compile(
     ranks: Ranks,
     before: dict[str, Any] | None,
     pieces: int,
+    say: Say,
 ) -> Runtime:
     """Compile as asked, as before, or as a trial decides. The first process decides for all."""
     train, examples = recipe.train, task.examples("train")
@@ -285,7 +286,7 @@ def _choose_compile(
         return [parts[0].to(runtime.torch_device) for parts in some if parts]
 
     about = {"model": recipe.model_kind, "config": vars(task.model_config()), "task": recipe.task_kind}
-    trial, answer = Trial(model, draw, loss, about, runtime), ""
+    trial, answer = Trial(model, draw, loss, about, runtime, say), ""
     if ranks.first:
         if train.compile == "auto" and before is not None and before["device"] == runtime.device:
             choice = go_on(before["compile"], trial)

@@ -1,0 +1,201 @@
+"""What may come next on the command line, for a shell in which someone presses TAB. Typer's --install-completion writes
+the script that asks; its own answer would take twice as long, because it checks every argument first."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields
+from itertools import pairwise
+from typing import Any
+
+from allyouneed import catalog
+from allyouneed.cli import declared
+from allyouneed.config import PRECISIONS, SECTIONS
+from allyouneed.errors import UserError
+from allyouneed.recipe import recipe_names, recipe_text
+
+Settings = dict[str, tuple[str, ...]]  # the values that each may have; () for any
+LISTS = ("recipes", "data", "models", "settings")
+
+
+def answer(app: Any, shell: str) -> int:
+    """Print the candidates in the form that typer's script for the shell expects; returns the exit code."""
+    found: list[str] = []
+    with suppress(Exception):  # whoever presses TAB waits for words, not for an error
+        words, unfinished, before = _typed(shell)
+        found = [word.removeprefix(before) for word in candidates(app, words, unfinished)]
+    if shell == "zsh":
+        # Its script evaluates this line: what could end a quoted word is left out.
+        listed = " ".join('"{}"'.format(word.replace(":", r"\\:")) for word in found if not set(word) & set("\"'$`\\"))
+        print(f"_arguments '*: :(({listed}))'" if listed else "_files")
+    elif shell == "fish" and os.environ.get("_TYPER_COMPLETE_FISH_ACTION") == "is-args":
+        return 0 if found else 1
+    else:
+        for word in found:
+            print(re.sub(r"([^\w@%+=:,./~-])", r"\\\1", word) if shell == "bash" else word)
+    return 0
+
+
+def _typed(shell: str) -> tuple[list[str], str, str]:
+    """The words before the cursor, the unfinished word at it, and the start of that word which bash takes for words of
+    their own: of train.precision=b it completes only what follows the "="."""
+    if shell != "bash":
+        text = os.environ.get("_TYPER_COMPLETE_ARGS", "")
+        words = _split(text)[1:]
+        unfinished = words.pop() if words and not text.endswith(" ") else ""
+        return words, unfinished, ""
+    pieces = [_plain(piece) for piece in os.environ.get("COMP_WORDS", "").split("\n")]
+    at = int(os.environ.get("COMP_CWORD", "0"))
+    pieces = [*pieces[: at + 1], *[""] * (at + 1 - len(pieces))]
+    words = [""]
+    for last, piece in pairwise(pieces):
+        if words[-1] and (piece == "=" or last == "="):
+            words[-1] += piece
+        else:
+            words.append(piece)
+    before, equals, _ = words[-1].rpartition("=")
+    return words[1:-1], words[-1], before + equals
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:  # a quote that is still open
+        return text.split()
+
+
+def _plain(piece: str) -> str:
+    """A word without the quotes of the shell."""
+    return " ".join(_split(piece)) if piece else ""
+
+
+def candidates(app: Any, words: Sequence[str], unfinished: str) -> list[str]:
+    """The words that begin with the unfinished one and can follow the others."""
+    name = next((word for word in words if not word.startswith("-")), None)
+    command = app if name is None else app.commands.get(name)
+    if command is None:
+        return []
+    options = {flag: param for param in command.params if param.param_type_name == "option" for flag in param.opts}
+    given: list[str] = []  # without options and their values
+    waiting = None  # the option that takes the next word
+    for word in words[words.index(name) + 1 :] if name is not None else words:
+        if waiting is None and word.startswith("-"):
+            option = options.get(word)
+            waiting = option if option is not None and not option.is_flag else None
+        else:
+            given += [word] if waiting is None else []
+            waiting = None
+    if waiting is None and unfinished.startswith("-"):
+        return _begun(options, unfinished)
+    if name is None:
+        return _begun(app.commands, unfinished)
+    if waiting is None:
+        places = [param for param in command.params if param.param_type_name == "argument"]
+        several = places and places[-1].nargs == -1
+        if len(given) >= len(places) and not several:
+            return []
+        waiting = places[min(len(given), len(places) - 1)]
+    return _values(f"{waiting.name}", str(name), given, unfinished)
+
+
+def _begun(known: Iterable[str], unfinished: str) -> list[str]:
+    return [word for word in known if word.startswith(unfinished)]
+
+
+def _values(parameter: str, command: str, given: Sequence[str], unfinished: str) -> list[str]:
+    """What a parameter of a command may be; nothing for files, which the shell completes itself."""
+    if parameter == "recipe":
+        return _begun(recipe_names(), unfinished) if given[:1] != ["data"] else []
+    if parameter in ("run", "init"):
+        return _runs(unfinished)
+    if parameter == "data":
+        return _data(unfinished)
+    if parameter == "overrides":
+        sections = {"train": _of_recipe(given), "test": {**_of_section("decode"), **_of_section("data")}}
+        return _assignments(sections.get(command, {}), unfinished)
+    if parameter == "set_":
+        return _assignments(
+            {key.partition(".")[2]: values for key, values in _of_section("decode").items()}, unfinished
+        )
+    if parameter == "name":
+        from allyouneed.lectures import LECTURES
+
+        return _begun(LECTURES, unfinished)
+    known = {"what": LISTS, "device": ("auto", "cpu", "cuda", "mps"), "precision": PRECISIONS}
+    return _begun(known.get(parameter, ()), unfinished)
+
+
+def _runs(unfinished: str) -> list[str]:
+    """The run folders that begin so, or that are in a folder that does."""
+    around, start = os.path.split(unfinished)
+    found = []
+    for one in _folders(around, start):
+        inside = [] if _is_run(one) else [path for path in _folders(one, "") if _is_run(path)]
+        found += [one] if _is_run(one) else inside
+    return found
+
+
+def _folders(around: str, start: str) -> list[str]:
+    with suppress(OSError), os.scandir(os.path.expanduser(around) or ".") as entries:
+        names = sorted(entry.name for entry in entries if entry.is_dir())
+        return [os.path.join(around, name) for name in names if name.startswith(start) and (start or name[0] != ".")]
+    return []
+
+
+def _is_run(path: str) -> bool:
+    return os.path.isfile(os.path.join(os.path.expanduser(path), "recipe.toml"))
+
+
+def _data(unfinished: str) -> list[str]:
+    """Data sets and, beside them, files; only files are left to the shell, which knows how to complete them."""
+    from allyouneed.data.registry import listing
+
+    names = _begun((row.name for row in listing()), unfinished)
+    files = _begun(sorted(os.listdir()), unfinished) if names and unfinished else []
+    return [*names, *files]
+
+
+def _assignments(settings: Settings, unfinished: str) -> list[str]:
+    """key=, or key=value once the key is clear: with several values the shell adds no space after the "="."""
+    key, equals, _ = unfinished.partition("=")
+    if equals:
+        return _begun((f"{key}={value}" for value in settings.get(key, ())), unfinished)
+    found = _begun(settings, unfinished)
+    if len(found) == 1 and settings[found[0]]:
+        return [f"{found[0]}={value}" for value in settings[found[0]]]
+    return [f"{key}=" for key in found]
+
+
+def _of_section(name: str) -> Settings:
+    return {
+        f"{name}.{f.name}": ("true", "false") if f.type == "bool" else tuple(f.metadata["choices"])
+        for f in fields(SECTIONS[name])
+    }
+
+
+def _of_recipe(given: Sequence[str]) -> Settings:
+    """The settings of a training: of every section, and of the recipe's task and model."""
+    recipe: Mapping[str, Any] = {}
+    with suppress(UserError, ValueError, RecursionError):
+        recipe = tomllib.loads(recipe_text(given[0]))
+    kinds = {name: str(recipe.get(name, {}).get("kind")) for name in ("task", "model")}
+    for word in given[1:]:
+        key, _, value = word.partition("=")
+        if key in ("task.kind", "model.kind"):
+            kinds[key.partition(".")[0]] = value
+    found: Settings = {"task.kind": tuple(catalog.TASKS), "model.kind": tuple(catalog.MODELS)}
+    if kinds["task"] in catalog.TASKS:
+        options = declared.settings(catalog.TASKS[kinds["task"]], "Options")
+        found |= {f"task.{key}": values for key, values in options.items()}
+    if kinds["model"] in catalog.MODELS:
+        place = catalog.MODELS[kinds["model"]]
+        own = {"size": declared.sizes(place), **declared.settings(place, "Config")}
+        found |= {f"model.{key}": values for key, values in own.items()}
+    for name in SECTIONS:
+        found |= _of_section(name)
+    return found
