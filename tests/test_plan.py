@@ -199,4 +199,4 @@ def test_a_run_with_a_spent_budget_ends_at_once(story, tmp_path):
     said = mistake("train", "lm/gpt", "--data", story, "--out", tmp_path / "run", *TINY_LM, "train.steps=0",
                    "train.minutes=0.0001")  # fmt: skip
     assert said.startswith("train.minutes = 0.0001 is over before the first step: preparing took")
-    assert not (tmp_path / "run" / "recipe.toml").exists()
+    assert not (tmp_path / "run").exists()  # not even its lock

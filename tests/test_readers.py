@@ -79,7 +79,7 @@ def text(kind: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("reader", "kind"), COMBINATIONS)
-def test_classify_runs_with_every_reader_and_tokenizer(reader, kind, reviews, tmp_path):
+def test_classify_runs_with_every_reader_and_tokenizer(reader, kind, reviews, tmp_path, monkeypatch):
     made = settings(reader, *text(kind), *HELD)
     run = train(CLASSIFY[reader], *made, data=reviews, out=tmp_path / "run", quiet=True)
     assert run.predict("the film was fine, really fine") in ("good", "bad")
@@ -88,7 +88,11 @@ def test_classify_runs_with_every_reader_and_tokenizer(reader, kind, reviews, tm
     (answer,) = run.answers(["the film was fine"])
     assert sum(answer.details["probabilities"].values()) == pytest.approx(1, abs=1e-5)
     if reader == "gpt":
+        asked: list[str] = []
+        encode = type(run.task)._ids
+        monkeypatch.setattr(type(run.task), "_ids", lambda task, text: (asked.append(text), encode(task, text))[1])
         looked = run.attention("the film was fine")
+        assert asked == ["the film was fine"]  # tokenized once
         assert len(looked) == run.recipe.model.layers
         assert all(one.weights.shape[1:] == (len(one.target), len(one.source)) for one in looked.values())
     else:

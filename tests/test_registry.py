@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
 import re
+import socket
+import struct
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -27,9 +30,11 @@ needs_mirror = pytest.mark.skipif(not MIRROR, reason="ALLYOUNEED_MIRROR is not s
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `content`; `stop_after` ends a transfer early, `ranges` says whether parts can be asked for."""
+    """Serves `content`; `stop_after` ends a transfer early, `reset` then breaks the connection, `ranges` says whether
+    parts can be asked for."""
 
-    content, stop_after, ranges, hang = CONTENT, None, True, False
+    content, stop_after, ranges, hang, reset = CONTENT, None, True, False, False
+    daemon_threads = False  # `server_close` waits for them: none writes into the next test
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -65,6 +70,18 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(server.content) - start))
         self.end_headers()
         self.wfile.write(server.content[start : server.stop_after])
+        if server.reset:
+            server.released.wait(20)  # until the client has read it all
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.connection.close()
+            return
+        self.connection.shutdown(socket.SHUT_WR)
+        while self.connection.recv(1 << 16):  # close after the client has: nothing that it has not read yet is lost
+            pass
+
+    def finish(self) -> None:
+        with contextlib.suppress(OSError):  # the client, or the test, has closed the connection
+            super().finish()
 
     def log_message(self, *_: object) -> None:
         pass
@@ -121,6 +138,22 @@ def test_an_interrupted_download_goes_on_where_it_stood(server: Server, cache: P
     assert (cache / "set/file.bin.part").stat().st_size == 300_000
     assert not (cache / "set/file.bin").exists()
     server.stop_after = None
+    assert obtain(public(server)).read_bytes() == CONTENT
+    assert server.asked == [None, "bytes=300000-"]
+
+
+def test_a_broken_connection_keeps_what_has_come(server: Server, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.stop_after, server.reset = 300_000, True
+
+    @contextlib.contextmanager
+    def progress(address: str, have: int, total: int | None) -> Iterator[Callable[[int], None]]:
+        yield lambda done: server.released.set() if done == 300_000 else None
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fetch, "_progress", progress)
+        with pytest.raises(UserError, match=r"ended after 300000 of 1024000 bytes; run it again to go on from there"):
+            obtain(public(server))
+    server.stop_after, server.reset = None, False
     assert obtain(public(server)).read_bytes() == CONTENT
     assert server.asked == [None, "bytes=300000-"]
 

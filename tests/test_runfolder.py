@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import math
 import os
@@ -217,6 +218,37 @@ def test_the_lock_ends_with_its_block(tmp_path: Path) -> None:
         pass
     with pytest.raises(ZeroDivisionError), run.lock():
         1 / 0  # noqa: B018
+    with run.lock():
+        pass
+
+
+def test_a_folder_with_nothing_but_a_lock_is_removed(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path / "run")
+    with run.lock():
+        run.drop_if_empty()  # in use
+        assert run.path.is_dir()
+    run.drop_if_empty()
+    assert not run.path.exists()
+    run = a_run(tmp_path / "other")
+    before = sorted(run.path.rglob("*"))
+    run.drop_if_empty()
+    assert sorted(run.path.rglob("*")) == before
+
+
+def test_the_lock_of_a_removed_folder_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder goes away after the lock file was opened, and before it is locked."""
+    run = RunFolder.create(tmp_path / "run")
+
+    def removed(handle: int, how: int) -> None:
+        if (run.path / ".lock").exists():
+            (run.path / ".lock").unlink()
+        flock(handle, how)
+
+    flock = fcntl.flock
+    monkeypatch.setattr(fcntl, "flock", removed)
+    with pytest.raises(UserError, match="has just been removed by another process: try again"), run.lock():
+        pass
+    monkeypatch.undo()
     with run.lock():
         pass
 

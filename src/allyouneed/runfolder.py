@@ -238,8 +238,11 @@ class RunFolder:
         return nearest(self.path.name, (entry.name for entry in beside if (entry / "recipe.toml").is_file()))
 
     def drop_if_empty(self) -> None:
-        """Remove the folder unless something is in it."""
-        with suppress(OSError, ValueError):
+        """Remove the folder unless something is in it, or another process has just locked it."""
+        with suppress(OSError, ValueError, UserError):
+            if os.listdir(self.path) == [".lock"]:
+                with self.lock():
+                    (self.path / ".lock").unlink()
             self.path.rmdir()
 
     def _is_run(self) -> bool:
@@ -265,6 +268,8 @@ class RunFolder:
                 except BlockingIOError:
                     holder = os.pread(handle, 20, 0).decode(errors="replace") or "(unknown)"
                     raise UserError(f"{self.path} is in use by process {holder}: wait for it, or stop it") from None
+                if not os.path.exists(path) or not os.path.samestat(os.fstat(handle), os.stat(path)):
+                    raise UserError(f"{self.path} has just been removed by another process: try again")
                 os.ftruncate(handle, 0)
                 os.pwrite(handle, str(os.getpid()).encode(), 0)
             self._tidy()

@@ -125,13 +125,18 @@ def _transfer(address: str, part: Path) -> None:
             have = 0
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length else None
-        with part.open("ab" if have else "wb") as out, _progress(address, have, total) as show:
-            while block := answer.read(BLOCK):
+        broken = True
+        mode = "ab" if have else "wb"
+        # After a broken connection, what has come is kept.
+        with part.open(mode) as out, _progress(address, have, total) as show, suppress(ConnectionError):
+            while block := answer.read1(BLOCK):
                 out.write(block)
                 have += len(block)
                 show(have)
-    if total is not None and have != total:
-        raise ConnectionError(f"the connection ended after {have} of {total} bytes; run it again to go on from there")
+            broken = total is not None and have != total
+    if broken:
+        of = f" of {total}" if total is not None else ""
+        raise ConnectionError(f"the connection ended after {have}{of} bytes; run it again to go on from there")
 
 
 @contextmanager

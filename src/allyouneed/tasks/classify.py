@@ -132,7 +132,6 @@ class Classify(Labelling):
         return self._prompt(model, self._texts(text), self.ids(text))
 
     def _texts(self, text: str) -> list[str]:
-        """The input of the user as one text or two."""
         if self.sides == 1:
             return [text]
         mark = next((mark for mark in BETWEEN if mark in text), None)

@@ -246,8 +246,9 @@ class Labelling(Task[Labeller]):
 
     @torch.inference_mode()
     def attention(self, model: Labeller, text: str, decode: DecodeConfig) -> dict[str, Alignment]:
-        tokens, trace = [self.token(id) for id in self.prompt(model, text, decode).ids], Trace("weights")
-        batch = self._unlabelled([self.ids(text)]).collate(np.arange(1)).to(model.device)
+        sides, trace = self.ids(text), Trace("weights")
+        tokens = [self.token(id) for id in self._prompt(model, self._texts(text), sides).ids]
+        batch = self._unlabelled([sides]).collate(np.arange(1)).to(model.device)
         model(batch.tensors, trace=trace)
         return traced(trace, lambda place: (tokens, tokens))
 
@@ -286,6 +287,10 @@ class Labelling(Task[Labeller]):
     @abstractmethod
     def answer(self, model: Labeller, texts: list[str]) -> Iterator[Answer]:
         """The answers to texts that `prompt` has accepted, or that are cut at the limit of the model."""
+
+    def _texts(self, text: str) -> list[str]:
+        """The input of the user as one text or two."""
+        return [text]
 
     def _prompt(self, model: Labeller, texts: Sequence[str], sides: Sequence[list[int]]) -> Prompt:
         """One or two texts and their tokens. They may all be unknown, as they may in the test."""
