@@ -167,3 +167,20 @@ def test_a_choice_that_contradicts_the_user_is_left_out():
     assert recipe.model.width == read_recipe("lm/lstm").model.width
     assert "model: size" not in told
     assert followed("translate/transformer", "decode.n_best=5", "decode.method=beam")[0].decode.beam == 5
+
+
+def test_of_few_examples_more_are_held_out():
+    assert followed("classify/rnn", examples=60)[0].data.test_part == 0.2
+    recipe, told = followed("classify/rnn", examples=600)
+    assert (recipe.data.valid_part, recipe.data.test_part) == (0.1, 0.1)
+    assert "held out: 10 % each for validation and test, because there are only 600 examples" in told
+    assert followed("classify/rnn", examples=6_000)[0].data.valid_part == 0.05
+    assert followed("lm/gpt", bytes=5_000_000)[0].data.valid_part == 0.05
+
+
+def test_twenty_texts_are_enough_to_begin_with(tmp_path):
+    """They are not split before the rules have seen how few they are."""
+    path = tmp_path / "few.tsv"
+    path.write_text("".join(f"text number {i} is {'good' if i % 2 else 'bad'}\t{'yn'[i % 2]}\n" for i in range(20)))
+    done = ayn("train", "classify/rnn", "--data", path, "--out", tmp_path / "run", *QUICK)
+    assert done.code == 0, done.err

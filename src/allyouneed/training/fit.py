@@ -8,6 +8,7 @@ import os
 import shlex
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,8 @@ from allyouneed.training.starting import donor_folder
 from allyouneed.training.trainer import Trainer
 from allyouneed.training.warning import small_data
 from allyouneed.wholefile import Metrics, write_text
+
+PARTS = ("valid_part", "test_part")  # that are held out of own files
 
 
 def fit(
@@ -122,7 +125,8 @@ def _follow(recipe: Recipe, runtime: Runtime) -> tuple[Recipe, list[str]]:
     """The recipe with the settings that the data decides, and a line for each."""
     if recipe.given is None:
         return recipe, []
-    data = open_data(recipe.data, catalog.task(recipe.task_kind).shape)
+    parts: dict[str, Any] = {name: 0.0 for name in PARTS if f"data.{name}" not in recipe.given}
+    data = open_data(replace(recipe.data, **parts), catalog.task(recipe.task_kind).shape)
     return follow(recipe, gather(data.splits["train"]), runtime)
 
 

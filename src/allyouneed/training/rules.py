@@ -112,20 +112,23 @@ def _with(recipe: Recipe, settings: dict[str, Any]) -> Recipe:
 
 
 def held_out(case: Case) -> Iterator[Choice]:
-    """Of much data a small part is enough to measure with, and evaluations stay quick."""
+    """Of much data a small part is enough to measure with, and evaluations stay quick; of little data it is not."""
     facts, task, data = case.facts, case.recipe.task_kind, case.recipe.data
     if data.name or (data.valid_path and data.test_path):
         return
+    usual = data.valid_part
     if task in ("lm", "wordvectors"):
         enough = 500_000 if task == "lm" else 100_000  # bytes; to evaluate word vectors is slow
-        part, of = enough / max(1, facts.bytes), human_bytes(facts.bytes)
+        part, of = min(usual, enough / max(1, facts.bytes)), human_bytes(facts.bytes)
     else:
         enough = 2_000 if task == "translate" else 5_000
-        part, of = enough / max(1, facts.examples), f"{facts.examples:,} examples"
-    if part < data.valid_part:
-        part = float(f"{part:.1g}")
-        what = f"held out: {100 * part:g} % each for validation and test"
-        yield Choice(what, f"that is enough of {of}", {"data.valid_part": part, "data.test_part": part})
+        needed = 0.2 if facts.examples < 100 else 0.1 if facts.examples < 1000 else usual
+        part, of = min(needed, enough / max(1, facts.examples)), f"{facts.examples:,} examples"
+    part = float(f"{part:.1g}")
+    if part != usual:
+        why = f"that is enough of {of}" if part < usual else f"there are only {of}"
+        values = {"data.valid_part": part, "data.test_part": part}
+        yield Choice(f"held out: {100 * part:g} % each for validation and test", why, values)
 
 
 def vocabulary(case: Case) -> Iterator[Choice]:
