@@ -6,6 +6,8 @@ import pickle
 import re
 from typing import Any
 
+import pandas
+import polars
 import pytest
 
 import allyouneed
@@ -21,21 +23,6 @@ SMALL = ["model.width=8", "train.threads=1", "train.steps=3", "train.eval_every=
          "train.warmup=1", "data.valid_part=0.2", "data.test_part=0.2"]  # fmt: skip
 
 
-class Column(list):
-    def to_list(self) -> list[Any]:
-        return list(self)
-
-
-class Frame:
-    """What pandas and polars have in common."""
-
-    def __init__(self, **columns: list[Any]) -> None:
-        self.columns, self.kept = list(columns), columns
-
-    def __getitem__(self, name: str) -> Column:
-        return Column(self.kept[name])
-
-
 def forms() -> dict[str, Any]:
     texts, labels = [text for text, _ in TEXTS], [label for _, label in TEXTS]
     return {
@@ -43,7 +30,8 @@ def forms() -> dict[str, Any]:
         "lists": [list(row) for row in TEXTS],
         "dicts": [{"text": text, "label": label} for text, label in TEXTS],
         "columns": {"text": texts, "label": labels},
-        "frame": Frame(text=texts, label=labels),
+        "pandas": pandas.DataFrame({"text": texts, "label": labels}),
+        "polars": polars.DataFrame({"text": texts, "label": labels}),
     }
 
 
@@ -75,9 +63,10 @@ def test_pairs_tags_and_texts():
     assert keep([("one", "uno")], "pairs").read_text() == '{"source": "one", "target": "uno"}\n'
     tagged = [(["Ada", "works"], ["B-person", "O"]), (["No", "one"], ["O", "O"])]
     assert keep(tagged, "tags").read_text() == "Ada\tB-person\nworks\tO\n\nNo\tO\none\tO\n\n"
-    frame = Frame(tokens=[words for words, _ in tagged], ner_tags=[tags for _, tags in tagged])
-    assert keep(frame, "tags") == keep(tagged, "tags")
-    assert keep(Frame(mine=["one", "two\n"]), "text", source="mine").read_text() == "one\ntwo\n"
+    columns = {"tokens": [words for words, _ in tagged], "ner_tags": [tags for _, tags in tagged]}
+    for frame in (pandas.DataFrame, polars.DataFrame):
+        assert keep(frame(columns), "tags") == keep(tagged, "tags")
+        assert keep(frame({"mine": ["one", "two\n"]}), "text", source="mine").read_text() == "one\ntwo\n"
 
 
 def test_a_tagger_learns_from_words(tmp_path):
@@ -95,13 +84,27 @@ BAD = {
     "no such key": ([{"text": "a", "label": "b"}, {"text": "c", "lable": "d"}], "labels", "did you mean 'lable'"),
     "mixed": ([{"text": "a", "label": "b"}, ("c", "d")], "labels", "row 2 of data is not a dict as the first one is"),
     "missing": ([("a", "b"), ("c", None)], "labels", r"row 2 of data: 'label' is missing \(None\)"),
+    "pandas' nan": (
+        pandas.DataFrame({"text": ["a", None], "label": ["b", "c"]}),
+        "labels",
+        "row 2 .*'text' is missing",
+    ),
+    "polars' null": (
+        polars.DataFrame({"text": ["a", None], "label": ["b", "c"]}),
+        "labels",
+        "row 2 .*'text' is missing",
+    ),
     "NaN": ([("a", "b"), ("c", float("nan"))], "labels", r"row 2 of data: 'label' is missing \(nan\)"),
     "an object": ([("a", object())], "labels", "row 1 of data holds a value that is neither text nor a number"),
     "ragged columns": ({"text": ["a"], "label": []}, "labels", "different lengths: 'text' has 1, 'label' has 0"),
     "words and tags": ([(["a", "b"], ["O"])], "tags", "row 1 of data has 2 words and 1 tags: give one tag per word"),
     "text, not words": ([("a b", "O O")], "tags", "row 1 of data: a list of words and a list of tags are expected"),
     "a tab in a word": ([(["a\tb"], ["O"])], "tags", "is not a word with its tag"),
-    "no column": (Frame(a=["x"], b=["y"]), "tags", "data has no column for the words; it has a, b: name one 'words'"),
+    "no column": (
+        pandas.DataFrame({"a": ["x"], "b": ["y"]}),
+        "tags",
+        "data has no column for the words; it has a, b: name one 'words'",
+    ),
     "no text": ([(3,)], "text", "row 1 of data: 3 is not text"),
 }
 
@@ -115,7 +118,7 @@ def test_bad_rows_are_told(name):
 
 def test_a_column_that_is_not_there():
     with pytest.raises(UserError, match="has no column 'lable'; did you mean 'label'"):
-        train("classify/rnn", *SMALL, "data.target=lable", data=forms()["frame"], quiet=True)
+        train("classify/rnn", *SMALL, "data.target=lable", data=forms()["pandas"], quiet=True)
 
 
 # Settings

@@ -62,7 +62,7 @@ def keep(data: Any, shape: str, source: str = "", target: str = "") -> Path:
     if not content.strip():
         raise UserError("data has no rows")
     ending = {"tags": ".conll", "text": ".txt"}.get(shape, ".jsonl")
-    path = cache_folder() / "given" / f"{hashlib.sha256(content).hexdigest()[:16]}{ending}"
+    path = cache_folder() / "given" / f"in-memory-{hashlib.sha256(content).hexdigest()[:12]}{ending}"
     if not path.is_file():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
