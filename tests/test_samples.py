@@ -12,6 +12,7 @@ import torch
 from allyouneed import catalog
 from allyouneed.config import DecodeConfig
 from allyouneed.errors import UserError
+from allyouneed.tasks import translate
 from allyouneed.tasks.base import Task
 from allyouneed.tasks.samples import Sample, places
 from allyouneed.tensorfile import read_tensors
@@ -52,15 +53,15 @@ def prepared(recipe: str, *settings: str, data: object = None) -> tuple[Task, to
     return task, model
 
 
-def test_a_translation_is_beside_its_reference_and_ends_soon_after_it(pairs):
-    """The model has learned nothing, so that its translations never end by themselves."""
+def test_a_translation_is_beside_its_reference_and_ends_soon_after_it(pairs, monkeypatch):
+    asked, write = [], translate.write
+    monkeypatch.setattr(translate, "write", lambda *how: (asked.extend(p.max_new for p in how[2]), write(*how))[1])
     task, model = prepared("translate/transformer", *TINY_TRANSLATE, data=str(pairs))
     found = task.samples(model, "valid", DecodeConfig(max_new=256), 3)
     known = dict(task.data.splits["valid"])
     assert len(found) == 3
-    for sample in found:
-        assert sample.reference == known[sample.text]
-        assert len(task.tokenizer.encode(sample.answer)) <= len(task.tokenizer.encode(sample.reference)) + 8 + 1
+    assert [sample.reference for sample in found] == [known[sample.text] for sample in found]
+    assert asked == [len(task.tokenizer.encode(sample.reference)) + 8 for sample in found]
     assert found == task.samples(model, "valid", DecodeConfig(max_new=256), 3)
     assert found[:1] == task.samples(model, "valid", DecodeConfig(max_new=256), 1)
 
@@ -188,9 +189,8 @@ def test_the_examples_are_read_before_the_training(tmp_path: Path, pairs):
     data.write_bytes(pairs.read_bytes())
     task, model = prepared("translate/transformer", *TINY_TRANSLATE, data=str(data))
     sampler = Sampler(model.train(), task, torch.no_grad, quiet=False)
-    before = sampler.lines(3)
     data.unlink()
-    assert sampler.lines(3) == before != []
+    assert len(sampler.lines(3)) >= 3
     assert model.training
 
 
