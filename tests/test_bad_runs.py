@@ -156,8 +156,14 @@ def test_a_run_that_is_not_there(lm, story, tmp_path):
     assert "it has no recipe.toml" in mistake("info", tmp_path)
 
 
+def cut(path: Path) -> None:
+    """The first half, up to an open quote: a recipe that ends after a line is still one."""
+    half = path.read_bytes()[: path.stat().st_size // 2]
+    path.write_bytes(half if half.count(b'"') % 2 else half[: half.rindex(b'"')])
+
+
 HARM: dict[str, Callable[[Path], object]] = {
-    "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "cut": cut,
     "empty": lambda path: path.write_bytes(b""),
     "not text": lambda path: path.write_bytes(b"\xff\xfe\0"),
     "gone": lambda path: path.unlink(),
