@@ -187,7 +187,7 @@ def labels(case: Case) -> Iterator[Choice]:
     why = f"there are {facts.examples:,} examples with {facts.words:,} words"
     values = {"train.epochs": epochs, "train.batch_tokens": batch}
     yield Choice(f"training: {case.passes(epochs)}, {batch:,} tokens per step", why, values)
-    dropout = 0.5 if classify else 0.3
+    dropout = 0.5 if classify else 0.2
     yield Choice(f"dropout {dropout:g}", why, {"model.dropout": dropout})
     if not classify and case.recipe.model_kind == "rnn" and "model.width" not in case.given:
         values = {"model.width": 128, "train.lr": 2e-3, "task.unknown": 0.0}
