@@ -121,7 +121,7 @@ def held_out(case: Case) -> Iterator[Choice]:
         enough = 500_000 if task == "lm" else 100_000  # bytes; to evaluate word vectors is slow
         part, of = min(usual, enough / max(1, facts.bytes)), human_bytes(facts.bytes)
     else:
-        enough = 2_000 if task == "translate" else 5_000
+        enough = 1_000 if task == "translate" else 5_000
         needed = 0.2 if facts.examples < 100 else 0.1 if facts.examples < 1000 else usual
         part, of = min(needed, enough / max(1, facts.examples)), f"{facts.examples:,} examples"
     part = float(f"{part:.1g}")
