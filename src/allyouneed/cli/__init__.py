@@ -87,13 +87,13 @@ def train_command(
 
     folder = out or default_out(recipe)
     chosen = resumed(folder, recipe, settings, data) if resume else choose(recipe, settings, data)
-    first, began = (os.environ.get("RANK") or "0") == "0", time.time()
+    first, now = (os.environ.get("RANK") or "0") == "0", time.time()
     try:
         fit(chosen, folder, resume=resume, overwrite=overwrite, say=typer.echo, began=began)
     except (Interrupted, KeyboardInterrupt, BrokenPipeError, SystemExit) as stop:  # rich exits when a pipe breaks
         where = f"at step {stop.step}" if isinstance(stop, Interrupted) else "between two checkpoints"
         again = shlex.join(["ayn", "train", recipe, "--out", str(folder), "--resume"])
-        begun = resume or begun_since(folder, began)
+        begun = resume or begun_since(folder, now)
         if first:
             typer.echo(
                 f"\nstopped {where}; continue with:\n  {again}" if begun else "\nstopped before it began", err=True
