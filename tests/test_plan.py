@@ -41,9 +41,9 @@ class Machine:
     rates: list[float] = field(default_factory=list)
     evaluated: list[int] = field(default_factory=list)
 
-    def run(self, minutes: float, looking: int = 20, **settings: object) -> Plan:
+    def run(self, minutes: float, least: int = 134, **settings: object) -> Plan:
         config = TrainConfig(**{"minutes": minutes, "eval_every": 0, "lr": 1.0, "min_lr": 0.0, **settings})
-        budget, plan = Budget(minutes, self.now, clock=lambda: self.now), first_plan(config, 1000, looking)
+        budget, plan = Budget(minutes, self.now, clock=lambda: self.now), first_plan(config, 1000, least)
         budget.evaluation, budget.ending = self.evaluation, self.ending
         self.now += self.preparing
         budget.check()
@@ -53,7 +53,7 @@ class Machine:
             self.now += seconds
             budget.pace.see(1, seconds)
             if plan.known or budget.paced:
-                plan = budget.plan(plan, step, config, looking)
+                plan = budget.plan(plan, step, config, least)
             if step >= plan.total or step % plan.every == 0:
                 self.evaluated.append(step)
                 self.now += self.evaluation
@@ -105,16 +105,16 @@ def test_a_steady_machine_plans_once():
 
 
 @given(st.integers(1, 10**6), st.integers(0, 10**5))
-def test_evaluations_are_ten_or_cost_a_twentieth(total, looking):
-    every = interval(total, looking)
+def test_evaluations_are_ten_or_far_enough_apart(total, least):
+    every = interval(total, least)
     assert 1 <= every <= total
     times = -(-total // every)
     assert times <= 10
-    assert times == 1 or times * looking <= 0.05 * total + looking
+    assert times == 1 or every >= min(least, total)
 
 
 def test_a_plan_that_does_not_change_is_the_step_itself():
-    plan = first_plan(TrainConfig(epochs=1.5, eval_every=0), 100, 2)
+    plan = first_plan(TrainConfig(epochs=1.5, eval_every=0), 100, 40)
     assert (plan.total, plan.every) == (150, 50)
     assert [plan.place(step) for step in (0, 7, 150)] == [0, 7, 150]
     assert first_plan(TrainConfig(steps=40, eval_every=7), 100, 6).every == 7

@@ -11,7 +11,8 @@ import pytest
 
 from allyouneed.data.facts import SAMPLE, gather
 from allyouneed.data.registry import BUILT_IN
-from allyouneed.data.sources import Text
+from allyouneed.data.sources import Dataset, Text
+from allyouneed.lectures.base import Classroom
 from allyouneed.recipe import Recipe, read_recipe, recipe_names
 from allyouneed.runtime import probe
 from allyouneed.training import rules
@@ -38,8 +39,8 @@ def _word(draw: random.Random) -> str:
 
 
 def facts(**values: object) -> rules.Facts:
-    usual = {"examples": 30_000, "bytes": 2_000_000, "words": 480_000, "types": 25_000, "once": 0.45, "length": 20}
-    return rules.Facts(**{**usual, "lines": 0, "loose": 0.0, **values})
+    usual = {"splits": ("train",), "examples": 30_000, "bytes": 2_000_000, "words": 480_000, "different": 0.05}
+    return rules.Facts(**{**usual, "once": 0.45, "lines": 0, "loose": 0.0, **values})
 
 
 def followed(name: str, *given: str, device: str = "cpu", **values: object) -> tuple[Recipe, str]:
@@ -52,15 +53,16 @@ def followed(name: str, *given: str, device: str = "cpu", **values: object) -> t
 
 def test_facts_count_words_and_lines():
     text = Text(lambda: iter([iter(["a b b.\n\n  c a a\n"]), iter(["d\n"])]))
-    found = gather(text)
-    assert (found.examples, found.words, found.types, found.lines) == (2, 8, 5, 4)
+    found = gather(Dataset("", "text", {"train": text, "test": text}))
+    assert (found.splits, found.examples, found.words, found.lines) == (("train", "test"), 2, 8, 4)
+    assert found.different == 5 / 8
     assert found.once == 3 / 5  # ".", c and d
     assert found.loose == 2 / 4
 
 
 def test_facts_of_a_long_text_are_in_proportion():
     text = Text(lambda: iter([iter(["a b c d e f g h i j " * 100_000] * 8)]))
-    found = gather(text)
+    found = gather(Dataset("", "text", {"train": text}))
     assert found.bytes == 16_000_000 > SAMPLE
     assert found.words == pytest.approx(8_000_000, rel=0.01)
 
@@ -68,7 +70,7 @@ def test_facts_of_a_long_text_are_in_proportion():
 def test_real_text_gets_pieces_of_words_and_generated_text_does_not():
     found, told = followed("translate/transformer")
     assert (found.text.kind, found.text.vocab) == ("bpe", 5500)
-    assert "vocabulary: bpe 5,500, because 45 % of the words occur only once" in told
+    assert "vocabulary: bpe, 5,500 tokens, because 45 % of the words occur only once" in told
     assert followed("translate/transformer", once=0.05)[0].text.kind == "word"
 
 
@@ -79,7 +81,7 @@ def test_models_that_read_letters_keep_their_words(name):
 
 def test_classes_are_seen_in_words_unless_the_text_has_no_spaces():
     assert followed("classify/rnn")[0].text.kind == "word"
-    assert followed("classify/rnn", types=400_000)[0].text.kind == "bpe"
+    assert followed("classify/rnn", different=0.9)[0].text.kind == "bpe"
 
 
 @pytest.mark.parametrize("setting", ["text.kind=word", "text.kind=char", "text.path=tokenizer.json"])
@@ -99,7 +101,7 @@ def test_what_is_set_stays_and_what_is_chosen_is_valid(name, device):
     assert recipe.train.batch_tokens == base.train.batch_tokens
     assert recipe == Recipe.parse(recipe.to_dict())
     assert "evaluations" not in told
-    assert "epochs, because" not in told
+    assert "epochs" not in told
 
 
 def test_a_size_of_the_users_own_keeps_its_learning_rate():
@@ -130,7 +132,7 @@ def test_answers_end_with_the_line_only_if_each_line_stands_for_itself():
 def test_evaluations_of_word_vectors_cost_little():
     recipe, told = followed("wordvectors/skipgram", bytes=20_000_000, words=5_000_000)
     assert recipe.data.valid_part == 0.005
-    assert "held out: 0.5 % each for validation and test, because that is enough of 19.1 MiB" in told
+    assert "held out: 0.5 % for validation, 0.5 % for the test, because that is enough of 19.1 MiB" in told
 
 
 def test_only_other_data_is_followed(pairs, tmp_path):
@@ -170,10 +172,9 @@ def test_a_choice_that_contradicts_the_user_is_left_out():
 
 
 def test_of_few_examples_more_are_held_out():
-    assert followed("classify/rnn", examples=60)[0].data.test_part == 0.2
     recipe, told = followed("classify/rnn", examples=600)
     assert (recipe.data.valid_part, recipe.data.test_part) == (0.1, 0.1)
-    assert "held out: 10 % each for validation and test, because there are only 600 examples" in told
+    assert "held out: 10 % for validation, 10 % for the test, because there are only 600 examples" in told
     assert followed("classify/rnn", examples=6_000)[0].data.valid_part == 0.05
     assert followed("lm/gpt", bytes=5_000_000)[0].data.valid_part == 0.05
 
@@ -184,3 +185,51 @@ def test_twenty_texts_are_enough_to_begin_with(tmp_path):
     path.write_text("".join(f"text number {i} is {'good' if i % 2 else 'bad'}\t{'yn'[i % 2]}\n" for i in range(20)))
     done = ayn("train", "classify/rnn", "--data", path, "--out", tmp_path / "run", *QUICK)
     assert done.code == 0, done.err
+
+
+def test_little_data_is_learned_in_small_batches_with_a_short_warmup():
+    recipe = followed("lm/gpt", bytes=10_000, words=2_500, examples=1)[0]
+    steps = recipe.train.epochs * 2_500 * 1.35 / recipe.train.batch_tokens
+    assert steps > 300
+    assert recipe.train.warmup <= steps / 9
+    assert followed("lm/gpt", bytes=2_000, words=500, examples=1)[0].model.context == 32
+    recipe = followed("translate/transformer", examples=100, words=1_500)[0]
+    assert (recipe.train.batch_tokens, recipe.train.warmup < 100) == (128, True)
+
+
+def test_a_line_names_only_what_was_chosen():
+    told = followed("translate/transformer", "train.lr=1e-4", "train.batch_tokens=4096")[1]
+    assert "learning rate" not in told
+    assert "tokens per step" not in told
+    assert "training: 9.3 epochs, because there are 30,000 pairs" in told
+    assert "vocabulary: bpe, because" in followed("translate/transformer", "text.vocab=30000")[1]
+
+
+def test_steps_are_counted_in_the_batches_that_are_chosen():
+    recipe = followed("translate/transformer", "train.steps=2000", device="cuda")[0]
+    assert recipe.train.batch_tokens == 4096
+    assert recipe.model.dropout == 0.3  # 2,000 steps of 4,096 tokens are 25 epochs
+
+
+def test_splits_that_have_files_are_not_held_out():
+    told = followed("classify/rnn", examples=600, splits=("train", "valid"))[1]
+    assert "held out: 10 % for the test, because" in told
+    assert "held out" not in followed("classify/rnn", examples=600, splits=("train", "valid", "test"))[1]
+
+
+def test_a_tagger_of_whole_words_still_learns_unknown_ones():
+    assert followed("tag/lstm", "text.kind=word")[0].task.unknown == read_recipe("tag/lstm").task.unknown
+    assert followed("tag/lstm")[0].task.unknown == 0
+    assert followed("tag/lstm", "text.vocab=200")[0].text.kind == "word"
+    assert followed("tag/lstm", "text.min_count=3")[0].text.kind == "word"
+
+
+def test_lectures_keep_their_settings(tmp_path):
+    said: list[str] = []
+    room, text = Classroom(tmp_path, say=said.append), tmp_path / "text.txt"
+    text.write_text("one two three four five six seven\n" * 200)
+    settings = [*QUICK, "model.width=8", "model.heads=2", "model.layers=1"]
+    assert room.trained("lm/gpt", *settings, data=text).recipe.text == read_recipe("lm/gpt").text
+    said.clear()
+    room.trained("lm/gpt", *settings, data=text)
+    assert said == [f"using the model that was trained before: {tmp_path / 'run'}"]

@@ -74,7 +74,7 @@ def test_files_of_the_same_name_are_told_apart(run: Run, tmp_path: Path) -> None
     run.test(data=second, say=said.append)
     assert "|data:new.tsv|" in signature(run, f"{first} all")
     assert "|data:new.tsv@" in signature(run, f"{second} all")
-    assert any("is not the one scored before" in line for line in said)
+    assert any("is not the one that the run knows" in line for line in said)
     named = [name for name in pictures(run) if name.startswith("confusion-new.tsv")]
     assert len(named) == 2
     scores = run.scores()

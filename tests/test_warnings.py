@@ -94,8 +94,8 @@ def test_a_run_warns_with_what_to_try(story, tmp_path, overfitting):
     (warning,) = overfitted(story, tmp_path / "run")
     assert warning["step"] == 16
     assert warning["text"] == (
-        "the validation loss has risen from 2.0000 at step 4 to 2.3000, while the training loss fell: the model learns "
-        "its training examples by heart; try more data, more model.dropout (now 0.1), fewer train.steps or a smaller "
+        "the validation loss has risen from 2.0000 at step 4 to 2.3000, while the training loss fell: the model "
+        "memorizes its training examples; try more data, more model.dropout (now 0.1), fewer train.steps or a smaller "
         "model.size or model.width"
     )
 
@@ -176,7 +176,8 @@ def test_a_large_model_on_little_text_is_told(story):
 
 
 def test_one_batch_per_epoch_is_told(story):
-    assert "the training data is small" in cautioned("lm/rnn", "train.batch_tokens=100000", data=str(story))
+    said = cautioned("lm/rnn", "train.batch_tokens=100000", data=str(story))
+    assert said.startswith("all training data is one batch: try a train.batch_tokens below 100,000")
 
 
 def test_the_warning_comes_before_the_first_step_and_once(tmp_path):

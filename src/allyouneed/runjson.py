@@ -10,7 +10,7 @@ import json
 import math
 from typing import Any
 
-VERSION = 1  # of the layout of run folders; config.json names the one that its run was written with
+VERSION = 2  # of the layout of run folders; config.json names the one that its run was written with
 DEEPEST = 32  # lists and objects inside each other
 KINDS: dict[type, str] = {str: "text", dict: "an object", list: "a list"}
 CONFIG: dict[str, type] = {

@@ -31,7 +31,9 @@ def answer(app: Any, shell: str) -> int:
         found = [word.removeprefix(before) for word in candidates(app, words, unfinished)]
     if shell == "zsh":
         # Its script evaluates this line: what could end a quoted word is left out.
-        listed = " ".join('"{}"'.format(word.replace(":", r"\\:")) for word in found if not set(word) & set("\"'$`\\"))
+        listed = " ".join(
+            '"{}"'.format(word.replace(":", r"\\:")) for word in found if not set(word) & set("\"'$`\\()")
+        )
         print(f"_arguments '*: :(({listed}))'" if listed else "_files")
     elif shell == "fish" and os.environ.get("_TYPER_COMPLETE_FISH_ACTION") == "is-args":
         return 0 if found else 1

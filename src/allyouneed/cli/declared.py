@@ -1,5 +1,5 @@
-"""The settings of models and tasks as their source files declare them: importing these would import torch, for which
-nobody waits who presses TAB."""
+"""The settings of models and tasks as their source files declare them: importing these files would import torch, which
+is too slow for completion."""
 
 from __future__ import annotations
 

@@ -64,6 +64,10 @@ def use_command(
         )
     if place and heads is None:
         raise UserError(f"--place {shortened(place)} chooses what --heads FILE draws: give both")
+    if map_ is not None and (alignment is not None or heads is not None):
+        raise UserError(
+            "--map FILE draws word vectors, which have no attention: give it without --alignment and --heads"
+        )
     loaded = load(run, device, precision)
     loaded.decode(**decode)  # complains before anything is read
     how = "table" if table else "json" if json else "text"

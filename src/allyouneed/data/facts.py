@@ -1,4 +1,4 @@
-"""The size of a training split and of its vocabulary, before it is tokenized."""
+"""The size of the training data and of its vocabulary, before it is tokenized."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from allyouneed.data.examples import SentencePair
-from allyouneed.data.sources import Split, Text
+from allyouneed.data.sources import Dataset, Split, Text
 
 WORD = re.compile(r"\w+|[^\w\s]")
 LOOSE = re.compile(r"\n(?=[ \t\n])")
@@ -19,38 +19,35 @@ SAMPLE = 5_000_000  # characters whose words are counted; more would hardly chan
 class Facts:
     """Words are those of all texts that a model reads or writes, with punctuation marks as words of their own."""
 
+    splits: tuple[str, ...]  # that the data has
     examples: int  # documents, if it is running text
     bytes: int
     words: int  # running words; if only a part was counted, in proportion
-    types: int  # different words, of the part that was counted
-    once: float  # part of the types that occur only once
-    length: int  # words that 90 % of the texts do not exceed
+    different: float  # different words, as a part of the running words that were counted
+    once: float  # words that occur only once, as a part of the different words
     lines: int
     loose: float  # part of the lines that are blank or indented
 
 
-def gather(split: Split) -> Facts:
-    """Reads the split once."""
-    counts: Counter[str] = Counter()
-    lengths: list[int] = []
+def gather(data: Dataset) -> Facts:
+    """Reads the training split once."""
+    split, counts = data.splits["train"], Counter[str]()
     seen = counted = lines = loose = 0
     for text in _texts(split):
         if seen < SAMPLE:
-            words = WORD.findall(text[: SAMPLE - seen])
-            counts.update(words)
-            lengths.append(len(words))
+            counts.update(WORD.findall(text[: SAMPLE - seen]))
             counted = min(SAMPLE, seen + len(text))
         seen += len(text)
         lines += text.count("\n")
         loose += len(LOOSE.findall(text))
-    lengths.sort()
+    words = sum(counts.values())
     return Facts(
+        splits=tuple(data.splits),
         examples=split.examples,
         bytes=split.bytes,
-        words=round(sum(lengths) * seen / max(1, counted)),
-        types=len(counts),
+        words=round(words * seen / max(1, counted)),
+        different=len(counts) / max(1, words),
         once=sum(count == 1 for count in counts.values()) / max(1, len(counts)),
-        length=lengths[len(lengths) * 9 // 10] if lengths else 0,
         lines=lines,
         loose=loose / max(1, lines),
     )

@@ -116,7 +116,7 @@ def _open_examples(paths: list[Path], config: DataConfig, shape: str, like: Labe
 
 
 def _held_out(valid: float, test: float) -> str:
-    return ", ".join(f"{part:.0%} for {name}" for name, part in (("valid", valid), ("test", test)) if part)
+    return ", ".join(f"{100 * part:g} % for {name}" for name, part in (("valid", valid), ("test", test)) if part)
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class Classroom:
             if kind and found.recipe.model_kind != kind:
                 raise UserError(f"{self.run} is a run of '{found.recipe.model_kind}', but this lecture needs '{kind}'")
             return found
-        chosen = choose(recipe, settings, str(data) if data else None)
+        chosen = choose(recipe, ["data.follow=false", *settings], str(data) if data else None)
         if self.mirror:
             chosen = chosen.with_(data=replace(chosen.data, mirror=self.mirror))
         folder = self.out / name

@@ -97,6 +97,7 @@ class Task(ABC, Generic[M]):
     unit: ClassVar[str] = "token"  # what the losses count
     weights: ClassVar[dict[str, float]]  # of the named losses
     continues: ClassVar[bool] = False  # an answer is the rest of its text
+    looking: ClassVar[float] = 0.05  # of the training time, at most, for evaluations with train.eval_every = 0
     reading: ClassVar[float] = 1 / 3  # time to evaluate a batch, as a part of that to learn it
     full_precision: ClassVar[bool] = False  # a loaded run always computes in fp32
     item_name: ClassVar[str] = "examples"  # what a test scores one by one

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 DRAWN = 7  # the seed of the order in which examples are drawn
-FIRST, LEAST = 16, 4  # examples of the first piece; a smaller piece than the second is not worth its start
+FIRST, LEAST = 16, 4  # examples of the first piece, which is always scored, and of the smallest other one
 PART = 0.25  # of the time that is left, for the next piece: the machine may become slower
 
 
 @dataclass(frozen=True)
 class Extent:
-    """At most `limit` examples or windows (0: all), and none that would end after `until`, a time.monotonic()."""
+    """At most `limit` examples or windows (0: all). `until`: when to end, a time.monotonic()."""
 
     limit: int = 0
     until: float = math.inf

@@ -64,6 +64,7 @@ class Labelling(Task[Labeller]):
     Options: ClassVar[type] = LabellingOptions
     weights: ClassVar[dict[str, float]] = {"labels": 1.0}
     sides = 1  # texts per example
+    looking = 0.1  # little data is soon overfitted: the best step matters
     labels: list[str]  # in the order of the model's outputs
     confused: tuple[np.ndarray, list[str], str] | None = None  # of the last test: counts, classes, title
 
@@ -184,10 +185,13 @@ class Labelling(Task[Labeller]):
         if strange:
             told = ", ".join(f"'{name}' ({count:,})" for name, count in sorted(strange.items())[:10])
             more = f" and {len(strange) - 10:,} more" if len(strange) > 10 else ""
+            files = getattr(self.recipe.data, f"{split}_path", ())
+            split_off = self.recipe.data.path and not files and split in ("valid", "test")
+            cure = f", or hold out less (data.{split}_part)" if split_off else ", or remove them"
             raise UserError(
                 f"the {split} split has {len(strange):,} {what}{'s' if len(strange) > 1 else ''} that the training "
                 f"data does not have, in {sum(strange.values()):,} places: {told}{more}; correct them, add training "
-                "examples of them, or remove them"
+                f"examples of them{cure}"
             )
 
     def parts(self) -> dict[str, bytes]:

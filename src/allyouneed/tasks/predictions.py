@@ -36,8 +36,8 @@ def check_out(out: str | os.PathLike[str], task: Task, folder: RunFolder, data: 
         for given in (*config.path, *config.valid_path, *config.test_path):
             if _holds(given, real):
                 raise UserError(f"{option} {shown} is in the place of the data {shortened(given)}: give another name")
-    inside = _holds(folder.path, real)
-    if inside and (path.suffix != ".jsonl" or path.name == folder.metrics.name or path.parent.name == "checkpoints"):
+    inside = os.path.relpath(real, os.path.realpath(folder.path)) if _holds(folder.path, real) else ""
+    if inside and (path.suffix != ".jsonl" or inside == folder.metrics.name or os.sep in inside):
         raise UserError(
             f"{option} {shown} is inside the run, which keeps its own files there: give another name, for example "
             f"{folder.path / 'predictions.jsonl'}"

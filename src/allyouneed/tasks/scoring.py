@@ -36,7 +36,8 @@ def score_run(
     before = folder.read_scores()
     place = _place_other(task, split, folder, before) if other else _place_own(task, split)
     if place.origin != task.origin(split):
-        say(f"this {task.origin(split)} is not the one scored before: its scores are signed data:{place.origin}")
+        name = task.origin(split)
+        say(f"this {name} is not the one that the run knows: its scores are signed data:{place.origin}")
     made = f"data:{place.origin}|{folder.made_at()}" + (f"|precision:{precision}" if precision != "fp32" else "")
     scores, total = task.test(model, split, decode, say, extent), task.items(split)
     part = f"{task.item_name}:{task.covered:,} of {total:,}|" if task.covered < total else ""
@@ -67,9 +68,9 @@ def _place_other(task: Task, split: str, folder: RunFolder, before: Mapping[str,
     name, data, own = task.origin(split), task.recipe.data, folder.read_recipe().data
     key = f"{task.data.name} "  # the path, and then the split; the key of own data is the split alone
     others = [found for old, found in before.items() if " " in old and not old.startswith(key)]
-    paths = [*own.path, *own.valid_path, *own.test_path] if data.path != own.path else []
+    files = [own.path, own.valid_path, own.test_path] if data.path != own.path else []
     taken = any(f"|data:{name}|" in score["signature"] for found in others for score in found)
-    taken = taken or name in {Path(path).name for path in paths}
+    taken = taken or name in {" ".join(Path(path).name for path in paths) for paths in files}
     origin = f"{name}@{task.data.fingerprint[:8]}" if taken else name
     part = (f"-{split}" if split != "all" else "") + (f"-limit-{data.limit}" if data.limit else "")
     limit = f" limit {data.limit}" if data.limit else ""

@@ -301,7 +301,7 @@ class WordVectors(RunningText[Word2Vec]):
     def samples(self, model: Word2Vec, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
         """The words nearest to frequent ones; there is no reference."""
         words = self._words(model)
-        ranks = [min(FREQUENT, len(words) // 20) * (number + 1) for number in range(most)]
+        ranks = [max(1, min(FREQUENT, len(words) // 20)) * (number + 1) for number in range(most)]
         asked = [self.tokenizer.token(int(words[rank])) for rank in ranks if rank < len(words)]
         found = self.predict(model, asked, decode)
         return [Sample(word, ", ".join(one.text for one in (a, *a.others[:4]))) for word, a in zip(asked, found)]

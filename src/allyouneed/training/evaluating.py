@@ -38,9 +38,9 @@ class Evaluator:
         self.passes = 1 if task.chooses_by == "loss" else 2  # a score reads the split once more
 
     @property
-    def cost(self) -> float:
-        """About how many training steps take as long as an evaluation."""
-        return self.batches * self.passes * self.task.reading
+    def least_interval(self) -> float:
+        """Steps that there must be between evaluations, so that these take a small part of the time."""
+        return self.batches * self.passes * self.task.reading / self.task.looking
 
     @torch.no_grad()
     def loss(self) -> list[float]:

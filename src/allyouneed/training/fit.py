@@ -48,8 +48,6 @@ from allyouneed.training.trainer import Trainer
 from allyouneed.training.warning import small_data
 from allyouneed.wholefile import Metrics, write_text
 
-PARTS = ("valid_part", "test_part")  # that are held out of own files
-
 
 def fit(
     recipe: Recipe,
@@ -125,9 +123,10 @@ def _follow(recipe: Recipe, runtime: Runtime) -> tuple[Recipe, list[str]]:
     """The recipe with the settings that the data decides, and a line for each."""
     if recipe.given is None:
         return recipe, []
-    parts: dict[str, Any] = {name: 0.0 for name in PARTS if f"data.{name}" not in recipe.given}
+    held_out = ("valid_part", "test_part")  # of own files; the rules see them whole
+    parts: dict[str, Any] = {name: 0.0 for name in held_out if f"data.{name}" not in recipe.given}
     data = open_data(replace(recipe.data, **parts), catalog.task(recipe.task_kind).shape)
-    return follow(recipe, gather(data.splits["train"]), runtime)
+    return follow(recipe, gather(data), runtime)
 
 
 def _silent(text: str) -> None:

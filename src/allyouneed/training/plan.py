@@ -17,7 +17,6 @@ from allyouneed.training.evaluating import Evaluator
 from allyouneed.training.optim import learning_rate
 
 EVALUATIONS = 10  # per run, with train.eval_every = 0
-LOOKING = 0.05  # of the steps, at most, for evaluations
 MEMORY = 30.0  # seconds; the pace is about that of the last ones
 FIRST_SECONDS, FIRST_PART = 5.0, 0.03  # of training, before the first plan: at most so long, or this part of the budget
 SLACK = 0.05  # a plan stays as long as it misses what is left of the budget by less
@@ -58,11 +57,9 @@ class Plan:
         return replace(self, total=total, since=step, start=warmup + done * max(0, total - warmup))
 
 
-def interval(total: int, looking: float) -> int:
-    """Steps between evaluations: ten per run, or fewer if one evaluation, which costs as much as `looking` steps, would
-    take too long."""
-    affordable = int(LOOKING * total / max(1.0, looking))
-    return math.ceil(total / max(1, min(EVALUATIONS, affordable))) or 1
+def interval(total: int, least: float) -> int:
+    """Steps between evaluations: ten per run, or fewer, if there would be less than `least` steps between them."""
+    return math.ceil(total / max(1, min(EVALUATIONS, int(total / max(1.0, least))))) or 1
 
 
 class Pace:
@@ -122,12 +119,12 @@ class Budget:
         self.evaluation = evaluator.seconds() if seconds is None else seconds
         self.ending = min(SPARE * evaluator.scoring_seconds(self.evaluation), ENDING * 60 * self.minutes)
 
-    def plan(self, plan: Plan, step: int, config: TrainConfig, looking: float) -> Plan:
+    def plan(self, plan: Plan, step: int, config: TrainConfig, least: float) -> Plan:
         """The plan that fits what is left; the same one if it still fits."""
         left = 60 * self.minutes - self.elapsed() - self.evaluation - self.ending - CLOSING
         every = plan.every
         if not plan.known:
-            every = config.eval_every or interval(step + max(0, int(left / self.pace.step)), looking)
+            every = config.eval_every or interval(step + max(0, int(left / self.pace.step)), least)
         total = step + max(0, round(left / (self.pace.step + self.evaluation / every)))
         if plan.known and abs(total - plan.total) <= max(1, SLACK * (plan.total - step)):
             return plan
@@ -136,11 +133,11 @@ class Budget:
 
 class Pacer:
     """The steps of a run and their learning rates: as the recipe says or, with train.minutes, as many as fit. `batches`
-    are those of an epoch, `looking` is the cost of an evaluation in steps; `began` is when the command did."""
+    are those of an epoch, `least` the steps between evaluations; `began` is when the command did."""
 
-    def __init__(self, config: TrainConfig, batches: int, looking: float, began: float | None = None) -> None:
-        self.config, self.looking = config, looking
-        self.plan = first_plan(config, batches, looking)
+    def __init__(self, config: TrainConfig, batches: int, least: float, began: float | None = None) -> None:
+        self.config, self.least = config, least
+        self.plan = first_plan(config, batches, least)
         began = time.monotonic() if began is None else began
         self.budget = Budget(config.minutes, began) if config.minutes else None
 
@@ -187,7 +184,7 @@ class Pacer:
             return ""
         if not before.known:
             self.budget.look(evaluator)
-        after = self.budget.plan(before, step, self.config, self.looking)
+        after = self.budget.plan(before, step, self.config, self.least)
         self.plan = Plan(**json.loads(ranks.say(json.dumps(asdict(after)))))
         if self.plan == before:
             return ""
@@ -195,9 +192,9 @@ class Pacer:
         return f"plan: {self.total:,} steps, an evaluation every {self.every:,}, because {pace}"
 
 
-def first_plan(config: TrainConfig, batches: int, looking: float) -> Plan:
-    """The plan before the first step. `batches` are those of an epoch, `looking` the cost of an evaluation in steps."""
+def first_plan(config: TrainConfig, batches: int, least: float) -> Plan:
+    """The plan before the first step. `batches` are those of an epoch, `least` the steps between evaluations."""
     if config.minutes:
         return Plan(STEPS, config.eval_every or STEPS)
     total = config.steps or math.ceil(config.epochs * batches)
-    return Plan(total, config.eval_every or interval(total, looking))
+    return Plan(total, config.eval_every or interval(total, least))

@@ -24,6 +24,7 @@ REAL = 0.2  # part of the different words that occur only once; smaller in gener
 LITTLE = 200_000  # bytes of training text
 SPEED = (2_000.0, 150_000.0)  # tokens per second that the models chosen here learn: per CPU thread, and on a GPU
 LEARN = (3_000_000, 100_000_000)  # tokens that they learn if nothing else is asked for: about ten minutes
+STEPS = 400  # fewer are too few, whatever the data: then batches are smaller
 # The size and the learning rate of a model: for little text, for a CPU, for a GPU.
 SIZES = {
     "gpt": (("nano", 3e-3), ("micro", 3e-3), ("mini", 2e-3)),
@@ -34,15 +35,17 @@ SIZES = {
     "seq2seq": (("tiny", 5e-3), ("tiny", 5e-3), ("small", 2e-3)),
     "convseq2seq": (("tiny", 3e-3), ("tiny", 3e-3), ("small", 2e-3)),
 }
+Values = dict[str, tuple[Any, str]]
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Some settings in words, the reason for them, and their keys and values."""
+    """Some settings, `name`: what they are about, and the reason for them. By the key of each setting: its value, and
+    the value in words; "" if it is not worth any."""
 
-    what: str
+    name: str
     why: str
-    settings: dict[str, Any]
+    values: Values
 
 
 @dataclass(frozen=True)
@@ -64,48 +67,76 @@ class Case:
         per_word = {"translate": 1.35 / 2, "classify": 1.0, "wordvectors": 1.0}.get(self.recipe.task_kind, 1.35)
         return max(1.0, self.facts.words * per_word)
 
-    def epochs(self, least: float, most: float, learn: float) -> float:
-        """Passes over the data: as many as the user has asked for, fit into train.minutes, or `learn` tokens take."""
+    def epochs(self, least: float, most: float, learn: float, batch: int) -> float:
+        """Passes over the data: as many as the user has asked for, fit into train.minutes, or `learn` tokens take.
+        `batch`: tokens per step."""
         train = self.recipe.train
-        if "train.epochs" in self.given:
-            found = train.epochs
-        elif "train.steps" in self.given:
-            found = train.steps * train.batch_tokens / self.tokens
-        elif train.minutes:
+        if train.minutes:
             found = 60 * train.minutes * (SPEED[1] if self.gpu else SPEED[0] * self.threads) / self.tokens
+        elif train.epochs and "train.epochs" in self.given:
+            found = train.epochs
+        elif train.steps and "train.steps" in self.given:
+            found = train.steps * self._batch(batch) / self.tokens
         else:
             found = min(most, max(least, learn / self.tokens))
         return float(f"{found:.2g}")
 
-    def passes(self, epochs: float) -> str:
-        return f"{'about ' if self.recipe.train.minutes else ''}{epochs:g} epochs"
+    def training(self, epochs: float, batch: int) -> Values:
+        """The epochs, smaller batches if there would be too few of them, and a warm-up of a tenth of the steps at
+        most."""
+        while batch > 128 and epochs * self.tokens / batch < STEPS:
+            batch //= 2
+        steps = epochs * self.tokens / self._batch(batch)
+        return {
+            "train.epochs": (epochs, f"{epochs:g} epochs"),
+            "train.batch_tokens": (batch, f"{batch:,} tokens per step"),
+            "train.warmup": (min(400 if self.gpu else 100, math.ceil(steps / 10)), ""),
+        }
+
+    def _batch(self, batch: int) -> int:
+        return self.recipe.train.batch_tokens if "train.batch_tokens" in self.given else batch
+
+    def seen(self, epochs: float) -> str:
+        """A reason."""
+        return f"the data is seen {'about ' if self.recipe.train.minutes else ''}{epochs:g} times"
 
 
 def follow(recipe: Recipe, facts: Facts, runtime: Runtime) -> tuple[Recipe, list[str]]:
     """The recipe with the settings that the rules choose for this data, and a line for each choice. What the user has
     set stays as it is, and a choice that contradicts it is left out."""
     told = []
+    gpu = runtime.device.startswith("cuda")
     for rule in RULES[recipe.task_kind]:
-        for choice in rule(Case(facts, recipe, runtime.device != "cpu", runtime.threads)):
+        for choice in rule(Case(facts, recipe, gpu, runtime.threads)):
+            free = _free(recipe, choice.values)
             try:
-                changed = _with(recipe, choice.settings)
+                changed = _with(recipe, {key: value for key, (value, _) in free.items()})
             except UserError:
                 continue
-            if changed != recipe:
-                told.append(f"{choice.what}, because {choice.why}")
-                recipe = changed
+            words = [word for _, word in free.values() if word]
+            if changed != recipe and words:
+                told.append(f"{choice.name}: {', '.join(words)}, because {choice.why}")
+            recipe = changed
     return recipe, told
 
 
-def _with(recipe: Recipe, settings: dict[str, Any]) -> Recipe:
-    """The recipe with those of the settings that it has and that the user has not set."""
-    values, given = recipe.to_dict(), recipe.given or frozenset()
+def _free(recipe: Recipe, values: Values) -> Values:
+    """Those of the settings that the recipe has and that the user has not set."""
+    sections, given = recipe.to_dict(), recipe.given or frozenset()
     lengths = {f"train.{name}" for name in LENGTHS}
+    fixed = given | lengths if given & lengths else given
+    return {
+        key: value
+        for key, value in values.items()
+        if key not in fixed and key.partition(".")[2] in sections[key.partition(".")[0]]
+    }
+
+
+def _with(recipe: Recipe, settings: dict[str, Any]) -> Recipe:
+    values = recipe.to_dict()
     for key, value in settings.items():
         section, _, name = key.partition(".")
-        if name not in values[section] or key in given or (key in lengths and given & lengths):
-            continue
-        if key in lengths:
+        if section == "train" and name in LENGTHS:
             values["train"] |= dict.fromkeys(LENGTHS, 0)
         values[section][name] = value
     return replace(Recipe.parse(values), given=recipe.given)
@@ -114,37 +145,35 @@ def _with(recipe: Recipe, settings: dict[str, Any]) -> Recipe:
 def held_out(case: Case) -> Iterator[Choice]:
     """Of much data a small part is enough to measure with, and evaluations stay quick; of little data it is not."""
     facts, task, data = case.facts, case.recipe.task_kind, case.recipe.data
-    if data.name or (data.valid_path and data.test_path):
+    if data.name:
         return
-    usual = data.valid_part
     if task in ("lm", "wordvectors"):
         enough = 500_000 if task == "lm" else 100_000  # bytes; to evaluate word vectors is slow
-        part, of = min(usual, enough / max(1, facts.bytes)), human_bytes(facts.bytes)
+        wanted, of = enough / max(1, facts.bytes), human_bytes(facts.bytes)
     else:
         enough = 1_000 if task == "translate" else 5_000
-        needed = 0.2 if facts.examples < 100 else 0.1 if facts.examples < 1000 else usual
-        part, of = min(needed, enough / max(1, facts.examples)), f"{facts.examples:,} examples"
-    part = float(f"{part:.1g}")
-    if part != usual:
-        why = f"that is enough of {of}" if part < usual else f"there are only {of}"
-        values = {"data.valid_part": part, "data.test_part": part}
-        yield Choice(f"held out: {100 * part:g} % each for validation and test", why, values)
+        wanted, of = enough / max(1, facts.examples), f"{facts.examples:,} examples"
+    usual = 0.1 if facts.examples < 1000 and task not in ("lm", "wordvectors") else data.valid_part
+    part = float(f"{min(usual, wanted):.1g}")
+    why = f"there are only {of}" if part > data.valid_part else f"that is enough of {of}"
+    parts = {"valid": "for validation", "test": "for the test"}
+    values = {f"data.{name}_part": (part, f"{100 * part:g} % {what}") for name, what in parts.items()}
+    yield Choice("held out", why, {key: value for key, value in values.items() if key[5:-5] not in facts.splits})
 
 
 def vocabulary(case: Case) -> Iterator[Choice]:
     """Real text has too many rare words for a vocabulary of whole words. But a class shows in the frequent ones, unless
     the text has no spaces between words."""
-    facts, task = case.facts, case.recipe.task_kind
-    if case.given & {"text.kind", "text.path", "text.vectors"} or facts.once <= REAL:
+    facts, task, text = case.facts, case.recipe.task_kind, case.recipe.text
+    if case.given & {"text.kind", "text.path", "text.vectors", "text.min_count"} or facts.once <= REAL:
         return
-    if catalog.model(case.recipe.model_kind).BodyClass.spelled or (
-        task == "classify" and facts.types < facts.words / 2
-    ):
+    spelled = catalog.model(case.recipe.model_kind).BodyClass.spelled
+    if spelled or ("text.vocab" in case.given and text.vocab < 500) or (task == "classify" and facts.different < 0.5):
         return
     most = 4000 if task == "lm" and not case.gpu else 8000  # each row takes time, too
     vocab = _two_digits(min(most, max(500.0, (4 if task == "lm" else 8) * math.sqrt(facts.words))))
     why = f"{100 * facts.once:.0f} % of the words occur only once"
-    yield Choice(f"vocabulary: bpe {vocab:,}", why, {"text.kind": "bpe", "text.vocab": vocab})
+    yield Choice("vocabulary", why, {"text.kind": ("bpe", "bpe"), "text.vocab": (vocab, f"{vocab:,} tokens")})
 
 
 def size(case: Case) -> Iterator[Choice]:
@@ -153,74 +182,80 @@ def size(case: Case) -> Iterator[Choice]:
     if case.given & {"model.size", "model.width", "model.layers", "model.heads"}:
         return  # and the learning rate stays
     name, rate = SIZES[kind][0 if little else 2 if case.gpu else 1]
-    values = {f"model.{key}": value for key, value in catalog.model(kind).sizes[name].items() if key != "dropout"}
-    values |= {"train.lr": rate, "train.warmup": 400 if case.gpu else 100}
+    sizes = {f"model.{key}": value for key, value in catalog.model(kind).sizes[name].items() if key != "dropout"}
+    values: Values = {key: (value, "") for key, value in sizes.items()}
+    values["model.width"] = (sizes["model.width"], f"size {name}")
+    values["train.lr"] = (rate, f"learning rate {rate:g}")
     why = f"there are {human_bytes(case.facts.bytes)} of text and {'a GPU' if case.gpu else 'no GPU'}"
-    yield Choice(f"model: size {name}, learning rate {rate:g}", why, values)
+    yield Choice("model", why, values)
     if kind in ("gpt", "transformer"):
-        yield Choice("positions: rotary", "real texts are of every length", {"model.positions": "rotary"})
+        yield Choice("positions", "real texts are of every length", {"model.positions": ("rotary", "rotary")})
 
 
 def translation(case: Case) -> Iterator[Choice]:
     """Few passes are not enough to learn the sentences by heart: dropout would only slow them down."""
-    pairs, epochs = case.facts.examples, case.epochs(2, 30, LEARN[case.gpu])
-    batch, why = 4096 if case.gpu else 1024, f"there are {pairs:,} pairs"
-    values = {"train.epochs": epochs, "train.batch_tokens": batch, "train.beta2": 0.98}
-    yield Choice(f"training: {case.passes(epochs)}, {batch:,} tokens per step", why, values)
+    pairs, batch = case.facts.examples, 4096 if case.gpu else 1024
+    epochs = case.epochs(2, 30, LEARN[case.gpu], batch)
+    yield Choice("training", f"there are {pairs:,} pairs", case.training(epochs, batch) | {"train.beta2": (0.98, "")})
     dropout = 0.0 if epochs < 8 else 0.3 if case.gpu or pairs < 10_000 else 0.1
     smoothing = 0.1 if dropout else 0.0
-    why = f"the training has {case.passes(epochs)}"
-    regular = {"model.dropout": dropout, "task.smoothing": smoothing}
-    yield Choice(f"dropout {dropout:g}, label smoothing {smoothing:g}", why, regular)
+    values = {
+        "model.dropout": (dropout, f"dropout {dropout:g}"),
+        "task.smoothing": (smoothing, f"label smoothing {smoothing:g}"),
+    }
+    yield Choice("against overfitting", case.seen(epochs), values)
     if not any(key.startswith("decode.") for key in case.given):
-        search = {"decode.method": "beam", "decode.beam": 4, "decode.length_penalty": "gnmt", "decode.alpha": 1.0}
-        yield Choice("answers: a beam of 4", "real sentences have many translations", {**search, "decode.max_new": 128})
+        search = {"method": "beam", "beam": 4, "length_penalty": "gnmt", "alpha": 1.0, "max_new": 128}
+        found = {f"decode.{key}": (value, "a beam of 4" if key == "beam" else "") for key, value in search.items()}
+        yield Choice("answers", "real sentences have many translations", found)
 
 
 def labels(case: Case) -> Iterator[Choice]:
     """Labelled data is small: it is read often, and learned by heart soon."""
     facts, classify = case.facts, case.recipe.task_kind == "classify"
-    epochs = case.epochs(2, 20, 1_200_000 if classify else 3_000_000)
     batch = 2048 if facts.words > 2_000_000 else 1024 if classify else 512
-    while batch > 128 and epochs * case.tokens / batch < 400:
-        batch //= 2
+    epochs = case.epochs(2 if classify else 8, 20, 1_200_000, batch)
     why = f"there are {facts.examples:,} examples with {facts.words:,} words"
-    values = {"train.epochs": epochs, "train.batch_tokens": batch}
-    yield Choice(f"training: {case.passes(epochs)}, {batch:,} tokens per step", why, values)
+    yield Choice("training", why, case.training(epochs, batch))
     dropout = 0.5 if classify else 0.2
-    yield Choice(f"dropout {dropout:g}", why, {"model.dropout": dropout})
-    if not classify and case.recipe.model_kind == "rnn" and "model.width" not in case.given:
-        values = {"model.width": 128, "train.lr": 2e-3, "task.unknown": 0.0}
-        yield Choice("model: 128 wide, learning rate 0.002, no <unk>", "names show in the pieces of words", values)
+    yield Choice("against overfitting", case.seen(epochs), {"model.dropout": (dropout, f"dropout {dropout:g}")})
+    if not classify and case.recipe.model_kind == "rnn" and case.recipe.text.kind == "bpe":
+        values: Values = {
+            "model.width": (128, "128 wide"),
+            "train.lr": (2e-3, "learning rate 0.002"),
+            "task.unknown": (0.0, "no words hidden in training"),
+        }
+        yield Choice("model", "names show in the pieces of words", values)
 
 
 def running_text(case: Case) -> Iterator[Choice]:
     """At least one pass, if that is no more than about half an hour."""
-    facts, learn = case.facts, LEARN[case.gpu]
-    context, batch = (256, 8192) if case.gpu else (128, 1024)
-    epochs = case.epochs(min(1.0, 3 * learn / case.tokens), 20, learn)
-    why = f"there are about {_two_digits(case.tokens):,} tokens"
-    values = {"train.epochs": epochs, "train.batch_tokens": batch, "model.context": context}
-    yield Choice(f"training: {case.passes(epochs)}, {batch:,} tokens per step, windows of {context}", why, values)
+    facts, learn, batch = case.facts, LEARN[case.gpu], 8192 if case.gpu else 1024
+    epochs = case.epochs(min(1.0, 3 * learn / case.tokens), 20, learn, batch)
+    context = 256 if case.gpu else 128
+    while context > 16 and case.tokens < 16 * context:
+        context //= 2
+    values = case.training(epochs, batch) | {"model.context": (context, f"windows of {context}")}
+    yield Choice("training", f"there are about {_two_digits(case.tokens):,} tokens", values)
     dropout = 0.0 if epochs < 5 else 0.1 if epochs < 12 else 0.2
-    yield Choice(f"dropout {dropout:g}", f"the training has {case.passes(epochs)}", {"model.dropout": dropout})
+    yield Choice("against overfitting", case.seen(epochs), {"model.dropout": (dropout, f"dropout {dropout:g}")})
     if facts.lines <= 100 or facts.loose >= 0.01:  # otherwise each line stands for itself, and an answer ends with it
         why = "the text has blank or indented lines" if facts.loose >= 0.01 else "the text has few lines"
-        longer = {"decode.stop": (), "decode.max_new": 200}
-        yield Choice("answers: 200 tokens, over the ends of lines", why, longer)
+        yield Choice("answers", why, {"decode.stop": ((), "over several lines"), "decode.max_new": (200, "200 tokens")})
 
 
 def vectors(case: Case) -> Iterator[Choice]:
     """More text needs fewer passes, and has more to say of each word."""
-    words, epochs = case.facts.words, case.epochs(3, 20, 25_000_000)
-    width = 100 if words >= 1_000_000 else 50
-    why = f"there are {words:,} words"
-    yield Choice(f"training: {case.passes(epochs)}", why, {"train.epochs": epochs})
-    yield Choice(f"vectors: {width} wide", why, {"model.width": width})
+    words = case.facts.words
+    epochs, width = case.epochs(3, 20, 25_000_000, 10_000), 100 if words >= 1_000_000 else 50
+    values = {"train.epochs": (epochs, f"{epochs:g} epochs"), "model.width": (width, f"vectors {width} wide")}
+    yield Choice("training", f"there are {words:,} words", values)
 
 
 def evaluations(case: Case) -> Iterator[Choice]:
-    yield Choice("evaluations: ten, or fewer", "they may take 5 % of the time", {"train.eval_every": 0})
+    part = catalog.task(case.recipe.task_kind).looking
+    why = f"they may take {100 * part:g} % of the time"
+    yield Choice("evaluations", why, {"train.eval_every": (0, "ten at most")})
 
 
 def _two_digits(value: float) -> int:

@@ -28,7 +28,7 @@ class Sampler:
             task.sampled(self.split)  # read now: the files may change while the model trains
 
     def affordable(self, seconds: float) -> bool:
-        """Whether samples have cost little, if the training took so long; the first ones always have."""
+        """Whether samples have cost little, if the training took so long. True before the first sample."""
         return self.spent <= COST * seconds
 
     def lines(self, most: int) -> list[str]:

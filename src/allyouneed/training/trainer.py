@@ -69,7 +69,7 @@ class Trainer:
         self.losses = NamedLosses(task.weights)
         self.evaluator = Evaluator(model, task, self.losses, self.valid, ranks, self._arithmetic, say)
         self.sampler = Sampler(model, task, self._arithmetic, self.quiet)
-        self.pacer = Pacer(config, len(self.feed.plan(0)), self.evaluator.cost, began)
+        self.pacer = Pacer(config, len(self.feed.plan(0)), self.evaluator.least_interval, began)
         self.pieces = config.accumulate
         self.at = Position()
         self.carry: Carry = {}  # the recurrent state from batch to batch

@@ -1,4 +1,4 @@
-"""Warnings: the data set is too small for the model; the model learns its training examples by heart."""
+"""Warnings: the data set is too small for the model; the model memorizes its training examples."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Watch:
         ]
         return (
             f"the validation loss has risen from {self.lowest:.4f} at step {self.lowest_step} to {self.found:.4f}, "
-            f"while the training loss fell: the model learns its training examples by heart; try {_either(tries)}"
+            f"while the training loss fell: the model memorizes its training examples; try {_either(tries)}"
         )
 
 
@@ -81,6 +81,11 @@ def small_data(report: Report, task: Task, model: Model, batches: int) -> str:
     few = task.shape != "text" and train.examples < EXAMPLES
     if not (large or few or batches <= 1):
         return ""
+    if not (large or few):
+        batch = task.recipe.train.batch_tokens
+        return (
+            f"all training data is one batch: try a train.batch_tokens below {batch:,}, so that an epoch has more steps"
+        )
     many = f"{train.examples:,} {report.things} with " if task.shape != "text" else ""
     return (
         f"the training data is small for this model: {many}{tokens:,} {report.unit} for {human_count(parameters)} "
