@@ -1,5 +1,5 @@
-"""python -m bench.owndata [CASE …]: train on files as a user has them, with no settings but --data, and keep the score,
-the time and what the rules chose. ALLYOUNEED_MIRROR names the folder with the public data."""
+"""python -m bench.owndata [CASE …]: train on files as a user has them, with no settings but these files (in one case
+also the minutes), and keep the score, the time and what the rules chose. ALLYOUNEED_MIRROR names the public data."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _trec(mirror: Path, folder: Path) -> None:
     for split in ("train", "test"):
         lines = (mirror / f"trec/{split}.txt").read_text(encoding="latin-1").splitlines()
         rows = [line.replace(":", " ", 1).split(" ", 2) for line in lines if line.strip()]
-        (folder / f"{split}.tsv").write_text("".join(f"{label}\t{text}\n" for label, _, text in rows))
+        (folder / f"{split}.tsv").write_text("".join(f"{label}\t{text}\n" for label, _, text in rows), encoding="utf-8")
 
 
 def _library(mirror: Path, folder: Path) -> None:
@@ -134,14 +134,14 @@ def train(name: str, case: Case, folder: Path) -> dict[str, Any]:
         "training": max(row["seconds"] for row in rows),
         "evaluations": sum(row["kind"] == "valid" for row in rows),
         "load": load,
-        "commit": f"{commit()['id'] or 'unknown'}{' with changes' if commit()['dirty'] else ''}",
+        "commit": f"{(commit()['id'] or 'unknown')[:12]}{' with changes' if commit()['dirty'] else ''}",
         "followed": config["followed"],
     }
 
 
 def markdown(runs: list[dict[str, Any]], facts: dict[str, str]) -> str:
     """One row per case, then what was chosen for each."""
-    lines = ["# own-data", "", "One command each, no other settings; the time is that of the whole command.", ""]
+    lines = ["# own-data", "", "One command each, with no other settings; the time is that of the whole command.", ""]
     lines += [
         "| command | score | time | evaluations | load before | commit |",
         "| --- | ---: | ---: | ---: | ---: | --- |",
@@ -149,7 +149,7 @@ def markdown(runs: list[dict[str, Any]], facts: dict[str, str]) -> str:
     for run in runs:
         score, clock = run["score"], f"{int(run['seconds']) // 60}:{int(run['seconds']) % 60:02d}"
         cells = (f"`{run['command']}`", f"{score['name']} {score['value']:.4g}", clock)
-        lines.append(f"| {' | '.join(cells)} | {run['evaluations']} | {run['load']:.2f} | {run['commit'][:12]} |")
+        lines.append(f"| {' | '.join(cells)} | {run['evaluations']} | {run['load']:.2f} | {run['commit']} |")
     for run in runs:
         lines += ["", f"{run['case']} (`{run['score']['signature']}`):", "", *(f"- {line}" for line in run["followed"])]
     return "\n".join([*lines, "", *(f"- {key}: {value}" for key, value in facts.items())]) + "\n"
@@ -167,14 +167,20 @@ def main(arguments: list[str]) -> int:
         for name in options.cases:
             if name not in CASES:
                 raise UserError(f"there is no case '{name}'{nearest(name, CASES)}")
-        runs = [train(name, CASES[name], options.out) for name in options.cases or CASES]
+        for name in options.cases or CASES:
+            print(keep(train(name, CASES[name], options.out)))
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
+    return 0
+
+
+def keep(run: dict[str, Any]) -> str:
+    """Write the results, with those that other cases have had before; returns the table."""
     kept = RESULTS / "own-data.json"
     before = json.loads(kept.read_text())["runs"] if kept.exists() else []
-    fresh = {run["case"]: run for run in [*before, *runs]}
-    runs = [fresh[name] for name in CASES if name in fresh]  # a case that did not run keeps its last result
+    fresh = {old["case"]: old for old in [*before, run]}
+    runs = [fresh[name] for name in CASES if name in fresh]
     facts = {
         "machine": f"{machine()['cpu']}, {os.cpu_count()} cores",
         "versions": ", ".join(f"{key} {value}" for key, value in versions().items()),
@@ -184,8 +190,7 @@ def main(arguments: list[str]) -> int:
     write_json(kept, {"runs": runs, **facts})
     text = markdown(runs, facts)
     write_text(RESULTS / "own-data.md", text)
-    print(text)
-    return 0
+    return text
 
 
 if __name__ == "__main__":

@@ -218,9 +218,10 @@ def labels(case: Case) -> Iterator[Choice]:
     why = f"there are {facts.examples:,} examples with {facts.words:,} words"
     yield Choice("training", why, case.training(epochs, batch))
     dropout = 0.5 if classify else 0.2
-    yield Choice("against overfitting", case.seen(epochs), {"model.dropout": (dropout, f"dropout {dropout:g}")})
+    values: Values = {"model.dropout": (dropout, f"dropout {dropout:g}"), "train.ema": (0.99, "a mean of the weights")}
+    yield Choice("against overfitting", case.seen(epochs), values)
     if not classify and case.recipe.model_kind == "rnn" and case.recipe.text.kind == "bpe":
-        values: Values = {
+        values = {
             "model.width": (128, "128 wide"),
             "train.lr": (2e-3, "learning rate 0.002"),
             "task.unknown": (0.0, "no words hidden in training"),
