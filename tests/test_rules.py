@@ -80,7 +80,11 @@ def test_models_that_read_letters_keep_their_words(name):
 
 
 def test_classes_are_seen_in_words_unless_the_text_has_no_spaces():
-    assert followed("classify/rnn")[0].text.kind == "word"
+    recipe, told = followed("classify/rnn")
+    assert (recipe.text.kind, recipe.text.min_count) == ("word", 2)
+    assert "vocabulary: words that occur twice, because 45 % of the words occur only once" in told
+    assert followed("classify/rnn", examples=300)[0].text.min_count == 1
+    assert followed("classify/rnn", once=0.1)[0].text.min_count == 1
     assert followed("classify/rnn", different=0.9)[0].text.kind == "bpe"
 
 

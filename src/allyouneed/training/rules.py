@@ -168,11 +168,15 @@ def vocabulary(case: Case) -> Iterator[Choice]:
     if case.given & {"text.kind", "text.path", "text.vectors", "text.min_count"} or facts.once <= REAL:
         return
     spelled = catalog.model(case.recipe.model_kind).BodyClass.spelled
-    if spelled or ("text.vocab" in case.given and text.vocab < 500) or (task == "classify" and facts.different < 0.5):
+    if spelled or ("text.vocab" in case.given and text.vocab < 500):
+        return
+    why = f"{100 * facts.once:.0f} % of the words occur only once"
+    if task == "classify" and facts.different < 0.5:
+        if facts.examples >= 1000:  # and these words teach what to do with unknown ones
+            yield Choice("vocabulary", why, {"text.min_count": (2, "words that occur twice")})
         return
     most = 4000 if task == "lm" and not case.gpu else 8000  # each row takes time, too
     vocab = _two_digits(min(most, max(500.0, (4 if task == "lm" else 8) * math.sqrt(facts.words))))
-    why = f"{100 * facts.once:.0f} % of the words occur only once"
     yield Choice("vocabulary", why, {"text.kind": ("bpe", "bpe"), "text.vocab": (vocab, f"{vocab:,} tokens")})
 
 
