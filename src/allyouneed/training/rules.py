@@ -217,8 +217,10 @@ def translation(case: Case) -> Iterator[Choice]:
 def labels(case: Case) -> Iterator[Choice]:
     """Labelled data is small: it is read often, and learned by heart soon."""
     facts, classify = case.facts, case.recipe.task_kind == "classify"
-    batch = 2048 if facts.words > 2_000_000 else 1024 if classify else 512
-    epochs = case.epochs(2 if classify else 8, 20, 1_200_000, batch)
+    large = facts.words > 2_000_000
+    batch = 4096 if large else 1024 if classify else 512
+    least = 1 if classify else 2 if large else 8
+    epochs = case.epochs(least, 20, 1_200_000, batch)
     why = f"there are {facts.examples:,} examples with {facts.words:,} words"
     yield Choice("training", why, case.training(epochs, batch))
     dropout = 0.5 if classify else 0.2
