@@ -229,6 +229,7 @@ def test_everything_in_the_readme_runs(tmp_path: Path, command: Callable[..., An
     """As a newcomer with files of these names would type it, with two steps of training."""
     chance = random.Random(0)
     words = "Once upon a time Ada went to London . A sentence to translate : the man , his aunt and his uncle"
+    words += " . The king , the queen , a dog and a cat"
     lines = [" ".join(chance.choices(words.split(), k=9)) for _ in range(1000)]
     (tmp_path / "notes.txt").write_text("\n".join(lines))
     (tmp_path / "pairs.tsv").write_text("".join(f"{line}\t{line.upper()}\n" for line in lines))

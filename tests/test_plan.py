@@ -23,7 +23,7 @@ from allyouneed.tensorfile import read_tensors
 from allyouneed.training import trainer as trainer_module
 from allyouneed.training.fit import fit
 from allyouneed.training.optim import learning_rate
-from allyouneed.training.plan import CLOSING, Budget, Plan, first_plan, interval
+from allyouneed.training.plan import Budget, Plan, first_plan, interval
 from allyouneed.training.starting import choose, resumed
 from commands import ayn, mistake
 from conftest import TINY_LM
@@ -58,7 +58,7 @@ class Machine:
                 self.evaluated.append(step)
                 self.now += self.evaluation
             if step >= plan.total:
-                self.now += self.ending + CLOSING
+                self.now += self.ending + budget.closing
                 return plan
 
 

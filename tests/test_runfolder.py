@@ -30,6 +30,7 @@ ABOUT = {
     "kind": "gpt",
     "model": {},
     "data": {"name": "x", "fingerprint": "y"},
+    "followed": [],
     "versions": {},
 }
 

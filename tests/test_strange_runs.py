@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from allyouneed.runfolder import RunFolder
-from allyouneed.runjson import parse_object
+from allyouneed.runjson import VERSION, parse_object
 from allyouneed.tasks.lm import LM
 from allyouneed.tensorfile import read_tensors
 from allyouneed.wholefile import write_json, write_tensors
@@ -41,12 +41,12 @@ def edit(path: Path, **values: Any) -> None:
 
 def test_config_lists_the_parts_and_the_other_files(translator, run, tmp_path):
     config = RunFolder(run).read_config()
-    assert (config["version"], list(config["parts"]), config["files"]) == (1, ["tokenizer.json"], ["loss.png"])
+    assert (config["version"], list(config["parts"]), config["files"]) == (VERSION, ["tokenizer.json"], ["loss.png"])
     ayn("test", "run")
     assert RunFolder(run).read_config() == config
 
 
-@pytest.mark.parametrize("version", [None, 0, 2, "1", True, 1.0, {"x": 1}])
+@pytest.mark.parametrize("version", [None, 0, VERSION + 1, str(VERSION), True, float(VERSION), {"x": 1}])
 def test_a_run_of_another_version_is_refused(version, run):
     config = json.loads((run / "config.json").read_text())
     del config["version"]
@@ -54,7 +54,7 @@ def test_a_run_of_another_version_is_refused(version, run):
     for command in ALL:
         said = mistake(*command)
         has = "names no version" if version is None else f"is of version {version}"
-        assert said == f"run/config.json {has}, this library reads runs of version 1: train the run again"
+        assert said == f"run/config.json {has}, this library reads runs of version {VERSION}: train the run again"
 
 
 def test_a_task_adds_parts_of_its_own(story, tmp_path, monkeypatch):

@@ -64,10 +64,12 @@ def fit(
     began, ranks = time.monotonic() if began is None else began, Ranks()
     if not ranks.first or quiet:
         say = _silent
+    folder = RunFolder(out)
+    if resume and recipe.given is not None and folder.recipe.is_file():
+        recipe = folder.read_recipe()  # what its data has decided stays
     share_compiled_code()
     runtime = probe(recipe.train, rank=ranks.local, world=ranks.world)
     ranks.join(runtime.device)
-    folder = RunFolder(out)
     try:
         # If anything fails before the trainer is built, the old run in the folder is kept and the new one removed.
         with terminable(), ExitStack() as held, ExitStack() as tentative:

@@ -20,7 +20,7 @@ EVALUATIONS = 10  # per run, with train.eval_every = 0
 MEMORY = 30.0  # seconds; the pace is about that of the last ones
 FIRST_SECONDS, FIRST_PART = 5.0, 0.03  # of training, before the first plan: at most so long, or this part of the budget
 SLACK = 0.05  # a plan stays as long as it misses what is left of the budget by less
-CLOSING = 2.0  # seconds for the last files and pictures
+CLOSING, CLOSING_PART = 2.0, 0.05  # seconds for the last files and pictures, and the part of the budget, at most
 AFTER = 1.0  # of them, after the scores
 LAST = 0.02  # of the budget: a test takes at least so long, even if the time is over
 SPARE = 1.25  # times the estimated seconds of the scores are kept for them
@@ -111,6 +111,10 @@ class Budget:
         return max(end - AFTER, self.clock() + LAST * 60 * self.minutes)
 
     @property
+    def closing(self) -> float:
+        return min(CLOSING, CLOSING_PART * 60 * self.minutes)
+
+    @property
     def over(self) -> bool:
         return self.elapsed() >= 60 * self.minutes
 
@@ -121,7 +125,7 @@ class Budget:
 
     def plan(self, plan: Plan, step: int, config: TrainConfig, least: float) -> Plan:
         """The plan that fits what is left; the same one if it still fits."""
-        left = 60 * self.minutes - self.elapsed() - self.evaluation - self.ending - CLOSING
+        left = 60 * self.minutes - self.elapsed() - self.evaluation - self.ending - self.closing
         every = plan.every
         if not plan.known:
             every = config.eval_every or interval(step + max(0, int(left / self.pace.step)), least)

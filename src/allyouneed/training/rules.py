@@ -153,12 +153,13 @@ def held_out(case: Case) -> Iterator[Choice]:
     else:
         enough = 1_000 if task == "translate" else 5_000
         wanted, of = enough / max(1, facts.examples), f"{facts.examples:,} examples"
-    usual = 0.1 if facts.examples < 1000 and task not in ("lm", "wordvectors") else data.valid_part
-    part = float(f"{min(usual, wanted):.1g}")
+    needed = 0.1 if facts.examples < 1000 and task not in ("lm", "wordvectors") else data.valid_part
+    part = float(f"{min(needed, wanted):.1g}")
     why = f"there are only {of}" if part > data.valid_part else f"that is enough of {of}"
     parts = {"valid": "for validation", "test": "for the test"}
     values = {f"data.{name}_part": (part, f"{100 * part:g} % {what}") for name, what in parts.items()}
-    yield Choice("held out", why, {key: value for key, value in values.items() if key[5:-5] not in facts.splits})
+    if not case.given & set(values):
+        yield Choice("held out", why, {key: value for key, value in values.items() if key[5:-5] not in facts.splits})
 
 
 def vocabulary(case: Case) -> Iterator[Choice]:
