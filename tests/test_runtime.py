@@ -32,7 +32,7 @@ from allyouneed.training.distributed import Ranks
 from allyouneed.training.evaluating import Evaluator
 from allyouneed.training.fit import fit
 from allyouneed.training.memory import estimate, is_out_of_memory, lasting
-from allyouneed.training.starting import choose
+from allyouneed.training.starting import choose, resumed
 from commands import ayn, mistake
 from conftest import TINY_LM
 from peak import check_remembered
@@ -325,7 +325,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 def test_resuming_under_other_threads_says_so(story, tmp_path, capsys):
     fit(choose("lm/gpt", TINY_LM, str(story)), tmp_path / "run", quiet=True)
-    other = choose("lm/gpt", [*TINY_LM, "train.threads=2", "train.steps=13"], str(story))
+    other = resumed(tmp_path / "run", "lm/gpt", ["train.threads=2", "train.steps=13"], None)
     fit(other, tmp_path / "run", resume=True)
     assert "equal only up to rounding" in capsys.readouterr().out
 
