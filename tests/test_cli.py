@@ -133,6 +133,7 @@ def test_an_output_that_nobody_reads_is_no_error():
     assert (done.returncode, done.stderr, done.stdout) == (2, "", "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_output_is_a_sentence(lm):
     for command in ("list recipes", f"use {shlex.quote(str(lm))} one"):

@@ -10,7 +10,8 @@ from allyouneed.run import train
 from conftest import RUNTIME, TINY
 
 
-@pytest.mark.parametrize("order", [pytest.param(1, marks=pytest.mark.slow), -1], ids=["copy", "reverse"])
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [1, -1], ids=["copy", "reverse"])
 def test_sequences_are_copied_and_reversed(order, tmp_path):
     chance = random.Random(0)
     rows = {tuple(chance.choices("abcdefgh", k=chance.randint(3, 6))) for _ in range(2000)}

@@ -125,6 +125,7 @@ def test_a_run_whose_replacement_was_killed_can_be_replaced(killed, story, tmp_p
     assert leftovers(tmp_path / "run") == []
 
 
+@pytest.mark.slow
 def test_a_replacement_under_way_is_left_alone(lm, story, tmp_path):
     shutil.copytree(lm, tmp_path / "run")
     process = hold("_trainer", "before", *train("lm", story, "model.width=32", "--overwrite", out="run"))
@@ -152,6 +153,7 @@ def write(run: RunFolder, parts: dict[str, bytes]) -> None:
     (run.path / "checkpoints" / "file").write_bytes(word)
 
 
+@pytest.mark.slow
 def test_kill_before_each_file_operation_leaves_the_old_run_or_the_new_one(tmp_path):
     def replace(path: Path, say: Say, end: int) -> None:
         operations = itertools.count()

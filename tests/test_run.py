@@ -101,7 +101,7 @@ def conll(examples: Iterable[TaggedSentence]) -> str:
         pytest.param("lm/gpt", "mine.txt", "".join, marks=pytest.mark.slow),
         pytest.param("translate/transformer", "mine.tsv", lines, marks=pytest.mark.slow),
         ("classify/rnn", "mine.tsv", lines),
-        ("tag/lstm", "mine.conll", conll),
+        pytest.param("tag/lstm", "mine.conll", conll, marks=pytest.mark.slow),
     ],
 )
 def test_a_run_is_scored_on_a_file_of_its_own_as_on_its_test_split(recipe, name, write, tmp_path, capsys):
@@ -126,14 +126,15 @@ def test_a_run_is_scored_on_a_file_of_its_own_as_on_its_test_split(recipe, name,
     assert own[0].signature in named.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "settings"),
     [
-        pytest.param("lm/gpt", TINY_LM, marks=pytest.mark.slow),
-        pytest.param("translate/transformer", [*TINY_TRANSLATE, "data.limit=100"], marks=pytest.mark.slow),
-        pytest.param("classify/rnn", ["train.steps=2", "data.limit=100"], marks=pytest.mark.slow),
+        ("lm/gpt", TINY_LM),
+        ("translate/transformer", [*TINY_TRANSLATE, "data.limit=100"]),
+        ("classify/rnn", ["train.steps=2", "data.limit=100"]),
         ("tag/lstm", ["train.steps=2", "data.limit=100"]),
-        pytest.param("wordvectors/skipgram", ["train.steps=2", "model.width=8"], marks=pytest.mark.slow),
+        ("wordvectors/skipgram", ["train.steps=2", "model.width=8"]),
     ],
 )
 def test_a_run_that_nobody_holds_leaves_no_file_open(recipe, settings, tmp_path):

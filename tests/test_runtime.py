@@ -59,6 +59,7 @@ def test_bf16_only_where_a_measurement_says_that_it_pays(gain, chosen, why, monk
     assert asked.endswith("; bf16: as asked, but fp32 is faster here" if gain < 1 else "; bf16: as asked")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bf16", "auto"])
 def test_training_prints_no_noise_of_torch(precision, story, tmp_path):
     tiny = [*TINY_LM, "train.steps=1", f"train.precision={precision}"]
@@ -254,6 +255,7 @@ def test_an_empty_environment_is_one_process(monkeypatch):
     assert (ranks.world, ranks.rank, ranks.local) == (1, 0, 0)
 
 
+@pytest.mark.slow
 def test_a_process_that_waits_in_vain_says_so(monkeypatch):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -294,7 +296,8 @@ sys.exit(10 * code + process.exitcode)
 """
 
 
-@pytest.mark.parametrize("when", [pytest.param("before", marks=pytest.mark.slow), "after"])
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["before", "after"])
 def test_a_forked_process_is_told_and_does_not_hang(when, lm):
     done = subprocess.run(
         [sys.executable, "-c", FORKED, str(lm), when],
@@ -310,6 +313,7 @@ def test_a_forked_process_is_told_and_does_not_hang(when, lm):
     assert parent == "True"
 
 
+@pytest.mark.slow
 def test_a_process_that_forks_before_it_loads_is_free(lm):
     program = """
 import os, sys

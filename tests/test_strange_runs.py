@@ -238,6 +238,7 @@ def told(command: tuple[Any, ...], file: str) -> bool:
     return done.code == 2
 
 
+@pytest.mark.slow
 def test_a_config_of_any_shape(run):
     config = json.loads((run / "config.json").read_text())
     places = [(), *((key,) for key in config), *(("data", key) for key in config["data"])]
@@ -277,6 +278,7 @@ def test_a_part_is_never_a_file_outside_the_folder(run, tmp_path):
         edit(run / "config.json", files=[])
 
 
+@pytest.mark.slow
 def test_scores_of_any_shape(run):
     scores = json.loads((run / "scores.json").read_text())
     places = [(), ("test",), ("test", 0), *(("test", 0, key) for key in ("name", "value", "signature"))]
@@ -304,6 +306,7 @@ def test_json_that_is_plain_data():
             parse_object(text)
 
 
+@pytest.mark.slow
 def test_a_state_of_any_shape(run):
     folder = RunFolder(run)
     saved = folder.checkpoints.latest()

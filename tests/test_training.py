@@ -81,6 +81,7 @@ def test_a_mistake_is_told_by_one_of_two_processes(tmp_path):
     assert "[rank1]" not in said
 
 
+@pytest.mark.slow
 def test_two_processes_give_one_processs_weights(pairs, tmp_path):
     settings = ["model.dropout=0", "train.optimizer=sgd", "train.lr=0.1"]
     one = run("translate/transformer", pairs, tmp_path / "one", *settings)
@@ -233,7 +234,8 @@ def test_a_damaged_checkpoint_is_named_and_the_previous_one_used(story, tmp_path
     assert same(whole, read_tensors(out / "model.safetensors"))
 
 
-@pytest.mark.parametrize("limit", [pytest.param(10_000, marks=pytest.mark.slow), 25_000])
+@pytest.mark.slow
+@pytest.mark.parametrize("limit", [10_000, 25_000])
 def test_a_full_disk_is_reported_as_that_with_nothing_lost(limit, story, tmp_path):
     """A limit on the size of files stands in for the disk; first the weights do not fit, then the optimizer."""
     out = tmp_path / "run"

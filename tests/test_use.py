@@ -380,6 +380,7 @@ def test_an_endless_line_takes_no_memory(tmp_path):
     assert line == "one"
 
 
+@pytest.mark.slow
 def test_whoever_writes_slowly_is_answered_at_once_and_may_press_ctrl_c(lm):
     process = subprocess.Popen(
         [*AYN, "use", str(lm)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -395,6 +396,7 @@ def test_whoever_writes_slowly_is_answered_at_once_and_may_press_ctrl_c(lm):
     process.stdin.close()
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_enough_makes_no_noise(lm, tmp_path):
     (tmp_path / "lines").write_text("one two\n" * 3000)
     program = f"{shlex.join([*AYN, 'use', str(lm)])} < {shlex.quote(str(tmp_path / 'lines'))} | head -1"
@@ -433,6 +435,7 @@ def conversation(run: Path, *typed: tuple[bytes, bytes]) -> tuple[int, str]:
     return code, shown.decode()
 
 
+@pytest.mark.slow
 def test_at_a_terminal_there_is_a_prompt_that_answers_until_ctrl_d(lm):
     code, shown = conversation(
         lm,

@@ -221,6 +221,7 @@ def test_tokens_of_another_type_are_refused(kernels):
     assert torch.equal(model.inputs.weight, before)
 
 
+@pytest.mark.slow
 def test_the_sizes_of_the_kernel_and_the_ranges_of_the_options_are_one(tmp_path, monkeypatch):
     monkeypatch.setattr(compiled, "FLAGS", (("-O1",),))  # quick to compile
     sizes = {"width": negative.MAX_WIDTH, "window": negative.MAX_WINDOW, "negatives": negative.MAX_NEGATIVES}

@@ -41,7 +41,7 @@ def drawn_labels(
     return labels
 
 
-@pytest.mark.parametrize("count", [2, 12, 60, 300])
+@pytest.mark.parametrize("count", [2, 12, 60, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("power", [1, 3])  # 3: most are close together, some far away
 def test_no_name_on_the_map_lies_over_another_or_over_a_dot(power, count, monkeypatch):
     rng = np.random.default_rng(count)

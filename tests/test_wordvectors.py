@@ -152,7 +152,8 @@ def test_cbow_finds_her_too(tmp_path):
     assert run.predict("man + aunt - uncle") == "woman"
 
 
-@pytest.mark.parametrize("name", [pytest.param("wordvectors/skipgram", marks=pytest.mark.slow), "wordvectors/cbow"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["wordvectors/skipgram", "wordvectors/cbow"])
 def test_the_full_softmax_learns_with_the_settings_of_the_recipe(name, tmp_path):
     settings = ["model.loss=softmax", "train.threads=1", "train.device=cpu", "train.epochs=8"]
     run = train(name, *settings, out=tmp_path / "run", quiet=True)
