@@ -143,12 +143,12 @@ def markdown(runs: list[dict[str, Any]], facts: dict[str, str]) -> str:
     """One row per case, then what was chosen for each."""
     lines = ["# own-data", "", "One command each, with no other settings; the time is that of the whole command.", ""]
     lines += [
-        "| command | score | time | evaluations | load before | commit |",
-        "| --- | ---: | ---: | ---: | ---: | --- |",
+        "| data | command | score | time | evaluations | load before | commit |",
+        "| --- | --- | ---: | ---: | ---: | ---: | --- |",
     ]
     for run in runs:
         score, clock = run["score"], f"{int(run['seconds']) // 60}:{int(run['seconds']) % 60:02d}"
-        cells = (f"`{run['command']}`", f"{score['name']} {score['value']:.4g}", clock)
+        cells = (run["case"], f"`{run['command']}`", f"{score['name']} {score['value']:.4g}", clock)
         lines.append(f"| {' | '.join(cells)} | {run['evaluations']} | {run['load']:.2f} | {run['commit']} |")
     for run in runs:
         lines += ["", f"{run['case']} (`{run['score']['signature']}`):", "", *(f"- {line}" for line in run["followed"])]

@@ -31,7 +31,7 @@ SIZES = {
     "rnn": (("nano", 1e-2), ("small", 5e-3), ("medium", 2e-3)),
     "convnet": (("tiny", 3e-3), ("tiny", 3e-3), ("small", 2e-3)),
     "elmo": (("nano", 1e-2), ("nano", 1e-2), ("small", 2e-3)),
-    "transformer": (("tiny", 3e-3), ("tiny", 3e-3), ("small", 1e-3)),
+    "transformer": (("tiny", 3e-3), ("tiny", 4e-3), ("small", 1e-3)),
     "seq2seq": (("tiny", 5e-3), ("tiny", 5e-3), ("small", 2e-3)),
     "convseq2seq": (("tiny", 3e-3), ("tiny", 3e-3), ("small", 2e-3)),
 }
@@ -81,16 +81,16 @@ class Case:
             found = min(most, max(least, learn / self.tokens))
         return float(f"{found:.2g}")
 
-    def training(self, epochs: float, batch: int) -> Values:
-        """The epochs, smaller batches if there would be too few of them, and a warm-up of a tenth of the steps at
-        most."""
+    def training(self, epochs: float, batch: int, warmup: int = 100, part: float = 0.1) -> Values:
+        """The epochs, smaller batches if there would be too few of them, and `warmup` steps of warm-up, or this part
+        of the steps if that is less."""
         while batch > 128 and epochs * self.tokens / batch < STEPS:
             batch //= 2
         steps = epochs * self.tokens / self._batch(batch)
         return {
             "train.epochs": (epochs, f"{epochs:g} epochs"),
             "train.batch_tokens": (batch, f"{batch:,} tokens per step"),
-            "train.warmup": (min(400 if self.gpu else 100, math.ceil(steps / 10)), ""),
+            "train.warmup": (min(400 if self.gpu else warmup, math.ceil(part * steps)), ""),
         }
 
     def _batch(self, batch: int) -> int:
@@ -176,7 +176,7 @@ def vocabulary(case: Case) -> Iterator[Choice]:
         if facts.examples >= 1000:  # and these words teach what to do with unknown ones
             yield Choice("vocabulary", why, {"text.min_count": (2, "words that occur twice")})
         return
-    most = 4000 if task == "lm" and not case.gpu else 8000  # each row takes time, too
+    most = 8000 if case.gpu or task == "tag" else 4000  # each row takes time, too
     vocab = _two_digits(min(most, max(500.0, (4 if task == "lm" else 8) * math.sqrt(facts.words))))
     yield Choice("vocabulary", why, {"text.kind": ("bpe", "bpe"), "text.vocab": (vocab, f"{vocab:,} tokens")})
 
@@ -199,9 +199,10 @@ def size(case: Case) -> Iterator[Choice]:
 
 def translation(case: Case) -> Iterator[Choice]:
     """Few passes are not enough to learn the sentences by heart: dropout would only slow them down."""
-    pairs, batch = case.facts.examples, 4096 if case.gpu else 1024
+    pairs, batch = case.facts.examples, 4096 if case.gpu else 512
     epochs = case.epochs(2, 30, LEARN[case.gpu], batch)
-    yield Choice("training", f"there are {pairs:,} pairs", case.training(epochs, batch) | {"train.beta2": (0.98, "")})
+    values = case.training(epochs, batch, warmup=500, part=0.15) | {"train.beta2": (0.98, "")}
+    yield Choice("training", f"there are {pairs:,} pairs", values)
     dropout = 0.0 if epochs < 8 else 0.3 if case.gpu or pairs < 10_000 else 0.1
     smoothing = 0.1 if dropout else 0.0
     values = {
@@ -225,7 +226,9 @@ def labels(case: Case) -> Iterator[Choice]:
     why = f"there are {facts.examples:,} examples with {facts.words:,} words"
     yield Choice("training", why, case.training(epochs, batch))
     dropout = 0.5 if classify else 0.2
-    values: Values = {"model.dropout": (dropout, f"dropout {dropout:g}"), "train.ema": (0.99, "a mean of the weights")}
+    values: Values = {"model.dropout": (dropout, f"dropout {dropout:g}")}
+    if classify:
+        values["train.ema"] = (0.99, "a mean of the weights")
     yield Choice("against overfitting", case.seen(epochs), values)
     if not classify and case.recipe.model_kind == "rnn" and case.recipe.text.kind == "bpe":
         values = {
