@@ -157,9 +157,9 @@ def test_one_tokenizer_is_not_two_vocabularies(story, pairs, lm):
 def test_a_vocabulary_smaller_than_the_tokenizers(setting, story, pairs):
     """It is told as soon as the tokenizer is known, and nothing is made."""
     task, data = ("lm", story) if "target" not in setting else ("translate", pairs)
-    said = mistake(*train(task, data, *setting.split(), out="small"))
+    said = mistake(*train(task, data, *setting.split(), out="runs of mine/small"))
     assert re.fullmatch(r"model\.vocab = 3 is less than the \d+ tokens of the tokenizer: raise it", said)
-    assert not Path("small").exists()
+    assert not Path("runs of mine").exists()
 
 
 def test_a_target_vocabulary_smaller_than_the_tokenizers(pairs):

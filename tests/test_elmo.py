@@ -277,6 +277,7 @@ BANKS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_three_banks_are_three_vectors_of_one_spelling():
     """By the river, with the money, on the result: in sentences that training never saw."""
     train = [s for sentences in BANKS.values() for i, s in enumerate(sentences) if i % 3]

@@ -166,6 +166,7 @@ def test_a_donor_that_cannot_be_used_is_named(pretrained, tagged, story, tmp_pat
     assert "'word2vec' cannot start from another run; these can: convnet, convseq2seq, elmo, gpt, seq2seq" in done.err
 
 
+@pytest.mark.slow
 def test_for_the_same_task_with_the_same_labels_the_head_comes_along(tagged, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     assert tag(tagged, first, *TINY_ELMO[:5]).code == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+from pathlib import Path
 from typing import Any
 
 import pandas
@@ -47,6 +48,14 @@ def test_a_classifier_learns_from_a_list(tmp_path):
     assert run.predict("good") in ("yes", "no")
     again = load(tmp_path / "run")
     assert again.test(data=TEXTS[:4], say=lambda line: None)[0].name == "accuracy"
+
+
+def test_the_files_of_a_run_are_found_from_every_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    data = choose("classify/rnn", ["data.valid_path=dev.tsv", "data.test_path=~/test.tsv"], "train.tsv").data
+    assert (data.path, data.valid_path) == ((str(tmp_path / "train.tsv"),), (str(tmp_path / "dev.tsv"),))
+    assert data.test_path == (str(Path.home() / "test.tsv"),)
+    assert choose("classify/rnn", ["data.path=train.tsv"], None).data.path == data.path
 
 
 def test_splits_may_be_given_one_by_one(tmp_path):

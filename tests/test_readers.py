@@ -19,6 +19,7 @@ from allyouneed.training.trainer import Trainer
 from conftest import RUNTIME
 
 READERS = ("rnn", "convnet", "gpt", "elmo")
+FIRST = ("gpt", *(pytest.param(name, marks=pytest.mark.slow) for name in READERS if name != "gpt"))
 KINDS = ("char", "word", "bpe", "wordpiece", "bert")
 SMALL = {
     "rnn": ["model.width=16", "model.layers=2"],
@@ -112,7 +113,7 @@ def test_tag_runs_with_every_reader_and_tokenizer(reader, kind, names, tmp_path)
 
 
 @pytest.mark.parametrize("task", ["classify", "tag", "lm"])
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("reader", FIRST)
 def test_a_run_starts_from_a_language_model_and_never_needs_it_again(
     reader, task, reviews, names, story, donors, tmp_path
 ):
@@ -163,7 +164,7 @@ def test_a_run_killed_before_its_first_evaluation_does_not_need_it_either(review
         train("classify/gpt", *made, data=reviews, out=tmp_path / "another", quiet=True)
 
 
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("reader", FIRST)
 def test_the_whole_body_learns_unless_it_is_frozen(reader, reviews, donors, tmp_path):
     donor = donors(reader)
     made = [*RUNTIME, *STEPS, f"train.init={donor.folder.path}", *HELD]

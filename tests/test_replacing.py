@@ -54,6 +54,7 @@ cli.main()
     return process
 
 
+@pytest.mark.slow
 def test_a_run_that_came_in_the_meantime_is_not_replaced(story, tmp_path):
     slow = hold("_prepare", "after", *train("lm", story, out="run"))
     assert ayn(*train("lm", story, "train.seed=2", out="run")).code == 0

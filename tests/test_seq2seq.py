@@ -341,6 +341,7 @@ def test_p_that_would_fall_from_1_to_1_is_refused_before_the_data_is_read(schedu
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_training_says_from_where_to_where_p_runs(pairs, tmp_path):
     for (p, schedule), told in {
         ("1", "constant"): [],

@@ -449,6 +449,7 @@ def test_at_a_terminal_there_is_a_prompt_that_answers_until_ctrl_d(lm):
     assert "Traceback" not in shown
 
 
+@pytest.mark.slow
 def test_ctrl_c_at_the_prompt_ends_quietly(translator):
     code, shown = conversation(translator, (b"> ", b"one two\n"), (b"\n.*\n.*> ", b"\x03"))
     assert code == 130

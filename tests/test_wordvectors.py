@@ -257,6 +257,7 @@ def test_own_questions_are_asked_whatever_the_vocabulary(run, tmp_path, monkeypa
     assert "left out: strange.txt, because this run knows the words of too few of its questions" in said
 
 
+@pytest.mark.slow
 def test_own_questions_are_asked_at_the_end_of_training(tmp_path, monkeypatch):
     (tmp_path / "mine.txt").write_text("man woman king queen\n")
     monkeypatch.chdir(tmp_path)

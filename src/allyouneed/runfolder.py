@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -237,13 +237,15 @@ class RunFolder:
         beside = self.path.parent.iterdir() if self.path.parent.is_dir() else ()
         return nearest(self.path.name, (entry.name for entry in beside if (entry / "recipe.toml").is_file()))
 
-    def drop_if_empty(self) -> None:
-        """Remove the folder unless something is in it, or another process has just locked it."""
+    def drop_if_empty(self, above: Sequence[Path] = ()) -> None:
+        """Remove the folder unless something is in it, or another process has just locked it; then those `above` it
+        that are empty."""
         with suppress(OSError, ValueError, UserError):
             if os.listdir(self.path) == [".lock"]:
                 with self.lock():
                     (self.path / ".lock").unlink()
-            self.path.rmdir()
+            for path in (self.path, *above):
+                path.rmdir()
 
     def _is_run(self) -> bool:
         marks = (".lock", "checkpoints", "model.safetensors")

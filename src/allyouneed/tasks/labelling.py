@@ -185,8 +185,8 @@ class Labelling(Task[Labeller]):
         if strange:
             told = ", ".join(f"'{name}' ({count:,})" for name, count in sorted(strange.items())[:10])
             more = f" and {len(strange) - 10:,} more" if len(strange) > 10 else ""
-            files = getattr(self.recipe.data, f"{split}_path", ())
-            split_off = self.recipe.data.path and not files and split in ("valid", "test")
+            data = self.recipe.data
+            split_off = {"valid": not data.valid_path, "test": not data.test_path}.get(split) and data.path
             cure = f", or hold out less (data.{split}_part)" if split_off else ", or remove them"
             raise UserError(
                 f"the {split} split has {len(strange):,} {what}{'s' if len(strange) > 1 else ''} that the training "

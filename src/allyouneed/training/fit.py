@@ -104,7 +104,8 @@ def _claim(
         raise UserError("[train] needs steps, epochs or minutes")
     catalog.task(recipe.task_kind)(recipe).check()
     if not os.path.exists(folder.path):
-        held.callback(folder.drop_if_empty)  # after an error, no folder is left
+        above = [path for path in folder.path.parents if not path.exists()]
+        held.callback(folder.drop_if_empty, above)  # after an error, no folder is left
     RunFolder.create(folder.path, resume=resume, overwrite=overwrite)
     if resume:
         held.enter_context(folder.lock())

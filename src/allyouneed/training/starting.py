@@ -29,7 +29,7 @@ def choose(recipe: str | Recipe, overrides: Sequence[str], data: Given | None) -
         if isinstance(recipe, str)
         else Recipe.parse(override(recipe.to_dict(), overrides))
     )
-    found = with_data(found, data)
+    found = _placed(with_data(found, data))
     if found.train.init:
         found = inherit(found, overrides)
     return replace(found, given=_given(found, overrides)) if _follows(recipe, found) else found
@@ -52,9 +52,16 @@ def _given(recipe: Recipe, overrides: Sequence[str]) -> frozenset[str]:
     return frozenset(given)
 
 
+def _placed(recipe: Recipe) -> Recipe:
+    """The recipe with absolute paths of its data, so that the run finds them from every folder."""
+    data = recipe.data
+    paths = (data.path, data.valid_path, data.test_path)
+    own, valid, test = (tuple(path and os.path.abspath(os.path.expanduser(path)) for path in some) for some in paths)
+    return recipe.with_(data=replace(data, path=own, valid_path=valid, test_path=test))
+
+
 def with_data(recipe: Recipe, data: Given | None) -> Recipe:
-    """The recipe with other data: files, by absolute paths so that the run finds them, a data set by its name, or
-    examples in memory."""
+    """The recipe with other data: files, a data set by its name, or examples in memory."""
     if data is None or (is_path(data) and not data):
         return recipe
     if not is_path(data):
@@ -70,8 +77,7 @@ def with_data(recipe: Recipe, data: Given | None) -> Recipe:
         hint = nearest(given[0], [*names, *os.listdir()])
         known = hint if "did you mean" in hint else f"; the data sets are {', '.join(names)}"
         raise UserError(f"'{given[0]}' is neither a file here nor a data set{known}")
-    paths = tuple(os.path.abspath(os.path.expanduser(one)) for one in given)
-    return recipe.with_(data=replace(recipe.data, name="", path=paths))
+    return _placed(recipe.with_(data=replace(recipe.data, name="", path=tuple(given))))
 
 
 def _with_examples(recipe: Recipe, data: Any) -> Recipe:
@@ -103,7 +109,7 @@ def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Giv
     kinds = (before.task_kind, before.model_kind)
     if (asked.task_kind, asked.model_kind) != kinds:
         raise UserError(f"the run in {out} is a {kinds[1]} for {kinds[0]}, and this recipe is not: use another folder")
-    after = with_data(Recipe.parse(override(before.to_dict(), overrides)), data)
+    after = _placed(with_data(Recipe.parse(override(before.to_dict(), overrides)), data))
     if after.train.init != before.train.init:
         raise UserError(f"the run in {out} has begun: train.init cannot change any more; leave it out")
     fixed = {"train": ("optimizer", "ema", "seed", "batch_tokens")}  # a checkpoint or the batches depend on these
