@@ -112,6 +112,7 @@ def test_a_recipe_named_after_its_model_runs_without_a_download(name, tmp_path, 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLIC)
 def test_it_runs_on_its_public_data(name, mirror, tmp_path):
-    settings = [*tiny(name), *limit(name, 2000), "train.batch_tokens=65536"]
+    settings = [*tiny(name), *limit(name, 2000), "train.batch_tokens=65536", "train.eval_every=3"]
+    settings += ["train.test_limit=500"] if not limit(name, 1) else []
     done = ayn("train", name, "--mirror", mirror, "--out", tmp_path / "run", *settings)
     assert done.code == 0, done.err
