@@ -104,7 +104,7 @@ def _claim(
         raise UserError("[train] needs steps, epochs or minutes")
     catalog.task(recipe.task_kind)(recipe).check()
     if not os.path.exists(folder.path):
-        above = [path for path in folder.path.parents if not path.exists()]
+        above = [path for path in folder.path.parents if not os.path.exists(path)]
         held.callback(folder.drop_if_empty, above)  # after an error, no folder is left
     RunFolder.create(folder.path, resume=resume, overwrite=overwrite)
     if resume:
