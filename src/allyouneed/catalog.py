@@ -8,6 +8,7 @@ from typing import Any
 from allyouneed.errors import UserError, nearest, shortened
 
 MODELS = {
+    "bert": "allyouneed.models.bert:Bert",
     "convnet": "allyouneed.models.convnet:ConvNet",
     "convseq2seq": "allyouneed.models.convseq2seq:ConvSeq2Seq",
     "elmo": "allyouneed.models.elmo:ELMo",
@@ -20,6 +21,7 @@ MODELS = {
 TASKS = {
     "classify": "allyouneed.tasks.classify:Classify",
     "lm": "allyouneed.tasks.lm:LM",
+    "pretrain": "allyouneed.tasks.pretrain:Pretrain",
     "tag": "allyouneed.tasks.tag:Tag",
     "translate": "allyouneed.tasks.translate:Translate",
     "wordvectors": "allyouneed.tasks.wordvectors:WordVectors",

@@ -185,23 +185,27 @@ class Buckets(Examples):
     def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
         draw = np.random.default_rng((seed, epoch))
         noise = draw.uniform(0, 1, len(self.sizes)) * (1 + 0.1 * self.sizes)  # neighbours change every epoch
-        batches = self._fill(np.argsort(-(self.sizes + noise), kind="stable"), batch_tokens)
+        order = np.argsort(-(self.sizes + noise), kind="stable")
+        batches = fill(order, self.sizes[order], batch_tokens)
         return [batches[i] for i in draw.permutation(len(batches))]
 
     def cover(self, batch_tokens: int, among: Numbers | None = None) -> list[Numbers]:
         """All examples, or some of them."""
         among = np.arange(len(self.sizes)) if among is None else among
-        return self._fill(among[np.argsort(-self.sizes[among], kind="stable")], batch_tokens)
+        order = among[np.argsort(-self.sizes[among], kind="stable")]
+        return fill(order, self.sizes[order], batch_tokens)
 
-    def _fill(self, order: Numbers, batch_tokens: int) -> list[Numbers]:
-        """Longest first, so that the first of the next ones tells how many fit."""
-        batches, i, sizes = [], 0, self.sizes[order]
-        while i < len(order):
-            rows = max(1, batch_tokens // int(sizes[i]))
-            rows = max(1, batch_tokens // int(sizes[i : i + rows].max()))
-            batches.append(order[i : i + rows])
-            i += rows
-        return batches
+
+def fill(order: Numbers, sizes: np.ndarray, batch_tokens: int) -> list[Numbers]:
+    """Batches of these examples, of so many tokens each (N,): longest first, so that the first of the next ones tells
+    how many fit."""
+    batches, i = [], 0
+    while i < len(order):
+        rows = max(1, batch_tokens // int(sizes[i]))
+        rows = max(1, batch_tokens // int(sizes[i : i + rows].max()))
+        batches.append(order[i : i + rows])
+        i += rows
+    return batches
 
 
 class SentencePairs(Buckets):
@@ -262,6 +266,45 @@ def padded(
     return ids, lengths.astype(np.int64)
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Texts in rows, padded on the right."""
+
+    ids: np.ndarray  # (B, T)
+    lengths: np.ndarray  # (B,)
+    segments: np.ndarray  # (B, T)
+    texts: np.ndarray  # (B, T) the text that a token is of; -1: a special token, or padding
+    places: np.ndarray  # (B, T) of a token of a text: its place in the array it comes from
+
+
+def lay_rows(layout: Layout, sides: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Rows:
+    """One row per example. Each of the one or two sides is an array of tokens, and for each example where its text
+    begins there, and how many tokens it has, (B,) each. Like `padded`, without a loop over the rows."""
+    lengths = np.sum([kept for _, _, kept in sides], axis=0) + layout.specials(len(sides))
+    ids = np.zeros((len(lengths), int(lengths.max())), dtype=np.int64)
+    segments, texts, places = np.zeros_like(ids), np.full_like(ids, -1), np.zeros_like(ids)
+    at = np.zeros(len(lengths), dtype=np.int64)  # where the next part begins in each row
+
+    def put(special: int) -> None:
+        ids[np.arange(len(at)), at] = special
+        at[:] += 1
+
+    for special in layout.start:
+        put(special)
+    for number, (tokens, starts, kept) in enumerate(sides):
+        place = np.arange(ids.shape[1]) - at[:, None]
+        inside = (place >= 0) & (place < kept[:, None])
+        places[inside] = (starts[:, None] + place)[inside]
+        ids[inside] = tokens[places[inside]]
+        texts[inside] = number
+        segments[place >= 0] = number
+        at += kept
+        for special in layout.between if number + 1 < len(sides) else layout.end:
+            put(special)
+    segments[np.arange(ids.shape[1]) >= lengths[:, None]] = 0
+    return Rows(ids, lengths.astype(np.int64), segments, texts, places)
+
+
 class Labelled(Buckets):
     """Texts, or pairs of texts (`sides`), as their layout puts them. Each has one label, or one per token: `labels` is
     then as ragged as the first side, with IGNORE where a token has none.
@@ -294,37 +337,18 @@ class Labelled(Buckets):
         return Size({"labels": count}, count)
 
     def tensors(self, numbers: Numbers, key: int) -> Tensors:
-        rows, lengths = np.arange(len(numbers)), self.sizes[numbers]
-        ids = np.zeros((len(numbers), int(lengths.max())), dtype=np.int64)
-        segments, texts, targets = np.zeros_like(ids), np.zeros_like(ids, dtype=bool), np.full_like(ids, IGNORE)
-        at = np.zeros(len(numbers), dtype=np.int64)  # where the next part begins in each row
-
-        def put(special: int) -> None:
-            ids[rows, at] = special
-            at[:] += 1
-
-        for special in self.layout.start:
-            put(special)
-        for number, side in enumerate(self.sides):
-            kept = self.kept[number][numbers]
-            place = np.arange(ids.shape[1]) - at[:, None]
-            inside = (place >= 0) & (place < kept[:, None])
-            from_ = (side.offsets[numbers][:, None] + place)[inside]
-            ids[inside] = side.tokens[from_]
-            texts |= inside
-            segments[place >= 0] = number
-            if number == 0 and isinstance(self.labels, Ragged):
-                targets[inside] = self.labels.tokens[(self.labels.offsets[numbers][:, None] + place)[inside]]
-            at += kept
-            for special in self.layout.between if number + 1 < len(self.sides) else self.layout.end:
-                put(special)
-        segments[np.arange(ids.shape[1]) >= lengths[:, None]] = 0
-        found: Tensors = {"lengths": torch.from_numpy(lengths), "segments": torch.from_numpy(segments)}
+        sides = [(side.tokens, side.offsets[numbers], kept[numbers]) for side, kept in zip(self.sides, self.kept)]
+        rows = lay_rows(self.layout, sides)
+        found: Tensors = {"lengths": torch.from_numpy(rows.lengths), "segments": torch.from_numpy(rows.segments)}
         if self.letters is not None:
-            found["chars"] = torch.from_numpy(self.letters[ids])  # (B, T, C)
+            found["chars"] = torch.from_numpy(self.letters[rows.ids])  # (B, T, C)
         else:
-            found["ids"] = self._hide(torch.from_numpy(ids), torch.from_numpy(texts), numbers, key)
-        labels = targets if isinstance(self.labels, Ragged) else self.labels[numbers]
+            found["ids"] = self._hide(torch.from_numpy(rows.ids), torch.from_numpy(rows.texts >= 0), numbers, key)
+        if isinstance(self.labels, Ragged):
+            labels, first = np.full_like(rows.ids, IGNORE), rows.texts == 0
+            labels[first] = self.labels.tokens[rows.places[first]]
+        else:
+            labels = self.labels[numbers]
         return {**found, "targets": torch.from_numpy(labels)}
 
     def _hide(self, ids: Tensor, texts: Tensor, numbers: Numbers, key: int) -> Tensor:

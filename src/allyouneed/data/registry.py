@@ -29,6 +29,7 @@ BUILT_IN = (
     NamedSet("phrasebook", "pairs", "English-Italian phrases with agreement", "MIT", RULES),
     NamedSet("corpus", "text", "simple English sentences", "MIT", RULES),
     NamedSet("family", "text", "sentences about families, for word vectors", "MIT", RULES),
+    NamedSet("stories", "text", "short stories, each about one person at one place", "MIT", RULES),
     NamedSet("opinions", "labels", "short opinions: positive, negative or neutral", "MIT", RULES),
     NamedSet("entities", "tags", "sentences with names of four types", "MIT", RULES),
 )
@@ -101,16 +102,20 @@ def _built_in_examples(name: str, shape: str, reverse: bool) -> Dataset:
 
 
 def _built_in_text(name: str) -> Dataset:
-    """The corpus or the family."""
+    """The corpus, the family or the stories; each story is a document."""
     from allyouneed.data.builtin.corpus import corpus
     from allyouneed.data.builtin.family import family
+    from allyouneed.data.builtin.stories import stories
 
-    texts = family() if name == "family" else corpus()
+    if name == "stories":
+        documents = {split: [f"{text}\n" for text in texts] for split, texts in stories().items()}
+    else:
+        documents = {split: [text] for split, text in (family() if name == "family" else corpus()).items()}
 
-    def read(text: str) -> Callable[[], Iterator[list[str]]]:
-        return lambda: iter([[text]])
+    def read(texts: list[str]) -> Callable[[], Iterator[list[str]]]:
+        return lambda: ([text] for text in texts)
 
-    counts = ", ".join(f"{len(text):,} characters {split}" for split, text in texts.items())
-    key = fingerprint({split: digest(text) for split, text in texts.items()})
+    counts = ", ".join(f"{sum(map(len, texts)):,} characters {split}" for split, texts in documents.items())
+    key = fingerprint({split: digest("".join(texts)) for split, texts in documents.items()})
     told = [f"{name}: built in; {counts}; fixed splits"]
-    return Dataset(name, "text", {split: Text(read(text)) for split, text in texts.items()}, told, key, "MIT")
+    return Dataset(name, "text", {split: Text(read(texts)) for split, texts in documents.items()}, told, key, "MIT")

@@ -53,6 +53,10 @@ class Body(nn.Module):
         """Texts -> (B, T, width). Vectors of padding mean nothing."""
         raise NotImplementedError
 
+    def summary(self, hidden: Tensor) -> Tensor:
+        """What the vector of the first token says of the whole text: (B, T, D) -> (B, D)"""
+        return hidden[:, 0]
+
     def stages(self) -> list[list[nn.Module]]:
         """Its parts from the lowest to the highest: the embeddings, then each layer."""
         raise NotImplementedError
@@ -110,6 +114,11 @@ class Model(nn.Module):
     def body_fields(cls) -> tuple[str, ...]:
         """The settings that shape the body: a run that starts from another one has the same. None without a body."""
         return tuple(f.name for f in fields(cls.Config) if f.name not in cls.free) if cls.BodyClass else ()
+
+    @classmethod
+    def make_reader(cls, config: Any) -> nn.Module | None:
+        """What reads all layers of the body for another head; None: the head reads the body's own vectors."""
+        return None
 
     @classmethod
     def check(cls, config: Any, task: str) -> None:
@@ -170,11 +179,6 @@ class LanguageModel(Writer):
     prompted: ClassVar[bool] = True
     carries: ClassVar[bool] = False  # training passes its state on from window to window
     signature: ClassVar[str] = ""  # of its scores
-
-    @classmethod
-    def reader(cls, config: Any) -> nn.Module | None:
-        """What reads all layers of the body for another head; None: the head reads the body's own vectors."""
-        return None
 
     def spell(self, tokens: Sequence[str]) -> None:
         """Learn how the tokens of the vocabulary are written; for bodies that read letters."""

@@ -161,7 +161,7 @@ class ELMo(LanguageModel):
         return self.body.words(self.spelling[ids])
 
     @classmethod
-    def reader(cls, config: ELMoConfig) -> ELMoReader:
+    def make_reader(cls, config: ELMoConfig) -> ELMoReader:
         return ELMoReader(config)
 
     def ahead(

@@ -23,6 +23,8 @@ class Labeller(Model):
     def forward(self, tensors: Tensors, *, trace: Trace | None = None) -> Tensor:
         """What the body reads, and lengths (B,) -> logits (B, C) or (B, T, C)"""
         hidden = self.body.read(tensors, trace) if self.reader is None else self.reader(self.body, tensors)
+        if self.head.pool == "first":
+            hidden = self.body.summary(hidden)[:, None]
         return self.head(hidden, tensors["lengths"])
 
     def loss(self, tensors: Tensors, targets: Tensor, smoothing: float = 0.0) -> Tensor:

@@ -14,7 +14,9 @@ class Tensors(TypedDict, total=False):
     lengths: Tensor  # (B,) real tokens per row of `ids`, `chars` or `source`
     segments: Tensor  # (B, T) 0 in the first text, 1 in the second
     chars: Tensor  # (B, T, C) the letters of each word, for bodies that read letters
-    targets: Tensor  # (B, T) or (B,) what is to be predicted; IGNORE where nothing is
+    targets: Tensor  # (B, T), (B,) or (N,) what is to be predicted; IGNORE where nothing is
+    chosen: Tensor  # (N,) where `targets` were before they were hidden: places in the flattened `ids`
+    follows: Tensor  # (B,) 0 if the second text follows the first, 1 if not; IGNORE if there is one text
     source: Tensor  # (B, S) tokens of the sentence to translate
     target: Tensor  # (B, T) tokens of its translation, one later than `targets`
     lanes: Tensor  # (B,) the lane of running text that a row continues

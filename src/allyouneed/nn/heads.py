@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from allyouneed.nn.layers import last, real
+from allyouneed.nn.layers import PLAIN, last, real
 from allyouneed.nn.losses import linear_cross_entropy
 
 
@@ -27,13 +27,35 @@ class LMHead(nn.Module):
         return linear_cross_entropy(hidden, self.out.weight, self.out.bias, targets, smoothing)
 
 
-POOLS = ("max", "mean", "last")
+class MaskedHead(nn.Module):
+    """Scores of every word for a hidden one: logits = E norm(act(W h + b)) + c, where E is the embedding matrix."""
+
+    def __init__(self, tokens: nn.Embedding, activation: str, norm: nn.Module) -> None:
+        super().__init__()
+        width = tokens.embedding_dim
+        self.into, self.norm, self.activation = nn.Linear(width, width), norm, activation
+        self.out = nn.Linear(width, tokens.num_embeddings)
+        self.out.weight = tokens.weight
+
+    def _ready(self, hidden: Tensor) -> Tensor:
+        return self.norm(PLAIN[self.activation](self.into(hidden)))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """(..., D) -> (..., V)"""
+        return self.out(self._ready(hidden))
+
+    def loss(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """The cross-entropy summed over the targets (N,) of hidden (N, D)."""
+        return linear_cross_entropy(self._ready(hidden), self.out.weight, self.out.bias, targets)
+
+
+POOLS = ("max", "mean", "last", "first")
 
 
 class ClassifyHead(nn.Module):
     """One vector of a text's vectors, and from it the scores of every class: logits = W pool(h_1 … h_T) + b.
 
-    pool: the largest value of each dimension, the mean, or the vector of the last token.
+    pool: the largest value of each dimension, the mean, or the vector of the last or the first token.
     """
 
     def __init__(self, width: int, classes: int, pool: str = "max", dropout: float = 0.0) -> None:
@@ -49,13 +71,17 @@ class ClassifyHead(nn.Module):
             pooled = hidden.masked_fill(padding, torch.finfo(hidden.dtype).min).amax(1)
         elif self.pool == "mean":
             pooled = hidden.masked_fill(padding, 0.0).sum(1) / lengths[:, None]
-        else:
+        elif self.pool == "last":
             pooled = last(hidden, lengths)
+        else:
+            pooled = hidden[:, 0]
         return self.out(self.dropout(pooled))
 
 
 class TagHead(nn.Module):
     """The scores of every tag, for each token by itself: logits_t = W h_t + b."""
+
+    pool = ""
 
     def __init__(self, width: int, tags: int, dropout: float = 0.0) -> None:
         super().__init__()

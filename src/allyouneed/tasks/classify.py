@@ -28,7 +28,9 @@ BETWEEN = ("\t", "|||")  # separators of the two texts of a pair in the user's i
 
 @dataclass(frozen=True)
 class ClassifyOptions(LabellingOptions):
-    pool: str = option("max", "one vector per text: maximum or mean over its tokens, or the last one", choices=POOLS)
+    pool: str = option(
+        "max", "one vector per text: maximum or mean over its tokens, the last, or the first", choices=POOLS
+    )
 
 
 class Classify(Labelling):

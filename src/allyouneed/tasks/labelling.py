@@ -106,7 +106,7 @@ class Labelling(Task[Labeller]):
 
     def build_model(self) -> Labeller:
         config = self.model_config()
-        body, reader = self.kind.BodyClass(config), self.kind.reader(config)
+        body, reader = self.kind.BodyClass(config), self.kind.make_reader(config)
         body.freeze(config.freeze)
         return Labeller(body, self.head((reader or body).width, config.dropout), reader)
 

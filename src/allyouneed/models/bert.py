@@ -1,0 +1,128 @@
+"""BERT: a stack of blocks that see both ways; it learns to fill in hidden words (Devlin et al., 2019)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from allyouneed.config import option
+from allyouneed.models.base import Body, Model, Positioned
+from allyouneed.nn.batch import Tensors
+from allyouneed.nn.block import POSITIONS, BlockConfig, Stack
+from allyouneed.nn.heads import MaskedHead
+from allyouneed.nn.layers import ACTIVATIONS, Embedding
+from allyouneed.nn.losses import cross_entropy
+from allyouneed.nn.masks import Mask
+from allyouneed.nn.trace import Trace
+
+
+@dataclass(frozen=True)
+class BertConfig(Positioned, BlockConfig):
+    """BERT's choices, unless told otherwise."""
+
+    vocab: int = option(0, "rows of the embedding (0: as many as the tokenizer has tokens)", low=0, high=2**24)
+    context: int = option(512, "learned positions: longest text, in tokens", low=1, high=10**7)
+    segments: int = option(2, "texts in a row that are told apart", low=1, high=100)
+    activation: str = option("gelu", "activation in the feed-forward layer and before the words", choices=ACTIVATIONS)
+    norm_eps: float = option(1e-12, "added to the variance in each norm", low=0.0, high=1.0)
+    prenorm: bool = option(False, "normalise before each part (true) or after its residual (false)")
+    positions: str = option("learned", "how positions are encoded", choices=POSITIONS)
+    attention_dropout: float = option(0.1, "dropout of the attention weights", low=0.0, high=1.0)
+
+
+class BertBody(Body):
+    """Stack(norm(E[x] + S[segment] + P)): each vector knows its whole text."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.width, self.limit = config.width, config.limit
+        self.embedding = Embedding(config.vocab, config.width, positions=config.positions, size=config.context)
+        self.segments = nn.Embedding(config.segments, config.width)
+        self.norm, self.dropout = config.make_norm(), nn.Dropout(config.dropout)
+        self.stack = Stack(config, config.layers)
+        self.pooler = nn.Linear(config.width, config.width)
+        self.remembered = self.stack.remembered
+        initialise(self)
+
+    def forward(
+        self, ids: Tensor, lengths: Tensor, segments: Tensor | None = None, *, trace: Trace | None = None
+    ) -> Tensor:
+        """ids (B, T), right-padded, true lengths (B,), and to which text each token belongs (B, T) -> (B, T, D)"""
+        x = self.embedding(ids) + self.segments(torch.zeros_like(ids) if segments is None else segments)
+        return self.stack(self.dropout(self.norm(x)), Mask.padding(lengths, ids.size(1)), trace=trace)
+
+    def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
+        return self(tensors["ids"], tensors["lengths"], tensors.get("segments"), trace=trace)
+
+    def summary(self, hidden: Tensor) -> Tensor:
+        """tanh(W h_[CLS] + b), learned by telling whether one sentence follows another."""
+        return self.pooler(hidden[:, 0]).tanh()
+
+    def tables(self) -> list[nn.Embedding]:
+        return [self.embedding.tokens]
+
+    def stages(self) -> list[list[nn.Module]]:
+        embeddings = [self.embedding, self.segments, self.norm]
+        return [embeddings, *([block] for block in self.stack.blocks)]
+
+    def looking(self, context: int) -> int:
+        return self.stack.looking(context)
+
+
+class Bert(Model):
+    """p(x_i | the text with x_i hidden) = softmax(E · norm(act(W h_i))), and p(B follows A) from h_[CLS]."""
+
+    Config = BertConfig
+    BodyClass = BertBody
+    tasks: ClassVar[tuple[str, ...]] = ("pretrain", "classify", "tag")
+    compiles: ClassVar[bool] = True
+    sizes: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": {"layers": 2, "heads": 2, "width": 128},
+        "mini": {"layers": 4, "heads": 4, "width": 256},
+        "small": {"layers": 4, "heads": 8, "width": 512},
+        "medium": {"layers": 8, "heads": 8, "width": 512},
+        "base": {"layers": 12, "heads": 12, "width": 768},
+        "large": {"layers": 24, "heads": 16, "width": 1024},
+    }
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.config, self.body = config, BertBody(config)
+        self.words = MaskedHead(self.body.embedding.tokens, config.activation, config.make_norm())
+        self.next = nn.Linear(config.width, 2)  # 0: B follows A, 1: it does not
+        initialise(self.words)
+        initialise(self.next)
+        initialise(self.body.embedding)  # which the words share
+
+    def forward(self, tensors: Tensors, *, trace: Trace | None = None) -> tuple[Tensor, Tensor]:
+        """-> logits of each word (B, T, V), and of whether the second text follows the first (B, 2)"""
+        hidden = self.body.read(tensors, trace)
+        return self.words(hidden), self.next(self.body.summary(hidden))
+
+    def loss(self, tensors: Tensors, follows: bool = True) -> tuple[Tensor, Tensor]:
+        """The cross-entropy of the chosen words, and that of the next sentences (0 unless `follows`), each summed."""
+        hidden = self.body.read(tensors)
+        chosen = hidden.flatten(0, 1)[tensors["chosen"]]  # (N, D)
+        words = self.words.loss(chosen, tensors["targets"])
+        if not follows:
+            return words, words.new_zeros(())
+        return words, cross_entropy(self.next(self.body.summary(hidden)), tensors["follows"])
+
+    def remembered(self, tokens: int) -> int:
+        return int(self.body.held(tokens)) + tokens * self.config.vocab // 2  # logits of a sixth of the tokens
+
+
+def initialise(module: nn.Module) -> None:
+    """Normal with σ = 0.02 for tables; for matrices that is σ in the published width of 768, and larger in a narrower
+    model, so that what they give is of the same size. Biases 0."""
+    for part in module.modules():
+        if isinstance(part, nn.Embedding):
+            nn.init.normal_(part.weight, std=0.02)
+        elif isinstance(part, nn.Linear):
+            nn.init.normal_(part.weight, std=0.02 * math.sqrt(768 / part.in_features))
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
