@@ -227,14 +227,14 @@ def test_a_table_of_scores_trains_each_row_once_and_again_when_its_settings_chan
     assert scores.main(start) == 0
     first = capsys.readouterr().out
     assert "| RNN (`lm/rnn`) |" in first
-    assert "seed 1 | mean | minutes" in first
+    assert "seed 1 | mean | std | minutes" in first
     made = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/scores.json")}
     assert len(made) == 2
     assert scores.main(start) == 0
     assert {path: path.stat().st_mtime_ns for path in made} == made
     tables["t"] = replace(tables["t"], rows=(replace(rnn, settings=("train.lr=1e-4",)), lstm))
     assert scores.main(start) == 0
-    assert {path.parent.name for path in made if path.stat().st_mtime_ns != made[path]} == {"RNN-1"}
+    assert {path.parent.name for path in made if path.stat().st_mtime_ns != made[path]} == {"t-RNN-1"}
     assert scores.main(["wnt17"]) == 2
 
 
@@ -244,9 +244,9 @@ def test_the_signature_of_a_table_is_what_its_runs_share():
         return {"row": "RNN", "seed": seed, "seconds": 60.0 * seed, "scores": [score]}
 
     table = scores.Table("A test", (), (scores.Row("RNN", "tag/rnn"),))
-    text = scores.markdown("t", table, [run(1, 50.0, 3), run(2, 60.0, 4)], {})
+    text = scores.markdown("t", table, [run(1, 50.0, 3), run(2, 60.0, 4)], {}, {})
     assert "signature `entities|data:d`" in text
-    assert "| RNN (`tag/rnn`) | 50.00 | 60.00 | 55.00 | 2.0 |" in text
+    assert "| RNN (`tag/rnn`) | 50.00 | 60.00 | 55.00 | 7.07 | 2.0 |" in text
 
 
 @pytest.mark.slow
@@ -259,7 +259,7 @@ def test_a_row_starts_from_the_run_of_its_own_seed(tmp_path, capsys, monkeypatch
     monkeypatch.setattr(scores, "RESULTS", tmp_path / "results")
     assert scores.main(["t", "--seeds", "2", "--out", str(tmp_path / "runs")]) == 0
     for seed in (1, 2):
-        assert f'init = "{tmp_path}/runs/first-{seed}"' in (tmp_path / f"runs/LSTM-{seed}/recipe.toml").read_text()
+        assert f'init = "{tmp_path}/runs/first-{seed}"' in (tmp_path / f"runs/t-LSTM-{seed}/recipe.toml").read_text()
 
 
 def test_names_of_cases_are_unique():
@@ -325,3 +325,19 @@ def test_tokens_of_the_case_for_a_gpu_can_be_learned():
     tokens = gpt2_train_cuda.draw_tokens(100, 4000)
     assert tokens.max() < 100
     assert (tokens[8:] == tokens[:-8]).mean() > 0.45
+
+
+@pytest.mark.slow
+def test_a_row_that_is_trained_once_serves_all_seeds_and_other_rows_start_from_it(tmp_path, monkeypatch, story):
+    short = ("train.steps=2", "train.eval_every=2", "train.threads=1", f"data.path={story}")
+    first = scores.Row("first", "lm/lstm", (*short, "model.width=8"), once=True)
+    then = scores.Row("then", "lm/lstm", short, init="first", once=True)
+    table = scores.Table("A test", short, (scores.Row("LSTM", "lm/lstm", init="then"),), (first, then), seeds=2)
+    monkeypatch.setattr(scores, "TABLES", {"t": table, "u": table})
+    monkeypatch.setattr(scores, "RESULTS", tmp_path / "results")
+    assert scores.main(["t", "u", "--out", str(tmp_path / "runs"), "--parallel", "2"]) == 0
+    made = {path.name for path in (tmp_path / "runs").iterdir() if path.is_dir()}
+    assert made == {"first-1", "then-1", "t-LSTM-1", "t-LSTM-2", "u-LSTM-1", "u-LSTM-2"}
+    assert f'init = "{tmp_path}/runs/first-1"' in (tmp_path / "runs/then-1/recipe.toml").read_text()
+    assert f'init = "{tmp_path}/runs/then-1"' in (tmp_path / "runs/u-LSTM-2/recipe.toml").read_text()
+    assert "“then” from “first”: `lm/lstm" in (tmp_path / "results/t.md").read_text()

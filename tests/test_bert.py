@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from allyouneed.models.bert import Bert, BertConfig
+from allyouneed.models.bert import Bert, BertBody, BertConfig
+from allyouneed.models.labeller import Labeller
 from allyouneed.nn.batch import Tensors
+from allyouneed.nn.heads import ClassifyHead
 
 SMALL = BertConfig(vocab=40, width=32, heads=4, layers=2, context=24, hidden=48)
 
@@ -118,3 +120,19 @@ def test_the_published_sizes():
     with torch.device("meta"):
         base = Bert(BertConfig(vocab=30522, **Bert.sizes["base"]))
     assert sum(p.numel() for p in base.parameters()) == 110_106_428  # BertForPreTraining of bert-base-uncased
+
+
+def test_the_first_token_stands_for_the_text():
+    body = BertBody(BertConfig(vocab=50, width=8, layers=1, heads=2, context=16)).eval()
+    model = Labeller(body, ClassifyHead(8, 3, "first")).eval()
+    ids, lengths = torch.randint(0, 50, (2, 6)), torch.tensor([6, 4])
+    summary = (body(ids, lengths)[:, 0] @ body.pooler.weight.T + body.pooler.bias).tanh()
+    wanted = summary @ model.head.out.weight.T + model.head.out.bias
+    assert torch.allclose(model({"ids": ids, "lengths": lengths}), wanted, atol=1e-6)
+
+
+def test_a_gated_activation_is_not_gated_before_the_words():
+    model = Bert(BertConfig(vocab=50, width=8, layers=1, heads=2, context=16, activation="swiglu")).eval()
+    ids = torch.randint(0, 50, (1, 5))
+    words, following = model({"ids": ids, "lengths": torch.tensor([5])})
+    assert (words.shape, following.shape) == ((1, 5, 50), (1, 2))

@@ -21,8 +21,10 @@ from allyouneed.nn.heads import POOLS, ClassifyHead
 from allyouneed.nn.spelling import spell
 from allyouneed.recipe import read_recipe
 from allyouneed.run import Run, load, train
+from allyouneed.tasks.classify import Classify
 from allyouneed.text.layout import Layout
 from allyouneed.text.words import find_words
+from allyouneed.training.starting import choose
 from commands import ayn, reseal
 from conftest import RUNTIME
 
@@ -375,3 +377,30 @@ def test_a_model_that_gives_no_numbers_gives_no_answer(run, monkeypatch):
     for ask in (run.predict, run.table):
         with pytest.raises(UserError, match="is not a number"):
             ask("the film was fine")
+
+
+@pytest.mark.parametrize(("balance", "wanted"), [(1.0, [2 / 3, 2.0]), (0.5, None), (0.0, None)])
+def test_rare_labels_may_count_more(balance, wanted, tmp_path):
+    data = tmp_path / "data.tsv"
+    data.write_text("".join(f"word {i}\t{'rare' if i % 4 == 0 else 'common'}\n" for i in range(80)))
+    settings = [*RUNTIME, "data.follow=false", "data.valid_part=0", "data.test_part=0", f"task.balance={balance}"]
+    made = choose("classify/rnn", settings, data)
+    task = Classify(made)
+    task.prepare(lambda line: None)
+    weights = task.examples("train").weights
+    if wanted is None:
+        assert (weights is None) == (balance == 0)
+        assert weights is None or (weights[0] < weights[1] < 3 * weights[0])
+    else:
+        assert weights.tolist() == pytest.approx(wanted)
+    whole = task.examples("train").size(np.arange(80), 0)
+    assert whole.counts["labels"] == pytest.approx(80)  # 1 in the mean of all examples
+
+
+def test_a_label_with_a_single_example_is_told(tmp_path):
+    data = tmp_path / "data.tsv"
+    data.write_text("".join(f"word {i}\t{'odd' if i % 2 else 'even'}\n" for i in range(60)) + "one more word\tonly\n")
+    said: list[str] = []
+    settings = [*RUNTIME, "data.follow=false", "data.valid_part=0", "data.test_part=0"]
+    Classify(choose("classify/rnn", settings, data)).prepare(said.append)
+    assert any("a single training example has the label 'only'" in line for line in said)

@@ -163,7 +163,10 @@ def test_a_donor_that_cannot_be_used_is_named(pretrained, tagged, story, tmp_pat
         assert "has 16" in done.err
     done = ayn("train", "wordvectors/skipgram", "--init", pretrained, "--out", tmp_path / "vectors")
     assert done.code == 2
-    assert "'word2vec' cannot start from another run; these can: convnet, convseq2seq, elmo, gpt, seq2seq" in done.err
+    assert (
+        "'word2vec' cannot start from another run; these can: bert, convnet, convseq2seq, elmo, gpt, seq2seq"
+        in done.err
+    )
 
 
 @pytest.mark.slow

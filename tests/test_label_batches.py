@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
+import torch
 
 from allyouneed.data.batches import Labelled, Size
 from allyouneed.data.store import Ragged
-from allyouneed.nn.losses import IGNORE
+from allyouneed.nn.losses import IGNORE, cross_entropy
 from allyouneed.text.layout import Layout
 
 
@@ -86,3 +88,19 @@ def test_special_tokens_and_padding_are_never_hidden_and_targets_never_change():
     assert ((half["ids"] == seen["ids"]) | (texts & (half["ids"] == 4))).all()
     for name in ("lengths", "segments", "targets"):
         assert (seen[name] == hidden[name]).all()
+
+
+@pytest.mark.parametrize("tags", [False, True])
+def test_weights_of_labels_count_in_the_loss_and_in_its_count(tags):
+    texts, weights = Ragged.of([[5, 6], [7], [8]]), np.array([0.5, 3.0])
+    labels = Ragged.of([[0, IGNORE], [1], [0]]) if tags else np.array([0, 1, 0])
+    batch = Labelled([texts], labels, BERT, 9, weights=weights).collate(np.arange(3))
+    assert batch.size == Size({"labels": 4.0}, 3)
+    targets = batch.tensors["targets"].flatten()
+    given = batch.tensors["weights"].flatten()
+    assert given[targets != IGNORE].tolist() == [0.5, 3.0, 0.5]
+    logits = torch.randn(len(targets), 2)
+    wanted = torch.nn.functional.cross_entropy(
+        logits, targets, weight=torch.tensor(weights).float(), ignore_index=IGNORE, reduction="sum"
+    )
+    assert torch.allclose(cross_entropy(logits, targets, weights=given), wanted)

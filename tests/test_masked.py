@@ -117,6 +117,16 @@ def test_in_one_document_the_others_are_far_away():
     assert 0.4 < label.mean() < 0.6
 
 
+@pytest.mark.parametrize("passages", [3, 4, 5, 9])
+def test_in_a_short_document_too_what_follows_is_never_called_another(passages):
+    examples = made(Ragged.of([[10 + i, 11, 12, 13, 14] for i in range(passages)]), room=5)
+    followed = np.flatnonzero(examples.followed)
+    for key in range(50):
+        second, label = examples._second(followed, key)
+        assert ((second == followed + 1) == (label == 0)).all()
+        assert (second != followed).all()
+
+
 def test_a_document_of_one_sentence_has_no_second_passage():
     examples = made(Ragged.of([[20, 21, 22], [], [30, 31], [40, 41], [], [50, 51, 52], [60, 61], []]))
     numbers = examples.cover(1000)[0]

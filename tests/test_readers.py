@@ -195,11 +195,13 @@ def test_a_frozen_body_needs_a_run_to_start_from(reviews, tmp_path):
 
 @pytest.mark.parametrize("reader", ["gpt", "convnet"])
 def test_the_limit_comes_from_the_body(reader, reviews, tmp_path):
-    """Learned positions end: longer texts are cut in training and in tests, and refused at the prompt."""
+    """Learned positions end: longer texts are cut, and an answer says how much was not read."""
     recipe = CLASSIFY[reader]
     made = settings(reader, "model.positions=learned", "text.kind=word", *HELD)
     run = train(recipe, *made, "model.context=4", data=reviews, out=tmp_path / "run", quiet=True)
     assert run.model.limit == 4
     assert run.predict("the film was fine") in ("good", "bad")
-    with pytest.raises(UserError, match=r"has 7 tokens, but this model reads at most 4"):
-        run.predict("the film was fine, really fine")
+    (answer,) = run.answers(["the film was fine, really fine"])
+    assert answer.details["unread"] == 3
+    assert answer.shown.endswith("%  (3 of 7 tokens were not read)")
+    assert answer.text == run.predict("the film was fine")  # which is what is read of it

@@ -20,6 +20,10 @@ OWN = {row.name for row in BUILT_IN}
 PUBLIC = [name for name in recipe_names() if tomllib.loads(recipe_text(name))["data"]["name"] not in OWN]
 
 
+# What a run is asked, by its task.
+TEXTS = {"pretrain": ("one [MASK]", "one ||| two"), "answer": ("what? ||| one two", "what comes first? ||| six")}
+
+
 def tiny(name: str) -> list[str]:
     """Three steps of the smallest model of its kind."""
     recipe = read_recipe(name)
@@ -42,7 +46,10 @@ def own(story, pairs) -> dict[str, Path]:
     labels, tags = pairs.parent / "labels.tsv", pairs.parent / "tags.conll"
     labels.write_text("".join(f"{' '.join(row)}\t{'odd' if len(row) % 2 else 'even'}\n" for row in rows))
     tags.write_text("\n".join("".join(f"{w}\t{'B-six' if w == 'six' else 'O'}\n" for w in row) for row in rows))
-    return {"text": story, "pairs": pairs, "labels": labels, "tags": tags}
+    questions = pairs.parent / "questions.tsv"
+    asked = "".join(f"what comes first?\t{' '.join(row)}\t{row[0]}\n" for row in rows)
+    questions.write_text(f"question\tcontext\tanswer\n{asked}")
+    return {"text": story, "pairs": pairs, "labels": labels, "tags": tags, "questions": questions}
 
 
 def head(name: str) -> list[str]:
@@ -92,10 +99,11 @@ def test_it_runs_on_own_files(name, own, tmp_path):
     data = own[catalog.task(recipe.task_kind).shape]
     done = ayn("train", name, "--data", data, "--out", tmp_path / "run", *tiny(name))
     assert done.code == 0, done.err
-    assert ayn("use", tmp_path / "run", "one two").code == 0
-    half = ayn("use", tmp_path / "run", "one two", "six", "--precision", "bf16")
+    text, other = TEXTS.get(recipe.task_kind, ("one two", "six"))
+    assert ayn("use", tmp_path / "run", text).code == 0
+    half = ayn("use", tmp_path / "run", text, other, "--precision", "bf16")
     assert half.code == 0, half.err
-    assert ayn("use", tmp_path / "run", "one two", "--table", "--precision", "bf16").code == 0
+    assert ayn("use", tmp_path / "run", text, "--table", "--precision", "bf16").code == 0
     if recipe.task_kind in ("lm", "translate"):
         searched = ("--set", "method=beam", "--set", "beam=2", "--precision", "bf16")
         assert ayn("use", tmp_path / "run", "one two", *searched).code == 0

@@ -292,10 +292,10 @@ def test_listing_has_every_name_once() -> None:
     names = [row.name for row in rows]
     assert len(set(names)) == len(names)
     assert {"phrasebook", "corpus", "multi30k-en-de", "tatoeba-ita-eng", "tinyshakespeare", "enwik8"} <= set(names)
-    assert {"opinions", "entities", "sst2", "trec", "imdb", "wnut17"} <= set(names)
-    assert {"text", "pairs", "labels", "tags"} <= {row.shape for row in rows}
+    assert {"opinions", "entities", "sst2", "trec", "imdb", "wnut17", "questions", "squad"} <= set(names)
+    assert {"text", "pairs", "labels", "tags", "questions"} <= {row.shape for row in rows}
     assert all(row.what and row.licence and row.origin for row in rows)
-    private = ("tatoeba", "sst2", "imdb")
+    private = ("tatoeba", "sst2", "imdb", "squad")
     assert all(("mirror only" in row.origin) == row.name.startswith(private) for row in rows)
 
 

@@ -238,3 +238,20 @@ def test_lectures_keep_their_settings(tmp_path):
     said.clear()
     room.trained("lm/gpt", *settings, data=text)
     assert said == [f"using the model that was trained before: {tmp_path / 'run'}"]
+
+
+@pytest.mark.parametrize("name", ["classify/bert", "tag/bert", "answer/bert", "classify/gpt"])
+def test_what_starts_from_another_run_takes_few_passes_and_small_steps(name):
+    recipe = read_recipe(name)
+    recipe = replace(recipe, given=frozenset()).with_(
+        train=replace(recipe.train, init="runs/reader"), data=replace(recipe.data, name="", path=("own.txt",))
+    )
+    runtime = replace(probe(recipe.train), device="cpu", threads=2)
+    tuned, told = follow(recipe, facts(), runtime)
+    scratch, _ = follow(recipe.with_(train=replace(recipe.train, init="")), facts(), runtime)
+    assert tuned.train.lr <= 5e-4 < scratch.train.lr
+    assert 3 <= tuned.train.epochs <= 12
+    assert tuned.model.dropout == 0.1
+    assert any("it starts from a run that can read" in line for line in told)
+    few, _ = follow(recipe, facts(words=20_000, examples=800), runtime)
+    assert few.train.epochs > tuned.train.epochs

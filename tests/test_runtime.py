@@ -364,6 +364,7 @@ def test_the_memory_of_a_step_is_estimated_to_a_factor_of_two(kind):
 
 BODIES = {
     "gpt": [{"heads": 4}, {"heads": 4, "activation": "swiglu", "hidden": 128}],
+    "bert": [{"heads": 4}],
     "rnn": [{"cell": cell, "bidirectional": both} for cell in ("rnn", "gru", "lstm") for both in (False, True)],
     "convnet": [{}, {"kernel": 6, "embedding": 16}],
     "elmo": [{"letters": 16, "filters": 4, "reader": 32, "mix": mix} for mix in ("softmax", "sum", "last")],
@@ -379,7 +380,7 @@ def test_the_memory_of_a_labeller_is_estimated_to_a_factor_of_two(kind, values, 
     config = cls.Config(vocab=500, width=64, layers=2, dropout=0.1, **values)
     # oneDNN's LSTM remembers twice as much as torch's own.
     for head, onednn in [(ClassifyHead, True), (TagHead, True), *([(TagHead, False)] if not freeze else [])]:
-        body, reader = cls.BodyClass(config), cls.reader(config)
+        body, reader = cls.BodyClass(config), cls.make_reader(config)
         body.freeze(freeze)
         model = Labeller(body, head((reader or body).width, 5, dropout=0.1), reader).train()
         tensors = {"ids": torch.randint(0, 500, (rows, time)), "lengths": torch.full((rows,), time)}

@@ -48,6 +48,11 @@ def test_use_continues_and_translates(lm, translator):
     assert said.splitlines() == load(translator).predict(["one two", "six"])
 
 
+def test_a_run_that_has_no_mask_says_so(lm, translator):
+    for run in (lm, translator):
+        assert "this run has no [MASK]: a run of the task pretrain" in mistake("use", run, "one [MASK]")
+
+
 def test_use_takes_settings_of_the_search(translator):
     beams = ["--set", "method=beam", "--set", "decode.beam=3", "--set", "n_best=3"]
     lines = ayn("use", translator, "one two", *beams).out.splitlines()

@@ -19,7 +19,9 @@ MODELS = {
     "word2vec": "allyouneed.models.word2vec:Word2Vec",
 }
 TASKS = {
+    "answer": "allyouneed.tasks.questions:AnswerQuestions",
     "classify": "allyouneed.tasks.classify:Classify",
+    "embed": "allyouneed.tasks.embed:Embed",
     "lm": "allyouneed.tasks.lm:LM",
     "pretrain": "allyouneed.tasks.pretrain:Pretrain",
     "tag": "allyouneed.tasks.tag:Tag",

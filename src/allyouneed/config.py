@@ -80,9 +80,9 @@ class DataConfig:
     test_path: tuple[str, ...] = option((), "own test file(s); otherwise a part of the training data")
     valid_part: float = option(0.05, "part held out for validation if no file is given", low=0.0, high=0.5)
     test_part: float = option(0.05, "part held out for the test if no file is given", low=0.0, high=0.5)
-    source: str = option("", "column of the source, the text or the word: its name or its number from 1")
-    target: str = option("", "column of the target, the label or the tag: its name or its number from 1")
-    second: str = option("", "classify: column of the second text of a pair")
+    source: str = option("", "column of the source, the text, the word or the context: its name or its number from 1")
+    target: str = option("", "column of the target, the label, the tag or the answer: its name or its number from 1")
+    second: str = option("", "classify: column of the second text of a pair; answer: of the question")
     header: str = option("auto", "CSV, TSV: whether the first row names the columns", choices=("auto", "true", "false"))
     reverse: bool = option(False, "swap source and target")
     max_length: int = option(256, "longer examples are cut to this many tokens; not in lm", low=2, high=10**7)
@@ -150,7 +150,7 @@ class DecodeConfig:
 
     method: str = option("greedy", "search", choices=("greedy", "sample", "beam"))
     beam: int = option(5, "beam: hypotheses per sentence", low=1, high=2**16)
-    n_best: int = option(1, "beam, sample: answers per text", low=1, high=2**16)
+    n_best: int = option(1, "answers per text; a text that is written needs beam or sample", low=1, high=2**16)
     length_penalty: str = option("gnmt", "beam: ((5+n)/6)^alpha or n^alpha", choices=("gnmt", "power"))
     alpha: float = option(0.6, "beam: strength of the length penalty (0: none)", low=0.0, high=10.0)
     temperature: float = option(1.0, "sample: below 1 sharper, above 1 flatter", low=0.0, high=1e6)
@@ -162,10 +162,13 @@ class DecodeConfig:
     batch: int = option(32, "rows decoded together", low=1, high=2**16)
 
     def __post_init__(self) -> None:
-        if self.n_best > 1 and self.method == "greedy":
-            raise UserError(f"decode.n_best = {self.n_best} needs decode.method = beam or sample")
         if self.n_best > self.beam and self.method == "beam":
             raise UserError(f"decode.n_best = {self.n_best} is more than decode.beam = {self.beam}")
+
+    def check_writing(self) -> None:
+        """Complains of several answers to one text where each token is the likeliest one."""
+        if self.n_best > 1 and self.method == "greedy":
+            raise UserError(f"decode.n_best = {self.n_best} needs decode.method = beam or sample")
 
 
 SECTIONS: dict[str, type] = {"text": TextConfig, "data": DataConfig, "train": TrainConfig, "decode": DecodeConfig}

@@ -7,9 +7,8 @@ import html
 import math
 import os
 import shlex
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -27,6 +26,8 @@ from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import allow_tf32, attend_by_cudnn, claim_process, loaded_precision, pick_device, silence_bf16
 from allyouneed.tasks.answers import Answer
 from allyouneed.tasks.base import Alignment, Guess, Task
+from allyouneed.tasks.embedding import Embedding, Found, Layers
+from allyouneed.tasks.lines import Line, Text, answer_lines
 from allyouneed.tasks.predictions import check_out, write_predictions
 from allyouneed.tasks.saved import saved_task, saved_weights
 from allyouneed.tasks.scoring import score_run
@@ -39,24 +40,8 @@ from allyouneed.wholefile import read_bytes
 
 MOST_PICTURE = 1 << 24  # bytes
 
+MASK = "[MASK]"
 DATA_KEYS = {field.name for field in fields(DataConfig)}  # no key of [decode] is among them
-
-Text = str | Sequence[str]  # for a tagger, a text may be the list of its words
-
-
-@dataclass(frozen=True)
-class Line:
-    """A line of input with its answer, or with the error that says why there is none; a blank line has neither."""
-
-    number: int
-    text: str
-    answer: Answer | None = None
-    error: UserError | None = None
-
-    @property
-    def asks(self) -> bool:
-        """Whether it can be given to the model."""
-        return self.error is None and bool(self.text.strip())
 
 
 class Run:
@@ -130,63 +115,26 @@ class Run:
         """Every line with its answer, or with the error that says why it has none; in order, for any number of lines. A
         line that could not be read is given as its error. `first` is the number of the first line."""
         settings = self._ready(decode)
-        source = enumerate(lines, first)
-        waiting: deque[Line] = deque()  # read, and not yet yielded
-        reading, ended = False, False
 
-        def questions() -> Iterator[str]:
-            nonlocal reading, ended
-            while not ended:
-                reading = True
-                item = next(source, None)
-                reading = False
-                if item is None:
-                    ended = True
-                    return
-                waiting.append(line := self._line(*item, settings))
-                if line.asks:
-                    yield line.text
+        def predict(texts: Iterable[str], alone: bool) -> Iterator[Answer]:
+            return self._predict(texts, replace(settings, batch=1) if alone else settings)
 
-        while not ended:
-            try:
-                for answer in self._predict(questions(), settings):
-                    while not waiting[0].asks:
-                        yield waiting.popleft()
-                    yield replace(waiting.popleft(), answer=answer)
-            except UserError:
-                if reading:  # the error comes from reading, not from an answer
-                    raise
-            while waiting:  # after an error: each line alone, so that only the bad lines have no answer
-                yield self._alone(waiting.popleft(), settings)
+        return answer_lines(
+            lines, first, self._text, lambda text: self.task.prompt(self.model, text, settings), predict
+        )
 
     def _text(self, text: Text) -> str:
-        return text if isinstance(text, str) else self.task.joined(text)
-
-    def _line(self, number: int, line: Text | UserError, settings: DecodeConfig) -> Line:
-        """A line before it is answered, with its error if the model cannot read it."""
-        if isinstance(line, UserError):
-            return Line(number, "", error=line)
-        text = ""
-        try:
-            text = self._text(line)
-            if text.strip():
-                self.task.prompt(self.model, text, settings)
-        except UserError as error:
-            return Line(number, text, error=error)
-        return Line(number, text)
-
-    def _alone(self, line: Line, settings: DecodeConfig) -> Line:
-        if not line.asks:
-            return line
-        try:
-            return replace(line, answer=next(self._predict([line.text], replace(settings, batch=1))))
-        except UserError as error:
-            return replace(line, error=error)
+        found = text if isinstance(text, str) else self.task.joined(text)
+        if MASK in found and all(tokenizer.mask is None for tokenizer in self.task.tokenizers.values()):
+            raise UserError(f"this run has no {MASK}: a run of the task pretrain fills in hidden words")
+        return found
 
     def decode(self, **changes: Any) -> DecodeConfig:
         """The run's [decode] with some keys changed."""
         values = {**vars(self.recipe.decode), **changes}
         checked: DecodeConfig = build(DecodeConfig, values, "decode")
+        if self.task.writes:
+            checked.check_writing()
         return checked
 
     def _ready(self, decode: Mapping[str, Any]) -> DecodeConfig:
@@ -285,6 +233,32 @@ class Run:
         settings = self._ready(decode)
         with explain_memory():
             return self.task.attention(self.model, text, settings)
+
+    def embedding(self, layers: Layers = "last", pool: str = "", words: bool = False) -> Embedding:
+        """What makes vectors of texts, from these layers of the body and with this pooling; see `Embedding`."""
+        self._ready({})
+        return Embedding(self.task, self.model, layers, pool, words)
+
+    def embed(self, texts: Text | Sequence[Text], layers: Layers = "last", pool: str = "", words: bool = False) -> Any:
+        """The vector (D,) of a text, or those of several (N, D), as numpy arrays. With `words`: the words of each text
+        and their vectors, as `EmbeddedWords`.
+
+        `layers`: "last", "mix" (the mean of all), a number (0: the embeddings), or several, "1,2". `pool`: mean, max,
+        first or last of a text's tokens; "" is mean or, for a run of the task embed, its own."""
+        made, one = self.embedding(layers, pool, words), isinstance(texts, str)
+        rows = [made.read(self._text(text)) for text in ([texts] if isinstance(texts, str) else texts)]
+        with explain_memory():
+            found = made.word_vectors(rows) if words else made.vectors(rows)
+        return found[0] if one else found
+
+    def nearest(
+        self, text: Text, lines: Iterable[str], most: int = 5, layers: Layers = "last", pool: str = ""
+    ) -> list[Found]:
+        """The `most` lines nearest to a text by the cosine of their vectors, the nearest first; see `embed`."""
+        made = self.embedding(layers, pool)
+        with explain_memory():
+            made.search(enumerate(lines, 1), most)
+            return next(made.nearest(made.vectors([made.read(self._text(text))])))
 
     def map_words(self, *words: str) -> WordMap:
         """Word vectors of length 1, as a map draws them: of these words, or of usual ones if none are given."""

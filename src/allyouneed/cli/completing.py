@@ -128,7 +128,8 @@ def _values(parameter: str, command: str, given: Sequence[str], unfinished: str)
         from allyouneed.lectures import LECTURES
 
         return _begun(LECTURES, unfinished)
-    known = {"what": LISTS, "device": ("auto", "cpu", "cuda", "mps"), "precision": PRECISIONS}
+    pools = ("mean", "max", "first", "last")
+    known = {"what": LISTS, "pool": pools, "device": ("auto", "cpu", "cuda", "mps"), "precision": PRECISIONS}
     return _begun(known.get(parameter, ()), unfinished)
 
 

@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from allyouneed.cli.common import Device, Precision, RunPath, complain, given_settings, load, print_columns
+from allyouneed.cli import embedding
+from allyouneed.cli.common import Device, Precision, complain, given_settings, load, print_columns
 from allyouneed.errors import UserError, nearest, shortened
 
 if TYPE_CHECKING:
-    from allyouneed.run import Line, Run
+    from allyouneed.run import Run
     from allyouneed.tasks.answers import Answer
+    from allyouneed.tasks.embedding import Embedding
+    from allyouneed.tasks.lines import Line
 
 
 def use_command(
-    run: RunPath,
-    text: Annotated[list[str] | None, typer.Argument(metavar="TEXT", show_default=False)] = None,
+    run: Annotated[str, typer.Argument(metavar="RUN", hidden=True)],  # they stand in the first line of the help
+    text: Annotated[list[str] | None, typer.Argument(metavar="TEXT", hidden=True)] = None,
     table: Annotated[bool, typer.Option("--table", help="Show the likeliest at each position.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object per line.")] = False,
     alignment: Annotated[
@@ -38,15 +41,24 @@ def use_command(
         Path | None,
         typer.Option("--map", metavar="FILE", help="Word vectors: a map of the words in TEXT, a .png or .svg."),
     ] = None,
+    embed: Annotated[bool, typer.Option("--embed", help="A vector of TEXT; the cosine of two, A ||| B.")] = False,
+    layers: Annotated[
+        str, typer.Option(metavar="LAYERS", help="--embed: last, mix (the mean of all), or numbers: 0,1.")
+    ] = "",
+    pool: Annotated[str, typer.Option(metavar="NAME", help="--embed: mean, max, first or last of the tokens.")] = "",
+    words: Annotated[bool, typer.Option("--words", help="--embed: one vector per word.")] = False,
+    nearest_: Annotated[
+        Path | None,
+        typer.Option("--nearest", metavar="FILE", help="--embed: the lines of a text file nearest to each TEXT."),
+    ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of [decode]; may be repeated.")
     ] = None,
     device: Device = "auto",
     precision: Precision = "auto",
 ) -> None:
-    """Translate, continue, classify or tag each TEXT; with word vectors find what is near
-    "man + aunt - uncle". Without TEXT: each line of standard input, answered by one line;
-    or, at a terminal, what you type.
+    """Answer each TEXT; with word vectors, find words near "man + aunt - uncle".
+    Without TEXT: answer each line of standard input, or what you type.
 
     \b
     Example:
@@ -68,8 +80,13 @@ def use_command(
         raise UserError(
             "--map FILE draws word vectors, which have no attention: give it without --alignment and --heads"
         )
+    wanted = embedding.Wanted(embed, layers, pool, words, nearest_)
+    drawn = {"--table": table, "--alignment": alignment, "--heads": heads, "--map": map_}
+    wanted.check(flag for flag, given in drawn.items() if given)
     loaded = load(run, device, precision)
-    loaded.decode(**decode)  # complains before anything is read
+    vectors = embedding.prepare(loaded, wanted, decode)
+    if vectors is None:
+        loaded.decode(**decode)  # complains before anything is read
     how = "table" if table else "json" if json else "text"
     try:
         if alignment is not None or heads is not None:
@@ -82,10 +99,10 @@ def use_command(
         elif text:
             for i, line in enumerate(text):
                 typer.echo("\n" if table and i else "", nl=False)
-                _answer(loaded, line, how, decode)
+                _answer(loaded, line, how, decode, vectors)
         elif sys.stdin is not None and sys.stdin.isatty():
-            _converse(loaded, how, decode)
-        elif not _stream(loaded, how, decode):
+            _converse(loaded, how, decode, vectors)
+        elif not _stream(loaded, how, decode, vectors):
             raise typer.Exit(2)
     except KeyboardInterrupt:
         typer.echo("", err=True, nl=sys.stderr.isatty())  # the prompt of the shell begins on a line of its own
@@ -99,14 +116,18 @@ def _looks_like_text(run: str) -> bool:
     return not known and (" " in run or len(run) > 255)
 
 
-def _answer(run: Run, text: str, how: str, decode: dict[str, Any]) -> None:
+def _answer(run: Run, text: str, how: str, decode: dict[str, Any], vectors: Embedding | None) -> None:
     """A continuation is printed token by token, after its prompt; a translation once it is complete."""
     if how == "table":
         _print_table(run, text, decode)
         return
     if how == "json":
-        for answer in run.answers([text], **decode):
+        for answer in run.answers([text], **decode) if vectors is None else embedding.answers(vectors, [text]):
             typer.echo(_object(text, answer))
+        return
+    if vectors is not None:
+        for answer in embedding.answers(vectors, [text]):
+            typer.echo(answer.shown or answer.text)
         return
     before = text if run.task.continues else ""
     if before and run.decode(**decode).n_best == 1 and run.decode(**decode).method != "beam":
@@ -139,10 +160,10 @@ def _show(piece: str) -> None:
     sys.stdout.flush()
 
 
-def _converse(run: Run, how: str, decode: dict[str, Any]) -> None:
+def _converse(run: Run, how: str, decode: dict[str, Any], vectors: Embedding | None) -> None:
     with suppress(ImportError):
         import readline  # noqa: F401  (arrow keys and history)
-    typer.echo(f"type {run.task.asks} and press Enter; Ctrl-D ends", err=True)
+    typer.echo(f"type {run.task.asks if vectors is None else 'a text'} and press Enter; Ctrl-D ends", err=True)
     while True:
         try:
             line = input("> " if sys.stdout.isatty() else "")
@@ -152,21 +173,27 @@ def _converse(run: Run, how: str, decode: dict[str, Any]) -> None:
         if not line.strip():
             continue
         try:
-            _answer(run, line, how, decode)
+            _answer(run, line, how, decode, vectors)
         except UserError as error:
             typer.echo(str(error), err=True)
 
 
-def _stream(run: Run, how: str, decode: dict[str, Any]) -> bool:
+def _stream(run: Run, how: str, decode: dict[str, Any], vectors: Embedding | None) -> bool:
     """Answer each line of standard input with one line of output, in order; a line without an answer gets an empty one.
     Returns whether every line could be answered; a blank one asks nothing."""
     from allyouneed.cli import stdin
 
-    if how == "text" and run.decode(**decode).n_best > 1:
+    if how == "text" and vectors is None and run.decode(**decode).n_best > 1:
         raise UserError("each line of standard input is answered by one line: --json gives all of decode.n_best")
     first, fine = 1, True
+    if vectors is not None and how == "text":
+        vectors.most = 1  # of the nearest lines
     for lines in stdin.lines(sys.stdin.fileno()) if sys.stdin is not None else ():
-        for line in _tables(run, lines, first, decode) if how == "table" else run.lines(lines, first, **decode):
+        if vectors is not None:
+            answered = embedding.answer_lines(vectors, lines, first)
+        else:
+            answered = _tables(run, lines, first, decode) if how == "table" else run.lines(lines, first, **decode)
+        for line in answered:
             if line.error is not None:
                 fine = False
                 complain(f"line {line.number}: {line.error}")
@@ -175,14 +202,14 @@ def _stream(run: Run, how: str, decode: dict[str, Any]) -> bool:
             elif how == "table":
                 typer.echo("")
             else:
-                _show(_text(run, line) + "\n")
+                _show(_text(line, run.task.continues and vectors is None) + "\n")
         first += len(lines)
     return fine
 
 
 def _tables(run: Run, lines: list[str | UserError], first: int, decode: dict[str, Any]) -> Iterator[Line]:
     """Print the table of each line, if it has one."""
-    from allyouneed.run import Line
+    from allyouneed.tasks.lines import Line
 
     for number, text in enumerate(lines, first):
         line = Line(number, "", error=text) if isinstance(text, UserError) else Line(number, text)
@@ -202,11 +229,11 @@ def _json(line: Line) -> str:
     return dumps({"input": line.text, "error": str(line.error or "the line is empty")}, ensure_ascii=False)
 
 
-def _text(run: Run, line: Line) -> str:
+def _text(line: Line, continues: bool) -> str:
     """On one line: a newline inside an answer is shown as \\n."""
     if line.answer is None:
         return ""
-    before = line.text if run.task.continues else ""
+    before = line.text if continues else ""
     return (before + (line.answer.shown or line.answer.text)).replace("\n", "\\n")
 
 

@@ -310,7 +310,8 @@ class Labelled(Buckets):
     then as ragged as the first side, with IGNORE where a token has none.
 
     `letters` (N, C): the tokens are rows of this table, and the model reads letters; row 0 is padding. `unknown` is the
-    share `hidden` of the tokens in training, so that the model learns to read around unknown words.
+    share `hidden` of the tokens in training, so that the model learns to read around unknown words. `weights` (C,): how
+    much each label counts.
     """
 
     def __init__(
@@ -323,18 +324,21 @@ class Labelled(Buckets):
         letters: np.ndarray | None = None,
         unknown: int | None = None,
         hidden: float = 0.0,
+        weights: np.ndarray | None = None,
     ) -> None:
         self.sides, self.labels, self.layout, self.letters = sides, labels, layout, letters
+        self.weights = weights
         self.unknown, self.hidden = unknown, hidden if unknown is not None else 0.0
         self.kept = layout.cut([side.lengths for side in sides], longest)  # tokens of each side
         super().__init__(np.sum(self.kept, axis=0) + layout.specials(len(sides)))
 
     def size(self, numbers: Numbers, key: int) -> Size:
-        count = len(numbers)
         if isinstance(self.labels, Ragged):
             labels, _ = padded(self.labels, numbers, self.kept[0][numbers], IGNORE)
-            count = int((labels != IGNORE).sum())
-        return Size({"labels": count}, count)
+            labels = labels[labels != IGNORE]
+        else:
+            labels = self.labels[numbers]
+        return Size({"labels": len(labels) if self.weights is None else self.weights[labels].sum()}, len(labels))
 
     def tensors(self, numbers: Numbers, key: int) -> Tensors:
         sides = [(side.tokens, side.offsets[numbers], kept[numbers]) for side, kept in zip(self.sides, self.kept)]
@@ -349,6 +353,8 @@ class Labelled(Buckets):
             labels[first] = self.labels.tokens[rows.places[first]]
         else:
             labels = self.labels[numbers]
+        if self.weights is not None:
+            found["weights"] = torch.from_numpy(self.weights[np.maximum(labels, 0)]).float()
         return {**found, "targets": torch.from_numpy(labels)}
 
     def _hide(self, ids: Tensor, texts: Tensor, numbers: Numbers, key: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""What one example is: a pair of sentences, a text with its label, or a sentence with a tag for each word."""
+"""What one example is: a pair of sentences, a text with its label, a sentence with one tag per word, or a question."""
 
 from __future__ import annotations
 
@@ -57,4 +57,23 @@ class TaggedSentence(NamedTuple):
         return (" ".join(self.words), " ".join(self.tags))
 
 
-Example = SentencePair | LabelledText | TaggedSentence
+class Question(NamedTuple):
+    """For question answering: the answers are pieces of the context. Without any, the context does not tell."""
+
+    question: str
+    context: str
+    answers: tuple[tuple[int, str], ...] = ()  # where each begins in the context, and its text
+    id: str = ""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The texts that a model reads. The context comes first: splits are made by a hash of it."""
+        return (self.context, self.question)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Everything that may not be blank; there may be no answer."""
+        return self.inputs
+
+
+Example = SentencePair | LabelledText | TaggedSentence | Question

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from allyouneed.data.examples import SentencePair
+from allyouneed.data.examples import Question, SentencePair
 from allyouneed.data.sources import Dataset, Split, Text
 
 WORD = re.compile(r"\w+|[^\w\s]")
@@ -33,10 +33,10 @@ def gather(data: Dataset) -> Facts:
     """Reads the training split once."""
     split, counts = data.splits["train"], Counter[str]()
     seen = counted = lines = loose = 0
-    for text in _texts(split):
-        if seen < SAMPLE:
-            counts.update(WORD.findall(text[: SAMPLE - seen]))
-            counted = min(SAMPLE, seen + len(text))
+    for text, again in _texts(split):
+        if counted < SAMPLE and not again:
+            counts.update(WORD.findall(text[: SAMPLE - counted]))
+            counted = min(SAMPLE, counted + len(text))
         seen += len(text)
         lines += text.count("\n")
         loose += len(LOOSE.findall(text))
@@ -53,9 +53,15 @@ def gather(data: Dataset) -> Facts:
     )
 
 
-def _texts(split: Split) -> Iterator[str]:
+def _texts(split: Split) -> Iterator[tuple[str, bool]]:
+    """Each text, and whether it is the one before again: the questions about a text follow each other."""
+    context = ""
     for example in split:
         if isinstance(split, Text):
-            yield example
+            yield example, False
+        elif isinstance(example, Question):
+            yield example.context, example.context == context
+            yield example.question, False
+            context = example.context
         else:
-            yield from example if isinstance(example, SentencePair) else example.inputs
+            yield from ((text, False) for text in (example if isinstance(example, SentencePair) else example.inputs))

@@ -13,6 +13,7 @@ from allyouneed.data.conll import TagTable, open_tags
 from allyouneed.data.labels import LabelTable, open_labels
 from allyouneed.data.pairs import PairTable, open_pairs
 from allyouneed.data.paths import existing, table_files, text_files
+from allyouneed.data.questions import QuestionFile, open_questions
 from allyouneed.data.reading import CHUNK, chunks, encoding
 from allyouneed.data.sources import (
     Counts,
@@ -32,7 +33,7 @@ from allyouneed.data.watch import WatchedFile
 from allyouneed.errors import UserError
 
 Files = dict[str, list[Path]]  # of each split that has files of its own
-Examples = PairTable | LabelTable | TagTable
+Examples = PairTable | LabelTable | TagTable | QuestionFile
 
 
 def open_own(config: DataConfig, shape: str) -> Dataset:
@@ -93,7 +94,7 @@ def _read_examples(files: Files, config: DataConfig, shape: str) -> tuple[dict[s
     splits = {**parts, **{name: ExampleSplit(examples.__iter__, config.limit) for name, examples in own.items()}}
     told = [train.understood(), *(examples.understood() for examples in own.values())]
     if held := _held_out(valid, test):
-        what = {"pairs": "source", "labels": "text", "tags": "sentence"}[shape]
+        what = {"pairs": "source", "labels": "text", "tags": "sentence", "questions": "text"}[shape]
         told.append(f"split by a hash of the {what}, so that no {what} is in two splits: {held}")
     if config.limit:
         told.append(limited(config.limit))
@@ -103,9 +104,12 @@ def _read_examples(files: Files, config: DataConfig, shape: str) -> tuple[dict[s
 def _open_examples(paths: list[Path], config: DataConfig, shape: str, like: LabelTable | None = None) -> Examples:
     """The examples in a file, or in two. Columns that neither the user nor the file names are those of `like`."""
     listed = ", ".join(str(path) for path in paths)
+    if shape in ("tags", "questions") and len(paths) > 1:
+        what = "tagged sentences come from one CoNLL file" if shape == "tags" else "questions come from one file"
+        raise UserError(f"{listed}: {what}")
+    if shape == "questions":
+        return open_questions(paths[0], config.source, config.target, config.second, config.header)
     if shape == "tags":
-        if len(paths) > 1:
-            raise UserError(f"{listed}: tagged sentences come from one CoNLL file")
         return open_tags(paths[0], config.source, config.target)
     if len(paths) > 2 or (len(paths) == 2 and any(form_of(path) for path in paths)):
         what = {"pairs": "pairs come", "labels": "texts and labels come"}[shape]

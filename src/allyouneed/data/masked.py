@@ -103,7 +103,7 @@ class MaskedPassages(Examples):
         first = np.searchsorted(of[after], of)
         last = np.searchsorted(of[after], of, side="right")
         if len(after) and of[after[0]] == of[after[-1]]:  # one document: what is near takes the place of its own
-            near = len(after) // 4
+            near = max(1, len(after) // 4)
             place = np.searchsorted(after, np.arange(len(of)))
             first, last = np.maximum(place - near, 0), np.minimum(place + near + 1, len(after))
         self.own = first, last  # the range of `seconds` that are no other document
@@ -119,8 +119,10 @@ class MaskedPassages(Examples):
         batches = fill(numbers[order], sizes[order], batch_tokens)
         return [batches[i] for i in random.permutation(len(batches))]
 
-    def cover(self, batch_tokens: int) -> list[Numbers]:
-        numbers, sizes = self.firsts, self._sizes(self.firsts, 0)
+    def cover(self, batch_tokens: int, among: Numbers | None = None) -> list[Numbers]:
+        """All examples, or those at these places of `firsts`."""
+        numbers = self.firsts if among is None else self.firsts[among]
+        sizes = self._sizes(numbers, 0)
         order = np.argsort(-sizes, kind="stable")
         return fill(numbers[order], sizes[order], batch_tokens)
 

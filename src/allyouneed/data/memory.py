@@ -25,6 +25,7 @@ COLUMNS: dict[str, dict[int, Names]] = {  # of tuples, by their length
     "pairs": {2: ("source", "target")},
     "labels": {2: ("text", "label"), 3: ("text", "second", "label")},
     "tags": {2: ("words", "tags")},
+    "questions": {3: ("question", "context", "answer")},
 }
 WORDS, TAGS = ("words", "tokens", "word", "token"), ("tags", "ner_tags", "labels", "tag", "label", "ner")
 TEXTS = ("text", "content", "document", "body")
@@ -57,7 +58,8 @@ def keep(data: Any, shape: str, source: str = "", target: str = "") -> Path:
     elif shape == "text":
         pieces = _text(rows, _column(names, source, TEXTS, "texts"))
     else:
-        pieces = _jsonl(rows, names)
+        # A question may have no answer; `questions` looks at the rest.
+        pieces = _jsonl(rows, names, missing=shape == "questions")
     content = "".join(pieces).encode()
     if not content.strip():
         raise UserError("data has no rows")
@@ -129,21 +131,28 @@ def _column(names: Names, wanted: str, usual: Names, what: str) -> int:
     return found
 
 
-def _jsonl(rows: Iterable[Row], names: Names) -> Iterator[str]:
+def _jsonl(rows: Iterable[Row], names: Names, missing: bool) -> Iterator[str]:
+    """One JSON object per row. `missing`: whether a value may be missing; it becomes null."""
     for number, row in enumerate(rows, 1):
         item = dict(zip(names, row))
         for name, value in item.items():
-            if value is None or value != value:
+            if _is_missing(value) and not missing:
                 raise UserError(f"row {number} of data: '{name}' is missing ({value})")
+        item = {name: None if _is_missing(value) else value for name, value in item.items()}
         try:
             yield json.dumps(item, ensure_ascii=False, default=_plain) + "\n"
         except (TypeError, ValueError, AttributeError):
             raise UserError(f"row {number} of data holds a value that is neither text nor a number") from None
 
 
+def _is_missing(value: Any) -> bool:
+    """None, or NaN or NA as pandas has them."""
+    return value is None or (not isinstance(value, str | list | dict) and str(value) in ("nan", "<NA>", "NaT"))
+
+
 def _plain(value: Any) -> Any:
-    """A number of numpy as one of Python."""
-    return value.item()
+    """A number of numpy as one of Python, an array as a list."""
+    return value.tolist()
 
 
 def _text(rows: Iterable[Row], at: int) -> Iterator[str]:

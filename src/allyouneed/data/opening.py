@@ -17,9 +17,12 @@ def open_data(config: DataConfig, shape: str) -> Dataset:
         raise UserError("data.limit counts examples, and a text has none: give a shorter file instead")
     if config.reverse and shape != "pairs":
         raise UserError("data.reverse swaps the sides of pairs of sentences; this task has none")
-    if config.second and shape != "labels":
-        raise UserError("data.second names the second text of the task classify; this task has none")
-    if config.header != "auto" and shape not in ("pairs", "labels"):
+    if config.second and shape not in ("labels", "questions"):
+        raise UserError(
+            "data.second names the second text of the task classify, or the question of the task answer; "
+            "this task has neither"
+        )
+    if config.header != "auto" and shape not in ("pairs", "labels", "questions"):
         raise UserError(f"data.header = {config.header} is for tables, CSV and TSV; this task reads none")
     if config.mirror:
         check_name(Path(config.mirror))
@@ -43,5 +46,11 @@ def open_data(config: DataConfig, shape: str) -> Dataset:
 
 
 def _describe(shape: str) -> str:
-    told = {"text": "plain text", "pairs": "pairs of sentences", "labels": "labelled texts", "tags": "tagged sentences"}
+    told = {
+        "text": "plain text",
+        "pairs": "pairs of sentences",
+        "labels": "labelled texts",
+        "tags": "tagged sentences",
+        "questions": "questions about texts",
+    }
     return told.get(shape, shape)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from allyouneed.data import reading
 from allyouneed.data.examples import LabelledText
 from allyouneed.data.fetch import File
 from allyouneed.data.pairs import PairTable, open_pairs
+from allyouneed.data.questions import open_questions
 from allyouneed.data.sources import ExampleSplit, Split, Text, split_by_hash
 from allyouneed.data.tables import Table
 
@@ -92,6 +93,12 @@ def _tagged(paths: Sequence[Path], reverse: bool) -> Splits:
     return {name: ExampleSplit(open_tags(path).__iter__) for name, path in zip(("train", "valid", "test"), paths)}
 
 
+def _asked(paths: Sequence[Path], reverse: bool) -> Splits:
+    """SQuAD's JSON of train and test; a twentieth of train is held out for valid, by a hash of the context."""
+    train, test = (open_questions(path).__iter__ for path in paths)
+    return {**split_by_hash(train, valid=1 / 20, test=0.0), "test": ExampleSplit(test)}
+
+
 def _ranges(**ranges: tuple[int, int]) -> Reader:
     """One text; the splits are ranges of its bytes, moved back to the beginning of a character."""
 
@@ -105,11 +112,15 @@ def _ranges(**ranges: tuple[int, int]) -> Reader:
 
 
 def _reviews(**ranges: tuple[int, int]) -> Reader:
-    """One document per line, in which `<br />` is the end of a line; the splits are ranges of the documents."""
+    """One document per line, in which `<br />` is the end of a line, without the label after a tab; the splits are
+    ranges of the documents."""
 
     def read(paths: Sequence[Path], reverse: bool) -> Splits:
         def part(low: int, high: int) -> Callable[[], Iterator[list[str]]]:
-            return lambda: ([line.replace("<br />", "\n")] for line in islice(reading.lines(paths[0]), low, high))
+            return lambda: (
+                [line.partition("\t")[0].replace("<br />", "\n")]
+                for line in islice(chain.from_iterable(map(reading.lines, paths)), low, high)
+            )
 
         return {name: Text(part(*bounds)) for name, bounds in ranges.items()}
 
@@ -136,12 +147,34 @@ TATOEBA_FILES = {
     "eng-fra": (2227344, "a7a11d8a0e1a379284e1b973722074baf44089d3ba9f5d635cc0e5f7078788f0"),
 }
 
+IMDB_TRAIN = File("imdb/train.tsv.xz", 9323188, "20396bff81d8589b9055034438df4081bfdf521b3b38be541aff537a684afbf9")
+IMDB_UNLABELLED = File(
+    "imdb/unlabelled.txt.xz", 18231856, "4f71981017cd2418b1b24aaadcb79ee39123eec51978ab19bff33f57682be916"
+)
+
 WNUT17 = "https://raw.githubusercontent.com/leondz/emerging_entities_17/master"
 WNUT17_FILES = {
     "train": ("wnut17train.conll", 493781, "731820e13f71af324c6b55a1575ec2ce59fbaa2a0806f8f0400b98d56cd6a7a5"),
     "dev": ("emerging.dev.conll", 114749, "e053b752b8155113ca66e7db08af5f2f5f43ab993694e4774f1ec5bad42312d8"),
     "test": ("emerging.test.annotated", 192425, "2aa79b764e56ec9264a1b30fdd9b70195bd00ff400b62edd8f399d5f13c178f0"),
 }
+
+
+def _imdb_text(name: str, what: str, files: tuple[File, ...], splits: dict[str, tuple[int, int]]) -> PublicSet:
+    counts = ", ".join(f"{high - low:,} reviews are {split}" for split, (low, high) in splits.items())
+    return PublicSet(
+        name=name,
+        shape="text",
+        what=what,
+        licence="research use",
+        origin="ai.stanford.edu/~amaas/data/sentiment",
+        files=files,
+        read=_reviews(**splits),
+        notes=(
+            "a review is a document; `<br />` is read as the end of a line",
+            f"in the order of the files: {counts}",
+        ),
+    )
 
 
 def _multi30k(source: str, target: str) -> PublicSet:
@@ -226,24 +259,17 @@ PUBLIC_SETS = (
         read=_ranges(train=(0, 1003854), valid=(1003854, 1115394), test=(1003854, 1115394)),
         notes=("the first 90 % of the characters are train, the rest is valid; test is the same text as valid",),
     ),
-    PublicSet(
-        name="imdb-unlabelled",
-        shape="text",
-        what="film reviews without labels, 50,000 documents",
-        licence="research use",
-        origin="ai.stanford.edu/~amaas/data/sentiment",
-        files=(
-            File(
-                "imdb/unlabelled.txt.xz",
-                18231856,
-                "4f71981017cd2418b1b24aaadcb79ee39123eec51978ab19bff33f57682be916",
-            ),
-        ),
-        read=_reviews(train=(0, 49_000), valid=(49_000, 49_500), test=(49_500, 50_000)),
-        notes=(
-            "a review is a document; `<br />` is read as the end of a line",
-            "in the order of the file: 49,000 reviews are train, 500 valid, 500 test",
-        ),
+    _imdb_text(
+        "imdb-unlabelled",
+        "film reviews without labels, 50,000 documents",
+        (IMDB_UNLABELLED,),
+        {"train": (0, 49_000), "valid": (49_000, 49_500), "test": (49_500, 50_000)},
+    ),
+    _imdb_text(
+        "imdb-text",
+        "the film reviews that are not in IMDB's test, without their labels, 75,000 documents",
+        (IMDB_TRAIN, IMDB_UNLABELLED),
+        {"train": (0, 74_000), "valid": (74_000, 74_500), "test": (74_500, 75_000)},
     ),
     PublicSet(
         name="sst2",
@@ -292,7 +318,7 @@ PUBLIC_SETS = (
         licence="research use",
         origin="ai.stanford.edu/~amaas/data/sentiment",
         files=(
-            File("imdb/train.tsv.xz", 9323188, "20396bff81d8589b9055034438df4081bfdf521b3b38be541aff537a684afbf9"),
+            IMDB_TRAIN,
             File("imdb/test.tsv.xz", 9083800, "0e7284d56fb74fd78b25d4da28042d4521f6572b819078d0a0eca09b38fd60f4"),
         ),
         read=_labelled({"0": "negative", "1": "positive"}, _table, valid=1 / 20),
@@ -313,6 +339,23 @@ PUBLIC_SETS = (
         ),
         read=_tagged,
         notes=("official splits: train 3,394, valid 1,009, test 1,287 sentences",),
+    ),
+    PublicSet(
+        name="squad",
+        shape="questions",
+        what="questions about Wikipedia's articles, 9,301",
+        licence="CC BY-SA 4.0",
+        origin="rajpurkar.github.io/SQuAD-explorer",
+        files=(
+            File("squad/train.json", 3795488, "b31baa975bb779db67974753bff4091c56fa08aa7ec6e8a5b78c7e0c869d780f"),
+            File("squad/dev.json", 443773, "44da0b96e3fbac00868e6e4d5ced1a3a6a5500aaf86430fb1f1f8b5a053e50e2"),
+        ),
+        read=_asked,
+        notes=(
+            "the questions of SQuAD 1.1's dev file only, split by article: 36 articles with 8,378 questions for train "
+            "and valid, 6 articles with 923 for the test; scores do not compare with those of the whole SQuAD",
+            "a twentieth of train is held out for valid by a hash of the text, so that no text is in two splits",
+        ),
     ),
     PublicSet(
         name="enwik8",

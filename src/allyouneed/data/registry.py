@@ -32,6 +32,7 @@ BUILT_IN = (
     NamedSet("stories", "text", "short stories, each about one person at one place", "MIT", RULES),
     NamedSet("opinions", "labels", "short opinions: positive, negative or neutral", "MIT", RULES),
     NamedSet("entities", "tags", "sentences with names of four types", "MIT", RULES),
+    NamedSet("questions", "questions", "questions about short texts, a third without an answer", "MIT", RULES),
 )
 
 
@@ -80,10 +81,11 @@ def _public(public: PublicSet, mirror: str, reverse: bool) -> Dataset:
 
 
 def _built_in_examples(name: str, shape: str, reverse: bool) -> Dataset:
-    """The phrasebook, the opinions or the entities."""
+    """The phrasebook, the opinions, the entities or the questions."""
     from allyouneed.data.builtin.entities import entities
     from allyouneed.data.builtin.opinions import opinions
     from allyouneed.data.builtin.phrasebook import phrasebook
+    from allyouneed.data.builtin.questions import questions
 
     examples: Mapping[str, Sequence[Example]]
     if name == "phrasebook":
@@ -92,7 +94,7 @@ def _built_in_examples(name: str, shape: str, reverse: bool) -> Dataset:
             {split: [SentencePair(it, en) for en, it in pairs] for split, pairs in book.items()} if reverse else book
         )
     else:
-        examples = entities() if name == "entities" else opinions()
+        examples = entities() if name == "entities" else questions() if name == "questions" else opinions()
     counts = ", ".join(f"{len(listed):,} {split}" for split, listed in examples.items())
     key = fingerprint({split: digest(repr(listed)) for split, listed in examples.items()})
     told = [f"{name}: built in; {counts}; fixed splits"]

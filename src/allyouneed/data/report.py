@@ -57,11 +57,14 @@ class Report:
     parts: list[Part]
     classes: dict[str, dict[str, int]] = field(default_factory=dict)
     advice: str = ""  # what to try if many tokens are unknown
+    notes: list[str] = field(default_factory=list)  # what a task adds
 
     @property
     def things(self) -> str:
         """What the examples are."""
-        return {"pairs": "pairs", "labels": "texts", "tags": "sentences"}.get(self.shape, "documents")
+        return {"pairs": "pairs", "labels": "texts", "tags": "sentences", "questions": "questions"}.get(
+            self.shape, "documents"
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -88,7 +91,8 @@ class Report:
         return [
             *(*told, "", *_aligned(first, 1)),
             *(["", *_aligned(second, 2), *self._unknown()] if len(second) > 1 else []),
-            *(["", *_aligned(third, 1), *self._twins()] if third else []),
+            *(["", *_aligned(third, 1), *self._twins(), *self._single()] if third else []),
+            *(["", *self.notes] if self.notes else []),
         ]
 
     def _unknown(self) -> list[str]:
@@ -126,6 +130,14 @@ class Report:
             same.setdefault(key, []).append(name)
         told = [(" and ".join(f"'{name}'" for name in names), len(names)) for names in same.values() if len(names) > 1]
         return [f"{names} count as {many} classes: spell them alike if they are one" for names, many in told]
+
+    def _single(self) -> list[str]:
+        """One sentence about classes with one training example."""
+        few = sorted(name for name, count in self.classes.get("train", {}).items() if count == 1)
+        if not few or self.shape != "labels":
+            return []
+        names, more = ", ".join(f"'{name}'" for name in few[:5]), f" and {len(few) - 5:,} more" if len(few) > 5 else ""
+        return [f"a single training example has the label {names}{more}: that is too few to learn from; add some"]
 
 
 def describe(

@@ -177,7 +177,7 @@ class Dataset:
     """Named splits of one shape. `understood`: how the files were read, in sentences for the user."""
 
     name: str
-    shape: str  # "text", "pairs", "labels" or "tags"
+    shape: str  # "text", "pairs", "labels", "tags" or "questions"
     splits: dict[str, Split]  # train, and if there are any valid and test; some sets have more
     understood: list[str] = field(default_factory=list)
     fingerprint: str = ""  # changes when the examples may have changed

@@ -247,38 +247,43 @@ def _objects(path: Path, keys: Sequence[str], values: tuple[type, ...]) -> Itera
         if not line.strip():
             yield ("",) * len(keys)
             continue
-        item = _object(path, number, line)
+        item = json_object(path, number, line)
         for key in keys:
             if key not in item:
                 raise UserError(f"{path}, line {number} has no key '{key}'{nearest(key, item)}")
-            if not isinstance(item[key], values) or not _is_unicode(str(item[key])):
-                raise UserError(f"{path}, line {number}: '{key}' is {_told(item[key])}, but text is expected")
+            if not isinstance(item[key], values) or not is_unicode(str(item[key])):
+                raise UserError(f"{path}, line {number}: '{key}' is {json_told(item[key])}, but text is expected")
         yield tuple(item[key] if isinstance(item[key], str) else json.dumps(item[key]) for key in keys)
 
 
-def _told(value: Any) -> str:
+def json_told(value: Any) -> str:
+    """A value of JSON, for an error message."""
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "an object"
     return json.dumps(value)[:40]
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
     """False for half of a surrogate pair, which JSON can spell and UTF-8 cannot."""
-    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _first_keys(path: Path, values: tuple[type, ...]) -> list[str]:
     """The keys of the first object that have a value of these types."""
     found = ((number, line) for number, line in enumerate(lines(path), 1) if line.strip())
     number, line = next(found, (1, ""))
-    item = _object(path, number, line)
+    item = json_object(path, number, line)
     keys = [key for key, value in item.items() if isinstance(value, values)]
     if len(keys) < 2:
         raise UserError(f"{path}, line {number} needs two keys with text; it has {', '.join(keys) or 'none'}")
     return keys
 
 
-def _object(path: Path, number: int, line: str) -> dict[str, Any]:
+def json_object(path: Path, number: int, line: str) -> dict[str, Any]:
     """The object of a line; the keys inside "translation" are read as keys of the object."""
     try:
         item = json.loads(line)

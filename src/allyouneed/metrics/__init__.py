@@ -5,6 +5,7 @@ from __future__ import annotations
 from allyouneed.metrics.entities import entity_scores
 from allyouneed.metrics.labels import confusion, label_scores
 from allyouneed.metrics.language import language_scores
+from allyouneed.metrics.retrieval import find_nearest, retrieval_scores
 from allyouneed.metrics.score import Score
 from allyouneed.metrics.translation import translation_scores
 from allyouneed.metrics.words import analogy_answers, analogy_score, similarity_score, spearman, unit
@@ -15,8 +16,10 @@ __all__ = [
     "analogy_score",
     "confusion",
     "entity_scores",
+    "find_nearest",
     "label_scores",
     "language_scores",
+    "retrieval_scores",
     "similarity_score",
     "spearman",
     "translation_scores",

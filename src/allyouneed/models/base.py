@@ -57,6 +57,9 @@ class Body(nn.Module):
         """What the vector of the first token says of the whole text: (B, T, D) -> (B, D)"""
         return hidden[:, 0]
 
+    def leave_summary(self) -> None:
+        """Nothing asks for the summary: what only serves it is not trained."""
+
     def stages(self) -> list[list[nn.Module]]:
         """Its parts from the lowest to the highest: the embeddings, then each layer."""
         raise NotImplementedError

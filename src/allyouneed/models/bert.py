@@ -62,6 +62,9 @@ class BertBody(Body):
         """tanh(W h_[CLS] + b), learned by telling whether one sentence follows another."""
         return self.pooler(hidden[:, 0]).tanh()
 
+    def leave_summary(self) -> None:
+        self.pooler.requires_grad_(False)
+
     def tables(self) -> list[nn.Embedding]:
         return [self.embedding.tokens]
 
@@ -78,7 +81,7 @@ class Bert(Model):
 
     Config = BertConfig
     BodyClass = BertBody
-    tasks: ClassVar[tuple[str, ...]] = ("pretrain", "classify", "tag")
+    tasks: ClassVar[tuple[str, ...]] = ("pretrain", "classify", "tag", "answer", "embed")
     compiles: ClassVar[bool] = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 2, "heads": 2, "width": 128},

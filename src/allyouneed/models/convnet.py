@@ -79,7 +79,7 @@ class ConvNet(LanguageModel):
 
     Config = ConvNetConfig
     BodyClass = ConvBody
-    tasks: ClassVar[tuple[str, ...]] = ("lm", "classify", "tag")
+    tasks: ClassVar[tuple[str, ...]] = ("lm", "classify", "tag", "answer", "embed")
     compiles: ClassVar[bool] = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 4, "width": 64, "kernel": 4},

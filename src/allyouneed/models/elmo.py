@@ -61,7 +61,11 @@ class ELMoBody(Body):
 
     def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
         """The last layer."""
-        return self(self.words(tensors["chars"]), tensors["lengths"])[-1]
+        layers = self(self.words(tensors["chars"]), tensors["lengths"])
+        if trace is not None:
+            for layer in layers:
+                trace.record("layers", layer)
+        return layers[-1]
 
     def empty(self, rows: int, room: int) -> RecurrentState:
         """The states of free rows."""

@@ -90,7 +90,7 @@ class GPT(LanguageModel):
 
     Config = GPTConfig
     BodyClass = GPTBody
-    tasks: ClassVar[tuple[str, ...]] = ("lm", "classify", "tag")
+    tasks: ClassVar[tuple[str, ...]] = ("lm", "classify", "tag", "answer", "embed")
     compiles: ClassVar[bool] = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "nano": {"layers": 3, "heads": 3, "width": 48},

@@ -19,6 +19,8 @@ class Labeller(Model):
     def __init__(self, body: Body, head: nn.Module, reader: Any = None) -> None:
         super().__init__()
         self.body, self.head, self.reader = body, head, reader
+        if self.head.pool != "first":
+            body.leave_summary()
 
     def forward(self, tensors: Tensors, *, trace: Trace | None = None) -> Tensor:
         """What the body reads, and lengths (B,) -> logits (B, C) or (B, T, C)"""
@@ -29,7 +31,9 @@ class Labeller(Model):
 
     def loss(self, tensors: Tensors, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """The cross-entropy of the labels, summed."""
-        return cross_entropy(self(tensors).flatten(0, -2), targets.flatten(), smoothing)
+        weights = tensors.get("weights")
+        weights = None if weights is None else weights.flatten()
+        return cross_entropy(self(tensors).flatten(0, -2), targets.flatten(), smoothing, weights)
 
     def remembered(self, tokens: int) -> int:
         reading = 0 if self.reader is None else int(self.reader.remembered)

@@ -28,7 +28,7 @@ class RNNConfig(BodyConfig):
     width: int = option(256, "width of the state, per direction", low=1, high=10**6)
     layers: int = option(1, "recurrent layers", low=1, high=1000)
     cell: str = option("lstm", "kind of recurrent cell", choices=CELLS)
-    bidirectional: bool = option(False, "classify, tag: read in both directions")
+    bidirectional: bool = option(False, "read in both directions (not for lm)")
     embedding: int = option(0, "width of the token vectors (0: width)", low=0, high=10**6)
     dropout: float = option(0.1, "dropout of the input and output of each layer", low=0.0, high=1.0)
     tie: bool = option(False, "lm: the output matrix is the embedding matrix")
@@ -67,7 +67,7 @@ class RNNBody(Body):
     ) -> Tensor:
         """ids (B, T), the first `count` (B,) of each row real -> (B, T, width). A state moves on."""
         before = _hidden(state.parts) if state is not None else None
-        hidden, after = self.recurrent(self.dropout(self.embedding(ids)), count, before)
+        hidden, after = self.recurrent(self.dropout(self.embedding(ids)), count, before, trace)
         if state is not None:
             state.advance(ids.size(1) if count is None else count, **_parts(after))
         return self.dropout(hidden)
@@ -92,7 +92,7 @@ class RNN(LanguageModel):
 
     Config = RNNConfig
     BodyClass = RNNBody
-    tasks: ClassVar[tuple[str, ...]] = ("lm", "classify", "tag")
+    tasks: ClassVar[tuple[str, ...]] = ("lm", "classify", "tag", "answer", "embed")
     carries: ClassVar[bool] = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "nano": {"layers": 1, "width": 64},

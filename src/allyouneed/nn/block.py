@@ -158,13 +158,18 @@ class Stack(nn.Module):
         rotary = self.rotary(positions, room) if self.rotary is not None else None
         for i, block in enumerate(self.blocks):
             inner = trace and trace.at(i)
+            if trace is not None:
+                trace.record("layers", x)
             layer = cache.layer(i, positions) if cache is not None else None
             x = block(x, mask, memory=memories[i], memory_mask=memory_mask, rotary=rotary, cache=layer, trace=inner)
             if inner is not None:
                 inner.record("outputs", x)
         if cache is not None:
             cache.advance(x.size(1) if count is None else count)
-        return self.norm(x)
+        x = self.norm(x)
+        if trace is not None:
+            trace.record("layers", x)
+        return x
 
     @property
     def remembered(self) -> int:

@@ -174,8 +174,13 @@ class ConvStack(nn.Module):
         x, real = self.into(e), None if real is None else real[..., None]
         for i, block in enumerate(self.blocks):
             before = None if past is None else past[:, i]
+            if trace is not None:
+                trace.record("layers", x if i else e)
             x = block(x, e, real=real, past=before, count=count, source=source, trace=trace and trace.at(i))
-        return self.out(self.norm(x))
+        x = self.out(self.norm(x))
+        if trace is not None:
+            trace.record("layers", x)
+        return x
 
     @property
     def remembered(self) -> int:

@@ -33,7 +33,8 @@ class MaskedHead(nn.Module):
     def __init__(self, tokens: nn.Embedding, activation: str, norm: nn.Module) -> None:
         super().__init__()
         width = tokens.embedding_dim
-        self.into, self.norm, self.activation = nn.Linear(width, width), norm, activation
+        self.into, self.norm = nn.Linear(width, width), norm
+        self.activation = "silu" if activation == "swiglu" else activation  # nothing is gated here
         self.out = nn.Linear(width, tokens.num_embeddings)
         self.out.weight = tokens.weight
 
@@ -52,11 +53,26 @@ class MaskedHead(nn.Module):
 POOLS = ("max", "mean", "last", "first")
 
 
-class ClassifyHead(nn.Module):
-    """One vector of a text's vectors, and from it the scores of every class: logits = W pool(h_1 … h_T) + b.
+def pool(hidden: Tensor, lengths: Tensor, kind: str, around: tuple[int, int] = (0, 0)) -> Tensor:
+    """One vector per text: the largest value of each dimension, the mean, or the vector of the last or first token.
 
-    pool: the largest value of each dimension, the mean, or the vector of the last or the first token.
+    (B, T, D), of which the first `lengths` (B,) are tokens -> (B, D). The maximum and the mean leave out the special
+    tokens `around` the text: so many before and after it.
     """
+    if kind == "first":
+        return hidden[:, 0]
+    if kind == "last":
+        return last(hidden, lengths)
+    before, after = around
+    own = real(lengths - after, hidden.size(1))[..., None]  # (B, T, 1)
+    own[:, :before] = False
+    if kind == "max":
+        return hidden.masked_fill(~own, torch.finfo(hidden.dtype).min).amax(1)
+    return hidden.masked_fill(~own, 0.0).sum(1) / (lengths - before - after)[:, None]
+
+
+class ClassifyHead(nn.Module):
+    """One vector of a text's vectors (`pool`), and from it the scores of every class: logits = W pool(h_1 … h_T) + b"""
 
     def __init__(self, width: int, classes: int, pool: str = "max", dropout: float = 0.0) -> None:
         super().__init__()
@@ -66,16 +82,7 @@ class ClassifyHead(nn.Module):
 
     def forward(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         """(B, T, D), of which the first `lengths` (B,) are tokens -> (B, C)"""
-        padding = ~real(lengths, hidden.size(1))[..., None]  # (B, T, 1)
-        if self.pool == "max":
-            pooled = hidden.masked_fill(padding, torch.finfo(hidden.dtype).min).amax(1)
-        elif self.pool == "mean":
-            pooled = hidden.masked_fill(padding, 0.0).sum(1) / lengths[:, None]
-        elif self.pool == "last":
-            pooled = last(hidden, lengths)
-        else:
-            pooled = hidden[:, 0]
-        return self.out(self.dropout(pooled))
+        return self.out(self.dropout(pool(hidden, lengths, self.pool)))
 
 
 class TagHead(nn.Module):

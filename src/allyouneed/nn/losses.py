@@ -16,9 +16,12 @@ MOST_LOGITS = 1 << 27
 ALIGNED = 64
 
 
-def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-    """-sum_t [(1 - ε) log p(y_t) + ε/V sum_v log p(v)] over the targets (N,) that are not padding; logits (N, V)."""
-    return F.cross_entropy(logits.float(), targets, reduction="sum", ignore_index=IGNORE, label_smoothing=smoothing)
+def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0.0, weights: Tensor | None = None) -> Tensor:
+    """-sum_t w_t [(1 - ε) log p(y_t) + ε/V sum_v log p(v)] over the targets (N,) that are not padding; logits (N, V),
+    weights (N,), all 1 if there are none."""
+    how = "sum" if weights is None else "none"
+    loss = F.cross_entropy(logits.float(), targets, reduction=how, ignore_index=IGNORE, label_smoothing=smoothing)
+    return loss if weights is None else (loss * weights).sum()
 
 
 def linear_cross_entropy(

@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from allyouneed.errors import UserError
 from allyouneed.nn.layers import last, real
+from allyouneed.nn.trace import Trace
 
 CELLS = ("rnn", "gru", "lstm")
 Hidden = tuple[Tensor, ...]  # (h,), of an LSTM (h, c)
@@ -123,16 +124,21 @@ class Recurrent(nn.Module):
         inputs = next(self.layers[0].parameters()).size(1)
         return 2 * inputs + len(self.layers) * (3 * gates + 2) * self.out_width
 
-    def forward(self, x: Tensor, lengths: Tensor | None = None, state: Hidden | None = None) -> tuple[Tensor, Hidden]:
+    def forward(
+        self, x: Tensor, lengths: Tensor | None = None, state: Hidden | None = None, trace: Trace | None = None
+    ) -> tuple[Tensor, Hidden]:
         """x (B, T, inputs) -> (B, T, R·D) and the state after the last token, (h,) or (h, c), each (L·R, B, D).
 
         `lengths` (B,), each at least 1, are those of right-padded rows: outputs at the padding are zeros, and no state
         reads it. Without `state` the first state is zero.
         """
-        if x.size(1) == 1 and self.directions == 1:
+        if x.size(1) == 1 and self.directions == 1 and trace is None:
             output, end = self.step(x[:, 0], self.zeros(x.size(0), x) if state is None else state)
             return output[:, None], end
         signals, end = self._read(x, lengths, state, stateful=True)
+        if trace is not None:
+            for output in (x, *(_padded(signal, lengths, x.size(1)) for signal in signals)):
+                trace.record("layers", output)
         return _padded(signals[-1], lengths, x.size(1)), end
 
     def layer_outputs(self, x: Tensor, lengths: Tensor | None = None) -> list[Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-KINDS = ("weights", "queries", "keys", "values", "outputs", "beam")
+KINDS = ("weights", "queries", "keys", "values", "outputs", "layers", "beam")
 
 
 class Trace:
@@ -14,6 +14,9 @@ class Trace:
     >>> trace = Trace("weights")
     >>> model(ids, trace=trace)
     >>> trace["0.self.weights"]        # (B, H, Tq, Tk), exactly the weights that were used
+
+    `Trace("layers")` records what each layer of a body gives: recorded["layers"] are the embeddings, the output of each
+    layer, and last that of the body, (B, T, D) each.
     """
 
     def __init__(self, *kinds: str) -> None:

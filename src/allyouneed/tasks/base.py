@@ -32,6 +32,8 @@ from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.samples import Sample, places
 from allyouneed.tasks.wordmap import WordMap
 from allyouneed.text import Tokenizer
+from allyouneed.text.layout import Tokens
+from allyouneed.text.words import find_words
 
 T = TypeVar("T", bound="Task[Any]")
 M = TypeVar("M", bound=Model)
@@ -96,12 +98,15 @@ class Task(ABC, Generic[M]):
     expects: ClassVar[str] = "likely next (· is a space)"  # the heading of `table`
     unit: ClassVar[str] = "token"  # what the losses count
     weights: ClassVar[dict[str, float]]  # of the named losses
+    writes: ClassVar[bool] = False  # an answer is written token by token
     continues: ClassVar[bool] = False  # an answer is the rest of its text
     looking: ClassVar[float] = 0.05  # of the training time, at most, for evaluations with train.eval_every = 0
     reading: ClassVar[float] = 1 / 3  # time to evaluate a batch, as a part of that to learn it
     full_precision: ClassVar[bool] = False  # a loaded run always computes in fp32
     item_name: ClassVar[str] = "examples"  # what a test scores one by one
     predicts: ClassVar[bool] = True  # a test has an answer to each example, and `predictions` gives them
+    pooling: ClassVar[str] = "mean"  # how one vector of a text is made of those of its tokens: see `Embedding`
+    no_vectors: ClassVar[str] = ""  # why a run has no vectors of texts, and what it has instead
     chooses_by: ClassVar[str] = "loss"  # the best weights have the lowest loss, or the highest score of this name
 
     def __init__(self, recipe: Recipe) -> None:
@@ -152,6 +157,8 @@ class Task(ABC, Generic[M]):
     def check(self) -> None:
         """Raise a UserError for settings that are wrong or contradict each other; called before any data is read."""
         Tokenizer.check(self.recipe.text)
+        if self.writes:
+            self.recipe.decode.check_writing()
         self.check_model()
 
     def check_model(self) -> None:
@@ -206,9 +213,10 @@ class Task(ABC, Generic[M]):
         """Train tokenizers on the training data, or load the file that the recipe names; by the name of their file."""
 
     @property
-    @abstractmethod
     def longest(self) -> int:
-        """The most tokens per example."""
+        """The most tokens per example, with the special ones."""
+        limit = self.recipe.model.limit
+        return self.recipe.data.max_length if limit is None else min(self.recipe.data.max_length, limit)
 
     @abstractmethod
     def examples(self, split: str) -> Examples:
@@ -280,6 +288,14 @@ class Task(ABC, Generic[M]):
     def joined(self, words: Sequence[str]) -> str:
         """A text that is given as its words; only for tasks that read word by word."""
         raise UserError(f"a run of the task '{self.recipe.task_kind}' reads a text as one string, not as its words")
+
+    def places(self, text: str) -> list[tuple[int, int]]:
+        """Start and end of each word of a text."""
+        return find_words(text)
+
+    def cut(self, text: str, places: Sequence[tuple[int, int]]) -> Tokens:
+        """The tokens of a text with words at these places, as the body reads it."""
+        return self.tokenizer.tokenize(text, places)
 
     @abstractmethod
     def prompt(self, model: M, text: str, decode: DecodeConfig) -> Prompt:

@@ -21,9 +21,8 @@ from allyouneed.tasks.answers import Answer, Prompt
 from allyouneed.tasks.base import Guess, Say, once
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.labelling import Labelling, LabellingOptions
+from allyouneed.tasks.two_texts import BETWEEN, two_texts
 from allyouneed.text.words import find_words
-
-BETWEEN = ("\t", "|||")  # separators of the two texts of a pair in the user's input
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Classify(Labelling):
 
     @property
     def asks(self) -> str:  # type: ignore[override]
-        return f"two texts with {BETWEEN[1]} between them" if self.sides == 2 else "a text"
+        return f"two texts with {BETWEEN} between them" if self.sides == 2 else "a text"
 
     @property
     def sides(self) -> int:  # type: ignore[override]
@@ -128,7 +127,7 @@ class Classify(Labelling):
         return {**texts, "prediction": label, "reference": example.label, "probability": sure}
 
     def question(self, example: LabelledText) -> tuple[str, str]:
-        return f" {BETWEEN[1]} ".join(example.inputs), example.label
+        return f" {BETWEEN} ".join(example.inputs), example.label
 
     def prompt(self, model: Labeller, text: str, decode: DecodeConfig) -> Prompt:
         return self._prompt(model, self._texts(text), self.ids(text))
@@ -136,22 +135,23 @@ class Classify(Labelling):
     def _texts(self, text: str) -> list[str]:
         if self.sides == 1:
             return [text]
-        mark = next((mark for mark in BETWEEN if mark in text), None)
-        if mark is None:
-            raise UserError(f"this run reads pairs of texts: give two texts with a tab or {BETWEEN[1]} between them")
-        first, _, second = text.partition(mark)
-        return [first.strip(), second.strip()]
+        sides = two_texts(text)
+        if len(sides) == 1:
+            raise UserError(f"this run reads pairs of texts: give two texts with a tab or {BETWEEN} between them")
+        return sides
 
     def answer(self, model: Labeller, texts: list[str]) -> Iterator[Answer]:
-        for p in self.judge(model, [self.ids(text) for text in texts]):
-            best = int(p.argmax())
+        read = [self.ids(text) for text in texts]
+        for sides, p in zip(read, self.judge(model, read)):
+            best, (unread, told) = int(p.argmax()), self.unread(model, sides)
             label, sure = self.labels[best], float(p[best])
             details = {
                 "label": label,
                 "probability": round(sure, 6),
                 "probabilities": {name: round(value, 6) for name, value in zip(self.labels, p.tolist())},
+                **unread,
             }
-            shown = f"{label}  {100 * sure:.1f} %"
+            shown = f"{label}  {100 * sure:.1f} %{told}"
             yield Answer(label, [best], float(p[best].log()), "stop", details=details, shown=shown)
 
     def table(self, model: Labeller, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:

@@ -22,6 +22,7 @@ from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.figures import confusion_matrix
 from allyouneed.models.labeller import Labeller
+from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.spelling import spell
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Answer, Prompt
@@ -31,7 +32,6 @@ from allyouneed.tasks.base import (
     Guess,
     Moment,
     Task,
-    check_length,
     check_numbers,
     once,
     traced,
@@ -50,6 +50,9 @@ PADDING, SEPARATOR = "", "</s>"  # the first two rows of the table of letters
 @dataclass(frozen=True)
 class LabellingOptions:
     smoothing: float = option(0.0, "label smoothing", low=0.0, high=1.0)
+    balance: float = option(
+        0.0, "weights of the labels: 0 none, 1 each label counts as much as any other, however rare", low=0.0, high=1.0
+    )
     unknown: float = option(
         0.05,
         "fraction of the tokens replaced by <unk> in training (no effect on a body that reads letters)",
@@ -118,12 +121,6 @@ class Labelling(Task[Labeller]):
     def tokens(self, split: str) -> list[Ragged]:
         """The tokens of each example: one Ragged per side, which is the first or second text."""
 
-    @property
-    def longest(self) -> int:
-        """The most tokens per example in training, with the special ones."""
-        limit = self.recipe.model.limit
-        return self.recipe.data.max_length if limit is None else min(self.recipe.data.max_length, limit)
-
     @once
     def rows(self, split: str) -> list[Ragged]:
         """`tokens`, cached; a UserError if the split or a text in it is empty."""
@@ -144,18 +141,35 @@ class Labelling(Task[Labeller]):
 
     def examples(self, split: str) -> Labelled:
         hidden = self.options.unknown if split == "train" else 0.0
-        return self._labelled(self.rows(split), self.goals(split), self.longest, hidden)
+        weights = self._weights() if self.options.balance else None
+        return self._labelled(self.rows(split), self.goals(split), self.longest, hidden, weights)
+
+    def _weights(self) -> np.ndarray:
+        """(C,) how much each label counts: n^-balance if it occurs n times, and 1 in the mean of all examples."""
+        goals = self.goals("train")
+        goals = goals.tokens[goals.tokens != IGNORE] if isinstance(goals, Ragged) else goals
+        counts = np.maximum(1, np.bincount(goals, minlength=len(self.labels)))
+        weights = counts**-self.options.balance
+        return np.asarray(weights * counts.sum() / (weights * counts).sum())
 
     def whole(self, split: str, model: Labeller) -> Labelled:
         """A split for scoring: no token is replaced by <unk>, and texts are cut only at the limit of the model."""
         return self._labelled(self.rows(split), self.goals(split), model.limit or UNCUT)
 
-    def _labelled(self, sides: list[Ragged], goals: np.ndarray | Ragged, longest: int, hidden: float = 0.0) -> Labelled:
+    def _labelled(
+        self,
+        sides: list[Ragged],
+        goals: np.ndarray | Ragged,
+        longest: int,
+        hidden: float = 0.0,
+        weights: np.ndarray | None = None,
+    ) -> Labelled:
         if not self.spells:
-            return Labelled(sides, goals, self.layout, longest, unknown=self.tokenizer.unk, hidden=hidden)
+            unknown = self.tokenizer.unk
+            return Labelled(sides, goals, self.layout, longest, unknown=unknown, hidden=hidden, weights=weights)
         letters = spell(list(self._spelled), self.recipe.model.letters)
         letters[0] = 0
-        return Labelled(sides, goals, self.layout, longest, letters=letters)
+        return Labelled(sides, goals, self.layout, longest, letters=letters, weights=weights)
 
     def report(self) -> Report:
         if not self.labels:
@@ -237,7 +251,7 @@ class Labelling(Task[Labeller]):
         """The label probabilities of user input: `texts` are the tokens of each side of each example."""
         return list(self.probabilities(model, self._unlabelled(texts, model.limit or UNCUT)).values())
 
-    def _unlabelled(self, texts: Sequence[Sequence[list[int]]], longest: int = UNCUT) -> Labelled:
+    def _unlabelled(self, texts: Sequence[Sequence[list[int]]], longest: int) -> Labelled:
         sides = [Ragged.of(example[side] for example in texts) for side in range(self.sides)]
         return self._labelled(sides, np.zeros(len(texts), dtype=np.int64), longest)
 
@@ -252,7 +266,7 @@ class Labelling(Task[Labeller]):
     def attention(self, model: Labeller, text: str, decode: DecodeConfig) -> dict[str, Alignment]:
         sides, trace = self.ids(text), Trace("weights")
         tokens = [self.token(id) for id in self._prompt(model, self._texts(text), sides).ids]
-        batch = self._unlabelled([sides]).collate(np.arange(1)).to(model.device)
+        batch = self._unlabelled([sides], model.limit or UNCUT).collate(np.arange(1)).to(model.device)
         model(batch.tensors, trace=trace)
         return traced(trace, lambda place: (tokens, tokens))
 
@@ -300,9 +314,13 @@ class Labelling(Task[Labeller]):
         """One or two texts and their tokens. They may all be unknown, as they may in the test."""
         if not all(text.strip() for text in texts) or not all(sides):
             raise UserError("the text is empty: give some words")
-        ids = self.layout.lay(sides[0], sides[1] if len(sides) > 1 else None).ids
-        check_length(model, len(ids), "text")
-        return Prompt(ids, 0)
+        return Prompt(self.layout.lay(sides[0], sides[1] if len(sides) > 1 else None, most=model.limit).ids, 0)
+
+    def unread(self, model: Labeller, sides: Sequence[list[int]]) -> tuple[dict[str, int], str]:
+        """How many tokens of a text are beyond the limit of the model, for --json and for the terminal."""
+        tokens = sum(map(len, sides)) + self.layout.specials(len(sides))
+        beyond = max(0, tokens - model.limit) if model.limit is not None else 0
+        return ({"unread": beyond}, f"  ({beyond:,} of {tokens:,} tokens were not read)") if beyond else ({}, "")
 
 
 def labels_on_first_pieces(words: Tokens, labels: Sequence[int], nothing: int) -> list[int]:

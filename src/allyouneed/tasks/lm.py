@@ -48,6 +48,7 @@ class LMOptions:
 class LM(RunningText[LanguageModel]):
     """loss = -Σ_t log p(x_t | x_<t)"""
 
+    writes = True
     Options = LMOptions
     asks = "the beginning of a text"
     continues = True

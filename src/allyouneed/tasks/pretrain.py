@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -37,9 +36,9 @@ from allyouneed.tasks.base import (
     traced,
     unknown_part,
 )
-from allyouneed.tasks.classify import BETWEEN
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.lm import guesses
+from allyouneed.tasks.two_texts import BETWEEN, two_texts
 from allyouneed.text import Tokenizer
 from allyouneed.text.layout import Laid, Layout
 
@@ -58,9 +57,8 @@ class Pretrain(Task[Bert]):
 
     Options = PretrainOptions
     shape = "text"
-    asks = f"a text with [MASK] in it, or two with {BETWEEN[1]} between them"
+    asks = f"a text with [MASK] in it, or two with {BETWEEN} between them"
     expects = "likely words here"
-    item_name = "examples"
     predicts = False
 
     @property
@@ -77,7 +75,7 @@ class Pretrain(Task[Bert]):
         model.body.freeze(self.recipe.model.freeze)
         if not self.options.next:  # nothing would teach them
             model.next.requires_grad_(False)
-            model.body.pooler.requires_grad_(False)
+            model.body.leave_summary()
         return model
 
     @property
@@ -86,11 +84,6 @@ class Pretrain(Task[Bert]):
         self.tokenizer.need("cls", "before a text")
         self.tokenizer.need("sep", "after a text")
         return Layout.of(self.tokenizer, 2)
-
-    @property
-    def longest(self) -> int:
-        limit = self.recipe.model.limit
-        return self.recipe.data.max_length if limit is None else min(self.recipe.data.max_length, limit)
 
     @once
     def sentences(self, split: str) -> Ragged:
@@ -113,6 +106,8 @@ class Pretrain(Task[Bert]):
         special = {tokenizer.pad, tokenizer.unk, tokenizer.cls, tokenizer.sep, tokenizer.mask}
         words = np.array([id for id in range(len(tokenizer)) if id not in special and tokenizer.token(id)])
         pieces = np.array([tokenizer.token(id).startswith("##") for id in range(len(tokenizer))])
+        if self.options.whole_words and not pieces.any():
+            raise UserError("task.whole_words needs a tokenizer that marks pieces with ##: set it to false")
         found = MaskedPassages(
             passages,
             self.layout,
@@ -152,9 +147,8 @@ class Pretrain(Task[Bert]):
         passages are pairs, is always the same."""
         examples, self.covered = self.examples(split), 0
         sums, chosen, pairs = torch.zeros(3, dtype=torch.float64), 0, 0
-        for numbers in examples.cover(max(self.recipe.train.batch_tokens, 4096)):
-            if (extent.over() and self.covered) or (extent.limit and self.covered >= extent.limit):
-                break
+        room = max(self.recipe.train.batch_tokens, 4096)
+        for numbers in (batch for piece in extent.pieces(len(examples)) for batch in examples.cover(room, piece)):
             tensors = examples.collate(numbers).to(model.device).tensors
             hidden = model.body.read(tensors)
             logits = check_numbers(model.words(hidden.flatten(0, 1)[tensors["chosen"]]).float())
@@ -181,10 +175,9 @@ class Pretrain(Task[Bert]):
         return found
 
     def _sides(self, text: str) -> list[str]:
-        mark = next((mark for mark in BETWEEN if mark in text), None)
-        sides = [part.strip() for part in text.split(mark, 1)] if mark else [text.strip()]
-        if not all(sides):
-            missing = "one of the two texts" if mark else "the text"
+        sides = two_texts(text)
+        if not all(side.strip() for side in sides):
+            missing = "one of the two texts" if len(sides) > 1 else "the text"
             raise UserError(f"{missing} is empty: give some words")
         return sides
 
@@ -193,7 +186,7 @@ class Pretrain(Task[Bert]):
         if len(sides) == 1 and self.tokenizer.mask not in ids:
             raise UserError(
                 "there is nothing to fill in: write [MASK] for a hidden word, or give two texts with "
-                f"{BETWEEN[1]} between them"
+                f"{BETWEEN} between them"
             )
         if len(sides) == 2 and not self.options.next:
             raise UserError("this run has not learned which text follows which (task.next = false)")
@@ -202,11 +195,8 @@ class Pretrain(Task[Bert]):
     def predict(
         self, model: Bert, inputs: Iterable[str], decode: DecodeConfig, show: Callable[[str], None] | None = None
     ) -> Iterator[Answer]:
-        source = iter(inputs)
-        while several := list(islice(source, decode.batch)):
-            for text in several:
-                ids = self.prompt(model, text, decode).ids
-                yield self._answer(model, text, ids)
+        for text in inputs:
+            yield self._answer(model, text, self.prompt(model, text, decode).ids)
 
     def _laid(self, model: Bert, text: str) -> Laid:
         """One text or two, in which [MASK] is a hidden word."""

@@ -198,8 +198,10 @@ class Tag(Labelling):
         return WordText.of(words)
 
     def places(self, text: str) -> list[tuple[int, int]]:
-        """Start and end of each word of a text."""
         return text.places if isinstance(text, WordText) else self.cutter.find(text)
+
+    def cut(self, text: str, places: Sequence[tuple[int, int]]) -> Tokens:
+        return self.tokenizer.tokenize_words([text[start:end] for start, end in places])
 
     def ids(self, text: str) -> list[list[int]]:
         return [self._read(text)[0]]
@@ -221,23 +223,19 @@ class Tag(Labelling):
 
     def answer(self, model: Labeller, texts: list[str]) -> Iterator[Answer]:
         for text, (places, p) in zip(texts, self._judged(model, texts)):
-            best = p.max(-1)
+            best, (unread, told) = p.max(-1), self.unread(model, self.ids(text))
+            words = [text[start:end] for start, end in places]
+            details: dict[str, Any] = {}
             if self.scheme == PER_WORD:
-                words = [text[start:end] for start, end in places]
                 tags = [self.labels[i] for i in best.indices.tolist()]
-                shown = " ".join(f"{word}/{tag}" for word, tag in zip(words, tags))
-                details = {"text": shown, "words": words, "tags": tags}
-                yield Answer(shown, best.indices.tolist(), float(best.values.log().sum()), "stop", details=details)
-                continue
-            entities = self.found(p)
-            named = self._named(text, places, entities)
-            details = {
-                "text": (marked := mark(text, named)),
-                "entities": named,
-                "words": [text[start:end] for start, end in places],
-                "tags": tagged(entities, len(places), self.scheme),
-            }
-            yield Answer(marked, best.indices.tolist(), float(best.values.log().sum()), "stop", details=details)
+                marked = " ".join(f"{word}/{tag}" for word, tag in zip(words, tags))
+            else:
+                entities = self.found(p)
+                details["entities"] = self._named(text, places, entities)
+                tags, marked = tagged(entities, len(places), self.scheme), mark(text, details["entities"])
+            details = {"text": marked, **details, "words": words, "tags": tags, **unread}
+            sure = float(best.values.log().sum())
+            yield Answer(marked, best.indices.tolist(), sure, "stop", details=details, shown=marked + told)
 
     def table(self, model: Labeller, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         self.prompt(model, text, decode)

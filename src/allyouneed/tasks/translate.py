@@ -61,8 +61,10 @@ class Translate(Task[Translator]):
     """loss = -Σ_t log p(y_t | y_<t, x)"""
 
     Options = TranslateOptions
+    writes = True
     shape = "pairs"
     weights: ClassVar[dict[str, float]] = {"tokens": 1.0}
+    no_vectors = "it translates; train embed/bert on the same pairs"
 
     def make_tokenizers(self) -> dict[str, Tokenizer]:
         text, train = self.recipe.text, self.data.splits["train"]
@@ -129,12 +131,6 @@ class Translate(Task[Translator]):
             tokenize_rows(sources, self.reader, self.token_key(split, "source")),
             tokenize_rows(targets, self.tokenizer, self.token_key(split, "target")),
         )
-
-    @property
-    def longest(self) -> int:
-        """The most tokens per sentence: data.max_length, or the limit of learned positions."""
-        limit = self.recipe.model.limit
-        return min([self.recipe.data.max_length, *([limit] if limit is not None else [])])
 
     def examples(self, split: str) -> SentencePairs:
         source, target = self.rows(split)

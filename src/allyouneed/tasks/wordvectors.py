@@ -65,6 +65,7 @@ class WordVectors(RunningText[Word2Vec]):
     reading = 9.0  # learning has a kernel of its own
     full_precision = True
     weights: ClassVar[dict[str, float]] = {"words": 1.0}
+    no_vectors = "it has one vector per word, and finds the words near to man + aunt - uncle"
     unknown_advice = ""  # rare words are left out on purpose, by text.min_count
     compiled: Kernel | Blocks | None = None
     tested: Vectors | None = None

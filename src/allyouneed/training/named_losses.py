@@ -22,7 +22,7 @@ class NamedLosses:
 
     def means(self, sums: Mapping[str, Tensor], size: Size) -> Tensor:
         """The mean of each loss: sum / count."""
-        return torch.stack([sums[name] / max(1.0, size.counts[name]) for name in self.names])
+        return torch.stack([sums[name] / (size.counts[name] or 1.0) for name in self.names])
 
     def total(self, losses: Any) -> Any:
         """Σ weight · loss"""

@@ -152,7 +152,7 @@ def held_out(case: Case) -> Iterator[Choice]:
         enough = 100_000 if task == "wordvectors" else 500_000  # bytes; to evaluate word vectors is slow
         wanted, of = enough / max(1, facts.bytes), human_bytes(facts.bytes)
     else:
-        enough = 1_000 if task == "translate" else 5_000
+        enough = 1_000 if task in ("translate", "embed") else 5_000
         wanted, of = enough / max(1, facts.examples), f"{facts.examples:,} examples"
     few = facts.examples < 1000 and task not in ("lm", "pretrain", "wordvectors")
     needed = 0.1 if few else data.valid_part
@@ -174,13 +174,13 @@ def vocabulary(case: Case) -> Iterator[Choice]:
     if spelled or ("text.vocab" in case.given and text.vocab < 500):
         return
     why = f"{100 * facts.once:.0f} % of the words occur only once"
-    if task == "classify" and facts.different < 0.5:
-        if facts.examples >= 1000:  # and these words teach what to do with unknown ones
-            yield Choice("vocabulary", why, {"text.min_count": (2, "words that occur twice")})
-        return
     if text.kind == "bert":  # whole words are worth more rows: it reads faster than it writes
         vocab = _two_digits(min(16_000 if case.gpu else 8_000, max(1_000.0, 12 * math.sqrt(facts.words))))
         yield Choice("vocabulary", why, {"text.vocab": (vocab, f"{vocab:,} pieces of words")})
+        return
+    if task == "classify" and facts.different < 0.5:
+        if facts.examples >= 1000:  # and these words teach what to do with unknown ones
+            yield Choice("vocabulary", why, {"text.min_count": (2, "words that occur twice")})
         return
     most = 8000 if case.gpu or task == "tag" else 4000  # each row takes time, too
     vocab = _two_digits(min(most, max(500.0, (4 if task == "lm" else 8) * math.sqrt(facts.words))))
@@ -222,8 +222,39 @@ def translation(case: Case) -> Iterator[Choice]:
         yield Choice("answers", "real sentences have many translations", found)
 
 
+def fine_tuning(case: Case) -> Iterator[Choice]:
+    """A body that has learned to read needs few passes and small steps."""
+    facts = case.facts
+    least = {"classify": 3, "answer": 3, "embed": 3, "tag": 6}[case.recipe.task_kind]
+    epochs = case.epochs(least, 2 * least, 1_200_000, 1024)
+    rate = _careful(case)
+    values = case.training(epochs, 1024) | {
+        "train.lr": (rate, f"learning rate {rate:g}"),
+        "train.min_lr": (0.0, ""),
+        "model.dropout": (0.1, "dropout 0.1"),
+        "model.attention_dropout": (0.1, ""),
+        "task.unknown": (0.0, ""),
+    }
+    yield Choice("training", f"it starts from a run that can read, with {facts.words:,} words to learn from", values)
+
+
+def questions(case: Case) -> Iterator[Choice]:
+    """Texts with their questions."""
+    if case.recipe.train.init:
+        yield from fine_tuning(case)
+        return
+    batch = 8192 if case.gpu else 2048
+    epochs = case.epochs(2, 20, LEARN[case.gpu], batch)
+    yield Choice("training", f"there are {case.facts.examples:,} questions", case.training(epochs, batch))
+    length = 384 if case.gpu else 256
+    yield Choice("length", "a longer text is read in windows", {"data.max_length": (length, f"{length} tokens")})
+
+
 def labels(case: Case) -> Iterator[Choice]:
     """Labelled data is small: it is read often, and learned by heart soon."""
+    if case.recipe.train.init and case.recipe.model_kind in ("bert", "gpt"):
+        yield from fine_tuning(case)
+        return
     facts, classify = case.facts, case.recipe.task_kind == "classify"
     large = facts.words > 2_000_000
     batch = 4096 if large else 1024 if classify else 512
@@ -262,7 +293,7 @@ def running_text(case: Case) -> Iterator[Choice]:
 
 
 def passages(case: Case) -> Iterator[Choice]:
-    """Hidden words are hard to learn: as much as can be read in about ten minutes."""
+    """Hidden words are hard to learn: as much as can be read in about twenty minutes."""
     learn, batch = LEARN[case.gpu] * 2, 32_768 if case.gpu else 2_048
     epochs = case.epochs(1, 40, learn, batch)
     values = case.training(epochs, batch, warmup=300) | {"train.beta2": (0.98, "")}
@@ -273,6 +304,23 @@ def passages(case: Case) -> Iterator[Choice]:
     )
     dropout = 0.0 if epochs < 10 else 0.1
     values = {"model.dropout": (dropout, f"dropout {dropout:g}"), "model.attention_dropout": (dropout, "")}
+    yield Choice("against overfitting", case.seen(epochs), values)
+    if case.recipe.train.init:
+        rate = _careful(case)
+        values = {"train.lr": (rate, f"learning rate {rate:g}")}
+        yield Choice("rate", "it starts from a run that can read", values)
+
+
+def matching(case: Case) -> Iterator[Choice]:
+    """Pairs are not soon learned by heart: each pass compares them with others."""
+    if case.recipe.train.init:
+        yield from fine_tuning(case)
+        return
+    pairs, batch = case.facts.examples, 16_384 if case.gpu else 2_048
+    epochs = case.epochs(2, 40, LEARN[case.gpu], batch)
+    yield Choice("training", f"there are {pairs:,} pairs", case.training(epochs, batch))
+    dropout = 0.0 if epochs < 20 else 0.1
+    values: Values = {"model.dropout": (dropout, f"dropout {dropout:g}"), "model.attention_dropout": (dropout, "")}
     yield Choice("against overfitting", case.seen(epochs), values)
 
 
@@ -290,15 +338,22 @@ def evaluations(case: Case) -> Iterator[Choice]:
     yield Choice("evaluations", why, {"train.eval_every": (0, "ten at most")})
 
 
+def _careful(case: Case) -> float:
+    """The learning rate of a body that has learned to read: the wider, the smaller."""
+    return float(f"{min(5e-4, 0.1 / case.recipe.model.width):.1g}")
+
+
 def _two_digits(value: float) -> int:
     return int(float(f"{value:.2g}"))
 
 
 RULES = {
+    "answer": (held_out, vocabulary, questions, evaluations),
     "lm": (held_out, vocabulary, size, running_text, evaluations),
     "pretrain": (held_out, vocabulary, size, passages, evaluations),
     "translate": (held_out, vocabulary, size, translation, evaluations),
     "classify": (held_out, vocabulary, labels, evaluations),
     "tag": (held_out, vocabulary, labels, evaluations),
+    "embed": (held_out, vocabulary, size, matching, evaluations),
     "wordvectors": (held_out, vectors, evaluations),
 }

@@ -1,0 +1,80 @@
+"""Questions beside their texts; a long text comes in several windows, and the answer is a range of tokens in one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from allyouneed.data.batches import Buckets, Numbers, Size, lay_rows
+from allyouneed.data.store import Ragged
+from allyouneed.nn.batch import Tensors
+from allyouneed.text.layout import Layout
+
+NONE = (-1, -1)  # no answer
+
+
+class AnswerWindows(Buckets):
+    """Example i is window i: `rows[i]` is its question, and it shows the tokens `starts[i]` to `ends[i]` of the text of
+    that question, text `of[rows[i]]`. Answers are the first and the last token in the text. A window without the whole
+    answer has none; then the targets are the special token at `nothing`. A question is cut to half a window."""
+
+    def __init__(
+        self,
+        questions: Ragged,
+        texts: Ragged,
+        of: np.ndarray,
+        answers: Sequence[tuple[int, int]],
+        layout: Layout,
+        longest: int,
+        stride: int,
+    ) -> None:
+        self.questions, self.texts, self.of, self.layout = questions, texts, of, layout
+        self.answers = np.array(answers, dtype=np.int64).reshape(-1, 2)
+        self.kept = np.minimum(questions.lengths, max(1, (longest - layout.specials(2)) // 2))  # tokens of questions
+        sizes = zip(self.kept.tolist(), texts.lengths[of].tolist())
+        windows = [(row, *w) for row, (q, t) in enumerate(sizes) for w in layout.windows(q, t, longest, stride)]
+        self.rows, self.starts, self.ends = np.array(windows, dtype=np.int64).reshape(-1, 3).T
+        super().__init__(self.kept[self.rows] + self.ends - self.starts + layout.specials(2))
+
+    def begins(self, numbers: Numbers) -> np.ndarray:
+        """Where the text begins in each row."""
+        around = len(self.layout.start) + len(self.layout.between)
+        return np.asarray(self.kept[self.rows[numbers]] + around)
+
+    def nothing(self, numbers: Numbers) -> np.ndarray:
+        """The place of the token that means "no answer" in each row: the first special token."""
+        return np.zeros(len(numbers), np.int64) if self.layout.start else self.begins(numbers) - 1
+
+    def holds(self, numbers: Numbers) -> np.ndarray:
+        """Whether each window has the whole answer."""
+        first, last = self.answers[self.rows[numbers]].T
+        return np.asarray((first >= self.starts[numbers]) & (last < self.ends[numbers]) & (first >= 0))
+
+    def size(self, numbers: Numbers, key: int) -> Size:
+        return Size({"answers": len(numbers)}, int(self.sizes[numbers].sum()))
+
+    def tensors(self, numbers: Numbers, key: int) -> Tensors:
+        row, start, end = self.rows[numbers], self.starts[numbers], self.ends[numbers]
+        of = self.of[row]
+        laid = lay_rows(
+            self.layout,
+            [
+                (self.questions.tokens, self.questions.offsets[row], self.kept[row]),
+                (self.texts.tokens, self.texts.offsets[of] + start, end - start),
+            ],
+        )
+        first, last = self.answers[row].T
+        there = self.holds(numbers)
+        shift, nothing = self.begins(numbers) - start, self.nothing(numbers)
+        targets = np.stack([np.where(there, first + shift, nothing), np.where(there, last + shift, nothing)], axis=1)
+        allowed = laid.texts == 1
+        allowed[np.arange(len(numbers)), nothing] = True
+        return {
+            "ids": torch.from_numpy(laid.ids),
+            "lengths": torch.from_numpy(laid.lengths),
+            "segments": torch.from_numpy(laid.segments),
+            "allowed": torch.from_numpy(allowed),
+            "targets": torch.from_numpy(targets),
+        }
