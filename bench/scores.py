@@ -54,7 +54,8 @@ READ = (
     "train.batch_tokens=32768", "train.beta2=0.98", "train.weight_decay=0.01",
 )  # fmt: skip
 BERT = (
-    "model.size=small", "model.width=512", "model.context=512", "model.positions=learned", "model.attention_dropout=0",
+    "task.chosen=0.15", "model.size=small", "model.width=512", "model.context=512", "model.positions=learned",
+    "model.attention_dropout=0",
 )  # fmt: skip
 SHORT = ("data.max_length=128", "train.steps=24000", "train.lr=1e-3", "train.warmup=500", "train.eval_every=4000")
 LONG = ("data.max_length=512", "train.steps=3000", "train.lr=5e-4", "train.warmup=200", "train.eval_every=1500")
@@ -84,6 +85,7 @@ SCRATCH = (
     *FINE_BERT, "model.size=small", "model.width=512", "model.context=512", "text.vocab=8000", "text.lowercase=true",
     "train.lr=3e-4",
 )  # fmt: skip
+PLAIN = ("model.prenorm=false", "model.positions=learned")  # as BERT is; the recipes for small data choose otherwise
 
 TABLES = {
     "multi30k-de-en": Table(
@@ -134,7 +136,7 @@ TABLES = {
         "SST-2, 6,920 training sentences, test of 1,821: accuracy, pretrained on film reviews beside from scratch",
         (*FINE, "train.ema=0.99", "data.name=sst2", "train.batch_tokens=1024", "train.warmup=70"),
         (
-            Row("BERT from scratch", "classify/bert", (*SCRATCH, "train.epochs=8")),
+            Row("BERT from scratch", "classify/bert", (*SCRATCH, *PLAIN, "train.epochs=8")),
             Row(
                 "BERT pretrained", "classify/bert",
                 (*FINE_BERT, "train.lr=1.5e-4", "train.epochs=4"), init="BERT",
@@ -159,7 +161,7 @@ TABLES = {
         "TREC, six types of questions, test of 500: accuracy",
         (*FINE, "train.ema=0.99", "data.name=trec", "train.batch_tokens=512", "train.warmup=70"),
         (
-            Row("BERT from scratch", "classify/bert", (*SCRATCH, "train.epochs=12")),
+            Row("BERT from scratch", "classify/bert", (*SCRATCH, *PLAIN, "train.epochs=12")),
             Row(
                 "BERT pretrained", "classify/bert",
                 (*FINE_BERT, "train.lr=1.5e-4", "train.epochs=8"), init="BERT",
@@ -322,7 +324,7 @@ def main(arguments: list[str]) -> int:
         "machine": f"{m['gpu'] or m['cpu']}, {os.cpu_count()} cores; {options.parallel} runs at a time",
         "versions": ", ".join(f"{key} {value}" for key, value in versions().items()),
         "commit": f"{c['id'] or 'unknown'}{' with changes' if c['dirty'] else ''}",
-        "command": f"`{' '.join(['python -m bench.scores', *arguments])}`",
+        "command": f"`python -m bench.scores {' '.join(options.tables)} --parallel {options.parallel}`",
     }
     with ThreadPoolExecutor(max(1, options.parallel)) as pool:
         jobs = Jobs(pool, folder)

@@ -219,22 +219,22 @@ def test_a_table_of_scores_trains_each_row_once_and_again_when_its_settings_chan
     tmp_path, capsys, monkeypatch, story
 ):
     short = ("train.steps=2", "train.eval_every=2", "train.threads=1", "model.width=8", f"data.path={story}")
-    rnn, lstm = scores.Row("RNN", "lm/rnn"), scores.Row("LSTM", "lm/lstm")
-    tables = {"t": scores.Table("A test", short, (rnn, lstm))}
+    first, second = scores.Row("first", "lm/lstm", short), scores.Row("LSTM", "lm/lstm", init="first")
+    tables = {"t": scores.Table("A test", short, (second,), (first,))}
     monkeypatch.setattr(scores, "TABLES", tables)
     monkeypatch.setattr(scores, "RESULTS", tmp_path / "results")
-    start = ["t", "--seeds", "1", "--out", str(tmp_path / "runs")]
+    start = ["t", "--seeds", "2", "--out", str(tmp_path / "runs")]
     assert scores.main(start) == 0
-    first = capsys.readouterr().out
-    assert "| RNN (`lm/rnn`) |" in first
-    assert "seed 1 | mean | std | minutes" in first
+    told = capsys.readouterr().out
+    assert "| LSTM (`lm/lstm`) |" in told
+    assert "seed 1 | seed 2 | mean | std | minutes" in told
+    for seed in (1, 2):  # a row starts from the run of its own seed
+        assert f'init = "{tmp_path}/runs/first-{seed}"' in (tmp_path / f"runs/t-LSTM-{seed}/recipe.toml").read_text()
     made = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").glob("*/scores.json")}
-    assert len(made) == 2
-    assert scores.main(start) == 0
-    assert {path: path.stat().st_mtime_ns for path in made} == made
-    tables["t"] = replace(tables["t"], rows=(replace(rnn, settings=("train.lr=1e-4",)), lstm))
-    assert scores.main(start) == 0
-    assert {path.parent.name for path in made if path.stat().st_mtime_ns != made[path]} == {"t-RNN-1"}
+    assert len(made) == 4
+    tables["t"] = replace(tables["t"], rows=(replace(second, settings=("train.lr=1e-4",)),))
+    assert scores.main([*start[:2], "1", *start[3:]]) == 0
+    assert {path.parent.name for path in made if path.stat().st_mtime_ns != made[path]} == {"t-LSTM-1"}
     assert scores.main(["wnt17"]) == 2
 
 
@@ -247,19 +247,6 @@ def test_the_signature_of_a_table_is_what_its_runs_share():
     text = scores.markdown("t", table, [run(1, 50.0, 3), run(2, 60.0, 4)], {}, {})
     assert "signature `entities|data:d`" in text
     assert "| RNN (`tag/rnn`) | 50.00 | 60.00 | 55.00 | 7.07 | 2.0 |" in text
-
-
-@pytest.mark.slow
-def test_a_row_starts_from_the_run_of_its_own_seed(tmp_path, capsys, monkeypatch, story):
-    short = ("train.steps=2", "train.eval_every=2", "train.threads=1", f"data.path={story}")
-    first = scores.Row("first", "lm/lstm", (*short, "model.width=8"))
-    monkeypatch.setattr(
-        scores, "TABLES", {"t": scores.Table("A test", short, (scores.Row("LSTM", "lm/lstm", init="first"),), (first,))}
-    )
-    monkeypatch.setattr(scores, "RESULTS", tmp_path / "results")
-    assert scores.main(["t", "--seeds", "2", "--out", str(tmp_path / "runs")]) == 0
-    for seed in (1, 2):
-        assert f'init = "{tmp_path}/runs/first-{seed}"' in (tmp_path / f"runs/t-LSTM-{seed}/recipe.toml").read_text()
 
 
 def test_names_of_cases_are_unique():

@@ -11,11 +11,10 @@ from conftest import RUNTIME, TINY
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("order", [1, -1], ids=["copy", "reverse"])
-def test_sequences_are_copied_and_reversed(order, tmp_path):
+def test_sequences_are_reversed(tmp_path):
     chance = random.Random(0)
     rows = {tuple(chance.choices("abcdefgh", k=chance.randint(3, 6))) for _ in range(2000)}
-    lines = [" ".join(row) + "\t" + " ".join(row[::order]) for row in sorted(rows)]
+    lines = [" ".join(row) + "\t" + " ".join(row[::-1]) for row in sorted(rows)]
     data = tmp_path / "pairs.tsv"
     data.write_text("\n".join(lines) + "\n")
     settings = [
@@ -27,32 +26,23 @@ def test_sequences_are_copied_and_reversed(order, tmp_path):
     )
     exact = {score.name: score.value for score in run.test()}["exact match"]
     assert exact >= 98.0
-    assert run.predict("a b c d") == " ".join("abcd"[::order])
+    assert run.predict("a b c d") == "d c b a"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("order", [1, -1], ids=["copy", "reverse"])
-def test_attention_copies_and_reverses_what_one_context_vector_cannot_hold(order, tmp_path):
+def test_attention_reverses_what_one_context_vector_cannot_hold(tmp_path):
     chance = random.Random(0)
     rows = [chance.choices("abcdefghijklmnop", k=20) for _ in range(4000)]
     data = tmp_path / "pairs.tsv"
-    data.write_text("\n".join(" ".join(row) + "\t" + " ".join(row[::order]) for row in rows) + "\n")
+    data.write_text("\n".join(" ".join(row) + "\t" + " ".join(row[::-1]) for row in rows) + "\n")
     settings = [
         *RUNTIME, "model.width=64", "model.embedding=32", "train.steps=320", "train.batch_tokens=504", "train.lr=6e-3",
-        "train.warmup=30", "train.eval_every=320", "train.seed=2",
+        "train.warmup=30", "train.eval_every=320", "train.seed=2", "data.follow=false",
     ]  # fmt: skip
     exact = {}
-    for score in ("additive", "none") if order < 0 else ("additive",):
+    for score in ("additive", "none"):
         out = tmp_path / score
-        run = train(
-            "translate/attention",
-            "data.follow=false",
-            *settings,
-            f"model.score={score}",
-            data=str(data),
-            out=out,
-            quiet=True,
-        )
+        run = train("translate/attention", *settings, f"model.score={score}", data=str(data), out=out, quiet=True)
         exact[score] = {found.name: found.value for found in run.scores()["test"]}["exact match"]
     assert exact["additive"] >= 99.0
-    assert exact.get("none", 0.0) < 20.0
+    assert exact["none"] < 20.0

@@ -268,6 +268,8 @@ def _question(record: Record, names: dict[str, str], where: str) -> tuple[Questi
     given = record.get(ID)
     given = int(given) if isinstance(given, float) and given.is_integer() else given  # as pandas writes numbers
     name = str(given) if isinstance(given, int) else _text(given or "", ID, where)
+    if name and f"'{name}'" not in where:
+        where += f" ('{shortened(name)}')"
     pieces = _answers(record, names["answer"], where)
     question = Question(asked, context, id=name)
     if is_blank(question):  # it is dropped, whatever its answers are
