@@ -10,10 +10,11 @@ import torch
 
 from allyouneed import lectures
 from allyouneed.figures.lines import Panel, lines
-from allyouneed.lectures import alignment, banks, gradients, lengths, paths
+from allyouneed.lectures import alignment, banks, gradients, lengths, patches, paths
 from allyouneed.lectures.base import Classroom
 from allyouneed.metrics import translation_scores
-from allyouneed.run import load
+from allyouneed.models.vit import positions_2d
+from allyouneed.run import load, train
 from commands import ayn, trained
 
 PNG = b"\x89PNG"
@@ -130,3 +131,37 @@ def test_the_command_lists_the_lectures_and_helps_with_their_names(tmp_path, pai
         own = ayn("lecture", name, "--out", tmp_path, "--run", trained("lm", story))
         assert own.code == 2
         assert "makes its own models; --run is for alignment, wordmap, banks" in own.err
+
+
+def test_patches_of_one_row_or_column_are_alike_if_positions_say_so():
+    """Sinusoids in two dimensions have what slide 31 finds in learned positions."""
+    table = patches.similar(positions_2d(6, 6, 64, torch.device("cpu")))
+    assert torch.allclose(table.diagonal(), torch.ones(36), atol=1e-5)
+    found = list(patches.neighbours(table.view(6, 6, 6, 6)).values())
+    assert found == sorted(found, reverse=True)
+    assert found[0] > 0.5 > 0 > found[2]
+    shuffled = table[torch.randperm(36, generator=torch.Generator().manual_seed(1))]
+    assert abs(patches.neighbours(shuffled.view(6, 6, 6, 6))["side by side"]) < 0.2
+    weight = torch.zeros(20, 3 * 4 * 4)
+    weight[::2, 5], weight[1::2, 5] = 1.0, -1.0  # every filter looks at one pixel of the first channel
+    first = patches.filters(weight, 3, 4)[0]
+    assert (
+        first.abs().argmax()
+        == torch.zeros(4, 4, 3)
+        .index_put((torch.tensor(1), torch.tensor(1), torch.tensor(0)), torch.tensor(1.0))
+        .argmax()
+    )
+
+
+def test_patches_are_drawn_from_a_run(tmp_path):
+    settings = [*SMALL, "model.heads=2", "model.layers=1", "train.batch_tokens=650", "data.limit=50"]
+    run = train("recognize/vit", *settings, out=tmp_path / "run", quiet=True)
+    said: list[str] = []
+    shown = lectures.show("patches", Classroom(tmp_path, said.append, run=str(run.folder.path)))
+    assert shown.picture.read_bytes().startswith(PNG)
+    assert "4,294,967,296" in "".join(said)
+    assert len(json.loads(shown.numbers.read_text())["cosines"]) == 64
+    none = train("recognize/vit", *settings, "model.positions=none", out=tmp_path / "none", quiet=True)
+    done = ayn("lecture", "patches", "--run", none.folder.path, "--out", tmp_path)
+    assert done.code == 2
+    assert "has no learned positions (model.positions = none)" in done.err

@@ -15,6 +15,7 @@ from allyouneed.data.registry import BUILT_IN, listing
 from allyouneed.recipe import Recipe, read_recipe, recipe_names, recipe_text, to_toml
 from commands import ayn
 from conftest import RUNTIME
+from test_pictures import folder
 
 OWN = {row.name for row in BUILT_IN}
 PUBLIC = [name for name in recipe_names() if tomllib.loads(recipe_text(name))["data"]["name"] not in OWN]
@@ -49,7 +50,8 @@ def own(story, pairs) -> dict[str, Path]:
     questions = pairs.parent / "questions.tsv"
     asked = "".join(f"what comes first?\t{' '.join(row)}\t{row[0]}\n" for row in rows)
     questions.write_text(f"question\tcontext\tanswer\n{asked}")
-    return {"text": story, "pairs": pairs, "labels": labels, "tags": tags, "questions": questions}
+    files = {"text": story, "pairs": pairs, "labels": labels, "tags": tags, "questions": questions}
+    return {**files, "pictures": folder(pairs.parent / "pictures", 60)}
 
 
 def head(name: str) -> list[str]:
@@ -99,7 +101,7 @@ def test_it_runs_on_own_files(name, own, tmp_path):
     data = own[catalog.task(recipe.task_kind).shape]
     done = ayn("train", name, "--data", data, "--out", tmp_path / "run", *tiny(name))
     assert done.code == 0, done.err
-    text, other = TEXTS.get(recipe.task_kind, ("one two", "six"))
+    text, other, *_ = sorted(data.rglob("*.png")) or TEXTS.get(recipe.task_kind, ("one two", "six"))
     assert ayn("use", tmp_path / "run", text).code == 0
     half = ayn("use", tmp_path / "run", text, other, "--precision", "bf16")
     assert half.code == 0, half.err

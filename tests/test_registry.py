@@ -395,4 +395,4 @@ def test_enwik8_has_the_usual_splits() -> None:
             whole.update(chunk.encode())
         sizes[name] = split.bytes
     assert sizes == {"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}
-    assert whole.hexdigest() == registry.PUBLIC_SETS[-1].files[0].content_sha256
+    assert whole.hexdigest() == registry.TEXT_SETS[-1].files[0].content_sha256

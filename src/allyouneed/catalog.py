@@ -16,6 +16,7 @@ MODELS = {
     "seq2seq": "allyouneed.models.seq2seq:Seq2Seq",
     "rnn": "allyouneed.models.rnn:RNN",
     "transformer": "allyouneed.models.transformer:Transformer",
+    "vit": "allyouneed.models.vit:ViT",
     "word2vec": "allyouneed.models.word2vec:Word2Vec",
 }
 TASKS = {
@@ -24,6 +25,7 @@ TASKS = {
     "embed": "allyouneed.tasks.embed:Embed",
     "lm": "allyouneed.tasks.lm:LM",
     "pretrain": "allyouneed.tasks.pretrain:Pretrain",
+    "recognize": "allyouneed.tasks.recognize:Recognize",
     "tag": "allyouneed.tasks.tag:Tag",
     "translate": "allyouneed.tasks.translate:Translate",
     "wordvectors": "allyouneed.tasks.wordvectors:WordVectors",

@@ -88,6 +88,8 @@ class DataConfig:
     max_length: int = option(256, "longer examples are cut to this many tokens; not in lm", low=2, high=10**7)
     limit: int = option(0, "use at most this many examples of each split, drawn at random (0: all)", low=0, high=10**12)
     follow: bool = option(True, "other data than the recipe's decides the settings that are not given")
+    skip_bad: bool = option(False, "leave out picture files that are damaged, instead of an error")
+    workers: int = option(0, "processes that decode pictures (0: one per core)", low=0, high=1024)
     mirror: str = option("", "folder with copies of the public data sets")
 
 

@@ -100,9 +100,9 @@ class Run:
     def predict(self, text: str | Sequence[Text], **decode: Any) -> str | list[str]:
         """The answer to one text, or to each of several. `decode` are keys of the recipe's [decode]:
         method="beam", beam=5, temperature=0.8, max_new=50, … `answers` has more: n_best, probabilities, tokens."""
-        texts = [text] if isinstance(text, str) else text
-        found = [answer.text for answer in self.answers(texts, **decode)]
-        return found[0] if isinstance(text, str) else found
+        one = self.task.single(text)
+        found = [answer.text for answer in self.answers([text] if one else text, **decode)]  # type: ignore[list-item]
+        return found[0] if one else found
 
     def answers(
         self, texts: Iterable[Text], show: Callable[[str], None] | None = None, **decode: Any
@@ -125,7 +125,11 @@ class Run:
 
     def _text(self, text: Text) -> str:
         found = text if isinstance(text, str) else self.task.joined(text)
-        if MASK in found and all(tokenizer.mask is None for tokenizer in self.task.tokenizers.values()):
+        if (
+            self.task.tokenizers
+            and MASK in found
+            and all(tokenizer.mask is None for tokenizer in self.task.tokenizers.values())
+        ):
             raise UserError(f"this run has no {MASK}: a run of the task pretrain fills in hidden words")
         return found
 

@@ -97,9 +97,10 @@ def use_command(
         elif map_ is not None:
             _draw_map(loaded, text or [], map_)
         elif text:
-            for i, line in enumerate(text):
+            asked = [(one, given) for given in text for one in loaded.task.listed(given)]
+            for i, (line, given) in enumerate(asked):
                 typer.echo("\n" if table and i else "", nl=False)
-                _answer(loaded, line, how, decode, vectors)
+                _answer(loaded, line, how, decode, vectors, f"{line}: " if line != given else "")
         elif sys.stdin is not None and sys.stdin.isatty():
             _converse(loaded, how, decode, vectors)
         elif not _stream(loaded, how, decode, vectors):
@@ -116,8 +117,8 @@ def _looks_like_text(run: str) -> bool:
     return not known and (" " in run or len(run) > 255)
 
 
-def _answer(run: Run, text: str, how: str, decode: dict[str, Any], vectors: Embedding | None) -> None:
-    """A continuation is printed token by token, after its prompt; a translation once it is complete."""
+def _answer(run: Run, text: str, how: str, decode: dict[str, Any], vectors: Embedding | None, before: str = "") -> None:
+    """A continuation is printed token by token, after its prompt; a translation once it is complete, after `before`."""
     if how == "table":
         _print_table(run, text, decode)
         return
@@ -129,8 +130,8 @@ def _answer(run: Run, text: str, how: str, decode: dict[str, Any], vectors: Embe
         for answer in embedding.answers(vectors, [text]):
             typer.echo(answer.shown or answer.text)
         return
-    before = text if run.task.continues else ""
-    if before and run.decode(**decode).n_best == 1 and run.decode(**decode).method != "beam":
+    before = text if run.task.continues else before
+    if run.task.continues and run.decode(**decode).n_best == 1 and run.decode(**decode).method != "beam":
         pieces = iter([before])  # not shown before the prompt is found good
         for _ in run.answers([text], show=lambda piece: _show(next(pieces, "") + piece), **decode):
             typer.echo(next(pieces, ""))
@@ -270,17 +271,13 @@ def _draw(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None
 
 def _draw_heads(run: Run, texts: list[str], out: Path, place: str, decode: dict[str, Any]) -> None:
     """The attention of one text at one place of the model, one heat map per head; the last place if none is named."""
-    from allyouneed.figures import heads
-
     if len(texts) != 1:
         raise UserError("--heads draws one text: give one TEXT")
     found = run.attention(texts[0], **decode)
-    place = place or list(found)[-1]
-    if place not in found:
+    if place and place not in found:
         raise UserError(f"--place {place} is not an attention of this model{nearest(place, found)}")
-    chosen = found[place]
-    heads(chosen.weights.numpy(), chosen.source, chosen.target, out, title=place)
-    typer.echo(f"the picture of {place} is in {out}; there are {', '.join(found)}")
+    drawn = run.task.draw_heads(found, texts[0], place, out)
+    typer.echo(f"the picture of {drawn} is in {out}; there are {', '.join(found)}")
 
 
 def _draw_map(run: Run, texts: list[str], out: Path) -> None:

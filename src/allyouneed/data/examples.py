@@ -1,4 +1,5 @@
-"""What one example is: a pair of sentences, a text with its label, a sentence with one tag per word, or a question."""
+"""What one example is: a pair of sentences, a text or a picture with its label, a sentence with one tag per word, or a
+question."""
 
 from __future__ import annotations
 
@@ -76,4 +77,23 @@ class Question(NamedTuple):
         return self.inputs
 
 
-Example = SentencePair | LabelledText | TaggedSentence | Question
+class LabelledPicture(NamedTuple):
+    """For recognition: where a picture is, not its pixels."""
+
+    where: str  # its file, and if that holds several, which one
+    label: str
+    content: str  # a hash of what it shows, before it is scaled
+    number: int = -1  # in an array of pictures; -1: it is a file of its own
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """What tells pictures apart: splits are made by a hash of it."""
+        return (self.content,)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Everything that may not be blank."""
+        return (self.content, self.label)
+
+
+Example = SentencePair | LabelledText | TaggedSentence | Question | LabelledPicture

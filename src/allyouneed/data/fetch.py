@@ -31,6 +31,7 @@ class File:
     address: str | None = None  # None: only a mirror has it
     member: str = ""
     content_sha256: str = ""  # of the decompressed file, which is the member of the archive
+    address_sha256: str = ""  # of the file at the address, if that is compressed in another way
 
 
 def cache_folder() -> Path:
@@ -48,7 +49,8 @@ def obtain(file: File, mirror: str = "") -> Path:
             return copy
         missing = f"the mirror {mirror} has no {file.path}, and "
     kept = cache_folder() / (file.path if not file.member else str(Path(file.path).with_name(file.member)))
-    if _is_right(kept, file.content_sha256 or file.sha256):
+    expected = file.content_sha256 or file.address_sha256 or file.sha256
+    if _is_right(kept, expected):
         return kept
     if file.address is None:
         raise UserError(
@@ -60,7 +62,7 @@ def obtain(file: File, mirror: str = "") -> Path:
             archive = kept.with_name(Path(file.address).name)
             _download(file.address, archive, lambda path: _unpack(path, file, kept))
         else:
-            _download(file.address, kept, lambda path: _check(path, file.sha256))
+            _download(file.address, kept, lambda path: _check(path, expected))
             os.replace(_part(kept), kept)
     except OSError as error:
         raise UserError(f"{missing}the cache {cache_folder()} cannot be written: {error.strerror or error}") from None

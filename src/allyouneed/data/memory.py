@@ -6,6 +6,7 @@ Rows are tuples or dicts; columns are a dict of lists, or a DataFrame of pandas 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -52,6 +53,8 @@ def splits(data: Any) -> dict[str, Any]:
 
 def keep(data: Any, shape: str, source: str = "", target: str = "") -> Path:
     """Write the examples to a file named by its contents. `source` and `target` name columns."""
+    if shape == "pictures":
+        return _pictures(data)
     names, rows = _table(data, COLUMNS[shape])
     if shape == "tags":
         pieces = _conll(rows, _column(names, source, WORDS, "words"), _column(names, target, TAGS, "tags"))
@@ -63,7 +66,11 @@ def keep(data: Any, shape: str, source: str = "", target: str = "") -> Path:
     content = "".join(pieces).encode()
     if not content.strip():
         raise UserError("data has no rows")
-    ending = {"tags": ".conll", "text": ".txt"}.get(shape, ".jsonl")
+    return _kept(content, {"tags": ".conll", "text": ".txt"}.get(shape, ".jsonl"))
+
+
+def _kept(content: bytes, ending: str) -> Path:
+    """A file in the cache with this content."""
     path = cache_folder() / "given" / f"in-memory-{hashlib.sha256(content).hexdigest()[:12]}{ending}"
     if not path.is_file():
         try:
@@ -72,6 +79,39 @@ def keep(data: Any, shape: str, source: str = "", target: str = "") -> Path:
             raise UserError(f"the cache {cache_folder()} cannot be written: {error.strerror or error}") from None
         write_bytes(path, content)
     return path
+
+
+def _pictures(data: Any) -> Path:
+    """Arrays of pictures and labels: two of them, a dict of them, or pairs of a picture, or its path, and a label."""
+    import numpy as np
+
+    from allyouneed.data.pictures import IMAGES, LABELS
+
+    if isinstance(data, Mapping):
+        names = {str(name).lower(): value for name, value in data.items()}
+        images, labels = (next((names[n] for n in usual if n in names), None) for usual in (IMAGES, LABELS))
+        if images is None or labels is None:
+            raise UserError(f"data has {', '.join(map(str, data)) or 'no keys'}: it needs 'images' and 'labels'")
+    elif isinstance(data, tuple) and len(data) == 2 and getattr(data[0], "ndim", 0) > 2:
+        images, labels = data
+    else:
+        pairs = list(data)
+        if any(not isinstance(pair, list | tuple) or len(pair) != 2 for pair in pairs):
+            raise UserError("data of pictures is pairs of a picture, or its path, and a label")
+        images, labels = ([pair[side] for pair in pairs] for side in (0, 1))
+    labels = [str(label) for label in labels]
+    if len(images) != len(labels) or not labels:
+        raise UserError(f"data has {len(images):,} pictures, but {len(labels):,} labels")
+    if all(isinstance(image, str | os.PathLike) for image in images):
+        rows = zip((os.path.abspath(os.path.expanduser(image)) for image in images), labels)
+        text = "".join(json.dumps({"path": path, "label": label}) + "\n" for path, label in rows)
+        return _kept(text.encode(), ".jsonl")
+    arrays = [np.asarray(image) for image in images]
+    if len({array.shape for array in arrays}) > 1:
+        raise UserError("the pictures in data have different sizes or channels: give their paths, or make them alike")
+    made = io.BytesIO()
+    np.savez(made, images=np.stack(arrays), labels=np.array(labels))
+    return _kept(made.getvalue(), ".npz")
 
 
 def _table(data: Any, usual: Mapping[int, Names]) -> tuple[Names, Iterator[Row]]:

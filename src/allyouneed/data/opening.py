@@ -22,10 +22,14 @@ def open_data(config: DataConfig, shape: str) -> Dataset:
             "data.second names the second text of the task classify, or the question of the task answer; "
             "this task has neither"
         )
-    if config.header != "auto" and shape not in ("pairs", "labels", "questions"):
+    if config.header != "auto" and shape not in ("pairs", "labels", "questions", "pictures"):
         raise UserError(f"data.header = {config.header} is for tables, CSV and TSV; this task reads none")
     if config.mirror:
         check_name(Path(config.mirror))
+    if config.path and shape == "pictures":
+        from allyouneed.data.pictures import open_pictures  # which imports numpy
+
+        return open_pictures(config)
     if config.path:
         return files.open_own(config, shape)
     if not config.name:
@@ -52,5 +56,6 @@ def _describe(shape: str) -> str:
         "labels": "labelled texts",
         "tags": "tagged sentences",
         "questions": "questions about texts",
+        "pictures": "labelled pictures",
     }
     return told.get(shape, shape)

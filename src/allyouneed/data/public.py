@@ -1,4 +1,4 @@
-"""Public data sets, with address, checksum, licence and splits."""
+"""Public sets of texts, with address, checksum, licence and splits."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ WORDS = PublicSet(
     read=lambda paths, reverse: {},  # no task trains on it
     notes=(),
 )
-PUBLIC_SETS = (
+TEXT_SETS = (
     WORDS,
     _multi30k("en", "de"),
     _multi30k("de", "en"),

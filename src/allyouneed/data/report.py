@@ -62,9 +62,8 @@ class Report:
     @property
     def things(self) -> str:
         """What the examples are."""
-        return {"pairs": "pairs", "labels": "texts", "tags": "sentences", "questions": "questions"}.get(
-            self.shape, "documents"
-        )
+        named = {"pairs": "pairs", "labels": "texts", "tags": "sentences", "questions": "questions"}
+        return {**named, "pictures": "pictures"}.get(self.shape, "documents")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -118,7 +117,7 @@ class Report:
             rest = names[MOST_CLASSES:]
             total = (f"{sum(of.get(name, 0) for name in rest):,}" for of in self.classes.values())
             rows.append([f"{len(rest):,} more", *total])
-        return [["label" if self.shape == "labels" else "type", *self.classes], *rows] if rows else []
+        return [["label" if self.shape in ("labels", "pictures") else "type", *self.classes], *rows] if rows else []
 
     def _twins(self) -> list[str]:
         """Classes that probably are the same: pos and POS, 1 and 1.0."""
@@ -134,7 +133,7 @@ class Report:
     def _single(self) -> list[str]:
         """One sentence about classes with one training example."""
         few = sorted(name for name, count in self.classes.get("train", {}).items() if count == 1)
-        if not few or self.shape != "labels":
+        if not few or self.shape not in ("labels", "pictures"):
             return []
         names, more = ", ".join(f"'{name}'" for name in few[:5]), f" and {len(few) - 5:,} more" if len(few) > 5 else ""
         return [f"a single training example has the label {names}{more}: that is too few to learn from; add some"]

@@ -64,6 +64,13 @@ class Split:
         for file in self.files:
             file.check()
 
+    def restrict(self, limit: int) -> None:
+        """Yield at most so many examples, drawn at random; a text has none."""
+
+    def look(self) -> tuple[int, int]:
+        """Of pictures: the usual length of the shorter side, and the values per pixel."""
+        raise NotImplementedError
+
     @property
     def counts(self) -> Counts:
         """Reads the split once if nobody has yet."""
@@ -99,6 +106,9 @@ class ExampleSplit(Split):
         self.read, self.limit = read, limit
         self.total: int | None = None
         self.kept: list[Example] | None = None
+
+    def restrict(self, limit: int) -> None:
+        self.limit = limit
 
     def __iter__(self) -> Iterator[Any]:
         counts, kept = Counts(), []
@@ -177,7 +187,7 @@ class Dataset:
     """Named splits of one shape. `understood`: how the files were read, in sentences for the user."""
 
     name: str
-    shape: str  # "text", "pairs", "labels", "tags" or "questions"
+    shape: str  # "text", "pairs", "labels", "tags", "questions" or "pictures"
     splits: dict[str, Split]  # train, and if there are any valid and test; some sets have more
     understood: list[str] = field(default_factory=list)
     fingerprint: str = ""  # changes when the examples may have changed

@@ -15,7 +15,7 @@ import re
 import time
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,16 +30,22 @@ from allyouneed.errors import UserError
 VERSION = 1  # raise it whenever this file writes other tokens, or writes them in another way
 BATCH = 1 << 20  # characters that are encoded together; the tokenizer shares them among the cores
 QUIET = 600  # seconds without a write after which a file that nobody has locked is abandoned
+CODES = {"B": 1, "H": 2, "I": 4}  # types of a token, and their bytes
 LENGTH = 8  # bytes of the last number in a file
 TEMPORARY = ".tmp-"
 
 
-class Encoder(Protocol):
-    """What is needed of a tokenizer."""
+class Maker(Protocol):
+    """What makes tokens: how it does so, and how many different ones there are."""
 
     @property
     def fingerprint(self) -> str: ...
     def __len__(self) -> int: ...
+
+
+class Encoder(Maker, Protocol):
+    """What is needed of a tokenizer."""
+
     def encode_batch(self, texts: list[str], /) -> list[list[int]]: ...
 
 
@@ -118,6 +124,17 @@ def tokenize_stream(documents: Iterable[Iterable[str]], tokenizer: Encoder, key:
     return _stored(tokenizer, key, f"stream {separator}", write)
 
 
+def store_rows(rows: Iterable[Sequence[int]], maker: Maker, key: TokenKey) -> Ragged:
+    """Rows that are made as they are needed, unless they are in the cache."""
+
+    def write(writer: _Writer) -> None:
+        for row in rows:
+            writer.add(row)
+            writer.end_row()
+
+    return _stored(maker, key, "made", write)
+
+
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
     batch: list[str] = []
     room = BATCH
@@ -152,10 +169,10 @@ class _Writer:
     """Appends tokens to a file and remembers where the rows end."""
 
     def __init__(self, file: BinaryIO, vocabulary: int) -> None:
-        self.file, self.code = file, "H" if vocabulary <= 1 << 16 else "I"
+        self.file, self.code = file, next(code for code, size in CODES.items() if vocabulary <= 1 << 8 * size)
         self.count, self.checksum, self.ends = 0, 0, array("q", [0])
 
-    def add(self, ids: list[int]) -> None:
+    def add(self, ids: Sequence[int]) -> None:
         self._put(array(self.code, ids).tobytes())
         self.count += len(ids)
 
@@ -170,14 +187,14 @@ class _Writer:
         """What comes after the tokens; then everything is on the disk."""
         self._put(self.ends.tobytes())
         meta = {**known, "rows": len(self.ends) - 1, "tokens": self.count}
-        meta |= {"dtype": "uint16" if self.code == "H" else "uint32", "crc32": self.checksum}
+        meta |= {"dtype": f"uint{8 * CODES[self.code]}", "crc32": self.checksum}
         text = json.dumps(meta).encode()
         self.file.write(text + len(text).to_bytes(LENGTH, "little"))
         self.file.flush()
         os.fsync(self.file.fileno())
 
 
-def _stored(tokenizer: Encoder, key: TokenKey, layout: str, write: Callable[[_Writer], None]) -> Ragged:
+def _stored(tokenizer: Maker, key: TokenKey, layout: str, write: Callable[[_Writer], None]) -> Ragged:
     """The tokens in the cache if they are complete and have this key; otherwise they are written."""
     known = {**asdict(key), "layout": layout, "tokenizer": tokenizer.fingerprint}
     known |= {"version": VERSION, "reading": READING}

@@ -19,10 +19,11 @@ LECTURES = {
     "alignment": "which French word attends to which English word: attention over an RNN",
     "wordmap": "word vectors on a map, and man + aunt - uncle as arrows",
     "banks": "the bank of a river, the bank with the money, and to bank on something, in ELMo",
+    "patches": "which positions of a ViT are alike, what its filters look for, and what patches save",
 }
 
 
-LOOKING = ("alignment", "wordmap", "banks")  # those that can use a given run
+LOOKING = ("alignment", "wordmap", "banks", "patches")  # those that can use a given run
 
 
 @dataclass(frozen=True)

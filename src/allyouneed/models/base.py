@@ -41,7 +41,7 @@ class Positioned:
 
 
 class Body(nn.Module):
-    """Reads: tokens, or letters, in; one vector per token out."""
+    """Reads: tokens, letters or pixels in; one vector per token out."""
 
     spelled: ClassVar[bool] = False  # it reads letters (`chars`), not tokens (`ids`)
     width: int  # of its vectors
@@ -65,8 +65,12 @@ class Body(nn.Module):
         raise NotImplementedError
 
     def tables(self) -> list[nn.Embedding]:
-        """The token embeddings; none in a body that reads letters."""
+        """The token embeddings; none in a body that reads letters or pictures."""
         return []
+
+    def fitted(self, name: str, tensor: Tensor) -> Tensor:
+        """A tensor of the body of another run, as this body needs it."""
+        return tensor
 
     def looking(self, context: int) -> int:
         """FLOPs per token of attention to `context` tokens."""
@@ -97,7 +101,7 @@ class Body(nn.Module):
 
 
 # Settings that do not shape a body.
-FREE = ("freeze", "dropout", "attention_dropout", "tie", "output_bias", "bos")
+FREE = ("freeze", "dropout", "attention_dropout", "drop_path", "tie", "output_bias", "bos")
 
 
 class Model(nn.Module):

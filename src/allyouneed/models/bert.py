@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,7 +13,7 @@ from allyouneed.models.base import Body, Model, Positioned
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.block import POSITIONS, BlockConfig, Stack
 from allyouneed.nn.heads import MaskedHead
-from allyouneed.nn.layers import ACTIVATIONS, Embedding
+from allyouneed.nn.layers import ACTIVATIONS, Embedding, initialise
 from allyouneed.nn.losses import cross_entropy
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace
@@ -117,15 +116,3 @@ class Bert(Model):
 
     def remembered(self, tokens: int) -> int:
         return int(self.body.held(tokens)) + tokens * self.config.vocab // 2  # logits of a sixth of the tokens
-
-
-def initialise(module: nn.Module) -> None:
-    """Normal with σ = 0.02 for tables; for matrices that is σ in the published width of 768, and larger in a narrower
-    model, so that what they give is of the same size. Biases 0."""
-    for part in module.modules():
-        if isinstance(part, nn.Embedding):
-            nn.init.normal_(part.weight, std=0.02)
-        elif isinstance(part, nn.Linear):
-            nn.init.normal_(part.weight, std=0.02 * math.sqrt(768 / part.in_features))
-            if part.bias is not None:
-                nn.init.zeros_(part.bias)

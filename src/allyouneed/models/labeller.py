@@ -30,11 +30,17 @@ class Labeller(Model):
         return self.head(hidden, tensors["lengths"])
 
     def loss(self, tensors: Tensors, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        """The cross-entropy of the labels, summed."""
-        weights = tensors.get("weights")
-        weights = None if weights is None else weights.flatten()
-        return cross_entropy(self(tensors).flatten(0, -2), targets.flatten(), smoothing, weights)
+        """The cross-entropy of the labels, summed. An example that is a mixture of two has two labels."""
+        logits = self(tensors).flatten(0, -2)
+        loss = cross_entropy(logits, targets.flatten(), smoothing, _flat(tensors.get("weights")))
+        if "other_targets" in tensors:
+            loss = loss + cross_entropy(logits, tensors["other_targets"], smoothing, tensors["other_weights"])
+        return loss
 
     def remembered(self, tokens: int) -> int:
         reading = 0 if self.reader is None else int(self.reader.remembered)
         return int(self.body.held(tokens)) + tokens * (reading + self.body.width)
+
+
+def _flat(weights: Tensor | None) -> Tensor | None:
+    return None if weights is None else weights.flatten()

@@ -14,6 +14,11 @@ class Tensors(TypedDict, total=False):
     lengths: Tensor  # (B,) real tokens per row of `ids`, `chars` or `source`
     segments: Tensor  # (B, T) 0 in the first text, 1 in the second
     chars: Tensor  # (B, T, C) the letters of each word, for bodies that read letters
+    pixels: Tensor  # (B, C, H, W) pictures: bytes, or what is left of them after normalising
+    keys: Tensor  # (B,) of the randomness of each picture
+    other: Tensor  # (B, C, H, W) pictures to mix into `pixels`
+    other_targets: Tensor  # (B,) the labels of `other`
+    other_weights: Tensor  # of each of them
     targets: Tensor  # (B, T), (B,), (N,) or (B, 2) what is to be predicted; IGNORE where nothing is
     weights: Tensor  # of each of `targets`; 1 if they are not there
     allowed: Tensor  # (B, T) bool: where an answer may stand, and the token that means "no answer"

@@ -12,7 +12,7 @@ from allyouneed.config import BodyConfig, option
 from allyouneed.errors import UserError
 from allyouneed.nn.attention import Attention
 from allyouneed.nn.cache import KVCache, LayerCache
-from allyouneed.nn.layers import ACTIVATIONS, NORMS, FeedForward, make_norm, real
+from allyouneed.nn.layers import ACTIVATIONS, NORMS, Drop, FeedForward, make_norm, real
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.positions import Rotary
 from allyouneed.nn.trace import Trace
@@ -39,6 +39,9 @@ class BlockConfig(BodyConfig):
     positions: str = option("sinusoidal", "how positions are encoded", choices=POSITIONS)
     dropout: float = option(0.1, "dropout of each part's output and of the embeddings", low=0.0, high=1.0)
     attention_dropout: float = option(0.0, "dropout of the attention weights", low=0.0, high=1.0)
+    drop_path: float = option(
+        0.0, "stochastic depth: how often the last block adds nothing to a row, the first never", low=0.0, below=1.0
+    )
     score: str = option(
         "scaled_dot", "score of a query and a key", choices=("scaled_dot", "dot", "cosine", "parameter_free")
     )
@@ -80,7 +83,7 @@ class BlockConfig(BodyConfig):
 class Block(nn.Module):
     """x = x + part(norm(x)) for each part (pre-norm), or x = norm(x + part(x)) (post-norm, as in the paper)."""
 
-    def __init__(self, config: BlockConfig, *, cross: bool = False) -> None:
+    def __init__(self, config: BlockConfig, *, cross: bool = False, drop_path: float = 0.0) -> None:
         super().__init__()
         self.prenorm = config.prenorm
         self.attention, self.attention_norm = config.attention(), config.make_norm()
@@ -89,7 +92,7 @@ class Block(nn.Module):
         hidden = config.hidden or 4 * config.width
         self.feed_forward = FeedForward(config.width, hidden, activation=config.activation, bias=config.bias)
         self.feed_forward_norm = config.make_norm()
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Drop(config.dropout, drop_path)
 
     def forward(
         self,
@@ -121,7 +124,8 @@ class Stack(nn.Module):
     def __init__(self, config: BlockConfig, layers: int, *, cross: bool = False) -> None:
         super().__init__()
         self.config = config
-        self.blocks = nn.ModuleList(Block(config, cross=cross) for _ in range(layers))
+        drops = [config.drop_path * i / max(1, layers - 1) for i in range(layers)]
+        self.blocks = nn.ModuleList(Block(config, cross=cross, drop_path=drop) for drop in drops)
         self.norm = config.make_norm() if config.prenorm else nn.Identity()
         self.rotary = Rotary(config.key_width) if config.positions == "rotary" else None
 

@@ -74,15 +74,17 @@ def pool(hidden: Tensor, lengths: Tensor, kind: str, around: tuple[int, int] = (
 class ClassifyHead(nn.Module):
     """One vector of a text's vectors (`pool`), and from it the scores of every class: logits = W pool(h_1 … h_T) + b"""
 
-    def __init__(self, width: int, classes: int, pool: str = "max", dropout: float = 0.0) -> None:
+    def __init__(
+        self, width: int, classes: int, pool: str = "max", dropout: float = 0.0, around: tuple[int, int] = (0, 0)
+    ) -> None:
         super().__init__()
-        self.pool = pool
+        self.pool, self.around = pool, around
         self.dropout = nn.Dropout(dropout)
         self.out = nn.Linear(width, classes)
 
     def forward(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         """(B, T, D), of which the first `lengths` (B,) are tokens -> (B, C)"""
-        return self.out(self.dropout(pool(hidden, lengths, self.pool)))
+        return self.out(self.dropout(pool(hidden, lengths, self.pool, self.around)))
 
 
 class TagHead(nn.Module):

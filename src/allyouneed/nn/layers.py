@@ -47,6 +47,22 @@ class FeedForward(nn.Module):
         return self.out(PLAIN[self.activation](h))
 
 
+class Drop(nn.Dropout):
+    """Dropout of single values, and of all that a part adds to a row (stochastic depth; Huang et al., 2016)."""
+
+    def __init__(self, values: float, rows: float = 0.0) -> None:
+        super().__init__(values)
+        self.rows = rows
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, …) -> (B, …), of the same size in the mean."""
+        x = super().forward(x)
+        if not self.training or not self.rows:
+            return x
+        kept = torch.rand(x.size(0), *(1,) * (x.dim() - 1), device=x.device) >= self.rows
+        return x * (kept / (1 - self.rows)).to(x.dtype)
+
+
 class Embedding(nn.Module):
     """The token's vector plus that of its position, with dropout. `scale`, as in the paper: tokens times sqrt(d), and
     all vectors start with σ = d^-1/2."""
@@ -79,6 +95,18 @@ def make_positions(kind: str, width: int, size: int) -> nn.Module | None:
     if kind.startswith("sinusoidal"):
         return Sinusoidal(width, "half" if kind.endswith("half") else "interleaved")
     return None
+
+
+def initialise(module: nn.Module) -> None:
+    """Normal with σ = 0.02 for tables; for matrices that is σ in the published width of 768, and larger in a narrower
+    model, so that what they give is of the same size. Biases 0."""
+    for part in module.modules():
+        if isinstance(part, nn.Embedding):
+            nn.init.normal_(part.weight, std=0.02)
+        elif isinstance(part, nn.Linear):
+            nn.init.normal_(part.weight, std=0.02 * math.sqrt(768 / part.in_features))
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)
 
 
 def pad(rows: Sequence[Sequence[int]], device: torch.device, value: int = 0) -> tuple[Tensor, Tensor]:

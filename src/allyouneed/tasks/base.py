@@ -21,8 +21,8 @@ from allyouneed.data.report import Report
 from allyouneed.data.sources import Dataset
 from allyouneed.data.store import Ragged, TokenKey
 from allyouneed.decode import Stepper
-from allyouneed.decode.sample import NOT_A_NUMBER
 from allyouneed.errors import UserError, told
+from allyouneed.figures import heads
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model
 from allyouneed.nn.trace import Trace
@@ -285,6 +285,14 @@ class Task(ABC, Generic[M]):
             return 0.0
         return evaluation * self.data.splits["test"].bytes / max(1, self.data.splits["valid"].bytes)
 
+    def single(self, given: Any) -> bool:
+        """Whether this is one input, or several of them."""
+        return isinstance(given, str)
+
+    def listed(self, text: str) -> list[str]:
+        """The inputs that an argument of the command line stands for."""
+        return [text]
+
     def joined(self, words: Sequence[str]) -> str:
         """A text that is given as its words; only for tasks that read word by word."""
         raise UserError(f"a run of the task '{self.recipe.task_kind}' reads a text as one string, not as its words")
@@ -331,6 +339,14 @@ class Task(ABC, Generic[M]):
         the model: "decoder.1.cross"."""
         raise UserError(f"a run of the task '{self.recipe.task_kind}' has no attention to look at")
 
+    def draw_heads(self, found: dict[str, Alignment], text: str, place: str, out: Path) -> str:
+        """Draw one heat map per head at a place of the `attention` to this text; at the last one if the place is "".
+        Returns what was drawn."""
+        place = place or list(found)[-1]
+        chosen = found[place]
+        heads(chosen.weights.numpy(), chosen.source, chosen.target, out, title=place)
+        return place
+
     def map_words(self, model: M, words: Sequence[str]) -> WordMap:
         """These words, or usual ones if there are none, with their vectors; only for tasks that have word vectors."""
         raise UserError(f"a run of the task '{self.recipe.task_kind}' has no word vectors to map")
@@ -363,28 +379,3 @@ def unknown_part(tokenizer: Tokenizer, sides: Iterable[Ragged]) -> float | None:
         found += sum(int(np.count_nonzero(tokens[start : start + BLOCK] == tokenizer.unk)) for start in blocks)
         total += len(tokens)
     return found / max(1, total)
-
-
-def check_length(model: Model, tokens: int, what: str) -> None:
-    """Raise a UserError if a text is longer than the model can read."""
-    if model.limit is not None and tokens > model.limit:
-        raise UserError(f"the {what} has {tokens} tokens, but this model reads at most {model.limit}: shorten it")
-
-
-def check_numbers(logits: Tensor) -> Tensor:
-    """The logits, if none of them is NaN."""
-    if bool(logits.isnan().any()):
-        raise UserError(NOT_A_NUMBER)
-    return logits
-
-
-def check_input(text: str, tokenizer: Tokenizer, what: str) -> list[int]:
-    """The ids of the user's text; a UserError if it is empty or mostly unknown."""
-    if not text.strip():
-        raise UserError(f"the {what} is empty: give some text")
-    ids = tokenizer.encode(text)
-    unknown = 0 if tokenizer.unk is None else ids.count(tokenizer.unk)
-    if unknown * 2 > len(ids):
-        strange = ", ".join(repr(unit.strip() or unit) for unit in tokenizer.unknown(text)[:8])
-        raise UserError(f"most of the {what} is not in this model's vocabulary: {strange}")
-    return ids

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from torch import Tensor, nn
 
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.examples import LabelledText
 from allyouneed.data.store import Ragged, tokenize_rows
 from allyouneed.errors import UserError
-from allyouneed.metrics import Score, confusion, label_scores
+from allyouneed.metrics import Score
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.heads import POOLS, ClassifyHead
 from allyouneed.tasks.answers import Answer, Prompt
-from allyouneed.tasks.base import Guess, Say, once
+from allyouneed.tasks.base import Guess, Say
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.labelling import Labelling, LabellingOptions
+from allyouneed.tasks.labels import OneLabel
 from allyouneed.tasks.two_texts import BETWEEN, two_texts
 from allyouneed.text.words import find_words
 
@@ -32,13 +31,12 @@ class ClassifyOptions(LabellingOptions):
     )
 
 
-class Classify(Labelling):
+class Classify(OneLabel, Labelling):
     """loss = -log p(label | text); the text of a pair is both texts, joined by the layout."""
 
     Options = ClassifyOptions
     shape = "labels"
     unit = "text"
-    chooses_by = "accuracy"
     expects = "likely labels of the text up to here (· is a space)"
     pair: bool | None = None  # None: not known before the data is read
 
@@ -74,30 +72,6 @@ class Classify(Labelling):
     def head(self, width: int, dropout: float) -> nn.Module:
         return ClassifyHead(width, len(self.labels), self.options.pool, dropout)
 
-    @once
-    def classes(self, split: str) -> Counter[str]:
-        return Counter(example.label for example in self.data.splits[split])
-
-    def find_labels(self) -> list[str]:
-        found = self.classes("train")
-        if len(found) < 2:
-            raise UserError(f"all training texts have the label '{next(iter(found))}': at least two labels are needed")
-        if len(found) > 20 and 2 * len(found) > found.total():
-            first = ", ".join(f"'{label}'" for label in list(found)[:3])
-            raise UserError(
-                f"{found.total():,} training texts have {len(found):,} different labels ({first}, …): is this the "
-                "label column? choose it with data.target, and the column of the texts with data.source"
-            )
-        # Numbers first, in numeric order; compared by length and digits, because `int` refuses very long ones.
-        digits = {label: len(label.lstrip("0")) if label.isdecimal() else 0 for label in found}
-        return sorted(found, key=lambda label: (not label.isdecimal(), digits[label], label))
-
-    @once
-    def goals(self, split: str) -> np.ndarray:
-        self.unseen(split, self.classes(split), self.labels, "label")
-        numbers = {label: number for number, label in enumerate(self.labels)}
-        return np.fromiter((numbers[example.label] for example in self.data.splits[split]), dtype=np.int64)
-
     def extras(self) -> dict[str, Any]:
         return {**super().extras(), "texts": self.sides}
 
@@ -114,11 +88,7 @@ class Classify(Labelling):
             for number, example in enumerate(self.data.splits[split])
             if number in found
         )
-        table = confusion(truth, [int(p.argmax()) for p in found.values()], len(self.labels))
-        scores = label_scores(table, f"|split:{split}")
-        about = f"{self.origin(split)}, {split}: {len(truth):,} texts, {scores[0].value:.1f} % right"
-        self.confused = table, self.labels, about
-        return scores
+        return self.judged(truth, found, split, "texts")
 
     def _record(self, example: LabelledText, p: Tensor) -> dict[str, Any]:
         """An example beside its prediction; p (C,)."""
@@ -143,16 +113,7 @@ class Classify(Labelling):
     def answer(self, model: Labeller, texts: list[str]) -> Iterator[Answer]:
         read = [self.ids(text) for text in texts]
         for sides, p in zip(read, self.judge(model, read)):
-            best, (unread, told) = int(p.argmax()), self.unread(model, sides)
-            label, sure = self.labels[best], float(p[best])
-            details = {
-                "label": label,
-                "probability": round(sure, 6),
-                "probabilities": {name: round(value, 6) for name, value in zip(self.labels, p.tolist())},
-                **unread,
-            }
-            shown = f"{label}  {100 * sure:.1f} %{told}"
-            yield Answer(label, [best], float(p[best].log()), "stop", details=details, shown=shown)
+            yield self.labelled(p, *self.unread(model, sides))
 
     def table(self, model: Labeller, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         """The likely labels if the text (of a pair, the second one) ended after each of its tokens."""

@@ -20,7 +20,8 @@ from allyouneed.nn.layers import pad
 from allyouneed.nn.spelling import spell
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Answer
-from allyouneed.tasks.base import Task, check_length, check_numbers
+from allyouneed.tasks.base import Task
+from allyouneed.tasks.checks import check_length, check_numbers
 from allyouneed.tasks.two_texts import two_texts
 from allyouneed.text.layout import Layout
 

@@ -1,14 +1,11 @@
-"""What classify and tag share: the labels of a run, and texts labelled in batches."""
+"""What classify and tag share: texts labelled in batches."""
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,43 +13,32 @@ import torch
 from torch import Tensor, nn
 
 from allyouneed.config import DecodeConfig, option
-from allyouneed.data.batches import Batch, Labelled
+from allyouneed.data.batches import Labelled
 from allyouneed.data.report import Report, describe
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
-from allyouneed.figures import confusion_matrix
 from allyouneed.models.labeller import Labeller
-from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.spelling import spell
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Answer, Prompt
 from allyouneed.tasks.base import (
     Alignment,
-    Carry,
-    Guess,
-    Moment,
     Task,
-    check_numbers,
     once,
     traced,
     unknown_part,
 )
-from allyouneed.tasks.extent import WHOLE, Extent
+from allyouneed.tasks.labels import LabelOptions, Labels
 from allyouneed.tasks.samples import Sample
 from allyouneed.text import Tokenizer
 from allyouneed.text.layout import Layout, Tokens
 
-FILE = "labels.json"
 UNCUT = 1 << 30
 PADDING, SEPARATOR = "", "</s>"  # the first two rows of the table of letters
 
 
 @dataclass(frozen=True)
-class LabellingOptions:
-    smoothing: float = option(0.0, "label smoothing", low=0.0, high=1.0)
-    balance: float = option(
-        0.0, "weights of the labels: 0 none, 1 each label counts as much as any other, however rare", low=0.0, high=1.0
-    )
+class LabellingOptions(LabelOptions):
     unknown: float = option(
         0.05,
         "fraction of the tokens replaced by <unk> in training (no effect on a body that reads letters)",
@@ -61,19 +47,14 @@ class LabellingOptions:
     )
 
 
-class Labelling(Task[Labeller]):
+class Labelling(Labels):
     """loss = -Σ log p(label | text)"""
 
     Options: ClassVar[type] = LabellingOptions
-    weights: ClassVar[dict[str, float]] = {"labels": 1.0}
     sides = 1  # texts per example
-    looking = 0.1  # little data is soon overfitted: the best step matters
-    labels: list[str]  # in the order of the model's outputs
-    confused: tuple[np.ndarray, list[str], str] | None = None  # of the last test: counts, classes, title
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.labels = []
         self._spelled: dict[str, int] = {PADDING: 0, SEPARATOR: 1}  # row of each word in the table of letters
 
     @property
@@ -135,22 +116,10 @@ class Labelling(Task[Labeller]):
         """The row of each word in the table of letters; new words are added."""
         return [self._spelled.setdefault(word, len(self._spelled)) for word in words]
 
-    @abstractmethod
-    def goals(self, split: str) -> np.ndarray | Ragged:
-        """The labels of a split as numbers: one per example, or one per token, where IGNORE means no label."""
-
     def examples(self, split: str) -> Labelled:
         hidden = self.options.unknown if split == "train" else 0.0
-        weights = self._weights() if self.options.balance else None
+        weights = self.label_weights()
         return self._labelled(self.rows(split), self.goals(split), self.longest, hidden, weights)
-
-    def _weights(self) -> np.ndarray:
-        """(C,) how much each label counts: n^-balance if it occurs n times, and 1 in the mean of all examples."""
-        goals = self.goals("train")
-        goals = goals.tokens[goals.tokens != IGNORE] if isinstance(goals, Ragged) else goals
-        counts = np.maximum(1, np.bincount(goals, minlength=len(self.labels)))
-        weights = counts**-self.options.balance
-        return np.asarray(weights * counts.sum() / (weights * counts).sum())
 
     def whole(self, split: str, model: Labeller) -> Labelled:
         """A split for scoring: no token is replaced by <unk>, and texts are cut only at the limit of the model."""
@@ -185,68 +154,6 @@ class Labelling(Task[Labeller]):
         unknown = {} if self.spells else {split: [unknown_part(self.tokenizer, self.rows(split))] for split in lengths}
         return describe(self.data, lengths, self.longest, unit, classes, unknown, self.unknown_advice)
 
-    @abstractmethod
-    def find_labels(self) -> list[str]:
-        """The labels of the training data, in a fixed order."""
-
-    @abstractmethod
-    def classes(self, split: str) -> Counter[str]:
-        """How often each class occurs in a split."""
-
-    def unseen(self, split: str, found: Counter[str], known: Iterable[str], what: str) -> None:
-        """Raise a UserError for classes that are not in the training data."""
-        strange = {name: count for name, count in found.items() if name not in set(known)}
-        if strange:
-            told = ", ".join(f"'{name}' ({count:,})" for name, count in sorted(strange.items())[:10])
-            more = f" and {len(strange) - 10:,} more" if len(strange) > 10 else ""
-            data = self.recipe.data
-            split_off = {"valid": not data.valid_path, "test": not data.test_path}.get(split) and data.path
-            cure = f", or hold out less (data.{split}_part)" if split_off else ", or remove them"
-            raise UserError(
-                f"the {split} split has {len(strange):,} {what}{'s' if len(strange) > 1 else ''} that the training "
-                f"data does not have, in {sum(strange.values()):,} places: {told}{more}; correct them, add training "
-                f"examples of them{cure}"
-            )
-
-    def parts(self) -> dict[str, bytes]:
-        return {**super().parts(), FILE: json.dumps(self.extras(), indent=2, ensure_ascii=False).encode("utf-8")}
-
-    def extras(self) -> dict[str, Any]:
-        """The content of labels.json."""
-        return {"labels": self.labels}
-
-    def read_parts(self, parts: Mapping[str, bytes]) -> None:
-        super().read_parts(parts)
-        try:
-            self.take(json.loads(parts[FILE]))
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise UserError(f"{FILE} is damaged, or config.json does not list it") from None
-
-    def same_outputs(self, other: Task) -> bool:
-        return isinstance(other, Labelling) and other.labels == self.labels
-
-    def take(self, extras: dict[str, Any]) -> None:
-        """Load the content of labels.json."""
-        self.labels = [str(label) for label in extras["labels"]]
-
-    def losses(
-        self, model: Labeller, batch: Batch, at: Moment | None = None, carry: Carry | None = None
-    ) -> dict[str, Tensor]:
-        smoothing = self.options.smoothing if model.training else 0.0
-        return {"labels": model.loss(batch.tensors, batch.tensors["targets"], smoothing)}
-
-    @torch.inference_mode()
-    def probabilities(self, model: Labeller, examples: Labelled, extent: Extent = WHOLE) -> dict[int, Tensor]:
-        """The label probabilities of each example, by its number, in order: (C,), or (T, C) for its tokens."""
-        found: dict[int, Tensor] = {}
-        for piece in extent.pieces(len(examples.sizes)):
-            for numbers in examples.cover(max(self.recipe.train.batch_tokens, 4096), piece):
-                batch = examples.collate(numbers).to(model.device)
-                p = check_numbers(model(batch.tensors).float()).softmax(-1).cpu()
-                for row, number, length in zip(p, numbers.tolist(), batch.tensors["lengths"].tolist()):
-                    found[number] = row[:length] if row.dim() > 1 else row
-        return dict(sorted(found.items()))
-
     def judge(self, model: Labeller, texts: Sequence[Sequence[list[int]]]) -> list[Tensor]:
         """The label probabilities of user input: `texts` are the tokens of each side of each example."""
         return list(self.probabilities(model, self._unlabelled(texts, model.limit or UNCUT)).values())
@@ -269,20 +176,6 @@ class Labelling(Task[Labeller]):
         batch = self._unlabelled([sides], model.limit or UNCUT).collate(np.arange(1)).to(model.device)
         model(batch.tensors, trace=trace)
         return traced(trace, lambda place: (tokens, tokens))
-
-    def guess(self, token: str, p: Tensor, most: int) -> Guess:
-        """The likely labels of a token, up to `most` of them; p (C,)."""
-        top = p.topk(min(most, len(p)))
-        return Guess(token, [(self.labels[i], value) for i, value in zip(top.indices.tolist(), top.values.tolist())])
-
-    def draw(self, folder: Path, mark: str) -> list[Path]:
-        """The confusion matrix of the last test."""
-        if self.confused is None:
-            return []
-        table, names, title = self.confused
-        out = folder / f"confusion{mark}.png"
-        confusion_matrix(table, names, out, title)
-        return [out]
 
     def predict(
         self, model: Labeller, inputs: Iterable[str], decode: DecodeConfig, show: Callable[[str], None] | None = None

@@ -18,19 +18,8 @@ from allyouneed.models.base import LanguageModel
 from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Prompt, write
-from allyouneed.tasks.base import (
-    BLOCK,
-    Alignment,
-    Carry,
-    Guess,
-    Moment,
-    Say,
-    check_input,
-    check_length,
-    check_numbers,
-    once,
-    traced,
-)
+from allyouneed.tasks.base import BLOCK, Alignment, Carry, Guess, Moment, Say, once, traced
+from allyouneed.tasks.checks import check_input, check_length, check_numbers
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.running_text import RunningText
 from allyouneed.tasks.samples import Sample, places

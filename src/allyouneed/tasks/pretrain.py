@@ -23,19 +23,8 @@ from allyouneed.nn.batch import Tensors
 from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Answer, Prompt
-from allyouneed.tasks.base import (
-    Alignment,
-    Carry,
-    Guess,
-    Moment,
-    Say,
-    Task,
-    check_length,
-    check_numbers,
-    once,
-    traced,
-    unknown_part,
-)
+from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, once, traced, unknown_part
+from allyouneed.tasks.checks import check_length, check_numbers
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.lm import guesses
 from allyouneed.tasks.two_texts import BETWEEN, two_texts

@@ -24,18 +24,8 @@ from allyouneed.metrics.spans import span_scores
 from allyouneed.models.answerer import HEADS, Answerer
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Answer, Prompt
-from allyouneed.tasks.base import (
-    Alignment,
-    Carry,
-    Guess,
-    Moment,
-    Say,
-    Task,
-    check_numbers,
-    once,
-    traced,
-    unknown_part,
-)
+from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, once, traced, unknown_part
+from allyouneed.tasks.checks import check_numbers
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.samples import Sample
 from allyouneed.tasks.two_texts import BETWEEN, two_texts

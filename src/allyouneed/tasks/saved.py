@@ -4,6 +4,7 @@ allocated for it."""
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,8 @@ def saved_task(folder: RunFolder, recipe: Recipe | None = None) -> Task:
         raise UserError(
             f"{folder.path} cannot be used: its config.json does not list {error}; train it again"
         ) from None
-    for path, mine, listed in _differences(json.loads(json.dumps(own)), config):
+    usual = {"options": _defaults(recipe.task), "model": _defaults(recipe.model)}
+    for path, mine, listed in _differences(json.loads(json.dumps(own)), config, json.loads(json.dumps(usual))):
         raise UserError(
             f"recipe.toml and config.json in {folder.path} are from different runs: {path} is {mine!r:.40} in the "
             f"first and {listed!r:.40} in the second; put back the right file, or train again"
@@ -44,12 +46,20 @@ def saved_task(folder: RunFolder, recipe: Recipe | None = None) -> Task:
     return task
 
 
-def _differences(own: dict[str, Any], config: dict[str, Any]) -> list[tuple[str, Any, Any]]:
-    """The settings of the task and of the model that differ from config.json: name and both values."""
+def _defaults(settings: Any) -> dict[str, Any]:
+    return {f.name: f.default for f in fields(settings)}
+
+
+def _differences(
+    own: dict[str, Any], config: dict[str, Any], usual: dict[str, dict[str, Any]]
+) -> list[tuple[str, Any, Any]]:
+    """The settings of the task and of the model that differ from config.json: name and both values. A setting that is
+    newer than the run has its `usual` value there."""
     pairs = [(key, own[key], config[key]) for key in ("task", "kind")]
     for section, name in (("options", "task"), ("model", "model")):
+        listed = {**usual[section], **config[section]}
         settings = {**dict.fromkeys(config[section]), **own[section]}
-        pairs += [(f"{name}.{key}", value, config[section].get(key)) for key, value in settings.items()]
+        pairs += [(f"{name}.{key}", value, listed.get(key)) for key, value in settings.items()]
     return [(name, mine, listed) for name, mine, listed in pairs if mine != listed]
 
 

@@ -21,20 +21,8 @@ from allyouneed.metrics import Score, translation_scores
 from allyouneed.models.base import Translator
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Prompt, write
-from allyouneed.tasks.base import (
-    Alignment,
-    Carry,
-    Guess,
-    Moment,
-    Say,
-    Task,
-    check_input,
-    check_length,
-    once,
-    rows_for,
-    traced,
-    unknown_part,
-)
+from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, once, rows_for, traced, unknown_part
+from allyouneed.tasks.checks import check_input, check_length
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.lm import guesses
 from allyouneed.tasks.samples import Sample

@@ -29,6 +29,8 @@ def load_body(model: Model, task: Task, new: RunFolder, say: Say) -> None:
     body, others = _parts(own)
     for name, t in body.items():
         there = theirs.get(name)
+        if there is not None:
+            there = model.body.fitted(name.removeprefix("body."), there)
         if there is None or there.shape != t.shape:
             what = "is missing" if there is None else f"is {tuple(there.shape)}, not {tuple(t.shape)}"
             raise UserError(f"train.init: the body of {donor.path} does not fit this model: {name} {what}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from allyouneed import catalog
@@ -19,12 +19,11 @@ from allyouneed.errors import UserError
 from allyouneed.format import human_bytes
 from allyouneed.recipe import Recipe
 from allyouneed.runtime import Runtime
+from allyouneed.training.choices import LEARN, Case, Choice, Values, careful_rate
+from allyouneed.training.picture_rules import picture_size, picture_training
 
 REAL = 0.2  # part of the different words that occur only once; smaller in generated text, larger in real text
 LITTLE = 200_000  # bytes of training text
-SPEED = (2_000.0, 150_000.0)  # tokens per second that the models chosen here learn: per CPU thread, and on a GPU
-LEARN = (3_000_000, 100_000_000)  # tokens that they learn if nothing else is asked for: about ten minutes
-STEPS = 400  # fewer are too few, whatever the data: then batches are smaller
 # The size and the learning rate of a model: for little text, for a CPU, for a GPU.
 SIZES = {
     "bert": (("tiny", 1e-3), ("tiny", 1e-3), ("small", 5e-4)),
@@ -36,70 +35,6 @@ SIZES = {
     "seq2seq": (("tiny", 5e-3), ("tiny", 5e-3), ("small", 2e-3)),
     "convseq2seq": (("tiny", 3e-3), ("tiny", 3e-3), ("small", 2e-3)),
 }
-Values = dict[str, tuple[Any, str]]
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Some settings, `name`: what they are about, and the reason for them. By the key of each setting: its value, and
-    the value in words; "" if it is not worth any."""
-
-    name: str
-    why: str
-    values: Values
-
-
-@dataclass(frozen=True)
-class Case:
-    """What the rules look at: the training data, the recipe so far, and the machine."""
-
-    facts: Facts
-    recipe: Recipe
-    gpu: bool
-    threads: int
-
-    @property
-    def given(self) -> frozenset[str]:
-        return self.recipe.given or frozenset()
-
-    @property
-    def tokens(self) -> float:
-        """About how many tokens an epoch has; of a translation, those of the target. A word has about 1.35 pieces."""
-        per_word = {"translate": 1.35 / 2, "classify": 1.0, "wordvectors": 1.0}.get(self.recipe.task_kind, 1.35)
-        return max(1.0, self.facts.words * per_word)
-
-    def epochs(self, least: float, most: float, learn: float, batch: int) -> float:
-        """Passes over the data: as many as the user has asked for, fit into train.minutes, or `learn` tokens take.
-        `batch`: tokens per step."""
-        train = self.recipe.train
-        if train.minutes:
-            found = 60 * train.minutes * (SPEED[1] if self.gpu else SPEED[0] * self.threads) / self.tokens
-        elif train.epochs and "train.epochs" in self.given:
-            found = train.epochs
-        elif train.steps and "train.steps" in self.given:
-            found = train.steps * self._batch(batch) / self.tokens
-        else:
-            found = min(most, max(least, learn / self.tokens))
-        return float(f"{found:.2g}")
-
-    def training(self, epochs: float, batch: int, warmup: int = 100, part: float = 0.1) -> Values:
-        """The epochs, smaller batches if there would be too few of them, and `warmup` steps of warm-up, or this part
-        of the steps if that is less."""
-        while batch > 128 and epochs * self.tokens / batch < STEPS:
-            batch //= 2
-        steps = epochs * self.tokens / self._batch(batch)
-        return {
-            "train.epochs": (epochs, f"{epochs:g} epochs"),
-            "train.batch_tokens": (batch, f"{batch:,} tokens per step"),
-            "train.warmup": (min(400 if self.gpu else warmup, math.ceil(part * steps)), ""),
-        }
-
-    def _batch(self, batch: int) -> int:
-        return self.recipe.train.batch_tokens if "train.batch_tokens" in self.given else batch
-
-    def seen(self, epochs: float) -> str:
-        """A reason."""
-        return f"the data is seen {'about ' if self.recipe.train.minutes else ''}{epochs:g} times"
 
 
 def follow(recipe: Recipe, facts: Facts, runtime: Runtime) -> tuple[Recipe, list[str]]:
@@ -227,7 +162,7 @@ def fine_tuning(case: Case) -> Iterator[Choice]:
     facts = case.facts
     least = {"classify": 3, "answer": 3, "embed": 3, "tag": 6}[case.recipe.task_kind]
     epochs = case.epochs(least, 2 * least, 1_200_000, 1024)
-    rate = _careful(case)
+    rate = careful_rate(case)
     values = case.training(epochs, 1024) | {
         "train.lr": (rate, f"learning rate {rate:g}"),
         "train.min_lr": (0.0, ""),
@@ -306,7 +241,7 @@ def passages(case: Case) -> Iterator[Choice]:
     values = {"model.dropout": (dropout, f"dropout {dropout:g}"), "model.attention_dropout": (dropout, "")}
     yield Choice("against overfitting", case.seen(epochs), values)
     if case.recipe.train.init:
-        rate = _careful(case)
+        rate = careful_rate(case)
         values = {"train.lr": (rate, f"learning rate {rate:g}")}
         yield Choice("rate", "it starts from a run that can read", values)
 
@@ -338,11 +273,6 @@ def evaluations(case: Case) -> Iterator[Choice]:
     yield Choice("evaluations", why, {"train.eval_every": (0, "ten at most")})
 
 
-def _careful(case: Case) -> float:
-    """The learning rate of a body that has learned to read: the wider, the smaller."""
-    return float(f"{min(5e-4, 0.1 / case.recipe.model.width):.1g}")
-
-
 def _two_digits(value: float) -> int:
     return int(float(f"{value:.2g}"))
 
@@ -352,6 +282,7 @@ RULES = {
     "lm": (held_out, vocabulary, size, running_text, evaluations),
     "pretrain": (held_out, vocabulary, size, passages, evaluations),
     "translate": (held_out, vocabulary, size, translation, evaluations),
+    "recognize": (held_out, picture_size, picture_training, evaluations),
     "classify": (held_out, vocabulary, labels, evaluations),
     "tag": (held_out, vocabulary, labels, evaluations),
     "embed": (held_out, vocabulary, size, matching, evaluations),

@@ -1,0 +1,240 @@
+"""Pictures in batches, and how they are changed in training. All that is random is a function of (key, example)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from allyouneed.data.batches import Buckets, Numbers, Size
+from allyouneed.nn.batch import Tensors
+from allyouneed.randomness import draw, shifted
+
+GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue are
+
+
+class PictureBatches(Buckets):
+    """Pictures (N, H, W, C) of bytes and their labels (N,), each of `tokens` tokens. `mixed`: each comes with another
+    picture of the split, to be mixed with. `weights` (classes,): how much each label counts."""
+
+    varies = False
+
+    def __init__(
+        self,
+        pixels: np.ndarray,
+        labels: np.ndarray,
+        tokens: int,
+        *,
+        learning: bool = False,
+        mixed: bool = False,
+        weights: np.ndarray | None = None,
+    ) -> None:
+        super().__init__(np.full(len(pixels), tokens))
+        self.pixels, self.labels, self.tokens, self.weights = pixels, labels, tokens, weights
+        self.learning, self.mixed = learning, mixed
+
+    def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
+        """Batches of equal size: a rest that does not fill one waits for the next epoch."""
+        batches = super().plan(seed, epoch, batch_tokens)
+        whole = [numbers for numbers in batches if len(numbers) == len(max(batches, key=len))]
+        return whole or batches
+
+    def size(self, numbers: Numbers, key: int) -> Size:
+        labels = self.labels[numbers]
+        return Size({"labels": len(labels) if self.weights is None else self.weights[labels].sum()}, len(labels))
+
+    def tensors(self, numbers: Numbers, key: int) -> Tensors:
+        found: Tensors = {
+            "pixels": self._pixels(numbers),
+            "lengths": torch.full((len(numbers),), self.tokens),
+            "targets": torch.from_numpy(self.labels[numbers]),
+        }
+        if self.weights is not None:
+            found["weights"] = self._weights(numbers)
+        if self.learning:
+            found["keys"] = draw(key, torch.from_numpy(numbers))
+        if self.learning and self.mixed:
+            others = (
+                shifted(draw(found["keys"], torch.zeros(len(numbers), dtype=torch.long)), 1) % len(self.labels)
+            ).numpy()
+            found |= {
+                "other": self._pixels(others),
+                "other_targets": torch.from_numpy(self.labels[others]),
+                "other_weights": self._weights(others),
+            }
+        return found
+
+    def _pixels(self, numbers: Numbers) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(self.pixels[numbers].transpose(0, 3, 1, 2)))
+
+    def _weights(self, numbers: Numbers) -> Tensor:
+        weights = np.ones(len(numbers)) if self.weights is None else self.weights[self.labels[numbers]]
+        return torch.from_numpy(weights).float()
+
+
+class Chance:
+    """Random numbers of pictures with these keys (B,): each call gives new ones."""
+
+    def __init__(self, keys: Tensor) -> None:
+        self.keys, self.used = keys, 0
+
+    def __call__(self, low: float = 0.0, high: float = 1.0) -> Tensor:
+        """(B,), uniform between the bounds."""
+        self.used += 1
+        bits = draw(self.keys, torch.full_like(self.keys, self.used))
+        return low + (high - low) * shifted(bits, 33).float() / 2**31
+
+    def happens(self, often: float) -> Tensor:
+        """(B,) bool."""
+        return self() < often
+
+    def sign(self) -> Tensor:
+        """(B,) -1 or 1."""
+        return torch.where(self() < 0.5, -1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Augment:
+    """What may happen to a picture in training. Pictures are (B, C, H, W), from 0 to 1."""
+
+    flip: float = 0.0  # how often left and right are swapped
+    shift: float = 0.0  # moved by at most this part of the side
+    changes: int = 0  # of the list CHANGES, drawn for each picture
+    strength: float = 0.5  # of these changes, from 0 to 1
+    erase: float = 0.0  # how often a rectangle is blanked
+    mix: float = 0.0  # how often another picture is mixed in
+
+    def __call__(self, tensors: Tensors, mean: Tensor, std: Tensor) -> Tensors:
+        """The tensors of a batch, with pictures changed and normalised."""
+        chance = Chance(tensors["keys"])
+        pixels = self._changed(tensors["pixels"], Chance(draw(tensors["keys"], torch.ones_like(tensors["keys"]))))
+        found = cast(Tensors, {**tensors})
+        if "other" in tensors:
+            other = Chance(draw(tensors["keys"], torch.full_like(tensors["keys"], 2)))
+            pixels, part = self._mixed(pixels, self._changed(tensors["other"], other), chance)
+            found["weights"] = tensors.get("weights", torch.ones_like(part)) * part
+            found["other_weights"] = tensors["other_weights"] * (1 - part)
+        pixels = normalise(pixels, mean, std)
+        return {**found, "pixels": self._erased(pixels, chance) if self.erase else pixels}
+
+    def _changed(self, pixels: Tensor, chance: Chance) -> Tensor:
+        x = pixels.float() / 255
+        if self.flip:
+            x = torch.where(_wide(chance.happens(self.flip)), x.flip(-1), x)
+        if self.shift:
+            x = _shifted(x, chance, self.shift)
+        names = list(CHANGES)
+        for _ in range(self.changes):
+            chosen = (chance() * len(names)).long()
+            amount = chance(0, self.strength) * chance.sign()
+            for number, name in enumerate(names):
+                x = torch.where(_wide(chosen == number), CHANGES[name](x, amount), x)
+        return x
+
+    def _mixed(self, x: Tensor, other: Tensor, chance: Chance) -> tuple[Tensor, Tensor]:
+        """mixup, a weighted mean, or cutmix, a rectangle of the other picture; and the part (B,) that stays x."""
+        height, width = x.shape[-2:]
+        part, kind, often = chance(), chance.happens(0.5), chance.happens(self.mix)
+        inside = rectangle(height, width, chance(), chance(), (1 - part).sqrt(), (1 - part).sqrt())  # (B, 1, H, W)
+        blended = x * _wide(part) + other * _wide(1 - part)
+        part = torch.where(kind, part, 1 - inside.float().mean((1, 2, 3)))
+        mixed = torch.where(_wide(kind), blended, torch.where(inside, other, x))
+        return torch.where(_wide(often), mixed, x), torch.where(often, part, 1.0)
+
+    def _erased(self, x: Tensor, chance: Chance) -> Tensor:
+        """A rectangle of 2 to 33 % of a normalised picture becomes the mean."""
+        area, shape = chance(0.02, 0.33), chance(-1.0, 1.0).exp()
+        inside = rectangle(x.size(2), x.size(3), chance(), chance(), (area * shape).sqrt(), (area / shape).sqrt())
+        return x.masked_fill(inside & _wide(chance.happens(self.erase)), 0.0)
+
+
+def normalise(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """(B, C, H, W), from 0 to 1 -> mean 0 and standard deviation 1 in each channel."""
+    return (x - mean[:, None, None]) / std[:, None, None]
+
+
+def rectangle(height: int, width: int, y: Tensor, x: Tensor, tall: Tensor, wide: Tensor) -> Tensor:
+    """(B, 1, H, W) bool: inside the rectangle around (y, x); all are parts of the sides, (B,)."""
+    rows = (torch.arange(height, device=y.device) + 0.5) / height
+    columns = (torch.arange(width, device=y.device) + 0.5) / width
+    down, across = (rows - y[:, None]).abs() < tall[:, None] / 2, (columns - x[:, None]).abs() < wide[:, None] / 2
+    return (down[:, :, None] & across[:, None])[:, None]
+
+
+def _wide(values: Tensor) -> Tensor:
+    """(B,) -> (B, 1, 1, 1)"""
+    return values[:, None, None, None]
+
+
+def _shifted(x: Tensor, chance: Chance, most: float) -> Tensor:
+    """Moved by whole pixels; what comes in is the edge, repeated."""
+    height, width = x.shape[-2:]
+    down, across = (torch.round(chance(-most, most) * size).long() for size in (height, width))
+    rows = (torch.arange(height, device=x.device) - down[:, None]).clamp(0, height - 1)  # (B, H)
+    columns = (torch.arange(width, device=x.device) - across[:, None]).clamp(0, width - 1)
+    x = x.gather(2, rows[:, None, :, None].expand_as(x))
+    return x.gather(3, columns[:, None, None].expand_as(x))
+
+
+def _turned(x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+    """Each point comes from the matrix (a b; c d) times its place, counted from the middle; a … d are (B,)."""
+    zero = torch.zeros_like(a)
+    matrix = torch.stack([torch.stack([a, b, zero], -1), torch.stack([c, d, zero], -1)], 1)
+    grid = F.affine_grid(matrix, list(x.shape), align_corners=False)
+    return F.grid_sample(x, grid, mode="bilinear", padding_mode="border", align_corners=False)
+
+
+def _rotate(x: Tensor, amount: Tensor) -> Tensor:
+    angle = amount * math.pi / 6
+    return _turned(x, angle.cos(), -angle.sin(), angle.sin(), angle.cos())
+
+
+def _grey(x: Tensor) -> Tensor:
+    """(B, 1, H, W): how bright each point is."""
+    if x.size(1) < 3:
+        return x[:, :1]
+    return sum(part * x[:, i : i + 1] for i, part in enumerate(GREY))  # type: ignore[return-value]
+
+
+def _toward(x: Tensor, other: Tensor, amount: Tensor) -> Tensor:
+    """Away from `other`, or towards it if the amount is negative."""
+    return (other + (x - other) * (1 + 0.9 * _wide(amount))).clamp(0, 1)
+
+
+def _blurred(x: Tensor) -> Tensor:
+    return F.avg_pool2d(F.pad(x, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
+
+
+def _stretched(x: Tensor) -> Tensor:
+    """The darkest value becomes 0, the brightest 1."""
+    low, high = x.amin((2, 3), keepdim=True), x.amax((2, 3), keepdim=True)
+    return (x - low) / (high - low).clamp(min=1 / 255)
+
+
+def _posterized(x: Tensor, amount: Tensor) -> Tensor:
+    """With 8 to 4 of the 8 bits of a value."""
+    step = _wide(2 ** (4 * amount.abs()).round())
+    return (x * 255 / step).floor() * step / 255
+
+
+# amount (B,) is from -1 to 1; 0 leaves the picture as it is, or nearly so.
+CHANGES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "nothing": lambda x, amount: x,
+    "rotate": _rotate,
+    "shear across": lambda x, a: _turned(x, torch.ones_like(a), 0.6 * a, torch.zeros_like(a), torch.ones_like(a)),
+    "shear down": lambda x, a: _turned(x, torch.ones_like(a), torch.zeros_like(a), 0.6 * a, torch.ones_like(a)),
+    "zoom": lambda x, a: _turned(x, 1 + 0.4 * a, torch.zeros_like(a), torch.zeros_like(a), 1 + 0.4 * a),
+    "brightness": lambda x, amount: _toward(x, torch.zeros_like(x), amount),
+    "contrast": lambda x, amount: _toward(x, _grey(x).mean((2, 3), keepdim=True), amount),
+    "colour": lambda x, amount: _toward(x, _grey(x), amount),
+    "sharpness": lambda x, amount: _toward(x, _blurred(x), amount),
+    "stretch": lambda x, amount: _stretched(x),
+    "posterize": _posterized,
+    "solarize": lambda x, amount: torch.where(x >= 1 - 0.5 * _wide(amount.abs()), 1 - x, x),
+}

@@ -1,0 +1,66 @@
+"""What a ViT has learned of its patches: the similarity of their positions, and the filters that look at them.
+
+And what patches save: attention compares every token with every other, and a picture has many pixels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from allyouneed.errors import UserError
+from allyouneed.figures.patches import patch_figure
+from allyouneed.lectures.base import Classroom
+
+FILTERS = 36  # that are drawn
+SIDES = (32, 256)  # of pictures whose pairs are counted
+
+
+def show(room: Classroom) -> dict[str, Any]:
+    """Train the recipe recognize/vit, or take a run of the task recognize; minutes on two CPU cores."""
+    run = room.trained("recognize/vit", kind="vit")
+    patches, config = run.model.body.patches, run.recipe.model
+    if patches.positions is None:
+        raise UserError(f"{room.run} has no learned positions (model.positions = {config.positions}) to compare")
+    alike = similar(patches.positions.table.weight.detach()[1:])  # without [CLS]
+    grid = config.grid
+    near = neighbours(alike.view(grid, grid, grid, grid))
+    shown = filters(patches.into.weight.detach(), config.channels, config.patch)
+    patch_figure(alike.view(grid, grid, grid, grid), shown, room.picture("patches"), "What a ViT learns of its patches")
+    room.table(["cosine of two positions", ""], [[name, f"{value:.3f}"] for name, value in near.items()])
+    rows = []
+    for side in SIDES:
+        for what, patch in (("pixels", 1), ("patches of 4 x 4", 4), ("patches of 16 x 16", 16)):
+            tokens = (side // patch) ** 2
+            rows.append([f"{side} x {side}", what, f"{tokens:,}", f"{tokens**2:,}"])
+    room.table(["picture", "tokens", "how many", "pairs"], rows)
+    return {"cosines": alike.tolist(), **near}
+
+
+def similar(positions: Tensor) -> Tensor:
+    """(N, D) -> (N, N): the cosines of all pairs, from the mean of all positions."""
+    x = F.normalize(positions.float() - positions.float().mean(0), dim=1)
+    return x @ x.T
+
+
+def neighbours(alike: Tensor) -> dict[str, float]:
+    """The mean cosine (G, G, G, G) of patches beside each other, in one row or column, and of all others."""
+    grid = len(alike)
+    at = torch.arange(grid)
+    down = (at[:, None, None, None] - at[None, None, :, None]).abs().expand(grid, grid, grid, grid)
+    across = (at[None, :, None, None] - at[None, None, None, :]).abs().expand(grid, grid, grid, grid)
+    groups = {
+        "side by side": down + across == 1,
+        "same row or column, further away": ((down == 0) | (across == 0)) & (down + across > 1),
+        "neither": (down > 0) & (across > 0),
+    }
+    return {name: round(float(alike[chosen].mean()), 4) for name, chosen in groups.items()}
+
+
+def filters(weight: Tensor, channels: int, patch: int) -> Tensor:
+    """(D, C · P · P) -> (K, P, P, C): the directions in which patches differ most for the model."""
+    _, _, directions = torch.linalg.svd(weight.float() - weight.float().mean(0), full_matrices=False)
+    return directions[:FILTERS].view(-1, channels, patch, patch).permute(0, 2, 3, 1)

@@ -1,0 +1,200 @@
+"""Tasks that give labels: the labels of a run, and what follows from one label per example."""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from allyouneed.config import option
+from allyouneed.data.batches import Batch, Buckets
+from allyouneed.data.store import Ragged
+from allyouneed.errors import UserError
+from allyouneed.figures import confusion_matrix
+from allyouneed.metrics import Score, confusion, label_scores
+from allyouneed.models.labeller import Labeller
+from allyouneed.nn.batch import Tensors
+from allyouneed.nn.losses import IGNORE
+from allyouneed.tasks.answers import Answer
+from allyouneed.tasks.base import Carry, Guess, Moment, Task, once
+from allyouneed.tasks.checks import check_numbers
+from allyouneed.tasks.extent import WHOLE, Extent
+
+FILE = "labels.json"
+
+
+@dataclass(frozen=True)
+class LabelOptions:
+    smoothing: float = option(0.0, "label smoothing", low=0.0, high=1.0)
+    balance: float = option(
+        0.0, "weights of the labels: 0 none, 1 each label counts as much as any other, however rare", low=0.0, high=1.0
+    )
+
+
+class Labels(Task[Labeller]):
+    """What classify, tag and recognize share."""
+
+    weights: ClassVar[dict[str, float]] = {"labels": 1.0}
+    looking = 0.1  # little data is soon overfitted: the best step matters
+    labels: list[str]  # in the order of the model's outputs
+    confused: tuple[np.ndarray, list[str], str] | None = None  # of the last test: counts, classes, title
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.labels = []
+
+    @abstractmethod
+    def goals(self, split: str) -> np.ndarray | Ragged:
+        """The labels of a split as numbers: one per example, or one per token, where IGNORE means no label."""
+
+    def label_weights(self) -> np.ndarray | None:
+        """(C,) how much each label counts: n^-balance if it occurs n times, and 1 in the mean of all examples. None if
+        all count the same."""
+        if not self.options.balance:
+            return None
+        goals = self.goals("train")
+        goals = goals.tokens[goals.tokens != IGNORE] if isinstance(goals, Ragged) else goals
+        counts = np.maximum(1, np.bincount(goals, minlength=len(self.labels)))
+        weights = counts**-self.options.balance
+        return np.asarray(weights * counts.sum() / (weights * counts).sum())
+
+    @abstractmethod
+    def find_labels(self) -> list[str]:
+        """The labels of the training data, in a fixed order."""
+
+    @abstractmethod
+    def classes(self, split: str) -> Counter[str]:
+        """How often each class occurs in a split."""
+
+    def unseen(self, split: str, found: Counter[str], known: Iterable[str], what: str) -> None:
+        """Raise a UserError for classes that are not in the training data."""
+        strange = {name: count for name, count in found.items() if name not in set(known)}
+        if strange:
+            told = ", ".join(f"'{name}' ({count:,})" for name, count in sorted(strange.items())[:10])
+            more = f" and {len(strange) - 10:,} more" if len(strange) > 10 else ""
+            data = self.recipe.data
+            split_off = {"valid": not data.valid_path, "test": not data.test_path}.get(split) and data.path
+            cure = f", or hold out less (data.{split}_part)" if split_off else ", or remove them"
+            raise UserError(
+                f"the {split} split has {len(strange):,} {what}{'s' if len(strange) > 1 else ''} that the training "
+                f"data does not have, in {sum(strange.values()):,} places: {told}{more}; correct them, add training "
+                f"examples of them{cure}"
+            )
+
+    def parts(self) -> dict[str, bytes]:
+        return {**super().parts(), FILE: json.dumps(self.extras(), indent=2, ensure_ascii=False).encode("utf-8")}
+
+    def extras(self) -> dict[str, Any]:
+        """The content of labels.json."""
+        return {"labels": self.labels}
+
+    def read_parts(self, parts: Mapping[str, bytes]) -> None:
+        super().read_parts(parts)
+        try:
+            self.take(json.loads(parts[FILE]))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise UserError(f"{FILE} is damaged, or config.json does not list it") from None
+
+    def same_outputs(self, other: Task) -> bool:
+        return isinstance(other, Labels) and other.labels == self.labels
+
+    def take(self, extras: dict[str, Any]) -> None:
+        """Load the content of labels.json."""
+        self.labels = [str(label) for label in extras["labels"]]
+
+    def tensors(self, batch: Batch, learning: bool) -> Tensors:
+        """What the model reads of a batch that is on its device."""
+        return batch.tensors
+
+    def losses(
+        self, model: Labeller, batch: Batch, at: Moment | None = None, carry: Carry | None = None
+    ) -> dict[str, Tensor]:
+        tensors = self.tensors(batch, model.training)
+        return {"labels": model.loss(tensors, tensors["targets"], self.options.smoothing if model.training else 0.0)}
+
+    @torch.inference_mode()
+    def probabilities(self, model: Labeller, examples: Buckets, extent: Extent = WHOLE) -> dict[int, Tensor]:
+        """The label probabilities of each example, by its number, in order: (C,), or (T, C) for its tokens."""
+        found: dict[int, Tensor] = {}
+        for piece in extent.pieces(len(examples.sizes)):
+            for numbers in examples.cover(max(self.recipe.train.batch_tokens, 4096), piece):
+                batch = examples.collate(numbers).to(model.device)
+                p = check_numbers(model(self.tensors(batch, learning=False)).float()).softmax(-1).cpu()
+                for row, number, length in zip(p, numbers.tolist(), batch.tensors["lengths"].tolist()):
+                    found[number] = row[:length] if row.dim() > 1 else row
+        return dict(sorted(found.items()))
+
+    def guess(self, token: str, p: Tensor, most: int) -> Guess:
+        """The likely labels of a token, up to `most` of them; p (C,)."""
+        top = p.topk(min(most, len(p)))
+        return Guess(token, [(self.labels[i], value) for i, value in zip(top.indices.tolist(), top.values.tolist())])
+
+    def draw(self, folder: Path, mark: str) -> list[Path]:
+        """The confusion matrix of the last test."""
+        if self.confused is None:
+            return []
+        table, names, title = self.confused
+        out = folder / f"confusion{mark}.png"
+        confusion_matrix(table, names, out, title)
+        return [out]
+
+
+class OneLabel(Labels):
+    """One label per example: classify and recognize."""
+
+    chooses_by = "accuracy"
+
+    @once
+    def classes(self, split: str) -> Counter[str]:
+        return Counter(example.label for example in self.data.splits[split])
+
+    def find_labels(self) -> list[str]:
+        found = self.classes("train")
+        if len(found) < 2:
+            raise UserError(
+                f"all training {self.unit}s have the label '{next(iter(found))}': at least two labels are needed"
+            )
+        if len(found) > 20 and 2 * len(found) > found.total():
+            first = ", ".join(f"'{label}'" for label in list(found)[:3])
+            raise UserError(
+                f"{found.total():,} training {self.unit}s have {len(found):,} different labels ({first}, …): is this "
+                f"the label column? choose it with data.target, and the column of the {self.unit}s with data.source"
+            )
+        # Numbers first, in numeric order; compared by length and digits, because `int` refuses very long ones.
+        digits = {label: len(label.lstrip("0")) if label.isdecimal() else 0 for label in found}
+        return sorted(found, key=lambda label: (not label.isdecimal(), digits[label], label))
+
+    @once
+    def goals(self, split: str) -> np.ndarray:
+        self.unseen(split, self.classes(split), self.labels, "label")
+        numbers = {label: number for number, label in enumerate(self.labels)}
+        return np.fromiter((numbers[example.label] for example in self.data.splits[split]), dtype=np.int64)
+
+    def judged(self, truth: np.ndarray, found: Mapping[int, Tensor], split: str, what: str) -> list[Score]:
+        """The scores of the probabilities (C,) of each example, against its true label."""
+        table = confusion(truth, [int(p.argmax()) for p in found.values()], len(self.labels))
+        scores = label_scores(table, f"|split:{split}")
+        about = f"{self.origin(split)}, {split}: {len(truth):,} {what}, {scores[0].value:.1f} % right"
+        self.confused = table, self.labels, about
+        return scores
+
+    def labelled(self, p: Tensor, further: Mapping[str, Any], told: str = "") -> Answer:
+        """The answer that these probabilities (C,) give, with `further` details."""
+        best = int(p.argmax())
+        label, sure = self.labels[best], float(p[best])
+        details = {
+            "label": label,
+            "probability": round(sure, 6),
+            "probabilities": {name: round(value, 6) for name, value in zip(self.labels, p.tolist())},
+            **further,
+        }
+        shown = f"{label}  {100 * sure:.1f} %{told}"
+        return Answer(label, [best], float(p[best].log()), "stop", details=details, shown=shown)
