@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from allyouneed.data.augment import CHANGES, Augment, Chance, PictureBatches, normalise, rectangle
+from allyouneed.data.augment import CHANGES, MOVES, Augment, Chance, PictureBatches, change, normalise, rectangle
 
 MEAN, STD = torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.25, 0.3])
 ALL = Augment(flip=0.5, shift=0.2, changes=2, strength=0.8, erase=0.5, mix=0.7)
@@ -96,7 +96,7 @@ def test_erasing_blanks_a_rectangle():
 def test_changes_stay_pictures(name, channels):
     x = 0.1 + 0.7 * torch.rand(6, channels, 9, 9, generator=torch.Generator().manual_seed(1))
     amount = torch.tensor([-1.0, -0.5, 0.0, 0.3, 0.7, 1.0])
-    found = CHANGES[name](x, amount)
+    found = change(name, x, amount)
     assert found.shape == x.shape
     assert found.min() >= -1e-5
     assert found.max() <= 1 + 1e-5
@@ -104,6 +104,8 @@ def test_changes_stay_pictures(name, channels):
         assert torch.allclose(found[2], x[2], atol=1 / 255)  # an amount of 0 changes nothing
     if name != "nothing" and not (name == "colour" and channels < 3):
         assert not torch.allclose(found[5], x[5], atol=1e-2)
+    if channels in (2, 4) and name not in MOVES:
+        assert torch.equal(found[:, -1], x[:, -1])  # what is transparent
 
 
 def test_chances_are_uniform():

@@ -14,11 +14,13 @@ import pytest
 from PIL import Image
 
 from allyouneed.config import DataConfig
+from allyouneed.data import decoding
 from allyouneed.data import pictures as module
 from allyouneed.data.builtin.shapes import COLOURS, FORMS, SIDE, Shape, caption, draw, held_out, shapes
-from allyouneed.data.decoding import BadPictureError, as_bytes, decode, decode_all
+from allyouneed.data.decoding import BadPictureError, as_bytes, decode, decode_all, decode_frames
 from allyouneed.data.opening import open_data
-from allyouneed.data.pictures import PictureSplit, read_idx, to_image
+from allyouneed.data.picture_arrays import read_idx, to_image
+from allyouneed.data.pictures import PictureSplit
 from allyouneed.data.store import TokenKey
 from allyouneed.errors import UserError
 
@@ -98,6 +100,8 @@ def test_white_shines_through(tmp_path):
 def test_sixteen_bits(tmp_path):
     Image.fromarray(np.full((20, 20), 0x8080, np.uint16)).save(tmp_path / "deep.png")
     assert pixel(tmp_path / "deep.png", 1) == (128,)
+    Image.fromarray(np.full((20, 20), 200, np.uint16)).save(tmp_path / "dark.png")
+    assert pixel(tmp_path / "dark.png", 1) == (1,)
     Image.fromarray(np.full((20, 20), 0.5, np.float32)).save(tmp_path / "float.tiff")
     assert pixel(tmp_path / "float.tiff", 1) == (128,)
 
@@ -119,6 +123,17 @@ def test_a_wide_picture_is_cut_to_its_middle(tmp_path):
     picture.save(tmp_path / "wide.png")
     data = np.frombuffer(decode(tmp_path / "wide.png", 20, 3), np.uint8).reshape(20, 20, 3)
     assert (data == GREEN).all()
+
+
+def test_only_what_moves_is_a_clip(tmp_path):
+    frames = [flat(RED), flat(GREEN), flat((1, 2, 3))]
+    frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
+    frames[0].save(tmp_path / "a.tiff", save_all=True, append_images=frames[1:])
+    frames[0].save(tmp_path / "a.mpo", save_all=True, append_images=frames[1:])
+    counts = {kind: len(decode_frames(tmp_path / f"a.{kind}", 8, 3, 64)) for kind in ("gif", "tiff", "mpo")}
+    assert counts == {"gif": 3, "tiff": 1, "mpo": 1}
+    assert len(decode_frames(tmp_path / "a.gif", 8, 3, 2)) == 2
+    assert len(decode_frames(tmp_path / "a.gif", 8, 3, 1)) == 1
 
 
 def chunk(kind: bytes, data: bytes) -> bytes:
@@ -193,6 +208,27 @@ def test_one_process_and_four_give_the_same_store(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_helper_that_dies_is_told(tmp_path, monkeypatch):
+    folder(tmp_path / "set", 120)
+    paths = [str(path) for path in sorted((tmp_path / "set").rglob("*.png"))]
+    helpers = []
+
+    class Seen(decoding._Helper):
+        def __init__(self, *sizes: int) -> None:
+            super().__init__(*sizes)
+            helpers.append(self)
+
+    monkeypatch.setattr(decoding, "_Helper", Seen)
+    monkeypatch.setattr(decoding, "TOGETHER", 2)
+    found = decode_all(paths, 8, 3, 2)
+    next(found)
+    for helper in helpers:
+        helper.process.kill()
+    with pytest.raises(UserError, match="a process that decodes pictures has ended"):
+        list(found)
+
+
+@pytest.mark.slow
 def test_a_script_needs_no_main_guard(tmp_path):
     """The helpers are programs of their own: a script that decodes at its top level does not start itself again."""
     folder(tmp_path / "set", 120)
@@ -231,7 +267,10 @@ def test_files_that_are_no_pictures_are_told(tmp_path):
     folder(tmp_path / "set", 30)
     (tmp_path / "set" / "red" / "notes.txt").write_text("x")
     (tmp_path / "set" / "red" / ".hidden").write_text("x")
-    assert "; 1 files that are no pictures by their names left out" in opened(tmp_path / "set").understood[0]
+    (tmp_path / "set" / "red" / ".cache").mkdir()
+    flat(RED).save(tmp_path / "set" / "red" / ".cache" / "a.png")
+    told = opened(tmp_path / "set").understood[0]
+    assert "60 pictures in 2 class folders; 1 files that are no pictures by their names left out" in told
 
 
 def test_a_copy_is_in_no_other_split(tmp_path):
@@ -249,7 +288,7 @@ def test_a_table_of_paths(form, tmp_path):
     rows = [(f"set/{path.parent.name}/{path.name}", path.parent.name) for path in sorted(tmp_path.rglob("*.png"))]
     table = tmp_path / f"table.{form}"
     if form == "jsonl":
-        table.write_text("".join(json.dumps({"image": a, "class": b}) + "\n" for a, b in rows))
+        table.write_text("".join(json.dumps({"image": a, "class": len(b)}) + "\n" for a, b in rows))
     else:
         mark = "," if form == "csv" else "\t"
         table.write_text(f"path{mark}label\n" + "".join(f"{a}{mark}{b}\n" for a, b in rows))
@@ -308,6 +347,9 @@ def test_npz_files(tmp_path):
         ({"images": pixels.astype(float) - 300, "labels": labels}, "negative or not finite"),
         ({"images": rng.integers(0, 9, (4, 6, 6, 5)), "labels": labels[:4]}, "have 5 channels"),
         ({"images": np.array([object()]), "labels": labels}, "no npz file of plain arrays"),
+        ({"images": pixels, "labels": np.eye(2)[np.arange(40) % 2]}, "give one label for each picture"),
+        ({"images": pixels, "labels": np.array(3)}, "give one label for each picture"),
+        ({"images": pixels / 255 * 1.01, "labels": labels}, "its values go up to 1.01: give parts of 1, or numbers"),
     ):
         np.savez(path, **arrays)
         with pytest.raises(UserError, match=told):
@@ -315,6 +357,20 @@ def test_npz_files(tmp_path):
     path.write_text("no zip")
     with pytest.raises(UserError, match="no npz file"):
         opened(path)
+    np.save(tmp_path / "one.npy", pixels)
+    (tmp_path / "one.npy").rename(path)
+    with pytest.raises(UserError, match="it is a single array"):
+        opened(path)
+
+
+def test_an_array_of_another_shape_is_another_picture(tmp_path):
+    """The same bytes in other rows: nothing that was prepared for one may serve for the other."""
+    pixels, labels = np.random.default_rng(0).integers(0, 256, (20, 8, 6), np.uint8), np.arange(20) % 2
+    prints = set()
+    for shape in ((20, 8, 6), (20, 6, 8), (20, 4, 4, 3)):
+        np.savez(tmp_path / "set.npz", images=pixels.reshape(shape), labels=labels)
+        prints.add(opened(tmp_path / "set.npz", valid_part=0.0, test_part=0.0).fingerprint)
+    assert len(prints) == 3
 
 
 def test_what_is_no_set_of_pictures(tmp_path):
@@ -341,6 +397,11 @@ def test_a_damaged_file_stops_or_is_left_out(tmp_path):
     split = opened(tmp_path / "set", valid_part=0.0, test_part=0.0).splits["train"]
     with pytest.raises(UserError, match=r"bad\.png: it is empty; remove it, or leave out such files with data\.skip_b"):
         stored(split)
+    gone = opened(tmp_path / "set", valid_part=0.0, test_part=0.0).splits["train"]
+    (tmp_path / "set" / "red" / "3.png").rename(tmp_path / "3.png")
+    with pytest.raises(UserError, match=r"3\.png: it cannot be read"):  # the next try may succeed: it is not left out
+        stored(gone, skip_bad=True)
+    (tmp_path / "3.png").rename(tmp_path / "set" / "red" / "3.png")
     for _ in range(2):  # decoded, and from the cache
         split = opened(tmp_path / "set", valid_part=0.0, test_part=0.0).splits["train"]
         found = stored(split, skip_bad=True)
@@ -362,6 +423,7 @@ def test_numbers_of_any_type_as_bytes():
     assert as_bytes(np.array([0.0, 0.5, 1.0])).tolist() == [0, 128, 255]
     assert as_bytes(np.array([0.0, 100.0, 255.0])).tolist() == [0, 100, 255]
     assert as_bytes(np.array([0, 65535])).tolist() == [0, 255]
+    assert as_bytes(np.array([0, 257], np.uint16)).tolist() == [0, 1]  # 16 bits, however dark
     with pytest.raises(BadPictureError, match="not finite"):
         as_bytes(np.array([np.nan]))
     with pytest.raises(BadPictureError, match="is not that of a picture"):

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from PIL import Image
@@ -63,6 +64,7 @@ def test_paths_arrays_and_images_are_answered_alike(small, picture):
     assert sum(answers[0].values()) == pytest.approx(1.0, abs=1e-4)
     assert small.predict(image) == small.predict(str(picture)) == small.predict([picture])[0]
     assert isinstance(small.predict(np.asarray(image)), str)
+    assert small.predict(np.stack([image] * 2)) == [small.predict(image)] * 2
     for wrong in (3.5, {"a": 1}):
         with pytest.raises(UserError, match="a picture is expected"):
             small.predict([wrong])
@@ -106,6 +108,12 @@ def test_a_folder_is_answered_picture_by_picture(small, picture, tmp_path):
     *each, together = done.out.splitlines()
     assert [line.split(":")[0] for line in each] == [str(tmp_path / "many" / f"{n}.png") for n in "ab"]
     assert "(the mean of 2 pictures)" in together
+    (tmp_path / "many" / "bad.png").write_text("x")
+    (tmp_path / "many" / "._a.png").write_text("x")
+    some = ayn("use", small.folder.path, tmp_path / "many")
+    assert some.code == 2
+    assert len(some.out.splitlines()) == 2  # the others are answered
+    assert "bad.png: it is no picture" in some.err
     (tmp_path / "none").mkdir()
     assert "has no picture" in mistake("use", small.folder.path, tmp_path / "none")
 
@@ -127,16 +135,26 @@ def test_a_clip_is_the_mean_of_its_frames(small, tmp_path):
 def test_data_in_memory(tmp_path):
     pixels, forms, _ = (part[:120] for part in shapes()["test"])
     settings = {"out": tmp_path / "run", "quiet": True, "overwrite": True}
-    for data in ((pixels, forms), {"images": pixels, "labels": forms}, [*zip(map(Image.fromarray, pixels), forms)]):
+    paths = [tmp_path / f"{i}.png" for i in range(120)]
+    for path, array in zip(paths, pixels):
+        Image.fromarray(array).save(path)
+    numbers = np.arange(120)[:, None] % 3
+    for data in (
+        (pixels, forms),
+        {"images": pixels, "labels": numbers},
+        [*zip(map(Image.fromarray, pixels), forms)],
+        pd.DataFrame({"path": paths, "label": forms}),
+    ):
         run = train("recognize/vit", *TINY, data=data, **settings)
         assert sum(split.examples for split in run.task.data.splits.values()) == 120
-    path = tmp_path / "a.png"
-    Image.fromarray(pixels[0]).save(path)
+    path = paths[0]
     for data, told in (
-        ((pixels, forms[:5]), "data has 120 pictures, but 5 labels"),
-        ({"x": pixels}, "it needs 'images' and 'labels'"),
+        ((pixels, forms[:5]), "different lengths"),
+        ({"x": pixels}, "labels"),
         ([(pixels[0], "a"), (pixels[0, :5], "b")], "different sizes or channels"),
-        ([pixels[0]], "pairs of a picture, or its path, and a label"),
+        ([pixels[0]], r"\(image, label\) is expected"),
+        ((pixels, np.eye(6)[: 120 % 7]), "different lengths"),
+        ((pixels[:6], np.eye(6)), "give one label for each picture"),
         ([(path, "a"), (tmp_path / "nowhere.png", "b")], "there is no picture"),
     ):
         with pytest.raises(UserError, match=told):
@@ -145,7 +163,7 @@ def test_data_in_memory(tmp_path):
 
 @pytest.mark.parametrize("place", ["", "1.self"])
 def test_where_it_looks(place, small, picture, tmp_path):
-    found = small.attention(str(picture))
+    found = small.attention(picture)
     assert list(found) == ["0.self", "1.self"]
     weights = found["0.self"].weights
     assert weights.shape == (2, 17, 17)
@@ -170,6 +188,12 @@ def test_what_it_cannot_read(small, tmp_path):
     assert "it cannot be read: No such file" in mistake("use", small.folder.path, tmp_path / "nowhere.png")
     (tmp_path / "empty.png").write_bytes(b"")
     assert "it is empty" in mistake("use", small.folder.path, tmp_path / "empty.png")
+    assert "it is no file" in mistake("use", small.folder.path, "/dev/null")
+    assert "File name too long" in mistake("use", small.folder.path, "x" * 5000)
+    with pytest.raises(UserError, match="it cannot be read"):
+        small.predict("a\0b.png")
+    with pytest.raises(UserError, match="a clip without frames"):
+        small.predict([[]])
     assert "reads pictures, not texts" in mistake("use", small.folder.path, "a.png", "--embed")
 
 
@@ -223,6 +247,9 @@ def test_it_starts_from_a_run_with_smaller_pictures(small, tmp_path):
     assert done.code == 0, done.err
     run = load(tmp_path / "run")
     assert run.model.body.patches.positions.table.weight.shape == (1 + 36, 16)
+    again = ["--init", tmp_path / "run", "--out", tmp_path / "same", *RUNTIME, "train.steps=1", "data.limit=100"]
+    assert ayn("train", "recognize/vit", *again).code == 0
+    assert load(tmp_path / "same").recipe.model.image == 48  # that of the run, if nothing else is asked for
     assert run.task.mean == small.task.mean
 
 
@@ -239,8 +266,11 @@ def test_bad_settings_and_bad_data(tmp_path):
     bad.write_bytes(b"")
     said = mistake(*given, "--data", tmp_path / "more", "train.steps=1")
     assert "0.png: it is empty; remove it, or leave out such files with data.skip_bad=true" in said
+    two = ["--data", tmp_path / "set", "--data", tmp_path / "one", "train.steps=1"]
+    assert "pictures come from one folder or one file" in mistake(*given, *two)
     done = ayn(*given, "--data", tmp_path / "more", "train.steps=1", "data.skip_bad=true")
     assert done.code == 0, done.err
+    assert "damaged pictures that are left out (data.skip_bad): 1 of" in done.out
 
 
 def test_a_damaged_labels_file(small, tmp_path):

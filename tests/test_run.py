@@ -77,7 +77,7 @@ def test_other_data_to_score_on_is_told_of_and_its_mistakes_too(pairs, tmp_path)
     blank.write_text("en,it\none two,uno due\n,\nfour,\n")
     done = ayn("test", out, "--data", blank)
     assert done.code == 0
-    assert "all: 1 examples; 2 without text left out\n" in done.out
+    assert "all: 1 examples; 2 blank or damaged ones left out\n" in done.out
     assert ayn("test", out, "--data", "phrasebook", "decode.max_new=2").code == 0  # which has no columns en and it
     blank.write_text("en,fr\none,un\n")
     before = contents(out)

@@ -128,6 +128,23 @@ def test_the_weights_of_another_run(run):
     assert "run/model.safetensors belongs to another run" in mistake("use", "run", "one")
 
 
+def test_a_run_from_before_a_setting_was_there(run):
+    """A setting that is newer than the run has its usual value; another value is a difference."""
+    config = json.loads((run / "config.json").read_text())
+    del config["model"]["drop_path"]
+    write_json(run / "config.json", config)
+    reseal(run)  # as it was written then
+    text = (run / "recipe.toml").read_text()
+    (run / "recipe.toml").write_text(text.replace("drop_path = 0.0\n", "", 1))
+    assert (run / "recipe.toml").read_text() != text
+    done = ayn("use", "run", "one")
+    assert done.code == 0, done.err
+    (run / "recipe.toml").write_text(text.replace("drop_path = 0.0", "drop_path = 0.5", 1))
+    assert "from different runs: model.drop_path is 0.5 in the first and 0.0 in the second" in mistake(
+        "use", "run", "one"
+    )
+
+
 def test_the_recipe_or_the_config_of_another_run(run, translator):
     text = (run / "recipe.toml").read_text()
     (run / "recipe.toml").write_text(text.replace("width = 16", "width = 32", 1))

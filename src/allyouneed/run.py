@@ -185,7 +185,7 @@ class Run:
             raise UserError(f"the data of {whose} has no split '{split}'; there is {', '.join(task.data.splits)}")
         if data is not None:
             examples = task.data.splits[split]
-            left_out = f"; {examples.empty:,} without text left out" if examples.empty else ""
+            left_out = f"; {examples.empty:,} blank or damaged ones left out" if examples.empty else ""
             say(f"{split}: {examples.examples:,} {'documents' if task.shape == 'text' else 'examples'}{left_out}")
         target = None if out is None else check_out(out, task, self.folder, [self.recipe.data, task.recipe.data])
         with explain_memory():

@@ -98,9 +98,18 @@ def use_command(
             _draw_map(loaded, text or [], map_)
         elif text:
             asked = [(one, given) for given in text for one in loaded.task.listed(given)]
+            fine = True
             for i, (line, given) in enumerate(asked):
                 typer.echo("\n" if table and i else "", nl=False)
-                _answer(loaded, line, how, decode, vectors, f"{line}: " if line != given else "")
+                try:
+                    _answer(loaded, line, how, decode, vectors, f"{line}: " if line != given else "")
+                except UserError as error:
+                    if line == given:
+                        raise
+                    fine = False  # of a folder, the others are answered
+                    complain(str(error))
+            if not fine:
+                raise typer.Exit(2)
         elif sys.stdin is not None and sys.stdin.isatty():
             _converse(loaded, how, decode, vectors)
         elif not _stream(loaded, how, decode, vectors):

@@ -42,8 +42,8 @@ class PictureBatches(Buckets):
     def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
         """Batches of equal size: a rest that does not fill one waits for the next epoch."""
         batches = super().plan(seed, epoch, batch_tokens)
-        whole = [numbers for numbers in batches if len(numbers) == len(max(batches, key=len))]
-        return whole or batches
+        most = max(map(len, batches), default=0)
+        return [numbers for numbers in batches if len(numbers) == most]
 
     def size(self, numbers: Numbers, key: int) -> Size:
         labels = self.labels[numbers]
@@ -66,7 +66,7 @@ class PictureBatches(Buckets):
             found |= {
                 "other": self._pixels(others),
                 "other_targets": torch.from_numpy(self.labels[others]),
-                "other_weights": self._weights(others),
+                "other_weights": self._weights(numbers),  # an example counts the same, whatever is mixed in
             }
         return found
 
@@ -134,7 +134,9 @@ class Augment:
             chosen = (chance() * len(names)).long()
             amount = chance(0, self.strength) * chance.sign()
             for number, name in enumerate(names):
-                x = torch.where(_wide(chosen == number), CHANGES[name](x, amount), x)
+                rows = (chosen == number).nonzero()[:, 0]
+                if len(rows):
+                    x = x.index_copy(0, rows, change(name, x[rows], amount[rows]))
         return x
 
     def _mixed(self, x: Tensor, other: Tensor, chance: Chance) -> tuple[Tensor, Tensor]:
@@ -148,7 +150,7 @@ class Augment:
         return torch.where(_wide(often), mixed, x), torch.where(often, part, 1.0)
 
     def _erased(self, x: Tensor, chance: Chance) -> Tensor:
-        """A rectangle of 2 to 33 % of a normalised picture becomes the mean."""
+        """A rectangle of up to 33 % of a normalised picture becomes the mean."""
         area, shape = chance(0.02, 0.33), chance(-1.0, 1.0).exp()
         inside = rectangle(x.size(2), x.size(3), chance(), chance(), (area * shape).sqrt(), (area / shape).sqrt())
         return x.masked_fill(inside & _wide(chance.happens(self.erase)), 0.0)
@@ -223,13 +225,24 @@ def _posterized(x: Tensor, amount: Tensor) -> Tensor:
     return (x * 255 / step).floor() * step / 255
 
 
-# amount (B,) is from -1 to 1; 0 leaves the picture as it is, or nearly so.
-CHANGES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "nothing": lambda x, amount: x,
+def change(name: str, x: Tensor, amount: Tensor) -> Tensor:
+    """One of CHANGES, with an amount (B,) from -1 to 1; 0 leaves most pictures as they are. What is transparent stays
+    so: only a move moves it."""
+    if name in MOVES or x.size(1) % 2:
+        return CHANGES[name](x, amount)
+    return torch.cat([CHANGES[name](x[:, :-1], amount), x[:, -1:]], dim=1)
+
+
+Change = Callable[[Tensor, Tensor], Tensor]
+MOVES: dict[str, Change] = {
     "rotate": _rotate,
     "shear across": lambda x, a: _turned(x, torch.ones_like(a), 0.6 * a, torch.zeros_like(a), torch.ones_like(a)),
     "shear down": lambda x, a: _turned(x, torch.ones_like(a), torch.zeros_like(a), 0.6 * a, torch.ones_like(a)),
     "zoom": lambda x, a: _turned(x, 1 + 0.4 * a, torch.zeros_like(a), torch.zeros_like(a), 1 + 0.4 * a),
+}
+CHANGES: dict[str, Change] = {
+    "nothing": lambda x, amount: x,
+    **MOVES,
     "brightness": lambda x, amount: _toward(x, torch.zeros_like(x), amount),
     "contrast": lambda x, amount: _toward(x, _grey(x).mean((2, 3), keepdim=True), amount),
     "colour": lambda x, amount: _toward(x, _grey(x), amount),

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import signal
+import stat
 import struct
 import subprocess
 import sys
@@ -13,11 +14,14 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
+
+from allyouneed.errors import UserError
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -25,13 +29,20 @@ if TYPE_CHECKING:
 VERSION = 1  # raise it whenever the same file gives other bytes than before
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 WIDEST, MOST_PIXELS = 1 << 14, 1 << 26  # of a picture that is decoded: more is a mistake or an attack
+MOST_BYTES = 1 << 28  # of a file
 FEW = 200  # pictures that are decoded faster here than a second process starts
 TOGETHER = 32  # pictures that a process gets at a time
-HEADER = struct.Struct("<?I")  # whether it is a picture, and how many bytes follow
+HEADER = struct.Struct("<BI")  # GOOD, BAD or PASSING, and how many bytes follow
+GOOD, BAD, PASSING = range(3)
+MOVING = ("GIF", "WEBP", "PNG", "AVIF")  # formats whose frames are a clip; further ones of a photo are previews
 
 
 class BadPictureError(Exception):
-    """Why a file is no picture; without its name."""
+    """Why a file is no picture; without its name. `passing`: the next try may succeed, so it is never left out."""
+
+    def __init__(self, told: str, passing: bool = False) -> None:
+        super().__init__(told)
+        self.passing = passing
 
 
 def decode(source: str | Path | bytes, side: int, channels: int) -> bytes:
@@ -53,15 +64,17 @@ def decode_frames(source: str | Path | bytes, side: int, channels: int, most: in
         try:
             with Image.open(io.BytesIO(source)) as picture:
                 check_size(*picture.size)
-                frames = min(most, getattr(picture, "n_frames", 1)) if most > 1 else 1
+                frames = getattr(picture, "n_frames", 1) if most > 1 and picture.format in MOVING else 1
                 found = []
-                for number in range(frames):
+                for number in range(0, frames, -(-frames // most)):
                     if number:
-                        picture.seek(number * getattr(picture, "n_frames", 1) // frames)
+                        picture.seek(number)
                     found.append(square(picture, side, channels))
                 return found
         except BadPictureError:
             raise
+        except MemoryError:
+            raise BadPictureError("there is not enough memory to decode it", passing=True) from None
         except Image.DecompressionBombError:
             raise BadPictureError(f"it has too many pixels; at most {MOST_PIXELS:,} are decoded") from None
         except Image.UnidentifiedImageError:
@@ -93,20 +106,21 @@ def plain(picture: Image.Image, channels: int) -> Image.Image:
     """In one of MODES. Where a picture is transparent and the mode is not, white shines through."""
     from PIL import Image
 
-    if picture.mode in ("I", "F") or picture.mode.startswith("I;16"):
+    if picture.mode == "I" or picture.mode.startswith("I;16"):  # 16 bits, whatever the largest value is
+        picture = Image.fromarray(as_bytes(np.asarray(picture).clip(0, 65535).astype(np.uint16)))
+    elif picture.mode == "F":
         picture = Image.fromarray(as_bytes(np.asarray(picture)))
     if picture.mode == "P" or "transparency" in picture.info:
         picture = picture.convert("RGBA")
     if picture.mode in ("LA", "La", "PA", "RGBa", "RGBA") and channels in (1, 3):
         picture = picture.convert("RGBA")
         picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
-    return (
-        picture.convert("RGB").convert(MODES[channels]) if picture.mode == "CMYK" else picture.convert(MODES[channels])
-    )
+    return (picture.convert("RGB") if picture.mode == "CMYK" else picture).convert(MODES[channels])
 
 
 def as_bytes(values: np.ndarray) -> np.ndarray:
-    """Numbers of any type as bytes: floats up to 1 are parts of 255, whole numbers above 255 have 16 bits."""
+    """Numbers of any type as bytes. Floats are parts of 1, or go up to 255; whole numbers have 16 bits if their type
+    has, or if there is one above 255."""
     if values.dtype == np.uint8:
         return values
     if values.dtype == bool:
@@ -115,17 +129,24 @@ def as_bytes(values: np.ndarray) -> np.ndarray:
     if not np.isfinite(most) or float(values.min(initial=0)) < 0:
         raise BadPictureError("it has values that are negative or not finite")
     if np.issubdtype(values.dtype, np.floating):
+        if 1 < most <= 2 or most > 256:
+            raise BadPictureError(f"its values go up to {most:g}: give parts of 1, or numbers from 0 to 255")
         scale = 255.0 if most <= 1 else 1.0
     else:
-        scale = 1.0 if most <= 255 else 255 / 65535
+        scale = 1.0 if most <= 255 and values.dtype != np.uint16 else 255 / 65535
     return np.clip(np.rint(values * scale), 0, 255).astype(np.uint8)
 
 
 def _content(path: Path) -> bytes:
     try:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise BadPictureError("it is no file")
+        if found.st_size > MOST_BYTES:
+            raise BadPictureError(f"it has {found.st_size:,} bytes; at most {MOST_BYTES:,} are read")
         return path.read_bytes()
-    except OSError as error:
-        raise BadPictureError(f"it cannot be read: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:  # ValueError: a zero byte in its name
+        raise BadPictureError(f"it cannot be read: {getattr(error, 'strerror', '') or error}", passing=True) from None
 
 
 def decode_all(paths: Sequence[str], side: int, channels: int, workers: int) -> Iterator[bytes | BadPictureError]:
@@ -134,18 +155,26 @@ def decode_all(paths: Sequence[str], side: int, channels: int, workers: int) -> 
         yield from (_tried(path, side, channels) for path in paths)
         return
     chunks = (paths[i : i + TOGETHER] for i in range(0, len(paths), TOGETHER))
-    helpers, own = [_Helper(side, channels) for _ in range(workers)], threading.local()
-    free = iter(helpers)
+    helpers: list[_Helper] = []
+    own = threading.local()
+
+    def ask(chunk: Sequence[str]) -> list[bytes | BadPictureError]:
+        return own.helper.decode(chunk)
+
+    pool = None
     try:
-        with ThreadPoolExecutor(workers, initializer=lambda: setattr(own, "helper", next(free))) as pool:
-            waiting = [
-                pool.submit(lambda chunk: own.helper.decode(chunk), chunk) for chunk in islice(chunks, 4 * workers)
-            ]
-            while waiting:
-                yield from waiting.pop(0).result()
-                if (chunk := next(chunks, None)) is not None:
-                    waiting.append(pool.submit(lambda chunk: own.helper.decode(chunk), chunk))
+        helpers += [_Helper(side, channels) for _ in range(workers)]
+        free = iter(helpers)
+        pool = ThreadPoolExecutor(workers, initializer=lambda: setattr(own, "helper", next(free)))
+        waiting = [pool.submit(ask, chunk) for chunk in islice(chunks, 4 * workers)]
+        while waiting:
+            yield from waiting.pop(0).result()
+            waiting += [pool.submit(ask, chunk) for chunk in islice(chunks, 1)]
     finally:
+        for helper in helpers:  # first: a thread that waits for one of them ends with it
+            helper.process.kill()
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
         for helper in helpers:
             helper.close()
 
@@ -162,7 +191,7 @@ class _Helper:
     `if __name__ == "__main__"`."""
 
     def __init__(self, side: int, channels: int) -> None:
-        command = [sys.executable, "-m", "allyouneed.data.decoding", str(side), str(channels)]
+        command = [sys.executable, "-P", "-m", "allyouneed.data.decoding", str(side), str(channels)]
         here = str(Path(__file__).parents[2])
         paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
@@ -176,9 +205,9 @@ class _Helper:
         asked.flush()
         found: list[bytes | BadPictureError] = []
         for _ in paths:
-            good, size = HEADER.unpack(_exactly(told, HEADER.size))
+            kind, size = HEADER.unpack(_exactly(told, HEADER.size))
             data = _exactly(told, size)
-            found.append(data if good else BadPictureError(data.decode()))
+            found.append(data if kind == GOOD else BadPictureError(data.decode(), kind == PASSING))
         return found
 
     def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
@@ -187,16 +216,16 @@ class _Helper:
         return self.process.stdin, self.process.stdout
 
     def close(self) -> None:
-        self.process.kill()
         for pipe in self._pipes():
-            pipe.close()
+            with suppress(OSError):
+                pipe.close()
         self.process.wait()
 
 
 def _exactly(pipe: IO[bytes], size: int) -> bytes:
     data = pipe.read(size)
     if len(data) < size:
-        raise RuntimeError("a process that decodes pictures has ended: is there enough memory?")
+        raise UserError("a process that decodes pictures has ended: is there enough memory? try data.workers=1")
     return data
 
 
@@ -205,9 +234,10 @@ def _serve(side: int, channels: int, asked: IO[bytes], told: IO[bytes]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asked ends this process
     for line in asked:
         for path in json.loads(line):
-            found: Any = _tried(path, side, channels)
+            found = _tried(path, side, channels)
+            kind = (PASSING if found.passing else BAD) if isinstance(found, BadPictureError) else GOOD
             data = str(found).encode() if isinstance(found, BadPictureError) else found
-            told.write(HEADER.pack(not isinstance(found, BadPictureError), len(data)) + data)
+            told.write(HEADER.pack(kind, len(data)) + data)
         told.flush()
 
 

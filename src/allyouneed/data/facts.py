@@ -27,7 +27,7 @@ class Facts:
     once: float  # words that occur only once, as a part of the different words
     lines: int
     loose: float  # part of the lines that are blank or indented
-    side: int = 0  # pixels of the shorter side of a picture, in the middle of some
+    side: int = 0  # pixels of the shorter side of a picture, the median of some
     channels: int = 0  # values per pixel: 1 or 3, of the pictures that have the most
 
 

@@ -82,36 +82,46 @@ def _kept(content: bytes, ending: str) -> Path:
 
 
 def _pictures(data: Any) -> Path:
-    """Arrays of pictures and labels: two of them, a dict of them, or pairs of a picture, or its path, and a label."""
+    """Arrays of pictures and of labels, or rows or columns with a picture, or its path, and a label."""
     import numpy as np
 
-    from allyouneed.data.pictures import IMAGES, LABELS
+    from allyouneed.data.picture_arrays import IMAGES, LABELS
+    from allyouneed.data.pictures import PATHS
 
-    if isinstance(data, Mapping):
-        names = {str(name).lower(): value for name, value in data.items()}
-        images, labels = (next((names[n] for n in usual if n in names), None) for usual in (IMAGES, LABELS))
-        if images is None or labels is None:
-            raise UserError(f"data has {', '.join(map(str, data)) or 'no keys'}: it needs 'images' and 'labels'")
-    elif isinstance(data, tuple) and len(data) == 2 and getattr(data[0], "ndim", 0) > 2:
-        images, labels = data
-    else:
-        pairs = list(data)
-        if any(not isinstance(pair, list | tuple) or len(pair) != 2 for pair in pairs):
-            raise UserError("data of pictures is pairs of a picture, or its path, and a label")
-        images, labels = ([pair[side] for pair in pairs] for side in (0, 1))
-    labels = [str(label) for label in labels]
-    if len(images) != len(labels) or not labels:
-        raise UserError(f"data has {len(images):,} pictures, but {len(labels):,} labels")
-    if all(isinstance(image, str | os.PathLike) for image in images):
-        rows = zip((os.path.abspath(os.path.expanduser(image)) for image in images), labels)
-        text = "".join(json.dumps({"path": path, "label": label}) + "\n" for path, label in rows)
-        return _kept(text.encode(), ".jsonl")
-    arrays = [np.asarray(image) for image in images]
+    if isinstance(data, tuple) and len(data) == 2 and getattr(data[0], "ndim", 0) > 2:
+        data = {"image": data[0], "label": data[1]}
+    names, found = _table(data, {2: ("image", "label")})
+    rows = list(found)
+    image = _column(names, "", (*IMAGES, *PATHS), "pictures")
+    label = _column(names, "", LABELS, "labels")
+    labels = np.array([np.asarray(row[label]).squeeze() for row in rows])
+    if labels.ndim != 1:
+        raise UserError(f"the labels in data have the shape {labels.shape}: give one label for each picture")
+    if all(isinstance(row[image], str | os.PathLike) for row in rows):
+        paths = [os.path.abspath(os.path.expanduser(row[image])) for row in rows]
+        lines = (json.dumps({"path": path, "label": str(name)}) + "\n" for path, name in zip(paths, labels))
+        return _kept("".join(lines).encode(), ".jsonl")
+    arrays = [_pixels(row[image]) for row in rows]
     if len({array.shape for array in arrays}) > 1:
         raise UserError("the pictures in data have different sizes or channels: give their paths, or make them alike")
     made = io.BytesIO()
-    np.savez(made, images=np.stack(arrays), labels=np.array(labels))
+    np.savez(made, images=np.stack(arrays), labels=labels.astype(str))
     return _kept(made.getvalue(), ".npz")
+
+
+def _pixels(picture: Any) -> Any:
+    """The array of a picture; one of Pillow is turned as its EXIF says, and a palette becomes colours."""
+    import numpy as np
+
+    if not type(picture).__module__.startswith("PIL."):
+        return np.asarray(picture)
+    from PIL import ImageOps
+
+    from allyouneed.data.decoding import plain
+
+    grey = picture.mode in ("1", "L", "I", "F") or picture.mode.startswith("I;16")
+    clear = picture.mode in ("LA", "PA", "RGBA") or "transparency" in picture.info
+    return np.asarray(plain(ImageOps.exif_transpose(picture), 4 if clear else 1 if grey else 3))
 
 
 def _table(data: Any, usual: Mapping[int, Names]) -> tuple[Names, Iterator[Row]]:

@@ -50,7 +50,8 @@ HELD_OUT = "official test of 10,000 pictures; a twentieth of train is held out f
 
 def _splits(train: tuple[np.ndarray, Sequence[str]], test: tuple[np.ndarray, Sequence[str]], name: str) -> Splits:
     """Pictures (N, H, W) or (N, H, W, C) and their labels."""
-    from allyouneed.data.pictures import PictureSplit, from_arrays
+    from allyouneed.data.picture_arrays import from_arrays
+    from allyouneed.data.pictures import PictureSplit
 
     first, last = (from_arrays(*both, name, "") for both in (train, test))
     parts = {
@@ -64,7 +65,7 @@ def _idx(name: str, labels: Sequence[str]) -> Reader:
     """Four files, as MNIST has them."""
 
     def read(paths: Sequence[Path], reverse: bool) -> Splits:
-        from allyouneed.data.pictures import read_idx
+        from allyouneed.data.picture_arrays import read_idx
 
         found = [read_idx(path) for path in paths]
         named = [(pixels, [labels[i] for i in numbers]) for pixels, numbers in zip(found[::2], found[1::2])]

@@ -110,7 +110,8 @@ def _built_in_examples(name: str, shape: str, reverse: bool) -> Dataset:
 def _built_in_pictures(name: str) -> Dataset:
     """The shapes, by their form."""
     from allyouneed.data.builtin.shapes import shapes
-    from allyouneed.data.pictures import PictureSplit, from_arrays
+    from allyouneed.data.picture_arrays import from_arrays
+    from allyouneed.data.pictures import PictureSplit
 
     listed = {split: from_arrays(pixels, forms, name, "") for split, (pixels, forms, _) in shapes().items()}
     counts = ", ".join(f"{len(one.pictures):,} {split}" for split, one in listed.items())

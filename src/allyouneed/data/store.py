@@ -215,11 +215,11 @@ def _stored(tokenizer: Maker, key: TokenKey, layout: str, write: Callable[[_Writ
                 os.replace(fresh, path)  # or another process has put the same tokens there: either file will do
     except OSError as error:
         raise UserError(
-            f"the tokens cannot be kept in {path.parent}: {error.strerror or error}; "
+            f"the prepared data cannot be kept in {path.parent}: {error.strerror or error}; "
             "free space, or let ALLYOUNEED_CACHE name another folder"
         ) from error
     if made is None:
-        raise UserError(f"the tokens in {path.parent} are not what was written there: the disk may be damaged")
+        raise UserError(f"the prepared data in {path.parent} is not what was written there: the disk may be damaged")
     return made
 
 

@@ -112,6 +112,7 @@ class Model(nn.Module):
     sizes: ClassVar[dict[str, dict[str, Any]]]  # named settings
     tasks: ClassVar[tuple[str, ...]]
     free: ClassVar[tuple[str, ...]] = FREE
+    fits: ClassVar[tuple[str, ...]] = ()  # free settings that are those of the run to start from, unless they are given
     compiles: ClassVar[bool] = False  # torch.compile makes its loss faster
     in_place: ClassVar[bool] = False  # it learns without gradients and optimizer
     config: Any

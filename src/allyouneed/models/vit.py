@@ -142,6 +142,7 @@ class ViT(Model):
     BodyClass = ViTBody
     tasks: ClassVar[tuple[str, ...]] = ("recognize",)
     free: ClassVar[tuple[str, ...]] = (*FREE, "image")
+    fits: ClassVar[tuple[str, ...]] = ("image",)
     compiles: ClassVar[bool] = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 12, "heads": 3, "width": 192},

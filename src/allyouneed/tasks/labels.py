@@ -162,7 +162,7 @@ class OneLabel(Labels):
             raise UserError(
                 f"all training {self.unit}s have the label '{next(iter(found))}': at least two labels are needed"
             )
-        if len(found) > 20 and 2 * len(found) > found.total():
+        if self.shape == "labels" and len(found) > 20 and 2 * len(found) > found.total():
             first = ", ".join(f"'{label}'" for label in list(found)[:3])
             raise UserError(
                 f"{found.total():,} training {self.unit}s have {len(found):,} different labels ({first}, …): is this "

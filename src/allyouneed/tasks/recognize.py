@@ -17,7 +17,9 @@ from allyouneed.data.augment import Augment, PictureBatches, normalise
 from allyouneed.data.batches import Batch
 from allyouneed.data.decoding import BadPictureError, decode, decode_frames, square
 from allyouneed.data.examples import LabelledPicture
-from allyouneed.data.pictures import ENDINGS, PictureSplit, to_image
+from allyouneed.data.paths import is_folder
+from allyouneed.data.picture_arrays import to_image
+from allyouneed.data.pictures import ENDINGS, PictureSplit, is_hidden
 from allyouneed.data.report import Report, describe
 from allyouneed.errors import UserError
 from allyouneed.figures import contact_sheet
@@ -34,9 +36,9 @@ from allyouneed.tasks.samples import Sample
 from allyouneed.text import Tokenizer
 
 SHOWN = 24  # mistakes on a contact sheet
-BLOCK = 4096  # pictures whose mean is computed at once
+BLOCK = 1024  # pictures whose values are counted at once
 TOP = 5
-FRAMES = 16  # of a file with more, that are looked at
+FRAMES = 64  # of a clip with more, that are looked at
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Recognize(OneLabel):
     unit = "picture"
     asks = "the path of a picture"
     expects = "likely labels of the picture"
-    no_vectors = "a run of the task recognize reads pictures, not texts"
+    no_vectors = "it reads pictures, not texts"
     mean: list[float]  # of each channel of the training pictures, from 0 to 1
     std: list[float]
     mistakes: list[tuple[np.ndarray, str]]  # of the last test: the pictures, and what was said of them
@@ -110,21 +112,28 @@ class Recognize(OneLabel):
             self.goals(split)  # a UserError for labels that are not in the training data
         c = self.recipe.model
         report = describe(self.data, {}, None, "tokens", {split: self.classes(split) for split in lengths})
+        if damaged := {split: found.damaged for split, found in self._splits() if found.damaged}:
+            told = ", ".join(f"{count:,} of {split}" for split, count in damaged.items())
+            report.notes.append(f"damaged pictures that are left out (data.skip_bad): {told}")
         report.notes.append(
             f"each picture is {c.image} x {c.image} pixels, {c.grid} x {c.grid} patches of {c.patch} x {c.patch}; "
             f"mean {_told(self.mean)}, standard deviation {_told(self.std)}, by channel"
         )
         return report
 
+    def _splits(self) -> list[tuple[str, PictureSplit]]:
+        return [(name, cast(PictureSplit, split)) for name, split in self.data.splits.items()]
+
     def _measure(self) -> None:
         """The mean and the standard deviation of each channel of the training pictures."""
         pixels = self.pixels("train")
-        total = square_total = np.zeros(pixels.shape[3])
+        counts = np.zeros((pixels.shape[3], 256))
         for start in range(0, len(pixels), BLOCK):
-            some = pixels[start : start + BLOCK].reshape(-1, pixels.shape[3]) / 255
-            total, square_total = total + some.sum(0), square_total + (some**2).sum(0)
-        mean = total / (pixels.size / pixels.shape[3])
-        spread = np.sqrt(np.maximum(0, square_total / (pixels.size / pixels.shape[3]) - mean**2))
+            for channel, known in enumerate(counts):
+                known += np.bincount(pixels[start : start + BLOCK, ..., channel].ravel(), minlength=256)
+        parts, values = counts / counts.sum(1, keepdims=True), np.arange(256) / 255
+        mean = parts @ values
+        spread = np.sqrt(np.maximum(0, parts @ values**2 - mean**2))
         self.mean, self.std = mean.round(6).tolist(), np.maximum(spread, 1e-3).round(6).tolist()
 
     def extras(self) -> dict[str, Any]:
@@ -205,11 +214,12 @@ class Recognize(OneLabel):
         return [*made, out]
 
     def single(self, given: Any) -> bool:
-        return super().single(given) or isinstance(given, Path) or _is_picture(given)
+        several = isinstance(given, np.ndarray) and given.ndim > 3
+        return super().single(given) or isinstance(given, Path) or (_is_picture(given) and not several)
 
     def listed(self, text: str) -> list[str]:
         """A folder stands for each picture in it, and for all of them together."""
-        return [*_inside(text), text] if Path(text).is_dir() else [text]
+        return [*_inside(text), text] if is_folder(Path(text).expanduser()) else [text]
 
     def joined(self, given: Any) -> Any:
         """A path, an image of Pillow, an array (H, W) or (H, W, C), or the frames of a clip, which are such."""
@@ -228,18 +238,25 @@ class Recognize(OneLabel):
         return Prompt([], 0)
 
     def _frames(self, given: Any) -> list[bytes]:
-        """The pictures of an input: one, or those of a clip, which is a list, a folder, or a file with several."""
+        """The pictures of an input: one, or those of a clip, which is a list, a folder, or a file with several; of
+        many, FRAMES at equal distances."""
+        if isinstance(given, Path):
+            given = str(given)
         if isinstance(given, list):
+            if not given:
+                raise UserError("a clip without frames: give at least one")
             return [frame for one in given for frame in self._frames(one)]
         if not isinstance(given, str):
             return [self._bytes(given)]
         if not given.strip():
             raise UserError("the path is empty: give that of a picture")
-        if Path(given).is_dir():
-            return [self._bytes(path) for path in _inside(given)]
+        path = Path(given).expanduser()
+        if is_folder(path):
+            inside = _inside(str(path))
+            return [self._bytes(one) for one in inside[:: -(-len(inside) // FRAMES)]]
         config = self.recipe.model
         try:
-            return decode_frames(given, config.image, config.channels, FRAMES)
+            return decode_frames(path, config.image, config.channels, FRAMES)
         except BadPictureError as error:
             raise UserError(f"{given}: {error}") from None
 
@@ -281,7 +298,7 @@ class Recognize(OneLabel):
 
     @torch.inference_mode()
     def attention(self, model: Labeller, text: Any, decode: DecodeConfig) -> dict[str, Alignment]:
-        batch, trace = self._batches([self._bytes(text)]).collate(np.arange(1)).to(model.device), Trace("weights")
+        batch, trace = self._batches(self._frames(text)[:1]).collate(np.arange(1)).to(model.device), Trace("weights")
         model(self.tensors(batch, learning=False), trace=trace)
         grid = range(1, self.recipe.model.grid + 1)
         tokens = ["[CLS]", *(f"{row}, {column}" for row in grid for column in grid)]
@@ -290,7 +307,7 @@ class Recognize(OneLabel):
     def draw_heads(self, found: dict[str, Alignment], text: str, place: str, out: Path) -> str:
         """How much [CLS] attends to each patch, by layer and head, over the picture; first through all layers."""
         c = self.recipe.model
-        pixels = np.frombuffer(self._bytes(text), np.uint8).reshape(c.image, c.image, c.channels)
+        pixels = np.frombuffer(self._frames(text)[0], np.uint8).reshape(c.image, c.image, c.channels)
         whole = rollout([one.weights for one in found.values()])
         several = len(next(iter(found.values())).weights)  # heads
         columns = max(2, several)
@@ -329,7 +346,9 @@ def lit(pixels: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def _inside(folder: str) -> list[str]:
-    found = sorted(str(path) for path in Path(folder).rglob("*") if path.suffix.lower() in ENDINGS)
+    root = Path(folder).expanduser()
+    files = (path for path in root.rglob("*") if path.suffix.lower() in ENDINGS and not is_hidden(path, root))
+    found = sorted(map(str, files))
     if not found:
         raise UserError(f"the folder {folder} has no picture")
     return found

@@ -113,7 +113,7 @@ def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Giv
     if after.train.init != before.train.init:
         raise UserError(f"the run in {out} has begun: train.init cannot change any more; leave it out")
     fixed = {"train": ("optimizer", "ema", "seed", "batch_tokens")}  # a checkpoint or the batches depend on these
-    free = {("data", "mirror"), ("task", "questions")}
+    free = {("data", "mirror"), ("data", "workers"), ("task", "questions")}
     if before.data.path and after.data.path:  # own files may have moved; `fit` checks that they are the same
         free |= {("data", "path"), ("data", "valid_path"), ("data", "test_path")}
     for section in ("task", "model", "text", "data", "train"):
@@ -145,6 +145,7 @@ def inherit(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
     wanted = _explicit(overrides, cls)
     fixed = [f for f in cls.body_fields() if f != "context" or given.model.limit is not None]
     body = {field: getattr(given.model, field) for field in fixed}
+    body |= {field: getattr(given.model, field) for field in cls.fits if f"model.{field}" not in wanted}
     # text.vectors together with train.init is an error that `fit` raises when the model is built.
     text = {**asdict(given.text), "path": "", "vectors": recipe.text.vectors, "freeze": recipe.text.freeze}
     for section, taken in (("model", body), ("text", text)):

@@ -1,4 +1,4 @@
-"""Pictures of shapes, drawn by rules: one, two or three of a kind, or two of different kinds beside each other.
+"""Pictures of shapes, drawn by rules: one, two or three of a kind.
 
 What can be learned from them: to name the form whatever its colour, size, place and number, and to draw what a caption
 says. A colour and a form that go together in valid and test never do so in train.
