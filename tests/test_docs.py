@@ -25,6 +25,7 @@ from allyouneed.models.transformer import Transformer, TransformerConfig
 from allyouneed.nn.attention import Attention, attend
 from allyouneed.nn.trace import Trace
 from allyouneed.recipe import read_recipe, recipe_names
+from test_pictures import folder
 
 TOP = Path(__file__).parent.parent
 HOME = TOP / "src" / "allyouneed"
@@ -237,6 +238,8 @@ def test_everything_in_the_readme_runs(tmp_path: Path, command: Callable[..., An
     tags = {"Ada": "B-PER", "London": "B-LOC"}
     rows = ("".join(f"{word}\t{tags.get(word, 'O')}\n" for word in line.split()) for line in lines)
     (tmp_path / "names.conll").write_text("\n".join(rows))
+    folder(tmp_path / "photos", 60)
+    (tmp_path / "picture.jpg").write_bytes((tmp_path / "photos" / "red" / "1.png").read_bytes())
     short = ["train.steps=2", "train.epochs=0", "train.eval_every=2", "train.threads=1"]
     program, ran = "import torch\nq, k, v = (torch.randn(1, 2, 3, 4) for _ in range(3))\n", 0
     for language, block in blocks((TOP / "README.md").read_text(encoding="utf-8")):

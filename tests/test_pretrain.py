@@ -143,9 +143,9 @@ def test_other_tasks_start_from_it(task, small, tmp_path, pairs):
 @pytest.mark.slow
 def test_the_recipe_learns_the_stories(tmp_path):
     """A good half of its steps is enough to see it; its head has the scores of all of them."""
-    run = train("pretrain/bert", *RUNTIME, "train.steps=1300", out=tmp_path / "run", quiet=True)
+    run = train("pretrain/bert", *RUNTIME, "train.steps=1800", out=tmp_path / "run", quiet=True)
     scores = {score.name: score.value for score in run.test(say=lambda line: None)}
-    assert scores["MLM accuracy"] > 75
+    assert scores["MLM accuracy"] > 80
     assert scores["NSP accuracy"] > 70
     riddles = {
         "The man went to the [MASK]. He bought a gallon of milk.": "store",

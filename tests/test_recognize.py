@@ -282,8 +282,11 @@ def test_a_damaged_labels_file(small, tmp_path):
 
 @pytest.mark.slow
 def test_the_recipe_learns_the_shapes(tmp_path):
-    """A part of its steps is enough to see it; its head has the scores of all of them."""
-    run = train("recognize/vit", *RUNTIME, "train.steps=300", out=tmp_path / "run", quiet=True)
-    assert run.scores()["test"][0].value > 60
-    assert run.predict(draw([Shape("ring", "red", "large", 12, 18)])) in run.task.labels
+    """A few of its steps are enough to see that it does; its head has the scores of all of them."""
+    settings = ["train.steps=150", "train.eval_every=150", "train.test_limit=-1"]
+    run = train("recognize/vit", *RUNTIME, *settings, out=tmp_path / "run", quiet=True)
+    rows = [json.loads(line) for line in run.folder.metrics.read_text().splitlines()]
+    losses = [row["loss"] for row in rows if row["kind"] == "train"]
+    assert np.mean(losses[:3]) > 1.7  # log 6, as for guesses
+    assert np.mean(losses[-3:]) < 1.6
     assert run.recipe.model.image == SIDE
