@@ -97,18 +97,7 @@ def use_command(
         elif map_ is not None:
             _draw_map(loaded, text or [], map_)
         elif text:
-            asked = [(one, given) for given in text for one in loaded.task.listed(given)]
-            fine = True
-            for i, (line, given) in enumerate(asked):
-                typer.echo("\n" if table and i else "", nl=False)
-                try:
-                    _answer(loaded, line, how, decode, vectors, f"{line}: " if line != given else "")
-                except UserError as error:
-                    if line == given:
-                        raise
-                    fine = False  # of a folder, the others are answered
-                    complain(str(error))
-            if not fine:
+            if not _answer_each(loaded, text, how, decode, vectors):
                 raise typer.Exit(2)
         elif sys.stdin is not None and sys.stdin.isatty():
             _converse(loaded, how, decode, vectors)
@@ -124,6 +113,22 @@ def _looks_like_text(run: str) -> bool:
     around = os.path.dirname(run)
     known = os.path.exists(run) or (around and os.path.isdir(around))
     return not known and (" " in run or len(run) > 255)
+
+
+def _answer_each(run: Run, texts: list[str], how: str, decode: dict[str, Any], vectors: Embedding | None) -> bool:
+    """Answer what each argument stands for. Of a folder, what cannot be answered is told, and the others are answered;
+    returns whether all could be."""
+    asked, fine = [(one, given) for given in texts for one in run.task.listed(given)], True
+    for i, (text, given) in enumerate(asked):
+        typer.echo("\n" if how == "table" and i else "", nl=False)
+        try:
+            _answer(run, text, how, decode, vectors, f"{text}: " if text != given else "")
+        except UserError as error:
+            if text == given:
+                raise
+            fine = False
+            complain(str(error))
+    return fine
 
 
 def _answer(run: Run, text: str, how: str, decode: dict[str, Any], vectors: Embedding | None, before: str = "") -> None:

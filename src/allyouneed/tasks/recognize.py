@@ -32,7 +32,6 @@ from allyouneed.tasks.answers import Answer, Prompt
 from allyouneed.tasks.base import Alignment, Guess, Say, Task, once, traced
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.labels import LabelOptions, OneLabel
-from allyouneed.tasks.samples import Sample
 from allyouneed.text import Tokenizer
 
 SHOWN = 24  # mistakes on a contact sheet
@@ -292,9 +291,6 @@ class Recognize(OneLabel):
             clip = {"frames": len(some)} if len(some) > 1 else {}
             mean = f"  (the mean of {len(some)} pictures)" if clip else ""
             yield self.labelled(p, clip, "".join(told) + mean)
-
-    def samples(self, model: Labeller, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
-        return []
 
     @torch.inference_mode()
     def attention(self, model: Labeller, text: Any, decode: DecodeConfig) -> dict[str, Alignment]:
