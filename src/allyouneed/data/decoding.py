@@ -201,8 +201,11 @@ class _Helper:
 
     def decode(self, paths: Sequence[str]) -> list[bytes | BadPictureError]:
         asked, told = self._pipes()
-        asked.write(json.dumps(list(paths)).encode() + b"\n")
-        asked.flush()
+        try:
+            asked.write(json.dumps(list(paths)).encode() + b"\n")
+            asked.flush()
+        except OSError:  # its end of the pipe is gone
+            raise _ended() from None
         found: list[bytes | BadPictureError] = []
         for _ in paths:
             kind, size = HEADER.unpack(_exactly(told, HEADER.size))
@@ -225,8 +228,12 @@ class _Helper:
 def _exactly(pipe: IO[bytes], size: int) -> bytes:
     data = pipe.read(size)
     if len(data) < size:
-        raise UserError("a process that decodes pictures has ended: is there enough memory? try data.workers=1")
+        raise _ended()
     return data
+
+
+def _ended() -> UserError:
+    return UserError("a process that decodes pictures has ended: is there enough memory? try data.workers=1")
 
 
 def _serve(side: int, channels: int, asked: IO[bytes], told: IO[bytes]) -> None:
