@@ -293,9 +293,10 @@ def test_listing_has_every_name_once() -> None:
     assert len(set(names)) == len(names)
     assert {"phrasebook", "corpus", "multi30k-en-de", "tatoeba-ita-eng", "tinyshakespeare", "enwik8"} <= set(names)
     assert {"opinions", "entities", "sst2", "trec", "imdb", "wnut17", "questions", "squad"} <= set(names)
-    assert {"text", "pairs", "labels", "tags", "questions"} <= {row.shape for row in rows}
+    assert {"shapes", "scenes", "mnist", "fashion-mnist", "cifar10", "emoji"} <= set(names)
+    assert {"text", "pairs", "labels", "tags", "questions", "pictures", "captions"} <= {row.shape for row in rows}
     assert all(row.what and row.licence and row.origin for row in rows)
-    private = ("tatoeba", "sst2", "imdb", "squad")
+    private = ("tatoeba", "sst2", "imdb", "squad", "emoji")
     assert all(("mirror only" in row.origin) == row.name.startswith(private) for row in rows)
 
 

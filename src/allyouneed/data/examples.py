@@ -1,5 +1,5 @@
-"""What one example is: a pair of sentences, a text or a picture with its label, a sentence with one tag per word, or a
-question."""
+"""What one example is: a pair of sentences, a text with its label, a sentence with one tag per word, a question, or a
+picture with its label or caption."""
 
 from __future__ import annotations
 
@@ -78,21 +78,22 @@ class Question(NamedTuple):
 
 
 class LabelledPicture(NamedTuple):
-    """For recognition: where a picture is, not its pixels."""
+    """A picture with its label, with its caption, or, if these do not matter, with neither. It says where the picture
+    is, and does not hold its pixels."""
 
     where: str  # its file, and if that holds several, which one
-    label: str
+    label: str  # its class, or its caption; "" if it has neither
     content: str  # a hash of what it shows, before it is scaled
     number: int = -1  # in an array of pictures; -1: it is a file of its own
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """What tells pictures apart: splits are made by a hash of it."""
+        """What tells pictures apart: splits are made by a hash of it, unless they are made by captions."""
         return (self.content,)
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """Everything that may not be blank."""
+        """Everything that may not be blank, if the label matters."""
         return (self.content, self.label)
 
 

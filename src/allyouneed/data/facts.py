@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from allyouneed.data.examples import Question, SentencePair
-from allyouneed.data.sources import Dataset, Split, Text
+from allyouneed.data.examples import LabelledPicture, Question, SentencePair
+from allyouneed.data.sources import PICTURES, Dataset, Split, Text
 
 WORD = re.compile(r"\w+|[^\w\s]")
 LOOSE = re.compile(r"\n(?=[ \t\n])")
@@ -32,12 +32,11 @@ class Facts:
 
 
 def gather(data: Dataset) -> Facts:
-    """Reads the training split once; of pictures only the first bytes of some."""
+    """Reads the training split once; of pictures the captions, if they have any, and the first bytes of some files."""
     split, counts = data.splits["train"], Counter[str]()
-    if data.shape == "pictures":
-        return Facts(tuple(data.splits), split.examples, split.bytes, 0, 0.0, 0.0, 0, 0.0, *split.look())
+    side, channels = split.look() if data.shape in PICTURES else (0, 0)
     seen = counted = lines = loose = 0
-    for text, again in _texts(split):
+    for text, again in () if data.shape in ("pictures", "plain") else _texts(split):
         if counted < SAMPLE and not again:
             counts.update(WORD.findall(text[: SAMPLE - counted]))
             counted = min(SAMPLE, counted + len(text))
@@ -54,6 +53,8 @@ def gather(data: Dataset) -> Facts:
         once=sum(count == 1 for count in counts.values()) / max(1, len(counts)),
         lines=lines,
         loose=loose / max(1, lines),
+        side=side,
+        channels=channels,
     )
 
 
@@ -67,5 +68,7 @@ def _texts(split: Split) -> Iterator[tuple[str, bool]]:
             yield example.context, example.context == context
             yield example.question, False
             context = example.context
+        elif isinstance(example, LabelledPicture):
+            yield example.label, False
         else:
             yield from ((text, False) for text in (example if isinstance(example, SentencePair) else example.inputs))

@@ -149,7 +149,7 @@ def _usual_columns(names: Sequence[str]) -> dict[str, int]:
     plain = [name.strip().lower() for name in names]
     found: dict[str, int] = {}
     for side, usual in (("label", LABELS), ("text", TEXTS)):
-        free = [at for at in _named(names, usual) if at not in found.values()]
+        free = [at for at in with_usual_names(names, usual) if at not in found.values()]
         if free:
             found[side] = free[0]
     for first, second in TWO_TEXTS:
@@ -158,7 +158,7 @@ def _usual_columns(names: Sequence[str]) -> dict[str, int]:
     return found
 
 
-def _named(names: Sequence[str], usual: Sequence[str]) -> list[int]:
+def with_usual_names(names: Sequence[str], usual: Sequence[str]) -> list[int]:
     """The columns with one of the usual names, then those with one as a part: tweet_text, reviewText."""
     plain = [name.strip().lower() for name in names]
     parts = [set(re.split(r"[\W_]+", re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower())) for name in names]
@@ -204,7 +204,7 @@ def _could_be(table: Table, chosen: dict[str, int], asked: dict[str, int]) -> st
     """Which other columns could be the text or the label, for the user."""
     columns, told = table.survey(), ""
     for side, usual in (("text", TEXTS), ("label", LABELS)):
-        others = set(_named(table.names, usual))
+        others = set(with_usual_names(table.names, usual))
         if side == "label":
             most = len(columns[chosen["label"]].different)
             others |= {at for at, column in enumerate(columns) if column.has_labels and len(column.different) <= most}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from allyouneed.data.fetch import cache_folder
+from allyouneed.data.sources import PICTURES
 from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.wholefile import write_bytes
 
@@ -53,8 +54,8 @@ def splits(data: Any) -> dict[str, Any]:
 
 def keep(data: Any, shape: str, source: str = "", target: str = "") -> Path:
     """Write the examples to a file named by its contents. `source` and `target` name columns."""
-    if shape == "pictures":
-        return _pictures(data)
+    if shape in PICTURES:
+        return _pictures(data, shape, source, target)
     names, rows = _table(data, COLUMNS[shape])
     if shape == "tags":
         pieces = _conll(rows, _column(names, source, WORDS, "words"), _column(names, target, TAGS, "tags"))
@@ -81,32 +82,76 @@ def _kept(content: bytes, ending: str) -> Path:
     return path
 
 
-def _pictures(data: Any) -> Path:
-    """Arrays of pictures and of labels, or rows or columns with a picture, or its path, and a label."""
+def _pictures(data: Any, shape: str, source: str, target: str) -> Path:
+    """Pictures, as arrays, images of Pillow or paths, in rows or columns; beside each its label or its caption, unless
+    they are plain. Two arrays in a tuple are two columns."""
     import numpy as np
 
-    from allyouneed.data.picture_arrays import IMAGES, LABELS
-    from allyouneed.data.pictures import PATHS
+    from allyouneed.data.picture_arrays import BESIDE, IMAGES
+    from allyouneed.data.picture_files import PATHS
 
-    if isinstance(data, tuple) and len(data) == 2 and getattr(data[0], "ndim", 0) > 2:
-        data = {"image": data[0], "label": data[1]}
-    names, found = _table(data, {2: ("image", "label")})
+    word = "caption" if shape == "captions" else "label"
+    if isinstance(data, tuple) and len(data) == 2 and _dimensions(data[0]) > 2 >= _dimensions(data[1]):
+        data = {"image": data[0], word: data[1]}
+    usual: dict[int, Names] = {2: ("image", word)}
+    if shape == "plain":
+        data, usual = _single_cells(data), {1: ("image",), **usual}
+    names, found = _table(data, usual)
     rows = list(found)
-    image = _column(names, "", (*IMAGES, *PATHS), "pictures")
-    label = _column(names, "", LABELS, "labels")
-    labels = np.array([np.asarray(row[label]).squeeze() for row in rows])
-    if labels.ndim != 1:
-        raise UserError(f"the labels in data have the shape {labels.shape}: give one label for each picture")
-    if all(isinstance(row[image], str | os.PathLike) for row in rows):
-        paths = [os.path.abspath(os.path.expanduser(row[image])) for row in rows]
-        lines = (json.dumps({"path": path, "label": str(name)}) + "\n" for path, name in zip(paths, labels))
-        return _kept("".join(lines).encode(), ".jsonl")
+    if not rows:
+        raise UserError("data has no rows")
+    image = _column(names, source, (*IMAGES, *PATHS), "pictures")
+    beside: dict[str, Any] = {}
+    if shape != "plain":
+        beside[word] = _labels(rows, _column(names, target, BESIDE[shape], f"{word}s"), names, word)
+    are_paths = {isinstance(row[image], str | os.PathLike) for row in rows}
+    if are_paths == {True}:
+        columns = {"path": [os.path.abspath(os.path.expanduser(row[image])) for row in rows], **beside}
+        objects = (dict(zip(columns, map(str, cells))) for cells in zip(*columns.values()))
+        return _kept("".join(json.dumps(one) + "\n" for one in objects).encode(), ".jsonl")
+    if True in are_paths:
+        raise UserError("some pictures in data are paths and others are not: give all as paths, or none")
     arrays = [_pixels(row[image]) for row in rows]
     if len({array.shape for array in arrays}) > 1:
         raise UserError("the pictures in data have different sizes or channels: give their paths, or make them alike")
+    if arrays[0].ndim not in (2, 3):
+        raise UserError(
+            f"the pictures in data have the shape {arrays[0].shape}: give (height, width) or (height, width, channels)"
+        )
     made = io.BytesIO()
-    np.savez(made, images=np.stack(arrays), labels=labels.astype(str))
+    np.savez(made, images=np.stack(arrays), **beside)
     return _kept(made.getvalue(), ".npz")
+
+
+def _dimensions(value: Any) -> int:
+    """Of an array; 0 for anything else."""
+    return getattr(value, "ndim", 0)
+
+
+def _single_cells(data: Any) -> Any:
+    """Plain pictures in a list or an array as rows of one cell; anything else as it is."""
+    if hasattr(data, "columns") or isinstance(data, Mapping):
+        return data
+    if 0 < _dimensions(data) < 3:
+        raise UserError(f"data has the shape {data.shape}: give several pictures, (count, height, width, channels)")
+    if isinstance(data, str | bytes) or not isinstance(data, Iterable):
+        return data
+    return (one if isinstance(one, Mapping | tuple | list) else (one,) for one in data)
+
+
+def _labels(rows: Sequence[Row], at: int, names: Names, word: str) -> Any:
+    """An array of texts: one label or caption per picture."""
+    import numpy as np
+
+    cells = [np.asarray(row[at]).squeeze() for row in rows]
+    for number, (row, cell) in enumerate(zip(rows, cells), 1):
+        if cell.ndim:
+            raise UserError(
+                f"row {number} of data has a {word} of shape {cell.shape}: give one {word} for each picture"
+            )
+        if _is_missing(row[at]):
+            raise UserError(f"row {number} of data: '{names[at]}' is missing ({row[at]})")
+    return np.array(cells).astype(str)
 
 
 def _pixels(picture: Any) -> Any:

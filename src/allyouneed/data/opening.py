@@ -7,7 +7,7 @@ from pathlib import Path
 from allyouneed.config import DataConfig
 from allyouneed.data import files, registry
 from allyouneed.data.paths import check_name
-from allyouneed.data.sources import Dataset
+from allyouneed.data.sources import PICTURES, Dataset
 from allyouneed.errors import UserError, nearest
 
 
@@ -22,14 +22,14 @@ def open_data(config: DataConfig, shape: str) -> Dataset:
             "data.second names the second text of the task classify, or the question of the task answer; "
             "this task has neither"
         )
-    if config.header != "auto" and shape not in ("pairs", "labels", "questions", "pictures"):
+    if config.header != "auto" and shape not in ("pairs", "labels", "questions", *PICTURES):
         raise UserError(f"data.header = {config.header} is for tables, CSV and TSV; this task reads none")
     if config.mirror:
         check_name(Path(config.mirror))
-    if config.path and shape == "pictures":
+    if config.path and shape in PICTURES:
         from allyouneed.data.pictures import open_pictures  # which imports numpy
 
-        return open_pictures(config)
+        return open_pictures(config, shape)
     if config.path:
         return files.open_own(config, shape)
     if not config.name:
@@ -37,8 +37,8 @@ def open_data(config: DataConfig, shape: str) -> Dataset:
     known = {row.name: row.shape for row in registry.listing()}
     if config.name not in known:
         raise UserError(f"there is no data set '{config.name}'{nearest(config.name, known)}")
-    if known[config.name] != shape:
-        fitting = ", ".join(name for name, its in known.items() if its == shape)
+    if not _fits(known[config.name], shape):
+        fitting = ", ".join(name for name, its in known.items() if _fits(its, shape))
         raise UserError(
             f"the data set '{config.name}' is {_describe(known[config.name])}, but this task needs "
             f"{_describe(shape)}; these fit: {fitting}"
@@ -46,7 +46,12 @@ def open_data(config: DataConfig, shape: str) -> Dataset:
     for key in ("valid_path", "test_path", "source", "target", "second", "header"):
         if getattr(config, key) != getattr(DataConfig, key):
             raise UserError(f"data.{key} goes with your own files (data.path); '{config.name}' has fixed splits")
-    return registry.open_named(config)
+    return registry.open_named(config, shape)
+
+
+def _fits(its: str, wanted: str) -> bool:
+    """Whether data of one shape can be read as data of another: all pictures can be read without their labels."""
+    return its == wanted or (wanted == "plain" and its in PICTURES)
 
 
 def _describe(shape: str) -> str:
@@ -57,5 +62,7 @@ def _describe(shape: str) -> str:
         "tags": "tagged sentences",
         "questions": "questions about texts",
         "pictures": "labelled pictures",
+        "captions": "captioned pictures",
+        "plain": "pictures, with or without labels",
     }
     return told.get(shape, shape)

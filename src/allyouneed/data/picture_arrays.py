@@ -1,11 +1,11 @@
-"""Pictures in arrays: idx files, npz files, and arrays of numpy."""
+"""Pictures in arrays: idx files, npz files, and arrays of NumPy."""
 
 from __future__ import annotations
 
 import hashlib
 import struct
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,12 @@ from allyouneed.data.paths import SPLITS
 from allyouneed.errors import UserError
 
 IMAGES, LABELS = ("images", "image", "x", "pixels", "data"), ("labels", "label", "y", "targets", "classes")
+CAPTIONS = (
+    *("caption", "captions", "text", "texts", "description", "descriptions", "prompt", "prompts"),
+    *("sentence", "sentences", "title", "titles", "alt"),
+)
+# What an array or a column beside the pictures may be called, by the shape of the data.
+BESIDE: dict[str, tuple[str, ...]] = {"pictures": LABELS, "captions": (*CAPTIONS, *LABELS), "plain": ()}
 MOST_BYTES = 1 << 37  # of an array of pictures
 
 
@@ -51,16 +57,19 @@ def is_idx(path: Path) -> bool:
         return file.read(3) == b"\0\0\x08"
 
 
-def idx_pictures(images: Path, labels: Path) -> Listed:
-    """The format of MNIST: zeros, the type, the number of dimensions, their sizes, the bytes."""
-    pixels, numbers = read_idx(images), read_idx(labels)
-    if pixels.ndim not in (3, 4) or numbers.ndim != 1:
+def idx_pictures(images: Path, labels: Path | None) -> Listed:
+    """The format of MNIST: zeros, the type, the number of dimensions, their sizes, the bytes. None: without labels."""
+    pixels, numbers = read_idx(images), None if labels is None else read_idx(labels)
+    if labels is None and pixels.ndim not in (3, 4):
+        raise UserError(f"{images.name} has {pixels.ndim} dimensions, so it holds no pictures: give the file that does")
+    if labels is not None and numbers is not None and (pixels.ndim not in (3, 4) or numbers.ndim != 1):
         raise UserError(
             f"{images.name} has {pixels.ndim} dimensions and {labels.name} {numbers.ndim}: give the file of the "
             "pictures first, then that of the labels"
         )
-    told = f"{images.name} and {labels.name}: idx files, {len(pixels):,} pictures of {_shape(pixels)}"
-    return from_arrays(pixels, [str(number) for number in numbers], images.name, told)
+    files = " and ".join(path.name for path in (images, labels) if path is not None)
+    names = [""] * len(pixels) if numbers is None else [str(number) for number in numbers]
+    return from_arrays(pixels, names, images.name, f"{files}: idx, {len(pixels):,} pictures of {_shape(pixels)}")
 
 
 def read_idx(path: Path) -> np.ndarray:
@@ -83,48 +92,72 @@ def read_idx(path: Path) -> np.ndarray:
     return np.frombuffer(data, np.uint8).reshape(shape)
 
 
-def npz_pictures(path: Path) -> dict[str, Listed]:
-    """Arrays by name: images and labels, or x_train, y_train, x_test, y_test and the like."""
+def npz_pictures(path: Path, shape: str) -> dict[str, Listed]:
+    """Arrays by name: images and labels, or x_train, y_train, x_test, y_test and the like; captions instead of labels;
+    plain pictures need neither, and may be the only array of an npy file."""
+    arrays: dict[str, tuple[np.ndarray, np.ndarray | None]] = {}
     try:
         file = np.load(path)
         if isinstance(file, np.ndarray):
-            raise ValueError("it is a single array, so its name should end in .npy; save it with its labels")
-        with file:
-            arrays = {name: file[name] for name in file.files}
-    except (ValueError, OSError, zipfile.BadZipFile, *DAMAGED) as error:
-        raise UserError(f"{path} is no npz file of plain arrays: {error}") from None
-    found: dict[str, Listed] = {}
-    for mark, split in {"": "train", **SPLITS}.items():
-        pixels, labels = (_named(arrays, kinds, mark) for kinds in (IMAGES, LABELS))
-        if pixels is None or labels is None or split in found:
-            continue
-        single = labels.ndim == 1 or (labels.ndim == 2 and labels.shape[1] == 1)  # not one column per class
-        if pixels.ndim not in (3, 4) or not single or len(labels) != len(pixels):
-            raise UserError(
-                f"{path}: pictures of shape {pixels.shape} do not go with labels of shape {labels.shape}; give one "
-                "label for each picture; pictures are (count, height, width) or (count, height, width, channels)"
-            )
-        names = [str(label) for label in labels.reshape(len(labels), -1)[:, 0]]
-        told = f"{path.name}: {len(pixels):,} pictures of {_shape(pixels)} for {split}"
-        found[split] = from_arrays(pixels, names, path.name, told)
-    if "train" not in found:
+            if shape != "plain":
+                raise ValueError(
+                    f"it is a single array, so its name should end in .npy; save it with its {_word(shape)}s"
+                )
+            names, arrays = ["images"], {"train": (file, None)}
+        else:
+            with file:
+                names = list(file.files)
+                for mark, split in {"": "train", **SPLITS}.items():
+                    images, labels = (_named(names, kinds, mark) for kinds in (IMAGES, BESIDE[shape]))
+                    if images and (labels or shape == "plain") and split not in arrays:
+                        arrays[split] = file[images], file[labels] if labels else None
+    except (ValueError, OSError, MemoryError, zipfile.BadZipFile, *DAMAGED) as error:
+        raise UserError(f"{path} is no {path.suffix[1:].lower()} file of plain arrays: {error}") from None
+    if "train" not in arrays:
+        usual = "images" if shape == "plain" else f"images and {_word(shape)}s"
         raise UserError(
-            f"{path} has the arrays {', '.join(arrays) or 'none'}: name them images and labels, or x_train, y_train, "
-            "x_test and y_test"
+            f"{path} has the arrays {', '.join(names) or 'none'}: name them {usual}, or x_train, y_train, x_test and "
+            "y_test"
         )
-    return found
+    return {split: _listed(path, split, *both, _word(shape)) for split, both in arrays.items()}
 
 
-def _named(arrays: Mapping[str, np.ndarray], kinds: Sequence[str], mark: str) -> np.ndarray | None:
-    plain = {name.lower(): array for name, array in arrays.items()}
+def _listed(path: Path, split: str, pixels: np.ndarray, labels: np.ndarray | None, word: str) -> Listed:
+    """The pictures of one split of an npz file."""
+    form = "pictures are (count, height, width) or (count, height, width, channels)"
+    if labels is None:
+        if pixels.ndim not in (3, 4):
+            raise UserError(f"{path} has an array of shape {pixels.shape} for the pictures; {form}")
+        labels = np.full(len(pixels), "")
+    single = labels.ndim == 1 or (labels.ndim == 2 and labels.shape[1] == 1)  # not one column per class
+    if pixels.ndim not in (3, 4) or not single or len(labels) != len(pixels):
+        raise UserError(
+            f"{path}: pictures of shape {pixels.shape} do not go with {word}s of shape {labels.shape}; give one "
+            f"{word} for each picture; {form}"
+        )
+    names = [
+        label.decode(errors="replace") if isinstance(label, bytes) else str(label)
+        for label in labels.reshape(len(labels), -1)[:, 0]
+    ]
+    return from_arrays(
+        pixels, names, path.name, f"{path.name}: {len(pixels):,} pictures of {_shape(pixels)} for {split}"
+    )
+
+
+def _word(shape: str) -> str:
+    return "caption" if shape == "captions" else "label"
+
+
+def _named(names: Sequence[str], kinds: Sequence[str], mark: str) -> str | None:
+    plain = {name.lower(): name for name in names}
     wanted = [form for kind in kinds for form in ((f"{kind}_{mark}", f"{mark}_{kind}") if mark else (kind,))]
     return next((plain[name] for name in wanted if name in plain), None)
 
 
-def from_arrays(pixels: np.ndarray, labels: Sequence[str], name: str, told: str) -> Listed:
+def from_arrays(pixels: np.ndarray, labels: Sequence[str], name: str, told: str, word: str = "label") -> Listed:
     """Pictures (N, H, W) or (N, H, W, C) of any number type."""
     if len(labels) != len(pixels):
-        raise UserError(f"{name} has {len(pixels):,} pictures, but {len(labels):,} labels")
+        raise UserError(f"{name} has {len(pixels):,} pictures, but {len(labels):,} {word}s: give one for each picture")
     try:
         array = as_bytes(pixels)
     except BadPictureError as error:

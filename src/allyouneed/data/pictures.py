@@ -1,8 +1,8 @@
-"""Labelled pictures: a folder of class folders, a table of paths, idx files or an npz file; decoded once, and kept."""
+"""Pictures with labels, with captions or with neither: from a folder, a table of paths, idx files or an npz file. They
+are decoded once and kept."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 import warnings
@@ -16,37 +16,49 @@ import numpy as np
 from allyouneed.config import DataConfig
 from allyouneed.data.decoding import VERSION, BadPictureError, decode_all, square
 from allyouneed.data.examples import LabelledPicture
-from allyouneed.data.labels import open_labels
-from allyouneed.data.paths import SPLITS, existing, is_folder
+from allyouneed.data.paths import existing, is_folder
 from allyouneed.data.picture_arrays import Listed, idx_pictures, is_idx, npz_pictures, to_image
-from allyouneed.data.sources import Counts, Dataset, Split, drawn, fingerprint, is_blank, limited, part_of
+from allyouneed.data.picture_files import folder_pictures, is_picture_name, table_pictures, unlabelled
+from allyouneed.data.sources import Counts, Dataset, Split, caption_key, drawn, fingerprint, is_blank, limited, part_of
 from allyouneed.data.store import TokenKey, store_rows
-from allyouneed.data.tables import form_of, open_table
+from allyouneed.data.tables import form_of
 from allyouneed.errors import UserError
 from allyouneed.runtime import cores
 
-ENDINGS = (
-    *(".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm", ".pnm"),
-    *(".tga", ".ico", ".avif", ".jp2", ".jfif", ".jpe"),
-)
-PATHS = ("path", "file", "filename", "file_name", "image", "picture", "image_path", "filepath", "img")
-IDX = {"train-images": ("train", "images"), "train-labels": ("train", "labels")}
-IDX |= {"t10k-images": ("test", "images"), "t10k-labels": ("test", "labels")}
 LOOKED_AT = 100  # pictures
+EXPECTED = {  # of data.path
+    "pictures": "labelled pictures: give a folder with one folder per class, a CSV, TSV or JSONL file with paths and "
+    "labels, an .npz file, or two idx files",
+    "captions": "captioned pictures: give a CSV, TSV or JSONL file with paths and captions, a folder with one folder "
+    "per caption, an .npz file, or two idx files",
+    "plain": "pictures: give a folder of pictures, a CSV, TSV or JSONL file with their paths, an .npz file, or an idx "
+    "file",
+}
 MANY = 500  # pictures; the decoding of more shows a bar
 
 
 class PictureSplit(Split):
-    """Yields pictures without their pixels; `stored` gives these. Pictures without a label are dropped, and so are
-    damaged ones, if they may be. `array`: the pixels of pictures that have a number."""
+    """Yields pictures without their pixels; `stored` gives these. Pictures without a label are dropped, unless `plain`
+    says that labels do not matter, and so are damaged ones, if they may be. `array`: the pixels of pictures that have a
+    number."""
 
-    def __init__(self, found: Sequence[LabelledPicture], array: np.ndarray | None = None, limit: int = 0) -> None:
+    def __init__(
+        self,
+        found: Sequence[LabelledPicture],
+        array: np.ndarray | None = None,
+        limit: int = 0,
+        plain: bool = False,
+    ) -> None:
         super().__init__()
-        good = [picture for picture in found if not is_blank(picture)]
+        good = [picture for picture in found if (picture.content if plain else not is_blank(picture))]
         self.empty_labels = len(found) - len(good)
         self.listed, self.array, self.damaged = good, array, 0
         self.pictures = good
         self.restrict(limit)
+
+    def drop_labels(self) -> None:
+        """From now on these are plain pictures."""
+        self.listed = self.pictures = [picture._replace(label="") for picture in self.listed]
 
     def restrict(self, limit: int) -> None:
         if limit:
@@ -151,14 +163,16 @@ def _progress(total: int) -> Iterator[Callable[[], None]]:
         yield lambda: bar.advance(job)
 
 
-def open_pictures(config: DataConfig) -> Dataset:
-    """The data set that data.path, data.valid_path and data.test_path describe."""
+def open_pictures(config: DataConfig, shape: str) -> Dataset:
+    """The data set that data.path, data.valid_path and data.test_path describe: pictures of one of the shapes PICTURES.
+    Captioned ones are split by a hash of the caption, others by a hash of the picture."""
     given = {"train": config.path, "valid": config.valid_path, "test": config.test_path}
     listed: dict[str, Listed] = {}
     for split, paths in given.items():
         if paths:
-            found = _open([existing(path) for path in paths], config)
+            found = _open([existing(path) for path in paths], config, shape)
             listed |= found if split == "train" else {split: _only(found, paths)}
+    by = "caption" if shape == "captions" else "picture"
     train = listed["train"]
     held = {"valid": config.valid_part, "test": config.test_part}
     held = {name: 0.0 if name in listed else part for name, part in held.items()}
@@ -169,21 +183,31 @@ def open_pictures(config: DataConfig) -> Dataset:
         of = listed.get(name, train)
         own = of.pictures
         if of is train:
-            own = [p for p in own if part_of(p.content, held["valid"], held["test"]) == name]
+            keys = (caption_key(p.label) if by == "caption" else p.content for p in own)
+            own = [p for p, key in zip(own, keys) if part_of(key, held["valid"], held["test"]) == name]
         if not own:
-            raise UserError(
-                f"{' '.join(given[name] or config.path)} is too small: no picture of it is in the {name} split; give "
-                f"more pictures, or a folder of its own (data.{name}_path)"
-            )
-        splits[name] = PictureSplit(own, of.array, config.limit)
+            raise UserError(_too_small(" ".join(given[name] or config.path), of, name, by))
+        splits[name] = PictureSplit(own, of.array, config.limit, plain=shape == "plain")
     told = [one.told for one in listed.values()]
     if parts := ", ".join(f"{100 * part:g} % for {name}" for name, part in held.items() if part):
-        told.append(f"split by a hash of the picture, so that none is in two splits: {parts}")
+        told.append(f"split by a hash of the {by}, so that none is in two splits: {parts}")
     if config.limit:
         told.append(limited(config.limit))
     contents = {name: [(p.content, p.label) for p in one.pictures] for name, one in listed.items()}
-    key = fingerprint("pictures", contents, config.valid_part, config.test_part, config.limit)
-    return Dataset(" ".join(config.path), "pictures", splits, told, key)
+    key = fingerprint(shape, contents, config.valid_part, config.test_part, config.limit)
+    return Dataset(" ".join(config.path), shape, splits, told, key)
+
+
+def _too_small(where: str, of: Listed, split: str, by: str) -> str:
+    """For the user."""
+    many = ""
+    if by == "caption":
+        count = len({caption_key(picture.label) for picture in of.pictures})
+        many = f" (it has {count:,} different ones, and all pictures with the same caption are in one split)"
+    own = "or a smaller data.valid_part or data.test_part"
+    if split != "train":
+        own = f"a larger data.{split}_part, or pictures of its own (data.{split}_path)"
+    return f"{where} is too small: no {by} of it is in the {split} split{many}; give more {by}s, {own}"
 
 
 def _only(found: dict[str, Listed], paths: Sequence[str]) -> Listed:
@@ -192,96 +216,25 @@ def _only(found: dict[str, Listed], paths: Sequence[str]) -> Listed:
     return next(iter(found.values()))
 
 
-def _open(paths: list[Path], config: DataConfig) -> dict[str, Listed]:
+def _open(paths: list[Path], config: DataConfig, shape: str) -> dict[str, Listed]:
     """The pictures by their split; those without one are train."""
     path, *others = paths
-    if is_folder(path) and not others:
-        return _folder(path)
-    if len(paths) == 2 and all(not is_folder(one) and is_idx(one) for one in paths):
-        return {"train": idx_pictures(*paths)}
+    plain, files = shape == "plain", [one for one in paths if not is_folder(one)]
+    if not files and not others:
+        return folder_pictures(path, shape)
+    if plain and len(files) == len(paths) and all(is_picture_name(one.name) for one in paths):
+        return {"train": Listed(unlabelled(paths), f"{len(paths):,} pictures, each a file of its own")}
+    if len(files) == len(paths) == 2 and all(map(is_idx, paths)):
+        return {"train": idx_pictures(path, None if plain else others[0])}
     if others:
         raise UserError(
             f"{', '.join(map(str, paths))}: pictures come from one folder or one file, or from the two idx files of "
             "pictures and labels, in this order"
         )
-    if path.suffix.lower() == ".npz":
-        return npz_pictures(path)
+    if path.suffix.lower() == ".npz" or (plain and path.suffix.lower() == ".npy"):
+        return npz_pictures(path, shape)
     if form_of(path):
-        return {"train": _table(path, config)}
-    raise UserError(
-        f"{path} does not look like labelled pictures: give a folder with one folder per class, a CSV, TSV or JSONL "
-        "file with paths and labels, an .npz file, or two idx files"
-    )
-
-
-def _folder(folder: Path) -> dict[str, Listed]:
-    """Class folders; or folders train, valid and test of class folders; or the idx files of MNIST."""
-    entries = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
-    inside = [path for path in entries if is_folder(path)]
-    idx = {IDX[key]: path for path in entries for key in IDX if path.name.startswith(key)}
-    if ("train", "images") in idx and ("train", "labels") in idx:
-        known = [split for split, kind in idx if kind == "images" and (split, "labels") in idx]
-        pairs = {split: (idx[split, "images"], idx[split, "labels"]) for split in known}
-        return {split: idx_pictures(*both) for split, both in pairs.items()}
-    named = {SPLITS[path.name.lower()]: path for path in inside if path.name.lower() in SPLITS}
-    if "train" in named:
-        return {split: _classes(path) for split, path in named.items()}
-    if not inside:
-        own = sum(path.suffix.lower() in ENDINGS for path in entries)
-        what = f"{own:,} pictures without a class" if own else "no folders in it"
-        raise UserError(f"{folder} has {what}: put the pictures of each class into a folder of its own, with its name")
-    return {"train": _classes(folder)}
-
-
-def _classes(folder: Path) -> Listed:
-    found, aside = [], 0
-    names = [path for path in sorted(folder.iterdir()) if is_folder(path) and not path.name.startswith(".")]
-    if not names:
-        raise UserError(f"{folder} has no folders in it: put the pictures of each class into a folder of its own")
-    for path in names:
-        files = [file for file in sorted(path.rglob("*")) if file.is_file() and not is_hidden(file, path)]
-        pictures = [file for file in files if file.suffix.lower() in ENDINGS]
-        if not pictures:
-            raise UserError(f"the class folder {path} has no picture: add some, or remove the folder")
-        aside += len(files) - len(pictures)
-        found += [LabelledPicture(str(file), path.name, _content(file)) for file in pictures]
-    left = f"; {aside:,} files that are no pictures by their names left out" if aside else ""
-    return Listed(found, f"{folder.name}: {len(found):,} pictures in {len(names)} class folders{left}")
-
-
-def is_hidden(file: Path, folder: Path) -> bool:
-    """Whether the file, or a folder on the way to it, begins with a dot."""
-    return any(part.startswith(".") for part in file.relative_to(folder).parts)
-
-
-def _content(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=12)).hexdigest()
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
-
-
-def _names_paths(first: Sequence[str]) -> bool:
-    return any(cell.strip().lower() in PATHS for cell in first)
-
-
-def _table(path: Path, config: DataConfig) -> Listed:
-    """Paths, from the folder of the table, and labels."""
-    source = config.source
-    if not source:
-        named = open_table([path], (), _names_paths, config.header, values=(str, int, float))
-        names = named.names
-        source = next((name for usual in PATHS for name in names if name.strip().lower() == usual), "")
-    table = open_labels([path], source, config.target, "", config.header)
-    found = []
-    for number, row in enumerate(table, 1 + table.table.header):
-        if not row.text.strip():
-            continue
-        file = path.parent / os.path.expanduser(row.text.strip())
-        if not file.is_file():
-            raise UserError(
-                f"{path}, row {number}: there is no picture {file}; paths count from the folder of the table"
-            )
-        found.append(LabelledPicture(str(file), row.label, _content(file)))
-    return Listed(found, table.understood())
+        return {"train": table_pictures(path, config, shape)}
+    if plain and is_idx(path):
+        return {"train": idx_pictures(path, None)}
+    raise UserError(f"{path} does not look like {EXPECTED[shape]}")

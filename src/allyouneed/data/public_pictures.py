@@ -1,4 +1,4 @@
-"""Public sets of pictures, with address, checksum, licence and splits."""
+"""Public sets of pictures, with address if there is one, checksum, licence and splits."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from allyouneed.data.compressed import DAMAGED
+from allyouneed.data.compressed import DAMAGED, opened
 from allyouneed.data.fetch import File
 from allyouneed.data.public import PublicSet, Reader, Splits
-from allyouneed.data.sources import part_of
+from allyouneed.data.reading import lines
+from allyouneed.data.sources import caption_key, part_of
 from allyouneed.errors import UserError
 
 if TYPE_CHECKING:  # names of data sets come without numpy
     import numpy as np
 
-HELD = 1 / 20  # of train, for valid
+HELD = 1 / 20  # of train, for valid; of captions, for valid and again for test
 FASHION = (*("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),)
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 DIGITS = tuple(map(str, range(10)))
@@ -97,6 +98,36 @@ def _cifar10(paths: Sequence[Path], reverse: bool) -> Splits:
     return _splits(named(train), named(test), "cifar10")
 
 
+def _emoji(paths: Sequence[Path], reverse: bool) -> Splits:
+    """An array (N, 32, 32, 3) of bytes, and one line per picture: the style in which it is drawn, and its caption. What
+    is held out is held out in every style."""
+    import numpy as np
+
+    from allyouneed.data.picture_arrays import from_arrays
+    from allyouneed.data.pictures import PictureSplit
+
+    images, texts = paths
+    try:
+        with opened(images) as file:
+            pixels = np.load(file)
+    except (ValueError, OSError, *DAMAGED) as error:
+        raise UserError(f"{images} is damaged: {error}") from None
+    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (32, 32, 3):
+        raise UserError(f"{images} is damaged: it should hold one array of bytes, (N, 32, 32, 3)")
+    captions = []
+    for number, line in enumerate(lines(texts), 1):
+        style, tab, caption = line.partition("\t")
+        if not (style.strip() and tab and caption.strip()):
+            raise UserError(f"{texts} is damaged: line {number} is not a style, a tab and a caption")
+        captions.append(caption.strip().lower())
+    listed = from_arrays(pixels, captions, "emoji", "", "caption")
+    parts = [part_of(caption_key(picture.label), HELD, HELD) for picture in listed.pictures]
+    return {
+        split: PictureSplit([p for p, part in zip(listed.pictures, parts) if part == split], listed.array)
+        for split in ("train", "valid", "test")
+    }
+
+
 PICTURE_SETS = (
     PublicSet(
         name="mnist",
@@ -146,5 +177,21 @@ PICTURE_SETS = (
         ),
         read=_cifar10,
         notes=(HELD_OUT,),
+    ),
+    PublicSet(
+        name="emoji",
+        shape="captions",
+        what="emoji in six styles with captions, 32 x 32 RGB, 12,262",
+        licence="Apache-2.0, CC BY 4.0, CC BY-SA 4.0, MIT",
+        origin="Noto, Twemoji, OpenMoji, Fluent, EmojiOne",
+        files=(
+            File("emoji/images_u8.npy.xz", 4548156, "55e42f5f2597f5d2ff5710eda3421d16c184fce1016eb55c51a582f81639fa90"),
+            File("emoji/captions.tsv", 318224, "47fdd158b283ac077af156e53860153f5f84dfac805baa496351c8dcd7f376bb"),
+        ),
+        read=_emoji,
+        notes=(
+            "a twentieth of the captions each for valid and test, by a hash of the caption: the same caption is never "
+            "in two splits",
+        ),
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from allyouneed.config import DataConfig
@@ -10,7 +11,7 @@ from allyouneed.data.examples import Example, SentencePair
 from allyouneed.data.fetch import obtain
 from allyouneed.data.public import TEXT_SETS, PublicSet
 from allyouneed.data.public_pictures import PICTURE_SETS
-from allyouneed.data.sources import Dataset, ExampleSplit, Text, digest, fingerprint, limited
+from allyouneed.data.sources import PICTURES, Dataset, ExampleSplit, Split, Text, digest, fingerprint, limited
 from allyouneed.data.watch import WatchedFile
 from allyouneed.format import human_bytes
 
@@ -36,6 +37,7 @@ BUILT_IN = (
     NamedSet("entities", "tags", "sentences with names of four types", "MIT", RULES),
     NamedSet("questions", "questions", "questions about short texts, an eighth without an answer", "MIT", RULES),
     NamedSet("shapes", "pictures", "pictures of one to three coloured shapes, by their form", "MIT", RULES),
+    NamedSet("scenes", "captions", "coloured shapes with captions", "MIT", RULES),
 )
 
 
@@ -50,15 +52,15 @@ def _line(public: PublicSet) -> NamedSet:
     return NamedSet(public.name, public.shape, f"{public.what} ({size})", public.licence, public.origin + mirror)
 
 
-def open_named(config: DataConfig) -> Dataset:
-    """The data set data.name, which `listing` has."""
+def open_named(config: DataConfig, shape: str) -> Dataset:
+    """The data set data.name, which `listing` has, with this shape, which fits its own."""
     built_in = next((known for known in BUILT_IN if known.name == config.name), None)
     if built_in is None:
         public = next(known for known in PUBLIC_SETS if known.name == config.name)
         dataset = _public(public, config.mirror, config.reverse)
     elif built_in.shape == "text":
         dataset = _built_in_text(config.name)
-    elif built_in.shape == "pictures":
+    elif built_in.shape in PICTURES:
         dataset = _built_in_pictures(config.name)
     else:
         dataset = _built_in_examples(config.name, built_in.shape, config.reverse)
@@ -69,7 +71,17 @@ def open_named(config: DataConfig) -> Dataset:
             split.restrict(config.limit)
         dataset.fingerprint = fingerprint(dataset.fingerprint, config.limit)
         dataset.understood.append(limited(config.limit))
-    return dataset
+    return dataset if dataset.shape == shape else _plain(dataset)
+
+
+def _plain(dataset: Dataset) -> Dataset:
+    """Its pictures without their labels or captions."""
+    from allyouneed.data.pictures import PictureSplit  # which imports numpy
+
+    for split in dataset.splits.values():
+        assert isinstance(split, PictureSplit)
+        split.drop_labels()
+    return replace(dataset, shape="plain", checker=None)
 
 
 def _public(public: PublicSet, mirror: str, reverse: bool) -> Dataset:
@@ -108,16 +120,24 @@ def _built_in_examples(name: str, shape: str, reverse: bool) -> Dataset:
 
 
 def _built_in_pictures(name: str) -> Dataset:
-    """The shapes, by their form."""
+    """The shapes, by their form, or the scenes with their captions."""
+    from allyouneed.data.builtin.scenes import check, scenes
     from allyouneed.data.builtin.shapes import shapes
     from allyouneed.data.picture_arrays import from_arrays
     from allyouneed.data.pictures import PictureSplit
 
-    listed = {split: from_arrays(pixels, forms, name, "") for split, (pixels, forms, _) in shapes().items()}
+    captioned = name == "scenes"
+    made = scenes() if captioned else {split: (pixels, forms) for split, (pixels, forms, _) in shapes().items()}
+    word = "caption" if captioned else "label"
+    listed = {split: from_arrays(*both, name, "", word) for split, both in made.items()}
     counts = ", ".join(f"{len(one.pictures):,} {split}" for split, one in listed.items())
-    key = fingerprint({split: digest("".join(p.content for p in one.pictures)) for split, one in listed.items()})
-    splits = {split: PictureSplit(one.pictures, one.array) for split, one in listed.items()}
-    return Dataset(name, "pictures", dict(splits), [f"{name}: built in; {counts}; fixed splits"], key, "MIT")
+    told = [f"{name}: built in; {counts}; fixed splits"]
+    key = fingerprint(
+        {split: digest("".join(p.content + p.label for p in one.pictures)) for split, one in listed.items()}
+    )
+    splits: dict[str, Split] = {split: PictureSplit(one.pictures, one.array) for split, one in listed.items()}
+    shape, checker = ("captions", check) if captioned else ("pictures", None)
+    return Dataset(name, shape, splits, told, key, "MIT", checker)
 
 
 def _built_in_text(name: str) -> Dataset:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from allyouneed.data.sources import Dataset, Split, Text, digest
+from allyouneed.data.sources import PICTURES, Dataset, Split, Text, caption_key, digest
 
 QUANTILES = (50, 90, 99)
 MOST_CLASSES = 30
@@ -63,7 +63,7 @@ class Report:
     def things(self) -> str:
         """What the examples are."""
         named = {"pairs": "pairs", "labels": "texts", "tags": "sentences", "questions": "questions"}
-        return {**named, "pictures": "pictures"}.get(self.shape, "documents")
+        return "pictures" if self.shape in PICTURES else named.get(self.shape, "documents")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -153,7 +153,7 @@ def describe(
     parts: list[Part] = []
     known: np.ndarray | None = None
     for name, split in dataset.splits.items():
-        inputs, examples = _hashes(split)
+        inputs, examples = _hashes(split, dataset.shape)
         in_train = None if known is None else int(np.isin(inputs, known).sum())
         known = np.unique(inputs) if name == "train" else known
         duplicates = len(examples) - len(np.unique(examples))
@@ -165,15 +165,17 @@ def describe(
     return Report(dataset.name, dataset.shape, unit, limit, dataset.understood, dataset.licence, parts, counts, advice)
 
 
-def _hashes(split: Split) -> tuple[np.ndarray, np.ndarray]:
-    """One number for the input of each example and one for the whole example; a document is both."""
+def _hashes(split: Split, shape: str) -> tuple[np.ndarray, np.ndarray]:
+    """One number for the input of each example and one for the whole example; a document is both. The input of a
+    captioned picture is its caption."""
     inputs, examples = array("Q"), array("Q")
     if isinstance(split, Text):
         inputs.extend(_digest(document) for document in split.documents())
         examples = inputs
     else:
         for example in split:
-            inputs.append(digest("\t".join(example.inputs)))
+            read = (caption_key(example.label),) if shape == "captions" else example.inputs
+            inputs.append(digest("\t".join(read)))
             examples.append(digest("\t".join(example.texts)))
     return np.asarray(inputs, dtype=np.uint64), np.asarray(examples, dtype=np.uint64)
 

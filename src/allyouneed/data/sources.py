@@ -10,16 +10,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from allyouneed.data.examples import Example
 from allyouneed.data.watch import WatchedFile
 from allyouneed.errors import UserError
 from allyouneed.randomness import WORD, make_key
 
+if TYPE_CHECKING:  # names of data sets come without numpy
+    import numpy as np
+
 READING = 2  # raise it whenever the same files give other examples or other text than before
 DRAWN = 7  # the key of the random numbers that draw examples
 KEPT = 100_000  # drawn examples that are kept in memory
+PICTURES = ("pictures", "captions", "plain")  # shapes of data: pictures with labels, with captions, with neither
 
 
 @dataclass
@@ -187,11 +191,13 @@ class Dataset:
     """Named splits of one shape. `understood`: how the files were read, in sentences for the user."""
 
     name: str
-    shape: str  # "text", "pairs", "labels", "tags", "questions" or "pictures"
+    shape: str  # "text", "pairs", "labels", "tags", "questions", or one of PICTURES
     splits: dict[str, Split]  # train, and if there are any valid and test; some sets have more
     understood: list[str] = field(default_factory=list)
     fingerprint: str = ""  # changes when the examples may have changed
     licence: str = ""
+    # What a drawing shows of what its caption says, by name of the attribute; None if there are no rules.
+    checker: Callable[[str, np.ndarray], dict[str, bool]] | None = None
 
 
 def split_by_hash(
@@ -215,6 +221,11 @@ def part_of(text: str, valid: float, test: float) -> str:
     """The split of a text; it depends on nothing but the text and the two parts."""
     place = digest(text) / 2**64
     return "valid" if place < valid else "test" if place < valid + test else "train"
+
+
+def caption_key(caption: str) -> str:
+    """In lower case with single spaces: what makes two captions the same. Splits by captions use a hash of it."""
+    return " ".join(caption.lower().split())
 
 
 def digest(text: str) -> int:

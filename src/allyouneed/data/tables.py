@@ -101,10 +101,11 @@ def open_table(
     usual: Callable[[Sequence[str]], bool],
     header: str = "auto",
     values: tuple[type, ...] = (str,),
+    least: int = 2,
 ) -> Table:
     """Finds the format of a file, or of two, and whether the first row is a header (data.header): `columns` has the
     rule. `wanted`: the columns that the user names; `usual`: whether these cells are usual names; `values`: which JSON
-    values are read."""
+    values are read; `least`: how many keys an object needs at least."""
     starts = [first_line(path) for path in paths]  # also refuses files without text
     (path, *other) = paths
     form = "parallel" if other else _form(path, starts[0])
@@ -115,7 +116,7 @@ def open_table(
         names = names if names[0] != names[1] else tuple(plain_name(path) for path in paths)
         return Table(tuple(paths), form, names)
     if form == "jsonl":
-        return Table((path,), form, tuple(_first_keys(path, values)), values=values)
+        return Table((path,), form, tuple(_first_keys(path, values, least)), values=values)
     separator = "\t" if form == "tsv" else _separator(path)
     first, *below = [row for row in islice(_delimited(path, form, separator, 0), LOOKED_AT) if row] or [[]]
     if not first:
@@ -272,14 +273,15 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def _first_keys(path: Path, values: tuple[type, ...]) -> list[str]:
+def _first_keys(path: Path, values: tuple[type, ...], least: int) -> list[str]:
     """The keys of the first object that have a value of these types."""
     found = ((number, line) for number, line in enumerate(lines(path), 1) if line.strip())
     number, line = next(found, (1, ""))
     item = json_object(path, number, line)
     keys = [key for key, value in item.items() if isinstance(value, values)]
-    if len(keys) < 2:
-        raise UserError(f"{path}, line {number} needs two keys with text; it has {', '.join(keys) or 'none'}")
+    if len(keys) < least:
+        wanted = "two keys" if least == 2 else "a key"
+        raise UserError(f"{path}, line {number} needs {wanted} with text; it has {', '.join(keys) or 'none'}")
     return keys
 
 

@@ -19,7 +19,8 @@ from allyouneed.data.decoding import BadPictureError, decode, decode_frames, squ
 from allyouneed.data.examples import LabelledPicture
 from allyouneed.data.paths import is_folder
 from allyouneed.data.picture_arrays import to_image
-from allyouneed.data.pictures import ENDINGS, PictureSplit, is_hidden
+from allyouneed.data.picture_files import ENDINGS, is_hidden
+from allyouneed.data.pictures import PictureSplit
 from allyouneed.data.report import Report, describe
 from allyouneed.errors import UserError
 from allyouneed.figures import contact_sheet

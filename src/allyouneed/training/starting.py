@@ -14,6 +14,7 @@ from allyouneed.data import memory
 from allyouneed.data.memory import is_path
 from allyouneed.data.paths import look
 from allyouneed.data.registry import BUILT_IN, listing
+from allyouneed.data.sources import PICTURES
 from allyouneed.errors import UserError, nearest, shortened, told
 from allyouneed.recipe import Recipe, override, read_recipe
 from allyouneed.runfolder import RunFolder
@@ -89,7 +90,7 @@ def _with_examples(recipe: Recipe, data: Any) -> Recipe:
             paths[split] = with_data(recipe, part).data.path
         else:
             paths[split] = (str(memory.keep(part, shape, config.source, config.target)),)
-    if shape in ("tags", "text"):  # the file has one layout only
+    if shape in ("tags", "text", *PICTURES):  # the file has one layout only
         config = replace(config, source="", target="")
     valid, test = paths.get("valid", ()), paths.get("test", ())
     return recipe.with_(data=replace(config, name="", path=paths["train"], valid_path=valid, test_path=test))

@@ -1,0 +1,575 @@
+"""Pictures with captions, and pictures alone: read from every kind of file and from memory, split, and refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import polars
+import pytest
+from PIL import Image
+
+from allyouneed.config import DataConfig
+from allyouneed.data import registry
+from allyouneed.data.facts import gather
+from allyouneed.data.memory import keep
+from allyouneed.data.opening import open_data
+from allyouneed.data.pictures import PictureSplit
+from allyouneed.data.public_pictures import PICTURE_SETS
+from allyouneed.data.report import describe
+from allyouneed.data.sources import Dataset, caption_key, fingerprint, part_of
+from allyouneed.data.store import TokenKey
+from allyouneed.errors import UserError
+from allyouneed.recipe import read_recipe
+from allyouneed.training.starting import with_data
+from test_pictures import flat, folder, write_idx
+
+WHOLE = {"valid_part": 0.0, "test_part": 0.0}
+EMOJI = next(known for known in PICTURE_SETS if known.name == "emoji")
+
+
+def opened(path: Path | str | list[Path], shape: str = "captions", **settings: Any) -> Dataset:
+    paths = tuple(map(str, path)) if isinstance(path, list) else (str(path),)
+    return open_data(DataConfig(path=paths, **settings), shape)
+
+
+def counted(data: Dataset) -> dict[str, int]:
+    return {name: split.examples for name, split in data.splits.items()}
+
+
+def labels(data: Dataset, split: str = "train") -> list[str]:
+    return [picture.label for picture in data.splits[split]]
+
+
+def drawings(root: Path, count: int) -> list[Path]:
+    """Different pictures in one folder."""
+    root.mkdir(parents=True, exist_ok=True)
+    paths = [root / f"{i}.png" for i in range(count)]
+    for i, path in enumerate(paths):
+        flat((i % 256, i // 256, 100), (12, 10)).save(path)
+    return paths
+
+
+def sentences(count: int) -> list[str]:
+    """All different, of one to seven words."""
+    words = ["a", "large", "red", "circle,", "left", "of", "two"]
+    return [" ".join([*words[: i % 7], f"thing{i}"]) for i in range(count)]
+
+
+def write_table(path: Path, names: tuple[str, ...] | None, rows: list[tuple[Any, ...]]) -> Path:
+    """In the form that the ending says; JSONL needs names."""
+    if path.suffix == ".jsonl":
+        assert names is not None
+        path.write_text("".join(json.dumps(dict(zip(names, row))) + "\n" for row in rows))
+        return path
+    mark = "," if path.suffix == ".csv" else "\t"
+    quoted = (lambda cell: f'"{cell}"' if "," in str(cell) else str(cell)) if mark == "," else str
+    lines = [*([names] if names else []), *rows]
+    path.write_text("".join(mark.join(map(quoted, line)) + "\n" for line in lines))
+    return path
+
+
+# Captions
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "jsonl"])
+@pytest.mark.parametrize("name", ["caption", "text", "description", "prompt", "label", "raw_caption", "Title"])
+def test_a_table_of_paths_and_captions(form: str, name: str, tmp_path: Path) -> None:
+    captions = sentences(60)
+    rows = [
+        (f"set/{path.name}", i, caption)
+        for i, (path, caption) in enumerate(zip(drawings(tmp_path / "set", 60), captions))
+    ]
+    table = write_table(tmp_path / f"table.{form}", ("file_name", "width", name), rows)
+    data = opened(table, **WHOLE)
+    assert data.shape == "captions"
+    assert labels(data) == captions
+    assert f"caption is {'key' if form == 'jsonl' else 'column'} {name}" in data.understood[0]
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv"])
+def test_a_table_without_a_header(form: str, tmp_path: Path) -> None:
+    """One word above whole texts looks like a header; the picture beside it tells that it is none."""
+    captions = ["caterpillar", *(f"a long sentence about {one}" for one in sentences(40))]
+    paths = drawings(tmp_path / "set", 41)
+    for order in (lambda path, caption: (path, caption), lambda path, caption: (caption, path)):
+        rows = [order(f"set/{path.name}", caption) for path, caption in zip(paths, captions)]
+        data = opened(write_table(tmp_path / f"table.{form}", None, rows), **WHOLE)
+        assert labels(data) == captions
+        assert "caption guessed from the cells" in data.understood[0]
+    rows = [(f"set/{path.name}", f"of the kind number {i % 2}" if i else "kind") for i, path in enumerate(paths)]
+    assert counted(opened(write_table(tmp_path / f"kinds.{form}", None, rows), "pictures", **WHOLE)) == {"train": 41}
+
+
+def test_the_user_names_the_columns(tmp_path: Path) -> None:
+    rows = [
+        (f"set/{path.name}", f"ein Bild {i}", f"a picture {i}") for i, path in enumerate(drawings(tmp_path / "set", 30))
+    ]
+    table = write_table(tmp_path / "table.csv", ("photo", "de", "en"), rows)
+    assert labels(opened(table, target="en", **WHOLE))[3] == "a picture 3"
+    assert labels(opened(table, target="de", source="photo", **WHOLE))[3] == "ein Bild 3"
+    assert labels(opened(table, target="3", **WHOLE))[3] == "a picture 3"
+    assert "the caption could also be de (data.target)" in opened(table, **WHOLE).understood[0]
+    for settings, told in (
+        ({"target": "fr"}, "has no column 'fr'"),
+        ({"target": "photo"}, "column photo cannot be the picture and the caption"),
+        ({"header": "false"}, r"row 1: there is no picture .*photo"),
+    ):
+        with pytest.raises(UserError, match=told):
+            opened(table, **WHOLE, **settings)
+    bare = write_table(tmp_path / "bare.csv", None, rows)
+    with pytest.raises(UserError, match="has no column 'photo'"):  # its first row has a picture: it is no header
+        opened(bare, source="photo")
+
+
+def test_the_same_caption_is_never_in_two_splits(tmp_path: Path) -> None:
+    """In whatever spelling; and the same picture may be, with another caption."""
+    paths = drawings(tmp_path / "set", 90)
+    rows = [(f"set/{path.name}", f"{['Thing', 'thing', ' THING '][i % 3]}  {i // 3}") for i, path in enumerate(paths)]
+    rows += [("set/0.png", f"the first one again {i}") for i in range(40)]
+    data = opened(write_table(tmp_path / "table.tsv", ("path", "caption"), rows), valid_part=0.2, test_part=0.2)
+    keys = {name: {caption_key(label) for label in labels(data, name)} for name in data.splits}
+    assert sum(map(len, keys.values())) == 70
+    assert len(set().union(*keys.values())) == 70
+    assert all(part_of(key, 0.2, 0.2) == name for name, found in keys.items() for key in found)
+    first = {name for name, split in data.splits.items() if any("0.png" in picture.where[-6:] for picture in split)}
+    assert first == {"train", "valid", "test"}
+    assert (
+        "split by a hash of the caption, so that none is in two splits: 20 % for valid, 20 % for test"
+        in data.understood
+    )
+
+
+def test_a_blank_caption_or_path_is_dropped_and_counted(tmp_path: Path) -> None:
+    rows = [(f"set/{path.name}", caption) for path, caption in zip(drawings(tmp_path / "set", 30), sentences(30))]
+    rows[4], rows[7], rows[9] = (rows[4][0], " "), (rows[7][0], ""), ("", "a caption without a picture")
+    for form in ("csv", "tsv", "jsonl"):
+        data = opened(write_table(tmp_path / f"table.{form}", ("path", "caption"), rows), **WHOLE)
+        assert (data.splits["train"].examples, data.splits["train"].empty) == (27, 3)
+        assert all(label.strip() for label in labels(data))
+    rows = [(path, "ab"[i % 2] if caption.strip() else caption) for i, (path, caption) in enumerate(rows)]
+    data = opened(write_table(tmp_path / "labels.csv", ("path", "label"), rows), "pictures", **WHOLE)
+    assert (data.splits["train"].examples, data.splits["train"].empty) == (27, 3)
+
+
+def test_class_folders_have_their_names_as_captions(tmp_path: Path) -> None:
+    names = tuple(f"a small thing {i}" for i in range(40))
+    data = opened(folder(tmp_path / "set", 2, names))
+    found = {name: set(labels(data, name)) for name in data.splits}
+    assert found.keys() == {"train", "valid", "test"}
+    assert set().union(*found.values()) == set(names)
+    assert sum(map(len, found.values())) == 40
+    assert "the name of a folder is the caption of its pictures" in data.understood[0]
+
+
+def test_few_captions_cannot_be_split(tmp_path: Path) -> None:
+    folder(tmp_path / "set", 20)
+    with pytest.raises(
+        UserError, match=r"no caption of it is in the \w+ split \(it has 2 different ones, and all pict"
+    ):
+        opened(tmp_path / "set")
+    assert counted(opened(tmp_path / "set", **WHOLE)) == {"train": 40}
+    with pytest.raises(
+        UserError, match=r"in the train split .*; give more captions, or a smaller data\.valid_part or data"
+    ):
+        opened(tmp_path / "set", valid_part=0.5, test_part=0.5)
+
+
+@pytest.mark.parametrize("name", ["captions", "caption", "texts", "labels", "prompts"])
+def test_an_npz_with_captions(name: str, tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (30, 6, 6, 3), np.uint8)
+    np.savez(tmp_path / "set.npz", images=pixels, **{name: np.array(sentences(30))})
+    assert labels(opened(tmp_path / "set.npz", **WHOLE)) == sentences(30)
+    np.savez(tmp_path / "set.npz", images=pixels, captions=np.array(sentences(30)).astype(bytes))
+    assert labels(opened(tmp_path / "set.npz", **WHOLE)) == sentences(30)
+    np.savez(tmp_path / "set.npz", images=pixels, labels=np.array([b"cat", b"dog"] * 15))
+    assert set(labels(opened(tmp_path / "set.npz", "pictures", **WHOLE))) == {"cat", "dog"}
+    np.savez(tmp_path / "set.npz", images=pixels, captions=np.array(sentences(29)))
+    with pytest.raises(UserError, match=r"do not go with captions of shape \(29,\); give one caption for each picture"):
+        opened(tmp_path / "set.npz")
+    np.savez(tmp_path / "set.npz", images=pixels)
+    with pytest.raises(UserError, match="has the arrays images: name them images and captions"):
+        opened(tmp_path / "set.npz")
+    np.savez(tmp_path / "set.npz", images=pixels, captions=np.array(sentences(30), dtype=object))
+    with pytest.raises(UserError, match="no npz file of plain arrays"):
+        opened(tmp_path / "set.npz")
+
+
+def test_idx_files_have_numbers_as_captions(tmp_path: Path) -> None:
+    images = write_idx(tmp_path / "images", np.random.default_rng(0).integers(0, 256, (20, 5, 5)))
+    numbers = write_idx(tmp_path / "numbers", np.arange(20) % 10)
+    assert set(labels(opened([images, numbers], **WHOLE))) == {str(i) for i in range(10)}
+
+
+def test_captions_of_their_own_splits(tmp_path: Path) -> None:
+    rows = [(f"set/{path.name}", caption) for path, caption in zip(drawings(tmp_path / "set", 30), sentences(30))]
+    tables = [write_table(tmp_path / f"{name}.tsv", ("path", "caption"), rows) for name in ("train", "valid")]
+    data = opened(tables[0], valid_path=(str(tables[1]),), test_part=0.0)
+    assert counted(data) == {"train": 30, "valid": 30}
+    report = describe(data, {})
+    assert [part.in_train for part in report.parts] == [None, 30]
+    rows = [(path, caption.upper() + " ") for path, caption in rows[:5]] + [("set/1.png", "something else")]
+    write_table(tables[1], ("path", "caption"), rows)
+    report = describe(opened(tables[0], valid_path=(str(tables[1]),), test_part=0.0), {})
+    assert report.parts[1].in_train == 5  # by their captions: the sixth has a picture of train
+    assert report.things == "pictures"
+    assert "split  pictures" in "\n".join(report.lines())
+
+
+def test_facts_have_the_words_of_captions_and_the_size_of_pictures(tmp_path: Path) -> None:
+    rows = [(f"set/{path.name}", f"a red thing, number {i}") for i, path in enumerate(drawings(tmp_path / "set", 30))]
+    table = write_table(tmp_path / "table.tsv", ("path", "caption"), rows)
+    facts = gather(opened(table, **WHOLE))
+    assert (facts.examples, facts.words, facts.side, facts.channels) == (30, 30 * 6, 10, 3)
+    assert facts.different == pytest.approx((5 + 30) / 180)
+    facts = gather(opened(table, "plain", **WHOLE))
+    assert (facts.examples, facts.words, facts.side, facts.channels) == (30, 0, 10, 3)
+
+
+# Pictures alone
+
+
+def test_a_folder_that_holds_pictures(tmp_path: Path) -> None:
+    drawings(tmp_path / "set", 30)
+    drawings(tmp_path / "set" / "more" / "deep", 40)
+    drawings(tmp_path / "set" / ".hidden", 3)
+    (tmp_path / "set" / "empty").mkdir()
+    (tmp_path / "set" / "more" / "notes.txt").write_text("x")
+    data = opened(tmp_path / "set", "plain", valid_part=0.2, test_part=0.2)
+    assert sum(counted(data).values()) == 70
+    assert counted(data).keys() == {"train", "valid", "test"}
+    assert {label for name in data.splits for label in labels(data, name)} == {""}
+    assert "set: 70 pictures; 1 files that are no pictures by their names left out" in data.understood
+    assert (
+        "split by a hash of the picture, so that none is in two splits: 20 % for valid, 20 % for test"
+        in data.understood
+    )
+    contents = [{picture.content for picture in split} for split in data.splits.values()]  # 30 of them are there twice
+    assert sum(map(len, contents)) == len(set().union(*contents)) == 40
+    assert describe(data, {}).parts[0].duplicates > 0
+    split = data.splits["train"]
+    assert isinstance(split, PictureSplit)
+    assert split.stored(TokenKey("test", "train", "plain"), 8, 3, DataConfig()).shape == (split.examples, 8, 8, 3)
+
+
+def test_folders_of_plain_splits(tmp_path: Path) -> None:
+    for name, count in {"train": 12, "val": 4, "test": 3}.items():
+        drawings(tmp_path / "set" / name, count)
+    assert counted(opened(tmp_path / "set", "plain")) == {"train": 12, "valid": 4, "test": 3}
+    classes = folder(tmp_path / "classes", 20)
+    assert sum(counted(opened(classes, "plain", valid_part=0.2, test_part=0.2)).values()) == 40
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "jsonl"])
+def test_a_table_of_plain_pictures(form: str, tmp_path: Path) -> None:
+    paths = drawings(tmp_path / "set", 20)
+    blank = [(f"set/{path.name}", "" if i % 2 else "a caption") for i, path in enumerate(paths)]
+    data = opened(write_table(tmp_path / f"a.{form}", ("path", "caption"), blank), "plain", **WHOLE)
+    assert (data.splits["train"].examples, data.splits["train"].empty) == (20, 0)
+    assert set(labels(data)) == {""}
+    alone = write_table(tmp_path / f"b.{form}", ("path",), [(path,) for path, _ in blank])
+    assert counted(opened(alone, "plain", **WHOLE)) == {"train": 20}
+    if form != "jsonl":
+        bare = write_table(tmp_path / f"c.{form}", None, [(path,) for path, _ in blank])
+        assert counted(opened(bare, "plain", **WHOLE)) == {"train": 20}
+
+
+def test_arrays_of_plain_pictures(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 6, 6, 3), np.uint8)
+    np.savez(tmp_path / "set.npz", images=pixels)
+    assert counted(opened(tmp_path / "set.npz", "plain", **WHOLE)) == {"train": 20}
+    np.savez(tmp_path / "set.npz", x_train=pixels, y_train=np.array([None] * 3), x_test=pixels[:4])
+    assert counted(opened(tmp_path / "set.npz", "plain", **WHOLE)) == {"train": 20, "test": 4}
+    np.save(tmp_path / "set.npy", pixels)
+    assert counted(opened(tmp_path / "set.npy", "plain", **WHOLE)) == {"train": 20}
+    for array, told in (
+        (pixels[0, 0], r"an array of shape \(6, 3\) for the pictures"),
+        (pixels[..., :0], "0 channels"),
+    ):
+        np.save(tmp_path / "set.npy", array)
+        with pytest.raises(UserError, match=told):
+            opened(tmp_path / "set.npy", "plain")
+    np.savez(tmp_path / "set.npz", a=pixels)
+    with pytest.raises(UserError, match="has the arrays a: name them images"):
+        opened(tmp_path / "set.npz", "plain")
+    with pytest.raises(UserError, match=r"set\.npy does not look like captioned pictures: give a CSV"):
+        opened(tmp_path / "set.npy")
+
+
+def test_one_idx_file_is_enough_for_plain_pictures(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 5, 5))
+    (tmp_path / "set").mkdir()
+    images = write_idx(tmp_path / "set" / "train-images-idx3-ubyte.gz", pixels)
+    numbers = write_idx(tmp_path / "numbers", np.arange(20) % 10)
+    assert counted(opened(images, "plain", **WHOLE)) == {"train": 20}
+    assert counted(opened([images, numbers], "plain", **WHOLE)) == {"train": 20}
+    write_idx(tmp_path / "set" / "t10k-images-idx3-ubyte.gz", pixels[:3])
+    data = opened(tmp_path / "set", "plain", **WHOLE)
+    assert counted(data) == {"train": 20, "test": 3}
+    assert set(labels(data)) == {""}
+    with pytest.raises(UserError, match="numbers has 1 dimensions, so it holds no pictures"):
+        opened(numbers, "plain")
+    images.write_bytes(gzip.compress(b"\0\0\x08\x03short"))
+    with pytest.raises(UserError, match="is damaged"):
+        opened(images, "plain")
+
+
+def test_picture_files_one_by_one(tmp_path: Path) -> None:
+    assert counted(opened(drawings(tmp_path / "set", 12), "plain", **WHOLE)) == {"train": 12}
+    with pytest.raises(UserError, match="pictures come from one folder or one file"):
+        opened([tmp_path / "set", tmp_path / "set"], "plain")
+    with pytest.raises(UserError, match="pictures come from one folder or one file"):
+        opened(sorted((tmp_path / "set").iterdir()), "captions")
+
+
+# Data sets with a name
+
+
+def test_a_named_set_fits_what_it_can_be_read_as() -> None:
+    shapes, scenes = (open_data(DataConfig(name=name), "plain") for name in ("shapes", "scenes"))
+    for data in (shapes, scenes):
+        assert data.shape == "plain"
+        assert {label for name in data.splits for label in labels(data, name)} == {""}
+        assert data.checker is None
+    assert counted(shapes) == {"train": 6000, "valid": 500, "test": 1000}
+    assert shapes.fingerprint == open_data(DataConfig(name="shapes"), "pictures").fingerprint
+    assert open_data(DataConfig(name="shapes", limit=7), "plain").splits["train"].examples == 7
+    with pytest.raises(
+        UserError, match=r"'shapes' is labelled pictures, but this task needs captioned .*fit: scenes, emo"
+    ):
+        open_data(DataConfig(name="shapes"), "captions")
+    with pytest.raises(
+        UserError, match=r"'scenes' is captioned pictures, but this task needs labelled pictures"
+    ) as raised:
+        open_data(DataConfig(name="scenes"), "pictures")
+    assert "emoji" not in str(raised.value)
+    with pytest.raises(
+        UserError, match=r"needs pictures, with or without labels; these fit: shapes, scenes, mnist, fash"
+    ):
+        open_data(DataConfig(name="corpus"), "plain")
+    with pytest.raises(UserError, match=r"data.target goes with your own files"):
+        open_data(DataConfig(name="scenes", target="caption"), "captions")
+
+
+def test_scenes_have_captions_and_rules() -> None:
+    data = open_data(DataConfig(name="scenes"), "captions")
+    assert data.shape == "captions"
+    assert data.checker is not None
+    for name, split in data.splits.items():
+        assert isinstance(split, PictureSplit)
+        assert split.array is not None
+        assert split.array.shape[1:] == (32, 32, 3)
+        assert all(picture.label.strip() for picture in split), name
+        for picture in list(split)[:20]:
+            assert all(data.checker(picture.label, split.array[picture.number]).values()), picture
+    assert open_data(DataConfig(name="shapes"), "pictures").checker is None
+
+
+# In memory
+
+
+def in_memory(tmp_path: Path) -> dict[str, Any]:
+    """The same twelve pictures with captions, in every form."""
+    paths, captions = drawings(tmp_path / "set", 12), sentences(12)
+    arrays = [np.asarray(Image.open(path)) for path in paths]
+    return {
+        "paths": [*zip(paths, captions)],
+        "images": [(Image.open(path), caption) for path, caption in zip(paths, captions)],
+        "arrays": [[*row] for row in zip(arrays, captions)],
+        "dicts": [{"image": array, "text": caption} for array, caption in zip(arrays, captions)],
+        "columns": {"images": np.stack(arrays), "captions": captions},
+        "two": (np.stack(arrays), captions),
+        "pandas": pandas.DataFrame({"file_name": map(str, paths), "caption": captions}),
+        "polars": polars.DataFrame({"image_path": [str(path) for path in paths], "prompt": captions}),
+    }
+
+
+@pytest.mark.parametrize("form", ["paths", "images", "arrays", "dicts", "columns", "two", "pandas", "polars"])
+def test_captions_in_memory(form: str, tmp_path: Path) -> None:
+    given = in_memory(tmp_path)[form]
+    for shape, expected in (("captions", sentences(12)), ("plain", [""] * 12)):
+        data = opened(keep(given, shape), shape, **WHOLE)
+        assert labels(data) == expected
+        split = data.splits["train"]
+        assert isinstance(split, PictureSplit)
+        pixels = split.stored(TokenKey(fingerprint(form, shape), "train", "x"), 10, 3, DataConfig())
+        assert [tuple(picture[5, 5]) for picture in pixels] == [(i, 0, 100) for i in range(12)]
+
+
+def test_plain_pictures_in_memory(tmp_path: Path) -> None:
+    paths = drawings(tmp_path / "set", 12)
+    arrays = [np.asarray(Image.open(path)) for path in paths]
+    kept = keep(np.stack(arrays), "plain")
+    for same in (arrays, tuple(arrays), iter(arrays), {"images": arrays}, [{"pixels": one} for one in arrays]):
+        assert keep(same, "plain") == kept
+    assert counted(opened(kept, "plain", **WHOLE)) == {"train": 12}
+    assert keep(tuple(arrays[:2]), "plain") == keep(arrays[:2], "plain")  # not pictures and their labels
+    assert counted(opened(keep(np.stack(arrays)[..., 0], "plain"), "plain", **WHOLE)) == {"train": 12}  # grey
+    assert counted(opened(keep({"path": paths}, "plain"), "plain", **WHOLE)) == {"train": 12}
+
+
+def test_a_user_names_the_columns_in_memory(tmp_path: Path) -> None:
+    frame = pandas.DataFrame(
+        {"photo": map(str, drawings(tmp_path / "set", 12)), "label": range(12), "said": sentences(12)}
+    )
+    assert labels(opened(keep(frame, "captions", "photo", "said"), **WHOLE)) == sentences(12)
+    assert labels(opened(keep(frame, "pictures", "photo", "said"), "pictures", **WHOLE)) == sentences(12)
+    recipe = read_recipe("recognize/vit", ["data.source=photo", "data.target=label"])
+    config = with_data(recipe, frame).data  # the file that is written has columns of its own
+    assert labels(
+        open_data(DataConfig(path=config.path, source=config.source, target=config.target, **WHOLE), "pictures")
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "shape", "told"),
+    [
+        (lambda a: [(a, "one"), (a, None)], "captions", r"row 2 of data: 'caption' is missing \(None\)"),
+        (lambda a: pandas.DataFrame({"image": [a, a], "label": ["x", float("nan")]}), "pictures", "'label' is miss"),
+        (lambda a: [(a, "one"), (a, ["two", "three"])], "captions", "row 2 .* a caption of shape .2,.: give one"),
+        (lambda a: [(a, "one"), (a, ["two", "three"])], "pictures", "row 2 .* a label of shape .2,.: give one"),
+        (lambda a: {"images": [a, a], "captions": ["one"]}, "captions", "lengths: 'images' has 2, 'captions' has"),
+        (lambda a: (np.stack([a, a]), ["one"]), "captions", "different lengths: 'image' has 2, 'caption' has 1"),
+        (lambda a: {"images": [a]}, "captions", "no column for the captions; it has images: name one 'caption'"),
+        (lambda a: {"captions": ["one"]}, "captions", "data has no column for the pictures"),
+        (lambda a: [a], "captions", r"\(image, caption\) is expected, or a dict"),
+        (lambda a: [(a, "one"), ("a.png", "two")], "captions", "some pictures in data are paths and others are not"),
+        (lambda a: [a, a[:3]], "plain", "different sizes or channels"),
+        (lambda a: [3, 4], "plain", r"the pictures in data have the shape \(\)"),
+        (lambda a: a[:, :, 0], "plain", r"data has the shape \(5, 5\): give several pictures"),
+        (lambda a: [], "plain", "data is empty"),
+        (lambda a: {"images": []}, "plain", "data has no rows"),
+        (lambda a: 3, "plain", "data is int; give a path"),
+        (lambda a: pandas.DataFrame({"a": [1]}), "plain", "data has no column for the pictures; it has a"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_memory(make: Callable[[np.ndarray], Any], shape: str, told: str) -> None:
+    with pytest.raises(UserError, match=told):
+        keep(make(np.zeros((5, 5, 3), np.uint8)), shape)
+
+
+# What is refused
+
+
+def test_a_table_without_captions(tmp_path: Path) -> None:
+    rows = [(f"set/{path.name}", i, 2 * i) for i, path in enumerate(drawings(tmp_path / "set", 12))]
+    for form in ("csv", "tsv", "jsonl"):
+        table = write_table(tmp_path / f"a.{form}", ("path", "width", "height"), rows)
+        with pytest.raises(
+            UserError, match=r"has no column with captions; it has path, width, height: add one called capt"
+        ):
+            opened(table)
+        table = write_table(tmp_path / f"b.{form}", ("path",), [row[:1] for row in rows])
+        with pytest.raises(UserError, match="has no column with captions; it has path: add one"):
+            opened(table)
+        table = write_table(tmp_path / f"c.{form}", ("when", "caption"), [(row[1], "what it shows") for row in rows])
+        for shape in ("captions", "plain", "pictures"):
+            with pytest.raises(
+                UserError, match="no column with paths of pictures; it has when, caption: name it with data"
+            ):
+                opened(table, shape)
+
+
+def test_a_missing_picture_is_named(tmp_path: Path) -> None:
+    rows = [(f"set/{path.name}", caption) for path, caption in zip(drawings(tmp_path / "set", 12), sentences(12))]
+    for name in ("set/none.png", "x" * 300 + ".png", "set"):
+        table = write_table(tmp_path / "table.csv", ("path", "caption"), [*rows[:3], (name, "nothing"), *rows[3:]])
+        for shape in ("captions", "plain", "pictures"):
+            with pytest.raises(UserError, match=r"row 5: there is no picture|cannot be opened: File name too long"):
+                opened(table, shape)
+
+
+def test_folders_that_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty" / "deep").mkdir(parents=True)
+    (tmp_path / "empty" / "deep" / "a.txt").write_text("x")
+    with pytest.raises(UserError, match="empty has no picture in it, at any depth"):
+        opened(tmp_path / "empty", "plain")
+    drawings(tmp_path / "set" / "train", 3)
+    (tmp_path / "set" / "test").mkdir()
+    with pytest.raises(UserError, match=r"the folder .*test has no picture in it"):
+        opened(tmp_path / "set", "plain")
+    drawings(tmp_path / "loose", 3)
+    with pytest.raises(
+        UserError, match="has 3 pictures without a caption: give a CSV, TSV or JSONL file with paths and"
+    ):
+        opened(tmp_path / "loose")
+    for shape, told in (
+        ("captions", "captioned pictures: give a CSV"),
+        ("plain", "pictures: give a folder of pictures"),
+    ):
+        (tmp_path / "a.bin").write_bytes(b"\1\2\3\4")
+        with pytest.raises(UserError, match=f"does not look like {told}"):
+            opened(tmp_path / "a.bin", shape)
+    with pytest.raises(
+        UserError, match=r"no picture of it is in the valid split; give more pictures, a larger data\.valid"
+    ):
+        opened(tmp_path / "loose" / "1.png", "plain")
+
+
+def write_emoji(root: Path, array: np.ndarray, lines: list[str]) -> list[Path]:
+    root.mkdir(exist_ok=True)
+    with lzma.open(root / "images_u8.npy.xz", "wb") as file:
+        np.save(file, array)
+    (root / "captions.tsv").write_text("".join(f"{line}\n" for line in lines))
+    return [root / "images_u8.npy.xz", root / "captions.tsv"]
+
+
+def test_damaged_emoji_files(tmp_path: Path) -> None:
+    pixels, lines = np.zeros((40, 32, 32, 3), np.uint8), [f"noto\tThing {i}" for i in range(40)]
+    good = EMOJI.read(write_emoji(tmp_path, pixels, lines), False)
+    assert sum(split.examples for split in good.values()) == 40
+    assert "thing 7" in {picture.label for split in good.values() for picture in split}
+    for array, told in (
+        (pixels[:, :31], "should hold one array of bytes"),
+        (pixels.astype(float), "should hold one array of bytes"),
+        (pixels.astype(object), "is damaged: Object arrays cannot be loaded"),
+        (pixels[:39], "emoji has 39 pictures, but 40 captions: give one for each picture"),
+    ):
+        with pytest.raises(UserError, match=told):
+            EMOJI.read(write_emoji(tmp_path, array, lines), False)
+    for line in ("no tab", "noto\t ", "\tthing"):
+        with pytest.raises(UserError, match=r"captions.tsv is damaged: line 41 is not a style, a tab and a caption"):
+            EMOJI.read(write_emoji(tmp_path, pixels, [*lines, line]), False)
+    images, texts = write_emoji(tmp_path, pixels, lines)
+    whole = images.read_bytes()
+    for broken in (whole[: len(whole) // 2], b"no array", b"", whole[:20] + b"x" * 20 + whole[40:]):
+        images.write_bytes(broken)
+        with pytest.raises(UserError, match=r"images_u8.npy.xz is damaged"):
+            EMOJI.read([images, texts], False)
+
+
+def test_an_emoji_file_with_another_checksum_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_emoji(tmp_path / "emoji", np.zeros((1, 32, 32, 3), np.uint8), ["noto\ta"])
+    with pytest.raises(UserError, match=r"images_u8\.npy\.xz"):
+        open_data(DataConfig(name="emoji", mirror=str(tmp_path)), "captions")
+    monkeypatch.delenv("ALLYOUNEED_MIRROR", raising=False)
+    shutil.rmtree(tmp_path / "emoji")
+    with pytest.raises(UserError, match=r"emoji/images_u8\.npy\.xz has no public address"):
+        open_data(DataConfig(name="emoji"), "captions")
+
+
+def test_emoji(mirror: Path) -> None:
+    data = open_data(DataConfig(name="emoji", mirror=str(mirror)), "captions")
+    assert data.shape == "captions"
+    assert sum(counted(data).values()) == 12_262
+    captions = {name: set(labels(data, name)) for name in data.splits}
+    assert sum(map(len, captions.values())) == len(set().union(*captions.values())) == 4_712
+    for name in ("valid", "test"):
+        assert 0.04 < len(captions[name]) / 4_712 < 0.06
+        assert 0.03 < data.splits[name].examples / 12_262 < 0.07
+    assert all(caption == caption.lower() == caption.strip() for caption in captions["train"])
+    assert any("the same caption is never in two splits" in line for line in data.understood)
+    assert data.splits["train"].look() == (32, 3)
+    plain = open_data(DataConfig(name="emoji", mirror=str(mirror)), "plain")
+    assert counted(plain) == counted(data)
+    assert set(labels(plain)) == {""}
+    row = next(row for row in registry.listing() if row.name == "emoji")
+    assert (row.shape, row.licence) == ("captions", "Apache-2.0, CC BY 4.0, CC BY-SA 4.0, MIT")
+    assert row.origin == "Noto, Twemoji, OpenMoji, Fluent, EmojiOne; from a mirror only"
