@@ -159,6 +159,15 @@ def test_a_blank_caption_or_path_is_dropped_and_counted(tmp_path: Path) -> None:
     assert (data.splits["train"].examples, data.splits["train"].empty) == (27, 3)
 
 
+def test_only_blank_captions_are_refused(tmp_path: Path) -> None:
+    rows = [(f"set/{path.name}", "") for path in drawings(tmp_path / "set", 12)]
+    table = write_table(tmp_path / "table.csv", ("path", "caption"), rows)
+    with pytest.raises(UserError, match="has no column with captions; it has path, caption"):
+        opened(table, **WHOLE)
+    with pytest.raises(UserError, match=r"no caption of it is in the train split \(it has 0 different ones"):
+        opened(table, target="caption", **WHOLE)
+
+
 def test_class_folders_have_their_names_as_captions(tmp_path: Path) -> None:
     names = tuple(f"a small thing {i}" for i in range(40))
     data = opened(folder(tmp_path / "set", 2, names))
@@ -229,6 +238,7 @@ def test_facts_have_the_words_of_captions_and_the_size_of_pictures(tmp_path: Pat
     facts = gather(opened(table, **WHOLE))
     assert (facts.examples, facts.words, facts.side, facts.channels) == (30, 30 * 6, 10, 3)
     assert facts.different == pytest.approx((5 + 30) / 180)
+    assert gather(opened(table, "pictures", **WHOLE)).words == 0  # labels are no text
     facts = gather(opened(table, "plain", **WHOLE))
     assert (facts.examples, facts.words, facts.side, facts.channels) == (30, 0, 10, 3)
 
@@ -311,9 +321,12 @@ def test_one_idx_file_is_enough_for_plain_pictures(tmp_path: Path) -> None:
     assert counted(opened(images, "plain", **WHOLE)) == {"train": 20}
     assert counted(opened([images, numbers], "plain", **WHOLE)) == {"train": 20}
     write_idx(tmp_path / "set" / "t10k-images-idx3-ubyte.gz", pixels[:3])
+    write_idx(tmp_path / "set" / "train-labels-idx1-ubyte.gz", np.arange(3))  # too few, which does not matter
     data = opened(tmp_path / "set", "plain", **WHOLE)
     assert counted(data) == {"train": 20, "test": 3}
     assert set(labels(data)) == {""}
+    with pytest.raises(UserError, match="has 20 pictures, but 3 labels: give one for each picture"):
+        opened(tmp_path / "set", "captions")
     with pytest.raises(UserError, match="numbers has 1 dimensions, so it holds no pictures"):
         opened(numbers, "plain")
     images.write_bytes(gzip.compress(b"\0\0\x08\x03short"))
@@ -547,7 +560,7 @@ def test_damaged_emoji_files(tmp_path: Path) -> None:
 
 def test_an_emoji_file_with_another_checksum_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_emoji(tmp_path / "emoji", np.zeros((1, 32, 32, 3), np.uint8), ["noto\ta"])
-    with pytest.raises(UserError, match=r"images_u8\.npy\.xz"):
+    with pytest.raises(UserError, match=r"images_u8\.npy\.xz has the wrong checksum"):
         open_data(DataConfig(name="emoji", mirror=str(tmp_path)), "captions")
     monkeypatch.delenv("ALLYOUNEED_MIRROR", raising=False)
     shutil.rmtree(tmp_path / "emoji")

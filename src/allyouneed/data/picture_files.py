@@ -42,11 +42,11 @@ def folder_pictures(folder: Path, shape: str) -> dict[str, Listed]:
     entries = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
     inside = [path for path in entries if is_folder(path)]
     idx = {IDX[key]: path for path in entries for key in IDX if path.name.startswith(key)}
-    pairs = {split: (path, idx.get((split, "labels"))) for (split, kind), path in idx.items() if kind == "images"}
-    if shape == "plain":
-        pairs = {split: (images, None) for split, (images, _) in pairs.items()}
-    else:
-        pairs = {split: both for split, both in pairs.items() if both[1] is not None}
+    pairs = {
+        split: (path, None if shape == "plain" else idx[split, "labels"])
+        for (split, kind), path in idx.items()
+        if kind == "images" and (shape == "plain" or (split, "labels") in idx)
+    }
     if "train" in pairs:
         return {split: idx_pictures(*both) for split, both in pairs.items()}
     named = {SPLITS[path.name.lower()]: path for path in inside if path.name.lower() in SPLITS}

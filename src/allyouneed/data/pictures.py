@@ -185,9 +185,9 @@ def open_pictures(config: DataConfig, shape: str) -> Dataset:
         if of is train:
             keys = (caption_key(p.label) if by == "caption" else p.content for p in own)
             own = [p for p, key in zip(own, keys) if part_of(key, held["valid"], held["test"]) == name]
-        if not own:
-            raise UserError(_too_small(" ".join(given[name] or config.path), of, name, by))
         splits[name] = PictureSplit(own, of.array, config.limit, plain=shape == "plain")
+        if not splits[name].examples:
+            raise UserError(_too_small(" ".join(given[name] or config.path), of, name, by))
     told = [one.told for one in listed.values()]
     if parts := ", ".join(f"{100 * part:g} % for {name}" for name, part in held.items() if part):
         told.append(f"split by a hash of the {by}, so that none is in two splits: {parts}")
@@ -202,7 +202,7 @@ def _too_small(where: str, of: Listed, split: str, by: str) -> str:
     """For the user."""
     many = ""
     if by == "caption":
-        count = len({caption_key(picture.label) for picture in of.pictures})
+        count = len({caption_key(picture.label) for picture in of.pictures} - {""})
         many = f" (it has {count:,} different ones, and all pictures with the same caption are in one split)"
     own = "or a smaller data.valid_part or data.test_part"
     if split != "train":
