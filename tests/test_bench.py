@@ -172,7 +172,7 @@ def test_without_a_gpu_its_cases_are_left_out(monkeypatch, capsys, tmp_path):
     assert command.main(["--quick"]) == 0
     assert capsys.readouterr().err == "two: left out, it needs a CUDA GPU and torch sees none\n"
     assert command.main(["two", "--quick"]) == 1
-    assert [case.name for case in all_cases() if case.gpu] == ["gpt2-train-cuda"]
+    assert [case.name for case in all_cases() if case.gpu] == ["dalle-sampling-cuda", "gpt2-train-cuda"]
 
 
 def test_a_case_with_other_options_has_another_name_and_so_its_own_results():

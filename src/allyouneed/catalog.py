@@ -11,6 +11,8 @@ MODELS = {
     "bert": "allyouneed.models.bert:Bert",
     "convnet": "allyouneed.models.convnet:ConvNet",
     "convseq2seq": "allyouneed.models.convseq2seq:ConvSeq2Seq",
+    "dalle": "allyouneed.models.dalle:DALLE",
+    "dvae": "allyouneed.models.dvae:DVAE",
     "elmo": "allyouneed.models.elmo:ELMo",
     "gpt": "allyouneed.models.gpt:GPT",
     "seq2seq": "allyouneed.models.seq2seq:Seq2Seq",
@@ -22,6 +24,8 @@ MODELS = {
 TASKS = {
     "answer": "allyouneed.tasks.questions:AnswerQuestions",
     "classify": "allyouneed.tasks.classify:Classify",
+    "compress": "allyouneed.tasks.compress:Compress",
+    "draw": "allyouneed.tasks.draw:Draw",
     "embed": "allyouneed.tasks.embed:Embed",
     "lm": "allyouneed.tasks.lm:LM",
     "pretrain": "allyouneed.tasks.pretrain:Pretrain",

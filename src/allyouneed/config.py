@@ -159,6 +159,7 @@ class DecodeConfig:
     top_k: int = option(0, "sample: only the k most likely tokens (0: all)", low=0, high=2**31)
     top_p: float = option(1.0, "sample: only the smallest set of tokens with this probability", low=0.0, high=1.0)
     seed: int = option(1, "sample: seed of the first answer to a text; the next has seed + 1", low=0, high=2**62)
+    guidance: float = option(1.0, "draw: how strongly the caption decides (1: as learned)", low=0.0, high=100.0)
     max_new: int = option(256, "largest number of new tokens", low=1, high=10**7)
     stop: tuple[str, ...] = option((), 'strings that end the answer, such as ["\\n"]; [] for none')
     batch: int = option(32, "rows decoded together", low=1, high=2**16)

@@ -6,6 +6,7 @@ The bytes are made here, not by the safetensors library, for three reasons: they
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import zlib
@@ -13,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from allyouneed.errors import UserError
 
@@ -85,21 +86,37 @@ def read_header(path: str | Path) -> Header:
     path = _existing(path)
     try:
         with open(path, "rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            space = path.stat().st_size - 8 - length  # bytes for the tensors
-            if space < 0 or length > LONGEST:
-                raise ValueError("the header is longer than the file, or than any header may be")
-            entries = json.loads(file.read(length))
-        notes = entries.pop("__metadata__", {})
-        shapes = {name: _shape(name, entry, space) for name, entry in entries.items()}
-        if sum(entry["data_offsets"][1] - entry["data_offsets"][0] for entry in entries.values()) != space:
-            raise ValueError("the tensors do not fill the file")
-        if not all(isinstance(note, str) for note in notes.values()):
-            raise ValueError("a note is not text")
-        tied = json.loads(notes.get(TIED, "{}"))
-        return Header(shapes | {name: shapes[same] for name, same in tied.items()}, tied, notes)
+            return _header(file, path.stat().st_size)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path} is damaged, or not a safetensors file ({error})") from error
+
+
+def _header(file: BinaryIO, size: int) -> Header:
+    length = int.from_bytes(file.read(8), "little")
+    space = size - 8 - length  # bytes for the tensors
+    if space < 0 or length > LONGEST:
+        raise ValueError("the header is longer than the file, or than any header may be")
+    entries = json.loads(file.read(length))
+    notes = entries.pop("__metadata__", {})
+    shapes = {name: _shape(name, entry, space) for name, entry in entries.items()}
+    if sum(entry["data_offsets"][1] - entry["data_offsets"][0] for entry in entries.values()) != space:
+        raise ValueError("the tensors do not fill the file")
+    if not all(isinstance(note, str) for note in notes.values()):
+        raise ValueError("a note is not text")
+    tied = json.loads(notes.get(TIED, "{}"))
+    return Header(shapes | {name: shapes[same] for name, same in tied.items()}, tied, notes)
+
+
+def parse_tensors(data: bytes, name: str) -> tuple[Header, dict[str, Tensor]]:
+    """The header and the tensors of a safetensors file called `name` that is in memory. It has no tied tensors."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        header = _header(io.BytesIO(data), len(data))
+        return header, load(data)
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{name} is damaged, or not a safetensors file ({error})") from error
 
 
 def _shape(name: str, entry: dict[str, Any], space: int) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from allyouneed import errors
+from allyouneed import catalog, errors
 from allyouneed.cli.common import Device, Precision, RunPath, complain, given_settings, load, print_columns
 from allyouneed.cli.use import use_command
 from allyouneed.errors import UserError, nearest, shortened
@@ -101,7 +101,8 @@ def train_command(
         codes = {Interrupted: getattr(stop, "exit_code", 1), Terminated: 143, KeyboardInterrupt: 130}
         raise typer.Exit(codes.get(type(stop), 1)) from None
     if first:
-        typer.echo(f"\nthe run is in {folder}; try:\n  {shlex.join(['ayn', 'use', str(folder)])}")
+        picture = ["TEXT", "--out", "a.png"] if catalog.task(chosen.task_kind).draws else []
+        typer.echo(f"\nthe run is in {folder}; try:\n  {shlex.join(['ayn', 'use', str(folder), *picture])}")
 
 
 @app.command("test", short_help="Score a run.")

@@ -51,14 +51,16 @@ def use_command(
         Path | None,
         typer.Option("--nearest", metavar="FILE", help="--embed: the lines of a text file nearest to each TEXT."),
     ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to write drawings and copies: a .png or .svg.")
+    ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of [decode]; may be repeated.")
     ] = None,
     device: Device = "auto",
     precision: Precision = "auto",
 ) -> None:
-    """Answer each TEXT; with word vectors, find words near "man + aunt - uncle".
-    Without TEXT: answer each line of standard input, or what you type.
+    """Answer TEXT, or standard input; with word vectors, "man + aunt - uncle".
 
     \b
     Example:
@@ -80,14 +82,18 @@ def use_command(
         raise UserError(
             "--map FILE draws word vectors, which have no attention: give it without --alignment and --heads"
         )
+    if out is not None and (heads is not None or alignment is not None or map_ is not None):
+        raise UserError("--out FILE writes the answers, which are pictures: give it alone")
     wanted = embedding.Wanted(embed, layers, pool, words, nearest_)
-    drawn = {"--table": table, "--alignment": alignment, "--heads": heads, "--map": map_}
+    drawn = {"--table": table, "--out": out, "--alignment": alignment, "--heads": heads, "--map": map_}
     wanted.check(flag for flag, given in drawn.items() if given)
     loaded = load(run, device, precision)
     vectors = embedding.prepare(loaded, wanted, decode)
     if vectors is None:
         loaded.decode(**decode)  # complains before anything is read
     how = "table" if table else "json" if json else "text"
+    if loaded.task.draws and how == "text" and not (out or heads):
+        raise UserError("an answer of this run is a picture: name a file for it, --out FILE.png")
     try:
         if alignment is not None or heads is not None:
             if alignment is not None:
@@ -96,6 +102,8 @@ def use_command(
                 _draw_heads(loaded, text or [], heads, place, decode)
         elif map_ is not None:
             _draw_map(loaded, text or [], map_)
+        elif out is not None:
+            _paint(loaded, text or [], out, decode)
         elif text:
             if not _answer_each(loaded, text, how, decode, vectors):
                 raise typer.Exit(2)
@@ -292,6 +300,20 @@ def _draw_heads(run: Run, texts: list[str], out: Path, place: str, decode: dict[
         raise UserError(f"--place {place} is not an attention of this model{nearest(place, found)}")
     drawn = run.task.draw_heads(found, texts[0], place, out)
     typer.echo(f"the picture of {drawn} is in {out}; there are {', '.join(found)}")
+
+
+def _paint(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None:
+    """The pictures that answer the texts, on one sheet."""
+    from allyouneed.figures import check_name
+
+    check_name(out)
+    if not run.task.paints:
+        raise UserError(f"--out is for pictures: a run of the task '{run.recipe.task_kind}' answers with text")
+    if not texts:
+        raise UserError(f"--out draws what is asked for: give {run.task.asks}")
+    asked = [one for text in texts for one in run.task.listed(text)]
+    run.task.paint(list(zip(asked, run.answers(asked, **decode))), out)
+    typer.echo(f"the picture is in {out}")
 
 
 def _draw_map(run: Run, texts: list[str], out: Path) -> None:

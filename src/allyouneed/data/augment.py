@@ -12,18 +12,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from allyouneed.data.batches import Buckets, Numbers, Size
+from allyouneed.data.batches import EvenBatches, Numbers, Size
 from allyouneed.nn.batch import Tensors
 from allyouneed.randomness import draw, shifted
 
 GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue are
 
 
-class PictureBatches(Buckets):
+class PictureBatches(EvenBatches):
     """Pictures (N, H, W, C) of bytes and their labels (N,), each of `tokens` tokens. `mixed`: each comes with another
     picture of the split, to be mixed with. `weights` (classes,): how much each label counts."""
-
-    varies = False
 
     def __init__(
         self,
@@ -35,15 +33,9 @@ class PictureBatches(Buckets):
         mixed: bool = False,
         weights: np.ndarray | None = None,
     ) -> None:
-        super().__init__(np.full(len(pixels), tokens))
+        super().__init__(len(pixels), tokens)
         self.pixels, self.labels, self.tokens, self.weights = pixels, labels, tokens, weights
         self.learning, self.mixed = learning, mixed
-
-    def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
-        """Batches of equal size: a rest that does not fill one waits for the next epoch."""
-        batches = super().plan(seed, epoch, batch_tokens)
-        most = max(map(len, batches), default=0)
-        return [numbers for numbers in batches if len(numbers) == most]
 
     def size(self, numbers: Numbers, key: int) -> Size:
         labels = self.labels[numbers]
@@ -51,7 +43,7 @@ class PictureBatches(Buckets):
 
     def tensors(self, numbers: Numbers, key: int) -> Tensors:
         found: Tensors = {
-            "pixels": self._pixels(numbers),
+            "pixels": as_tensor(self.pixels, numbers),
             "lengths": torch.full((len(numbers),), self.tokens),
             "targets": torch.from_numpy(self.labels[numbers]),
         }
@@ -64,18 +56,20 @@ class PictureBatches(Buckets):
                 shifted(draw(found["keys"], torch.zeros(len(numbers), dtype=torch.long)), 1) % len(self.labels)
             ).numpy()
             found |= {
-                "other": self._pixels(others),
+                "other": as_tensor(self.pixels, others),
                 "other_targets": torch.from_numpy(self.labels[others]),
                 "other_weights": self._weights(numbers),  # an example counts the same, whatever is mixed in
             }
         return found
 
-    def _pixels(self, numbers: Numbers) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(self.pixels[numbers].transpose(0, 3, 1, 2)))
-
     def _weights(self, numbers: Numbers) -> Tensor:
         weights = np.ones(len(numbers)) if self.weights is None else self.weights[self.labels[numbers]]
         return torch.from_numpy(weights).float()
+
+
+def as_tensor(pixels: np.ndarray, numbers: Numbers) -> Tensor:
+    """Some of the pictures (N, H, W, C) -> (B, C, H, W)"""
+    return torch.from_numpy(np.ascontiguousarray(pixels[numbers].transpose(0, 3, 1, 2)))
 
 
 class Chance:

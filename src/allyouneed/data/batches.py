@@ -196,6 +196,20 @@ class Buckets(Examples):
         return fill(order, self.sizes[order], batch_tokens)
 
 
+class EvenBatches(Buckets):
+    """Examples of one length, in batches of equal size: a rest that does not fill one waits for the next epoch."""
+
+    varies = False
+
+    def __init__(self, examples: int, tokens: int) -> None:
+        super().__init__(np.full(examples, tokens))
+
+    def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
+        batches = super().plan(seed, epoch, batch_tokens)
+        most = max(map(len, batches), default=0)
+        return [numbers for numbers in batches if len(numbers) == most]
+
+
 def fill(order: Numbers, sizes: np.ndarray, batch_tokens: int) -> list[Numbers]:
     """Batches of these examples, of so many tokens each (N,): longest first, so that the first of the next ones tells
     how many fit."""

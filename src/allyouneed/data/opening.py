@@ -37,8 +37,8 @@ def open_data(config: DataConfig, shape: str) -> Dataset:
     known = {row.name: row.shape for row in registry.listing()}
     if config.name not in known:
         raise UserError(f"there is no data set '{config.name}'{nearest(config.name, known)}")
-    if not _fits(known[config.name], shape):
-        fitting = ", ".join(name for name, its in known.items() if _fits(its, shape))
+    if not fits(known[config.name], shape):
+        fitting = ", ".join(name for name, its in known.items() if fits(its, shape))
         raise UserError(
             f"the data set '{config.name}' is {_describe(known[config.name])}, but this task needs "
             f"{_describe(shape)}; these fit: {fitting}"
@@ -49,7 +49,7 @@ def open_data(config: DataConfig, shape: str) -> Dataset:
     return registry.open_named(config, shape)
 
 
-def _fits(its: str, wanted: str) -> bool:
+def fits(its: str, wanted: str) -> bool:
     """Whether data of one shape can be read as data of another: all pictures can be read without their labels."""
     return its == wanted or (wanted == "plain" and its in PICTURES)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -38,7 +38,9 @@ class Stepper(Protocol):
     """One step of an autoregressive model. There is one input per row: the ids of a prompt for a language model, the
     ids of the source sentence for a translator."""
 
-    prompted: ClassVar[bool]  # after `start` a row holds its whole input (a language model) or one token (a translator)
+    @property
+    def prompted(self) -> bool:
+        """Whether a row holds its whole input after `start` (a language model), or one token (a translator)."""
 
     @property
     def limit(self) -> int | None:

@@ -7,6 +7,16 @@ from allyouneed.figures.confusion import confusion_matrix
 from allyouneed.figures.curves import loss_curve
 from allyouneed.figures.positions import sinusoid
 from allyouneed.figures.sheet import contact_sheet
+from allyouneed.figures.style import check_name
 from allyouneed.figures.words import word_map
 
-__all__ = ["alignment", "confusion_matrix", "contact_sheet", "heads", "loss_curve", "sinusoid", "word_map"]
+__all__ = [
+    "alignment",
+    "check_name",
+    "confusion_matrix",
+    "contact_sheet",
+    "heads",
+    "loss_curve",
+    "sinusoid",
+    "word_map",
+]

@@ -33,7 +33,8 @@ def contact_sheet(pictures: Sequence[Any], told: Sequence[str], out: Path, title
             left, top = column * (SIDE + GAP) / width, 1 - row * tall / height
             axes = made.add_axes((left, top - SIDE / height, SIDE / width, SIDE / height))
             axes.imshow(_visible(np.asarray(picture)), interpolation="nearest", vmin=0, vmax=255, cmap="gray")
-            axes.set_axis_off()
+            axes.set(xticks=[], yticks=[])
+            axes.spines[:].set(visible=True, color=style.PALE, linewidth=0.5)  # many pictures are white at their edges
             for i, line in enumerate(text.split("\n")):
                 axes.text(
                     0.5,

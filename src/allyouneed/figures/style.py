@@ -70,9 +70,7 @@ SETTINGS: dict[Any, Any] = {
 def figure(out: Path, width: float, height: float, texts: Iterable[str] = ()) -> Iterator[Figure]:
     """A white figure, `width` by `height` inches, enlarged to hold every label and saved to `out` at the end. `texts`
     are what users wrote: their characters decide which fonts are used, and what no font has is told on stderr."""
-    kind = out.suffix.lower().removeprefix(".")
-    if kind not in ("png", "svg"):
-        raise UserError(f"{out} is not a PNG or SVG file: choose a name that ends in .png or .svg")
+    kind = check_name(out)
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -87,6 +85,14 @@ def figure(out: Path, width: float, height: float, texts: Iterable[str] = ()) ->
         _save(made, out, kind)
     if missing and kind == "png":  # in an SVG, the fonts of the viewer decide
         print(f"{out} {cannot_show(missing)}", file=sys.stderr)
+
+
+def check_name(out: Path) -> str:
+    """The kind of a picture file, png or svg, from its name."""
+    kind = out.suffix.lower().removeprefix(".")
+    if kind not in ("png", "svg"):
+        raise UserError(f"{out} is not a PNG or SVG file: choose a name that ends in .png or .svg")
+    return kind
 
 
 def _save(made: Figure, out: Path, kind: str) -> None:

@@ -34,11 +34,7 @@ class ViTConfig(BlockConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.image % self.patch:
-            raise UserError(
-                f"model.patch = {self.patch} does not divide model.image = {self.image}: choose one that does, such "
-                f"as {max(p for p in range(1, self.patch) if self.image % p == 0)}"
-            )
+        check_patch(self.image, self.patch)
         if self.positions == "sinusoidal_2d" and self.width % 4:
             raise UserError(f"positions in two dimensions need a model.width that 4 divides, not {self.width}")
 
@@ -51,6 +47,14 @@ class ViTConfig(BlockConfig):
     def tokens(self) -> int:
         """[CLS] and the patches."""
         return 1 + self.grid**2
+
+
+def check_patch(image: int, patch: int) -> None:
+    if image % patch:
+        raise UserError(
+            f"model.patch = {patch} does not divide model.image = {image}: choose one that does, such as "
+            f"{max(p for p in range(1, patch) if image % p == 0)}"
+        )
 
 
 def cut_patches(pixels: Tensor, patch: int) -> Tensor:

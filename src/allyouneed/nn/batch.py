@@ -15,6 +15,7 @@ class Tensors(TypedDict, total=False):
     segments: Tensor  # (B, T) 0 in the first text, 1 in the second
     chars: Tensor  # (B, T, C) the letters of each word, for bodies that read letters
     pixels: Tensor  # (B, C, H, W) pictures: bytes, or what is left of them after normalising
+    codes: Tensor  # (B, N) of pictures, row by row
     keys: Tensor  # (B,) of the randomness of each picture
     other: Tensor  # (B, C, H, W) pictures to mix into `pixels`
     other_targets: Tensor  # (B,) the labels of `other`

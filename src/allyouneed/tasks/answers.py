@@ -7,7 +7,10 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+import numpy as np
+
 from allyouneed.config import DecodeConfig
+from allyouneed.data.picture_arrays import to_image
 from allyouneed.decode import Decoder, Request, Stepper, beam_search
 from allyouneed.text import Tokenizer
 
@@ -32,6 +35,12 @@ class Answer:
     others: list[Answer] = field(default_factory=list)  # beam: the next best; sample: from the next seeds
     details: dict[str, Any] = field(default_factory=dict)  # plain values, for --json
     shown: str = ""  # what the terminal shows, if more than the text
+    picture: np.ndarray | None = None  # (H, W, C) bytes, if the answer is a picture
+
+    @property
+    def result(self) -> Any:
+        """What `Run.predict` returns: the text, or the picture as an image of Pillow."""
+        return self.text if self.picture is None else to_image(self.picture)
 
 
 def write(

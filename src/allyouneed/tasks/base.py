@@ -100,6 +100,8 @@ class Task(ABC, Generic[M]):
     weights: ClassVar[dict[str, float]]  # of the named losses
     writes: ClassVar[bool] = False  # an answer is written token by token
     continues: ClassVar[bool] = False  # an answer is the rest of its text
+    paints: ClassVar[bool] = False  # an answer has a picture, which `paint` writes
+    draws: ClassVar[bool] = False  # an answer is nothing but a picture
     looking: ClassVar[float] = 0.05  # of the training time, at most, for evaluations with train.eval_every = 0
     reading: ClassVar[float] = 1 / 3  # time to evaluate a batch, as a part of that to learn it
     full_precision: ClassVar[bool] = False  # a loaded run always computes in fp32
@@ -257,6 +259,11 @@ class Task(ABC, Generic[M]):
         """The sum of each named loss; the batch has their counts. `at` is None in evaluation. `carry` holds the
         recurrent state after the last batch; a recurrent task replaces it by the state after this one."""
 
+    @property
+    def loss_weights(self) -> dict[str, float]:
+        """The weights of the named losses, if the settings decide them."""
+        return self.weights
+
     def fresh_carry(self, model: M) -> Carry:
         """The carry before the first batch of a recurrent task; the carry of a checkpoint must have its shapes."""
         return {}
@@ -346,6 +353,10 @@ class Task(ABC, Generic[M]):
         chosen = found[place]
         heads(chosen.weights.numpy(), chosen.source, chosen.target, out, title=place)
         return place
+
+    def paint(self, asked: Sequence[tuple[Any, Answer]], out: Path) -> None:
+        """Write the pictures of the answers to these inputs to a file."""
+        raise NotImplementedError
 
     def map_words(self, model: M, words: Sequence[str]) -> WordMap:
         """These words, or usual ones if there are none, with their vectors; only for tasks that have word vectors."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,30 +15,23 @@ from torch import Tensor
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.augment import Augment, PictureBatches, normalise
 from allyouneed.data.batches import Batch
-from allyouneed.data.decoding import BadPictureError, decode, decode_frames, square
 from allyouneed.data.examples import LabelledPicture
-from allyouneed.data.paths import is_folder
-from allyouneed.data.picture_arrays import to_image
-from allyouneed.data.picture_files import ENDINGS, is_hidden
-from allyouneed.data.pictures import PictureSplit
 from allyouneed.data.report import Report, describe
-from allyouneed.errors import UserError
 from allyouneed.figures import contact_sheet
 from allyouneed.metrics import Score
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.heads import ClassifyHead
 from allyouneed.nn.trace import Trace
-from allyouneed.tasks.answers import Answer, Prompt
-from allyouneed.tasks.base import Alignment, Guess, Say, Task, once, traced
+from allyouneed.tasks.answers import Answer
+from allyouneed.tasks.base import Alignment, Guess, Say, Task, traced
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.labels import LabelOptions, OneLabel
-from allyouneed.text import Tokenizer
+from allyouneed.tasks.pictures import PictureReader
 
 SHOWN = 24  # mistakes on a contact sheet
 BLOCK = 1024  # pictures whose values are counted at once
 TOP = 5
-FRAMES = 64  # of a clip with more, that are looked at
 
 
 @dataclass(frozen=True)
@@ -52,15 +45,12 @@ class RecognizeOptions(LabelOptions):
     mix: float = option(0.0, "augmentation: how often another picture is mixed in (mixup, cutmix)", low=0.0, high=1.0)
 
 
-class Recognize(OneLabel):
+class Recognize(PictureReader[Labeller], OneLabel):
     """loss = -log p(label | picture)"""
 
     Options = RecognizeOptions
-    shape = "pictures"
     unit = "picture"
-    asks = "the path of a picture"
     expects = "likely labels of the picture"
-    no_vectors = "it reads pictures, not texts"
     mean: list[float]  # of each channel of the training pictures, from 0 to 1
     std: list[float]
     mistakes: list[tuple[np.ndarray, str]]  # of the last test: the pictures, and what was said of them
@@ -69,19 +59,10 @@ class Recognize(OneLabel):
         super().__init__(*arguments)
         self.mean, self.std, self.mistakes = [], [], []
 
-    def check(self) -> None:
-        self.check_model()
-
-    def make_tokenizers(self) -> dict[str, Tokenizer]:
-        return {}
-
     def take_tokenizers(self, donor: Task) -> None:
         """The body expects pictures normalised as those that it has learned from."""
         if isinstance(donor, Recognize):
             self.mean, self.std = donor.mean, donor.std
-
-    def model_config(self) -> Any:
-        return self.recipe.model
 
     @property
     def longest(self) -> int:
@@ -93,15 +74,6 @@ class Recognize(OneLabel):
         body.freeze(config.freeze)
         return Labeller(body, ClassifyHead(body.width, len(self.labels), self.options.pool, config.dropout, (1, 0)))
 
-    @once
-    def pixels(self, split: str) -> np.ndarray:
-        """(N, H, W, C) bytes; damaged pictures leave the split here."""
-        pictures, config = cast(PictureSplit, self.data.splits[split]), self.recipe.model
-        found = pictures.stored(self.token_key(split, "pixels"), config.image, config.channels, self.recipe.data)
-        if not len(found):
-            raise UserError(f"the {split} split has no pictures: give more data or another data.{split}_part")
-        return found
-
     def report(self) -> Report:
         lengths = {split: np.full(len(self.pixels(split)), self.longest) for split in self.data.splits}
         if not self.labels:
@@ -112,17 +84,12 @@ class Recognize(OneLabel):
             self.goals(split)  # a UserError for labels that are not in the training data
         c = self.recipe.model
         report = describe(self.data, {}, None, "tokens", {split: self.classes(split) for split in lengths})
-        if damaged := {split: found.damaged for split, found in self._splits() if found.damaged}:
-            told = ", ".join(f"{count:,} of {split}" for split, count in damaged.items())
-            report.notes.append(f"damaged pictures that are left out (data.skip_bad): {told}")
+        report.notes += self.damaged()
         report.notes.append(
             f"each picture is {c.image} x {c.image} pixels, {c.grid} x {c.grid} patches of {c.patch} x {c.patch}; "
             f"mean {_told(self.mean)}, standard deviation {_told(self.std)}, by channel"
         )
         return report
-
-    def _splits(self) -> list[tuple[str, PictureSplit]]:
-        return [(name, cast(PictureSplit, split)) for name, split in self.data.splits.items()]
 
     def _measure(self) -> None:
         """The mean and the standard deviation of each channel of the training pictures."""
@@ -213,72 +180,15 @@ class Recognize(OneLabel):
         contact_sheet(pictures, told, out, "The surest mistakes: what was said, and what is right")
         return [*made, out]
 
-    def single(self, given: Any) -> bool:
-        several = isinstance(given, np.ndarray) and given.ndim > 3
-        return super().single(given) or isinstance(given, Path) or (_is_picture(given) and not several)
-
-    def listed(self, text: str) -> list[str]:
-        """A folder stands for each picture in it, and for all of them together."""
-        return [*_inside(text), text] if is_folder(Path(text).expanduser()) else [text]
-
-    def joined(self, given: Any) -> Any:
-        """A path, an image of Pillow, an array (H, W) or (H, W, C), or the frames of a clip, which are such."""
-        if isinstance(given, list | tuple):
-            return [one if isinstance(one, str) else self.joined(one) for one in given]
-        if isinstance(given, Path):
-            return str(given)
-        if not _is_picture(given):
-            raise UserError(
-                f"a picture is expected: its path, an image of Pillow, or an array; not {type(given).__name__}"
-            )
-        return given
-
-    def prompt(self, model: Labeller, text: Any, decode: DecodeConfig) -> Prompt:
-        self._frames(text)
-        return Prompt([], 0)
-
-    def _frames(self, given: Any) -> list[bytes]:
-        """The pictures of an input: one, or those of a clip, which is a list, a folder, or a file with several; of
-        many, FRAMES at equal distances."""
-        if isinstance(given, Path):
-            given = str(given)
-        if isinstance(given, list):
-            if not given:
-                raise UserError("a clip without frames: give at least one")
-            return [frame for one in given for frame in self._frames(one)]
-        if not isinstance(given, str):
-            return [self._bytes(given)]
-        if not given.strip():
-            raise UserError("the path is empty: give that of a picture")
-        path = Path(given).expanduser()
-        if is_folder(path):
-            inside = _inside(str(path))
-            return [self._bytes(one) for one in inside[:: -(-len(inside) // FRAMES)]]
-        config = self.recipe.model
-        try:
-            return decode_frames(path, config.image, config.channels, FRAMES)
-        except BadPictureError as error:
-            raise UserError(f"{given}: {error}") from None
-
-    def _bytes(self, given: Any) -> bytes:
-        config = self.recipe.model
-        try:
-            if isinstance(given, str):
-                return decode(given, config.image, config.channels)
-            return square(to_image(given) if isinstance(given, np.ndarray) else given, config.image, config.channels)
-        except BadPictureError as error:
-            raise UserError(f"{given if isinstance(given, str) else 'the picture'}: {error}") from None
-
     def predict(
         self, model: Labeller, inputs: Iterable[Any], decode: DecodeConfig, show: Callable[[str], None] | None = None
     ) -> Iterator[Answer]:
         source = iter(inputs)
         while several := list(islice(source, 8 * decode.batch)):
-            yield from self._answers(model, [self._frames(given) for given in several])
+            yield from self._answers(model, [self.frames(given) for given in several])
 
     def _batches(self, pictures: Sequence[bytes]) -> PictureBatches:
-        c = self.recipe.model
-        pixels = np.frombuffer(b"".join(pictures), np.uint8).reshape(-1, c.image, c.image, c.channels)
+        pixels = self.as_pixels(pictures)
         return PictureBatches(pixels, np.zeros(len(pixels), np.int64), self.longest)
 
     def _answers(self, model: Labeller, inputs: Sequence[Sequence[bytes]]) -> Iterator[Answer]:
@@ -295,7 +205,7 @@ class Recognize(OneLabel):
 
     @torch.inference_mode()
     def attention(self, model: Labeller, text: Any, decode: DecodeConfig) -> dict[str, Alignment]:
-        batch, trace = self._batches(self._frames(text)[:1]).collate(np.arange(1)).to(model.device), Trace("weights")
+        batch, trace = self._batches(self.frames(text)[:1]).collate(np.arange(1)).to(model.device), Trace("weights")
         model(self.tensors(batch, learning=False), trace=trace)
         grid = range(1, self.recipe.model.grid + 1)
         tokens = ["[CLS]", *(f"{row}, {column}" for row in grid for column in grid)]
@@ -304,7 +214,7 @@ class Recognize(OneLabel):
     def draw_heads(self, found: dict[str, Alignment], text: str, place: str, out: Path) -> str:
         """How much [CLS] attends to each patch, by layer and head, over the picture; first through all layers."""
         c = self.recipe.model
-        pixels = np.frombuffer(self._frames(text)[0], np.uint8).reshape(c.image, c.image, c.channels)
+        pixels = self.as_pixels(self.frames(text)[:1])[0]
         whole = rollout([one.weights for one in found.values()])
         several = len(next(iter(found.values())).weights)  # heads
         columns = max(2, several)
@@ -320,7 +230,7 @@ class Recognize(OneLabel):
 
     def table(self, model: Labeller, text: Any, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         """The likely labels of the picture."""
-        (answer,) = self._answers(model, [self._frames(text)])
+        (answer,) = self._answers(model, [self.frames(text)])
         p = torch.tensor(list(answer.details["probabilities"].values()))
         return [self.guess(str(text), p, most)]
 
@@ -340,19 +250,6 @@ def lit(pixels: np.ndarray, weights: np.ndarray) -> np.ndarray:
     share = share.repeat(pixels.shape[0] // len(share), 0).repeat(pixels.shape[1] // len(share), 1)
     colours = pixels[..., :3] if pixels.shape[2] > 2 else pixels[..., :1].repeat(3, 2)
     return np.rint(colours * (0.15 + 0.85 * share[..., None])).astype(np.uint8)
-
-
-def _inside(folder: str) -> list[str]:
-    root = Path(folder).expanduser()
-    files = (path for path in root.rglob("*") if path.suffix.lower() in ENDINGS and not is_hidden(path, root))
-    found = sorted(map(str, files))
-    if not found:
-        raise UserError(f"the folder {folder} has no picture")
-    return found
-
-
-def _is_picture(given: Any) -> bool:
-    return isinstance(given, np.ndarray) or type(given).__module__.startswith("PIL.")
 
 
 def _told(values: Sequence[float]) -> str:

@@ -4,6 +4,8 @@ allocated for it."""
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -84,10 +86,13 @@ def saved_weights(folder: RunFolder, task: Task) -> dict[str, Tensor]:
 def check_shapes(task: Task, path: Path) -> None:
     """Raise a UserError if the weights in a file do not fit the task's model. Only the header is read, and the model
     is built without memory: the sizes in an untrusted file must not decide how much is allocated."""
-    header = read_header(path)
-    where = "the model that recipe.toml and the tokenizer describe"
+    compare_shapes(task.build_model, read_header(path), path, "the model that recipe.toml and the tokenizer describe")
+
+
+def compare_shapes(build: Callable[[], nn.Module], header: Header, path: Path, where: str) -> None:
+    """Raise a UserError if the tensors of a file are not those of the model that `build` makes."""
     try:
-        model = _outline(task, header)
+        model = _outline(build, header)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise UserError(f"{path} does not fit {where}: {error}") from None
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
@@ -99,12 +104,12 @@ def check_shapes(task: Task, path: Path) -> None:
             )
     # Computed tables, such as sinusoidal positions, are not in the header: they get a limit.
     tables = sum(b.numel() * b.element_size() for name, b in model.named_buffers() if name not in shapes)
-    if tables > TABLES + path.stat().st_size:
+    if tables > TABLES + sum(4 * math.prod(shape) for shape in header.shapes.values()):
         raise UserError(f"{path} does not fit {where}: its tables would take {tables:,} bytes")
 
 
-def _outline(task: Task, header: Header) -> nn.Module:
-    """The task's model on the device "meta", which has shapes but no values. Building stops as soon as the model has
+def _outline(build: Callable[[], nn.Module], header: Header) -> nn.Module:
+    """The model on the device "meta", which has shapes but no values. Building stops as soon as the model has
     far more layers than the file."""
     most, seen = 1000 + 20 * len(header.shapes), 0
 
@@ -120,7 +125,7 @@ def _outline(task: Task, header: Header) -> nn.Module:
     ]
     try:
         with torch.device("meta"):
-            return task.build_model()
+            return build()
     finally:
         for hook in hooks:
             hook.remove()

@@ -12,6 +12,7 @@ from allyouneed.recipe import Recipe
 SPEED = (2_000.0, 150_000.0)  # tokens per second that the models chosen here learn: per CPU thread, and on a GPU
 LEARN = (3_000_000, 100_000_000)  # tokens that they learn if nothing else is asked for: about ten minutes
 STEPS = 400  # fewer are too few, whatever the data: then batches are smaller
+CODES = 64  # of a picture, as most code books have them; the rules do not open the book
 Values = dict[str, tuple[Any, str]]
 
 
@@ -41,8 +42,9 @@ class Case:
     @property
     def tokens(self) -> float:
         """About how many tokens an epoch has; of a translation, those of the target. A word has about 1.35 pieces."""
-        if self.recipe.task_kind == "recognize":
-            return max(1.0, float(self.facts.examples * self.recipe.model.tokens))
+        if self.recipe.task_kind in ("recognize", "compress", "draw"):
+            grid = CODES if self.recipe.task_kind == "draw" else 0
+            return max(1.0, float(self.facts.examples * (self.recipe.model.tokens + grid)))
         per_word = {"translate": 1.35 / 2, "classify": 1.0, "wordvectors": 1.0}.get(self.recipe.task_kind, 1.35)
         return max(1.0, self.facts.words * per_word)
 

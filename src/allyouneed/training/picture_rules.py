@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from allyouneed.training.choices import LEARN, Case, Choice, Values, careful_rate
+from allyouneed.training.choices import CODES, LEARN, Case, Choice, Values, careful_rate
 
 PICTURES = ((28, 4), (32, 4), (64, 8), (96, 8), (128, 16), (224, 16))  # sides in pixels, and their patches
 
@@ -46,3 +46,18 @@ def picture_training(case: Case) -> Iterator[Choice]:
             "model.drop_path": (0.1, ""),
         }
         yield Choice("against overfitting", case.seen(epochs), values)
+
+
+def drawing(case: Case) -> Iterator[Choice]:
+    """Captions that people write are longer than generated ones."""
+    caption = 32
+    yield Choice("captions", "people write them", {"model.caption": (caption, f"up to {caption} tokens")})
+    if case.gpu:
+        values: Values = {"model.layers": (8, "8 layers"), "model.heads": (8, ""), "model.width": (384, "384 wide")}
+        values["train.lr"] = (1e-3, "")
+        yield Choice("model", "there is a GPU", values)
+    batch = (128 if case.gpu else 32) * (1 + caption + CODES)
+    epochs = case.epochs(2, 60, LEARN[case.gpu] * 4, batch)
+    yield Choice("training", f"there are {case.facts.examples:,} pictures", case.training(epochs, batch))
+    dropout = 0.0 if epochs < 5 else 0.1
+    yield Choice("against overfitting", case.seen(epochs), {"model.dropout": (dropout, f"dropout {dropout:g}")})

@@ -20,7 +20,7 @@ from allyouneed.format import human_bytes
 from allyouneed.recipe import Recipe
 from allyouneed.runtime import Runtime
 from allyouneed.training.choices import LEARN, Case, Choice, Values, careful_rate
-from allyouneed.training.picture_rules import picture_size, picture_training
+from allyouneed.training.picture_rules import drawing, picture_size, picture_training
 
 REAL = 0.2  # part of the different words that occur only once; smaller in generated text, larger in real text
 LITTLE = 200_000  # bytes of training text
@@ -282,6 +282,8 @@ RULES = {
     "lm": (held_out, vocabulary, size, running_text, evaluations),
     "pretrain": (held_out, vocabulary, size, passages, evaluations),
     "translate": (held_out, vocabulary, size, translation, evaluations),
+    "compress": (held_out, picture_size, picture_training, evaluations),
+    "draw": (held_out, vocabulary, drawing, evaluations),
     "recognize": (held_out, picture_size, picture_training, evaluations),
     "classify": (held_out, vocabulary, labels, evaluations),
     "tag": (held_out, vocabulary, labels, evaluations),

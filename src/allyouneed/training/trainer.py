@@ -66,7 +66,7 @@ class Trainer:
             for split, seed in seeds.items()
         }
         self.feed, self.valid = feeds["train"], feeds.get("valid")
-        self.losses = NamedLosses(task.weights)
+        self.losses = NamedLosses(task.loss_weights)
         self.evaluator = Evaluator(model, task, self.losses, self.valid, ranks, self._arithmetic, say)
         self.sampler = Sampler(model, task, self._arithmetic, self.quiet)
         self.pacer = Pacer(config, len(self.feed.plan(0)), self.evaluator.least_interval, began)

@@ -1,25 +1,208 @@
-"""Pictures of coloured shapes with captions."""
+"""Pictures of shapes with captions, drawn by rules: up to three of one kind, or two kinds and how they lie.
+
+A colour, a form and a size that go together in valid and test never do so in train. `check` reads a picture by rules,
+so it can tell whether a drawing shows what its caption says.
+"""
 
 from __future__ import annotations
 
+import re
+from functools import cache
+from itertools import pairwise, permutations
+from typing import NamedTuple
+
 import numpy as np
 
-from allyouneed.data.builtin.shapes import COLOURS, Shape, caption, draw
+from allyouneed.data.builtin.shapes import COLOURS, FORMS, NUMBERS, SIDE, SIZES, Shape, caption, draw
+
+COUNTS = {"train": 20_000, "valid": 500, "test": 1000}
+GAP = 2  # pixels between two shapes
+STEP = 2  # pixels between two possible places: so the codes of a picture are easier to learn
+TRIES = 64  # places that are drawn together, of which the first possible ones are taken
+BESIDES = ("above", "below", "left of", "right of")  # how the first shape lies from the second
+FAINT = 0.15  # how far from white a pixel is at least that may belong to a shape, in parts of black
+LEAST = 4  # pixels of a shape; fewer are dirt
+LARGE = 8.5  # pixels of the longer side from which on a shape is large
+
+
+class Kind(NamedTuple):
+    """What a caption says of a shape."""
+
+    form: str
+    colour: str
+    size: str
+
+
+def held_out(kind: Kind) -> bool:
+    """Whether it is in valid and test only: a quarter of all kinds. Train has each colour and form in another size."""
+    places = (list(FORMS).index(kind.form), list(COLOURS).index(kind.colour), 2 * list(SIZES).index(kind.size))
+    return sum(places) % 4 == 0
+
+
+@cache
+def kinds(held: bool) -> list[Kind]:
+    """Those that are held out, or all others."""
+    every = [Kind(form, colour, size) for colour in COLOURS for form in FORMS for size in SIZES]
+    return [kind for kind in every if held_out(kind) == held]
+
+
+def scene(draws: np.random.Generator, held: bool) -> tuple[list[Shape], str]:
+    """Shapes, and their caption."""
+    known = kinds(held)
+    first, second = (known[i] for i in draws.integers(len(known), size=2))
+    if draws.integers(2):
+        number = int(draws.integers(1, 4))
+        shapes = [_at(first, x, y) for x, y in places(draws, [first] * number)]
+        return shapes, caption(shapes)
+    while True:
+        shapes = [_at(one, x, y) for one, (x, y) in zip((first, second), places(draws, [first, second]))]
+        if how := besides(*shapes):
+            return shapes, f"{caption(shapes[:1])} {how} {caption(shapes[1:])}"
+
+
+def _at(kind: Kind, x: float, y: float) -> Shape:
+    return Shape(kind.form, kind.colour, kind.size, x, y)
+
+
+def places(draws: np.random.Generator, kinds: list[Kind]) -> list[tuple[float, float]]:
+    """Middles at multiples of STEP pixels, such that the shapes are at least GAP pixels apart."""
+    reach = np.array([int(SIZES[kind.size] + 0.5) for kind in kinds])
+    least = reach[:, None] + reach + GAP
+    pairs = np.triu_indices(len(kinds), 1)
+    while True:
+        low, high = -(-reach // STEP), (SIDE - reach) // STEP + 1
+        tries = STEP * draws.integers(low[:, None], high[:, None], (TRIES, len(kinds), 2))
+        far = abs(tries[:, :, None] - tries[:, None]).max(-1) >= least  # (TRIES, shapes, shapes)
+        good = np.flatnonzero(far[:, pairs[0], pairs[1]].all(1))
+        if len(good):
+            return [(float(x), float(y)) for x, y in tries[good[0]]]
+
+
+def besides(first: Shape, second: Shape) -> str:
+    """How the first lies from the second; "" if that is not clear, because it lies between two directions."""
+    across, down = first.x - second.x, first.y - second.y
+    if max(abs(across), abs(down)) < 1.5 * min(abs(across), abs(down)):
+        return ""
+    return _direction(across, down)
+
+
+def _direction(across: float, down: float) -> str:
+    if abs(down) > abs(across):
+        return "above" if down < 0 else "below"
+    return "left of" if across < 0 else "right of"
+
+
+@cache
+def stamp(form: str, size: str, across: float = 0.0, down: float = 0.0) -> np.ndarray:
+    """(32, 32), from 0 to 1: how much of each pixel a shape covers that lies so far from the middle of the picture."""
+    black = draw([Shape(form, "black", size, SIDE / 2 + across, SIDE / 2 + down)])[..., 0]
+    return (255.0 - black) / (255 - COLOURS["black"][0])
+
+
+def paint(shapes: list[Shape]) -> np.ndarray:
+    """(32, 32, 3) bytes: what `draw` gives for shapes on whole pixels, and faster."""
+    picture = np.full((SIDE, SIDE, 3), 255.0)
+    for shape in shapes:
+        part = np.roll(stamp(shape.form, shape.size), (int(shape.y) - SIDE // 2, int(shape.x) - SIDE // 2), (0, 1))
+        picture += part[..., None] * (np.array(COLOURS[shape.colour]) - picture)
+    return np.rint(picture).astype(np.uint8)
 
 
 def scenes() -> dict[str, tuple[np.ndarray, list[str]]]:
     """For train, valid and test: the pictures (N, 32, 32, 3), and their captions."""
-    forms = {"train": ("circle", "square", "ring"), "valid": ("cross", "diamond"), "test": ("triangle", "cross")}
-    drawn = {
-        split: [[Shape(form, "red" if split == "train" else "blue", "large", 16.0, 16.0)] for form in some]
-        for split, some in forms.items()
-    }
-    return {
-        split: (np.stack([draw(one) for one in some]), [caption(one) for one in some]) for split, some in drawn.items()
-    }
+    made = {}
+    for number, (split, count) in enumerate(COUNTS.items()):
+        draws = np.random.default_rng((1066, number))
+        found = [scene(draws, held=split != "train") for _ in range(count)]
+        made[split] = np.stack([paint(shapes) for shapes, _ in found]), [told for _, told in found]
+    return made
+
+
+def read_caption(text: str) -> tuple[list[Kind], str]:
+    """The kind of each shape that a caption names, and how two kinds lie; a ValueError for other texts."""
+    kinds, how = [], ""
+    for relation in BESIDES:
+        if f" {relation} " in text:
+            how, text = relation, text.replace(f" {relation} ", "|")
+    numbers = {word: number for number, word in NUMBERS.items()}
+    for part in text.split("|"):
+        number, size, colour, form = part.split()
+        one = Kind(re.sub("(?<=cross)es$|s$", "", form) if form not in FORMS else form, colour, size)
+        if one.form not in FORMS or colour not in COLOURS or size not in SIZES:
+            raise ValueError(f"no caption of a scene: {text}")
+        kinds += [one] * numbers[number]
+    return kinds, how
+
+
+def read_picture(pixels: np.ndarray) -> list[Shape]:
+    """The shapes that a picture (32, 32, 3) shows: patches of ink that hang together, and what each is most like."""
+    colours = np.array(list(COLOURS.values()), float)
+    ink = (255 - pixels.astype(float)) / 255  # (H, W, 3)
+    found = []
+    for patch in _patches(ink.max(-1) > FAINT):
+        dark = ink[patch].max(-1)
+        full = ink[patch][dark >= np.median(dark)].mean(0)  # without the pale edges
+        covered = patch * np.clip(ink @ full / (full @ full), 0, 1)  # (H, W), from 0 to 1
+        inside = covered > 0.5
+        if inside.sum() < LEAST:
+            continue
+        colour = list(COLOURS)[int(np.argmin(((255 * (1 - full) - colours) ** 2).sum(1)))]
+        rows, columns = np.nonzero(inside)
+        middle = (columns.min() + columns.max() + 1) / 2, (rows.min() + rows.max() + 1) / 2
+        size = "large" if max(np.ptp(rows), np.ptp(columns)) + 1 > LARGE else "small"
+        found.append(Shape(_form(covered, size, middle), colour, size, *middle))
+    return found
+
+
+@cache
+def _stamps(size: str) -> np.ndarray:
+    """(forms, places near the middle, 32 * 32)"""
+    near = (-1.0, -0.5, 0.0, 0.5, 1.0)
+    return np.stack([[stamp(form, size, x, y).ravel() for x in near for y in near] for form in FORMS])
+
+
+def _form(covered: np.ndarray, size: str, middle: tuple[float, float]) -> str:
+    """The form that covers most nearly the same (32, 32), somewhere around the middle."""
+    x, y = (int(at) for at in middle)
+    centred = np.roll(covered, (SIDE // 2 - y, SIDE // 2 - x), (0, 1)).ravel()
+    wrong = ((_stamps(size) - centred) ** 2).sum(-1).min(-1)
+    return list(FORMS)[int(wrong.argmin())]
+
+
+def _patches(ink: np.ndarray) -> list[np.ndarray]:
+    """(H, W) bool -> one such table per patch of neighbours, also across corners."""
+    left, found = {(int(y), int(x)) for y, x in zip(*np.nonzero(ink))}, []
+    while left:
+        near, inside = [left.pop()], np.zeros_like(ink)
+        while near:
+            y, x = near.pop()
+            inside[y, x] = True
+            around = {(y + down, x + across) for down in (-1, 0, 1) for across in (-1, 0, 1)} & left
+            left -= around
+            near += around
+        found.append(inside)
+    return found
 
 
 def check(text: str, pixels: np.ndarray) -> dict[str, bool]:
-    """Whether the colour of the caption is in the picture (32, 32, 3)."""
-    wanted = [COLOURS[word] for word in text.split() if word in COLOURS]
-    return {"colour": all(bool((pixels == np.array(colour)).all(-1).any()) for colour in wanted)}
+    """Whether a picture shows what its caption says: number, form, colour, size and, of two kinds, place. A form is
+    right if it is that of every shape, and so on. Missing and additional shapes are wrong in number alone, but where
+    there is no shape, nothing is right."""
+    kinds, how = read_caption(text)
+    found = read_picture(pixels)
+    # Which shape is meant by which part of the caption is what makes most of them right.
+    chosen = permutations(found, min(len(found), len(kinds)))
+    tables = [_compared(kinds, how, list(some)) for some in chosen]
+    return {"number": len(found) == len(kinds)} | max(tables, key=lambda table: sum(table.values()))
+
+
+def _compared(kinds: list[Kind], how: str, shapes: list[Shape]) -> dict[str, bool]:
+    pairs = list(zip(kinds, shapes))
+    table = {
+        name: bool(pairs) and all(getattr(kind, name) == getattr(shape, name) for kind, shape in pairs)
+        for name in Kind._fields
+    }
+    if how:
+        lies = [_direction(a.x - b.x, a.y - b.y) for a, b in pairwise(shapes)]
+        table["place"] = lies == [how]
+    return table

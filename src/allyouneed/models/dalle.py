@@ -1,0 +1,141 @@
+"""DALL-E: a GPT over one sequence, the tokens of a caption and then the codes of its picture (Ramesh et al., 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from allyouneed.config import option
+from allyouneed.models.base import Body, Writer
+from allyouneed.nn.batch import Tensors
+from allyouneed.nn.block import BlockConfig, Stack
+from allyouneed.nn.cache import KVCache
+from allyouneed.nn.heads import LMHead
+from allyouneed.nn.layers import ACTIVATIONS, initialise
+from allyouneed.nn.masks import Mask
+from allyouneed.nn.trace import Trace
+
+
+@dataclass(frozen=True)
+class DALLEConfig(BlockConfig):
+    vocab: int = option(0, "rows of the word embedding (0: as many as the tokenizer has tokens)", low=0, high=2**24)
+    caption: int = option(16, "tokens of a caption, at most", low=1, high=10**6)
+    codes: int = option(0, "size of the code book (0: that of task.book)", low=0, high=2**24)
+    grid: int = option(0, "codes in a row and in a column of a picture (0: as task.book has them)", low=0, high=4096)
+    activation: str = option("gelu", "activation in the feed-forward layer", choices=ACTIVATIONS)
+    positions: str = option("learned", "of the caption; codes have those of their row and column", choices=("learned",))
+
+    @property
+    def tokens(self) -> int:
+        """Of a row: a blank, the caption, and the codes."""
+        return 1 + self.caption + self.grid**2
+
+    @property
+    def limit(self) -> int:
+        return self.tokens
+
+
+class DALLEBody(Body):
+    """Stack([words + P; codes + rows + columns]): each vector knows its token and all before it."""
+
+    def __init__(self, config: DALLEConfig) -> None:
+        super().__init__()
+        self.config, self.width, self.limit = config, config.width, config.limit
+        self.words = nn.Embedding(config.vocab + 1, config.width)  # the last is the blank, which fills a short caption
+        self.codes = nn.Embedding(config.codes, config.width)
+        self.places = nn.Embedding(1 + config.caption, config.width)
+        self.rows, self.columns = (nn.Embedding(config.grid, config.width) for _ in range(2))
+        self.dropout, self.stack = nn.Dropout(config.dropout), Stack(config, config.layers)
+        self.remembered = self.stack.remembered
+        initialise(self)
+
+    def embed_words(self, words: Tensor) -> Tensor:
+        """(B, 1 + caption) -> (B, 1 + caption, D)"""
+        return self.words(words) + self.places.weight
+
+    def embed_codes(self, codes: Tensor, at: Tensor) -> Tensor:
+        """Codes (B, N) at the places (B, N) or (N,) of the picture, counted row by row -> (B, N, D)"""
+        at = at.clamp(0, self.config.grid**2 - 1)  # rows that nobody reads may be anywhere
+        down, across = at // self.config.grid, at % self.config.grid
+        return self.codes(codes) + self.rows(down) + self.columns(across)
+
+    def forward(self, words: Tensor, codes: Tensor, *, trace: Trace | None = None) -> Tensor:
+        """words (B, 1 + caption), codes (B, N) -> (B, 1 + caption + N, D)"""
+        places = torch.arange(codes.size(1), device=codes.device)
+        x = torch.cat([self.embed_words(words), self.embed_codes(codes, places)], dim=1)
+        return self.stack(self.dropout(x), Mask(causal=True), trace=trace)
+
+    def empty(self, rows: int, room: int) -> KVCache:
+        return self.stack.empty_cache(rows, room, self.words.weight)
+
+    def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
+        return self(tensors["ids"], tensors["codes"], trace=trace)
+
+    def stages(self) -> list[list[nn.Module]]:
+        tables: list[nn.Module] = [self.words, self.codes, self.places, self.rows, self.columns]
+        return [tables, *([block] for block in self.stack.blocks)]
+
+    def looking(self, context: int) -> int:
+        return self.stack.looking(context)
+
+
+class DALLE(Writer):
+    """p(caption, codes) = Π p(word_i | words before) · Π p(code_j | caption, codes before)"""
+
+    Config = DALLEConfig
+    BodyClass = DALLEBody
+    prompted: ClassVar[bool] = True
+    tasks: ClassVar[tuple[str, ...]] = ("draw",)
+    compiles: ClassVar[bool] = True
+    sizes: ClassVar[dict[str, dict[str, Any]]] = {
+        "nano": {"layers": 3, "heads": 3, "width": 96},
+        "small": {"layers": 8, "heads": 8, "width": 384},
+    }
+
+    def __init__(self, config: DALLEConfig) -> None:
+        super().__init__()
+        self.config, self.body = config, DALLEBody(config)
+        self.head, self.word_head = LMHead(config.width, config.codes), LMHead(config.width, config.vocab + 1)
+        initialise(self.head)
+        initialise(self.word_head)
+
+    @property
+    def blank(self) -> int:
+        """The word before a caption, and behind a short one."""
+        return int(self.config.vocab)
+
+    def prompt(self, ids: Sequence[int]) -> list[int]:
+        """A caption as the model reads it; without ids, that of a picture of anything."""
+        return [self.blank, *ids, *[self.blank] * (self.config.caption - len(ids))]
+
+    def forward(self, words: Tensor, codes: Tensor, *, trace: Trace | None = None) -> tuple[Tensor, Tensor]:
+        """words (B, 1 + caption), codes (B, N) -> the logits of each next word (B, caption, V + 1), and of each code
+        (B, N, K)"""
+        hidden = self.body(words, codes[:, :-1], trace=trace)
+        at = self.config.caption
+        return self.word_head(hidden[:, :at]), self.head(hidden[:, at:])
+
+    def loss(self, words: Tensor, targets: Tensor, codes: Tensor) -> Tensor:
+        """(2,): the cross-entropy of the words, targets (B, caption), and that of the codes; summed."""
+        hidden, at = self.body(words, codes[:, :-1]), self.config.caption
+        return torch.stack([self.word_head.loss(hidden[:, :at], targets), self.head.loss(hidden[:, at:], codes)])
+
+    def start(self, inputs: Sequence[Sequence[int]], room: int) -> tuple[Tensor, Any]:
+        """Read captions, as `prompt` gives them; logits (B, K) of the first code."""
+        words = torch.tensor(inputs, device=self.device)
+        state = self.empty(len(inputs), max(room, words.size(1)))
+        hidden = self.body.stack(self.body.embed_words(words), cache=state)
+        return self.choices(hidden[:, -1]), state
+
+    def step(self, tokens: Tensor, state: Any) -> Tensor:
+        """One more code per row, (B,) -> logits (B, K)."""
+        at = state.positions(1) - 1 - self.config.caption
+        return self.choices(self.body.stack(self.body.embed_codes(tokens[:, None], at), cache=state)[:, 0])
+
+    def remembered(self, tokens: int) -> int:
+        rows = max(self.head.out.out_features, self.word_head.out.out_features)
+        return int(self.body.held(tokens)) + tokens * 3 * rows

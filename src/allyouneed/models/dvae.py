@@ -1,0 +1,176 @@
+"""dVAE: a picture becomes a grid of codes, and the codes a picture again (Ramesh et al., 2021)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from allyouneed.config import BodyConfig, option
+from allyouneed.errors import UserError
+from allyouneed.models.base import Model
+from allyouneed.models.vit import check_patch, cut_patches
+
+BOOKS = ("grid", "gumbel")
+MOST = 1 << 20  # codes
+
+
+@dataclass(frozen=True)
+class DVAEConfig(BodyConfig):
+    image: int = option(32, "height and width of the pictures, in pixels", low=1, high=4096)
+    patch: int = option(4, "height and width of the square that one code stands for, in pixels", low=1, high=4096)
+    channels: int = option(3, "values per pixel: 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA", low=1, high=4)
+    digits: int = option(4, "a code has so many digits", low=1, high=20)
+    levels: int = option(4, "a digit has so many values: there are levels ** digits codes", low=2, high=256)
+    book: str = option("grid", "how a code is chosen: by rounding (grid), or drawn (gumbel)", choices=BOOKS)
+    width: int = option(64, "width of the encoder and of the decoder", low=1, high=10**6)
+    layers: int = option(2, "blocks of the encoder, and of the decoder", low=1, high=1000)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_patch(self.image, self.patch)
+        if self.codes > MOST:
+            raise UserError(
+                f"model.levels = {self.levels} and model.digits = {self.digits} make {self.codes:,} codes; at most "
+                f"{MOST:,} are possible: take fewer digits"
+            )
+
+    @property
+    def codes(self) -> int:
+        """The size of the code book."""
+        return self.levels**self.digits
+
+    @property
+    def grid(self) -> int:
+        """Codes in a row, and in a column."""
+        return self.image // self.patch
+
+    @property
+    def tokens(self) -> int:
+        """Codes of a picture."""
+        return self.grid**2
+
+
+def join_patches(patches: Tensor, channels: int, patch: int) -> Tensor:
+    """(B, N, C · P · P), row by row -> (B, C, H, W): undoes `cut_patches`."""
+    side = math.isqrt(patches.size(1))
+    x = patches.view(len(patches), side, side, channels, patch, patch)
+    return x.permute(0, 3, 1, 4, 2, 5).reshape(len(patches), channels, side * patch, side * patch)
+
+
+class Local(nn.Module):
+    """x + W_2 gelu(W_1 norm(x)), where W_1 reads a square and the eight around it."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm, self.into, self.out = (
+            nn.LayerNorm(width),
+            nn.Conv2d(width, width, 3, padding=1),
+            nn.Linear(width, width),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, G, G, D) -> (B, G, G, D)"""
+        near = self.into(self.norm(x).permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+        return x + self.out(F.gelu(near))
+
+
+def local_stack(config: DVAEConfig) -> nn.Sequential:
+    blocks = (Local(config.width) for _ in range(config.layers))
+    return nn.Sequential(*blocks, nn.LayerNorm(config.width))
+
+
+class DVAE(Model):
+    """codes = choose(Encoder(patches)), picture = Decoder(book[codes])
+
+    `grid`: the encoder gives a few numbers between -1 and 1, each is rounded to one of the levels, and these digits are
+    the code (Mentzer et al., 2024). Rounding has no gradient: that of the decoder goes to the encoder as if nothing had
+    been rounded. `gumbel`: the encoder gives the probability of each code; in training the decoder gets a mixture of
+    the book, drawn from these, and its temperature falls until nearly one code is left.
+    """
+
+    Config = DVAEConfig
+    tasks: ClassVar[tuple[str, ...]] = ("compress",)
+    compiles: ClassVar[bool] = True
+    sizes: ClassVar[dict[str, dict[str, Any]]] = {
+        "nano": {"layers": 2, "width": 64},
+        "small": {"layers": 4, "width": 256, "digits": 5},
+    }
+
+    def __init__(self, config: DVAEConfig) -> None:
+        super().__init__()
+        self.config = c = config
+        drawn = c.book == "gumbel"
+        self.into, self.encoder = nn.Linear(c.channels * c.patch**2, c.width), local_stack(c)
+        self.choose = nn.Linear(c.width, c.codes if drawn else c.digits)
+        self.book = nn.Embedding(c.codes, c.digits) if drawn else None
+        self.unfold, self.decoder = nn.Linear(c.digits, c.width), local_stack(c)
+        self.out = nn.Linear(c.width, c.channels * c.patch**2)
+        if self.book is not None:
+            nn.init.uniform_(self.book.weight, -1, 1)
+
+    def encode(self, pixels: Tensor) -> Tensor:
+        """(B, C, H, W), from 0 to 1 -> codes (B, N), row by row."""
+        scores = self._scores(pixels)
+        if self.book is not None:
+            return scores.argmax(-1)
+        digits = ((scores.float().tanh() + 1) / 2 * (self.config.levels - 1)).round().long()
+        return (digits * self._values(scores.device)).sum(-1)
+
+    def decode(self, codes: Tensor) -> Tensor:
+        """(B, N) -> pixels (B, C, H, W), about from 0 to 1."""
+        if self.book is not None:
+            return self._paint(self.book(codes))
+        levels = self.config.levels
+        digits = codes[..., None] // self._values(codes.device) % levels
+        return self._paint((digits * 2 / (levels - 1) - 1).to(self.unfold.weight.dtype))
+
+    def _values(self, device: torch.device) -> Tensor:
+        """(digits,): 1, levels, levels² …"""
+        return self.config.levels ** torch.arange(self.config.digits, device=device)
+
+    def _scores(self, pixels: Tensor) -> Tensor:
+        """(B, C, H, W) -> (B, N, digits), or (B, N, codes)"""
+        x = self.into(cut_patches(pixels, self.config.patch).to(self.into.weight.dtype))
+        return self.choose(self.encoder(self._square(x)).flatten(1, 2))
+
+    def _paint(self, vectors: Tensor) -> Tensor:
+        """(B, N, digits) -> (B, C, H, W)"""
+        c = self.config
+        patches = self.out(self.decoder(self._square(self.unfold(vectors)))).flatten(1, 2)
+        return join_patches(patches, c.channels, c.patch)
+
+    def _square(self, x: Tensor) -> Tensor:
+        """(B, N, D) -> (B, G, G, D)"""
+        return x.unflatten(1, (self.config.grid, self.config.grid))
+
+    def loss(self, pixels: Tensor, heat: Tensor | None = None) -> Tensor:
+        """The squared errors of the pixels, summed. `heat` is the temperature of `gumbel`; None chooses codes."""
+        scores = self._scores(pixels)
+        if self.book is not None:
+            logits = scores.float()
+            if heat is None:
+                mixed = F.one_hot(logits.argmax(-1), logits.size(-1)).to(logits.dtype)
+            else:
+                noise = -torch.empty_like(logits).exponential_().log()
+                mixed = ((logits + noise) / heat).softmax(-1)
+            vectors = mixed @ self.book.weight.float()
+        else:
+            exact, half = scores.float().tanh(), (self.config.levels - 1) / 2
+            vectors = exact + (((exact + 1) * half).round() / half - 1 - exact).detach()
+        return (self._paint(vectors.to(scores.dtype)).float() - pixels).square().sum()
+
+    def tables(self) -> list[nn.Embedding]:
+        return []
+
+    def remembered(self, tokens: int) -> int:
+        """Seven vectors per block."""
+        c = self.config
+        return tokens * (14 * c.layers * c.width + (3 * c.codes if self.book is not None else 0))
+
+    def flops(self, context: int) -> int:
+        return sum(2 * m.weight.numel() for m in self.modules() if isinstance(m, nn.Linear | nn.Conv2d))

@@ -1,0 +1,52 @@
+"""How codes are drawn for captions, and how likely they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+import torch
+
+from allyouneed.config import DecodeConfig
+from allyouneed.decode import Decoder, Guided, Request, Stepper
+from allyouneed.errors import UserError
+from allyouneed.models.dalle import DALLE
+from allyouneed.tasks.checks import check_numbers
+
+
+def check_method(decode: DecodeConfig) -> None:
+    if decode.method == "beam":
+        raise UserError("decode.method = beam: a drawing is sampled; take sample, or greedy for the likeliest codes")
+
+
+def draw_codes(model: DALLE, prompts: Sequence[list[int]], codes: int, decode: DecodeConfig) -> np.ndarray:
+    """(prompts · decode.n_best, codes): drawn with the seeds decode.seed, decode.seed + 1, …"""
+    stepper: Stepper = model
+    if decode.guidance != 1:
+        stepper = Guided(model, lambda prompt: model.prompt([]), decode.guidance)
+    heat = decode.temperature if decode.method == "sample" else 0.0
+    decoder = Decoder(stepper, min(decode.batch, len(prompts) * decode.n_best))
+    found: dict[int, list[int]] = {}
+    for prompt in prompts:
+        for number in range(decode.n_best):
+            request = Request(prompt, codes, heat, decode.top_k, decode.top_p, decode.seed + number)
+            found[decoder.add(request)] = []
+    left = len(found)
+    while left:
+        for event in decoder.tick():
+            found[event.id].append(cast(int, event.token))
+            left -= event.done is not None
+    return np.array(list(found.values()))
+
+
+@torch.inference_mode()
+def likelihood(model: DALLE, words: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """(B,): log p(codes | words) of each row."""
+    found = []
+    for at in range(0, len(codes), 64):
+        some = torch.from_numpy(codes[at : at + 64]).to(model.device)
+        _, logits = model(torch.from_numpy(words[at : at + 64]).to(model.device), some)
+        p = check_numbers(logits.float()).log_softmax(-1)
+        found.append(p.gather(-1, some[..., None]).sum((1, 2)).cpu())
+    return torch.cat(found).numpy()
