@@ -284,9 +284,12 @@ def test_a_damaged_book(drawer, name, tmp_path):
 
 @pytest.mark.slow
 def test_resumed_is_as_never_stopped(book, tmp_path):
-    given = [*TINY_DRAW, f"task.book={book.folder.path}", "train.schedule=constant", "train.eval_every=2"]
+    """Also if the run that made the codes is gone."""
+    shutil.copytree(book.folder.path, tmp_path / "book")
+    given = [*TINY_DRAW, f"task.book={tmp_path}/book", "train.schedule=constant", "train.eval_every=2"]
     whole = train("draw/shapes", *given, "train.steps=4", out=tmp_path / "whole", quiet=True)
     assert ayn("train", "draw/shapes", "--out", tmp_path / "part", *given, "train.steps=2").code == 0
+    shutil.rmtree(tmp_path / "book")
     assert ayn("train", "draw/shapes", "--out", tmp_path / "part", "--resume", "train.steps=4").code == 0
     one, other = (
         read_tensors(path / "checkpoints/step-000004/model.safetensors")

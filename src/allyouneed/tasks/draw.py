@@ -90,8 +90,10 @@ class Draw(PictureTask[DALLE]):
     def check(self) -> None:
         super().check()
         check_method(self.recipe.decode)
-        if not self.recipe.train.init:  # otherwise the book may be that of the other run
-            _ = self.book
+
+    def prepare(self, say: Say) -> Report:
+        _ = self.book  # before any data is read
+        return super().prepare(say)
 
     @property
     def picture_shape(self) -> tuple[int, int]:
