@@ -9,8 +9,11 @@ import pytest
 
 from allyouneed import catalog
 from allyouneed.data.registry import listing
+from allyouneed.models.dvae import DVAE, DVAEConfig
 from allyouneed.recipe import read_recipe, recipe_names
 from allyouneed.runfolder import RunFolder
+from allyouneed.tasks.book import Book
+from allyouneed.tasks.draw import Draw
 from allyouneed.training import trainer as trainer_module
 from allyouneed.training.evaluating import Evaluator
 from allyouneed.training.fit import fit
@@ -137,6 +140,8 @@ def test_a_warning_is_printed_in_a_line_of_its_own(story, tmp_path, overfitting)
 def cautioned(recipe: str, *settings: str, data: object = None) -> str:
     chosen = choose(recipe, list(settings), data)
     task = catalog.task(chosen.task_kind)(chosen)
+    if isinstance(task, Draw):
+        task._book = Book(DVAE(DVAEConfig()))
     report = task.prepare(lambda line: None)
     batches = len(task.examples("train").plan(1, 0, chosen.train.batch_tokens))
     return small_data(report, task, task.build_model(), batches)
