@@ -93,6 +93,15 @@ def test_every_shape_is_read_in_every_colour_and_place(form, size):
             assert abs(found.y - shape.y) <= 1
 
 
+def test_a_drawing_of_another_size_is_read():
+    picture = Image.fromarray(paint([Shape("ring", "blue", "large", 10, 12)]))
+    for size in (64, 128):
+        larger = np.asarray(picture.resize((size, size), Image.Resampling.NEAREST))
+        assert all(check("a large blue ring", larger).values())
+    grey = np.asarray(picture.convert("L").resize((28, 28)))[..., None]
+    assert check("a large blue ring", grey)["number"]
+
+
 def test_held_out_kinds_are_never_in_train():
     draws = np.random.default_rng(3)
     for held in (False, True):

@@ -164,7 +164,7 @@ def test_a_donor_that_cannot_be_used_is_named(pretrained, tagged, story, tmp_pat
     done = ayn("train", "wordvectors/skipgram", "--init", pretrained, "--out", tmp_path / "vectors")
     assert done.code == 2
     assert (
-        "'word2vec' cannot start from another run; these can: bert, convnet, convseq2seq, elmo, gpt, seq2seq"
+        "'word2vec' cannot start from another run; these can: bert, convnet, convseq2seq, dalle, elmo, gpt, seq2seq"
         in done.err
     )
 

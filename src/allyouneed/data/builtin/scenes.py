@@ -134,8 +134,19 @@ def read_caption(text: str) -> tuple[list[Kind], str]:
     return kinds, how
 
 
+def _square(pixels: np.ndarray) -> np.ndarray:
+    """(H, W, C) bytes -> (32, 32, 3): drawings may have another size, or be grey."""
+    from PIL import Image
+
+    if pixels.shape == (SIDE, SIDE, 3):
+        return pixels
+    image = Image.fromarray(pixels[..., 0] if pixels.shape[2] < 3 else pixels).convert("RGB")
+    return np.asarray(image.resize((SIDE, SIDE), Image.Resampling.BOX))
+
+
 def read_picture(pixels: np.ndarray) -> list[Shape]:
-    """The shapes that a picture (32, 32, 3) shows: patches of ink that hang together, and what each is most like."""
+    """The shapes that a picture (H, W, C) shows: patches of ink that hang together, and what each is most like."""
+    pixels = _square(pixels)
     colours = np.array(list(COLOURS.values()), float)
     ink = (255 - pixels.astype(float)) / 255  # (H, W, 3)
     found = []
