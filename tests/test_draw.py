@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import cache
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -12,11 +14,8 @@ import torch
 from PIL import Image
 
 from allyouneed.data.builtin.scenes import (
-    COUNTS,
-    Kind,
     Shape,
     check,
-    held_out,
     kinds,
     paint,
     read_caption,
@@ -24,7 +23,7 @@ from allyouneed.data.builtin.scenes import (
     scene,
     scenes,
 )
-from allyouneed.data.builtin.shapes import COLOURS, FORMS, SIZES, draw
+from allyouneed.data.builtin.shapes import COLOURS, FORMS, SIDE, SIZES, draw
 from allyouneed.errors import UserError
 from allyouneed.run import Run, load, train
 from allyouneed.tasks.book import Book
@@ -36,6 +35,11 @@ FEW = [*RUNTIME, "train.steps=6", "train.eval_every=3", "train.warmup=2", "data.
 TINY_BOOK = [*FEW, "model.width=16", "model.patch=8", "model.digits=3", "model.levels=3"]
 TINY_DRAW = [*FEW, "model.width=16", "model.heads=2", "model.layers=2", "train.batch_tokens=512"]
 CAPTION = "a small red circle above a large blue square"
+
+
+@cache
+def made() -> dict[str, tuple[np.ndarray, list[str]]]:
+    return scenes()
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +57,7 @@ def drawer(book, tmp_path_factory) -> Run:
 
 
 def test_the_checker_reads_every_scene():
-    for split, (pixels, captions) in scenes().items():
+    for split, (pixels, captions) in made().items():
         for picture, told in zip(pixels[:300], captions):
             assert all(check(told, picture).values()), (split, told)
 
@@ -102,21 +106,38 @@ def test_a_drawing_of_another_size_is_read():
     assert check("a large blue ring", grey)["number"]
 
 
-def test_held_out_kinds_are_never_in_train():
-    draws = np.random.default_rng(3)
-    for held in (False, True):
-        for _ in range(200):
-            shapes, told = scene(draws, held)
-            assert all(held_out(Kind(*shape[:3])) == held for shape in shapes)
+def test_what_is_held_out_is_never_in_train():
+    draws, seen = Random(3), {part: set() for part in ("train", "held", "novel")}
+    for part, found in seen.items():
+        for _ in range(1500):
+            shapes, told = scene(draws, part)
             named, how = read_caption(told)
             assert sorted(named) == sorted(shape[:3] for shape in shapes)
             assert bool(how) == (" of " in told or "above" in told or "below" in told)
-    assert len(kinds(True)) == 24
-    assert len({kind[:2] for kind in kinds(False)}) == 48  # every colour and form is seen together, in one size
-    assert sum(COUNTS.values()) == 21_500
+            found.add(frozenset(named) if how else (named[0], len(named)))
+    train, held, novel = seen.values()
+    assert not train & held
+    alone = [{one for one in part if isinstance(one, tuple)} for part in (train, held, novel)]
+    known, combined, new = ({kind for kind, _ in part} for part in alone)
+    assert known == combined == set(kinds(False))
+    assert new == set(kinds(True))
+    assert len(new) == 24
+    for kind in new:  # any two of its words are together in train
+        for missing in range(3):
+            assert any(
+                other[:missing] + other[missing + 1 :] == kind[:missing] + kind[missing + 1 :] for other in known
+            )
     for wrong in ("a red circle", "a small pink circle", "four small red circles", ""):
         with pytest.raises((ValueError, KeyError)):
             read_caption(wrong)
+
+
+def test_a_torn_shape_has_no_form():
+    for n in (3, 5):
+        picture = np.full((SIDE, SIDE, 3), 255, np.uint8)
+        picture[10 : 10 + 2 * n, 10 : 10 + 2 * n][np.tril(np.ones((2 * n, 2 * n), bool))] = COLOURS["green"]
+        (shape,) = read_picture(picture)
+        assert (shape.form, shape.colour) == ("", "green")
 
 
 # compress.
@@ -127,7 +148,7 @@ def test_a_picture_becomes_codes_and_a_picture_again(book, tmp_path):
     assert names == ["PSNR", "codes used", "code perplexity"]
     with Image.open(book.folder.path / "copies.png") as drawn:
         assert min(drawn.size) > 100
-    pixels = scenes()["test"][0][:5]
+    pixels = made()["test"][0][:5]
     (answer,) = book.answers([pixels[0]])
     assert len(answer.tokens) == 16
     assert all(0 <= code < 27 for code in answer.tokens)
@@ -159,7 +180,7 @@ def test_its_scores_are_those_of_the_formulas(book):
 def test_codes_that_are_drawn(tmp_path):
     run = train("compress/shapes", *TINY_BOOK, "model.book=gumbel", out=tmp_path / "run", quiet=True)
     assert run.model.book.weight.shape == (27, 3)
-    assert len(next(run.answers([scenes()["test"][0][0]])).tokens) == 16
+    assert len(next(run.answers([made()["test"][0][0]])).tokens) == 16
 
 
 # draw.
@@ -201,7 +222,7 @@ def test_the_book_is_a_part_of_the_run(book, drawer, tmp_path):
     run = load(moved)
     assert run.task.book.fingerprint == Book(book.model).fingerprint
     assert {"book.json", "book.safetensors", "tokenizer.json"} <= set(run.config["parts"])
-    pixels = scenes()["test"][0][:3]
+    pixels = made()["test"][0][:3]
     assert np.array_equal(run.task.book.encode(pixels), Book(book.model).encode(pixels))
     assert next(run.answers([CAPTION])).tokens == next(drawer.answers([CAPTION])).tokens
 
@@ -308,7 +329,7 @@ def test_resumed_is_as_never_stopped(book, tmp_path):
 
 
 def test_own_pictures_with_captions(tmp_path):
-    pixels, captions = (part[:150] for part in scenes()["train"])
+    pixels, captions = (part[:150] for part in made()["train"])
     few = [*RUNTIME, "train.steps=2", "model.width=16", "model.layers=1", "train.eval_every=2"]
     codes = train("compress/shapes", *few, data=pixels, out=tmp_path / "codes", quiet=True)
     assert codes.recipe.model.image == 32
@@ -324,7 +345,7 @@ def test_own_pictures_with_captions(tmp_path):
     assert "captions: up to 32 tokens" in done.out
     run = load(tmp_path / "run")
     names = [score.name for score in run.test(say=lambda line: None)]
-    assert names == ["code perplexity", "caption perplexity"]
+    assert names == ["retrieval", "code perplexity", "caption perplexity"]
     assert run.predict("a small red circle").size == (32, 32)
 
 

@@ -10,7 +10,7 @@ import torch
 
 from allyouneed import lectures
 from allyouneed.figures.lines import Panel, lines
-from allyouneed.lectures import alignment, banks, gradients, lengths, patches, paths
+from allyouneed.lectures import alignment, banks, gradients, lengths, patches, paths, places
 from allyouneed.lectures.base import Classroom
 from allyouneed.metrics import translation_scores
 from allyouneed.models.vit import positions_2d
@@ -151,6 +151,23 @@ def test_patches_of_one_row_or_column_are_alike_if_positions_say_so():
         .index_put((torch.tensor(1), torch.tensor(1), torch.tensor(0)), torch.tensor(1.0))
         .argmax()
     )
+
+
+def test_places_compares_kinds_of_positions_over_seeds(tmp_path, monkeypatch):
+    monkeypatch.setattr(places, "KINDS", {"none": "none", "2-D": "sinusoidal_2d"})
+    monkeypatch.setattr(places, "SEEDS", (1, 2))
+    said: list[str] = []
+    small = [*SMALL, "model.heads=2", "model.layers=1", "train.batch_tokens=650", "data.limit=50"]
+    room = Classroom(tmp_path, said.append)
+    found = places.show(room, small)
+    assert room.picture("places").read_bytes().startswith(PNG)
+    for name, kind in places.KINDS.items():
+        for seed in places.SEEDS:
+            run = load(tmp_path / f"{name}-{seed}")
+            assert (run.recipe.model.positions, run.recipe.train.seed) == (kind, seed)
+            assert found[name]["test"][seed - 1] == run.scores()["test"][0].value
+        assert found[name]["steps"] == [3]
+    assert "seed 2" in said[-1]
 
 
 def test_patches_are_drawn_from_a_run(tmp_path):

@@ -88,7 +88,8 @@ def test_its_head_says_what_it_is_and_gives_its_command(name):
     assert re.search(r"[Ss]eeds (1 to 3|2 and 3)", " ".join(others)), "no spread"
     commands = [shlex.split(re.sub(r"  +\(.*", "", line)) for line in others if line.startswith("ayn ")]
     if read_recipe(name).task_kind == "draw":  # the codes come first
-        assert commands.pop(0)[:3] == ["ayn", "train", "compress/shapes"]
+        made = read_recipe(name).task.book.rsplit("/", 1)[-1].replace("-", "/", 1)
+        assert commands.pop(0)[:3] == ["ayn", "train", made]
     assert commands[0] == ["ayn", "train", name]
     for _, command, what, *rest in commands:
         if command == "train":

@@ -58,12 +58,12 @@ def test_it_is_scored_and_its_mistakes_are_shown(small):
 def test_a_test_reads_pictures_as_the_training_does(small):
     """Normalised to mean 0 and standard deviation 1; without augmentation both are the same."""
     numbers = np.arange(len(small.task.pixels("train")))
-    read = small.task.tensors(small.task.examples("train").collate(numbers), learning=False)["pixels"]
+    read = small.task.tensors(small.task.examples("train").collate(numbers))["pixels"]
     assert torch.allclose(read.mean((0, 2, 3)), torch.zeros(3), atol=1e-3)
     assert torch.allclose(read.std((0, 2, 3)), torch.ones(3), atol=1e-3)
     plain = small.recipe.with_(task=type(small.recipe.task)())
     task = small.task.on(plain)
-    learned = task.tensors(task.examples("train").collate(numbers), learning=True)["pixels"]
+    learned = task.build_model().train().see(task.examples("train").collate(numbers).tensors)["pixels"]
     assert torch.allclose(read, learned, atol=1e-6)
 
 

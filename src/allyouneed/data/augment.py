@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from allyouneed.data.batches import EvenBatches, Numbers, Size
 from allyouneed.nn.batch import Tensors
 from allyouneed.randomness import draw, shifted
 
 GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue are
+PLACES = torch.arange(1, 65)  # random numbers per picture: more than any batch needs
 
 
 class PictureBatches(EvenBatches):
@@ -76,13 +77,12 @@ class Chance:
     """Random numbers of pictures with these keys (B,): each call gives new ones."""
 
     def __init__(self, keys: Tensor) -> None:
-        self.keys, self.used = keys, 0
+        bits = draw(keys, PLACES.to(keys.device)[:, None])  # all at once: a GPU takes as long for one
+        self.drawn = iter(shifted(bits, 33).float() / 2**31)
 
     def __call__(self, low: float = 0.0, high: float = 1.0) -> Tensor:
         """(B,), uniform between the bounds."""
-        self.used += 1
-        bits = draw(self.keys, torch.full_like(self.keys, self.used))
-        return low + (high - low) * shifted(bits, 33).float() / 2**31
+        return low + (high - low) * next(self.drawn)
 
     def happens(self, often: float) -> Tensor:
         """(B,) bool."""
@@ -106,14 +106,16 @@ class Augment:
 
     def __call__(self, tensors: Tensors, mean: Tensor, std: Tensor) -> Tensors:
         """The tensors of a batch, with pictures changed and normalised."""
-        chance = Chance(tensors["keys"])
-        pixels = self._changed(tensors["pixels"], Chance(draw(tensors["keys"], torch.ones_like(tensors["keys"]))))
-        found = cast(Tensors, {**tensors})
+        keys, found = tensors["keys"], cast(Tensors, {**tensors})
+        chance = Chance(keys)
         if "other" in tensors:
-            other = Chance(draw(tensors["keys"], torch.full_like(tensors["keys"], 2)))
-            pixels, part = self._mixed(pixels, self._changed(tensors["other"], other), chance)
+            both = torch.cat([draw(keys, torch.full_like(keys, number)) for number in (1, 2)])
+            x, other = self._changed(torch.cat([tensors["pixels"], tensors["other"]]), Chance(both)).chunk(2)
+            pixels, part = self._mixed(x, other, chance)
             found["weights"] = tensors.get("weights", torch.ones_like(part)) * part
             found["other_weights"] = tensors["other_weights"] * (1 - part)
+        else:
+            pixels = self._changed(tensors["pixels"], Chance(draw(keys, torch.ones_like(keys))))
         pixels = normalise(pixels, mean, std)
         return {**found, "pixels": self._erased(pixels, chance) if self.erase else pixels}
 
@@ -123,14 +125,9 @@ class Augment:
             x = torch.where(_wide(chance.happens(self.flip)), x.flip(-1), x)
         if self.shift:
             x = _shifted(x, chance, self.shift)
-        names = list(CHANGES)
         for _ in range(self.changes):
-            chosen = (chance() * len(names)).long()
-            amount = chance(0, self.strength) * chance.sign()
-            for number, name in enumerate(names):
-                rows = (chosen == number).nonzero()[:, 0]
-                if len(rows):
-                    x = x.index_copy(0, rows, change(name, x[rows], amount[rows]))
+            chosen = (chance() * len(CHANGES)).long()
+            x = change(x, chosen, chance(0, self.strength) * chance.sign())
         return x
 
     def _mixed(self, x: Tensor, other: Tensor, chance: Chance) -> tuple[Tensor, Tensor]:
@@ -148,6 +145,24 @@ class Augment:
         area, shape = chance(0.02, 0.33), chance(-1.0, 1.0).exp()
         inside = rectangle(x.size(2), x.size(3), chance(), chance(), (area * shape).sqrt(), (area / shape).sqrt())
         return x.masked_fill(inside & _wide(chance.happens(self.erase)), 0.0)
+
+
+class See(nn.Module):
+    """The tensors of a batch -> the same with its pictures normalised and, in training, changed."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float], augment: Augment) -> None:
+        super().__init__()
+        self.augment = augment
+        self.register_buffer("mean", torch.tensor(mean), persistent=False)
+        self.register_buffer("std", torch.tensor(std), persistent=False)
+
+    def forward(self, tensors: Tensors) -> Tensors:
+        if self.training and "keys" in tensors:
+            return self.augment(tensors, self.mean, self.std)
+        return {**tensors, "pixels": normalise(tensors["pixels"].float() / 255, self.mean, self.std)}
 
 
 def normalise(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:
@@ -178,17 +193,13 @@ def _shifted(x: Tensor, chance: Chance, most: float) -> Tensor:
     return x.gather(3, columns[:, None, None].expand_as(x))
 
 
-def _turned(x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
+def _moved(x: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
     """Each point comes from the matrix (a b; c d) times its place, counted from the middle; a … d are (B,)."""
-    zero = torch.zeros_like(a)
-    matrix = torch.stack([torch.stack([a, b, zero], -1), torch.stack([c, d, zero], -1)], 1)
-    grid = F.affine_grid(matrix, list(x.shape), align_corners=False)
+    height, width = x.shape[-2:]
+    down, across = ((torch.arange(size, device=x.device) + 0.5) * 2 / size - 1 for size in (height, width))
+    a, b, c, d = (values[:, None, None] for values in (a, b, c, d))
+    grid = torch.stack([a * across + b * down[:, None], c * across + d * down[:, None]], -1)  # (B, H, W, 2)
     return F.grid_sample(x, grid, mode="bilinear", padding_mode="border", align_corners=False)
-
-
-def _rotate(x: Tensor, amount: Tensor) -> Tensor:
-    angle = amount * math.pi / 6
-    return _turned(x, angle.cos(), -angle.sin(), angle.sin(), angle.cos())
 
 
 def _grey(x: Tensor) -> Tensor:
@@ -196,11 +207,6 @@ def _grey(x: Tensor) -> Tensor:
     if x.size(1) < 3:
         return x[:, :1]
     return sum(part * x[:, i : i + 1] for i, part in enumerate(GREY))  # type: ignore[return-value]
-
-
-def _toward(x: Tensor, other: Tensor, amount: Tensor) -> Tensor:
-    """Away from `other`, or towards it if the amount is negative."""
-    return (other + (x - other) * (1 + 0.9 * _wide(amount))).clamp(0, 1)
 
 
 def _blurred(x: Tensor) -> Tensor:
@@ -213,35 +219,36 @@ def _stretched(x: Tensor) -> Tensor:
     return (x - low) / (high - low).clamp(min=1 / 255)
 
 
-def _posterized(x: Tensor, amount: Tensor) -> Tensor:
+def _posterized(x: Tensor, strength: Tensor) -> Tensor:
     """With 8 to 4 of the 8 bits of a value."""
-    step = _wide(2 ** (4 * amount.abs()).round())
+    step = 2 ** (4 * strength).round()
     return (x * 255 / step).floor() * step / 255
 
 
-def change(name: str, x: Tensor, amount: Tensor) -> Tensor:
-    """One of CHANGES, with an amount (B,) from -1 to 1; 0 leaves most pictures as they are. What is transparent stays
-    so: only a move moves it."""
-    if name in MOVES or x.size(1) % 2:
-        return CHANGES[name](x, amount)
-    return torch.cat([CHANGES[name](x[:, :-1], amount), x[:, -1:]], dim=1)
+def change(x: Tensor, chosen: Tensor, amount: Tensor) -> Tensor:
+    """Each picture by the one of CHANGES that is chosen for it, (B,), with an amount (B,) from -1 to 1; 0 leaves most
+    as they are. Every picture goes through all of them, because a GPU would wait longer to sort them. What is
+    transparent stays so: only a move moves it."""
+    every = torch.arange(len(CHANGES), device=x.device)
+    is_now = dict(zip(CHANGES, (chosen == every[:, None]).view(-1, len(x), 1, 1, 1).unbind()))
+    turn, across, down, zoom = (torch.where(is_now[name].flatten(), amount, 0.0) for name in MOVES)
+    angle, size = turn * math.pi / 6, 0.4 * zoom
+    moved = _moved(x, angle.cos() + size, 0.6 * across - angle.sin(), 0.6 * down + angle.sin(), angle.cos() + size)
+    x = torch.where(_wide((turn + across + down + zoom) != 0), moved, x)
+    x, clear = (x, x[:, :0]) if x.size(1) % 2 else (x[:, :-1], x[:, -1:])
+    grey, strength = _grey(x), _wide(amount.abs())
+    other = torch.where(is_now["sharpness"], _blurred(x), torch.zeros_like(x))
+    other = torch.where(is_now["colour"], grey, torch.where(is_now["contrast"], grey.mean((2, 3), keepdim=True), other))
+    further = (other + (x - other) * (1 + 0.9 * _wide(amount))).clamp(0, 1)  # nearer if the amount is negative
+    x = torch.where(is_now["brightness"] | is_now["contrast"] | is_now["colour"] | is_now["sharpness"], further, x)
+    x = torch.where(is_now["stretch"], _stretched(x), x)
+    x = torch.where(is_now["posterize"], _posterized(x, strength), x)
+    x = torch.where(is_now["solarize"] & (x >= 1 - 0.5 * strength), 1 - x, x)
+    return torch.cat([x, clear], 1)
 
 
-Change = Callable[[Tensor, Tensor], Tensor]
-MOVES: dict[str, Change] = {
-    "rotate": _rotate,
-    "shear across": lambda x, a: _turned(x, torch.ones_like(a), 0.6 * a, torch.zeros_like(a), torch.ones_like(a)),
-    "shear down": lambda x, a: _turned(x, torch.ones_like(a), torch.zeros_like(a), 0.6 * a, torch.ones_like(a)),
-    "zoom": lambda x, a: _turned(x, 1 + 0.4 * a, torch.zeros_like(a), torch.zeros_like(a), 1 + 0.4 * a),
-}
-CHANGES: dict[str, Change] = {
-    "nothing": lambda x, amount: x,
-    **MOVES,
-    "brightness": lambda x, amount: _toward(x, torch.zeros_like(x), amount),
-    "contrast": lambda x, amount: _toward(x, _grey(x).mean((2, 3), keepdim=True), amount),
-    "colour": lambda x, amount: _toward(x, _grey(x), amount),
-    "sharpness": lambda x, amount: _toward(x, _blurred(x), amount),
-    "stretch": lambda x, amount: _stretched(x),
-    "posterize": _posterized,
-    "solarize": lambda x, amount: torch.where(x >= 1 - 0.5 * _wide(amount.abs()), 1 - x, x),
-}
+MOVES = ("rotate", "shear across", "shear down", "zoom")
+CHANGES = (
+    *("nothing", *MOVES, "brightness", "contrast", "colour", "sharpness"),
+    *("stretch", "posterize", "solarize"),
+)

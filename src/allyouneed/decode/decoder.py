@@ -234,6 +234,6 @@ class Decoder:
 
 
 def bucket(tokens: int, limit: int | None) -> int:
-    """Room for so many tokens, rounded up to a power of two, so that a growing state has few shapes and copies."""
+    """Room for so many tokens: a power of two, for few shapes and copies; at a limit a multiple of 16, for kernels."""
     room = max(64, 1 << (tokens - 1).bit_length())
-    return room if limit is None else min(room, limit)
+    return room if limit is None else min(room, -(-limit // 16) * 16)

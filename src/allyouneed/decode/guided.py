@@ -16,8 +16,7 @@ class Guided:
     asks: every row has a second row behind it, which reads that and gets the same tokens."""
 
     def __init__(self, stepper: Stepper, free: Callable[[Any], Any], strength: float) -> None:
-        self.stepper, self.free, self.strength = stepper, free, strength
-        self.prompted = stepper.prompted
+        self.stepper, self.free, self.strength, self.prompted = stepper, free, strength, stepper.prompted
 
     @property
     def limit(self) -> int | None:
@@ -44,7 +43,7 @@ class Guided:
 
 
 class Pairs:
-    """A State of which each row is two rows of another one."""
+    """A State of which each row is two rows of another one. It is for drawing, not for search by beams."""
 
     def __init__(self, inner: State) -> None:
         self.inner = inner
@@ -57,16 +56,6 @@ class Pairs:
     def put(self, rows: Tensor, other: Pairs) -> None:
         self.inner.put(_both(rows), other.inner)
         self.length[rows] = other.length
-
-    def reorder(self, rows: Tensor) -> None:
-        self.inner.reorder(_both(rows))
-        self.length = self.length[rows]
-
-    def select(self, inputs: Tensor) -> Pairs:
-        return Pairs(self.inner.select(_both(inputs)))
-
-    def expand(self, beams: int) -> Pairs:
-        raise NotImplementedError("guided answers are drawn, not searched for")
 
     def grow(self, room: int) -> None:
         self.inner.grow(room)

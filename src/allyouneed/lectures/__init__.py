@@ -19,6 +19,7 @@ LECTURES = {
     "alignment": "which French word attends to which English word: attention over an RNN",
     "wordmap": "word vectors on a map, and man + aunt - uncle as arrows",
     "banks": "the bank of a river, the bank with the money, and to bank on something, in ELMo",
+    "places": "how well a ViT learns with no positions, 1-D, learned and 2-D ones, three seeds each",
     "patches": "which positions of a ViT are alike, what its filters look for, and what patches save",
 }
 

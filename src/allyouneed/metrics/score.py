@@ -22,7 +22,8 @@ class Score:
     @property
     def short(self) -> str:
         """Name and value, without the signature."""
-        return f"{self.name} {self.value:.{_DIGITS.get(self.name, 2)}f}"
+        digits = 4 if self.name.endswith("loss") else _DIGITS.get(self.name, 2)
+        return f"{self.name} {self.value:.{digits}f}"
 
     def __str__(self) -> str:
         return f"{self.short}  ({self.signature})"

@@ -67,11 +67,8 @@ class Local(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.norm, self.into, self.out = (
-            nn.LayerNorm(width),
-            nn.Conv2d(width, width, 3, padding=1),
-            nn.Linear(width, width),
-        )
+        self.norm, self.into = nn.LayerNorm(width), nn.Conv2d(width, width, 3, padding=1)
+        self.out = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, G, G, D) -> (B, G, G, D)"""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -40,6 +40,19 @@ class Labeller(Model):
     def remembered(self, tokens: int) -> int:
         reading = 0 if self.reader is None else int(self.reader.remembered)
         return int(self.body.held(tokens)) + tokens * (reading + self.body.width)
+
+
+class PictureLabeller(Labeller):
+    """A body that reads pictures of one size. `see` prepares a batch of them, and is compiled with the loss."""
+
+    compiles: ClassVar[bool] = True
+
+    def __init__(self, body: Body, head: nn.Module, see: nn.Module) -> None:
+        super().__init__(body, head)
+        self.see = see
+
+    def loss(self, tensors: Tensors, targets: Tensor, smoothing: float = 0.0) -> Tensor:
+        return super().loss(self.see(tensors), targets, smoothing)
 
 
 def _flat(weights: Tensor | None) -> Tensor | None:

@@ -147,7 +147,6 @@ class ViT(Model):
     tasks: ClassVar[tuple[str, ...]] = ("recognize",)
     free: ClassVar[tuple[str, ...]] = (*FREE, "image")
     fits: ClassVar[tuple[str, ...]] = ("image",)
-    compiles: ClassVar[bool] = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 12, "heads": 3, "width": 192},
         "small": {"layers": 12, "heads": 6, "width": 384},

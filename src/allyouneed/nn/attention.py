@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from allyouneed.nn.cache import LayerCache
-from allyouneed.nn.masks import Mask, _Prepared
+from allyouneed.nn.masks import Mask, Prepared
 from allyouneed.nn.positions import rotate
 from allyouneed.nn.scores import Score, named_score
 from allyouneed.nn.trace import Trace
@@ -51,10 +51,8 @@ def attend(  # type: ignore[misc]
             trace.record("weights", w)
         return (out, w) if weights else out
     mask = mask.prepare(q.size(-2), k.size(-2), q.device)
-    if not isinstance(mask, _Prepared):
-        return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=mask.causal)
-    out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask.open, dropout_p=dropout)
-    return torch.where(mask.sees, out, 0.0)
+    out = F.scaled_dot_product_attention(q, k, v, mask.allowed, dropout_p=dropout, is_causal=mask.causal)
+    return torch.where(mask.sees, out, 0.0) if isinstance(mask, Prepared) and mask.sees is not None else out
 
 
 def _formula(
@@ -154,4 +152,4 @@ class Attention(nn.Module):
 
 def _split(x: Tensor, heads: int) -> Tensor:
     """(B, T, H * K) -> (B, H, T, K)"""
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return x.view(x.size(0), x.size(1), heads, -1).transpose(1, 2)

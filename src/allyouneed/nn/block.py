@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import torch
 from torch import Tensor, nn
@@ -160,11 +161,11 @@ class Stack(nn.Module):
         mask = mask.prepare(time, room, x.device)
         positions = torch.arange(time, device=x.device) if at is None else at
         rotary = self.rotary(positions, room) if self.rotary is not None else None
-        for i, block in enumerate(self.blocks):
+        layers = cache.layers(positions) if cache is not None else repeat(None)
+        for i, (block, layer) in enumerate(zip(self.blocks, layers)):
             inner = trace and trace.at(i)
             if trace is not None:
                 trace.record("layers", x)
-            layer = cache.layer(i, positions) if cache is not None else None
             x = block(x, mask, memory=memories[i], memory_mask=memory_mask, rotary=rotary, cache=layer, trace=inner)
             if inner is not None:
                 inner.record("outputs", x)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from allyouneed.nn.masks import Mask
+from allyouneed.nn.masks import Mask, Prepared
 
 
 class _State:
@@ -71,13 +72,13 @@ class LayerCache(NamedTuple):
 
     k: Tensor  # (B, Hkv, room, K), a view of the cache
     v: Tensor
+    rows: Tensor  # (B, 1): 0, 1, …
     at: Tensor  # (B, T) positions of the new tokens
 
     def write(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         """Write k, v (B, Hkv, T, K) of the new tokens in place; returns all keys and values of the layer."""
-        rows = torch.arange(self.at.size(0), device=self.at.device)[:, None]
-        self.k[rows, :, self.at] = k.transpose(1, 2).to(self.k.dtype)
-        self.v[rows, :, self.at] = v.transpose(1, 2).to(self.v.dtype)
+        self.k[self.rows, :, self.at] = k.transpose(1, 2).to(self.k.dtype)
+        self.v[self.rows, :, self.at] = v.transpose(1, 2).to(self.v.dtype)
         return self.k, self.v
 
 
@@ -99,14 +100,15 @@ class KVCache(_State):
         """Tokens at the positions `at` (B, T) see themselves and all before them, as far as `given` allows."""
         past = torch.arange(self.room, device=at.device) <= at[:, None, :, None]  # (B, 1, T, room)
         if given.allowed is None:
-            return Mask(past)
+            return Prepared(past)  # which never hides a token from itself
         if given.allowed.size(-1) != self.room:
             raise ValueError(f"the mask is for {given.allowed.size(-1)} keys, the cache has room for {self.room}")
         return Mask(past & given.allowed)
 
-    def layer(self, i: int, at: Tensor) -> LayerCache:
-        """What layer i needs in a forward pass over tokens at the positions `at` (B, T)."""
-        return LayerCache(self.parts["k"][:, i], self.parts["v"][:, i], at)
+    def layers(self, at: Tensor) -> Iterator[LayerCache]:
+        """What each layer needs in a forward pass over tokens at the positions `at` (B, T), one after the other."""
+        k, v, rows = self.parts["k"], self.parts["v"], torch.arange(at.size(0), device=at.device)[:, None]
+        return (LayerCache(k[:, i], v[:, i], rows, at) for i in range(k.size(1)))
 
     def grow(self, room: int) -> None:
         """Make room for at least so many tokens."""

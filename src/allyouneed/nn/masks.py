@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -43,16 +43,18 @@ class Mask:
         allowed = self.tensor(queries, keys, device)
         assert allowed is not None
         sees = allowed.any(-1, keepdim=True)
-        return _Prepared(allowed, sees=sees, open=allowed | ~sees)
+        return Prepared(allowed | ~sees, sees=sees)
 
 
 @dataclass(frozen=True)
-class _Prepared(Mask):
+class Prepared(Mask):
     """A mask as the fused kernels take it. They differ in what they return for a query that may see nothing (some
-    NaN), so they get `open`, in which such a query sees everything, and its output becomes zero afterwards."""
+    NaN), so here such a query sees everything, and its output becomes zero afterwards."""
 
-    sees: Tensor = field(kw_only=True)  # (B, 1, 1|Tq, 1)
-    open: Tensor = field(kw_only=True)  # (B, 1, 1|Tq, Tk)
+    sees: Tensor | None = None  # (B, 1, 1|Tq, 1): whether a query may see anything; None: each does
 
     def prepare(self, queries: int, keys: int, device: torch.device) -> Mask:
         return self
+
+    def tensor(self, queries: int, keys: int, device: torch.device) -> Tensor | None:
+        return self.allowed if self.allowed is None or self.sees is None else self.allowed & self.sees

@@ -109,7 +109,8 @@ class Task(ABC, Generic[M]):
     predicts: ClassVar[bool] = True  # a test has an answer to each example, and `predictions` gives them
     pooling: ClassVar[str] = "mean"  # how one vector of a text is made of those of its tokens: see `Embedding`
     no_vectors: ClassVar[str] = ""  # why a run has no vectors of texts, and what it has instead
-    chooses_by: ClassVar[str] = "loss"  # the best weights have the lowest loss, or the highest score of this name
+    # The best weights have the lowest loss, that is `loss` or one by its name, `codes loss`; or the highest score.
+    chooses_by: ClassVar[str] = "loss"
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe

@@ -36,6 +36,7 @@ from allyouneed.tasks.pictures import PictureTask
 from allyouneed.text import Tokenizer
 
 SHOWN = 24  # drawings on a contact sheet
+RIVALS = 31  # other captions that a test compares with a picture's own
 BLOCK = 1024  # pictures that are encoded at once
 LINE = 20  # letters under a picture on a contact sheet
 
@@ -59,6 +60,7 @@ class Draw(PictureTask[DALLE]):
     Options = DrawOptions
     shape = "captions"
     unit = "code"
+    chooses_by = "codes loss"  # captions of other splits may be unlike all of train, and yet well drawn
     asks = "what to draw"
     writes = True
     paints = draws = True
@@ -248,7 +250,7 @@ class Draw(PictureTask[DALLE]):
         """The losses; and if rules can read the drawings, how often they show what the captions say."""
         examples, sums, counts = self.examples(split), np.zeros(2), np.zeros(2)
         captions = [picture.label for picture in self.data.splits[split]]
-        checker, right, self.drawn, self.covered = self.data.checker, [], [], 0
+        checker, right, chosen, self.drawn, self.covered = self.data.checker, [], [], [], 0
         for piece in extent.pieces(len(captions)):
             for numbers in examples.cover(max(self.recipe.train.batch_tokens, 4096), piece):
                 batch = examples.collate(numbers).to(model.device)
@@ -256,6 +258,8 @@ class Draw(PictureTask[DALLE]):
                 sums += [float(losses[name]) for name in ("captions", "codes")]
                 counts += [batch.size.counts[name] for name in ("captions", "codes")]
             self.covered += len(piece)
+            if checker is None:
+                chosen += self._chosen(model, split, piece)
             if checker is None and len(self.drawn) >= SHOWN:
                 continue
             prompts = [model.prompt(self.captions(split)[number][: model.config.caption].tolist()) for number in piece]
@@ -288,7 +292,26 @@ class Draw(PictureTask[DALLE]):
                 Score("all right", 100 * float(np.mean([all(found.values()) for found in right])), drawn),
                 *scores,
             ]
+        elif chosen:
+            named = f"own caption before others|of {chosen[0][1]}|by log p(codes given caption)|{signature}"
+            scores.insert(0, Score("retrieval", 100 * float(np.mean([fine for fine, _ in chosen])), named))
         return scores
+
+    def _chosen(self, model: DALLE, split: str, numbers: Iterable[int]) -> list[tuple[bool, int]]:
+        """For each picture: whether its own caption makes its codes likelier than others of the split do, and of how
+        many. Which others is a function of the picture's number."""
+        captions = [picture.label for picture in self.data.splits[split]]
+        first = {caption: at for at, caption in reversed(list(enumerate(captions)))}
+        found = []
+        for number in numbers:
+            others = [at for caption, at in first.items() if caption != captions[number]]
+            some = np.random.default_rng(number).permutation(others)[:RIVALS]
+            rows = [self.captions(split)[at][: model.config.caption].tolist() for at in (number, *some)]
+            codes = np.repeat(self.codes(split)[number][None].astype(np.int64), len(rows), 0)
+            told = likelihood(model, np.array([model.prompt(row) for row in rows]), codes)
+            if len(some):
+                found.append((bool(told[0] > told[1:].max()), len(rows)))
+        return found
 
     def draw(self, folder: Path, mark: str) -> list[Path]:
         """Some drawings of the last test."""

@@ -110,15 +110,15 @@ class Labels(Task[Labeller]):
         """Load the content of labels.json."""
         self.labels = [str(label) for label in extras["labels"]]
 
-    def tensors(self, batch: Batch, learning: bool) -> Tensors:
+    def tensors(self, batch: Batch) -> Tensors:
         """What the model reads of a batch that is on its device."""
         return batch.tensors
 
     def losses(
         self, model: Labeller, batch: Batch, at: Moment | None = None, carry: Carry | None = None
     ) -> dict[str, Tensor]:
-        tensors = self.tensors(batch, model.training)
-        return {"labels": model.loss(tensors, tensors["targets"], self.options.smoothing if model.training else 0.0)}
+        smoothing = self.options.smoothing if model.training else 0.0
+        return {"labels": model.loss(batch.tensors, batch.tensors["targets"], smoothing)}
 
     @torch.inference_mode()
     def probabilities(self, model: Labeller, examples: Buckets, extent: Extent = WHOLE) -> dict[int, Tensor]:
@@ -127,7 +127,7 @@ class Labels(Task[Labeller]):
         for piece in extent.pieces(len(examples.sizes)):
             for numbers in examples.cover(max(self.recipe.train.batch_tokens, 4096), piece):
                 batch = examples.collate(numbers).to(model.device)
-                p = check_numbers(model(self.tensors(batch, learning=False)).float()).softmax(-1).cpu()
+                p = check_numbers(model(self.tensors(batch)).float()).softmax(-1).cpu()
                 for row, number, length in zip(p, numbers.tolist(), batch.tensors["lengths"].tolist()):
                     found[number] = row[:length] if row.dim() > 1 else row
         return dict(sorted(found.items()))

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
-from allyouneed.data.augment import Augment, PictureBatches, normalise
+from allyouneed.data.augment import Augment, PictureBatches, See
 from allyouneed.data.batches import Batch
 from allyouneed.data.examples import LabelledPicture
 from allyouneed.data.report import Report, describe
 from allyouneed.figures import contact_sheet
 from allyouneed.metrics import Score
-from allyouneed.models.labeller import Labeller
+from allyouneed.models.labeller import Labeller, PictureLabeller
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.heads import ClassifyHead
 from allyouneed.nn.trace import Trace
@@ -72,7 +72,13 @@ class Recognize(PictureReader[Labeller], OneLabel):
         config = self.recipe.model
         body = self.kind.BodyClass(config)
         body.freeze(config.freeze)
-        return Labeller(body, ClassifyHead(body.width, len(self.labels), self.options.pool, config.dropout, (1, 0)))
+        head = ClassifyHead(body.width, len(self.labels), self.options.pool, config.dropout, (1, 0))
+        return PictureLabeller(body, head, self._see)
+
+    @property
+    def _see(self) -> See:
+        augment = Augment(**{f.name: getattr(self.options, f.name) for f in fields(Augment)})
+        return See(self.mean, self.std, augment)
 
     def report(self) -> Report:
         lengths = {split: np.full(len(self.pixels(split)), self.longest) for split in self.data.splits}
@@ -123,14 +129,8 @@ class Recognize(PictureReader[Labeller], OneLabel):
             weights=self.label_weights() if learning else None,
         )
 
-    def tensors(self, batch: Batch, learning: bool) -> Tensors:
-        tensors = batch.tensors
-        device = tensors["pixels"].device
-        mean, std = (torch.tensor(values, device=device) for values in (self.mean, self.std))
-        if learning and "keys" in tensors:
-            own = {f.name: getattr(self.options, f.name) for f in fields(Augment)}
-            return Augment(**own)(tensors, mean, std)
-        return {**tensors, "pixels": normalise(tensors["pixels"].float() / 255, mean, std)}
+    def tensors(self, batch: Batch) -> Tensors:
+        return self._see.to(batch.tensors["pixels"].device).eval()(batch.tensors)
 
     def test(self, model: Labeller, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:
         """Accuracy, macro-F1, and how often the label is among the first five."""
@@ -155,7 +155,7 @@ class Recognize(PictureReader[Labeller], OneLabel):
         return [
             (
                 self.pixels(split)[number],
-                f"{self.labels[int(p.argmax())]} {100 * float(p.max()):.0f} %\nnot {self.labels[right]}",
+                f"{self.labels[int(p.argmax())]} {100 * float(p.max()):.0f} %\nright: {self.labels[right]}",
             )
             for number, p, right in wrong[:SHOWN]
         ]
@@ -206,7 +206,7 @@ class Recognize(PictureReader[Labeller], OneLabel):
     @torch.inference_mode()
     def attention(self, model: Labeller, text: Any, decode: DecodeConfig) -> dict[str, Alignment]:
         batch, trace = self._batches(self.frames(text)[:1]).collate(np.arange(1)).to(model.device), Trace("weights")
-        model(self.tensors(batch, learning=False), trace=trace)
+        model(self.tensors(batch), trace=trace)
         grid = range(1, self.recipe.model.grid + 1)
         tokens = ["[CLS]", *(f"{row}, {column}" for row in grid for column in grid)]
         return traced(trace, lambda place: (tokens, tokens))

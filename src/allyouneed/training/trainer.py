@@ -283,7 +283,7 @@ class Trainer:
             if not math.isfinite(loss):
                 raise self._diverged(f"the validation loss became {loss} at step {self.at.step}")
             score = self.evaluator.score()
-            best = (goal := -score.value if score else loss) < self.at.best
+            best = (goal := -score.value if score else losses[self.task.chooses_by]) < self.at.best
             if best:
                 self.at.best, self.at.best_step, self.at.waited = goal, self.at.step, 0
                 if self.ranks.first:

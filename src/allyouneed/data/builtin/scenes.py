@@ -1,27 +1,29 @@
 """Pictures of shapes with captions, drawn by rules: up to three of one kind, or two kinds and how they lie.
 
-A colour, a form and a size that go together in valid and test never do so in train. `check` reads a picture by rules,
-so it can tell whether a drawing shows what its caption says.
+What goes together in valid and test never does so in train: a kind and its number, or two kinds. The split `novel` has
+kinds that are in no other: train has each of their colours, forms and sizes, and any two of these together, but not all
+three. `check` reads a picture by rules, so it can tell whether a drawing shows what its caption says.
 """
 
 from __future__ import annotations
 
 import re
 from functools import cache
-from itertools import pairwise, permutations
+from itertools import combinations, pairwise, permutations
+from random import Random
 from typing import NamedTuple
 
 import numpy as np
 
 from allyouneed.data.builtin.shapes import COLOURS, FORMS, NUMBERS, SIDE, SIZES, Shape, caption, draw
 
-COUNTS = {"train": 20_000, "valid": 500, "test": 1000}
+COUNTS = {"train": 50_000, "valid": 500, "test": 1000, "novel": 1000}
 GAP = 2  # pixels between two shapes
 STEP = 2  # pixels between two possible places: so the codes of a picture are easier to learn
-TRIES = 64  # places that are drawn together, of which the first possible ones are taken
 BESIDES = ("above", "below", "left of", "right of")  # how the first shape lies from the second
 FAINT = 0.15  # how far from white a pixel is at least that may belong to a shape, in parts of black
 LEAST = 4  # pixels of a shape; fewer are dirt
+UNLIKE = 0.2  # of the area of a form: a shape that differs from it by more has another form
 LARGE = 8.5  # pixels of the longer side from which on a shape is large
 
 
@@ -33,28 +35,34 @@ class Kind(NamedTuple):
     size: str
 
 
-def held_out(kind: Kind) -> bool:
-    """Whether it is in valid and test only: a quarter of all kinds. Train has each colour and form in another size."""
-    places = (list(FORMS).index(kind.form), list(COLOURS).index(kind.colour), 2 * list(SIZES).index(kind.size))
-    return sum(places) % 4 == 0
+def mark(kind: Kind) -> int:
+    """From 0 to 3, evenly: what is in which split follows from it."""
+    return (list(FORMS).index(kind.form) + list(COLOURS).index(kind.colour) + 2 * list(SIZES).index(kind.size)) % 4
+
+
+def belongs(first: Kind, other: Kind | int) -> str:
+    """Where a kind and another kind, or a kind and a number, go together: train, held (valid and test) or novel."""
+    marks = mark(first), other if isinstance(other, int) else mark(other)
+    return "novel" if 0 in marks else "train" if sum(marks) % 4 else "held"
 
 
 @cache
-def kinds(held: bool) -> list[Kind]:
-    """Those that are held out, or all others."""
+def kinds(novel: bool) -> list[Kind]:
+    """Those of the split `novel`, a quarter of all, or of the others."""
     every = [Kind(form, colour, size) for colour in COLOURS for form in FORMS for size in SIZES]
-    return [kind for kind in every if held_out(kind) == held]
+    return [kind for kind in every if (mark(kind) == 0) == novel]
 
 
-def scene(draws: np.random.Generator, held: bool) -> tuple[list[Shape], str]:
-    """Shapes, and their caption."""
-    known = kinds(held)
-    first, second = (known[i] for i in draws.integers(len(known), size=2))
-    if draws.integers(2):
-        number = int(draws.integers(1, 4))
-        shapes = [_at(first, x, y) for x, y in places(draws, [first] * number)]
-        return shapes, caption(shapes)
+def scene(draws: Random, part: str) -> tuple[list[Shape], str]:
+    """Shapes that belong to this part, and their caption."""
+    known = kinds(part == "novel")
     while True:
+        first, second, number = draws.choice(known), draws.choice(known), draws.choice((0, 0, 0, 1, 2, 3))
+        if belongs(first, number or second) != part:
+            continue
+        if number:
+            shapes = [_at(first, x, y) for x, y in places(draws, [first] * number)]
+            return shapes, caption(shapes)
         shapes = [_at(one, x, y) for one, (x, y) in zip((first, second), places(draws, [first, second]))]
         if how := besides(*shapes):
             return shapes, f"{caption(shapes[:1])} {how} {caption(shapes[1:])}"
@@ -64,18 +72,19 @@ def _at(kind: Kind, x: float, y: float) -> Shape:
     return Shape(kind.form, kind.colour, kind.size, x, y)
 
 
-def places(draws: np.random.Generator, kinds: list[Kind]) -> list[tuple[float, float]]:
+def places(draws: Random, kinds: list[Kind]) -> list[tuple[int, int]]:
     """Middles at multiples of STEP pixels, such that the shapes are at least GAP pixels apart."""
-    reach = np.array([int(SIZES[kind.size] + 0.5) for kind in kinds])
-    least = reach[:, None] + reach + GAP
-    pairs = np.triu_indices(len(kinds), 1)
+    reaches = [reach(kind.size) for kind in kinds]
     while True:
-        low, high = -(-reach // STEP), (SIDE - reach) // STEP + 1
-        tries = STEP * draws.integers(low[:, None], high[:, None], (TRIES, len(kinds), 2))
-        far = abs(tries[:, :, None] - tries[:, None]).max(-1) >= least  # (TRIES, shapes, shapes)
-        good = np.flatnonzero(far[:, pairs[0], pairs[1]].all(1))
-        if len(good):
-            return [(float(x), float(y)) for x, y in tries[good[0]]]
+        tries = [tuple(STEP * draws.choice(_steps(far)) for _ in range(2)) for far in reaches]
+        pairs = combinations(zip(tries, reaches), 2)
+        if all(max(abs(x - v), abs(y - w)) >= a + b + GAP for ((x, y), a), ((v, w), b) in pairs):
+            return [(x, y) for x, y in tries]
+
+
+@cache
+def _steps(far: int) -> range:
+    return range(-(-far // STEP), (SIDE - far) // STEP + 1)
 
 
 def besides(first: Shape, second: Shape) -> str:
@@ -99,21 +108,34 @@ def stamp(form: str, size: str, across: float = 0.0, down: float = 0.0) -> np.nd
     return (255.0 - black) / (255 - COLOURS["black"][0])
 
 
+def reach(size: str) -> int:
+    """Whole pixels from the middle of a shape to its edge."""
+    return int(SIZES[size] + 0.5)
+
+
+@cache
+def box(form: str, colour: str, size: str) -> np.ndarray:
+    """(2 · reach, 2 · reach, 3) bytes: one shape."""
+    low, high = SIDE // 2 - reach(size), SIDE // 2 + reach(size)
+    return draw([Shape(form, colour, size, SIDE / 2, SIDE / 2)])[low:high, low:high]
+
+
 def paint(shapes: list[Shape]) -> np.ndarray:
-    """(32, 32, 3) bytes: what `draw` gives for shapes on whole pixels, and faster."""
-    picture = np.full((SIDE, SIDE, 3), 255.0)
+    """(32, 32, 3) bytes: what `draw` gives for shapes on whole pixels whose boxes do not meet, and faster."""
+    picture = np.full((SIDE, SIDE, 3), 255, np.uint8)
     for shape in shapes:
-        part = np.roll(stamp(shape.form, shape.size), (int(shape.y) - SIDE // 2, int(shape.x) - SIDE // 2), (0, 1))
-        picture += part[..., None] * (np.array(COLOURS[shape.colour]) - picture)
-    return np.rint(picture).astype(np.uint8)
+        top, left, span = int(shape.y) - reach(shape.size), int(shape.x) - reach(shape.size), 2 * reach(shape.size)
+        picture[top : top + span, left : left + span] = box(*shape[:3])
+    return picture
 
 
 def scenes() -> dict[str, tuple[np.ndarray, list[str]]]:
-    """For train, valid and test: the pictures (N, 32, 32, 3), and their captions."""
+    """For each split the pictures (N, 32, 32, 3), and their captions."""
     made = {}
     for number, (split, count) in enumerate(COUNTS.items()):
-        draws = np.random.default_rng((1066, number))
-        found = [scene(draws, held=split != "train") for _ in range(count)]
+        draws = Random(1066 + number)
+        part = "held" if split in ("valid", "test") else split
+        found = [scene(draws, part) for _ in range(count)]
         made[split] = np.stack([paint(shapes) for shapes, _ in found]), [told for _, told in found]
     return made
 
@@ -173,11 +195,11 @@ def _stamps(size: str) -> np.ndarray:
 
 
 def _form(covered: np.ndarray, size: str, middle: tuple[float, float]) -> str:
-    """The form that covers most nearly the same (32, 32), somewhere around the middle."""
+    """The form that covers most nearly the same (32, 32), somewhere around the middle; "" if none is near."""
     x, y = (int(at) for at in middle)
     centred = np.roll(covered, (SIDE // 2 - y, SIDE // 2 - x), (0, 1)).ravel()
-    wrong = ((_stamps(size) - centred) ** 2).sum(-1).min(-1)
-    return list(FORMS)[int(wrong.argmin())]
+    wrong = ((_stamps(size) - centred) ** 2).sum(-1).min(-1) / _stamps(size)[:, 0].sum(-1)
+    return list(FORMS)[int(wrong.argmin())] if wrong.min() < UNLIKE else ""
 
 
 def _patches(ink: np.ndarray) -> list[np.ndarray]:
