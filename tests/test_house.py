@@ -30,10 +30,11 @@ BELOW = {
     "figures": BASE,
     "tasks": BASE | {"nn", "word2vec", "models", "decode", "text", "data", "metrics", "figures"},
     "training": BASE | {"nn", "models", "decode", "text", "data", "metrics", "figures", "tasks"},
-    "run": BASE | {"nn", "models", "decode", "text", "data", "metrics", "figures", "tasks", "training"},
+    "exchange": BASE | {"nn", "models", "text", "tasks"},
+    "run": BASE | {"nn", "models", "decode", "text", "data", "metrics", "figures", "tasks", "training", "exchange"},
     "demo": BASE | {"run", "figures", "training"},
     "lectures": BASE | {"nn", "models", "data", "metrics", "figures", "tasks", "training", "run"},
-    "cli": BASE | {"__init__", "run", "tasks", "training", "data", "figures", "lectures"},
+    "cli": BASE | {"__init__", "run", "tasks", "training", "data", "figures", "lectures", "exchange"},
     "__main__": {"cli"},
     "__init__": {"errors", "version", "nn", "models", "run"},
 }
@@ -114,7 +115,8 @@ def test_nothing_is_a_pickle():
     for path in FILES:
         text = path.read_text(encoding="utf-8")
         assert "pickle" not in text, path
-        assert "torch.load" not in text, path
+        foreign = path == HOME / "exchange" / "weights.py"  # files of others, opened for their tensors alone
+        assert text.count("torch.load") == text.count("weights_only=True") == foreign, path
         assert "torch.save" not in text, path
 
 

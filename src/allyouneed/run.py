@@ -213,6 +213,11 @@ class Run:
         return task
 
     def _same_data(self, say: Callable[[str], None]) -> None:
+        if not (self.recipe.data.name or self.recipe.data.path):
+            raise UserError(
+                f"{self.folder.path} was not trained here, so there is no data to test it on: name some with "
+                f"{told('--data')}"
+            )
         gone = [path for path in self.recipe.data.path if look(path) is None]
         if gone:
             again = shlex.join(["ayn", "train", str(self.folder.recipe), "--out", str(self.folder.path), "--resume"])

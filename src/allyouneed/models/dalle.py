@@ -76,8 +76,7 @@ class DALLEBody(Body):
         return self(tensors["ids"], tensors["codes"], trace=trace)
 
     def stages(self) -> list[list[nn.Module]]:
-        tables: list[nn.Module] = [self.words, self.codes, self.places, self.rows, self.columns]
-        return [tables, *([block] for block in self.stack.blocks)]
+        return [[self.words, self.codes, self.places, self.rows, self.columns], *([b] for b in self.stack.blocks)]
 
     def looking(self, context: int) -> int:
         return self.stack.looking(context)

@@ -38,6 +38,7 @@ class BlockConfig(BodyConfig):
     prenorm: bool = option(True, "normalise before each part (true) or after its residual (false)")
     bias: bool = option(True, "biases in the linear layers")
     positions: str = option("sinusoidal", "how positions are encoded", choices=POSITIONS)
+    rotary_base: float = option(10000.0, "rotary: slowest turn, in positions per radian", low=1.0, high=1e12)
     dropout: float = option(0.1, "dropout of each part's output and of the embeddings", low=0.0, high=1.0)
     attention_dropout: float = option(0.0, "dropout of the attention weights", low=0.0, high=1.0)
     drop_path: float = option(
@@ -128,7 +129,7 @@ class Stack(nn.Module):
         drops = [config.drop_path * i / max(1, layers - 1) for i in range(layers)]
         self.blocks = nn.ModuleList(Block(config, cross=cross, drop_path=drop) for drop in drops)
         self.norm = config.make_norm() if config.prenorm else nn.Identity()
-        self.rotary = Rotary(config.key_width) if config.positions == "rotary" else None
+        self.rotary = Rotary(config.key_width, config.rotary_base) if config.positions == "rotary" else None
 
     def forward(
         self,

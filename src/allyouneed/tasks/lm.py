@@ -153,6 +153,8 @@ class LM(RunningText[LanguageModel]):
 
     def prompt(self, model: LanguageModel, text: str, decode: DecodeConfig) -> Prompt:
         ids = check_input(text, self.tokenizer, "prompt")
+        if self.tokenizer.opens:
+            ids = [self.tokenizer.need("bos", "to begin a text"), *ids]
         check_length(model, len(ids), "prompt")
         return Prompt(ids, decode.max_new)
 

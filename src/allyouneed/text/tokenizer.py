@@ -58,7 +58,8 @@ class Tokenizer:
     terms: does not give the text back. Its units are words and the ends of lines, and decode puts a space between them.
 
     A tokenizer from elsewhere keeps its ids and its size. Each role (pad, bos, eos, unk, cls, sep, mask) is an id, or
-    None if no token has a usual name of that role. A special token that is typed in a text is only text.
+    None if no token has a usual name of that role. A special token that is typed in a text is only text. `opens`: texts
+    begin with bos, by its own template.
     """
 
     pad: int | None
@@ -85,6 +86,7 @@ class Tokenizer:
         self._readers: dict[tuple[str, ...], tokenizers.Tokenizer] = {(): self._raw}
         self.kind = _kind(spec)
         self.prefix = _prefix(spec)
+        self.opens = self.bos is not None and _first(spec["post_processor"] or {}) == self.bos
         self._cuttable = _cuttable(spec)
         self._decoder = json.dumps(spec["decoder"], ensure_ascii=False)
         self._length = 1 + max(ids.values())
@@ -348,6 +350,14 @@ def _prefix(spec: dict[str, Any]) -> str:
     bytelevel = [step for step in steps if step.get("type") == "ByteLevel"]
     spaced = bytelevel and not any(step["add_prefix_space"] for step in bytelevel)
     return " " if spaced or _pattern(spec) in (WORD, PIECE) else ""
+
+
+def _first(processor: dict[str, Any]) -> int | None:
+    """The id that a tokenizer's own template puts before a text, such as Llama's <s>."""
+    if processor.get("type") == "Sequence":
+        return next((id for inner in processor["processors"] if (id := _first(inner)) is not None), None)
+    start = processor["single"][0] if processor.get("type") == "TemplateProcessing" else {}
+    return processor["special_tokens"][start["SpecialToken"]["id"]]["ids"][0] if "SpecialToken" in start else None
 
 
 def _cuttable(spec: dict[str, Any]) -> bool:

@@ -37,7 +37,8 @@ class Kind(NamedTuple):
 
 def mark(kind: Kind) -> int:
     """From 0 to 3, evenly: what is in which split follows from it."""
-    return (list(FORMS).index(kind.form) + list(COLOURS).index(kind.colour) + 2 * list(SIZES).index(kind.size)) % 4
+    places = list(FORMS).index(kind.form), list(COLOURS).index(kind.colour), 2 * list(SIZES).index(kind.size)
+    return (1 + sum(places)) % 4
 
 
 def belongs(first: Kind, other: Kind | int) -> str:

@@ -1,0 +1,66 @@
+"""config.json of another library: every option in it is used, or known to change nothing, or refused by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from allyouneed.errors import UserError, shortened
+
+# What does not change the numbers of a model that is used: how it was trained, saved and made.
+NEUTRAL = {
+    *("model_type", "architectures", "transformers_version", "torch_dtype", "dtype", "_name_or_path", "_commit_hash"),
+    *("use_cache", "return_dict", "output_attentions", "output_hidden_states", "torchscript", "use_bfloat16"),
+    *("initializer_range", "initializer_factor", "init_std", "gradient_checkpointing", "pretraining_tp"),
+    *("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id", "task_specific_params"),
+    *("id2label", "label2id", "num_labels", "problem_type", "finetuning_task", "tokenizer_class", "prefix"),
+    *("chunk_size_feed_forward", "is_encoder_decoder", "attn_implementation", "_attn_implementation_autoset"),
+    *("auto_map", "model_max_length", "unk_token_id"),
+}
+MISSING = object()
+
+
+class Options:
+    """The options of a config.json. `take` gives a value and remembers that it was used; `finish` refuses the rest."""
+
+    def __init__(self, values: Mapping[str, Any], neutral: frozenset[str] | set[str] = frozenset()) -> None:
+        self.values, self.left = dict(values), set(values) - NEUTRAL - neutral
+
+    def take(self, name: str, default: Any = MISSING, kind: type = int) -> Any:
+        """The value of an option, of this kind. A missing one, or null, has its default; without one it is needed."""
+        value = self._value(name)
+        if value is None:
+            if default is MISSING:
+                raise UserError(f"config.json has no '{name}', which a model of this kind needs")
+            return default
+        if kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not kind or (isinstance(value, int | float) and not 0 <= value < 2**40):
+            raise UserError(f"config.json: '{name}' is {shortened(repr(value))}, which it cannot be")
+        return value
+
+    def choose(self, name: str, choices: Mapping[Any, Any], default: Any) -> Any:
+        """Our word for theirs."""
+        value = self._value(name)
+        value = default if value is None else value
+        if not isinstance(value, str | bool | int | float) or value not in choices:
+            known = ", ".join(str(choice) for choice in choices)
+            raise UserError(
+                f"config.json: the option {name} = {shortened(str(value))} is not supported; this library has {known}"
+            )
+        return choices[value]
+
+    def _value(self, name: str) -> Any:
+        self.left.discard(name)
+        return self.values.get(name)
+
+    def must(self, **wanted: Any) -> None:
+        """Options that may only have this value, which is also that of a missing one."""
+        for name, value in wanted.items():
+            self.choose(name, {value: value}, value)
+
+    def finish(self) -> None:
+        """Refuse what nobody asked for and is set to something."""
+        strange = sorted(name for name in self.left if self.values[name] not in (None, False, 0, [], {}, ""))
+        if strange:
+            raise UserError(f"config.json: the option {', '.join(strange)} is not supported")

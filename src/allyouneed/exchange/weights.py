@@ -1,0 +1,88 @@
+"""The weights in a folder of another library: safetensors or the older .bin, in one file or in several."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from allyouneed.errors import UserError
+from allyouneed.tensorfile import read_header
+from allyouneed.wholefile import read_bytes
+
+NAMES = ("model.safetensors", "pytorch_model.bin")
+LARGEST = 1 << 28  # bytes of an index
+
+
+class Weights:
+    """The names and shapes of all tensors; a tensor is read when it is asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files = _files(folder)
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self._where: dict[str, Path] = {}
+        self._open: dict[Path, Mapping[str, Tensor]] = {}
+        for path in self.files:
+            for name, shape in self._shapes(path).items():
+                self.shapes[name], self._where[name] = shape, path
+
+    def get(self, name: str) -> Tensor:
+        path = self._where[name]
+        if path.suffix == ".bin":
+            return self._open[path][name]
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, framework="pt") as file:
+                tensor: Tensor = file.get_tensor(name)
+                return tensor.clone()
+        except (SafetensorError, OSError) as error:
+            raise UserError(f"{path} is damaged: {error}") from None
+
+    def _shapes(self, path: Path) -> dict[str, tuple[int, ...]]:
+        if path.suffix != ".bin":
+            return read_header(path).shapes
+        self._open[path] = _open_bin(path)
+        return {name: tuple(tensor.shape) for name, tensor in self._open[path].items()}
+
+
+def _files(folder: Path) -> list[Path]:
+    for name in NAMES:
+        if os.path.isfile(folder / name):
+            return [folder / name]
+        index = folder / f"{name}.index.json"
+        if os.path.isfile(index):
+            return _listed(index)
+    raise UserError(f"{folder} has no weights: neither {NAMES[0]} nor {NAMES[1]}, nor an index of several files")
+
+
+def _listed(index: Path) -> list[Path]:
+    """The files that an index names, which are beside it."""
+    try:
+        places = json.loads(read_bytes(index, LARGEST))["weight_map"]
+        names = sorted({str(place) for place in places.values()})
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
+        raise UserError(f"{index} is damaged ({error})") from None
+    for name in names:
+        if os.path.basename(name) != name or not os.path.isfile(index.parent / name):
+            raise UserError(f"{index} names the file {name}, which is not there")
+    return [index.parent / name for name in names]
+
+
+def _open_bin(path: Path) -> Mapping[str, Tensor]:
+    """The tensors of a .bin, which stay on the disk until they are used. It is opened with weights-only loading: what
+    asks to run code is refused."""
+    import torch
+
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # the library raises nearly anything
+        first = str(error).strip().splitlines()[:1]
+        reason = "it wants to run code" if "weights_only" in str(error) else "".join(first)[:200]
+        raise UserError(f"{path} is damaged, or not a file of tensors only: {reason}") from None
+    if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
+        raise UserError(f"{path} holds something else than tensors by name")
+    return {str(name): tensor for name, tensor in found.items()}
