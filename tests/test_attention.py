@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allyouneed.nn.attention import Attention, attend, self_attend
-from allyouneed.nn.masks import Mask
+from allyouneed.nn.cache import KVCache
+from allyouneed.nn.masks import Mask, Prepared
 from allyouneed.nn.trace import Trace
 
 
@@ -183,3 +184,15 @@ def test_a_causal_mask_for_unequal_sides_is_refused_on_both_paths(weights):
     q, k = torch.randn(1, 2, 3, 4), torch.randn(1, 2, 5, 4)
     with pytest.raises(ValueError, match="as many queries as keys"):
         attend(q, k, k, Mask(causal=True), weights=weights)
+
+
+def test_a_query_that_sees_nothing_is_opened_for_the_kernels_and_remembered():
+    prepared = Mask(torch.tensor([[True, False], [False, False]])[:, None, None]).prepare(2, 2, torch.device("cpu"))
+    assert isinstance(prepared, Prepared)
+    assert prepared.allowed[:, 0, 0].tolist() == [[True, False], [True, True]]
+    assert prepared.sees.flatten().tolist() == [True, False]
+    assert prepared.tensor(2, 2, torch.device("cpu"))[:, 0, 0].tolist() == [[True, False], [False, False]]
+    cache = KVCache({name: torch.zeros(2, 1, 1, 4, 2) for name in "kv"}, torch.zeros(2, dtype=torch.long))
+    given = Mask(torch.tensor([[True] * 4, [False] * 4])[:, None, None])
+    made = cache.mask(cache.positions(2), given).prepare(2, 4, torch.device("cpu"))
+    assert made.sees[:, 0, :, 0].tolist() == [[True, True], [False, False]]

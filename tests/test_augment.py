@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
-from allyouneed.data.augment import CHANGES, MOVES, Augment, Chance, PictureBatches, change, normalise, rectangle
+from allyouneed.data import augment
+from allyouneed.data.augment import CHANGES, MOVES, Augment, Chance, PictureBatches, See, change, normalise, rectangle
 
 MEAN, STD = torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.25, 0.3])
 ALL = Augment(flip=0.5, shift=0.2, changes=2, strength=0.8, erase=0.5, mix=0.7)
@@ -106,6 +110,131 @@ def test_changes_stay_pictures(name, channels):
         assert not torch.allclose(found[5], x[5], atol=1e-2)
     if channels in (2, 4) and name not in MOVES:
         assert torch.equal(found[:, -1], x[:, -1])  # what is transparent
+
+
+def one(name: str, x: torch.Tensor, amount: float) -> torch.Tensor:
+    return change(x, torch.tensor([CHANGES.index(name)]), torch.tensor([amount]))
+
+
+def test_moves_move_a_point_to_where_they_say():
+    dot = torch.zeros(1, 1, 33, 33)
+    dot[0, 0, 8, 16] = 1.0  # above the middle
+    down, across = torch.meshgrid(torch.arange(33.0) - 16, torch.arange(33.0) - 16, indexing="ij")
+
+    def place(x: torch.Tensor) -> tuple[float, float]:
+        """How far down and across from the middle."""
+        return float((x[0, 0] * down).sum() / x.sum()), float((x[0, 0] * across).sum() / x.sum())
+
+    for amount in (0.5, -0.5):
+        angle = amount * math.pi / 6
+        assert place(one("rotate", dot, amount)) == pytest.approx((-8 * math.cos(angle), -8 * math.sin(angle)), abs=0.5)
+        assert place(one("shear across", dot, amount)) == pytest.approx((-8, 4.8 * amount), abs=0.5)
+        assert place(one("shear down", dot.transpose(2, 3), amount)) == pytest.approx((4.8 * amount, -8), abs=0.5)
+        assert place(one("zoom", dot, amount)) == pytest.approx((-8 / (1 + 0.4 * amount), 0), abs=0.5)
+
+
+def test_colours_change_as_they_say():
+    x = torch.rand(1, 3, 7, 7, generator=torch.Generator().manual_seed(2)) * 0.4 + 0.3
+    grey = (x * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(1, keepdim=True)
+    blurred = F.avg_pool2d(F.pad(x, (1, 1, 1, 1), mode="replicate"), 3, 1)
+    for name, other in {"brightness": 0 * x, "contrast": grey.mean(), "colour": grey, "sharpness": blurred}.items():
+        for amount in (-1.0, -0.5, 0.5):
+            expected = (other + (x - other) * (1 + 0.9 * amount)).clamp(0, 1)
+            assert torch.allclose(one(name, x, amount), expected, atol=1e-5), name
+    for amount in (-1.0, 1.0):
+        assert torch.allclose(one("posterize", x, amount), (x * 255 / 16).floor() * 16 / 255, atol=1e-5)
+        assert torch.allclose(one("solarize", x, amount), torch.where(x >= 0.5, 1 - x, x))
+    flat = one("stretch", x, 0.3)
+    assert torch.allclose(flat.amin((2, 3)), torch.zeros(1, 3))
+    assert torch.allclose(flat.amax((2, 3)), torch.ones(1, 3))
+
+
+def test_every_change_is_drawn_with_either_sign_up_to_the_strength(monkeypatch):
+    seen = []
+    monkeypatch.setattr(augment, "change", lambda x, chosen, amount: (seen.append((chosen, amount)), x)[1])
+    changed(Augment(changes=10, strength=0.5), list(range(40)), mixed=False)
+    chosen, amount = (torch.cat(parts) for parts in zip(*seen))
+    assert set(chosen.tolist()) == set(range(len(CHANGES)))
+    assert 0.45 < amount.abs().max() <= 0.5
+    assert 0.3 < (amount < 0).float().mean() < 0.7
+
+
+def test_pictures_that_are_mixed_are_changed_each_in_its_own_way(monkeypatch):
+    tensors = batches().collate(np.arange(40), 7).tensors
+    tensors["other"] = tensors["pixels"].clone()
+    seen, real = [], Augment._changed
+    monkeypatch.setattr(Augment, "_changed", lambda *given: (seen.append(real(*given)), seen[-1])[1])
+    Augment(flip=0.5, mix=1.0)(tensors, MEAN, STD)
+    assert 8 < sum(torch.equal(a, b) for a, b in zip(*seen[0].chunk(2))) < 32
+
+
+def test_what_is_drawn_for_one_purpose_says_nothing_of_another():
+    pixels = np.random.default_rng(0).integers(1, 255, (2000, 8, 8, 3)).astype(np.uint8)
+    for how in (Augment(erase=1.0, mix=1.0), Augment(erase=1.0, flip=0.5)):
+        data = PictureBatches(pixels, np.arange(2000), 5, learning=True, mixed=how.mix > 0)
+        tensors = data.collate(np.arange(2000), 7).tensors
+        found = how(tensors, MEAN, STD)
+        blank = (found["pixels"] == 0).all(1)
+        if how.mix:
+            assert len(found["other_targets"].unique()) > 1000
+            other = found["weights"]
+        else:
+            x = normalise(tensors["pixels"].float() / 255, MEAN, STD)
+            rows = zip(found["pixels"], x, blank)
+            other = torch.tensor([float(torch.allclose(p[:, ~b], q[:, ~b])) for p, q, b in rows])
+        assert abs(np.corrcoef(blank.float().mean((1, 2)), other)[0, 1]) < 0.1
+
+
+def test_mixed_pictures_keep_the_weight_of_their_label():
+    weights = np.array([1.0, 2.0, 0.5, 0.25])
+    found = changed(Augment(mix=1.0), list(range(40)), weights=weights)
+    both = found["weights"] + found["other_weights"]
+    assert torch.allclose(both, torch.tensor(weights[np.arange(40) % 4]).float())
+
+
+def test_how_often_and_how_much_is_erased():
+    half = changed(Augment(erase=0.5), list(range(40)), mixed=False)["pixels"]
+    assert 8 < int((half == 0).all(1).flatten(1).any(1).sum()) < 32
+    found = Augment(erase=1.0)._erased(torch.ones(4000, 1, 32, 32), Chance(torch.arange(4000)))
+    blank = (found == 0).float().mean((1, 2, 3))
+    assert 0.25 < blank.max() < 0.36
+    assert 0.1 < blank.mean() < 0.18
+
+
+def test_shifts_go_everywhere_and_repeat_the_edge():
+    x = torch.arange(12.0 * 20).view(1, 1, 12, 20).repeat(200, 1, 1, 1)
+    found, moves = augment._shifted(x, Chance(torch.arange(200)), 0.25), set()
+    rows, columns = torch.arange(12), torch.arange(20)
+    for moved in found[:, 0]:
+        fits = [
+            (down, across)
+            for down in range(-3, 4)
+            for across in range(-5, 6)
+            if torch.equal(moved, x[0, 0][(rows - down).clamp(0, 11)][:, (columns - across).clamp(0, 19)])
+        ]
+        assert len(fits) == 1
+        moves.add(fits[0])
+    assert {down for down, _ in moves} == set(range(-3, 4))
+    assert {across for _, across in moves} == set(range(-5, 6))
+
+
+def test_only_training_changes_pictures():
+    see, tensors = (
+        See(MEAN.tolist(), STD.tolist(), Augment(flip=1.0)),
+        batches(mixed=False).collate(np.arange(4)).tensors,
+    )
+    x = normalise(tensors["pixels"].float() / 255, MEAN, STD)
+    assert torch.allclose(see.eval()(tensors)["pixels"], x)
+    assert torch.allclose(see.train()(tensors)["pixels"], x.flip(-1))
+
+
+@pytest.mark.slow
+def test_compiled_it_is_the_same():
+    see, tensors = See(MEAN.tolist(), STD.tolist(), ALL), batches().collate(np.arange(16), 7).tensors
+    eager, compiled = see(tensors), torch.compile(see, fullgraph=True)(tensors)
+    for name, tensor in eager.items():
+        assert torch.allclose(compiled[name].float(), tensor.float(), atol=1e-2), name
+    assert (compiled["pixels"] - eager["pixels"]).abs().mean() < 1e-4
 
 
 def test_chances_are_uniform():

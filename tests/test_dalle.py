@@ -147,6 +147,22 @@ def test_a_drawing_does_not_depend_on_its_batch(guidance):
     assert len(np.unique(together, axis=0)) > 3  # seeds differ
 
 
+def test_guided_logits_are_the_formula():
+    model = dalle()
+    prompts, free = [model.prompt(ids) for ids in CAPTIONS], model.prompt([])
+    codes = torch.randint(0, 11, (3, 9), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        _, asked = model(torch.tensor(prompts), codes)
+        _, unasked = model(torch.tensor([free] * 3), codes)
+        guided = Guided(model, lambda prompt: free, 2.5)
+        logits, state = guided.start(prompts, model.limit)
+        for place in range(9):
+            expected = unasked[:, place] + 2.5 * (asked[:, place] - unasked[:, place])
+            assert torch.allclose(logits, expected, atol=1e-3)
+            assert state.length.tolist() == [len(free) + place] * 3
+            logits = guided.step(codes[:, place], state) if place < 8 else logits
+
+
 def test_guidance_is_the_formula_step_by_step():
     model = dalle()
     prompt, free = model.prompt([3, 1, 4]), model.prompt([])

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allyouneed.decode import Decoder, Request, beam_search, choose, greedy, uniform
+from allyouneed.decode.decoder import bucket
 from allyouneed.errors import UserError
 from allyouneed.run import load
 from allyouneed.runfolder import RunFolder
@@ -475,3 +476,9 @@ def test_the_device_decodes_the_same_and_never_waits() -> None:
         assert len(decoder.tick()) == 3
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def test_the_room_of_a_state_is_a_power_of_two_or_just_above_the_limit():
+    assert [bucket(tokens, None) for tokens in (1, 64, 65, 129)] == [64, 64, 128, 256]
+    assert [bucket(tokens, 100) for tokens in (1, 65, 100)] == [64, 112, 112]
+    assert [bucket(tokens, 96) for tokens in (65, 96)] == [96, 96]

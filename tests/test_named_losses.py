@@ -12,6 +12,7 @@ from allyouneed import catalog
 from allyouneed.data.batches import Size, Windows
 from allyouneed.figures import curves
 from allyouneed.tasks.lm import LM
+from allyouneed.training.evaluating import Evaluator
 from allyouneed.training.fit import fit
 from allyouneed.training.named_losses import NamedLosses
 from allyouneed.training.starting import choose
@@ -68,3 +69,15 @@ def test_two_losses_are_logged_drawn_and_reported_by_their_names(story, tmp_path
     assert "level loss" in out
     state = sorted((tmp_path / "run" / "checkpoints").glob("step-*"))[-1] / "state.json"
     assert json.loads(state.read_text())["position"]["units"] == 12 * 64  # tokens alone, not tokens and levels
+
+
+class ByLevel(TwoLosses):
+    chooses_by = "level loss"
+
+
+def test_the_best_weights_have_the_lowest_loss_of_the_name_that_the_task_says(story, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(catalog.TASKS, "lm", "test_named_losses:ByLevel")
+    values = iter([[2.0, 3.0], [1.0, 9.0], [1.5, 1.0]])  # level, tokens
+    monkeypatch.setattr(Evaluator, "loss", lambda self: next(values))
+    fit(choose("lm/gpt", TINY_LM, str(story)), tmp_path / "run")
+    assert "best validation level loss 1.0000 at step 8" in capsys.readouterr().out

@@ -58,7 +58,8 @@ def test_it_is_scored_and_its_mistakes_are_shown(small):
 def test_a_test_reads_pictures_as_the_training_does(small):
     """Normalised to mean 0 and standard deviation 1; without augmentation both are the same."""
     numbers = np.arange(len(small.task.pixels("train")))
-    read = small.task.tensors(small.task.examples("train").collate(numbers))["pixels"]
+    model = small.task.build_model()
+    read = model.eval().see(small.task.examples("train").collate(numbers).tensors)["pixels"]
     assert torch.allclose(read.mean((0, 2, 3)), torch.zeros(3), atol=1e-3)
     assert torch.allclose(read.std((0, 2, 3)), torch.ones(3), atol=1e-3)
     plain = small.recipe.with_(task=type(small.recipe.task)())
@@ -302,3 +303,15 @@ def test_the_recipe_learns_the_shapes(tmp_path):
     assert np.mean(losses[:3]) > 1.7  # log 6, as for guesses
     assert np.mean(losses[-3:]) < 1.6
     assert run.recipe.model.image == SIDE
+
+
+def test_only_a_training_changes_what_the_model_sees(small):
+    model, seen = small.task.build_model(), []
+    tensors = small.task.examples("train").collate(np.arange(8), 3).tensors
+    model.see.register_forward_hook(lambda see, given, out: seen.append((see.training, out["pixels"])))
+    model.train().loss(tensors, tensors["targets"])
+    model.eval().loss(tensors, tensors["targets"])
+    model(tensors)
+    assert [learning for learning, _ in seen] == [True, False, False]
+    assert not torch.equal(seen[0][1], seen[1][1])
+    assert torch.equal(seen[1][1], seen[2][1])

@@ -17,7 +17,9 @@ from allyouneed.nn.batch import Tensors
 from allyouneed.randomness import draw, shifted
 
 GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue are
-PLACES = torch.arange(1, 65)  # random numbers per picture: more than any batch needs
+# The numbers of a picture's random numbers: more than any picture needs. They are data, because what is compiled for a
+# GPU multiplies a torch.arange in 32 bits.
+PLACES = torch.arange(1, 65)
 
 
 class PictureBatches(EvenBatches):
@@ -78,7 +80,7 @@ class Chance:
 
     def __init__(self, keys: Tensor) -> None:
         bits = draw(keys, PLACES.to(keys.device)[:, None])  # all at once: a GPU takes as long for one
-        self.drawn = iter(shifted(bits, 33).float() / 2**31)
+        self.drawn = iter(shifted(bits, 40).float() / 2**24)
 
     def __call__(self, low: float = 0.0, high: float = 1.0) -> Tensor:
         """(B,), uniform between the bounds."""
@@ -214,7 +216,7 @@ def _blurred(x: Tensor) -> Tensor:
 
 
 def _stretched(x: Tensor) -> Tensor:
-    """The darkest value becomes 0, the brightest 1."""
+    """In each channel the darkest value becomes 0, the brightest 1."""
     low, high = x.amin((2, 3), keepdim=True), x.amax((2, 3), keepdim=True)
     return (x - low) / (high - low).clamp(min=1 / 255)
 

@@ -43,7 +43,7 @@ class Guided:
 
 
 class Pairs:
-    """A State of which each row is two rows of another one. It is for drawing, not for search by beams."""
+    """What a Decoder needs of a State, not what beams need: each row is two rows of another State."""
 
     def __init__(self, inner: State) -> None:
         self.inner = inner

@@ -37,6 +37,6 @@ def show(room: Classroom, settings: Sequence[str] = SETTINGS) -> dict[str, Any]:
         rows.append([name, *(f"{value:.2f}" for value in tests), f"{sum(tests) / len(tests):.2f}"])
         numbers[name] = {"test": tests, "steps": steps, "valid": mean}
     room.table(["positions", *(f"seed {seed}" for seed in SEEDS), "mean"], rows)
-    panel = Panel("Mean of three seeds, held-out pictures", "steps", "accuracy (%)", curves)
+    panel = Panel(f"Mean of {len(SEEDS)} seeds, held-out pictures", "steps", "accuracy (%)", curves)
     lines([panel], room.picture("places"), "What a ViT sees without knowing where")
     return numbers

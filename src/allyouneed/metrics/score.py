@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_DIGITS = {"loss": 4, "bits per byte": 4, "similarity": 4}
+_DIGITS = {"bits per byte": 4, "similarity": 4}
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,19 @@ from allyouneed.nn.trace import Trace
 
 class Labeller(Model):
     """p(label | text) = softmax(head(body(text))): one label per text or one per token, as the head says. Between body
-    and head may stand a reader of all the body's layers."""
+    and head may stand a reader of all the body's layers; `see` prepares what the body reads."""
 
-    def __init__(self, body: Body, head: nn.Module, reader: Any = None) -> None:
+    def __init__(self, body: Body, head: nn.Module, reader: Any = None, see: nn.Module | None = None) -> None:
         super().__init__()
-        self.body, self.head, self.reader = body, head, reader
+        self.body, self.head, self.reader, self.see = body, head, reader, see or nn.Identity()
         if self.head.pool != "first":
             body.leave_summary()
 
     def forward(self, tensors: Tensors, *, trace: Trace | None = None) -> Tensor:
-        """What the body reads, and lengths (B,) -> logits (B, C) or (B, T, C)"""
+        """What `see` or the body takes, and lengths (B,) -> logits (B, C) or (B, T, C)"""
+        return self._label(self.see(tensors), trace)
+
+    def _label(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
         hidden = self.body.read(tensors, trace) if self.reader is None else self.reader(self.body, tensors)
         if self.head.pool == "first":
             hidden = self.body.summary(hidden)[:, None]
@@ -31,7 +34,8 @@ class Labeller(Model):
 
     def loss(self, tensors: Tensors, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """The cross-entropy of the labels, summed. An example that is a mixture of two has two labels."""
-        logits = self(tensors).flatten(0, -2)
+        tensors = self.see(tensors)
+        logits = self._label(tensors).flatten(0, -2)
         loss = cross_entropy(logits, targets.flatten(), smoothing, _flat(tensors.get("weights")))
         if "other_targets" in tensors:
             loss = loss + cross_entropy(logits, tensors["other_targets"], smoothing, tensors["other_weights"])
@@ -43,16 +47,9 @@ class Labeller(Model):
 
 
 class PictureLabeller(Labeller):
-    """A body that reads pictures of one size. `see` prepares a batch of them, and is compiled with the loss."""
+    """Pictures have one size, so one compiled loss fits all batches."""
 
     compiles: ClassVar[bool] = True
-
-    def __init__(self, body: Body, head: nn.Module, see: nn.Module) -> None:
-        super().__init__(body, head)
-        self.see = see
-
-    def loss(self, tensors: Tensors, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        return super().loss(self.see(tensors), targets, smoothing)
 
 
 def _flat(weights: Tensor | None) -> Tensor | None:

@@ -49,7 +49,7 @@ class Mask:
 @dataclass(frozen=True)
 class Prepared(Mask):
     """A mask as the fused kernels take it. They differ in what they return for a query that may see nothing (some
-    NaN), so here such a query sees everything, and its output becomes zero afterwards."""
+    NaN), so in `allowed` such a query sees everything, and its output becomes zero afterwards."""
 
     sees: Tensor | None = None  # (B, 1, 1|Tq, 1): whether a query may see anything; None: each does
 

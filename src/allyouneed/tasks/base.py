@@ -122,6 +122,10 @@ class Task(ABC, Generic[M]):
         self.covered = 0  # examples, or windows, that the last test has scored
 
     @property
+    def chooses_by_loss(self) -> bool:
+        return self.chooses_by.endswith("loss")
+
+    @property
     def data(self) -> Dataset:
         """The data set of the recipe, opened at first use."""
         if self._data is None:

@@ -264,7 +264,8 @@ class Draw(PictureTask[DALLE]):
                 continue
             prompts = [model.prompt(self.captions(split)[number][: model.config.caption].tolist()) for number in piece]
             most = len(piece) if checker is not None else SHOWN
-            for at in range(0, min(len(prompts), most), decode.batch):
+            prompts = prompts[:most]
+            for at in range(0, len(prompts), decode.batch):
                 answers = self._answers(model, prompts[at : at + decode.batch], decode)
                 for number, answer in zip(piece[at : at + decode.batch], answers):
                     told = _lines(captions[number])
@@ -298,19 +299,19 @@ class Draw(PictureTask[DALLE]):
         return scores
 
     def _chosen(self, model: DALLE, split: str, numbers: Iterable[int]) -> list[tuple[bool, int]]:
-        """For each picture: whether its own caption makes its codes likelier than others of the split do, and of how
-        many. Which others is a function of the picture's number."""
-        captions = [picture.label for picture in self.data.splits[split]]
-        first = {caption: at for at, caption in reversed(list(enumerate(captions)))}
-        found = []
+        """For each picture: whether its own caption makes its codes likelier than at most RIVALS others of the split
+        do, and of how many. Which others is a function of the picture's number."""
+        captions, found = self.captions(split), []
+        rows = [tuple(captions[at][: model.config.caption].tolist()) for at in range(len(captions))]
+        different = list(dict.fromkeys(rows))
         for number in numbers:
-            others = [at for caption, at in first.items() if caption != captions[number]]
-            some = np.random.default_rng(number).permutation(others)[:RIVALS]
-            rows = [self.captions(split)[at][: model.config.caption].tolist() for at in (number, *some)]
-            codes = np.repeat(self.codes(split)[number][None].astype(np.int64), len(rows), 0)
-            told = likelihood(model, np.array([model.prompt(row) for row in rows]), codes)
-            if len(some):
-                found.append((bool(told[0] > told[1:].max()), len(rows)))
+            some = np.random.default_rng(number).permutation(len(different))[: RIVALS + 1]
+            others = [different[at] for at in some if different[at] != rows[number]][:RIVALS]
+            if others:
+                words = np.array([model.prompt(row) for row in (rows[number], *others)])
+                codes = np.repeat(self.codes(split)[number][None].astype(np.int64), len(words), 0)
+                told = likelihood(model, words, codes)
+                found.append((bool(told[0] > told[1:].max()), len(words)))
         return found
 
     def draw(self, folder: Path, mark: str) -> list[Path]:

@@ -21,7 +21,6 @@ from allyouneed.errors import UserError
 from allyouneed.figures import confusion_matrix
 from allyouneed.metrics import Score, confusion, label_scores
 from allyouneed.models.labeller import Labeller
-from allyouneed.nn.batch import Tensors
 from allyouneed.nn.losses import IGNORE
 from allyouneed.tasks.answers import Answer
 from allyouneed.tasks.base import Carry, Guess, Moment, Task, once
@@ -110,10 +109,6 @@ class Labels(Task[Labeller]):
         """Load the content of labels.json."""
         self.labels = [str(label) for label in extras["labels"]]
 
-    def tensors(self, batch: Batch) -> Tensors:
-        """What the model reads of a batch that is on its device."""
-        return batch.tensors
-
     def losses(
         self, model: Labeller, batch: Batch, at: Moment | None = None, carry: Carry | None = None
     ) -> dict[str, Tensor]:
@@ -127,7 +122,7 @@ class Labels(Task[Labeller]):
         for piece in extent.pieces(len(examples.sizes)):
             for numbers in examples.cover(max(self.recipe.train.batch_tokens, 4096), piece):
                 batch = examples.collate(numbers).to(model.device)
-                p = check_numbers(model(self.tensors(batch)).float()).softmax(-1).cpu()
+                p = check_numbers(model(batch.tensors).float()).softmax(-1).cpu()
                 for row, number, length in zip(p, numbers.tolist(), batch.tensors["lengths"].tolist()):
                     found[number] = row[:length] if row.dim() > 1 else row
         return dict(sorted(found.items()))

@@ -14,13 +14,11 @@ from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.augment import Augment, PictureBatches, See
-from allyouneed.data.batches import Batch
 from allyouneed.data.examples import LabelledPicture
 from allyouneed.data.report import Report, describe
 from allyouneed.figures import contact_sheet
 from allyouneed.metrics import Score
 from allyouneed.models.labeller import Labeller, PictureLabeller
-from allyouneed.nn.batch import Tensors
 from allyouneed.nn.heads import ClassifyHead
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Answer
@@ -73,12 +71,8 @@ class Recognize(PictureReader[Labeller], OneLabel):
         body = self.kind.BodyClass(config)
         body.freeze(config.freeze)
         head = ClassifyHead(body.width, len(self.labels), self.options.pool, config.dropout, (1, 0))
-        return PictureLabeller(body, head, self._see)
-
-    @property
-    def _see(self) -> See:
         augment = Augment(**{f.name: getattr(self.options, f.name) for f in fields(Augment)})
-        return See(self.mean, self.std, augment)
+        return PictureLabeller(body, head, see=See(self.mean, self.std, augment))
 
     def report(self) -> Report:
         lengths = {split: np.full(len(self.pixels(split)), self.longest) for split in self.data.splits}
@@ -128,9 +122,6 @@ class Recognize(PictureReader[Labeller], OneLabel):
             mixed=learning and self.options.mix > 0,
             weights=self.label_weights() if learning else None,
         )
-
-    def tensors(self, batch: Batch) -> Tensors:
-        return self._see.to(batch.tensors["pixels"].device).eval()(batch.tensors)
 
     def test(self, model: Labeller, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:
         """Accuracy, macro-F1, and how often the label is among the first five."""
@@ -206,7 +197,7 @@ class Recognize(PictureReader[Labeller], OneLabel):
     @torch.inference_mode()
     def attention(self, model: Labeller, text: Any, decode: DecodeConfig) -> dict[str, Alignment]:
         batch, trace = self._batches(self.frames(text)[:1]).collate(np.arange(1)).to(model.device), Trace("weights")
-        model(self.tensors(batch), trace=trace)
+        model(batch.tensors, trace=trace)
         grid = range(1, self.recipe.model.grid + 1)
         tokens = ["[CLS]", *(f"{row}, {column}" for row in grid for column in grid)]
         return traced(trace, lambda place: (tokens, tokens))

@@ -35,7 +35,7 @@ class Evaluator:
         self.model, self.task, self.losses, self.feed = model, task, losses, feed
         self.ranks, self.arithmetic, self.say = ranks, arithmetic, say
         self.batches = len(feed.examples.cover(feed.batch_tokens)) if feed is not None else 0
-        self.passes = 1 if task.chooses_by.endswith("loss") else 2  # a score reads the split once more
+        self.passes = 1 if task.chooses_by_loss else 2  # a score reads the split once more
 
     @property
     def least_interval(self) -> float:
@@ -61,7 +61,7 @@ class Evaluator:
 
     def score(self) -> Score | None:
         """The score by which the task chooses the best weights; None if that is a loss."""
-        if self.task.chooses_by.endswith("loss"):
+        if self.task.chooses_by_loss:
             return None
         self.model.eval()
         with self.arithmetic():

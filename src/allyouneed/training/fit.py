@@ -313,9 +313,7 @@ def _conclude(trainer: Trainer, say: Say) -> None:
         return
     folder, task = trainer.folder, trainer.task
     if trainer.at.best_step:
-        best = Score(
-            task.chooses_by, trainer.at.best if task.chooses_by.endswith("loss") else -trainer.at.best, ""
-        ).short
+        best = Score(task.chooses_by, trainer.at.best if task.chooses_by_loss else -trainer.at.best, "").short
         say(f"best validation {best} at step {trainer.at.best_step}")
     if averaged is not None:
         say(f"validation loss of the averaged weights {averaged:.4f}")

@@ -150,6 +150,8 @@ def read_caption(text: str) -> tuple[list[Kind], str]:
     numbers = {word: number for number, word in NUMBERS.items()}
     for part in text.split("|"):
         number, size, colour, form = part.split()
+        if number not in numbers:
+            raise ValueError(f"no number of shapes: {number}")
         one = Kind(re.sub("(?<=cross)es$|s$", "", form) if form not in FORMS else form, colour, size)
         if one.form not in FORMS or colour not in COLOURS or size not in SIZES:
             raise ValueError(f"no caption of a scene: {text}")
@@ -168,12 +170,13 @@ def _square(pixels: np.ndarray) -> np.ndarray:
 
 
 def read_picture(pixels: np.ndarray) -> list[Shape]:
-    """The shapes that a picture (H, W, C) shows: patches of ink that hang together, and what each is most like."""
+    """The shapes that a picture (H, W, C) shows, the largest first: patches of ink that hang together, and what each is
+    most like."""
     pixels = _square(pixels)
     colours = np.array(list(COLOURS.values()), float)
     ink = (255 - pixels.astype(float)) / 255  # (H, W, 3)
     found = []
-    for patch in _patches(ink.max(-1) > FAINT):
+    for patch in sorted(_patches(ink.max(-1) > FAINT), key=lambda patch: -patch.sum()):
         dark = ink[patch].max(-1)
         full = ink[patch][dark >= np.median(dark)].mean(0)  # without the pale edges
         covered = patch * np.clip(ink @ full / (full @ full), 0, 1)  # (H, W), from 0 to 1
@@ -224,8 +227,8 @@ def check(text: str, pixels: np.ndarray) -> dict[str, bool]:
     there is no shape, nothing is right."""
     kinds, how = read_caption(text)
     found = read_picture(pixels)
-    # Which shape is meant by which part of the caption is what makes most of them right.
-    chosen = permutations(found, min(len(found), len(kinds)))
+    # Which shape is meant by which part of the caption is what makes most of them right; of many, one of the largest.
+    chosen = permutations(found[: len(kinds) + 3], min(len(found), len(kinds)))
     tables = [_compared(kinds, how, list(some)) for some in chosen]
     return {"number": len(found) == len(kinds)} | max(tables, key=lambda table: sum(table.values()))
 
