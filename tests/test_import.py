@@ -124,11 +124,11 @@ def test_back_it_is_the_same_to_the_bit(name, tokenizer, tmp_path):
 
 
 def test_other_files_give_the_same_run(saved, tmp_path):
-    """In several files, in the older format, without the prefix, and as 16-bit numbers."""
+    """In several files, in the older formats, without the prefix, and as 16-bit numbers."""
     model, path = saved
     whole = read_tensors(imported(path, tmp_path / "whole").folder.model)
     weights = model.state_dict()
-    for how in ("shards", "bin", "bare", "half"):
+    for how in ("shards", "bin", "old", "bare", "half"):
         other = tmp_path / how
         model.save_pretrained(other, max_shard_size="20KB")
         (other / "tokenizer.json").write_bytes((path / "tokenizer.json").read_bytes())
@@ -137,10 +137,11 @@ def test_other_files_give_the_same_run(saved, tmp_path):
                 file.unlink()
             tensors = {
                 "bin": weights,
+                "old": weights,
                 "bare": {name.removeprefix("transformer."): t for name, t in weights.items() if "lm_head" not in name},
                 "half": {name: t.bfloat16() for name, t in weights.items()},
             }[how]
-            torch.save(tensors, other / "pytorch_model.bin")
+            torch.save(tensors, other / "pytorch_model.bin", _use_new_zipfile_serialization=how != "old")
         else:
             assert len(list(other.glob("*.safetensors"))) > 1
         found = read_tensors(imported(other, tmp_path / f"{how}-run").folder.model)

@@ -65,12 +65,12 @@ def import_tensors(
                 f"the tensor {row.theirs} has the shape {found if not row.turned else found[::-1]}, but config.json "
                 f"describes a model in which it is {shape if not row.turned else shape[::-1]}"
             )
-    made: dict[tuple[str, bool], Tensor] = {}  # two of our names for one of theirs share its memory
-    for name in wanted:
-        if name in known and (row := known[name])[::2] not in made:
+    made: dict[str, Tensor] = {}  # by their name: two of ours for one of theirs share its memory
+    for row in known.values():
+        if row.ours in wanted and row.theirs not in made:
             parts = [get(theirs).T if row.turned else get(theirs) for theirs in row.names]
-            made[row[::2]] = (torch.cat(parts) if len(parts) > 1 else parts[0]).contiguous()
-    return {name: made[known[name][::2]] for name in wanted if name in known}
+            made[row.theirs] = (torch.cat(parts) if len(parts) > 1 else parts[0]).contiguous()
+    return {name: made[known[name].theirs] for name in wanted if name in known}
 
 
 def export_tensors(rows: Sequence[Row], tensors: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -78,7 +79,8 @@ def _open_bin(path: Path) -> Mapping[str, Tensor]:
     import torch
 
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        mapped = zipfile.is_zipfile(path)  # files of before 2020 are not, and are read whole
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # the library raises nearly anything
         first = str(error).strip().splitlines()[:1]
         reason = "it wants to run code" if "weights_only" in str(error) else "".join(first)[:200]
