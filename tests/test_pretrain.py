@@ -157,5 +157,5 @@ def test_the_recipe_learns_the_stories(tmp_path):
     follows = [
         answer.details["follows"] for answer in run.answers(f"The man went to the store. ||| {b}" for b in asked)
     ]
-    assert 0 <= follows[0] <= 1  # whether one pair is right after half of the steps depends on the machine
-    assert follows[1] < 0.5
+    # After half of the steps it depends on the machine whether the first one is over a half, too.
+    assert follows[1] < min(0.5, follows[0])
