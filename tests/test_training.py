@@ -156,32 +156,41 @@ def test_interrupted_and_resumed_equals_never_interrupted_bit_for_bit(variant, s
 
 @pytest.mark.slow
 def test_killed_at_any_moment_and_resumed_equals_never_killed(pairs, tmp_path):
-    settings = ["train.steps=45", "train.eval_every=3", "model.dropout=0.1", "train.log_every=1"]
+    settings = ["train.steps=90", "train.eval_every=3", "model.dropout=0.1", "train.log_every=1"]
     whole = run("translate/transformer", pairs, tmp_path / "whole", *settings)
     out = tmp_path / "killed"
     arguments = ["train", "translate/transformer", "--data", pairs, "--out", out, *TINY_TRANSLATE, *settings]
-    kills, resume = 0, []
-    for i in range(40):
-        if (out / "recipe.toml").exists():
-            resume = ["--resume"]
+    log = out / "metrics.jsonl"
+
+    def logged():
+        return log.stat().st_size if log.exists() else 0
+
+    kills = 0
+    for i in range(10):
+        before = logged()
+        resume = ["--resume"] if (out / "recipe.toml").exists() else []
         process = subprocess.Popen(
             [sys.executable, "-m", "allyouneed", *map(str, arguments), *resume],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
         )
-        try:
-            process.wait(timeout=4 + 0.37 * (i % 9))
+        if i == 9:  # the last one may finish
             break
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL if i % 3 else signal.SIGTERM)
-            process.wait()
-            kills += 1
-    assert process.returncode == 0, process.stderr.read().decode()
-    assert kills > 0
+        while process.poll() is None and i != 4 and logged() == before:  # the fifth is killed while it starts
+            time.sleep(0.02)
+        time.sleep(0.05 * (i % 4))
+        if process.poll() is not None:
+            break
+        process.send_signal(signal.SIGKILL if i % 3 else signal.SIGTERM)
+        process.wait()
+        kills += 1
+    error = process.communicate(timeout=240)[1]
+    assert process.returncode == 0, error.decode()
+    assert kills >= 3
     assert same(whole, read_tensors(out / "model.safetensors"))
-    last = "checkpoints/step-000045/train.safetensors"
+    last = "checkpoints/step-000090/train.safetensors"
     assert (tmp_path / "whole" / last).read_bytes() == (out / last).read_bytes()
-    assert [r["step"] for r in rows(out, "train")] == list(range(1, 46))
+    assert [r["step"] for r in rows(out, "train")] == list(range(1, 91))
 
 
 @pytest.mark.slow
