@@ -14,9 +14,7 @@ import torch
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 from allyouneed.errors import UserError
-from allyouneed.exchange.families import FAMILIES
 from allyouneed.exchange.importing import import_run
-from allyouneed.exchange.maps import export_tensors, for_layers
 from allyouneed.run import Run, load
 from allyouneed.tensorfile import read_tensors
 from commands import ayn, mistake
@@ -37,13 +35,31 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "GPT2",
         {**GPT2, "activation_function": "gelu", "n_inner": 40, "layer_norm_epsilon": 1e-3, "n_head": 2, "n_layer": 1},
     ),
-    "gpt2 with relu": ("GPT2", {**GPT2, "activation_function": "relu"}),
+    "gpt2 with relu, not tied": ("GPT2", {**GPT2, "activation_function": "relu", "tie_word_embeddings": False}),
     "llama": ("Llama", LLAMA),
     "llama, grouped heads, another base": (
         "Llama",
         {**LLAMA, "num_key_value_heads": 2, "rope_parameters": {"rope_type": "default", "rope_theta": 500.0}},
     ),
     "llama, tied, wider heads": ("Llama", {**LLAMA, "tie_word_embeddings": True, "head_dim": 16, "rms_norm_eps": 1e-3}),
+    "llama, stretched": (
+        "Llama",
+        {**LLAMA, "rope_parameters": {"rope_type": "linear", "rope_theta": 100.0, "factor": 3.0}},
+    ),
+    "llama, stretched as Llama 3": (
+        "Llama",
+        {
+            **LLAMA,
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "rope_theta": 500.0,
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 16,
+            },
+        },
+    ),
     "llama with biases": ("Llama", {**LLAMA, "attention_bias": True, "mlp_bias": True}),
 }
 
@@ -96,7 +112,7 @@ def test_it_equals_transformers(name, seed, tokenizer, tmp_path):
         )
     tokenizer.save(str(tmp_path / "theirs/tokenizer.json"))
     run = imported(tmp_path / "theirs", tmp_path / "run")
-    ids = torch.randint(1, VOCAB, (3, 24))
+    ids = torch.randint(1, VOCAB, (3, 50))
     with torch.inference_mode():
         torch.testing.assert_close(run.model(ids), theirs(ids).logits, atol=1e-5, rtol=1e-5)
     text = "there was a house, é 家"
@@ -116,11 +132,14 @@ def test_back_it_is_the_same_to_the_bit(name, tokenizer, tmp_path):
     theirs.save_pretrained(tmp_path / "theirs")
     tokenizer.save(str(tmp_path / "theirs/tokenizer.json"))
     run = imported(tmp_path / "theirs", tmp_path / "run")
-    rows = for_layers(FAMILIES[kind.lower()].rows(vars(run.recipe.model)), run.recipe.model.layers)
-    back = export_tensors(rows, read_tensors(run.folder.model), run.model)
-    stored = read_tensors(tmp_path / "theirs/model.safetensors")
-    assert stored.keys() <= back.keys()
+    run.export("hf", tmp_path / "back", say=lambda line: None)
+    stored, back = (read_tensors(tmp_path / place / "model.safetensors") for place in ("theirs", "back"))
+    assert stored.keys() == back.keys()
     assert all(torch.equal(back[name], tensor) for name, tensor in stored.items())
+    opened = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "back")
+    ids = torch.randint(1, VOCAB, (2, 50))
+    with torch.inference_mode():
+        assert torch.equal(opened(ids).logits, theirs(ids).logits)
 
 
 def test_other_files_give_the_same_run(saved, tmp_path):
@@ -187,7 +206,7 @@ class Evil:
         (lambda p: (p / "config.json").unlink(), "has no config.json"),
         (lambda p: (p / "config.json").write_text("{"), "config.json is damaged"),
         (lambda p: (p / "config.json").write_text('{"a": ' * 5000), "config.json is damaged"),
-        (lambda p: change(p, model_type="t5"), "of a model of type 't5'; this library reads gpt2, llama"),
+        (lambda p: change(p, model_type="t5"), "of a model of type 't5'; this library reads gpt2, llama, bert"),
         (lambda p: change(p, architectures=["GPT2ForThings"]), "architecture ['GPT2ForThings']"),
         (lambda p: change(p, activation_function="mish"), "activation_function = mish is not supported; this library"),
         (lambda p: change(p, add_cross_attention=True), "add_cross_attention = True is not supported"),
@@ -201,7 +220,7 @@ class Evil:
         (lambda p: (p / "model.safetensors").unlink(), "has no weights"),
         (lambda p: os.truncate(p / "model.safetensors", 5000), "model.safetensors is damaged"),
         (lambda p: (p / "model.safetensors").write_bytes(b""), "model.safetensors is damaged"),
-        (lambda p: (p / "tokenizer.json").unlink(), "has no tokenizer.json"),
+        (lambda p: (p / "tokenizer.json").unlink(), "tokenizer.json"),
         (lambda p: (p / "tokenizer.json").write_text("{}"), "tokenizer.json"),
         (lambda p: (p / "generation_config.json").write_text("[]"), "generation_config.json is damaged"),
     ],

@@ -17,6 +17,8 @@ import torch
 from allyouneed.config import DataConfig, DecodeConfig, build
 from allyouneed.data.paths import look
 from allyouneed.errors import UserError, shortened, told
+from allyouneed.exchange.exporting import export_run
+from allyouneed.exchange.hub import imported
 from allyouneed.format import human_count
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model, Writer
@@ -41,6 +43,7 @@ from allyouneed.wholefile import read_bytes
 MOST_PICTURE = 1 << 24  # bytes
 
 MASK = "[MASK]"
+HUB = "hf:"
 DATA_KEYS = {field.name for field in fields(DataConfig)}  # no key of [decode] is among them
 
 
@@ -269,6 +272,18 @@ class Run:
             made.search(enumerate(lines, 1), most)
             return next(made.nearest(made.vectors([made.read(self._text(text))])))
 
+    def export(
+        self,
+        to: str,
+        out: str | os.PathLike[str],
+        numbers: str = "float32",
+        overwrite: bool = False,
+        say: Callable[[str], None] = print,
+    ) -> list[Path]:
+        """Write the run for another library, `to` "hf", "onnx" or "ct2", into the folder `out`; returns the files.
+        `numbers` is the type of the weights for ct2: float32 or int8."""
+        return export_run(self, to, out, numbers, overwrite, say)
+
     def map_words(self, *words: str) -> WordMap:
         """Word vectors of length 1, as a map draws them: of these words, or of usual ones if none are given."""
         self._ready({})
@@ -317,13 +332,16 @@ def _part(name: str) -> str:
 
 
 def load(path: str | os.PathLike[str], device: str = "auto", precision: str = "auto") -> Run:
-    """Load a run folder. Nothing in it is ever executed.
+    """Load a run folder. Nothing in it is ever executed. "hf:PATH" is a folder as the transformers library saves it,
+    and "hf:NAME" a model of the Hugging Face Hub; both are imported into the cache first.
 
     `device` is "auto", "cpu", "cuda", "cuda:1" or "mps". `precision` is "fp32", "tf32" (fp32 weights, matrix products
     in TF32 on CUDA) or "bf16" (bf16 weights); "auto" is bf16 on a CUDA GPU and fp32 elsewhere. Word vectors are always
     fp32.
     """
     claim_process()
+    if str(path).startswith(HUB):
+        path = imported(str(path).removeprefix(HUB), print)
     folder = RunFolder(Path(path))
     if not os.path.isdir(folder.path):
         if os.path.exists(folder.path):

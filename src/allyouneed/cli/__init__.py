@@ -17,7 +17,7 @@ import typer
 
 from allyouneed import catalog, errors
 from allyouneed.cli.common import Device, Precision, RunPath, complain, given_settings, load, print_columns
-from allyouneed.cli.exchange import import_command
+from allyouneed.cli.exchange import export_command, import_command
 from allyouneed.cli.use import use_command
 from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.format import human_bytes, human_count
@@ -147,7 +147,8 @@ def score_command(
 app.command("use", short_help="Translate, continue, classify or tag; find near words.")(use_command)
 
 
-app.command("import", short_help="Make a run of a Hugging Face folder.")(import_command)
+app.command("import", short_help="Make a run of a model of another library.")(import_command)
+app.command("export", short_help="Write a run for another library.")(export_command)
 
 
 @app.command("info", short_help="Tell what a run is.")

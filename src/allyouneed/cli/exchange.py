@@ -1,4 +1,4 @@
-"""ayn import: a model of another library becomes a run."""
+"""ayn import, ayn export: models of other libraries become runs, and runs become theirs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import Annotated
 
 import typer
 
+from allyouneed.cli.common import RunPath
+
 
 def import_command(
-    path: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with config.json, weights and tokenizer.json.")],
-    out: Annotated[Path | None, typer.Option(metavar="RUN", help="Folder of the run.  [default: runs/DIR]")] = None,
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A folder of transformers, a .gguf or llama2.c .bin.")],
+    out: Annotated[Path | None, typer.Option(metavar="RUN", help="Folder of the run.  [default: runs/PATH]")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
 ) -> None:
-    """Make a run of a model that the transformers library has saved: GPT-2, or Llama and what
-    is built like it. Nothing in the folder is executed.
+    """Make a run of a model of another library: GPT-2, Llama, BERT, DistilBERT, RoBERTa, ViT,
+    Marian or Pegasus. Nothing in its files is executed.
 
     \b
     Example:
@@ -24,6 +26,26 @@ def import_command(
     """
     from allyouneed.exchange.importing import import_run
 
-    folder = out or Path("runs") / path.absolute().name
+    folder = out or Path("runs") / path.absolute().name.removesuffix(".gguf").removesuffix(".bin")
     import_run(path, folder, overwrite=overwrite, say=typer.echo)
     typer.echo(f"try:\n  {shlex.join(['ayn', 'use', str(folder)])}")
+
+
+def export_command(
+    run: RunPath,
+    out: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write; it must be new or empty.")],
+    to: Annotated[str, typer.Option(metavar="hf|onnx|ct2", help="For transformers, ONNX Runtime or CTranslate2.")],
+    numbers: Annotated[str, typer.Option(metavar="TYPE", help="ct2: weights as float32 or int8.")] = "float32",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older export.")] = False,
+) -> None:
+    """Write a run for another library. What that library cannot express is refused by name.
+
+    \b
+    Example:
+      ayn export runs/reviews exported/reviews --to hf
+      ayn export runs/en-it exported/en-it --to ct2 --numbers int8
+    """
+    from allyouneed.run import load
+
+    made = load(run, "cpu", "fp32").export(to, out, numbers, overwrite, say=typer.echo)
+    typer.echo(f"wrote {len(made)} files into {out}")

@@ -1,8 +1,9 @@
-"""A folder of another library -> a run folder."""
+"""A model of another library -> a run folder."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,99 +12,229 @@ import torch
 
 from allyouneed import catalog
 from allyouneed.config import DecodeConfig, build
-from allyouneed.errors import UserError
-from allyouneed.exchange.families import Family, find_family
-from allyouneed.exchange.maps import for_layers, import_tensors
+from allyouneed.data.conll import PER_WORD
+from allyouneed.errors import UserError, shortened
+from allyouneed.exchange.families import Family, Head, find_family
+from allyouneed.exchange.folder import read_folder
+from allyouneed.exchange.ggufs import read_gguf
+from allyouneed.exchange.llama2c import read_llama2c
+from allyouneed.exchange.maps import Row, Shape, for_layers, import_tensors
 from allyouneed.exchange.options import Options
-from allyouneed.exchange.weights import Weights
+from allyouneed.exchange.source import Source
 from allyouneed.recipe import Recipe, to_toml
 from allyouneed.runfolder import RunFolder
-from allyouneed.runjson import parse_object
 from allyouneed.runtime import versions
 from allyouneed.tasks.base import Say, Task
 from allyouneed.tensorfile import not_finite
-from allyouneed.text import Tokenizer
-from allyouneed.wholefile import read_bytes, write_tensors, write_text
+from allyouneed.wholefile import write_tensors, write_text
 
-LARGEST = 1 << 28  # bytes of a JSON file
+MOST_LABELS = 1_000_000
+POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max", "pooling_mode_cls_token": "first"}
+# Options of generation_config.json that change what is written, with the values that change nothing.
+UNUSED: dict[str, tuple[Any, ...]] = {
+    "repetition_penalty": (1.0,), "no_repeat_ngram_size": (0,), "typical_p": (1.0,), "min_length": (0,),
+    "encoder_no_repeat_ngram_size": (0,), "forced_bos_token_id": (), "suppress_tokens": ([],),
+    "begin_suppress_tokens": ([],), "diversity_penalty": (0.0,), "num_beam_groups": (1,), "min_p": (0.0,),
+    "min_new_tokens": (0,), "epsilon_cutoff": (0.0,), "eta_cutoff": (0.0,), "penalty_alpha": (0.0,),
+}  # fmt: skip
 
 
 def import_run(
     path: str | os.PathLike[str], out: str | os.PathLike[str], *, overwrite: bool = False, say: Say = print
 ) -> RunFolder:
-    """Write a run folder from a folder as the transformers library saves it. Nothing in it is executed, every size is
-    checked before memory is taken for it, and `out` is complete or as before."""
-    source = Path(path)
-    if not os.path.isdir(source):
-        raise UserError(f"there is no folder {source}")
-    config = _object(source, "config.json", "a folder as the transformers library saves it has one")
-    family, task_kind = find_family(config)
-    given = Options(config, family.neutral)
-    model = family.read(given)
+    """Write a run folder from a model of another library: a folder as transformers saves it. Nothing in it is
+    executed, every size is checked before memory is taken for it, and `out` is complete or as before."""
+    source = read_source(Path(path))
+    family, head = find_family(source.config)
+    given = Options(source.config, family.neutral)
+    model = family.read(given, source.weights.shapes.keys())
+    given.must(problem_type="single_label_classification")
     given.finish()
-    values = {"task": {"kind": task_kind}, "model": {"kind": family.kind, **model}, "decode": _decode(source, config)}
-    recipe = Recipe.parse(values)
-    task: Task = catalog.task(task_kind)(recipe)
-    task.read_parts({"tokenizer.json": _tokenizer(source).to_json().encode()})
-    if (tokens := len(task.tokenizer)) > model["vocab"]:
-        raise UserError(f"the tokenizer has {tokens:,} ids, but the model only {model['vocab']:,} rows")
-    tensors = _tensors(source, family, task, model)
+    options = dict(head.options)
+    if head.task == "pretrain":
+        options["next"] = model["pooler"] != "none"
+    if head.task == "embed":
+        options |= {"specials": True, **_pooling(source.pooling)}
+    if head.task == "translate":
+        options["start"] = _start(source)
+    decode = _decode(source.generation, head, say)
+    values = {
+        "task": {"kind": head.task, **options},
+        "model": {"kind": family.kind, **model},
+        "decode": decode,
+        "text": {"joint": "tokenizer.target.json" not in source.tokenizers},
+    }
+    task: Task = catalog.task(head.task)(Recipe.parse(values))
+    task.tokenizers = dict(source.tokenizers)
+    _fill(task, head, source)
+    _check_rows(source, model)
+    tensors = _tensors(source, family, head, task, model, say)
     if broken := not_finite(tensors):
         raise UserError(f"the tensor {broken} holds numbers that are not finite")
     return _write(Path(out), task, tensors, source, overwrite, say)
 
 
-def _object(folder: Path, name: str, why: str = "") -> dict[str, Any]:
-    """A JSON file of the folder; {} if there is none and it is not needed."""
-    if not os.path.isfile(folder / name):
-        if why:
-            raise UserError(f"{folder} has no {name}: {why}")
-        return {}
+def read_source(path: Path) -> Source:
+    """A folder, or a file of one of the other formats."""
+    if os.path.isdir(path):
+        return read_folder(path)
+    if not os.path.exists(path):
+        raise UserError(f"there is no folder or file {shortened(path)}")
+    if path.suffix == ".gguf":
+        return read_gguf(path)
+    if path.suffix == ".bin":
+        return read_llama2c(path)
+    raise UserError(f"{shortened(path)} is not a model: give a folder, a .gguf file, or a .bin file of llama2.c")
+
+
+def _fill(task: Task, head: Head, source: Source) -> None:
+    """What the task of a trained run has learned from its data: labels, and how pictures are normalised."""
+    kind, attributes = task.recipe.task_kind, dict[str, Any]()
+    if kind in ("classify", "tag", "recognize"):
+        attributes["labels"] = _labels(source.config) if not head.bare else []
+    if kind == "tag" and not any(label.startswith(("B-", "I-")) for label in attributes["labels"]):
+        attributes["scheme"] = PER_WORD
+    if kind == "recognize":
+        channels = task.recipe.model.channels
+        for name, ours in (("image_mean", "mean"), ("image_std", "std")):
+            attributes[ours] = _numbers(source.pictures, name, channels)
+    if kind == "lm":
+        ends = source.generation.get("eos_token_id")
+        ends = ends if isinstance(ends, list) else [ends]
+        attributes["ends"] = tuple(end for end in ends if type(end) is int and end != task.tokenizer.eos)
+        attributes["chat"] = source.chat
+    for name, value in attributes.items():
+        setattr(task, name, value)
+
+
+def _labels(config: Mapping[str, Any]) -> list[str]:
+    """The names of the classes, in the order of their numbers."""
+    found = config.get("id2label")
+    if found is None:
+        count = config.get("num_labels") or 2
+        if type(count) is not int or not 0 < count < MOST_LABELS:
+            raise UserError(f"config.json: 'num_labels' is {count!r}, which it cannot be")
+        return [f"LABEL_{i}" for i in range(count)]
     try:
-        return parse_object(read_bytes(folder / name, LARGEST).decode("utf-8"))
-    except (ValueError, OSError) as error:
-        raise UserError(f"{folder / name} is damaged ({error})") from None
+        labels = {int(number): str(label) for number, label in found.items()}
+    except (ValueError, AttributeError):
+        raise UserError("config.json: 'id2label' does not give a name for each number") from None
+    if sorted(labels) != list(range(len(labels))) or len({*labels.values()}) < len(labels):
+        raise UserError("config.json: 'id2label' does not number different labels from 0 on")
+    if len(labels) < 2:
+        raise UserError("config.json: 'id2label' has one label: this model gives numbers, and this library has no task")
+    return [labels[number] for number in range(len(labels))]
 
 
-def _decode(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
-    """[decode] from generation_config.json."""
-    given = _object(folder, "generation_config.json")
-    drawn = given.get("do_sample") is True
-    found: dict[str, Any] = {"method": "sample" if drawn else "greedy"}
+def _numbers(given: Mapping[str, Any], name: str, count: int) -> list[float]:
+    found = given.get(name, [0.5] * count)
+    if not isinstance(found, list) or len(found) != count or not all(isinstance(x, int | float) for x in found):
+        raise UserError(f"preprocessor_config.json: '{name}' is not a list of {count} numbers")
+    return [float(x) for x in found]
+
+
+def _start(source: Source) -> str:
+    """The role of the first token of every target."""
+    tokenizer = source.tokenizers.get("tokenizer.target.json") or source.tokenizers["tokenizer.json"]
+    first = source.generation.get("decoder_start_token_id")
+    roles = {tokenizer.pad: "pad", tokenizer.bos: "bos"}
+    if first is None or first not in roles:
+        raise UserError(
+            f"config.json: decoder_start_token_id = {first} is neither the padding of the tokenizer ({tokenizer.pad}) "
+            f"nor its first token ({tokenizer.bos})"
+        )
+    return roles[first]
+
+
+def _pooling(given: Mapping[str, Any]) -> dict[str, Any]:
+    """How sentence-transformers makes one vector of those of the tokens."""
+    chosen = [name for name, value in given.items() if name.startswith("pooling_mode_") and value is True]
+    if isinstance(given.get("pooling_mode"), str):
+        chosen = [f"pooling_mode_{given['pooling_mode']}_tokens".replace("cls_tokens", "cls_token")]
+    if not chosen:
+        return {}
+    if len(chosen) > 1 or chosen[0] not in POOLINGS:
+        raise UserError(
+            f"1_Pooling/config.json: {' with '.join(chosen)} is not supported; this library has one of "
+            f"{', '.join(POOLINGS)}"
+        )
+    return {"pool": POOLINGS[chosen[0]]}
+
+
+def _decode(given: Mapping[str, Any], head: Head, say: Say) -> dict[str, Any]:
+    """[decode] from generation_config.json. What this library cannot do is told."""
+    drawn, beams = given.get("do_sample") is True, given.get("num_beams") or 1
+    found: dict[str, Any] = {"method": "sample" if drawn else "beam" if beams != 1 else "greedy"}
     if drawn:
         found |= {name: given[name] for name in ("temperature", "top_k", "top_p") if given.get(name) is not None}
+    elif beams != 1:
+        found |= {"beam": beams, "length_penalty": "power", "alpha": given.get("length_penalty", 1.0)}
     if given.get("max_new_tokens"):
         found["max_new"] = given["max_new_tokens"]
+    elif head.task == "translate" and type(given.get("max_length")) is int:
+        found["max_new"] = given["max_length"] - 1  # which counts the first token
     build(DecodeConfig, found, "generation_config.json")
+    for name, neutral in UNUSED.items():
+        if given.get(name) is not None and given[name] not in neutral:
+            say(f"generation_config.json: {name} is not used: this library does not have it")
     return found
 
 
-def _tokenizer(folder: Path) -> Tokenizer:
-    if os.path.isfile(folder / "tokenizer.json"):
-        return Tokenizer.load(folder / "tokenizer.json")
-    raise UserError(f"{folder} has no tokenizer.json")
+def _check_rows(source: Source, model: Mapping[str, Any]) -> None:
+    rows = {"tokenizer.json": model.get("vocab"), "tokenizer.target.json": model.get("target_vocab")}
+    for name, tokenizer in source.tokenizers.items():
+        if len(tokenizer) > (most := rows[name] or 0):
+            raise UserError(f"the tokenizer has {len(tokenizer):,} ids, but the model only {most:,} rows")
 
 
-def _tensors(folder: Path, family: Family, task: Task, model: dict[str, Any]) -> dict[str, torch.Tensor]:
-    weights = Weights(folder)
+def table(family: Family, head: Head, model: Mapping[str, Any]) -> list[Row]:
+    """All rows of a model with these settings, each layer by its number."""
+
+    def layers(name: str) -> int:
+        return int(model.get("decoder_layers") or model["layers"] if "decoder" in name else model["layers"])
+
+    return for_layers([*family.rows(dict(model)), *head.rows], layers)
+
+
+def _tensors(
+    source: Source, family: Family, head: Head, task: Task, model: Mapping[str, Any], say: Say
+) -> dict[str, torch.Tensor]:
     with torch.device("meta"):
         outline = task.build_model()
-    rows = for_layers(family.rows(model), model["layers"])
-    names = {name: name for row in rows for name in row.names}
-    if not any(name in weights.shapes for name in names):  # files of a model without its head have no prefix
-        names = {name: name.removeprefix(family.prefix) for name in names}
-    shapes = {name: weights.shapes[theirs] for name, theirs in names.items() if theirs in weights.shapes}
-    used = {*names.values(), "lm_head.weight"} if model.get("tie", True) else set(names.values())
-    extra = sorted(name for name in weights.shapes if name not in used and not name.endswith(family.ignored))
+    rows = table(family, head, model)
+    names = {name for row in rows for name in row.names}
+    shapes: dict[str, Shape] = {}
+    stored: dict[str, str] = {}
+    for name, shape in source.weights.shapes.items():
+        today = _today(name, names, family)
+        if today in stored:
+            raise UserError(f"the weights have the same tensor twice: {stored[today]} and {name}")
+        shapes[today], stored[today] = tuple(shape), name
+    extra = sorted(stored[name] for name in stored if name not in names and not _ignored(name, family, model))
     if extra:
         raise UserError(f"the weights have a tensor that this model has no place for: {extra[0]}")
-    return import_tensors(rows, shapes, lambda name: weights.get(names[name]).float(), outline)
+    used = {name for row in rows if row.ours in outline.state_dict() for name in row.names}
+    if unused := sorted(stored[name] for name in stored if name in names - used):
+        say(f"not used: {', '.join(unused)}")
+    return import_tensors(rows, shapes, lambda name: source.weights.get(stored[name]).float(), outline)
+
+
+def _today(name: str, names: set[str], family: Family) -> str:
+    """The name that a tensor has in the table: files have older endings, and a model without its head no prefix."""
+    for older, newer in family.older.items():
+        if name.endswith(older):
+            name = name.removesuffix(older) + newer
+    return name if name in names or family.prefix + name not in names else family.prefix + name
+
+
+def _ignored(name: str, family: Family, model: Mapping[str, Any]) -> bool:
+    return name.endswith(family.ignored) or (model.get("tie", True) and name == "lm_head.weight")
 
 
 def _write(
-    out: Path, task: Task, tensors: dict[str, torch.Tensor], source: Path, overwrite: bool, say: Say
+    out: Path, task: Task, tensors: dict[str, torch.Tensor], source: Source, overwrite: bool, say: Say
 ) -> RunFolder:
-    recipe = task.recipe
+    recipe, kind = task.recipe, source.config["model_type"]
     with ExitStack() as held:
         if not os.path.exists(out):
             held.callback(RunFolder(out).drop_if_empty, [path for path in out.parents if not os.path.exists(path)])
@@ -113,9 +244,9 @@ def _write(
             about = {
                 "task": recipe.task_kind, "options": vars(task.options), "kind": recipe.model_kind,
                 "model": vars(task.model_config()), "data": {"name": "", "fingerprint": ""},
-                "followed": [], "versions": versions(), "imported": str(source),
+                "followed": [], "versions": versions(), "imported": str(source.path), "family": kind,
             }  # fmt: skip
             folder.describe(about, task.parts())
             write_tensors(folder.model, tensors, {"step": "imported", "run": folder.identity()})
-    say(f"imported {source} into {out}")
+    say(f"imported {source.path} into {out}")
     return folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -17,15 +18,38 @@ Shape = tuple[int, ...]
 
 class Row(NamedTuple):
     """Several of their tensors, joined by " + ", are one of ours, one below the other. In both names {i} is the number
-    of a layer. `turned`: their matrix lies the other way round."""
+    of a layer. `turned`: their matrix lies the other way round. `shape`: theirs, with the same values in the same
+    order; -1 is as much as is left. `skip`: their first rows, which nothing ever reads, are not in ours."""
 
     theirs: str
     ours: str
     turned: bool = False
+    shape: Shape = ()
+    skip: int = 0
 
     @property
     def names(self) -> list[str]:
         return self.theirs.split(" + ")
+
+    def their_shape(self, ours: Shape) -> Shape:
+        """The shape of their tensor, or of several together, if ours has this one."""
+        if self.shape:
+            rest = math.prod(ours) // max(1, math.prod(size for size in self.shape if size > 0))
+            return tuple(rest if size < 0 else size for size in self.shape)
+        if self.turned:
+            return ours[::-1]
+        return (ours[0] + self.skip, *ours[1:])
+
+    def to_ours(self, parts: Sequence[Tensor], shape: Shape) -> Tensor:
+        whole = parts[0] if len(parts) == 1 else torch.cat(list(parts))
+        return (whole.T if self.turned else whole[self.skip :] if self.skip else whole).reshape(shape).contiguous()
+
+    def to_theirs(self, tensor: Tensor) -> Tensor:
+        """Ours as theirs, or as several of theirs together."""
+        shape = self.their_shape(tuple(tensor.shape))
+        if self.skip:
+            tensor = torch.cat([tensor.new_zeros(self.skip, *tensor.shape[1:]), tensor])
+        return (tensor.T if self.turned else tensor).reshape(shape).contiguous()
 
 
 def both(theirs: str, ours: str, turned: bool = False) -> list[Row]:
@@ -37,12 +61,12 @@ def both(theirs: str, ours: str, turned: bool = False) -> list[Row]:
     return rows
 
 
-def for_layers(rows: Iterable[Row], layers: int) -> list[Row]:
-    """The rows with {i} once for each layer, the others once."""
+def for_layers(rows: Iterable[Row], layers: Callable[[str], int]) -> list[Row]:
+    """The rows with {i} once for each layer, the others once; `layers` of one of our names with {i}."""
     return [
-        Row(row.theirs.replace("{i}", str(i)), row.ours.replace("{i}", str(i)), row.turned)
+        row._replace(theirs=row.theirs.replace("{i}", str(i)), ours=row.ours.replace("{i}", str(i)))
         for row in rows
-        for i in range(layers if "{i}" in row.ours else 1)
+        for i in range(layers(row.ours) if "{i}" in row.ours else 1)
     ]
 
 
@@ -53,41 +77,50 @@ def import_tensors(
     wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     known = {row.ours: row for row in rows}
     for name, shape in wanted.items():
+        if name in known:
+            _check(known[name], shape, shapes)
+        elif math.prod(shape):
+            raise UserError(f"the weights have nothing for {name}")
+    made: dict[tuple[str, Shape], Tensor] = {}  # two of ours for one of theirs share its memory
+    found = {}
+    for name, shape in wanted.items():
         if name not in known:
+            found[name] = torch.zeros(shape)
             continue
         row = known[name]
-        for theirs in row.names:
-            if theirs not in shapes:
-                raise UserError(f"the tensor {theirs} is missing in the weights")
-        found = _joined([shapes[theirs] for theirs in row.names], row.turned)
-        if found != shape:
-            raise UserError(
-                f"the tensor {row.theirs} has the shape {found if not row.turned else found[::-1]}, but config.json "
-                f"describes a model in which it is {shape if not row.turned else shape[::-1]}"
-            )
-    made: dict[str, Tensor] = {}  # by their name: two of ours for one of theirs share its memory
-    for row in known.values():
-        if row.ours in wanted and row.theirs not in made:
-            parts = [get(theirs).T if row.turned else get(theirs) for theirs in row.names]
-            made[row.theirs] = (torch.cat(parts) if len(parts) > 1 else parts[0]).contiguous()
-    return {name: made[known[name].theirs] for name in wanted if name in known}
+        if (key := (row.theirs, shape)) not in made:
+            made[key] = row.to_ours([get(theirs) for theirs in row.names], shape)
+        found[name] = made[key]
+    return found
+
+
+def _check(row: Row, shape: Shape, shapes: Mapping[str, Shape]) -> None:
+    """Raise a UserError unless their tensors are there and together have the shape that ours needs."""
+    for theirs in row.names:
+        if theirs not in shapes:
+            raise UserError(f"the tensor {theirs} is missing in the weights")
+    found, needed = _joined([shapes[theirs] for theirs in row.names]), row.their_shape(shape)
+    if found != needed:
+        raise UserError(
+            f"the tensor {row.theirs} has the shape {found}, but config.json describes a model in which it is {needed}"
+        )
 
 
 def export_tensors(rows: Sequence[Row], tensors: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
     """Their tensors from ours."""
-    made = {}
-    for row in rows:
+    made: dict[str, Tensor] = {}
+    for row in {row.ours: row for row in rows}.values():
         if row.ours in tensors:
-            parts = tensors[row.ours].split(_sizes(row, tensors[row.ours].size(0), model))
-            for name, part in zip(row.names, parts, strict=True):
-                made[name] = (part.T if row.turned else part).contiguous()
+            whole = row.to_theirs(tensors[row.ours])
+            parts = whole.split(_sizes(row, whole.size(0), model))
+            made |= {name: part.clone() for name, part in zip(row.names, parts, strict=True)}  # no two share memory
     return made
 
 
-def _joined(shapes: Sequence[Shape], turned: bool) -> Shape:
+def _joined(shapes: Sequence[Shape]) -> Shape:
     """What shapes are together, one below the other; () if they do not fit."""
-    if turned:
-        shapes = [shape[::-1] for shape in shapes]
+    if len(shapes) == 1:
+        return shapes[0]
     if any(len(shape) < 1 or shape[1:] != shapes[0][1:] for shape in shapes):
         return ()
     return (sum(shape[0] for shape in shapes), *shapes[0][1:])

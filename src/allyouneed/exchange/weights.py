@@ -18,7 +18,7 @@ NAMES = ("model.safetensors", "pytorch_model.bin")
 LARGEST = 1 << 28  # bytes of an index
 
 
-class Weights:
+class WeightFiles:
     """The names and shapes of all tensors; a tensor is read when it is asked for."""
 
     def __init__(self, folder: Path) -> None:

@@ -1,6 +1,7 @@
 """Whether a ViT must be told where its patches are: no positions, 1-D, learned and 2-D ones, three seeds each.
 
-Without positions a picture is a heap of patches. Sinusoids in one dimension count the patches row by row, those in two
+The pictures show a circle and a square, and the label says where the circle is. Without positions a picture is a heap
+of patches, in which that cannot be seen. Sinusoids in one dimension count the patches row by row, those in two
 dimensions count rows and columns, and learned positions start from noise.
 """
 
@@ -8,23 +9,56 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from allyouneed.data.builtin.shapes import COLOURS, SIZES, Shape, draw, places
 from allyouneed.figures.lines import Panel, lines
 from allyouneed.lectures.base import Classroom
 
 KINDS = {"none": "none", "1-D": "sinusoidal", "learned": "learned", "2-D": "sinusoidal_2d"}
 SEEDS = (1, 2, 3)
 SETTINGS = ("train.steps=600", "train.eval_every=100")
+COUNTS = {"train": 6000, "valid": 500, "test": 1000}
+
+
+def write_pictures(path: Path) -> None:
+    """One circle and one square in each; the label is which side of the square the circle is on."""
+    arrays = {}
+    for number, (split, count) in enumerate(COUNTS.items()):
+        draws = np.random.default_rng((2021, 31, number))
+        pictures, sides = zip(*(_picture(draws) for _ in range(count)))
+        arrays |= {f"x_{split}": np.stack(pictures), f"y_{split}": np.array(sides)}
+    np.savez_compressed(path, **arrays)
+
+
+def _picture(draws: np.random.Generator) -> tuple[np.ndarray, str]:
+    sizes = [str(size) for size in draws.choice(list(SIZES), 2)]
+    colours = [str(colour) for colour in draws.choice(list(COLOURS), 2)]
+    middles = places(draws, [SIZES[size] for size in sizes])
+    (x, y), (other_x, other_y) = middles
+    across, down = x - other_x, y - other_y
+    side = ("left", "right")[across > 0] if abs(across) > abs(down) else ("above", "below")[down > 0]
+    shapes = zip(("circle", "square"), colours, sizes, middles)
+    return draw([Shape(form, colour, size, *middle) for form, colour, size, middle in shapes]), side
 
 
 def show(room: Classroom, settings: Sequence[str] = SETTINGS) -> dict[str, Any]:
     """Train the recipe recognize/vit with each; ten minutes on two CPU cores."""
-    curves, rows, numbers = [], [], {}
+    curves, rows, numbers, data = [], [], {}, room.out / "sides.npz"
+    room.out.mkdir(parents=True, exist_ok=True)
+    write_pictures(data)
     for name, kind in KINDS.items():
         runs = [
             room.trained(
-                "recognize/vit", *settings, f"model.positions={kind}", f"train.seed={seed}", name=f"{name}-{seed}"
+                "recognize/vit",
+                *settings,
+                f"model.positions={kind}",
+                f"train.seed={seed}",
+                data=data,
+                name=f"{name}-{seed}",
             )
             for seed in SEEDS
         ]

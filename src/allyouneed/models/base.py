@@ -166,10 +166,14 @@ class Writer(Model):
     prompted: ClassVar[bool]  # after `start` a row holds its whole input, or one token
     head: LMHead
     known = 0  # tokens that the tokenizer has; further rows of the output are never chosen (0: there are none)
+    barred = -1  # a token that is never chosen (-1: there is none)
 
     def choices(self, hidden: Tensor) -> Tensor:
         """(B, D) -> the logits of the tokens that there are."""
-        return self.head(hidden)[:, : self.known or None]
+        logits = self.head(hidden)[:, : self.known or None]
+        if self.barred >= 0:
+            logits[:, self.barred] = -torch.inf
+        return logits
 
     def empty(self, rows: int, room: int) -> Any:
         """The state of free rows, with room for so many tokens."""

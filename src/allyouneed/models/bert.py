@@ -18,6 +18,8 @@ from allyouneed.nn.losses import cross_entropy
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace
 
+POOLERS = ("tanh", "relu", "none")
+
 
 @dataclass(frozen=True)
 class BertConfig(Positioned, BlockConfig):
@@ -25,7 +27,8 @@ class BertConfig(Positioned, BlockConfig):
 
     vocab: int = option(0, "rows of the embedding (0: as many as the tokenizer has tokens)", low=0, high=2**24)
     context: int = option(512, "learned positions: longest text, in tokens", low=1, high=10**7)
-    segments: int = option(2, "texts in a row that are told apart", low=1, high=100)
+    segments: int = option(2, "texts in a row that are told apart (below 2: they are not)", low=0, high=100)
+    pooler: str = option("tanh", "what [CLS] becomes for a whole text: act(W h + b), or h itself", choices=POOLERS)
     activation: str = option("gelu", "activation in the feed-forward layer and before the words", choices=ACTIVATIONS)
     norm_eps: float = option(1e-12, "added to the variance in each norm", low=0.0, high=1.0)
     prenorm: bool = option(False, "normalise before each part (true) or after its residual (false)")
@@ -40,10 +43,11 @@ class BertBody(Body):
         super().__init__()
         self.width, self.limit = config.width, config.limit
         self.embedding = Embedding(config.vocab, config.width, positions=config.positions, size=config.context)
-        self.segments = nn.Embedding(config.segments, config.width)
+        self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
         self.norm, self.dropout = config.make_norm(), nn.Dropout(config.dropout)
         self.stack = Stack(config, config.layers)
-        self.pooler = nn.Linear(config.width, config.width)
+        self.pooler = nn.Linear(config.width, config.width) if config.pooler != "none" else None
+        self.squash = torch.relu if config.pooler == "relu" else torch.tanh
         self.remembered = self.stack.remembered
         initialise(self)
 
@@ -51,7 +55,10 @@ class BertBody(Body):
         self, ids: Tensor, lengths: Tensor, segments: Tensor | None = None, *, trace: Trace | None = None
     ) -> Tensor:
         """ids (B, T), right-padded, true lengths (B,), and to which text each token belongs (B, T) -> (B, T, D)"""
-        x = self.embedding(ids) + self.segments(torch.zeros_like(ids) if segments is None else segments)
+        x = self.embedding(ids)
+        if self.segments is not None:
+            apart = segments is not None and self.segments.num_embeddings > 1
+            x = x + self.segments(segments if apart else torch.zeros_like(ids))
         return self.stack(self.dropout(self.norm(x)), Mask.padding(lengths, ids.size(1)), trace=trace)
 
     def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
@@ -59,16 +66,17 @@ class BertBody(Body):
 
     def summary(self, hidden: Tensor) -> Tensor:
         """tanh(W h_[CLS] + b), learned by telling whether one sentence follows another."""
-        return self.pooler(hidden[:, 0]).tanh()
+        return hidden[:, 0] if self.pooler is None else self.squash(self.pooler(hidden[:, 0]))
 
     def leave_summary(self) -> None:
-        self.pooler.requires_grad_(False)
+        if self.pooler is not None:
+            self.pooler.requires_grad_(False)
 
     def tables(self) -> list[nn.Embedding]:
         return [self.embedding.tokens]
 
     def stages(self) -> list[list[nn.Module]]:
-        embeddings = [self.embedding, self.segments, self.norm]
+        embeddings = [part for part in (self.embedding, self.segments, self.norm) if part is not None]
         return [embeddings, *([block] for block in self.stack.blocks)]
 
     def looking(self, context: int) -> int:
@@ -95,15 +103,21 @@ class Bert(Model):
         super().__init__()
         self.config, self.body = config, BertBody(config)
         self.words = MaskedHead(self.body.embedding.tokens, config.activation, config.make_norm())
-        self.next = nn.Linear(config.width, 2)  # 0: B follows A, 1: it does not
+        # 0: B follows A, 1: it does not. Only the pooler can tell.
+        self.next = nn.Linear(config.width, 2) if self.body.pooler is not None else None
         initialise(self.words)
-        initialise(self.next)
+        if self.next is not None:
+            initialise(self.next)
         initialise(self.body.embedding)  # which the words share
 
     def forward(self, tensors: Tensors, *, trace: Trace | None = None) -> tuple[Tensor, Tensor]:
         """-> logits of each word (B, T, V), and of whether the second text follows the first (B, 2)"""
         hidden = self.body.read(tensors, trace)
-        return self.words(hidden), self.next(self.body.summary(hidden))
+        return self.words(hidden), self.follows(hidden)
+
+    def follows(self, hidden: Tensor) -> Tensor:
+        """(B, T, D) -> (B, 2); zeros in a model that has no pooler"""
+        return hidden.new_zeros(len(hidden), 2) if self.next is None else self.next(self.body.summary(hidden))
 
     def loss(self, tensors: Tensors, follows: bool = True) -> tuple[Tensor, Tensor]:
         """The cross-entropy of the chosen words, and that of the next sentences (0 unless `follows`), each summed."""
@@ -112,7 +126,7 @@ class Bert(Model):
         words = self.words.loss(chosen, tensors["targets"])
         if not follows:
             return words, words.new_zeros(())
-        return words, cross_entropy(self.next(self.body.summary(hidden)), tensors["follows"])
+        return words, cross_entropy(self.follows(hidden), tensors["follows"])
 
     def remembered(self, tokens: int) -> int:
         return int(self.body.held(tokens)) + tokens * self.config.vocab // 2  # logits of a sixth of the tokens

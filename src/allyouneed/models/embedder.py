@@ -14,8 +14,8 @@ from allyouneed.nn.trace import Trace
 
 
 class Embedder(Model):
-    """v(text) = pool(body(text)). It has no weights but those of its body. `around`: how many special tokens stand
-    before and after a text."""
+    """v(text) = pool(body(text)). It has no weights but those of its body. `around`: how many special tokens, which
+    are left out, stand before and after a text."""
 
     def __init__(self, body: Body, pooling: str, around: tuple[int, int]) -> None:
         super().__init__()

@@ -39,6 +39,8 @@ class BlockConfig(BodyConfig):
     bias: bool = option(True, "biases in the linear layers")
     positions: str = option("sinusoidal", "how positions are encoded", choices=POSITIONS)
     rotary_base: float = option(10000.0, "rotary: slowest turn, in positions per radian", low=1.0, high=1e12)
+    rotary_stretch: float = option(1.0, "rotary: how many times slower the slow turns are", low=1.0, high=1e6)
+    rotary_context: int = option(0, "rotary_stretch: slow is a turn of so many tokens (0: any)", low=0, high=2**40)
     dropout: float = option(0.1, "dropout of each part's output and of the embeddings", low=0.0, high=1.0)
     attention_dropout: float = option(0.0, "dropout of the attention weights", low=0.0, high=1.0)
     drop_path: float = option(
@@ -77,6 +79,10 @@ class BlockConfig(BodyConfig):
             dropout=self.attention_dropout,
             score=self.score,
         )
+
+    def rotary(self) -> Rotary:
+        stretch, context = self.rotary_stretch, self.rotary_context
+        return Rotary(self.key_width, self.rotary_base, stretch=stretch, context=context)
 
     def make_norm(self) -> nn.Module:
         return make_norm(self.norm, self.width, bias=self.bias, eps=self.norm_eps)
@@ -129,7 +135,7 @@ class Stack(nn.Module):
         drops = [config.drop_path * i / max(1, layers - 1) for i in range(layers)]
         self.blocks = nn.ModuleList(Block(config, cross=cross, drop_path=drop) for drop in drops)
         self.norm = config.make_norm() if config.prenorm else nn.Identity()
-        self.rotary = Rotary(config.key_width, config.rotary_base) if config.positions == "rotary" else None
+        self.rotary = config.rotary() if config.positions == "rotary" else None
 
     def forward(
         self,

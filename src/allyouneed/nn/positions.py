@@ -5,6 +5,8 @@ PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(pos / 10000^(2i/d)).
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -58,19 +60,29 @@ class Learned(nn.Module):
 
 class Rotary(nn.Module):
     """Rotates queries and keys by an angle that grows with the position, so that q · k depends on their distance
-    (Su et al., 2021). Takes any length."""
+    (Su et al., 2021). Takes any length.
+
+    `stretch` makes the turns slower, for texts longer than those of the training, which had `context` tokens: turns
+    that take longer than these, none that takes less than a quarter, and those between in part, as in Llama 3. With a
+    context of 0 it is all of them."""
 
     table: Tensor
 
-    def __init__(self, head_width: int, base: float = 10000.0, size: int = 512) -> None:
+    def __init__(
+        self, head_width: int, base: float = 10000.0, size: int = 512, stretch: float = 1.0, context: int = 0
+    ) -> None:
         super().__init__()
         if head_width % 2:
             raise ValueError(f"rotary positions need an even head width, not {head_width}")
-        self.head_width, self.base = head_width, base
+        self.head_width, self.base, self.stretch, self.context = head_width, base, stretch, context
         self.register_buffer("table", self._angles(torch.arange(size)), persistent=False)
 
     def _angles(self, positions: Tensor) -> Tensor:
         a = angles(positions, self.head_width, self.base)
+        if self.stretch != 1.0:
+            turns = self.context * angles(positions.new_ones(()), self.head_width, self.base) / (2 * math.pi)
+            kept = ((turns - 1) / 3).clamp(0, 1) if self.context else torch.zeros_like(turns)
+            a = a * (kept + (1 - kept) / self.stretch)
         return torch.stack([a.cos(), a.sin()])  # (2, T, K/2)
 
     def forward(self, positions: Tensor, room: int) -> tuple[Tensor, Tensor]:

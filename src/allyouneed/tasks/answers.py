@@ -17,10 +17,11 @@ from allyouneed.text import Tokenizer
 
 @dataclass(frozen=True)
 class Prompt:
-    """The ids that the Stepper starts from, and the most tokens of the answer."""
+    """The ids that the Stepper starts from, the most tokens of the answer, and those besides eos that end it."""
 
     ids: list[int]
     max_new: int
+    stop: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ def _request(prompt: Prompt, decode: DecodeConfig, eos: int | None, number: int)
         top_k=decode.top_k,
         top_p=decode.top_p,
         seed=decode.seed + number,
-        stop=frozenset([] if eos is None else [eos]),
+        stop=prompt.stop | ({eos} if eos is not None else set()),
     )
 
 

@@ -108,6 +108,7 @@ class Task(ABC, Generic[M]):
     item_name: ClassVar[str] = "examples"  # what a test scores one by one
     predicts: ClassVar[bool] = True  # a test has an answer to each example, and `predictions` gives them
     pooling: ClassVar[str] = "mean"  # how one vector of a text is made of those of its tokens: see `Embedding`
+    pools_specials: ClassVar[bool] = False  # the special tokens count in it
     no_vectors: ClassVar[str] = ""  # why a run has no vectors of texts, and what it has instead
     # The best weights have the lowest loss, that is `loss` or one by its name, `codes loss`; or the highest score.
     chooses_by: ClassVar[str] = "loss"

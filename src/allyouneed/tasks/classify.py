@@ -42,12 +42,18 @@ class Classify(OneLabel, Labelling):
 
     @property
     def asks(self) -> str:  # type: ignore[override]
-        return f"two texts with {BETWEEN} between them" if self.sides == 2 else "a text"
+        either = f"a text, or two with {BETWEEN} between them"
+        return either if self.either else f"two texts with {BETWEEN} between them" if self.sides == 2 else "a text"
+
+    @property
+    def either(self) -> bool:
+        """Whether a text or a pair may be given: a run that was not trained here does not know which it is for."""
+        return self.pair is None and not (self.recipe.data.name or self.recipe.data.path)
 
     @property
     def sides(self) -> int:  # type: ignore[override]
-        if self.pair is None:
-            self.pair = next(iter(self.data.splits["train"])).second is not None
+        if self.pair is None and not self.either:
+            self.pair = next(iter(next(iter(self.data.splits.values())))).second is not None
         return 2 if self.pair else 1
 
     def tokens(self, split: str) -> list[Ragged]:
@@ -73,11 +79,11 @@ class Classify(OneLabel, Labelling):
         return ClassifyHead(width, len(self.labels), self.options.pool, dropout)
 
     def extras(self) -> dict[str, Any]:
-        return {**super().extras(), "texts": self.sides}
+        return {**super().extras(), "texts": 0 if self.either else self.sides}
 
     def take(self, extras: dict[str, Any]) -> None:
         super().take(extras)
-        self.pair = extras["texts"] == 2
+        self.pair = extras["texts"] == 2 if extras["texts"] else None
 
     def test(self, model: Labeller, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:
         """Accuracy and macro-F1."""
@@ -103,10 +109,10 @@ class Classify(OneLabel, Labelling):
         return self._prompt(model, self._texts(text), self.ids(text))
 
     def _texts(self, text: str) -> list[str]:
-        if self.sides == 1:
+        if self.sides == 1 and not self.either:
             return [text]
         sides = two_texts(text)
-        if len(sides) == 1:
+        if len(sides) == 1 and not self.either:
             raise UserError(f"this run reads pairs of texts: give two texts with a tab or {BETWEEN} between them")
         return sides
 

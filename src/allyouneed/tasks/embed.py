@@ -38,6 +38,7 @@ class EmbedOptions:
     pool: str = option(
         "mean", "one vector per text: mean or maximum over its tokens, the first, or the last", choices=POOLS
     )
+    specials: bool = option(False, "the mean and the maximum are also over the special tokens")
     temperature: float = option(0.05, "what the cosines are divided by", low=1e-3, high=100.0)
     group: int = option(32, "pairs per group: each text is told from so many others, less one", low=2, high=10**4)
 
@@ -56,6 +57,11 @@ class Embed(Task[Embedder]):
     def pooling(self) -> str:  # type: ignore[override]
         pool: str = self.options.pool
         return pool
+
+    @property
+    def pools_specials(self) -> bool:  # type: ignore[override]
+        specials: bool = self.options.specials
+        return specials
 
     def check(self) -> None:
         super().check()
@@ -77,7 +83,8 @@ class Embed(Task[Embedder]):
         config = self.model_config()
         body = self.kind.BodyClass(config)
         body.freeze(config.freeze)
-        return Embedder(body, self.options.pool, (len(self.layout.start), len(self.layout.end)))
+        around = (0, 0) if self.options.specials else (len(self.layout.start), len(self.layout.end))
+        return Embedder(body, self.options.pool, around)
 
     @once
     def rows(self, split: str) -> tuple[Ragged, Ragged]:

@@ -62,8 +62,9 @@ class Embedding:
     """Vectors from one layer of a run's body, or from the mean of several.
 
     `layers`: "last", "mix" (the mean of all), a number (0: the embeddings), or several, "1,2". `pooling` makes one
-    vector of those of the tokens: mean, max, first or last; mean and max leave out the special tokens, first is that of
-    [CLS] in a model that has it. "" is the run's own. `words`: one vector per word, the mean of its tokens.
+    vector of those of the tokens: mean, max, first or last; mean and max leave out the special tokens, unless the run
+    is made otherwise, and first is [CLS] in a model that has it. "" is the run's own. `words`: one vector per word, the
+    mean of its tokens.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Embedding:
         self.spelled = bool(task.kind.BodyClass.spelled)
         self.layout = Layout() if self.spelled else Layout.of(task.tokenizer)
         self.around = len(self.layout.start), len(self.layout.end)
+        self.left_out = (0, 0) if task.pools_specials else self.around
         self.lines: list[tuple[int, str]] = []  # what `answers` searches, with their numbers
         self.matrix = np.zeros((0, 0), np.float32)  # their vectors, of length one
         self.most = 0  # lines per answer
@@ -116,7 +118,7 @@ class Embedding:
         """(N, D)"""
         found: dict[int, np.ndarray] = {}
         for numbers, hidden, lengths in self._hidden(rows):
-            pooled = pool(hidden, lengths, self.pooling, self.around).cpu().numpy()
+            pooled = pool(hidden, lengths, self.pooling, self.left_out).cpu().numpy()
             found |= dict(zip(numbers, pooled))
         return np.stack([found[i] for i in range(len(rows))]) if rows else np.zeros((0, 0), np.float32)
 

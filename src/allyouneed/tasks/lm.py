@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -19,6 +21,7 @@ from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Prompt, write
 from allyouneed.tasks.base import BLOCK, Alignment, Carry, Guess, Moment, Say, once, traced
+from allyouneed.tasks.chat import fill_template
 from allyouneed.tasks.checks import check_input, check_length, check_numbers
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.running_text import RunningText
@@ -26,6 +29,7 @@ from allyouneed.tasks.samples import Sample, places
 from allyouneed.text import Tokenizer
 
 READ, WRITTEN = 60, 40  # bytes of text that a sample reads and writes, about
+WRITING = "writing.json"
 NEAR = 400  # tokens in which a sample looks for the beginning of a line
 
 
@@ -40,9 +44,30 @@ class LM(RunningText[LanguageModel]):
     writes = True
     Options = LMOptions
     asks = "the beginning of a text"
-    continues = True
     predicts = False
     weights: ClassVar[dict[str, float]] = {"tokens": 1.0}
+    ends: tuple[int, ...] = ()  # tokens besides eos that end an answer
+    chat: str = ""  # the template of a model that answers
+
+    @property
+    def continues(self) -> bool:  # type: ignore[override]
+        return not self.chat
+
+    def parts(self) -> dict[str, bytes]:
+        if not self.ends and not self.chat:
+            return super().parts()
+        how = {"ends": self.ends, "chat": self.chat}
+        return {**super().parts(), WRITING: json.dumps(how, indent=2, ensure_ascii=False).encode()}
+
+    def read_parts(self, parts: Mapping[str, bytes]) -> None:
+        super().read_parts(parts)
+        if WRITING not in parts:
+            return
+        try:
+            found = json.loads(parts[WRITING])
+            self.ends, self.chat = tuple(int(id) for id in found["ends"]), str(found["chat"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise UserError(f"{WRITING} is damaged") from None
 
     def build_model(self) -> LanguageModel:
         model = super().build_model()
@@ -152,11 +177,11 @@ class LM(RunningText[LanguageModel]):
         return [Sample(decoded(read), answer.text, decoded(true)) for (read, true), answer in zip(pairs, answers)]
 
     def prompt(self, model: LanguageModel, text: str, decode: DecodeConfig) -> Prompt:
-        ids = check_input(text, self.tokenizer, "prompt")
-        if self.tokenizer.opens:
-            ids = [self.tokenizer.need("bos", "to begin a text"), *ids]
+        ids = [*self.tokenizer.template.start, *check_input(text, self.tokenizer, "prompt")]
+        if self.chat and decode.chat:
+            ids = self.tokenizer.encode_written(fill_template(self.chat, text, self.tokenizer))
         check_length(model, len(ids), "prompt")
-        return Prompt(ids, decode.max_new)
+        return Prompt(ids, decode.max_new, frozenset(self.ends))
 
     @torch.inference_mode()
     def table(self, model: LanguageModel, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:

@@ -54,6 +54,14 @@ class Pretrain(Task[Bert]):
     def weights(self) -> dict[str, float]:  # type: ignore[override]
         return {"words": 1.0, "next": 1.0} if self.options.next else {"words": 1.0}
 
+    def check_model(self) -> None:
+        super().check_model()
+        if self.options.next and self.recipe.model.pooler == "none":
+            raise UserError(
+                "model.pooler = none has nothing that could tell whether one passage follows another: set "
+                "task.next=false, or take another pooler"
+            )
+
     def make_tokenizers(self) -> dict[str, Tokenizer]:
         text = self.recipe.text
         tokenizer = Tokenizer.load(text.path) if text.path else Tokenizer.train(self.data.splits["train"], text)
@@ -63,8 +71,9 @@ class Pretrain(Task[Bert]):
         model = super().build_model()
         model.body.freeze(self.recipe.model.freeze)
         if not self.options.next:  # nothing would teach them
-            model.next.requires_grad_(False)
             model.body.leave_summary()
+            if model.next is not None:
+                model.next.requires_grad_(False)
         return model
 
     @property
@@ -147,7 +156,7 @@ class Pretrain(Task[Bert]):
             chosen += len(targets)
             if self.options.next:
                 truth = tensors["follows"]
-                guess = model.next(model.body.summary(hidden)).argmax(-1)
+                guess = model.follows(hidden).argmax(-1)
                 sums[2] += ((guess == truth) & (truth != IGNORE)).sum().cpu()
                 pairs += int((truth != IGNORE).sum())
             self.covered += len(numbers)

@@ -16,6 +16,7 @@ from allyouneed.config import DecodeConfig, option
 from allyouneed.data.augment import Augment, PictureBatches, See
 from allyouneed.data.examples import LabelledPicture
 from allyouneed.data.report import Report, describe
+from allyouneed.errors import UserError, told
 from allyouneed.figures import contact_sheet
 from allyouneed.metrics import Score
 from allyouneed.models.labeller import Labeller, PictureLabeller
@@ -174,6 +175,8 @@ class Recognize(PictureReader[Labeller], OneLabel):
     def predict(
         self, model: Labeller, inputs: Iterable[Any], decode: DecodeConfig, show: Callable[[str], None] | None = None
     ) -> Iterator[Answer]:
+        if not self.labels:
+            raise UserError(f"this run has no labels: it is a body to start a training from, with {told('--init')}")
         source = iter(inputs)
         while several := list(islice(source, 8 * decode.batch)):
             yield from self._answers(model, [self.frames(given) for given in several])

@@ -32,6 +32,9 @@ from allyouneed.text import Tokenizer
 @dataclass(frozen=True)
 class TranslateOptions:
     smoothing: float = option(0.1, "label smoothing", low=0.0, high=1.0)
+    start: str = option(
+        "bos", "the first token of every target: bos, or pad, which is then never written", choices=("bos", "pad")
+    )
     teacher_forcing: float = option(1.0, "p: how often the decoder reads the true word, not its own", low=0.0, high=1.0)
     teacher_schedule: str = option(
         "constant", "p over time: constant, or falling from 1 to p", choices=("constant", "linear", "sigmoid")
@@ -72,7 +75,7 @@ class Translate(Task[Translator]):
 
     @property
     def _begin(self) -> int:
-        return self.tokenizer.need("bos", "to begin a translation")
+        return self.tokenizer.need(self.options.start, "to begin a translation")
 
     def _end(self, tokenizer: Tokenizer) -> int:
         return tokenizer.need("eos", "to end a sentence")
@@ -107,6 +110,7 @@ class Translate(Task[Translator]):
     def build_model(self) -> Translator:
         model = super().build_model()
         model.known = len(self.tokenizer)
+        model.barred = self._begin if self.options.start == "pad" else -1
         model.body.freeze(self.recipe.model.freeze)
         return model
 

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from allyouneed.errors import UserError
+from allyouneed.text.template import Template
 
 
 class Roles(Protocol):
@@ -19,6 +20,7 @@ class Roles(Protocol):
     sep: int | None
     eos: int | None
     prefix: str
+    template: Template
 
     def need(self, role: str, why: str) -> int: ...
 
@@ -56,14 +58,18 @@ class Layout:
 
     @staticmethod
     def of(tokenizer: Roles, texts: int = 1) -> Layout:
-        """[CLS] A [SEP] B [SEP] if the tokenizer has these, otherwise A </s> B with nothing around. Two texts need a
-        token between them."""
+        """The tokenizer's own template if it has one; [CLS] A [SEP] B [SEP] if it has these, otherwise A </s> B with
+        nothing around. Two texts need a token between them."""
+        own = tokenizer.template
+        if own.between or (own != Template() and texts == 1):
+            return Layout(*own, tokenizer.prefix)
         if tokenizer.cls is not None and tokenizer.sep is not None:
             sep = (tokenizer.sep,)
             return Layout((tokenizer.cls,), sep, sep, tokenizer.prefix)
         if texts == 2:
             tokenizer.need("eos", "between two texts")
-        return Layout(between=() if tokenizer.eos is None else (tokenizer.eos,), prefix=tokenizer.prefix)
+        between = () if tokenizer.eos is None else (tokenizer.eos,)
+        return Layout(own.start, between, own.end, tokenizer.prefix)
 
     def specials(self, texts: int) -> int:
         """How many special tokens stand around one or two texts."""

@@ -20,6 +20,7 @@ from allyouneed.config import TextConfig
 from allyouneed.errors import UserError
 from allyouneed.text.layout import Tokens, words_of
 from allyouneed.text.safety import library, load, parse
+from allyouneed.text.template import Template
 from allyouneed.text.trainers import CHAR, LINE, PIECE, TERMS, WORD, check, cut, train
 from allyouneed.text.words import find_words
 
@@ -58,8 +59,8 @@ class Tokenizer:
     terms: does not give the text back. Its units are words and the ends of lines, and decode puts a space between them.
 
     A tokenizer from elsewhere keeps its ids and its size. Each role (pad, bos, eos, unk, cls, sep, mask) is an id, or
-    None if no token has a usual name of that role. A special token that is typed in a text is only text. `opens`: texts
-    begin with bos, by its own template.
+    None if its template does not name one and no token has a usual name of that role. A special token that is typed in
+    a text is only text. `template`: what it puts around texts.
     """
 
     pad: int | None
@@ -80,13 +81,13 @@ class Tokenizer:
         self._raw = _ready(raw)
         spec = json.loads(self._json)
         ids: dict[str, int] = raw.get_vocab()
-        self._roles = _find_roles(spec, ids)
+        self.template = Template.of(spec["post_processor"])
+        self._roles = _find_roles(spec, ids) | _template_roles(self.template)
         self.pad, self.bos, self.eos, self.unk, self.cls, self.sep, self.mask = (self._roles[role] for role in NAMES)
         self._silent = {self._roles[role] for role in SILENT}
         self._readers: dict[tuple[str, ...], tokenizers.Tokenizer] = {(): self._raw}
         self.kind = _kind(spec)
-        self.prefix = _prefix(spec)
-        self.opens = self.bos is not None and _first(spec["post_processor"] or {}) == self.bos
+        self.prefix = "" if self.template != Template() else _prefix(spec)
         self._cuttable = _cuttable(spec)
         self._decoder = json.dumps(spec["decoder"], ensure_ascii=False)
         self._length = 1 + max(ids.values())
@@ -185,6 +186,18 @@ class Tokenizer:
         with library("the tokenizer cannot turn these tokens into text"):
             text: str = self._raw.decode([id for id in ids if id not in self._silent], skip_special_tokens=False)
         return text
+
+    @cached_property
+    def special_tokens(self) -> list[str]:
+        """How its special tokens are written."""
+        return [token["content"] for token in json.loads(self._json)["added_tokens"] if token["special"]]
+
+    def encode_written(self, text: str) -> list[int]:
+        """The ids of a text that this library has made, in which special tokens are written out."""
+        raw = tokenizers.Tokenizer.from_str(self._json)
+        with library("the tokenizer cannot take this text"):
+            ids: list[int] = raw.encode(text, add_special_tokens=False).ids
+        return ids
 
     def stream(self) -> Stream:
         """The text of ids that come one by one."""
@@ -330,6 +343,13 @@ def _find_roles(spec: dict[str, Any], ids: dict[str, int]) -> dict[str, int | No
     return found
 
 
+def _template_roles(template: Template) -> dict[str, int | None]:
+    """What stands before and after a text are cls and sep, what stands alone before it is bos, or after it eos."""
+    first, last = template.start[:1], template.end[-1:]
+    roles = ("cls", "sep") if first and last else ("bos", "eos")
+    return {role: ids[0] for role, ids in zip(roles, (first, last)) if ids}
+
+
 def _pattern(spec: dict[str, Any]) -> str | None:
     return ((spec["pre_tokenizer"] or {}).get("pattern") or {}).get("Regex")
 
@@ -350,14 +370,6 @@ def _prefix(spec: dict[str, Any]) -> str:
     bytelevel = [step for step in steps if step.get("type") == "ByteLevel"]
     spaced = bytelevel and not any(step["add_prefix_space"] for step in bytelevel)
     return " " if spaced or _pattern(spec) in (WORD, PIECE) else ""
-
-
-def _first(processor: dict[str, Any]) -> int | None:
-    """The id that a tokenizer's own template puts before a text, such as Llama's <s>."""
-    if processor.get("type") == "Sequence":
-        return next((id for inner in processor["processors"] if (id := _first(inner)) is not None), None)
-    start = processor["single"][0] if processor.get("type") == "TemplateProcessing" else {}
-    return processor["special_tokens"][start["SpecialToken"]["id"]]["ids"][0] if "SpecialToken" in start else None
 
 
 def _cuttable(spec: dict[str, Any]) -> bool:

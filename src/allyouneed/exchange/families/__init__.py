@@ -1,0 +1,34 @@
+"""The families of models that can be read and written, by the model_type of their config.json."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allyouneed.errors import UserError
+from allyouneed.exchange.families.base import Family, Head
+from allyouneed.exchange.families.berts import BERT, DISTILBERT, ROBERTA
+from allyouneed.exchange.families.gpts import GPT2, LLAMA
+from allyouneed.exchange.families.translators import MARIAN, PEGASUS
+from allyouneed.exchange.families.vits import VIT
+
+__all__ = ["FAMILIES", "Family", "Head", "find_family"]
+
+FAMILIES = {
+    "gpt2": GPT2, "llama": LLAMA, "bert": BERT, "distilbert": DISTILBERT, "roberta": ROBERTA, "vit": VIT,
+    "marian": MARIAN, "pegasus": PEGASUS,
+}  # fmt: skip
+
+
+def find_family(config: dict[str, Any]) -> tuple[Family, Head]:
+    """The family of a config.json, and the head of its architecture."""
+    kind = config.get("model_type")
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        raise UserError(f"config.json is of a model of type '{kind}'; this library reads {', '.join(FAMILIES)}")
+    family = FAMILIES[kind]
+    named = config.get("architectures") or [next(iter(family.heads))]
+    if not isinstance(named, list) or not isinstance(named[0], str) or named[0] not in family.heads:
+        raise UserError(
+            f"config.json is of the architecture {named}; of the type '{kind}' this library reads "
+            f"{', '.join(family.heads)}"
+        )
+    return family, family.heads[named[0]]

@@ -1,0 +1,195 @@
+"""BERT, DistilBERT and RoBERTa: our BERT, with or without segments and a pooler."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from allyouneed.exchange.families.base import ACTIVATIONS, Family, Head, Setting, Settings
+from allyouneed.exchange.maps import Row, both
+from allyouneed.exchange.options import Options
+
+BLOCK = "body.stack.blocks.{i}"
+
+
+def _labelled(name: str) -> dict[str, Head]:
+    """The heads that label texts, words and places, which are named alike in all families."""
+    labels, places = both("classifier", "head.out"), both("qa_outputs", "head.out")
+    return {
+        f"{name}ForSequenceClassification": Head("classify", labels, {"pool": "first"}),
+        f"{name}ForTokenClassification": Head("tag", labels),
+        f"{name}ForQuestionAnswering": Head("answer", places, {"head": "span"}),
+        f"{name}Model": Head("embed", bare=True),
+    }
+
+
+FIXED = {"is_decoder": False, "add_cross_attention": False, "tie_word_embeddings": True}
+COMMON = (
+    Setting("vocab_size", "vocab", 30522),
+    Setting("hidden_size", "width", 768),
+    Setting("num_hidden_layers", "layers", 12),
+    Setting("num_attention_heads", "heads", 12),
+    Setting("intermediate_size", "hidden", 3072),
+    Setting("layer_norm_eps", "norm_eps", 1e-12, float),
+    Setting("hidden_dropout_prob", "dropout", 0.1, float),
+    Setting("attention_probs_dropout_prob", "attention_dropout", 0.1, float),
+)  # what BERT and RoBERTa call alike
+
+
+def _ends(names: Collection[str], *ends: str) -> bool:
+    return any(name.endswith(ends) for name in names)
+
+
+def _body(prefix: str, skip: int = 0) -> list[Row]:
+    at, layer = f"{prefix}.embeddings", f"{prefix}.encoder.layer.{{i}}"
+    qkv = " + ".join(f"{layer}.attention.self.{part}" for part in ("query", "key", "value"))
+    return [
+        Row(f"{at}.word_embeddings.weight", "body.embedding.tokens.weight"),
+        Row(f"{at}.position_embeddings.weight", "body.embedding.positions.table.weight", skip=skip),
+        Row(f"{at}.token_type_embeddings.weight", "body.segments.weight"),
+        *both(f"{at}.LayerNorm", "body.norm"),
+        *both(qkv, f"{BLOCK}.attention.qkv"),
+        *both(f"{layer}.attention.output.dense", f"{BLOCK}.attention.out"),
+        *both(f"{layer}.attention.output.LayerNorm", f"{BLOCK}.attention_norm"),
+        *both(f"{layer}.intermediate.dense", f"{BLOCK}.feed_forward.into"),
+        *both(f"{layer}.output.dense", f"{BLOCK}.feed_forward.out"),
+        *both(f"{layer}.output.LayerNorm", f"{BLOCK}.feed_forward_norm"),
+    ]
+
+
+def _bert_rows(model: Settings) -> list[Row]:
+    return [*_body("bert"), *both("bert.pooler.dense", "body.pooler")]
+
+
+def _read_bert(given: Options, names: Collection[str], model: Settings) -> Settings:
+    """The pooler is there if its tensors are. Beside the words of MLM it serves only the next sentences."""
+    given.must(position_embedding_type="absolute")
+    words, follows = _ends(names, "predictions.transform.dense.weight"), _ends(names, "seq_relationship.weight")
+    pooled = _ends(names, "pooler.dense.weight") and (follows or not words)
+    return {"pooler": "tanh" if pooled else "none"}
+
+
+BERT_WORDS = [
+    *both("cls.predictions.transform.dense", "words.into"),
+    *both("cls.predictions.transform.LayerNorm", "words.norm"),
+    Row("bert.embeddings.word_embeddings.weight", "words.out.weight"),
+    Row("cls.predictions.bias", "words.out.bias"),
+    *both("cls.seq_relationship", "next"),
+]
+BERT = Family(
+    "bert",
+    {
+        "BertForPreTraining": Head("pretrain", BERT_WORDS),
+        "BertForMaskedLM": Head("pretrain", BERT_WORDS),
+        **_labelled("Bert"),
+    },
+    (
+        *COMMON,
+        Setting("hidden_act", "activation", "gelu", words=ACTIVATIONS),
+        Setting("max_position_embeddings", "context", 512),
+        Setting("type_vocab_size", "segments", 2),
+    ),
+    _bert_rows,
+    fixed=FIXED,
+    more=_read_bert,
+    prefix="bert.",
+    ignored=("embeddings.position_ids", "predictions.decoder.weight", "predictions.decoder.bias"),
+    neutral=frozenset({"classifier_dropout", "gradient_checkpointing", "directionality", "tie_encoder_decoder"})
+    | {f"pooler_{part}" for part in ("fc_size", "num_attention_heads", "num_fc_layers", "size_per_head", "type")},
+    older={".gamma": ".weight", ".beta": ".bias"},
+)
+
+
+def _read_roberta(given: Options, names: Collection[str], model: Settings) -> Settings:
+    """The head of a classifier is a pooler and a matrix. Positions are counted from the number of padding on."""
+    given.must(position_embedding_type="absolute", pad_token_id=1)
+    return {"pooler": "tanh" if _ends(names, "pooler.dense.weight", "classifier.dense.weight") else "none"}
+
+
+def _roberta_rows(model: Settings) -> list[Row]:
+    return [*_body("roberta", skip=2), *both("roberta.pooler.dense", "body.pooler")]
+
+
+ROBERTA_WORDS = [
+    *both("lm_head.dense", "words.into"),
+    *both("lm_head.layer_norm", "words.norm"),
+    Row("roberta.embeddings.word_embeddings.weight", "words.out.weight"),
+    Row("lm_head.bias", "words.out.bias"),
+]
+ROBERTA_LABELS = [*both("classifier.dense", "body.pooler"), *both("classifier.out_proj", "head.out")]
+ROBERTA = Family(
+    "bert",
+    {
+        "RobertaForMaskedLM": Head("pretrain", ROBERTA_WORDS),
+        **_labelled("Roberta"),
+        "RobertaForSequenceClassification": Head("classify", ROBERTA_LABELS, {"pool": "first"}),
+    },
+    # Positions are counted from 2 on, after that of padding.
+    (
+        *COMMON,
+        Setting("hidden_act", "activation", "gelu", words={"gelu": "gelu"}),
+        Setting("max_position_embeddings", "context", 514, more=2),
+        Setting("type_vocab_size", "segments", 1, words={1: 1}),
+    ),
+    _roberta_rows,
+    fixed=FIXED,
+    more=_read_roberta,
+    prefix="roberta.",
+    ignored=("embeddings.position_ids", "lm_head.decoder.weight", "lm_head.decoder.bias"),
+    neutral=frozenset({"classifier_dropout", "gradient_checkpointing"}),
+    older={".gamma": ".weight", ".beta": ".bias"},
+)
+
+
+def _read_distilbert(given: Options, names: Collection[str], model: Settings) -> Settings:
+    return {"pooler": "relu" if _ends(names, "pre_classifier.weight") else "none"}
+
+
+def _distilbert_rows(model: Settings) -> list[Row]:
+    at, layer = "distilbert.embeddings", "distilbert.transformer.layer.{i}"
+    qkv = " + ".join(f"{layer}.attention.{part}_lin" for part in "qkv")
+    return [
+        Row(f"{at}.word_embeddings.weight", "body.embedding.tokens.weight"),
+        Row(f"{at}.position_embeddings.weight", "body.embedding.positions.table.weight"),
+        *both(f"{at}.LayerNorm", "body.norm"),
+        *both(qkv, f"{BLOCK}.attention.qkv"),
+        *both(f"{layer}.attention.out_lin", f"{BLOCK}.attention.out"),
+        *both(f"{layer}.sa_layer_norm", f"{BLOCK}.attention_norm"),
+        *both(f"{layer}.ffn.lin1", f"{BLOCK}.feed_forward.into"),
+        *both(f"{layer}.ffn.lin2", f"{BLOCK}.feed_forward.out"),
+        *both(f"{layer}.output_layer_norm", f"{BLOCK}.feed_forward_norm"),
+    ]
+
+
+DISTILBERT_WORDS = [
+    *both("vocab_transform", "words.into"),
+    *both("vocab_layer_norm", "words.norm"),
+    Row("distilbert.embeddings.word_embeddings.weight", "words.out.weight"),
+    Row("vocab_projector.bias", "words.out.bias"),
+]
+DISTILBERT_LABELS = [*both("pre_classifier", "body.pooler"), *both("classifier", "head.out")]
+DISTILBERT = Family(
+    "bert",
+    {
+        "DistilBertForMaskedLM": Head("pretrain", DISTILBERT_WORDS),
+        **_labelled("DistilBert"),
+        "DistilBertForSequenceClassification": Head("classify", DISTILBERT_LABELS, {"pool": "first"}),
+    },
+    (
+        Setting("vocab_size", "vocab", 30522),
+        Setting("max_position_embeddings", "context", 512),
+        Setting("dim", "width", 768),
+        Setting("n_layers", "layers", 6),
+        Setting("n_heads", "heads", 12),
+        Setting("hidden_dim", "hidden", 3072),
+        Setting("activation", "activation", "gelu", words=ACTIVATIONS),
+        Setting("dropout", "dropout", 0.1, float),
+        Setting("attention_dropout", "attention_dropout", 0.1, float),
+    ),
+    _distilbert_rows,
+    fixed={"tie_word_embeddings": True},
+    always={"norm_eps": 1e-12, "segments": 0},
+    more=_read_distilbert,
+    prefix="distilbert.",
+    ignored=("embeddings.position_ids", "vocab_projector.weight"),
+    neutral=frozenset({"qa_dropout", "seq_classif_dropout", "sinusoidal_pos_embds", "tie_weights_"}),
+)

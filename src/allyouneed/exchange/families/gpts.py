@@ -1,0 +1,123 @@
+"""GPT-2, and Llama with what is built like it: both are our GPT, with other parts in the same blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from allyouneed.exchange.families.base import ACTIVATIONS, Family, Head, Setting, Settings
+from allyouneed.exchange.maps import Row, both
+from allyouneed.exchange.options import Options
+
+BLOCK = "body.stack.blocks.{i}"
+SUMMARY = frozenset(f"summary_{what}" for what in ("activation", "first_dropout", "proj_to_labels", "type", "use_proj"))
+
+
+def _gpt2_rows(model: Settings) -> list[Row]:
+    at = "transformer.h.{i}"
+    return [
+        Row("transformer.wte.weight", "body.embedding.tokens.weight"),
+        Row("transformer.wpe.weight", "body.embedding.positions.table.weight"),
+        *both(f"{at}.ln_1", f"{BLOCK}.attention_norm"),
+        *both(f"{at}.attn.c_attn", f"{BLOCK}.attention.qkv", turned=True),
+        *both(f"{at}.attn.c_proj", f"{BLOCK}.attention.out", turned=True),
+        *both(f"{at}.ln_2", f"{BLOCK}.feed_forward_norm"),
+        *both(f"{at}.mlp.c_fc", f"{BLOCK}.feed_forward.into", turned=True),
+        *both(f"{at}.mlp.c_proj", f"{BLOCK}.feed_forward.out", turned=True),
+        *both("transformer.ln_f", "body.stack.norm"),
+        Row("transformer.wte.weight" if model["tie"] else "lm_head.weight", "head.out.weight"),
+    ]
+
+
+GPT2 = Family(
+    "gpt",
+    {"GPT2LMHeadModel": Head("lm"), "GPT2Model": Head("lm", bare=True)},
+    (
+        Setting("vocab_size", "vocab", 50257),
+        Setting("n_positions", "context", 1024),
+        Setting("n_embd", "width", 768),
+        Setting("n_layer", "layers", 12),
+        Setting("n_head", "heads", 12),
+        Setting("n_inner", "hidden", 0),
+        Setting("activation_function", "activation", "gelu_new", words=ACTIVATIONS),
+        Setting("layer_norm_epsilon", "norm_eps", 1e-5, float),
+        Setting("resid_pdrop", "dropout", 0.1, float),
+        Setting("attn_pdrop", "attention_dropout", 0.1, float),
+        Setting("tie_word_embeddings", "tie", True, bool),
+    ),
+    _gpt2_rows,
+    fixed={"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False},
+    prefix="transformer.",
+    ignored=("attn.bias", "attn.masked_bias"),
+    neutral=SUMMARY | {"embd_pdrop", "n_ctx", "reorder_and_upcast_attn"},
+)
+
+
+def _llama_rows(model: Settings) -> list[Row]:
+    at = "model.layers.{i}"
+    qkv = " + ".join(f"{at}.self_attn.{part}_proj" for part in "qkv")
+    return [
+        Row("model.embed_tokens.weight", "body.embedding.tokens.weight"),
+        *both(f"{at}.input_layernorm", f"{BLOCK}.attention_norm"),
+        *both(qkv, f"{BLOCK}.attention.qkv"),
+        *both(f"{at}.self_attn.o_proj", f"{BLOCK}.attention.out"),
+        *both(f"{at}.post_attention_layernorm", f"{BLOCK}.feed_forward_norm"),
+        *both(f"{at}.mlp.gate_proj + {at}.mlp.up_proj", f"{BLOCK}.feed_forward.into"),
+        *both(f"{at}.mlp.down_proj", f"{BLOCK}.feed_forward.out"),
+        *both("model.norm", "body.stack.norm"),
+        Row("model.embed_tokens.weight" if model["tie"] else "lm_head.weight", "head.out.weight"),
+    ]
+
+
+def _read_rotary(given: Options, names: Collection[str], model: Settings) -> Settings:
+    """The base and the scaling, which newer files have together in `rope_parameters`."""
+    given.must(mlp_bias=model["bias"])
+    older = given.take("rope_scaling", None, dict)
+    inside = Options(given.take("rope_parameters", older or {}, dict))
+    outside = given.take("rope_theta", 10000.0, float)
+    settings: Settings = {"rotary_base": inside.take("rope_theta", outside, float)}
+    kinds = {kind: kind for kind in ("default", "linear", "llama3")}
+    kind = inside.choose("rope_type", kinds, inside.choose("type", kinds, "default"))
+    if kind != "default":
+        settings["rotary_stretch"] = inside.take("factor", kind=float)
+    if kind == "llama3":
+        inside.must(low_freq_factor=1.0, high_freq_factor=4.0)
+        settings["rotary_context"] = inside.take("original_max_position_embeddings")
+    inside.finish()
+    return settings
+
+
+def _write_rotary(model: Settings) -> Settings:
+    rope = {"rope_type": "default", "rope_theta": model["rotary_base"]}
+    if model["rotary_stretch"] != 1:
+        rope |= {"rope_type": "linear", "factor": model["rotary_stretch"]}
+    if model["rotary_context"]:
+        rope |= {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+        rope["original_max_position_embeddings"] = model["rotary_context"]
+    return {"rope_parameters": rope, "mlp_bias": model["bias"]}
+
+
+LLAMA = Family(
+    "gpt",
+    {"LlamaForCausalLM": Head("lm")},
+    (
+        Setting("vocab_size", "vocab"),
+        Setting("max_position_embeddings", "context", 2048),
+        Setting("hidden_size", "width"),
+        Setting("num_hidden_layers", "layers"),
+        Setting("num_attention_heads", "heads"),
+        Setting("num_key_value_heads", "kv_heads", 0),
+        Setting("head_dim", "head_width", 0),
+        Setting("intermediate_size", "hidden"),
+        Setting("hidden_act", "activation", "silu", words={"silu": "swiglu"}),
+        Setting("rms_norm_eps", "norm_eps", 1e-6, float),
+        Setting("attention_bias", "bias", False, bool),
+        Setting("tie_word_embeddings", "tie", False, bool),
+        Setting("attention_dropout", "attention_dropout", 0.0, float),
+    ),
+    _llama_rows,
+    always={"norm": "rms", "positions": "rotary", "dropout": 0.0},
+    more=_read_rotary,
+    write=_write_rotary,
+    prefix="model.",
+    ignored=("rotary_emb.inv_freq",),
+)

@@ -1,0 +1,120 @@
+"""Marian and Pegasus: our Transformer, post-norm or pre-norm."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from allyouneed.exchange.families.base import ACTIVATIONS, Family, Head, Setting, Settings
+from allyouneed.exchange.maps import Row, both
+from allyouneed.exchange.options import Options
+
+SAME = {"attention_heads": "heads", "ffn_dim": "hidden"}  # of encoder and decoder
+
+
+def _side(side: str) -> list[Row]:
+    layer, ours = f"model.{side}.layers.{{i}}", f"body.{side}.blocks.{{i}}"
+    qkv = " + ".join(f"{layer}.self_attn.{part}_proj" for part in "qkv")
+    rows = [
+        *both(qkv, f"{ours}.attention.qkv"),
+        *both(f"{layer}.self_attn.out_proj", f"{ours}.attention.out"),
+        *both(f"{layer}.self_attn_layer_norm", f"{ours}.attention_norm"),
+        *both(f"{layer}.fc1", f"{ours}.feed_forward.into"),
+        *both(f"{layer}.fc2", f"{ours}.feed_forward.out"),
+        *both(f"{layer}.final_layer_norm", f"{ours}.feed_forward_norm"),
+        *both(f"model.{side}.layer_norm", f"body.{side}.norm"),
+    ]
+    if side == "encoder":
+        return rows
+    kv = " + ".join(f"{layer}.encoder_attn.{part}_proj" for part in "kv")
+    return [
+        *rows,
+        *both(f"{layer}.encoder_attn.q_proj", f"{ours}.cross.q"),
+        *both(kv, f"{ours}.cross.kv"),
+        *both(f"{layer}.encoder_attn.out_proj", f"{ours}.cross.out"),
+        *both(f"{layer}.encoder_attn_layer_norm", f"{ours}.cross_norm"),
+    ]
+
+
+def _rows(model: Settings) -> list[Row]:
+    source, target = "model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight"
+    if model["share"]:
+        source = target = "model.shared.weight"
+    return [
+        Row(source, "body.source.tokens.weight"),
+        Row(target, "body.target.tokens.weight"),
+        Row("model.encoder.embed_positions.weight", "body.source.positions.table.weight"),
+        Row("model.decoder.embed_positions.weight", "body.target.positions.table.weight"),
+        Row(target if model["tie"] else "lm_head.weight", "head.out.weight"),
+        Row("final_logits_bias", "head.out.bias", shape=(1, -1)),
+        *_side("encoder"),
+        *_side("decoder"),
+    ]
+
+
+def _read(given: Options, names: Collection[str], model: Settings) -> Settings:
+    """Encoder and decoder are of one size. A table of positions in the file is used, whatever it holds."""
+    given.must(**{f"decoder_{part}": model[ours] for part, ours in SAME.items()})
+    tables = any(name.endswith("embed_positions.weight") for name in names)
+    return {"positions": "learned" if tables else "sinusoidal_half", "output_bias": True}
+
+
+def _write(model: Settings) -> Settings:
+    return {f"decoder_{part}": model[ours] for part, ours in SAME.items()}
+
+
+def _read_marian(given: Options, names: Collection[str], model: Settings) -> Settings:
+    given.must(normalize_before=False, normalize_embedding=False, add_final_layer_norm=False)
+    given.must(static_position_embeddings=True)
+    target = given.take("decoder_vocab_size", model["vocab"])
+    share = model["share"] and model["tie"]  # without tying, the library shares nothing
+    return {**_read(given, names, model), "share": share, "target_vocab": model["vocab"] if share else target}
+
+
+def _write_marian(model: Settings) -> Settings:
+    return {**_write(model), "decoder_vocab_size": model["target_vocab"]}
+
+
+def _read_pegasus(given: Options, names: Collection[str], model: Settings) -> Settings:
+    return {**_read(given, names, model), "share": model["tie"], "target_vocab": model["vocab"]}
+
+
+SETTINGS = (
+    Setting("vocab_size", "vocab"),
+    Setting("d_model", "width"),
+    Setting("encoder_layers", "layers"),
+    Setting("decoder_layers", "decoder_layers"),
+    Setting("encoder_attention_heads", "heads"),
+    Setting("encoder_ffn_dim", "hidden"),
+    Setting("activation_function", "activation", "gelu", words=ACTIVATIONS),
+    Setting("max_position_embeddings", "context", 1024),
+    Setting("dropout", "dropout", 0.1, float),
+    Setting("attention_dropout", "attention_dropout", 0.0, float),
+    Setting("tie_word_embeddings", "tie", True, bool),
+)
+NEUTRAL = frozenset({"activation_dropout", "encoder_layerdrop", "decoder_layerdrop", "classifier_dropout"})
+OLDER = frozenset({"add_bias_logits", "classif_dropout", "extra_pos_embeddings", "num_hidden_layers", "is_decoder"})
+COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "shared.weight")
+MARIAN = Family(
+    "transformer",
+    {"MarianMTModel": Head("translate")},
+    (*SETTINGS, Setting("share_encoder_decoder_embeddings", "share", True, bool)),
+    _rows,
+    fixed={"scale_embedding": True},
+    always={"prenorm": False},
+    more=_read_marian,
+    write=_write_marian,
+    ignored=COPIES,
+    neutral=NEUTRAL | OLDER,
+)
+PEGASUS = Family(
+    "transformer",
+    {"PegasusForConditionalGeneration": Head("translate")},
+    SETTINGS,
+    _rows,
+    fixed={"scale_embedding": True},
+    always={"prenorm": True},
+    more=_read_pegasus,
+    write=_write,
+    ignored=COPIES,
+    neutral=NEUTRAL | OLDER | {"normalize_before", "normalize_embedding", "add_final_layer_norm"},
+)

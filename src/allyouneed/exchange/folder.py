@@ -1,0 +1,77 @@
+"""A folder as the transformers library saves it -> a Source."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from allyouneed.errors import UserError
+from allyouneed.exchange.source import Source
+from allyouneed.exchange.vocabularies import read_tokenizers
+from allyouneed.exchange.weights import WeightFiles
+from allyouneed.runjson import parse_object
+from allyouneed.text import Tokenizer
+from allyouneed.wholefile import read_bytes
+
+LARGEST = 1 << 28  # bytes of a JSON file
+MOST_CHAT = 1 << 20  # bytes of a chat template
+BLIND = ("vit",)  # types of models that have no tokenizer
+# Options of generation_config.json that older files have in config.json.
+WRITING = (
+    *("max_length", "min_length", "max_new_tokens", "do_sample", "num_beams", "early_stopping", "temperature", "top_k"),
+    *("top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size", "bad_words_ids"),
+    *("num_beam_groups", "diversity_penalty", "encoder_no_repeat_ngram_size", "forced_bos_token_id"),
+    *("forced_eos_token_id", "num_return_sequences", "remove_invalid_values", "suppress_tokens", "renormalize_logits"),
+    *("begin_suppress_tokens", "exponential_decay_length_penalty", "output_scores", "return_dict_in_generate"),
+    *("cross_attention_hidden_size", "sep_token_id"),
+)
+
+
+def read_folder(path: Path) -> Source:
+    """What is in the folder. The weights stay on the disk until they are asked for."""
+    config = read_json(path / "config.json")
+    if not config:
+        raise UserError(f"{path} has no config.json: a folder as the transformers library saves it has one")
+    kind = str(config.get("model_type"))
+    older = {name: config.pop(name) for name in WRITING if name in config}
+    generation = {name: config[name] for name in ("eos_token_id", "decoder_start_token_id") if name in config}
+    return Source(
+        path,
+        config,
+        WeightFiles(path),
+        _tokenizers(path, kind),
+        older | generation | read_json(path / "generation_config.json"),
+        _chat(path),
+        read_json(path / "preprocessor_config.json"),
+        read_json(path / "1_Pooling" / "config.json"),
+    )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """An object in a JSON file; {} if there is no such file."""
+    if not os.path.isfile(path):
+        return {}
+    try:
+        return parse_object(read_bytes(path, LARGEST).decode("utf-8"))
+    except (ValueError, OSError) as error:
+        raise UserError(f"{path} is damaged ({error})") from None
+
+
+def _tokenizers(path: Path, kind: str) -> dict[str, Tokenizer]:
+    return {} if kind in BLIND else read_tokenizers(path, kind)
+
+
+def _chat(path: Path) -> str:
+    """The template in its own file or in tokenizer_config.json; of several that one of the name "default"."""
+    own = path / "chat_template.jinja"
+    if os.path.isfile(own):
+        try:
+            return read_bytes(own, MOST_CHAT).decode("utf-8")
+        except (ValueError, OSError) as error:
+            raise UserError(f"{own} is damaged ({error})") from None
+    found = read_json(path / "tokenizer_config.json").get("chat_template")
+    if isinstance(found, list):
+        named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
+        found = named.get("default")
+    return found if isinstance(found, str) else ""

@@ -1,0 +1,357 @@
+"""GGUF files, the format of llama.cpp, with a model of the architecture "llama"."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import os
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from allyouneed.errors import UserError, shortened
+from allyouneed.exchange.llama2c import NORMAL, finish_tokenizer, number_pieces, sentencepiece, to_halves
+from allyouneed.exchange.source import Source
+from allyouneed.text import Tokenizer
+
+MOST_HEADER = 1 << 26  # bytes of all that stands before the tensors
+NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+TEXT, ARRAY = 8, 9
+
+WHOLE = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+LAYER = {
+    "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+}  # fmt: skip
+NEEDED = {
+    "block_count": "num_hidden_layers", "context_length": "max_position_embeddings", "embedding_length": "hidden_size",
+    "feed_forward_length": "intermediate_size", "attention.head_count": "num_attention_heads",
+}  # fmt: skip
+# Settings that change nothing if they have one of these values; None: whatever it is.
+NEUTRAL: dict[str, tuple[Any, ...] | None] = {
+    "rope.scaling.type": ("none", "linear"), "rope.scaling.factor": (1.0,), "rope.scaling.attn_factor": (1.0,),
+    "rope.scale_linear": (1.0,), "rope.scaling.original_context_length": None, "attention.causal": (True,),
+    "tensor_data_layout": None,
+}  # fmt: skip
+
+# How a text is cut before byte-level BPE: by each expression in turn. ByteLevel has the expression of GPT-2 inside.
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)"
+    r"|\s+"
+)
+CUTS: dict[str, tuple[str, ...]] = {
+    "gpt-2": (),
+    "smollm": (r"\p{N}",),
+    "default": (r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9][0-9][0-9]"),
+    "llama-bpe": (LLAMA3,),
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor is in the file: its first byte, its shape, the bytes of a row, and the kind of its numbers."""
+
+    start: int
+    shape: tuple[int, ...]
+    row: int
+    kind: Any
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape[:-1]) * self.row
+
+
+def read_gguf(path: Path) -> Source:
+    """A GGUF file of a Llama, in one file, with its tokenizer and its chat template."""
+    try:
+        importlib.import_module("gguf")
+    except ImportError:
+        raise UserError(f"to read {path} the package gguf is needed: pip install gguf") from None
+    facts, places = _read(path)
+    if (kind := str(facts.get("general.architecture"))) != "llama":
+        raise UserError(f"{path} is of the architecture '{shortened(kind)}'; of GGUF files this library reads llama")
+    if (parts := str(facts.get("split.count", 1))) not in ("0", "1"):
+        raise UserError(f"{path} is one of {shortened(parts)} parts of a model; join them into one file first")
+    config = _config(facts, places, path)
+    weights = GgufWeights(path, places, config)
+    tokenizer, generation = _tokenizer(facts, path)
+    chat = facts.get("tokenizer.chat_template", "")
+    chat = chat if isinstance(chat, str) else ""
+    return Source(path, config, weights, {"tokenizer.json": tokenizer}, generation, chat)
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Place]]:
+    if not os.path.isfile(path):
+        raise UserError(f"there is no file {path}")
+    try:
+        with open(path, "rb") as file:
+            return Reader(file, os.path.getsize(path)).read()
+    except (OSError, ValueError, struct.error) as error:
+        raise UserError(f"{path} is damaged, or not a GGUF file ({error})") from None
+
+
+class Reader:
+    """The header of a GGUF file. Whatever it says of lengths is held against the size of the file before it is used."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self.file, self.size, self.left = file, size, min(size, MOST_HEADER)
+
+    def read(self) -> tuple[dict[str, Any], dict[str, Place]]:
+        """The metadata and the places of the tensors."""
+        if self.take(4) != b"GGUF":
+            raise ValueError("it does not begin with GGUF")
+        if (version := self.number("I")) not in (2, 3):
+            raise ValueError(f"it is of version {version}; this library reads versions 2 and 3")
+        tensors, entries = self.number("Q"), self.number("Q")
+        facts: dict[str, Any] = {}
+        for _ in range(entries):
+            name = self.text()
+            if name in facts:
+                raise ValueError(f"it has two entries {shortened(name)}")
+            facts[name] = self.value(self.number("I"))
+        align = facts.get("general.alignment", 32)
+        if type(align) is not int or not 1 <= align <= 1 << 16:
+            raise ValueError(f"its general.alignment is {shortened(align)}")
+        found: dict[str, Place] = {}
+        for _ in range(tensors):
+            name, place = self.text(), self.place()
+            if name in found:
+                raise ValueError(f"it has two tensors {shortened(name)}")
+            found[name] = place
+        begin = -(-self.file.tell() // align) * align
+        return facts, self.checked(found, begin)
+
+    def take(self, count: int) -> bytes:
+        if count > self.left:
+            raise ValueError("its header is longer than the file, or than any header may be")
+        self.left -= count
+        data = self.file.read(count)
+        if len(data) != count:
+            raise ValueError("it ends too early")
+        return data
+
+    def number(self, code: str) -> Any:
+        (value,) = struct.unpack(f"<{code}", self.take(struct.calcsize(f"<{code}")))
+        return float(str(np.float32(value))) if code == "f" else value  # 1e-5, not 9.999999747378752e-06
+
+    def text(self) -> str:
+        return self.take(self.number("Q")).decode()
+
+    def value(self, kind: int) -> Any:
+        """A number, a text, an array of numbers or a list of texts."""
+        if kind == TEXT:
+            return self.text()
+        if kind != ARRAY:
+            return self.number(self.code(kind))
+        kind, count = self.number("I"), self.number("Q")
+        if kind == TEXT:
+            return [self.text() for _ in range(count)]
+        code = self.code(kind)
+        return np.frombuffer(self.take(count * struct.calcsize(f"<{code}")), f"<{code}")
+
+    def code(self, kind: int) -> str:
+        if kind not in NUMBERS:
+            raise ValueError(f"it has a value of the unknown kind {kind}")
+        return NUMBERS[kind]
+
+    def place(self) -> Place:
+        """One tensor: its sizes, the fastest first, the kind of its numbers, and its distance from the first byte."""
+        constants = importlib.import_module("gguf.constants")
+        count = self.number("I")
+        if not 1 <= count <= 4:
+            raise ValueError(f"it has a tensor of {count} dimensions")
+        shape = tuple(self.number("Q") for _ in range(count))[::-1]
+        kind = constants.GGMLQuantizationType(self.number("I"))
+        numbers, size = constants.GGML_QUANT_SIZES[kind]
+        if min(shape) < 1 or shape[-1] % numbers:
+            raise ValueError(f"it has a tensor of the shape {shape}, which numbers of the kind {kind.name} cannot have")
+        return Place(self.number("Q"), shape, shape[-1] // numbers * size, kind)
+
+    def checked(self, found: dict[str, Place], begin: int) -> dict[str, Place]:
+        """The places counted from the start of the file. None is outside of it, and no two overlap."""
+        places = {}
+        end = begin
+        for name, place in sorted(found.items(), key=lambda pair: pair[1].start):
+            start = begin + place.start
+            if start < end or start + place.size > self.size:
+                raise ValueError(f"the tensor {shortened(name)} is not inside the file, or on top of another one")
+            end = start + place.size
+            places[name] = Place(start, place.shape, place.row, place.kind)
+        return places
+
+
+class GgufWeights:
+    """The tensors under the names that the transformers library gives them, as 32-bit numbers whatever they are in the
+    file. llama.cpp has the rows of queries and keys in another order, which is undone."""
+
+    def __init__(self, path: Path, places: dict[str, Place], config: dict[str, Any]) -> None:
+        self._path = path
+        self._places: dict[str, tuple[Place, int]] = {}  # and the heads whose rows are in another order
+        for name, place in places.items():
+            heads = 0
+            if ".attn_q." in name or ".attn_k." in name:
+                heads = config["num_attention_heads" if ".attn_q." in name else "num_key_value_heads"]
+                if place.shape[0] % (2 * heads):
+                    raise UserError(f"{path}: the tensor {name} has {place.shape[0]} rows for {heads} heads")
+            _check_kind(name, place, path)
+            if name == "rope_freqs.weight":
+                if (self._numbers(place) != 1).any():
+                    raise UserError(f"{path} has the tensor {name}: scaled rotary positions are not supported")
+                continue
+            self._places[_their_name(name, path)] = place, heads
+        self.shapes = {name: place.shape for name, (place, _) in self._places.items()}
+
+    def get(self, name: str) -> Tensor:
+        place, heads = self._places[name]
+        array = self._numbers(place)
+        return torch.from_numpy(to_halves(array, heads) if heads else array)
+
+    def _numbers(self, place: Place) -> np.ndarray:
+        quants = importlib.import_module("gguf.quants")
+        try:
+            stored = np.memmap(self._path, np.uint8, "r", place.start, (*place.shape[:-1], place.row))
+            with np.errstate(all="ignore"):
+                return np.array(quants.dequantize(stored, place.kind), np.float32).reshape(place.shape)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{self._path} cannot be read: {error}") from None
+
+
+def _check_kind(name: str, place: Place, path: Path) -> None:
+    """Whether the package can turn this kind of numbers into 32-bit ones: it is asked with a few zeros."""
+    quants = importlib.import_module("gguf.quants")
+    size = quants.GGML_QUANT_SIZES[place.kind][1]
+    try:
+        quants.dequantize(np.zeros((1, size), np.uint8), place.kind)
+    except NotImplementedError:
+        raise UserError(f"{path}: {name} has numbers of the kind {place.kind.name}, not supported") from None
+
+
+def _their_name(name: str, path: Path) -> str:
+    layer = re.fullmatch(r"blk\.([0-9]{1,5})\.(\w+)\.(weight|bias)", name)
+    if layer and layer[2] in LAYER:
+        return f"model.layers.{int(layer[1])}.{LAYER[layer[2]]}.{layer[3]}"
+    whole = re.fullmatch(r"(\w+)\.weight", name)
+    if whole and whole[1] in WHOLE:
+        return f"{WHOLE[whole[1]]}.weight"
+    raise UserError(f"{path} has a tensor that a Llama has no place for: {shortened(name)}")
+
+
+def _config(facts: dict[str, Any], places: dict[str, Place], path: Path) -> dict[str, Any]:
+    """config.json from the metadata; a setting that is not known is refused by its name, unless it is zero."""
+    given = {name.removeprefix("llama."): value for name, value in facts.items() if name.startswith("llama.")}
+    config: dict[str, Any] = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu"}
+    config |= {theirs: _whole(given, name, path) for name, theirs in NEEDED.items()}
+    width, heads = config["hidden_size"], config["num_attention_heads"]
+    config["num_key_value_heads"] = _whole(given, "attention.head_count_kv", path, heads)
+    config["head_dim"] = head = _whole(given, "attention.key_length", path, width // heads)
+    for name in ("attention.value_length", "rope.dimension_count"):
+        if (other := _whole(given, name, path, head)) != head:
+            raise UserError(f"{path}: llama.{name} = {other} is not supported; the heads are {head} wide")
+    config["rms_norm_eps"] = _real(given, "attention.layer_norm_rms_epsilon", path)
+    config["rope_theta"] = _real(given, "rope.freq_base", path, 10000.0)
+    layers = {int(match[1]) for name in places if (match := re.match(r"blk\.([0-9]{1,5})\.", name))}
+    if layers != set(range(min(config["num_hidden_layers"], len(places)))):
+        raise UserError(f"{path}: llama.block_count is {config['num_hidden_layers']:,}, but its tensors are of others")
+    table = places.get("token_embd.weight")
+    if table is None or len(table.shape) != 2:
+        raise UserError(f"{path} has no tensor token_embd.weight with a row for each token")
+    config["vocab_size"] = table.shape[0]
+    if (vocab := _whole(given, "vocab_size", path, table.shape[0])) != table.shape[0]:
+        raise UserError(f"{path}: llama.vocab_size is {vocab:,}, but token_embd.weight has {table.shape[0]:,} rows")
+    config["tie_word_embeddings"] = "output.weight" not in places
+    config["attention_bias"] = any(".attn_" in name and name.endswith(".bias") for name in places)
+    config["mlp_bias"] = any(".ffn_" in name and name.endswith(".bias") for name in places)
+    for name, value in given.items():
+        allowed = NEUTRAL.get(name, (0, False, "", "none"))
+        if allowed is not None and (isinstance(value, list | np.ndarray) or value not in allowed):
+            raise UserError(f"{path}: the setting llama.{shortened(name)} = {shortened(value)} is not supported")
+    return config
+
+
+def _whole(given: dict[str, Any], name: str, path: Path, default: int | None = None) -> int:
+    """Takes a whole number out of the settings."""
+    value = given.pop(name, default)
+    if value is None:
+        raise UserError(f"{path} has no llama.{name}, which a Llama needs")
+    if type(value) is not int or not 1 <= value < 1 << 40:
+        raise UserError(f"{path}: llama.{name} is {shortened(value)}; it has to be a whole number above 0")
+    return value
+
+
+def _real(given: dict[str, Any], name: str, path: Path, default: float | None = None) -> float:
+    value = given.pop(name, default)
+    if type(value) is not float or not 0 < value < 1e30:
+        raise UserError(f"{path}: llama.{name} is {shortened(value)}; it has to be a number above 0")
+    return value
+
+
+def _tokenizer(facts: dict[str, Any], path: Path) -> tuple[Tokenizer, dict[str, Any]]:
+    """The tokenizer, and what generation_config.json says of its first and its last token."""
+    prefix = "tokenizer.ggml."
+    given = {name.removeprefix(prefix): facts[name] for name in facts if name.startswith(prefix)}
+    kind, pieces = str(given.get("model")), given.get("tokens")
+    if kind not in ("gpt2", "llama"):
+        raise UserError(f"{path} has a tokenizer of the kind '{shortened(kind)}'; this library reads gpt2 and llama")
+    if not isinstance(pieces, list) or not pieces:
+        raise UserError(f"{path} has no tokens (tokenizer.ggml.tokens)")
+    usual = (1, 2) if kind == "llama" else (None, None)
+    roles = {}
+    for role, id in zip(("bos", "eos"), usual):
+        if (id := given.get(f"{role}_token_id", id)) is not None:
+            if type(id) is not int or not 0 <= id < len(pieces):
+                raise UserError(f"{path}: tokenizer.ggml.{role}_token_id is {shortened(id)}, which is no token")
+            roles[role] = id
+    opens = given.get("add_bos_token", kind == "llama" or given.get("pre") == "llama-bpe") is True
+    start = roles.get("bos") if opens else None
+    end = roles.get("eos") if given.get("add_eos_token") is True else None
+    read = _llama_tokenizer if kind == "llama" else _gpt2_tokenizer
+    return read(given, pieces, start, end, path), {f"{role}_token_id": id for role, id in roles.items()}
+
+
+def _llama_tokenizer(
+    given: dict[str, Any], pieces: list[str], start: int | None, end: int | None, path: Path
+) -> Tokenizer:
+    scores, kinds = _numbers(given, "scores", len(pieces), path), _numbers(given, "token_type", len(pieces), path)
+    return sentencepiece(pieces, scores, kinds, str(path), start, end, given.get("add_space_prefix", True) is True)
+
+
+def _gpt2_tokenizer(
+    given: dict[str, Any], pieces: list[str], start: int | None, end: int | None, path: Path
+) -> Tokenizer:
+    name, merges = given.get("pre", "default"), given.get("merges")
+    if not isinstance(name, str) or name not in CUTS:
+        raise UserError(f"{path} cuts texts by '{shortened(name)}' (tokenizer.ggml.pre); known are {', '.join(CUTS)}")
+    if not isinstance(merges, list):
+        raise UserError(f"{path} has no list of merges (tokenizer.ggml.merges)")
+    given.setdefault("token_type", np.full(len(pieces), NORMAL))
+    kinds = _numbers(given, "token_type", len(pieces), path)
+    cuts: list[dict[str, Any]] = [
+        {"type": "Split", "pattern": {"Regex": cut}, "behavior": "Isolated", "invert": False} for cut in CUTS[name]
+    ]
+    whole = name in ("gpt-2", "smollm")
+    last = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": whole}
+    model = {"type": "BPE", "vocab": number_pieces(pieces, str(path)), "merges": merges}
+    spec = {
+        "model": model | {"ignore_merges": name == "llama-bpe"},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*cuts, last]} if cuts else last,
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+    }
+    return finish_tokenizer(spec, pieces, kinds, start, end, str(path))
+
+
+def _numbers(given: dict[str, Any], name: str, count: int, path: Path) -> Sequence[Any]:
+    """An array with a number for each token."""
+    found = given.get(name)
+    if not isinstance(found, np.ndarray) or len(found) != count:
+        raise UserError(f"{path} has no number for each of its {count:,} tokens in tokenizer.ggml.{name}")
+    numbers: list[Any] = found.tolist()
+    return numbers

@@ -1,0 +1,231 @@
+"""A run -> a folder that the transformers library opens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from allyouneed.config import build
+from allyouneed.errors import UserError
+from allyouneed.exchange.families import FAMILIES, Family, Head
+from allyouneed.exchange.importing import table
+from allyouneed.exchange.maps import export_tensors
+from allyouneed.exchange.options import Options
+from allyouneed.exchange.tokenizer_files import write_tokenizers
+from allyouneed.models.base import Model
+from allyouneed.nn.positions import Sinusoidal
+from allyouneed.tasks.base import Say, Task
+from allyouneed.version import __version__
+from allyouneed.wholefile import write_tensors, write_text
+
+# Settings that do not change what a trained model computes, or that are not the model's.
+FREE = ("freeze", "dropout", "attention_dropout", "drop_path", "output_bias", "bos")
+ROTARY = ("rotary_base", "rotary_stretch", "rotary_context")
+POOLS = {"mean": "mean_tokens", "max": "max_tokens", "first": "cls_token", "last": "lasttoken"}
+
+
+@dataclass(frozen=True)
+class Form:
+    """A model as one of the families has it."""
+
+    kind: str  # model_type
+    name: str  # of the architecture
+    family: Family
+    head: Head
+    settings: dict[str, Any]
+
+
+def export_hf(task: Task, model: Model, folder: Path, say: Say, about: Mapping[str, Any]) -> list[Path]:
+    """Write config.json, weights, tokenizer and a model card. `about` is the config.json of the run."""
+    form, weights = find_form(task, model, str(about.get("family", "")))
+    write_tensors(folder / "model.safetensors", their_tensors(form, weights, model), {"format": "pt"})
+    _write(folder / "config.json", config_json(form, task))
+    if task.writes:
+        _write(folder / "generation_config.json", _generation(task, say))
+    if task.tokenizers:
+        write_tokenizers(task, folder, say)
+    if task.recipe.task_kind == "recognize":
+        _write(folder / "preprocessor_config.json", _pictures(task))
+    if task.recipe.task_kind == "embed":
+        _write_pooling(task, folder, say)
+    write_text(folder / "README.md", _card(form, task, about))
+    say(f"a {form.name} for transformers")
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def find_form(task: Task, model: Model, family: str = "") -> tuple[Form, dict[str, Tensor]]:
+    """How transformers has this model, and its weights; a UserError says what it has not. A run that was imported goes
+    back to its `family`."""
+    kind, weights = task.recipe.model_kind, dict(model.state_dict())
+    settings = _plain(vars(task.model_config()))
+    if kind == "transformer":
+        settings, weights = _with_tables(settings, weights, model)
+    found = []
+    for name, known in FAMILIES.items():
+        heads = {arch: head for arch, head in known.heads.items() if head.task == task.recipe.task_kind}
+        if known.kind == kind and heads:
+            arch = next((a for a, head in heads.items() if _fits(head, weights)), list(heads)[-1])
+            form = Form(name, arch, known, heads[arch], settings)
+            found.append((_differences(form, task, weights), name != family, form))
+    if not found:
+        able = sorted({f"{known.kind} for {head.task}" for known in FAMILIES.values() for head in known.heads.values()})
+        raise UserError(
+            f"transformers has no model like a run of '{kind}' for the task '{task.recipe.task_kind}'; these can be "
+            f"exported: {', '.join(able)}"
+        )
+    differences, _, form = min(found, key=lambda one: (len(one[0]), one[1]))
+    if differences:
+        raise UserError(f"transformers has no {kind} with {' and '.join(differences)} ({form.name} comes nearest)")
+    return form, weights
+
+
+def their_tensors(form: Form, weights: Mapping[str, Tensor], model: Model) -> dict[str, Tensor]:
+    """As transformers saves them."""
+    tensors = export_tensors(table(form.family, form.head, form.settings), weights, model)
+    if form.family.kind == "transformer" and not form.settings["output_bias"]:
+        tensors["final_logits_bias"] = torch.zeros(1, form.settings["target_vocab"])
+    prefix = form.family.prefix if form.head.bare else ""
+    return {name.removeprefix(prefix): tensor.cpu() for name, tensor in tensors.items()}
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with the values that 0 stands for."""
+    found = dict(settings)
+    if "heads" in found:
+        found["kv_heads"] = found["kv_heads"] or found["heads"]
+        found["head_width"] = found["head_width"] or found["width"] // found["heads"]
+        found["value_width"] = found["value_width"] or found["head_width"]
+        found["hidden"] = found["hidden"] or 4 * found["width"]
+    if "decoder_layers" in found:
+        found["decoder_layers"] = found["decoder_layers"] or found["layers"]
+    return found
+
+
+def _with_tables(
+    settings: dict[str, Any], weights: dict[str, Tensor], model: Model
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """A translator whose sinusoids are tables in its file, which transformers reads. Without tying, it shares no
+    table."""
+    settings = {**settings, "share": settings["share"] and settings["tie"]}
+    sides = {"source": model.body.source.positions, "target": model.body.target.positions}
+    if settings["positions"] == "sinusoidal_half" and not settings["prenorm"]:
+        return settings, weights  # which Marian computes itself
+    for name, positions in sides.items():
+        if isinstance(positions, Sinusoidal):
+            size = settings["context"]
+            table = positions(torch.arange(size, device=model.device), size)
+            weights = {**weights, f"body.{name}.positions.table.weight": table.float()}
+            settings = {**settings, "positions": "learned"}
+    return settings, weights
+
+
+def _fits(head: Head, weights: Mapping[str, Tensor]) -> bool:
+    return all(row.ours in weights and weights[row.ours].numel() for row in head.rows)
+
+
+def _differences(form: Form, task: Task, weights: Mapping[str, Tensor]) -> list[str]:
+    """The settings that the family cannot express: those that do not come back from its config.json."""
+    rows = table(form.family, form.head, form.settings)
+    names = [name for row in rows if row.ours in weights for name in row.names]
+    config = form.family.config(form.settings)
+    try:
+        back = form.family.read(Options(config, form.family.neutral), names)
+    except UserError as error:  # an activation, for instance, that they have no word for
+        return [str(error)]
+    cls = task.kind.Config
+    known = {field.name for field in fields(cls)}
+    found = _plain(vars(build(cls, {name: value for name, value in back.items() if name in known}, "model")))
+    free = {*FREE, *(ROTARY if form.settings["positions"] != "rotary" else ())}
+    told = [
+        f"model.{name} = {value}" for name, value in form.settings.items() if name not in free and value != found[name]
+    ]
+    options = vars(task.options)
+    return told + [
+        f"task.{name} = {options[name]}" for name, value in form.head.options.items() if options[name] != value
+    ]
+
+
+def config_json(form: Form, task: Any) -> dict[str, Any]:
+    config: dict[str, Any] = {"architectures": [form.name], "model_type": form.kind, "dtype": "float32"}
+    config |= form.family.config(form.settings)
+    if task.recipe.task_kind in ("classify", "tag", "recognize") and not form.head.bare:
+        config["id2label"] = {str(i): label for i, label in enumerate(task.labels)}
+        config["label2id"] = {label: i for i, label in enumerate(task.labels)}
+    if task.tokenizers:
+        config |= {f"{role}_token_id": getattr(task.tokenizer, role) for role in ("bos", "eos", "pad")}
+    if form.family.kind == "transformer":
+        config |= {"is_encoder_decoder": True, "decoder_start_token_id": task.model_config().bos}
+    return config | ({"pad_token_id": 1} if form.kind == "roberta" else {})
+
+
+def _generation(task: Any, say: Say) -> dict[str, Any]:
+    """[decode] as transformers has it."""
+    decode, tokenizer = task.recipe.decode, task.tokenizer
+    found: dict[str, Any] = {f"{role}_token_id": getattr(tokenizer, role) for role in ("bos", "eos", "pad")}
+    found |= {"max_new_tokens": decode.max_new, "do_sample": decode.method == "sample"}
+    if decode.method == "sample":
+        found |= {"temperature": decode.temperature, "top_k": decode.top_k, "top_p": decode.top_p}
+    if decode.method == "beam":
+        found |= {"num_beams": decode.beam, "length_penalty": decode.alpha}
+        if decode.length_penalty != "power":
+            say(
+                f"generation_config.json: transformers has only the length penalty n^alpha; this run is decoded with "
+                f"{decode.length_penalty}, so its beams may end in other places"
+            )
+    if task.recipe.task_kind == "translate":
+        found["decoder_start_token_id"] = task.model_config().bos
+        if task.options.start == "pad":
+            found |= {"bad_words_ids": [[task.model_config().bos]], "renormalize_logits": True}
+    else:
+        found["eos_token_id"] = [id for id in (tokenizer.eos, *task.ends) if id is not None]
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _pictures(task: Any) -> dict[str, Any]:
+    side = task.recipe.model.image
+    return {
+        "image_processor_type": "ViTImageProcessor",
+        "do_resize": True,
+        "size": {"height": side, "width": side},
+        "resample": 3,
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": task.mean,
+        "image_std": task.std,
+    }
+
+
+def _write_pooling(task: Task, folder: Path, say: Say) -> None:
+    """What sentence-transformers reads."""
+    pool = task.options.pool
+    if pool in ("mean", "max") and not task.options.specials:
+        say("sentence-transformers pools over the special tokens too, and this run does not: its files are not written")
+        return
+    modules = {"": "Transformer", "1_Pooling": "Pooling"}
+    listed = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
+        for i, (path, name) in enumerate(modules.items())
+    ]
+    write_text(folder / "modules.json", json.dumps(listed, indent=2))
+    (folder / "1_Pooling").mkdir()
+    own = {f"pooling_mode_{POOLS[pool]}": True}
+    others = {f"pooling_mode_{name}": False for name in POOLS.values()}
+    _write(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": task.recipe.model.width, **others, **own})
+
+
+def _write(path: Path, values: Mapping[str, Any]) -> None:
+    write_text(path, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+
+
+def _card(form: Form, task: Task, about: Mapping[str, Any]) -> str:
+    """A model card: what it is, from which data, with which scores."""
+    from allyouneed.exchange.card import card
+
+    return card(form.name, task, about, __version__)

@@ -1,0 +1,58 @@
+"""Chat templates: a text becomes a turn of a conversation, as a model from elsewhere has learned to read it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from allyouneed.errors import UserError
+from allyouneed.text import Tokenizer
+
+MOST_TURNS = 100_000  # of all loops of a template
+MOST_TEXT = 1_000_000  # characters
+
+
+def fill_template(template: str, text: str, tokenizer: Tokenizer) -> str:
+    """The template around one message of the user, up to where the answer begins. It runs in a sandbox that reaches
+    neither files nor Python."""
+    typed = [token for token in tokenizer.special_tokens if token in text]
+    if typed:
+        raise UserError(f"the text has {typed[0]} in it, which marks the turns of this model's chat: leave it out")
+    import jinja2
+    from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+
+    left = MOST_TURNS
+
+    def limited(*bounds: int) -> range:
+        nonlocal left
+        left -= len(range(*bounds))
+        if left < 0:
+            raise SecurityError("its loops are too long")
+        return range(*bounds)
+
+    def complain(message: str) -> None:
+        raise jinja2.TemplateError(message)
+
+    class Sandbox(ImmutableSandboxedEnvironment):
+        intercepted_binops = frozenset({"*", "**"})
+
+        def call_binop(self, context: Any, operator: str, one: Any, other: Any) -> Any:
+            if operator == "**" or not (isinstance(one, int | float) and isinstance(other, int | float)):
+                raise SecurityError(f"it uses {operator} on what is not a number")
+            return one * other
+
+    sandbox = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+    sandbox.globals |= {"range": limited, "raise_exception": complain}
+    sandbox.filters["tojson"] = lambda value, **how: json.dumps(value, ensure_ascii=False, indent=how.get("indent"))
+    ids = {"bos_token": tokenizer.bos, "eos_token": tokenizer.eos, "pad_token": tokenizer.pad}
+    named = {name: tokenizer.token(id) for name, id in ids.items() if id is not None}
+    messages = [{"role": "user", "content": text}]
+    try:
+        found = sandbox.from_string(template).render(messages=messages, add_generation_prompt=True, **named)
+    except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
+        raise UserError(
+            f"the chat template of this run cannot be used: {str(error)[:200]}; try decode.chat=false"
+        ) from None
+    if len(found) > MOST_TEXT + len(text):
+        raise UserError("the chat template of this run gives a text without end; try decode.chat=false")
+    return found
