@@ -80,6 +80,8 @@ class RMS(nn.Module):
 class Cut(nn.Module):
     """The patches of pictures of one size, with their positions as a table."""
 
+    places: Tensor
+
     def __init__(self, old: Patches) -> None:
         super().__init__()
         c = old.config
