@@ -14,6 +14,9 @@ from allyouneed.cli.common import RunPath
 def import_command(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A folder of transformers, a .gguf or llama2.c .bin.")],
     out: Annotated[Path | None, typer.Option(metavar="RUN", help="Folder of the run.  [default: runs/PATH]")] = None,
+    architecture: Annotated[
+        str, typer.Option("--as", metavar="NAME", help="Read it as this, as BertForMaskedLM; leave out other heads.")
+    ] = "",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
 ) -> None:
     """Make a run of a model of another library: GPT-2, Llama, BERT, DistilBERT, RoBERTa, ViT,
@@ -27,7 +30,7 @@ def import_command(
     from allyouneed.exchange.importing import import_run
 
     folder = out or Path("runs") / path.absolute().name.removesuffix(".gguf").removesuffix(".bin")
-    import_run(path, folder, overwrite=overwrite, say=typer.echo)
+    import_run(path, folder, architecture=architecture, overwrite=overwrite, say=typer.echo)
     typer.echo(f"try:\n  {shlex.join(['ayn', 'use', str(folder)])}")
 
 

@@ -40,12 +40,18 @@ UNUSED: dict[str, tuple[Any, ...]] = {
 
 
 def import_run(
-    path: str | os.PathLike[str], out: str | os.PathLike[str], *, overwrite: bool = False, say: Say = print
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    architecture: str = "",
+    overwrite: bool = False,
+    say: Say = print,
 ) -> RunFolder:
-    """Write a run folder from a model of another library: a folder as transformers saves it. Nothing in it is
-    executed, every size is checked before memory is taken for it, and `out` is complete or as before."""
+    """Write a run folder from a model of another library: a folder as transformers saves it, or a file of GGUF or
+    llama2.c. Nothing in it is executed, every size is checked before memory is taken for it, and `out` is complete or
+    as before. With an `architecture` it is read as that one, and tensors of other heads are left out."""
     source = read_source(Path(path))
-    family, head = find_family(source.config)
+    family, head = find_family(source.config, architecture)
     given = Options(source.config, family.neutral)
     model = family.read(given, source.weights.shapes.keys())
     given.must(problem_type="single_label_classification")
@@ -68,7 +74,7 @@ def import_run(
     task.tokenizers = dict(source.tokenizers)
     _fill(task, head, source)
     _check_rows(source, model)
-    tensors = _tensors(source, family, head, task, model, say)
+    tensors = _tensors(source, family, head, task, model, say, strict=not architecture)
     if broken := not_finite(tensors):
         raise UserError(f"the tensor {broken} holds numbers that are not finite")
     return _write(Path(out), task, tensors, source, overwrite, say)
@@ -197,7 +203,7 @@ def table(family: Family, head: Head, model: Mapping[str, Any]) -> list[Row]:
 
 
 def _tensors(
-    source: Source, family: Family, head: Head, task: Task, model: Mapping[str, Any], say: Say
+    source: Source, family: Family, head: Head, task: Task, model: Mapping[str, Any], say: Say, strict: bool
 ) -> dict[str, torch.Tensor]:
     with torch.device("meta"):
         outline = task.build_model()
@@ -211,10 +217,10 @@ def _tensors(
             raise UserError(f"the weights have the same tensor twice: {stored[today]} and {name}")
         shapes[today], stored[today] = tuple(shape), name
     extra = sorted(stored[name] for name in stored if name not in names and not _ignored(name, family, model))
-    if extra:
+    if extra and strict:
         raise UserError(f"the weights have a tensor that this model has no place for: {extra[0]}")
     used = {name for row in rows if row.ours in outline.state_dict() for name in row.names}
-    if unused := sorted(stored[name] for name in stored if name in names - used):
+    if unused := sorted([*extra, *(stored[name] for name in stored if name in names - used)]):
         say(f"not used: {', '.join(unused)}")
     return import_tensors(rows, shapes, lambda name: source.weights.get(stored[name]).float(), outline)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from allyouneed.errors import UserError
+from allyouneed.errors import UserError, told
 from allyouneed.exchange.families.base import Family, Head
 from allyouneed.exchange.families.berts import BERT, DISTILBERT, ROBERTA
 from allyouneed.exchange.families.gpts import GPT2, LLAMA
@@ -19,16 +19,16 @@ FAMILIES = {
 }  # fmt: skip
 
 
-def find_family(config: dict[str, Any]) -> tuple[Family, Head]:
-    """The family of a config.json, and the head of its architecture."""
+def find_family(config: dict[str, Any], architecture: str = "") -> tuple[Family, Head]:
+    """The family of a config.json, and the head of its architecture, or of another one that it is to be read as."""
     kind = config.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise UserError(f"config.json is of a model of type '{kind}'; this library reads {', '.join(FAMILIES)}")
     family = FAMILIES[kind]
-    named = config.get("architectures") or [next(iter(family.heads))]
+    named = [architecture] if architecture else config.get("architectures") or [next(iter(family.heads))]
     if not isinstance(named, list) or not isinstance(named[0], str) or named[0] not in family.heads:
-        raise UserError(
-            f"config.json is of the architecture {named}; of the type '{kind}' this library reads "
-            f"{', '.join(family.heads)}"
-        )
+        asked = f"there is no {architecture}" if architecture else f"config.json is of the architecture {named}"
+        known = ", ".join(family.heads)
+        hint = "" if architecture else f"; {told('--as')} reads it as one of these"
+        raise UserError(f"{asked}; of the type '{kind}' this library reads {known}{hint}")
     return family, family.heads[named[0]]
