@@ -156,10 +156,15 @@ class Labelling(Labels):
 
     def judge(self, model: Labeller, texts: Sequence[Sequence[list[int]]]) -> list[Tensor]:
         """The label probabilities of user input: `texts` are the tokens of each side of each example."""
-        return list(self.probabilities(model, self._unlabelled(texts, model.limit or UNCUT)).values())
+        found: dict[int, Tensor] = {}
+        for sides in {len(text) for text in texts}:
+            numbers = [number for number, text in enumerate(texts) if len(text) == sides]
+            some = self._unlabelled([texts[number] for number in numbers], model.limit or UNCUT)
+            found |= dict(zip(numbers, self.probabilities(model, some).values()))
+        return [found[number] for number in range(len(texts))]
 
     def _unlabelled(self, texts: Sequence[Sequence[list[int]]], longest: int) -> Labelled:
-        sides = [Ragged.of(example[side] for example in texts) for side in range(self.sides)]
+        sides = [Ragged.of(example[side] for example in texts) for side in range(len(texts[0]))]
         return self._labelled(sides, np.zeros(len(texts), dtype=np.int64), longest)
 
     @abstractmethod

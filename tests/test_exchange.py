@@ -1,0 +1,389 @@
+"""ayn import and ayn export as people use them, hf: names, chats, and what an imported run can do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import allyouneed
+from allyouneed.errors import UserError
+from allyouneed.exchange import hub
+from allyouneed.exchange.importing import import_run
+from allyouneed.run import load, train
+from allyouneed.tasks.chat import fill_template
+from commands import ayn, mistake
+from conftest import TINY_LM, TINY_TRANSLATE
+from test_families import CASES, TEXTS, make, save
+
+transformers = pytest.importorskip("transformers")
+PNG = b"\x89PNG"
+
+
+def saved(name: str, path: Path, **options: Any) -> Path:
+    """A small model as transformers saves it."""
+    kind, config = CASES[name]
+    save(make(kind, {**config, **options}, 1), path)
+    return path
+
+
+def run_of(name: str, path: Path, **options: Any) -> Path:
+    import_run(saved(name, path / "theirs", **options), path / "run", say=lambda line: None)
+    return path / "run"
+
+
+def change(path: Path, **values: Any) -> None:
+    found = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps({**found, **values}))
+
+
+# What an imported run can do.
+
+
+def test_a_classifier_reads_one_text_or_two(tmp_path):
+    run = run_of("roberta, labels", tmp_path)
+    one = ayn("use", run, TEXTS[0], "--json")
+    two = ayn("use", run, f"{TEXTS[0]} ||| {TEXTS[1]}", "--json")
+    labels = [json.loads(done.out)["probabilities"] for done in (one, two)]
+    assert list(labels[0]) == list(labels[1]) == ["sad", "glad", "neither"]
+    assert labels[0] != labels[1]
+    loaded = load(run)
+    theirs = transformers.RobertaForSequenceClassification.from_pretrained(tmp_path / "theirs").eval()
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "theirs/tokenizer.json"))
+    for given, text in ((TEXTS[:1], TEXTS[0]), (TEXTS[:2], f"{TEXTS[0]} ||| {TEXTS[1]}")):
+        encoded = tokenizer(*given, return_tensors="pt")
+        with torch.inference_mode():
+            p = theirs(input_ids=encoded.input_ids).logits.softmax(-1)[0].tolist()
+        (answer,) = loaded.answers([text])
+        assert list(answer.details["probabilities"].values()) == pytest.approx(p, abs=1e-5)
+    reviews = tmp_path / "reviews.tsv"
+    reviews.write_text("".join(f"{text}\t{label}\n" for text in TEXTS for label in ("sad", "glad")))
+    tested = ayn("test", run, "--data", reviews)
+    assert tested.code == 0, tested.err
+    assert "accuracy" in tested.out
+    assert "a classifier, or a tagger" not in ayn("info", run).out
+
+
+def test_a_tagger_and_answers(tmp_path):
+    tagger = run_of("bert, tags", tmp_path / "tags")
+    done = ayn("use", tagger, TEXTS[0], "--json")
+    assert set(json.loads(done.out)["tags"]) <= {"O", "B-animal", "I-animal"}
+    parts = {"id2label": {0: "NOUN", 1: "VERB"}, "label2id": {"NOUN": 0, "VERB": 1}}
+    speech = run_of("distilbert, tags", tmp_path / "speech", **parts)
+    assert {"NOUN", "VERB"} >= set(json.loads(ayn("use", speech, TEXTS[0], "--json").out)["tags"])
+    asked = run_of("roberta, answers", tmp_path / "answers")
+    answer = json.loads(ayn("use", asked, f"who ran? ||| {TEXTS[2]}", "--json").out)
+    assert answer["answer"]
+    assert answer["answer"] in TEXTS[2]
+
+
+def test_pictures_and_their_normalisation(tmp_path):
+    path = saved("vit", tmp_path / "theirs")
+    change(path / "preprocessor_config.json", image_mean=[0.1, 0.2, 0.3], image_std=[0.4, 0.5, 0.6])
+    import_run(path, tmp_path / "run", say=lambda line: None)
+    pixels = np.random.default_rng(1).integers(0, 255, (12, 12, 3), np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "picture.png")
+    done = ayn("use", tmp_path / "run", tmp_path / "picture.png", "--json")
+    theirs = transformers.ViTForImageClassification.from_pretrained(path).eval()
+    x = (torch.from_numpy(pixels).permute(2, 0, 1) / 255 - torch.tensor([0.1, 0.2, 0.3]).view(3, 1, 1)) / torch.tensor(
+        [0.4, 0.5, 0.6]
+    ).view(3, 1, 1)
+    with torch.inference_mode():
+        p = theirs(x[None]).logits.softmax(-1)[0].tolist()
+    assert list(json.loads(done.out)["probabilities"].values()) == pytest.approx(p, abs=1e-4)
+    figure = ayn("use", tmp_path / "run", tmp_path / "picture.png", "--heads", tmp_path / "heads.png")
+    assert figure.code == 0, figure.err
+    assert (tmp_path / "heads.png").read_bytes().startswith(PNG)
+    change(path / "preprocessor_config.json", image_mean=[0.1, 0.2])
+    assert "'image_mean' is not a list of 3 numbers" in mistake("import", path, "--out", tmp_path / "other")
+    body = run_of("vit, no head", tmp_path / "body")
+    assert "this run has no labels" in mistake("use", body, tmp_path / "picture.png")
+
+
+def test_a_translator_writes_the_beams_of_transformers(tmp_path):
+    path = saved("marian", tmp_path / "theirs")
+    generation = {
+        "num_beams": 3,
+        "max_length": 20,
+        "bad_words_ids": [[0]],
+        "renormalize_logits": True,
+        "forced_eos_token_id": None,
+    }
+    change(path / "generation_config.json", **generation)
+    import_run(path, tmp_path / "run", say=lambda line: None)
+    run = load(tmp_path / "run")
+    assert (run.recipe.decode.method, run.recipe.decode.beam, run.recipe.decode.max_new) == ("beam", 3, 19)
+    theirs = transformers.MarianMTModel.from_pretrained(path).eval()
+    for text in TEXTS:
+        ids = run.task.prompt(run.model, text, run.recipe.decode).ids
+        wanted = theirs.generate(torch.tensor([ids]))[0].tolist()[1:]
+        (answer,) = run.answers([text])
+        assert answer.tokens == (wanted[: wanted.index(3)] if 3 in wanted else wanted)
+        assert 0 not in answer.tokens
+        assert answer.text == run.task.tokenizer.decode(answer.tokens)
+
+
+@pytest.mark.parametrize("name", ["bert, no head", "distilbert, words", "roberta, labels"])
+def test_a_training_starts_from_it(name, tmp_path):
+    run = run_of(name, tmp_path)
+    reviews = tmp_path / "reviews.tsv"
+    reviews.write_text("".join(f"the {w} cat number {i}\t{w}\n" for i in range(40) for w in ("glad", "sad")))
+    settings = ["train.steps=2", "train.threads=1", "train.batch_tokens=256", "train.device=cpu", "model.dropout=0.0"]
+    done = ayn("train", "classify/bert", "--data", reviews, "--init", run, "--out", tmp_path / "tuned", *settings)
+    assert done.code == 0, done.err
+    assert "loaded the body of" in done.out
+    assert load(tmp_path / "tuned").predict("the glad cat") in ("glad", "sad")
+
+
+def test_vectors_of_an_imported_run(tmp_path):
+    run = run_of("bert, no head", tmp_path)
+    done = ayn("use", run, TEXTS[0], "--json")
+    assert len(json.loads(done.out)["vector"]) == 32
+    path = saved("bert, no head", tmp_path / "first")
+    (path / "1_Pooling").mkdir()
+    change(path / "1_Pooling/config.json", pooling_mode_cls_token=True, pooling_mode_mean_tokens=False)
+    import_run(path, tmp_path / "cls", say=lambda line: None)
+    assert load(tmp_path / "cls").recipe.task.pool == "first"
+    change(path / "1_Pooling/config.json", pooling_mode_cls_token=False, pooling_mode_weightedmean_tokens=True)
+    assert "pooling_mode_weightedmean_tokens is not supported" in mistake("import", path, "--out", tmp_path / "no")
+
+
+# What is refused when it is imported.
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "told"),
+    [
+        ("bert, labels", {"position_embedding_type": "relative_key"}, "position_embedding_type = relative_key is not"),
+        ("bert, labels", {"problem_type": "multi_label_classification"}, "problem_type = multi_label_classification"),
+        ("bert, labels", {"id2label": {"0": "one"}}, "has one label"),
+        ("bert, labels", {"id2label": {"0": "a", "2": "b"}}, "does not number different labels from 0 on"),
+        ("bert, labels", {"id2label": ["a", "b"]}, "does not give a name for each number"),
+        ("bert, labels", {"id2label": {"0": "a", "1": "b"}}, "classifier.weight has the shape (3, 32), but"),
+        ("bert, labels", {"architectures": ["BertForThings"]}, "--as reads it as one of these"),
+        ("roberta, words", {"pad_token_id": 0}, "pad_token_id = 0 is not supported"),
+        ("roberta, words", {"type_vocab_size": 2}, "type_vocab_size = 2 is not supported"),
+        ("vit", {"qkv_bias": False}, "qkv_bias = False is not supported"),
+        ("vit", {"patch_size": 5}, "does not divide"),
+        ("marian", {"scale_embedding": False}, "scale_embedding = False is not supported"),
+        ("marian", {"decoder_attention_heads": 2}, "decoder_attention_heads = 2 is not supported"),
+        ("marian", {"decoder_start_token_id": 7}, "decoder_start_token_id = 7 is neither the padding"),
+        ("marian", {"vocab_size": 10**12}, "model.vocab = 1000000000000 is too large"),
+        ("marian", {"vocab_size": 10**6}, "model.shared.weight has the shape (100, 32), but"),
+    ],
+)  # fmt: skip
+def test_an_option_that_is_not_there_is_named(name, options, told, tmp_path):
+    path = saved(name, tmp_path / "theirs")
+    (path / "generation_config.json").unlink(missing_ok=True)
+    change(path / "config.json", **options)
+    assert told in mistake("import", path, "--out", tmp_path / "runs/run")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_it_is_read_as_another_architecture(tmp_path):
+    path = saved("bert, labels", tmp_path / "theirs")
+    done = ayn("import", path, "--out", tmp_path / "run", "--as", "BertModel")
+    assert done.code == 0, done.err
+    assert "not used: classifier.bias, classifier.weight" in done.out
+    assert load(tmp_path / "run").recipe.task_kind == "embed"
+    assert "there is no BertForFun" in mistake("import", path, "--out", tmp_path / "no", "--as", "BertForFun")
+    assert "there is no folder or file" in mistake("import", tmp_path / "nothing")
+    (tmp_path / "a.zip").write_bytes(b"")
+    assert "is not a model: give a folder" in mistake("import", tmp_path / "a.zip")
+
+
+def test_the_older_names_of_norms(tmp_path):
+    path = saved("bert, words and sentences", tmp_path / "theirs")
+    model = transformers.BertForPreTraining.from_pretrained(path)
+    names = {".LayerNorm.weight": ".LayerNorm.gamma", ".LayerNorm.bias": ".LayerNorm.beta"}
+    older = {}
+    for name, tensor in model.state_dict().items():
+        for new, old in names.items():
+            name = name.replace(new, old)
+        older[name] = tensor
+    (path / "model.safetensors").unlink()
+    torch.save(older, path / "pytorch_model.bin")
+    import_run(path, tmp_path / "run", say=lambda line: None)
+    import_run(saved("bert, words and sentences", tmp_path / "new"), tmp_path / "other", say=lambda line: None)
+    one, other = (load(tmp_path / name).model.state_dict() for name in ("run", "other"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_what_the_generation_cannot_do_is_told(tmp_path):
+    path = saved("marian", tmp_path / "theirs")
+    change(path / "generation_config.json", repetition_penalty=1.3, no_repeat_ngram_size=0)
+    done = ayn("import", path, "--out", tmp_path / "run")
+    assert "repetition_penalty is not used" in done.out
+    assert "no_repeat_ngram_size" not in done.out
+
+
+# Chats.
+
+CHAT = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+@pytest.fixture
+def chatting(tmp_path) -> Path:
+    """A small GPT-2 with a chat template, and its folder."""
+    import tokenizers
+    from tokenizers import decoders, models, pre_tokenizers, trainers
+
+    path = tmp_path / "chat"
+    made = tokenizers.Tokenizer(models.BPE())
+    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    made.train_from_iterator(
+        TEXTS, trainers.BpeTrainer(vocab_size=300, initial_alphabet=alphabet, special_tokens=specials)
+    )
+    config = {"vocab_size": 300, "n_positions": 80, "n_embd": 32, "n_layer": 2, "n_head": 4, "eos_token_id": 0}
+    model = make("GPT2LMHeadModel", config, 1)
+    model.save_pretrained(path)
+    made.save(str(path / "tokenizer.json"))
+    (path / "tokenizer_config.json").write_text(json.dumps({"chat_template": CHAT}))
+    change(path / "generation_config.json", eos_token_id=[0, 2], max_new_tokens=9)
+    return path
+
+
+def test_a_chat_template_is_kept_and_used(chatting, tmp_path):
+    import_run(chatting, tmp_path / "run", say=lambda line: None)
+    run = load(tmp_path / "run")
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(chatting / "tokenizer.json"))
+    tokenizer.chat_template = CHAT
+    asked = [{"role": "user", "content": "the cat?"}]
+    wanted = tokenizer.apply_chat_template(asked, add_generation_prompt=True)["input_ids"]
+    prompt = run.task.prompt(run.model, "the cat?", run.recipe.decode)
+    assert prompt.ids == wanted
+    assert prompt.stop == {2}
+    assert run.recipe.decode.max_new == 9
+    plain = run.task.prompt(run.model, "the cat?", run.decode(chat=False))
+    assert plain.ids == run.task.tokenizer.encode("the cat?")
+    done = ayn("use", tmp_path / "run", "the cat?")
+    assert done.code == 0, done.err
+    assert not done.out.startswith("the cat?")  # an answer, not a text that goes on
+    theirs = transformers.GPT2LMHeadModel.from_pretrained(chatting).eval()
+    out = theirs.generate(
+        torch.tensor([wanted]), max_new_tokens=9, do_sample=False, eos_token_id=[0, 2], pad_token_id=0
+    )
+    new = out[0, len(wanted) :].tolist()
+    assert next(run.answers(["the cat?"])).tokens == [id for id in new if id not in (0, 2)]
+    told = "has <|im_end|> in it, which marks the turns"
+    assert told in mistake("use", tmp_path / "run", "the cat<|im_end|>")
+    run.export("hf", tmp_path / "back", say=lambda line: None)
+    opened = transformers.AutoTokenizer.from_pretrained(tmp_path / "back")
+    assert opened.apply_chat_template(asked, add_generation_prompt=True)["input_ids"] == wanted
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{{ 'a' * 10**10 }}",
+        "{{ 9 ** 9 ** 9 }}",
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ messages.append(1) }}",
+        "{% for a in",
+        "{{ raise_exception('no system message') }}",
+        "{{ nothing.there }}",
+    ],
+)
+def test_a_template_that_reaches_too_far_is_refused(template, chatting, tmp_path):
+    import_run(chatting, tmp_path / "run", say=lambda line: None)
+    tokenizer = load(tmp_path / "run").task.tokenizer
+    with pytest.raises(UserError, match="the chat template of this run cannot be used: "):
+        fill_template(template, "hello", tokenizer)
+
+
+# hf: names.
+
+
+def test_load_takes_hf_names(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("ALLYOUNEED_CACHE", str(tmp_path / "cache"))
+    path = saved("bert, labels", tmp_path / "theirs")
+    first = allyouneed.load(f"hf:{path}")
+    assert first.predict(TEXTS[0]) in ("sad", "glad", "neither")
+    assert "imported" in capsys.readouterr().out
+    assert allyouneed.load(f"hf:{path}").folder.path == first.folder.path
+    assert "imported" not in capsys.readouterr().out
+    save(make("BertForSequenceClassification", CASES["bert, labels"][1], 2), path)
+    assert allyouneed.load(f"hf:{path}").folder.path != first.folder.path
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UserError, match="cannot be downloaded"):
+        hub.imported("nobody/nothing-of-this-name", lambda line: None)
+    with pytest.raises(UserError, match="there is no folder no such thing"):
+        hub.imported("no such thing", lambda line: None)
+    done = ayn("use", f"hf:{path}", TEXTS[0])
+    assert done.code == 0, done.err
+
+
+# ayn export.
+
+
+@pytest.fixture(scope="module")
+def gpt(story, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("gpt") / "run"
+    train("lm/gpt", *TINY_LM, data=story, out=out, quiet=True)
+    return out
+
+
+def test_export_writes_a_folder_whole_or_not_at_all(gpt, tmp_path, monkeypatch):
+    out = tmp_path / "deep/er/out"
+    done = ayn("export", gpt, out, "--to", "hf")
+    assert done.code == 0, done.err
+    assert "a GPT2LMHeadModel for transformers" in done.out
+    written = {path.name for path in out.iterdir()}
+    assert written >= {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"}
+    assert "bits per byte" in (out / "README.md").read_text()
+    assert "is not empty: give another" in mistake("export", gpt, out, "--to", "hf")
+    assert ayn("export", gpt, out, "--to", "hf", "--overwrite").code == 0
+    (out / "notes.txt").write_text("mine")
+    assert "has other files than an export, such as notes.txt" in mistake(
+        "export", gpt, out, "--to", "hf", "--overwrite"
+    )
+    assert (out / "notes.txt").read_text() == "mine"
+    assert [path.name for path in out.parent.iterdir()] == ["out"]
+    (tmp_path / "file").write_text("")
+    assert "is a file: give the name of a folder" in mistake("export", gpt, tmp_path / "file", "--to", "hf")
+    assert "there is no way to export to 'hg'" in mistake("export", gpt, tmp_path / "x", "--to", "hg")
+    assert "for --to ct2 only" in mistake("export", gpt, tmp_path / "x", "--to", "hf", "--numbers", "int8")
+    assert "cannot be written: choose float32 or int8" in mistake(
+        "export", gpt, tmp_path / "x", "--to", "ct2", "--numbers", "int3"
+    )
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "settings", "told"),
+    [
+        ("lm/gpt", ["model.score=cosine"], "no gpt with model.score = cosine"),
+        ("lm/gpt", ["model.positions=none"], "model.positions = none"),
+        ("lm/rnn", [], "no model like a run of 'rnn' for the task 'lm'; these can be exported: bert for answer"),
+    ],
+)
+def test_what_transformers_cannot_express_is_named(recipe, settings, told, story, tmp_path):
+    small = [setting for setting in TINY_LM if recipe == "lm/gpt" or "heads" not in setting]
+    train(recipe, *small, *settings, data=story, out=tmp_path / "run", quiet=True)
+    assert told in mistake("export", tmp_path / "run", tmp_path / "out", "--to", "hf")
+    assert not (tmp_path / "out").exists()
+
+
+def test_export_to_the_other_runtimes(gpt, pairs, tmp_path):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("ctranslate2")
+    train("translate/transformer", *TINY_TRANSLATE, data=pairs, out=tmp_path / "run", quiet=True)
+    for run in (gpt, tmp_path / "run"):
+        for to in ("onnx", "ct2"):
+            out = tmp_path / f"{run.parent.name}-{to}"
+            done = ayn("export", run, out, "--to", to)
+            assert done.code == 0, done.err
+            assert (out / "config.json").is_file()
+    done = ayn("export", gpt, tmp_path / "small", "--to", "ct2", "--numbers", "int8")
+    assert done.code == 0, done.err
