@@ -106,15 +106,9 @@ def test_pictures_and_their_normalisation(tmp_path):
 
 
 def test_a_translator_writes_the_beams_of_transformers(tmp_path):
-    path = saved("marian", tmp_path / "theirs")
-    generation = {
-        "num_beams": 3,
-        "max_length": 20,
-        "bad_words_ids": [[0]],
-        "renormalize_logits": True,
-        "forced_eos_token_id": None,
-    }
-    change(path / "generation_config.json", **generation)
+    path = saved("marian", tmp_path / "theirs", vocab_size=50)  # as many as the tokenizer has
+    generation = {"num_beams": 3, "max_length": 20, "bad_words_ids": [[0]], "renormalize_logits": True}
+    change(path / "generation_config.json", **generation, forced_eos_token_id=None)
     import_run(path, tmp_path / "run", say=lambda line: None)
     run = load(tmp_path / "run")
     assert (run.recipe.decode.method, run.recipe.decode.beam, run.recipe.decode.max_new) == ("beam", 3, 19)

@@ -90,7 +90,7 @@ def test_its_head_says_what_it_is_and_gives_its_command(name):
     if read_recipe(name).task_kind == "draw":  # the codes come first
         made = read_recipe(name).task.book.rsplit("/", 1)[-1].replace("-", "/", 1)
         assert commands.pop(0)[:3] == ["ayn", "train", made]
-    assert commands[0] == ["ayn", "train", name]
+    assert commands[0][:3] == ["ayn", "train", name]
     for _, command, what, *rest in commands:
         if command == "train":
             assert what == name

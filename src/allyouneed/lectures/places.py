@@ -26,7 +26,7 @@ COUNTS = {"train": 6000, "valid": 500, "test": 1000}
 
 def write_pictures(path: Path) -> None:
     """One circle and one square in each; the label is which side of the square the circle is on."""
-    arrays = {}
+    arrays: dict[str, np.ndarray] = {}
     for number, (split, count) in enumerate(COUNTS.items()):
         draws = np.random.default_rng((2021, 31, number))
         pictures, sides = zip(*(_picture(draws) for _ in range(count)))
