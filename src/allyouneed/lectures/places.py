@@ -1,8 +1,8 @@
 """Whether a ViT must be told where its patches are: no positions, 1-D, learned and 2-D ones, three seeds each.
 
-The pictures show a circle and a square, and the label says where the circle is. Without positions a picture is a heap
-of patches, in which that cannot be seen. Sinusoids in one dimension count the patches row by row, those in two
-dimensions count rows and columns, and learned positions start from noise.
+The pictures show a red circle and a blue square, and the label says where the circle is. Without positions a picture
+is a heap of patches, in which that cannot be seen. Sinusoids in one dimension count the patches row by row, those in
+two dimensions count rows and columns, and learned positions start from noise.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from allyouneed.data.builtin.shapes import COLOURS, SIZES, Shape, draw, places
+from allyouneed.data.builtin.shapes import SIZES, Shape, draw, places
 from allyouneed.figures.lines import Panel, lines
 from allyouneed.lectures.base import Classroom
 
@@ -25,23 +25,22 @@ COUNTS = {"train": 6000, "valid": 500, "test": 1000}
 
 
 def write_pictures(path: Path) -> None:
-    """One circle and one square in each; the label is which side of the square the circle is on."""
+    """A red circle and a blue square in each; the label is which side of the square the circle is on."""
     arrays: dict[str, np.ndarray] = {}
     for number, (split, count) in enumerate(COUNTS.items()):
         draws = np.random.default_rng((2021, 31, number))
         pictures, sides = zip(*(_picture(draws) for _ in range(count)))
         arrays |= {f"x_{split}": np.stack(pictures), f"y_{split}": np.array(sides)}
-    np.savez_compressed(path, **arrays)
+    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
 
 
 def _picture(draws: np.random.Generator) -> tuple[np.ndarray, str]:
     sizes = [str(size) for size in draws.choice(list(SIZES), 2)]
-    colours = [str(colour) for colour in draws.choice(list(COLOURS), 2)]
     middles = places(draws, [SIZES[size] for size in sizes])
     (x, y), (other_x, other_y) = middles
     across, down = x - other_x, y - other_y
     side = ("left", "right")[across > 0] if abs(across) > abs(down) else ("above", "below")[down > 0]
-    shapes = zip(("circle", "square"), colours, sizes, middles)
+    shapes = zip(("circle", "square"), ("red", "blue"), sizes, middles)
     return draw([Shape(form, colour, size, *middle) for form, colour, size, middle in shapes]), side
 
 
