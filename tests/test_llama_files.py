@@ -22,7 +22,8 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from allyouneed.errors import UserError
 from allyouneed.exchange.ggufs import CUTS, read_gguf
-from allyouneed.exchange.llama2c import NORMAL, read_llama2c, sentencepiece
+from allyouneed.exchange.llama2c import read_llama2c, sentencepiece
+from allyouneed.exchange.sentencepieces import NORMAL
 from allyouneed.exchange.source import Source
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")

@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from allyouneed.decode import Decoder, Request, beam_search
+from allyouneed.exchange.families.translators import MARIAN
+from allyouneed.exchange.importing import table
+from allyouneed.exchange.maps import export_tensors
 from allyouneed.models.transformer import Transformer, TransformerConfig
 from allyouneed.nn.layers import store_by_columns
 from bench.harness import OURS, Case, Peer, Prepared, same
@@ -59,41 +62,13 @@ def their_model(ours: Transformer) -> Any:
         decoder_start_token_id=BOS, forced_eos_token_id=None, max_position_embeddings=512,
     )  # fmt: skip
     model = transformers.MarianMTModel(config).eval()
-    missing, unexpected = model.load_state_dict(marian_names(ours), strict=False)
-    derived = ("embed_tokens.weight", "embed_positions.weight")  # the shared embedding again, and the fixed sinusoids
+    rows = table(MARIAN, MARIAN.heads["MarianMTModel"], vars(ours.config))
+    missing, unexpected = model.load_state_dict(export_tensors(rows, ours.state_dict(), ours), strict=False)
+    # The shared embedding again, and the fixed sinusoids.
+    derived = ("embed_tokens.weight", "lm_head.weight", "embed_positions.weight")
     assert not unexpected
     assert all(name.endswith(derived) for name in missing), missing
     return model
-
-
-def marian_names(ours: Transformer) -> dict[str, Tensor]:
-    """Our weights under Marian's names; our stacked projections are split."""
-    names = {
-        "attention.qkv": "self_attn.q_proj self_attn.k_proj self_attn.v_proj",
-        "attention.out": "self_attn.out_proj",
-        "attention_norm": "self_attn_layer_norm",
-        "cross.q": "encoder_attn.q_proj",
-        "cross.kv": "encoder_attn.k_proj encoder_attn.v_proj",
-        "cross.out": "encoder_attn.out_proj",
-        "cross_norm": "encoder_attn_layer_norm",
-        "feed_forward.into": "fc1",
-        "feed_forward.out": "fc2",
-        "feed_forward_norm": "final_layer_norm",
-    }
-    weights = {
-        "model.shared.weight": ours.body.source.tokens.weight,
-        "lm_head.weight": ours.head.out.weight,
-        "final_logits_bias": ours.head.out.bias[None],
-    }
-    for name, tensor in ours.state_dict().items():
-        side, _, rest = name.removeprefix("body.").partition(".blocks.")
-        layer, _, rest = rest.partition(".")
-        own, _, part = rest.rpartition(".")
-        if own in names:
-            theirs = names[own].split()
-            for their, piece in zip(theirs, tensor.chunk(len(theirs))):
-                weights[f"model.{side}.layers.{layer}.{their}.{part}"] = piece
-    return weights
 
 
 def sentences() -> list[list[int]]:

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from allyouneed.errors import UserError, shortened
-from allyouneed.exchange.llama2c import NORMAL, finish_tokenizer, number_pieces, sentencepiece, to_halves
+from allyouneed.exchange.llama2c import finish_tokenizer, number_pieces, sentencepiece, to_halves
+from allyouneed.exchange.sentencepieces import NORMAL
 from allyouneed.exchange.source import Source
 from allyouneed.text import Tokenizer
 

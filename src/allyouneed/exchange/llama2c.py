@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from allyouneed.errors import UserError, shortened
+from allyouneed.exchange.sentencepieces import BYTE, CONTROL, NORMAL, UNKNOWN, USER, Piece, Pieces, to_spec
 from allyouneed.exchange.source import Source
 from allyouneed.text import Tokenizer
 from allyouneed.wholefile import read_bytes
@@ -30,7 +31,6 @@ MOST_LAYERS = 10_000
 MOST_PIECES = 1 << 20
 MOST_BYTES = 1 << 26  # of a tokenizer.bin
 MOST_SPLITS = 1 << 28  # the sum of the squares of the lengths of all pieces
-NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)  # kinds of pieces, as SentencePiece and GGUF number them
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
@@ -217,44 +217,20 @@ def sentencepiece(
 
     Of all neighbours whose union is a piece, the union with the best score is made first, the leftmost one of equals.
     `start` and `end` are ids around a text; `space`: one is put before it. `where` is for messages."""
-    vocabulary = number_pieces(pieces, where)
-    if not len(pieces) == len(scores) == len(kinds) or not np.isfinite(scores).all():
-        raise UserError(f"{where}: the tokenizer needs one score and one kind for each of its {len(pieces):,} pieces")
+    number_pieces(pieces, where)
+    if not len(pieces) == len(scores) == len(kinds) or not np.isfinite(scores).all() or UNKNOWN not in kinds:
+        raise UserError(
+            f"{where}: the tokenizer needs one score and one kind for each of its {len(pieces):,} pieces, and an "
+            "unknown one"
+        )
     if sum(len(piece) ** 2 for piece in pieces) > MOST_SPLITS:
         raise UserError(f"{where}: the pieces of the tokenizer are too long")
-    before: list[dict[str, Any]] = [{"type": "Prepend", "prepend": "▁"}] if space else []
-    after: list[dict[str, Any]] = [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] if space else []
-    model = {
-        "type": "BPE", "vocab": vocabulary, "merges": _merges(pieces, scores, kinds),
-        "unk_token": next((piece for piece, kind in zip(pieces, kinds) if kind == UNKNOWN), None),
-        "fuse_unk": True, "byte_fallback": True,
-    }  # fmt: skip
-    spec = {
-        "model": model,
-        "normalizer": {"type": "Sequence", "normalizers": [*before, _replace(" ", "▁")]},
-        "decoder": {
-            "type": "Sequence",
-            "decoders": [_replace("▁", " "), {"type": "ByteFallback"}, {"type": "Fuse"}, *after],
-        },
-    }
+    model = Pieces(
+        Path(where), tuple(map(Piece, pieces, scores, kinds)), list(kinds).index(UNKNOWN), bpe=True, byte_fallback=True,
+        rules="", charsmap=b"", dummy_prefix=space, remove_extra_spaces=False,
+    )  # fmt: skip
+    spec = to_spec(model, model.ids, pieces[model.unk], model.texts(CONTROL, UNKNOWN))
     return finish_tokenizer(spec, pieces, kinds, start, end, where)
-
-
-def _merges(pieces: Sequence[str], scores: Sequence[float], kinds: Sequence[int]) -> list[list[str]]:
-    """Every cut of a piece into two, the best scores first. Of equal ones the longest left part is first, because a
-    run of spaces grows from its left end."""
-    plain = {piece: score for piece, score, kind in zip(pieces, scores, kinds) if kind == NORMAL}
-    found = [
-        (-score, -at, piece[:at], piece[at:])
-        for piece, score in plain.items()
-        for at in range(1, len(piece))
-        if piece[:at] in plain and piece[at:] in plain
-    ]
-    return [[left, right] for _, _, left, right in sorted(found, key=lambda merge: merge[:2])]
-
-
-def _replace(old: str, new: str) -> dict[str, Any]:
-    return {"type": "Replace", "pattern": {"String": old}, "content": new}
 
 
 def number_pieces(pieces: Sequence[str], where: str) -> dict[str, int]:

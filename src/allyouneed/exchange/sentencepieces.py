@@ -271,16 +271,18 @@ def _unigram(model: Pieces, known: Mapping[str, Piece], names: Mapping[str, int]
 
 
 def _bpe(model: Pieces, known: Mapping[str, Piece], names: Mapping[str, int], unk: str) -> dict[str, Any]:
-    """The pair with the best union is merged first. So the merges are all pairs with a known union, by its score. A
-    piece with spaces around needs none: `ignore_merges` finds the whole of a part of the text."""
+    """The pair with the best union is merged first. So the merges are all pairs with a known union, by its score; of
+    equal ones the longest left part is first, because a run of spaces grows from its left end. A piece with spaces
+    around needs none: `ignore_merges` finds the whole of a part of the text."""
     whole = any(name.endswith(END) for name in names)
     plain = {text: piece.score for text, piece in known.items() if piece.kind == NORMAL}
-    pairs = [
-        (text[:cut], text[cut:])
-        for text in sorted(plain, key=plain.__getitem__, reverse=True)
+    found = [
+        (-score, -cut, text[:cut], text[cut:])
+        for text, score in plain.items()
         for cut in range(1, len(text))
         if text[:cut] in plain and text[cut:] in plain
     ]
+    pairs = [(left, right) for _, _, left, right in sorted(found, key=lambda merge: merge[:2])]
     return {
         "type": "BPE", "dropout": None, "unk_token": unk, "continuing_subword_prefix": None,
         "end_of_word_suffix": None, "fuse_unk": True, "byte_fallback": model.byte_fallback, "ignore_merges": whole,
