@@ -156,7 +156,7 @@ def test_vectors_of_an_imported_run(tmp_path):
         ("bert, labels", {"position_embedding_type": "relative_key"}, "position_embedding_type = relative_key is not"),
         ("bert, labels", {"problem_type": "multi_label_classification"}, "problem_type = multi_label_classification"),
         ("bert, labels", {"id2label": {"0": "one"}}, "has one label"),
-        ("bert, labels", {"id2label": {"0": "a", "2": "b"}}, "does not number different labels from 0 on"),
+        ("bert, labels", {"id2label": {"0": "a", "2": "b"}}, "does not number labels from 0 on"),
         ("bert, labels", {"id2label": ["a", "b"]}, "does not give a name for each number"),
         ("bert, labels", {"id2label": {"0": "a", "1": "b"}}, "classifier.weight has the shape (3, 32), but"),
         ("bert, labels", {"architectures": ["BertForThings"]}, "--as reads it as one of these"),
@@ -177,6 +177,62 @@ def test_an_option_that_is_not_there_is_named(name, options, told, tmp_path):
     change(path / "config.json", **options)
     assert told in mistake("import", path, "--out", tmp_path / "runs/run")
     assert not (tmp_path / "runs").exists()
+
+
+# Options that the config.json of well-known models have beside the usual ones.
+KNOWN: dict[str, tuple[str, dict[str, Any]]] = {
+    "distilbert-base-uncased-finetuned-sst-2-english": (
+        "distilbert, labels",
+        {"finetuning_task": "sst-2", "output_past": True, "tie_weights_": True, "sinusoidal_pos_embds": False},
+    ),
+    "dslim/bert-base-NER": (
+        "bert, tags",
+        {
+            "_num_labels": 9, "output_past": True, "directionality": "bidi", "pooler_fc_size": 768,
+            "pooler_num_attention_heads": 12, "pooler_num_fc_layers": 3, "pooler_size_per_head": 128,
+            "pooler_type": "first_token_transform",
+        },
+    ),
+    "deepset/roberta-base-squad2": ("roberta, answers", {"language": "english", "name": "Roberta"}),
+    "Helsinki-NLP/opus-mt-en-de": (
+        "marian",
+        {
+            "_num_labels": 3, "activation_dropout": 0.0, "add_bias_logits": False, "add_final_layer_norm": False,
+            "bad_words_ids": [[0]], "classif_dropout": 0.0, "classifier_dropout": 0.0, "decoder_vocab_size": 100,
+            "extra_pos_embeddings": 100, "forced_eos_token_id": 3, "max_length": 512, "normalize_before": False,
+            "normalize_embedding": False, "num_beams": 4, "num_hidden_layers": 6, "static_position_embeddings": True,
+            "share_encoder_decoder_embeddings": True, "id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"},
+        },
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_options_of_well_known_models_are_taken(name, tmp_path):
+    like, options = KNOWN[name]
+    path = saved(like, tmp_path / "theirs")
+    (path / "generation_config.json").unlink(missing_ok=True)
+    change(path / "config.json", **options)
+    done = ayn("import", path, "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+    if like == "marian":
+        assert load(tmp_path / "run").recipe.decode.beam == 4
+
+
+def test_a_roberta_with_words_and_a_pooler(tmp_path):
+    path = saved("roberta, words", tmp_path / "theirs")
+    weights = transformers.RobertaForMaskedLM.from_pretrained(path).state_dict()
+    pooler = {"roberta.pooler.dense.weight": torch.zeros(32, 32), "roberta.pooler.dense.bias": torch.zeros(32)}
+    (path / "model.safetensors").unlink()
+    torch.save({**weights, **pooler}, path / "pytorch_model.bin")
+    done = ayn("import", path, "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+    assert "not used: roberta.pooler.dense.bias, roberta.pooler.dense.weight" in done.out
+
+
+def test_two_classes_of_one_name_are_told_apart(tmp_path):
+    names = {"id2label": {0: "crane", 1: "egret", 2: "crane"}, "label2id": {"crane": 2, "egret": 1}}
+    assert load(run_of("vit", tmp_path, **names)).task.labels == ["crane (0)", "egret", "crane (2)"]
 
 
 def test_it_is_read_as_another_architecture(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -125,11 +126,12 @@ def _labels(config: Mapping[str, Any]) -> list[str]:
         labels = {int(number): str(label) for number, label in found.items()}
     except (ValueError, AttributeError):
         raise UserError("config.json: 'id2label' does not give a name for each number") from None
-    if sorted(labels) != list(range(len(labels))) or len({*labels.values()}) < len(labels):
-        raise UserError("config.json: 'id2label' does not number different labels from 0 on")
+    if sorted(labels) != list(range(len(labels))):
+        raise UserError("config.json: 'id2label' does not number labels from 0 on")
     if len(labels) < 2:
         raise UserError("config.json: 'id2label' has one label: this model gives numbers, and this library has no task")
-    return [labels[number] for number in range(len(labels))]
+    several = {label for label, count in Counter(labels.values()).items() if count > 1}  # ImageNet has two cranes
+    return [f"{labels[i]} ({i})" if labels[i] in several else labels[i] for i in range(len(labels))]
 
 
 def _numbers(given: Mapping[str, Any], name: str, count: int) -> list[float]:

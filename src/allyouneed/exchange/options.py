@@ -15,7 +15,8 @@ NEUTRAL = {
     *("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id", "task_specific_params"),
     *("id2label", "label2id", "num_labels", "problem_type", "finetuning_task", "tokenizer_class", "prefix"),
     *("chunk_size_feed_forward", "is_encoder_decoder", "attn_implementation", "_attn_implementation_autoset"),
-    *("auto_map", "model_max_length", "unk_token_id"),
+    *("auto_map", "model_max_length", "unk_token_id", "transformers.js_config", "is_llama_config", "rope_interleaved"),
+    *("_num_labels", "output_past", "language", "name", "license", "tf_legacy_loss", "tie_encoder_decoder"),
 }
 MISSING = object()
 

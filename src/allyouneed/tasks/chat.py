@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 from allyouneed.errors import UserError
@@ -42,13 +43,13 @@ def fill_template(template: str, text: str, tokenizer: Tokenizer) -> str:
             return one * other
 
     sandbox = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
-    sandbox.globals |= {"range": limited, "raise_exception": complain}
+    sandbox.globals |= {"range": limited, "raise_exception": complain, "strftime_now": datetime.now().strftime}
     sandbox.filters["tojson"] = lambda value, **how: json.dumps(value, ensure_ascii=False, indent=how.get("indent"))
     ids = {"bos_token": tokenizer.bos, "eos_token": tokenizer.eos, "pad_token": tokenizer.pad}
-    named = {name: tokenizer.token(id) for name, id in ids.items() if id is not None}
-    messages = [{"role": "user", "content": text}]
+    named: dict[str, Any] = {name: tokenizer.token(id) for name, id in ids.items() if id is not None}
+    named |= {"messages": [{"role": "user", "content": text}], "tools": None, "documents": None}
     try:
-        found = sandbox.from_string(template).render(messages=messages, add_generation_prompt=True, **named)
+        found = sandbox.from_string(template).render(add_generation_prompt=True, **named)
     except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
         raise UserError(
             f"the chat template of this run cannot be used: {str(error)[:200]}; try decode.chat=false"

@@ -102,7 +102,8 @@ BERT = Family(
 def _read_roberta(given: Options, names: Collection[str], model: Settings) -> Settings:
     """The head of a classifier is a pooler and a matrix. Positions are counted from the number of padding on."""
     given.must(position_embedding_type="absolute", pad_token_id=1)
-    return {"pooler": "tanh" if _ends(names, "pooler.dense.weight", "classifier.dense.weight") else "none"}
+    pooled = _ends(names, "pooler.dense.weight") and not _ends(names, "lm_head.dense.weight")
+    return {"pooler": "tanh" if pooled or _ends(names, "classifier.dense.weight") else "none"}
 
 
 def _roberta_rows(model: Settings) -> list[Row]:
