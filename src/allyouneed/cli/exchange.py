@@ -15,7 +15,8 @@ def import_command(
     path: Annotated[Path, typer.Argument(metavar="PATH", help="A folder of transformers, a .gguf or llama2.c .bin.")],
     out: Annotated[Path | None, typer.Option(metavar="RUN", help="Folder of the run.  [default: runs/PATH]")] = None,
     architecture: Annotated[
-        str, typer.Option("--as", metavar="NAME", help="Read it as this, as BertForMaskedLM; leave out other heads.")
+        str,
+        typer.Option("--as", metavar="NAME", help="Read it as this, such as BertForMaskedLM; leave out other heads."),
     ] = "",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
 ) -> None:
