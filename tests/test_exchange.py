@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,9 @@ def test_pictures_and_their_normalisation(tmp_path):
     figure = ayn("use", tmp_path / "run", tmp_path / "picture.png", "--heads", tmp_path / "heads.png")
     assert figure.code == 0, figure.err
     assert (tmp_path / "heads.png").read_bytes().startswith(PNG)
+    for spoilt in ({"do_rescale": False}, {"do_rescale": True, "image_std": [0, 0, 0]}):
+        change(path / "preprocessor_config.json", **spoilt)
+        assert "preprocessor_config.json: " in mistake("import", path, "--out", tmp_path / "other")
     change(path / "preprocessor_config.json", image_mean=[0.1, 0.2])
     assert "'image_mean' is not a list of 3 numbers" in mistake("import", path, "--out", tmp_path / "other")
     body = run_of("vit, no head", tmp_path / "body")
@@ -143,6 +147,9 @@ def test_vectors_of_an_imported_run(tmp_path):
     change(path / "1_Pooling/config.json", pooling_mode_cls_token=True, pooling_mode_mean_tokens=False)
     import_run(path, tmp_path / "cls", say=lambda line: None)
     assert load(tmp_path / "cls").recipe.task.pool == "first"
+    (path / "modules.json").write_text(json.dumps([{"type": "sentence_transformers.models.Dense"}]))
+    assert "this library has no module Dense" in mistake("import", path, "--out", tmp_path / "no")
+    (path / "modules.json").unlink()
     change(path / "1_Pooling/config.json", pooling_mode_cls_token=False, pooling_mode_weightedmean_tokens=True)
     assert "pooling_mode_weightedmean_tokens is not supported" in mistake("import", path, "--out", tmp_path / "no")
 
@@ -155,7 +162,7 @@ def test_vectors_of_an_imported_run(tmp_path):
     [
         ("bert, labels", {"position_embedding_type": "relative_key"}, "position_embedding_type = relative_key is not"),
         ("bert, labels", {"problem_type": "multi_label_classification"}, "problem_type = multi_label_classification"),
-        ("bert, labels", {"id2label": {"0": "one"}}, "has one label"),
+        ("bert, labels", {"id2label": {"0": "one"}}, "has fewer than two labels (1)"),
         ("bert, labels", {"id2label": {"0": "a", "2": "b"}}, "does not number labels from 0 on"),
         ("bert, labels", {"id2label": ["a", "b"]}, "does not give a name for each number"),
         ("bert, labels", {"id2label": {"0": "a", "1": "b"}}, "classifier.weight has the shape (3, 32), but"),
@@ -247,6 +254,44 @@ def test_it_is_read_as_another_architecture(tmp_path):
     assert "is not a model: give a folder" in mistake("import", tmp_path / "a.zip")
 
 
+def test_settings_of_the_tokenizer_beside_its_file(tmp_path):
+    path = saved("roberta, words", tmp_path / "theirs")
+    (path / "tokenizer_config.json").write_text('{"add_prefix_space": true}')
+    import_run(path, tmp_path / "run", say=lambda line: None)
+    tokenizer = load(tmp_path / "run").task.tokenizer
+    assert tokenizer.encode("cat") == tokenizer.encode(" cat")
+    path = saved("bert, words", tmp_path / "cased")
+    (path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    import_run(path, tmp_path / "other", say=lambda line: None)
+    tokenizer = load(tmp_path / "other").task.tokenizer
+    assert tokenizer.encode("CAT") == [tokenizer.unk]
+
+
+@pytest.mark.parametrize(
+    ("tensor", "told"),
+    [
+        (torch.zeros(1).expand(100, 32), "repeats values"),
+        (torch.eye(3).to_sparse(), "of a kind that models do not have"),
+        (torch.zeros(2, dtype=torch.complex64), "of a kind that models do not have"),
+        (torch.zeros(2, device="meta"), "of a kind that models do not have"),
+    ],
+)
+def test_tensors_that_are_no_weights(tensor, told, tmp_path):
+    path = saved("bert, words", tmp_path / "theirs")
+    weights = transformers.BertForMaskedLM.from_pretrained(path).state_dict()
+    (path / "model.safetensors").unlink()
+    torch.save({**weights, "bert.embeddings.word_embeddings.weight": tensor}, path / "pytorch_model.bin")
+    assert told in mistake("import", path, "--out", tmp_path / "run")
+
+
+def test_a_classifier_without_its_pooler_is_not_one(tmp_path):
+    path = saved("bert, labels", tmp_path / "theirs")
+    weights = transformers.BertForSequenceClassification.from_pretrained(path).state_dict()
+    (path / "model.safetensors").unlink()
+    torch.save({name: t for name, t in weights.items() if "pooler" not in name}, path / "pytorch_model.bin")
+    assert "the tensor bert.pooler.dense.weight is missing" in mistake("import", path, "--out", tmp_path / "run")
+
+
 def test_the_older_names_of_norms(tmp_path):
     path = saved("bert, words and sentences", tmp_path / "theirs")
     model = transformers.BertForPreTraining.from_pretrained(path)
@@ -266,10 +311,18 @@ def test_the_older_names_of_norms(tmp_path):
 
 def test_what_the_generation_cannot_do_is_told(tmp_path):
     path = saved("marian", tmp_path / "theirs")
-    change(path / "generation_config.json", repetition_penalty=1.3, no_repeat_ngram_size=0)
+    generation = {"repetition_penalty": 1.3, "no_repeat_ngram_size": 0, "early_stopping": True, "length_penalty": None}
+    change(path / "generation_config.json", **generation, num_beams=2, stop_strings=["dog"])
     done = ayn("import", path, "--out", tmp_path / "run")
     assert "repetition_penalty is not used" in done.out
-    assert "no_repeat_ngram_size" not in done.out
+    assert "early_stopping is not used" in done.out
+    assert done.out.count("is not used") == 2
+    decode = load(tmp_path / "run").recipe.decode
+    assert (decode.beam, decode.alpha, decode.stop) == (2, 1.0, ("dog",))
+    change(path / "generation_config.json", do_sample=True, temperature=0.6, top_p=0.9)
+    import_run(path, tmp_path / "drawn", say=lambda line: None)
+    decode = load(tmp_path / "drawn").recipe.decode
+    assert (decode.method, decode.temperature, decode.top_p, decode.top_k) == ("sample", 0.6, 0.9, 50)
 
 
 # Chats.
@@ -340,6 +393,8 @@ def test_a_chat_template_is_kept_and_used(chatting, tmp_path):
         "{{ 9 ** 9 ** 9 }}",
         "{{ ''.__class__.__mro__[1].__subclasses__() }}",
         "{{ messages.append(1) }}",
+        "{{ '%300000000d' % 1 }}",
+        "{{ 'a' | center(300000000) }}",
         "{% for a in",
         "{{ raise_exception('no system message') }}",
         "{{ nothing.there }}",
@@ -349,7 +404,16 @@ def test_a_template_that_reaches_too_far_is_refused(template, chatting, tmp_path
     import_run(chatting, tmp_path / "run", say=lambda line: None)
     tokenizer = load(tmp_path / "run").task.tokenizer
     with pytest.raises(UserError, match="the chat template of this run cannot be used: "):
-        fill_template(template, "hello", tokenizer)
+        fill_template(template, "hello", tokenizer, {})
+
+
+def test_a_template_has_the_tokens_of_the_model(chatting, tmp_path):
+    config = {"chat_template": "{{ bos_token }}{{ messages[0]['content'] }}{{ eos_token }}", "eos_token": "<|im_end|>"}
+    (chatting / "tokenizer_config.json").write_text(json.dumps({**config, "bos_token": {"content": "<|im_start|>"}}))
+    import_run(chatting, tmp_path / "run", say=lambda line: None)
+    run = load(tmp_path / "run")
+    ids = run.task.prompt(run.model, "the cat", run.recipe.decode).ids
+    assert ids == [1, *run.task.tokenizer.encode("the cat"), 2]
 
 
 # hf: names.
@@ -394,12 +458,27 @@ def test_export_writes_a_folder_whole_or_not_at_all(gpt, tmp_path, monkeypatch):
     assert "bits per byte" in (out / "README.md").read_text()
     assert "is not empty: give another" in mistake("export", gpt, out, "--to", "hf")
     assert ayn("export", gpt, out, "--to", "hf", "--overwrite").code == 0
-    (out / "notes.txt").write_text("mine")
-    assert "has other files than an export, such as notes.txt" in mistake(
-        "export", gpt, out, "--to", "hf", "--overwrite"
-    )
-    assert (out / "notes.txt").read_text() == "mine"
+    assert {path.name for path in out.iterdir()} == written
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/config.json").write_text("{}")
+    told = "is not an export, so it is not replaced"
+    assert told in mistake("export", gpt, tmp_path / "mine", "--to", "hf", "--overwrite")
+    assert (tmp_path / "mine/config.json").read_text() == "{}"
+    rename = os.rename
+
+    def interrupted(one: Any, other: Any) -> None:
+        if Path(one).name == "new":
+            raise KeyboardInterrupt
+        rename(one, other)
+
+    monkeypatch.setattr(os, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        load(gpt).export("hf", out, overwrite=True, say=lambda line: None)
+    monkeypatch.undo()
+    assert {path.name for path in out.iterdir()} == written  # the older one is back
     assert [path.name for path in out.parent.iterdir()] == ["out"]
+    with pytest.raises(UserError, match="for to ct2 only"):
+        load(gpt).export("hf", tmp_path / "x", numbers="int8")
     (tmp_path / "file").write_text("")
     assert "is a file: give the name of a folder" in mistake("export", gpt, tmp_path / "file", "--to", "hf")
     assert "there is no way to export to 'hg'" in mistake("export", gpt, tmp_path / "x", "--to", "hg")

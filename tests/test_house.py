@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import resource
 import subprocess
 import sys
@@ -150,3 +151,11 @@ def test_the_front_door():
     assert {"attention", "train", "load", "GPT", "Transformer"} <= set(dir(allyouneed))
     with pytest.raises(AttributeError, match="there is"):
         allyouneed.nothing  # noqa: B018
+
+
+def test_every_option_that_a_message_tells_has_a_word_in_python():
+    from allyouneed.errors import IN_PYTHON
+
+    for path in FILES:
+        told = re.findall(r"""told\(["']([^"']+)["']\)""", path.read_text(encoding="utf-8"))
+        assert not set(told) - IN_PYTHON.keys(), path

@@ -13,6 +13,8 @@ IN_PYTHON = {
     "--init": "train.init",
     "--mirror DIR": "data.mirror=DIR",
     "--data": "data",
+    "--as": "architecture",
+    "--to": "to",
 }
 shell = False  # whether the user types commands; set by the command line
 

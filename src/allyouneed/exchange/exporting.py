@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from allyouneed.errors import UserError, nearest, shortened, told
-from allyouneed.wholefile import writing
+from allyouneed.version import __version__
+from allyouneed.wholefile import write_json, writing
 
 WAYS = {"hf": "transformers", "onnx": "ONNX Runtime", "ct2": "CTranslate2"}
 NUMBERS = ("float32", "int8")
+MARK = "allyouneed.json"  # in every export
 
 
 def export_run(
@@ -26,26 +28,49 @@ def export_run(
         raise UserError(f"weights of the type '{shortened(numbers)}' cannot be written: choose {' or '.join(NUMBERS)}")
     if numbers != "float32" and to != "ct2":
         raise UserError(f"{numbers} weights are for {told('--to')} ct2 only: leave them float32")
-    place = Path(out).expanduser()
-    if os.path.lexists(place) and not os.path.isdir(place):
-        raise UserError(f"{place} is a file: give the name of a folder")
-    if os.path.isdir(place) and os.listdir(place) and not overwrite:
-        raise UserError(f"the folder {place} is not empty: give another, or replace what is in it with --overwrite")
+    place = Path(os.path.expanduser(out))
+    _check_place(place, overwrite)
     with writing(place):
         place.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=".export-", dir=place.parent))
     try:
         folder = work / "new"
         folder.mkdir()
-        made = _export(run, to, folder, numbers, say)
-        _refuse_others(place, folder)
+        made = [*_export(run, to, folder, numbers, say), folder / MARK]
+        write_json(folder / MARK, {"exported": to, "from": str(run.folder.path), "version": __version__})
+        _check_place(place, overwrite)
         with writing(place):
-            if os.path.isdir(place):
-                os.rename(place, work / "old")
-            os.rename(folder, place)
+            _replace(place, folder, work / "old")
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return [place / path.relative_to(folder) for path in made]
+
+
+def _check_place(place: Path, overwrite: bool) -> None:
+    """Only an older export is ever replaced."""
+    if os.path.lexists(place) and not os.path.isdir(place):
+        raise UserError(f"{place} is a file: give the name of a folder")
+    if not os.path.isdir(place) or not os.listdir(place):
+        return
+    if not overwrite:
+        raise UserError(
+            f"the folder {place} is not empty: give another, or replace an older export with {told('--overwrite')}"
+        )
+    if not os.path.isfile(place / MARK):
+        raise UserError(f"the folder {place} is not an export, so it is not replaced: give another")
+
+
+def _replace(place: Path, folder: Path, old: Path) -> None:
+    """Move the folder to its place; what was there comes back if that fails."""
+    before = os.path.isdir(place)
+    if before:
+        os.rename(place, old)
+    try:
+        os.rename(folder, place)
+    except BaseException:
+        if before:
+            os.rename(old, place)
+        raise
 
 
 def _export(run: Any, to: str, folder: Path, numbers: str, say: Callable[[str], None]) -> list[Path]:
@@ -61,11 +86,3 @@ def _export(run: Any, to: str, folder: Path, numbers: str, say: Callable[[str], 
     from allyouneed.exchange.to_ct2 import export_ct2
 
     return export_ct2(run, folder, numbers, say)
-
-
-def _refuse_others(place: Path, folder: Path) -> None:
-    """Only an older export is replaced, never anything else that is in the folder."""
-    inside = {path.relative_to(place) for path in place.rglob("*") if not path.is_dir()} if place.is_dir() else set()
-    others = sorted(str(path) for path in inside if not os.path.lexists(folder / path))
-    if others:
-        raise UserError(f"{place} has other files than an export, such as {others[0]}: give another folder")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -44,17 +45,46 @@ def read_folder(path: Path) -> Source:
         older | generation | read_json(path / "generation_config.json"),
         _chat(path),
         read_json(path / "preprocessor_config.json"),
-        read_json(path / "1_Pooling" / "config.json"),
+        _pooling(path),
+        _named(path),
     )
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """An object in a JSON file; {} if there is no such file."""
+def _pooling(path: Path) -> dict[str, Any]:
+    """How sentence-transformers makes one vector of a text. Its other modules are refused, but scaling the vector to
+    length one, which changes no cosine."""
+    file = path / "modules.json"
+    if os.path.isfile(file):
+        listed = read_json(file, list)
+        kinds = [str(one.get("type")).rsplit(".", 1)[-1] if isinstance(one, dict) else "" for one in listed]
+        strange = [kind for kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]
+        if strange:
+            raise UserError(f"{file}: this library has no module {strange[0]} after the model")
+    if read_json(path / "sentence_bert_config.json").get("do_lower_case") is True:
+        raise UserError(f"{path / 'sentence_bert_config.json'}: do_lower_case = true is not supported")
+    return read_json(path / "1_Pooling" / "config.json")
+
+
+def _named(path: Path) -> dict[str, str]:
+    """The special tokens by their roles: {"eos_token": "</s>"}."""
+    found = read_json(path / "special_tokens_map.json") | read_json(path / "tokenizer_config.json")
+    named = {name: token.get("content") if isinstance(token, dict) else token for name, token in found.items()}
+    return {name: token for name, token in named.items() if name.endswith("_token") and isinstance(token, str)}
+
+
+def read_json(path: Path, kind: type = dict) -> Any:
+    """An object or a list in a JSON file; empty if there is no such file."""
     if not os.path.isfile(path):
-        return {}
+        return kind()
     try:
-        return parse_object(read_bytes(path, LARGEST).decode("utf-8"))
-    except (ValueError, OSError) as error:
+        text = read_bytes(path, LARGEST).decode("utf-8")
+        if kind is dict:
+            return parse_object(text)
+        found = json.loads(text)
+        if not isinstance(found, kind):
+            raise ValueError("it is not a list")
+        return found
+    except (ValueError, RecursionError, OSError) as error:
         raise UserError(f"{path} is damaged ({error})") from None
 
 
@@ -72,6 +102,6 @@ def _chat(path: Path) -> str:
             raise UserError(f"{own} is damaged ({error})") from None
     found = read_json(path / "tokenizer_config.json").get("chat_template")
     if isinstance(found, list):
-        named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
+        named = {str(one.get("name")): one.get("template") for one in found if isinstance(one, dict)}
         found = named.get("default")
     return found if isinstance(found, str) else ""

@@ -20,12 +20,12 @@ NAME = re.compile(r"[\w.-]+(?:/[\w.-]+)?")
 def imported(name: str, say: Callable[[str], None]) -> Path:
     """The run folder of a local folder or file, or of a model on the Hugging Face Hub. It is imported once, and again
     when the files have changed."""
-    source = Path(name).expanduser()
+    source = Path(os.path.expanduser(name))
     if not os.path.exists(source):
         source = _download(name, say)
     out = cache_folder() / "imported" / f"{source.name}-{_fingerprint(source)}"
-    if not os.path.isdir(out):
-        import_run(source, out, say=say)
+    if not os.path.isfile(out / "model.safetensors"):
+        import_run(source, out, overwrite=True, say=say)
     return out
 
 

@@ -30,14 +30,27 @@ from allyouneed.tensorfile import not_finite
 from allyouneed.wholefile import write_tensors, write_text
 
 MOST_LABELS = 1_000_000
-POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max", "pooling_mode_cls_token": "first"}
-# Options of generation_config.json that change what is written, with the values that change nothing.
-UNUSED: dict[str, tuple[Any, ...]] = {
-    "repetition_penalty": (1.0,), "no_repeat_ngram_size": (0,), "typical_p": (1.0,), "min_length": (0,),
-    "encoder_no_repeat_ngram_size": (0,), "forced_bos_token_id": (), "suppress_tokens": ([],),
-    "begin_suppress_tokens": ([],), "diversity_penalty": (0.0,), "num_beam_groups": (1,), "min_p": (0.0,),
-    "min_new_tokens": (0,), "epsilon_cutoff": (0.0,), "eta_cutoff": (0.0,), "penalty_alpha": (0.0,),
+POOLINGS = {
+    "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max", "pooling_mode_cls_token": "first",
+    "pooling_mode_lasttoken": "last",
 }  # fmt: skip
+# Options of generation_config.json that are used here, or change nothing that is written.
+USED = {
+    *("do_sample", "num_beams", "temperature", "top_k", "top_p", "length_penalty", "max_new_tokens", "max_length"),
+    *("eos_token_id", "bos_token_id", "pad_token_id", "decoder_start_token_id", "stop_strings", "use_cache"),
+    *(
+        "renormalize_logits",
+        "transformers_version",
+        "_from_model_config",
+        "num_return_sequences",
+        "cache_implementation",
+    ),
+    *("output_attentions", "output_hidden_states", "output_scores", "output_logits", "return_dict_in_generate"),
+    *("forced_eos_token_id", "is_assistant", "num_assistant_tokens", "num_assistant_tokens_schedule", "sep_token_id"),
+    *("assistant_confidence_threshold", "assistant_lookbehind", "target_lookbehind", "return_legacy_cache"),
+}
+# Values of the others that change nothing.
+NOTHING = {"repetition_penalty": 1.0, "typical_p": 1.0, "num_beam_groups": 1, "encoder_repetition_penalty": 1.0}
 
 
 def import_run(
@@ -58,6 +71,8 @@ def import_run(
     given.must(problem_type="single_label_classification")
     given.finish()
     options = dict(head.options)
+    if head.task == "classify" and model["pooler"] == "none":
+        model["pooler"] = "tanh"  # which is missing, and will be named
     if head.task == "pretrain":
         options["next"] = model["pooler"] != "none"
     if head.task == "embed":
@@ -103,13 +118,17 @@ def _fill(task: Task, head: Head, source: Source) -> None:
         attributes["scheme"] = PER_WORD
     if kind == "recognize":
         channels = task.recipe.model.channels
-        for name, ours in (("image_mean", "mean"), ("image_std", "std")):
-            attributes[ours] = _numbers(source.pictures, name, channels)
+        attributes |= _normalised(source.pictures, channels)
     if kind == "lm":
         ends = source.generation.get("eos_token_id")
         ends = ends if isinstance(ends, list) else [ends]
         attributes["ends"] = tuple(end for end in ends if type(end) is int and end != task.tokenizer.eos)
         attributes["chat"] = source.chat
+        attributes["named"] = source.named or {
+            f"{role}_token": task.tokenizer.token(id)
+            for role in ("bos", "eos")
+            if type(id := source.generation.get(f"{role}_token_id")) is int and 0 <= id < len(task.tokenizer)
+        }
     for name, value in attributes.items():
         setattr(task, name, value)
 
@@ -129,16 +148,26 @@ def _labels(config: Mapping[str, Any]) -> list[str]:
     if sorted(labels) != list(range(len(labels))):
         raise UserError("config.json: 'id2label' does not number labels from 0 on")
     if len(labels) < 2:
-        raise UserError("config.json: 'id2label' has one label: this model gives numbers, and this library has no task")
+        raise UserError(
+            f"config.json: 'id2label' has fewer than two labels ({len(labels)}): a model that gives a number has no task here"
+        )
     several = {label for label, count in Counter(labels.values()).items() if count > 1}  # ImageNet has two cranes
     return [f"{labels[i]} ({i})" if labels[i] in several else labels[i] for i in range(len(labels))]
 
 
-def _numbers(given: Mapping[str, Any], name: str, count: int) -> list[float]:
-    found = given.get(name, [0.5] * count)
-    if not isinstance(found, list) or len(found) != count or not all(isinstance(x, int | float) for x in found):
-        raise UserError(f"preprocessor_config.json: '{name}' is not a list of {count} numbers")
-    return [float(x) for x in found]
+def _normalised(given: Mapping[str, Any], channels: int) -> dict[str, list[float]]:
+    """The mean and the standard deviation of each channel, of pixels from 0 to 1."""
+    if given.get("do_rescale") is False or given.get("rescale_factor", 1 / 255) not in (1 / 255, 0.00392156862745098):
+        raise UserError("preprocessor_config.json: this library rescales pixels to parts of 1, and this model does not")
+    found = {}
+    for name, ours, plain in (("image_mean", "mean", 0.0), ("image_std", "std", 1.0)):
+        values = given.get(name, [0.5] * channels) if given.get("do_normalize") is not False else [plain] * channels
+        if not isinstance(values, list) or len(values) != channels or not all(type(x) in (int, float) for x in values):
+            raise UserError(f"preprocessor_config.json: '{name}' is not a list of {channels} numbers")
+        found[ours] = [float(x) for x in values]
+    if min(found["std"]) <= 0:
+        raise UserError("preprocessor_config.json: 'image_std' is not above 0")
+    return found
 
 
 def _start(source: Source) -> str:
@@ -146,7 +175,7 @@ def _start(source: Source) -> str:
     tokenizer = source.tokenizers.get("tokenizer.target.json") or source.tokenizers["tokenizer.json"]
     first = source.generation.get("decoder_start_token_id")
     roles = {tokenizer.pad: "pad", tokenizer.bos: "bos"}
-    if first is None or first not in roles:
+    if type(first) is not int or first not in roles:
         raise UserError(
             f"config.json: decoder_start_token_id = {first} is neither the padding of the tokenizer ({tokenizer.pad}) "
             f"nor its first token ({tokenizer.bos})"
@@ -174,17 +203,23 @@ def _decode(given: Mapping[str, Any], head: Head, say: Say) -> dict[str, Any]:
     drawn, beams = given.get("do_sample") is True, given.get("num_beams") or 1
     found: dict[str, Any] = {"method": "sample" if drawn else "beam" if beams != 1 else "greedy"}
     if drawn:
+        found["top_k"] = 50  # theirs, if the file does not say
         found |= {name: given[name] for name in ("temperature", "top_k", "top_p") if given.get(name) is not None}
     elif beams != 1:
-        found |= {"beam": beams, "length_penalty": "power", "alpha": given.get("length_penalty", 1.0)}
+        penalty = given.get("length_penalty")
+        found |= {"beam": beams, "length_penalty": "power", "alpha": 1.0 if penalty is None else penalty}
+    if given.get("stop_strings"):
+        found["stop"] = given["stop_strings"]
     if given.get("max_new_tokens"):
         found["max_new"] = given["max_new_tokens"]
     elif head.task == "translate" and type(given.get("max_length")) is int:
         found["max_new"] = given["max_length"] - 1  # which counts the first token
     build(DecodeConfig, found, "generation_config.json")
-    for name, neutral in UNUSED.items():
-        if given.get(name) is not None and given[name] not in neutral:
-            say(f"generation_config.json: {name} is not used: this library does not have it")
+    barred = [[given.get("pad_token_id", given.get("decoder_start_token_id"))]]
+    for name, value in given.items():
+        same = name in USED or value in (None, False, 0, [], {}, "", NOTHING.get(name, 0))
+        if not same and not (name == "bad_words_ids" and value == barred):
+            say(f"generation_config.json: {shortened(name)} is not used: this library does not have it")
     return found
 
 
@@ -221,7 +256,8 @@ def _tensors(
     extra = sorted(stored[name] for name in stored if name not in names and not _ignored(name, family, model))
     if extra and strict:
         raise UserError(f"the weights have a tensor that this model has no place for: {extra[0]}")
-    used = {name for row in rows if row.ours in outline.state_dict() for name in row.names}
+    ours = outline.state_dict().keys()
+    used = {name for row in rows if row.ours in ours for name in row.names}
     if unused := sorted([*extra, *(stored[name] for name in stored if name in names - used)]):
         say(f"not used: {', '.join(unused)}")
     return import_tensors(rows, shapes, lambda name: source.weights.get(stored[name]).float(), outline)

@@ -30,7 +30,6 @@ ORDER = {
 MOST_LAYERS = 10_000
 MOST_PIECES = 1 << 20
 MOST_BYTES = 1 << 26  # of a tokenizer.bin
-MOST_SPLITS = 1 << 28  # the sum of the squares of the lengths of all pieces
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
@@ -223,8 +222,6 @@ def sentencepiece(
             f"{where}: the tokenizer needs one score and one kind for each of its {len(pieces):,} pieces, and an "
             "unknown one"
         )
-    if sum(len(piece) ** 2 for piece in pieces) > MOST_SPLITS:
-        raise UserError(f"{where}: the pieces of the tokenizer are too long")
     model = Pieces(
         Path(where), tuple(map(Piece, pieces, scores, kinds)), list(kinds).index(UNKNOWN), bpe=True, byte_fallback=True,
         rules="", charsmap=b"", dummy_prefix=space, remove_extra_spaces=False,

@@ -17,6 +17,8 @@ NEUTRAL = {
     *("chunk_size_feed_forward", "is_encoder_decoder", "attn_implementation", "_attn_implementation_autoset"),
     *("auto_map", "model_max_length", "unk_token_id", "transformers.js_config", "is_llama_config", "rope_interleaved"),
     *("_num_labels", "output_past", "language", "name", "license", "tf_legacy_loss", "tie_encoder_decoder"),
+    *("predict_special_tokens", "unsloth_fixed", "unsloth_version", "_attn_implementation", "sentence_transformers"),
+    *("max_sequence_length", "adapters"),
 }
 MISSING = object()
 

@@ -30,6 +30,7 @@ from allyouneed.wholefile import read_bytes
 
 LARGEST = 1 << 25  # bytes of a file
 LONGEST = 256  # characters of a piece
+MOST_SPLITS = 1 << 26  # the sum of the squares of the lengths of all pieces
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)  # the types of pieces
 SPACE = "▁"
 BEGIN, END = " ", "  "  # around a piece that the model does not know
@@ -160,6 +161,8 @@ def to_spec(model: Pieces, ids: Mapping[str, int], unk: str, specials: Collectio
     A piece that the model does not know is named with spaces around it. A normalised text has none: a space is a ▁
     there. If such a piece can be a run of unknown characters, these spaces are put around such runs.
     """
+    if sum(len(piece.text) ** 2 for piece in model.pieces) > MOST_SPLITS:
+        raise UserError(f"{model.path}: the pieces of the tokenizer are too long")
     known = {piece.text: piece for piece in model.pieces if piece.kind in (NORMAL, USER, BYTE) and piece.text in ids}
     letters = {letter for piece in known.values() if piece.kind != BYTE for letter in piece.text}
     hidden = {text: BEGIN + text + END for text in ids if text not in known and text not in {unk, *specials}}

@@ -36,3 +36,4 @@ class Source:
     chat: str = ""
     pictures: dict[str, Any] = field(default_factory=dict)  # preprocessor_config.json
     pooling: dict[str, Any] = field(default_factory=dict)  # 1_Pooling/config.json
+    named: dict[str, str] = field(default_factory=dict)  # {"eos_token": "</s>"}, as a chat template writes them

@@ -58,6 +58,8 @@ def export_ct2(run: Trained, folder: Path, quantization: str, say: Callable[[str
         raise
     reach = "any length" if model.config.positions == "rotary" else f"at most {_reach(model.config):,} tokens"
     say(f"CTranslate2: {quantization}, for texts of {reach}")
+    if ends := getattr(run.task, "ends", ()):
+        say(f"the tokens {', '.join(map(str, ends))} end an answer too: give them to CTranslate2 as end_token")
     return sorted(set(folder.iterdir()) - before)
 
 

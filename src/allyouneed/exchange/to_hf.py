@@ -183,7 +183,9 @@ def _generation(task: Any, say: Say) -> dict[str, Any]:
         if task.options.start == "pad":
             found |= {"bad_words_ids": [[task.model_config().bos]], "renormalize_logits": True}
     else:
-        found["eos_token_id"] = [id for id in (tokenizer.eos, *task.ends) if id is not None]
+        found["eos_token_id"] = [id for id in (tokenizer.eos, *task.ends) if id is not None] or None
+    if decode.stop:
+        say("generation_config.json: the strings of decode.stop are not written: give them to generate()")
     return {name: value for name, value in found.items() if value is not None}
 
 

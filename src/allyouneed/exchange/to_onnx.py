@@ -108,7 +108,7 @@ def _config(run: Trained, graphs: dict[str, Graph]) -> dict[str, Any]:
         "made by": f"allyouneed {__version__}",
         "task": run.recipe.task_kind,
         "model": {"kind": run.recipe.model_kind, **asdict(run.task.model_config())},
-        "tokens": special_ids(run.task),
+        "tokens": special_ids(run.task) | {"ends": list(getattr(run.task, "ends", ()))},
         "graphs": axes,
     }
 

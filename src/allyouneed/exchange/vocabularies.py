@@ -25,6 +25,13 @@ from allyouneed.wholefile import read_bytes
 LARGEST = 1 << 28  # bytes of a file
 CONFIG = "tokenizer_config.json"
 ROLES = ("unk", "bos", "eos", "sep", "cls", "pad", "mask")
+# Options of tokenizer_config.json, and what tokenizer.json calls them.
+BERT_FLAGS = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+}
+BYTE_FLAGS = {"add_prefix_space": "add_prefix_space"}
 Spec = dict[str, Any]
 
 
@@ -32,13 +39,27 @@ def read_tokenizers(folder: Path, kind: str) -> dict[str, Tokenizer]:
     """The tokenizers of a folder, by the names of their files in a run; `kind` is the model_type of config.json.
     A tokenizer.json is preferred to all other files."""
     if os.path.isfile(folder / "tokenizer.json"):
-        return {"tokenizer.json": Tokenizer.load(folder / "tokenizer.json")}
+        return {"tokenizer.json": _corrected(Tokenizer.load(folder / "tokenizer.json"), folder)}
     needed, read = KINDS.get(kind, ((), None))
     missing = [name for name in needed if not os.path.isfile(folder / name)]
     if read is None or missing:
         also = f", and of the files {', '.join(needed)} it has no {', '.join(missing)}" if missing else ""
         raise UserError(f"{folder} has no tokenizer.json{also}: a model of type '{shortened(kind)}' needs a tokenizer")
     return read(folder)
+
+
+def _corrected(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
+    """A tokenizer.json with the settings of tokenizer_config.json, which win in transformers."""
+    config, spec = _config(folder), json.loads(tokenizer.to_json())
+    normal, before = spec["normalizer"] or {}, spec["pre_tokenizer"] or {}
+    changed = False
+    for part, kind, names in ((normal, "BertNormalizer", BERT_FLAGS), (before, "ByteLevel", BYTE_FLAGS)):
+        for theirs, ours in names.items() if part.get("type") == kind else ():
+            if (value := _flag(config, theirs, None)) is not None and part[ours] != value:
+                part[ours], changed = value, True
+    if not changed:
+        return tokenizer
+    return Tokenizer.parse(json.dumps(spec).encode(), str(folder / "tokenizer.json"))
 
 
 def _bert(folder: Path) -> dict[str, Tokenizer]:

@@ -10,12 +10,13 @@ from pathlib import Path
 
 from torch import Tensor
 
-from allyouneed.errors import UserError
+from allyouneed.errors import UserError, shortened
 from allyouneed.tensorfile import read_header
 from allyouneed.wholefile import read_bytes
 
 NAMES = ("model.safetensors", "pytorch_model.bin")
 LARGEST = 1 << 28  # bytes of an index
+MOST_SHARED = 4  # times that the same bytes may be in several tensors, on average
 
 
 class WeightFiles:
@@ -87,4 +88,12 @@ def _open_bin(path: Path) -> Mapping[str, Tensor]:
         raise UserError(f"{path} is damaged, or not a file of tensors only: {reason}") from None
     if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
         raise UserError(f"{path} holds something else than tensors by name")
+    for name, tensor in found.items():
+        plain = tensor.layout is torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
+        if not plain or tensor.is_nested or tensor.is_complex():
+            raise UserError(f"{path}: the tensor {shortened(name)} is of a kind that models do not have")
+        if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+            raise UserError(f"{path}: the tensor {shortened(name)} repeats values, which weights do not")
+    if sum(t.numel() * t.element_size() for t in found.values()) > MOST_SHARED * os.path.getsize(path):
+        raise UserError(f"{path}: its tensors are far larger together than the file")
     return {str(name): tensor for name, tensor in found.items()}

@@ -65,7 +65,7 @@ class BertBody(Body):
         return self(tensors["ids"], tensors["lengths"], tensors.get("segments"), trace=trace)
 
     def summary(self, hidden: Tensor) -> Tensor:
-        """tanh(W h_[CLS] + b), learned by telling whether one sentence follows another."""
+        """tanh(W h_[CLS] + b), learned by telling whether one sentence follows another; or as model.pooler says."""
         return hidden[:, 0] if self.pooler is None else self.squash(self.pooler(hidden[:, 0]))
 
     def leave_summary(self) -> None:

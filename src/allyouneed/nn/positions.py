@@ -62,9 +62,9 @@ class Rotary(nn.Module):
     """Rotates queries and keys by an angle that grows with the position, so that q · k depends on their distance
     (Su et al., 2021). Takes any length.
 
-    `stretch` makes the turns slower, for texts longer than those of the training, which had `context` tokens: turns
-    that take longer than these, none that takes less than a quarter, and those between in part, as in Llama 3. With a
-    context of 0 it is all of them."""
+    `stretch` slows the turns down, for texts longer than the `context` of the training (Llama 3). With n turns in
+    that context, an angle is multiplied by k + (1 - k) / stretch, k = (n - 1) / 3 cut to 0 … 1: fast turns stay as they
+    are. Without a context k is 0."""
 
     table: Tensor
 

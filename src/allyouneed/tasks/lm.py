@@ -48,6 +48,7 @@ class LM(RunningText[LanguageModel]):
     weights: ClassVar[dict[str, float]] = {"tokens": 1.0}
     ends: tuple[int, ...] = ()  # tokens besides eos that end an answer
     chat: str = ""  # the template of a model that answers
+    named: Mapping[str, str] = {}  # the special tokens of the template: {"eos_token": "</s>"}
 
     @property
     def continues(self) -> bool:  # type: ignore[override]
@@ -56,7 +57,7 @@ class LM(RunningText[LanguageModel]):
     def parts(self) -> dict[str, bytes]:
         if not self.ends and not self.chat:
             return super().parts()
-        how = {"ends": self.ends, "chat": self.chat}
+        how = {"ends": self.ends, "chat": self.chat, "named": dict(self.named)}
         return {**super().parts(), WRITING: json.dumps(how, indent=2, ensure_ascii=False).encode()}
 
     def read_parts(self, parts: Mapping[str, bytes]) -> None:
@@ -66,7 +67,8 @@ class LM(RunningText[LanguageModel]):
         try:
             found = json.loads(parts[WRITING])
             self.ends, self.chat = tuple(int(id) for id in found["ends"]), str(found["chat"])
-        except (ValueError, KeyError, TypeError, RecursionError):
+            self.named = {str(name): str(token) for name, token in found["named"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             raise UserError(f"{WRITING} is damaged") from None
 
     def build_model(self) -> LanguageModel:
@@ -179,7 +181,7 @@ class LM(RunningText[LanguageModel]):
     def prompt(self, model: LanguageModel, text: str, decode: DecodeConfig) -> Prompt:
         ids = [*self.tokenizer.template.start, *check_input(text, self.tokenizer, "prompt")]
         if self.chat and decode.chat:
-            ids = self.tokenizer.encode_written(fill_template(self.chat, text, self.tokenizer))
+            ids = self.tokenizer.encode_written(fill_template(self.chat, text, self.tokenizer, self.named))
         check_length(model, len(ids), "prompt")
         return Prompt(ids, decode.max_new, frozenset(self.ends))
 

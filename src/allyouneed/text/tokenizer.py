@@ -194,10 +194,13 @@ class Tokenizer:
 
     def encode_written(self, text: str) -> list[int]:
         """The ids of a text that this library has made, in which special tokens are written out."""
-        raw = tokenizers.Tokenizer.from_str(self._json)
         with library("the tokenizer cannot take this text"):
-            ids: list[int] = raw.encode(text, add_special_tokens=False).ids
+            ids: list[int] = self._whole.encode(text, add_special_tokens=False).ids
         return ids
+
+    @cached_property
+    def _whole(self) -> tokenizers.Tokenizer:
+        return tokenizers.Tokenizer.from_str(self._json)
 
     def stream(self) -> Stream:
         """The text of ids that come one by one."""

@@ -48,7 +48,7 @@ GPT2 = Family(
     fixed={"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False},
     prefix="transformer.",
     ignored=("attn.bias", "attn.masked_bias"),
-    neutral=SUMMARY | {"embd_pdrop", "n_ctx", "reorder_and_upcast_attn"},
+    neutral=SUMMARY | {"embd_pdrop", "n_ctx", "reorder_and_upcast_attn", "is_decoder"},
 )
 
 
@@ -90,7 +90,7 @@ def _write_rotary(model: Settings) -> Settings:
     rope = {"rope_type": "default", "rope_theta": model["rotary_base"]}
     if model["rotary_stretch"] != 1:
         rope |= {"rope_type": "linear", "factor": model["rotary_stretch"]}
-    if model["rotary_context"]:
+    if model["rotary_context"] and model["rotary_stretch"] != 1:
         rope |= {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
         rope["original_max_position_embeddings"] = model["rotary_context"]
     return {"rope_parameters": rope, "mlp_bias": model["bias"]}
@@ -120,4 +120,5 @@ LLAMA = Family(
     write=_write_rotary,
     prefix="model.",
     ignored=("rotary_emb.inv_freq",),
+    neutral=frozenset({"is_decoder"}),
 )

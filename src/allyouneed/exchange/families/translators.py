@@ -116,5 +116,7 @@ PEGASUS = Family(
     more=_read_pegasus,
     write=_write,
     ignored=COPIES,
-    neutral=NEUTRAL | OLDER | {"normalize_before", "normalize_embedding", "add_final_layer_norm"},
+    neutral=NEUTRAL
+    | OLDER
+    | {"static_position_embeddings", "normalize_before", "normalize_embedding", "add_final_layer_norm"},
 )
