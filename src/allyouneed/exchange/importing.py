@@ -149,7 +149,7 @@ def _labels(config: Mapping[str, Any]) -> list[str]:
         raise UserError("config.json: 'id2label' does not number labels from 0 on")
     if len(labels) < 2:
         raise UserError(
-            f"config.json: 'id2label' has fewer than two labels ({len(labels)}): a model that gives a number has no task here"
+            f"config.json: 'id2label' has fewer than two labels ({len(labels)}): a model of numbers has no task here"
         )
     several = {label for label, count in Counter(labels.values()).items() if count > 1}  # ImageNet has two cranes
     return [f"{labels[i]} ({i})" if labels[i] in several else labels[i] for i in range(len(labels))]
