@@ -32,7 +32,6 @@ app = typer.Typer(
     \b
     Example:
       ayn train translate/transformer
-      ayn use runs/translate-transformer "I am Italian."
     """,
 )
 Data = Annotated[
