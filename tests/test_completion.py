@@ -74,7 +74,15 @@ def test_recipes(tab: Tab) -> None:
 
 
 def test_runs(tab: Tab) -> None:
-    for command in (["use"], ["test"], ["info"], ["train", "lm/gpt", "--init"], ["lecture", "wordmap", "--run"]):
+    assert tab("export", "runs/first", "out", "--to", "o") == ["onnx"]
+    for command in (
+        ["use"],
+        ["test"],
+        ["info"],
+        ["export"],
+        ["train", "lm/gpt", "--init"],
+        ["lecture", "wordmap", "--run"],
+    ):
         assert tab(*command, "ru") == ["runs/first", r"runs/second\ one"]
     assert tab("use", "") == ["other", "runs/first", r"runs/second\ one"]
     assert tab("use", "runs/s") == [r"runs/second\ one"]
@@ -156,7 +164,7 @@ def test_it_is_quick_and_brings_no_torch(folder: Path, monkeypatch: pytest.Monke
     for typed in (["train", "translate/transformer", "model."], ["train", "lm/gpt", "--data", ""]):
         monkeypatch.setenv("COMP_WORDS", "\n".join(["ayn", *typed]))
         monkeypatch.setenv("COMP_CWORD", str(len(typed)))
-        assert seconds("-m", "allyouneed") < 0.3
+        assert seconds("-m", "allyouneed") < 0.5  # torch alone takes longer
         program = (
             "import sys, atexit, os; from allyouneed.cli import main;"
             "atexit.register(lambda: os._exit('torch' in sys.modules)); main()"

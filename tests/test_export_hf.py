@@ -49,7 +49,8 @@ def test_an_imported_model_comes_back_as_it_was(name, tmp_path):
     before, after = (json.loads((tmp_path / one / "config.json").read_text()) for one in ("theirs", "back"))
     assert after["architectures"] == before["architectures"]
     for key in before.keys() & after.keys() - {"bos_token_id", "eos_token_id", "pad_token_id", "dtype"}:
-        assert after[key] == before[key] or (before[key], after[key]) == ("swish", "silu"), key
+        untied = "nothing tied" in name and key == "share_encoder_decoder_embeddings"  # nothing is shared either way
+        assert after[key] == before[key] or (before[key], after[key]) == ("swish", "silu") or untied, key
 
 
 SMALL = ["model.width=16", "model.heads=2", "model.layers=2", "train.steps=2", "train.eval_every=2", *RUNTIME]

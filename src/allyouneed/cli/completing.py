@@ -129,7 +129,14 @@ def _values(parameter: str, command: str, given: Sequence[str], unfinished: str)
 
         return _begun(LECTURES, unfinished)
     pools = ("mean", "max", "first", "last")
-    known = {"what": LISTS, "pool": pools, "device": ("auto", "cpu", "cuda", "mps"), "precision": PRECISIONS}
+    known: dict[str, tuple[str, ...]] = {
+        "what": LISTS,
+        "pool": pools,
+        "device": ("auto", "cpu", "cuda", "mps"),
+        "precision": PRECISIONS,
+        "to": ("hf", "onnx", "ct2"),
+        "numbers": ("float32", "int8"),
+    }
     return _begun(known.get(parameter, ()), unfinished)
 
 
