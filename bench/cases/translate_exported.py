@@ -12,21 +12,12 @@ import torch
 
 from allyouneed.metrics import translation_scores
 from allyouneed.run import Run, load, train
+from bench.cases.translate_marian import ROWS, in_batches
 from bench.harness import OURS, Case, Peer, Prepared, same
 
-SENTENCES, ROWS, MAX_NEW = 256, 32, 64
+SENTENCES, MAX_NEW = 256, 64
 ONNX, CT2, INT8 = "ONNX Runtime", "CTranslate2", "CTranslate2, int8"
 Ids = list[list[int]]
-
-
-def in_batches(sources: Ids, translate: Callable[[Ids], Ids]) -> Ids:
-    """In batches of similar length; the answers come in the order of the sources."""
-    order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
-    answers: dict[int, list[int]] = {}
-    for start in range(0, len(order), ROWS):
-        these = order[start : start + ROWS]
-        answers |= zip(these, translate([sources[i] for i in these]))
-    return [answers[i] for i in range(len(sources))]
 
 
 def onnx_side(run: Run, folder: Path) -> Callable[[Ids], Ids]:
@@ -93,15 +84,21 @@ def prepare(peers: set[str], folder: Path, run: str) -> Prepared:
     texts = [pair.source for pair in pairs]
     settings: dict[str, Any] = {"method": "greedy", "max_new": MAX_NEW, "stop": (), "batch": ROWS}
     decode = loaded.decode(**settings)
-    sources = [loaded.task.prompt(loaded.model, text, decode).ids for text in texts]
+    prompts = [loaded.task.prompt(loaded.model, text, decode) for text in texts]
+
+    def cut(translate: Callable[[Ids], Ids]) -> Ids:
+        """Our answers have a limit that depends on the source."""
+        written = in_batches([prompt.ids for prompt in prompts], translate)
+        return [row[: prompt.max_new] for row, prompt in zip(written, prompts)]
+
     sides: dict[str, Callable[[], Ids]] = {
         OURS: lambda: [answer.tokens for answer in loaded.answers(texts, **settings)]
     }
     if ONNX in peers:
-        sides[ONNX] = partial(in_batches, sources, onnx_side(loaded, folder / "onnx"))
+        sides[ONNX] = partial(cut, onnx_side(loaded, folder / "onnx"))
     if CT2 in peers:
-        sides[CT2] = partial(in_batches, sources, ct2_side(loaded, folder / "ct2", "float32"))
-        sides[INT8] = partial(in_batches, sources, ct2_side(loaded, folder / "int8", "int8"))
+        sides[CT2] = partial(cut, ct2_side(loaded, folder / "ct2", "float32"))
+        sides[INT8] = partial(cut, ct2_side(loaded, folder / "int8", "int8"))
     answers = {name: side() for name, side in sides.items()}
     exact = all(answers[name] == answers[OURS] for name in answers if name != INT8)
     checked = same("every side but int8 gives the same ids for every sentence", exact)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 from collections.abc import Callable
 from pathlib import Path
@@ -34,7 +35,7 @@ def export_ct2(run: Trained, folder: Path, quantization: str, say: Callable[[str
     returns the files. `quantization` is "float32", or "int8": a quarter of the size, and nearly the same numbers."""
     if quantization not in QUANTIZATIONS:
         raise UserError(f"quantization = '{quantization}': it is {' or '.join(QUANTIZATIONS)}")
-    model = plain(run.model)
+    model = copy.deepcopy(plain(run.model))  # the package rounds numbers in their place
     if not isinstance(model, GPT | Transformer):
         raise UserError(
             f"a run of the model {run.recipe.model_kind} for the task {run.recipe.task_kind} cannot be written for "
