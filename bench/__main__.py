@@ -50,9 +50,9 @@ def main(arguments: list[str]) -> int:
             print(f"{case.name}: {error}", file=sys.stderr)
             failed = 1
             continue
+        print(table(result), flush=True)
         if not options.quick:
             write(result, RESULTS)
-        print(table(result), flush=True)
     return failed
 
 
@@ -64,7 +64,7 @@ def configure(case: Case, settings: list[str], quick: bool) -> Case:
         if not equals or key not in case.options:
             raise UserError(f"{case.name} has no option '{setting}'{nearest(key, case.options)}")
         found[key] = value
-        name += f"-{value}"
+        name += f"-{Path(value).name}"  # of a path, its last part
     return replace(case, name=name, options=found)
 
 

@@ -183,6 +183,7 @@ def test_a_case_with_other_options_has_another_name_and_so_its_own_results():
     assert command.configure(case, [], True).options == {"device": "cpu", "epochs": "1"}
     other = command.configure(case, ["device=cuda"], False)
     assert (other.name, other.options) == ("a-cuda", {"device": "cuda", "epochs": "5"})
+    assert command.configure(case, ["device=some/where/cuda"], False).name == "a-cuda"
     with pytest.raises(UserError, match="did you mean 'device'"):
         command.configure(case, ["devise=cuda"], False)
 

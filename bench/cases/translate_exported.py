@@ -15,7 +15,7 @@ from allyouneed.run import Run, load, train
 from bench.cases.translate_marian import ROWS, in_batches
 from bench.harness import OURS, Case, Peer, Prepared, same
 
-SENTENCES, MAX_NEW = 256, 64
+MAX_NEW = 64
 ONNX, CT2, INT8 = "ONNX Runtime", "CTranslate2", "CTranslate2, int8"
 Ids = list[list[int]]
 
@@ -73,14 +73,14 @@ def ct2_side(run: Run, folder: Path, numbers: str) -> Callable[[Ids], Ids]:
     return translate
 
 
-def prepare(peers: set[str], folder: Path, run: str) -> Prepared:
+def prepare(peers: set[str], folder: Path, run: str, sentences: str) -> Prepared:
     """`run` is a trained translator; without one, a small one is trained on the built-in phrases."""
     loaded = (
         load(run, "cpu", "fp32")
         if run
         else train("translate/transformer", "train.steps=300", out=folder / "run", quiet=True)
     )
-    pairs = list(loaded.task.data.splits["test"])[:SENTENCES]
+    pairs = list(loaded.task.data.splits["test"])[: int(sentences)]
     texts = [pair.source for pair in pairs]
     settings: dict[str, Any] = {"method": "greedy", "max_new": MAX_NEW, "stop": (), "batch": ROWS}
     decode = loaded.decode(**settings)
@@ -117,12 +117,12 @@ def prepare(peers: set[str], folder: Path, run: str) -> Prepared:
 CASES = (
     Case(
         "translate-exported",
-        f"{SENTENCES} test sentences through a trained Transformer by greedy search, {ROWS} sentences at a time, CPU: "
+        f"The first test sentences through a trained Transformer by greedy search, {ROWS} sentences at a time, CPU: "
         "ours, and the same run exported to ONNX Runtime (a loop in NumPy over its graph with a cache) and to "
         "CTranslate2, both on batches sorted by length. `--set run=RUN` takes a run of your own.",
         "tokens",
         [Peer(ONNX, "onnxruntime"), Peer(CT2, "ctranslate2")],
         prepare,
-        options={"run": ""},
+        options={"run": "", "sentences": "256"},
     ),
 )

@@ -13,7 +13,8 @@ from allyouneed.errors import UserError
 from allyouneed.exchange.importing import import_run
 from allyouneed.version import __version__
 
-FILES = ("*.json", "*.safetensors", "pytorch_model*.bin", "*.txt", "*.spm", "*.jinja", "tokenizer.model")
+FILES = ["*.json", "*.safetensors", "*.txt", "*.spm", "*.jinja", "tokenizer.model"]
+OLDER = ["pytorch_model*.bin"]  # the same weights; many models have both
 NAME = re.compile(r"[\w.-]+(?:/[\w.-]+)?")
 
 
@@ -51,7 +52,10 @@ def _download(name: str, say: Callable[[str], None]) -> Path:
         ) from None
     say(f"looking for {name} on the Hugging Face Hub")
     try:
-        return Path(snapshot_download(name, allow_patterns=list(FILES)))
+        found = Path(snapshot_download(name, allow_patterns=FILES))
+        if not any(found.glob("*.safetensors")):
+            found = Path(snapshot_download(name, allow_patterns=FILES + OLDER))
+        return found
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         first = str(error).strip().splitlines()[:1]
         raise UserError(

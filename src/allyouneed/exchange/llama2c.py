@@ -19,6 +19,7 @@ from allyouneed.errors import UserError, shortened
 from allyouneed.exchange.sentencepieces import BYTE, CONTROL, NORMAL, UNKNOWN, USER, Piece, Pieces, to_spec
 from allyouneed.exchange.source import Source
 from allyouneed.text import Tokenizer
+from allyouneed.text.template import template_spec
 from allyouneed.wholefile import read_bytes
 
 MAGIC = struct.pack("<I", 0x616B3432)  # "ak42"; the first version had none
@@ -252,21 +253,9 @@ def finish_tokenizer(
         for id, piece in enumerate(pieces)
         if id in special or kinds[id] == USER
     ]
-    around = {
-        pieces[id]: {"id": pieces[id], "ids": [id], "tokens": [pieces[id]]} for id in (start, end) if id is not None
-    }
-    if around:
-        texts = [_template(pieces, start, end, text, number) for number, text in enumerate("AB")]
-        spec["post_processor"] = {
-            "type": "TemplateProcessing", "single": texts[0], "pair": texts[0] + texts[1], "special_tokens": around,
-        }  # fmt: skip
+    ids = {pieces[id]: id for id in (start, end) if id is not None}
+    first, last = ([] if id is None else [pieces[id]] for id in (start, end))
+    if ids:
+        text = [*first, "$A", *last]
+        spec["post_processor"] = template_spec(text, [*text, *first, "$B", *last], ids)
     return Tokenizer.parse(json.dumps({"version": "1.0", **spec}).encode(), f"the tokenizer of {where}")
-
-
-def _template(
-    pieces: Sequence[str], start: int | None, end: int | None, text: str, number: int
-) -> list[dict[str, Any]]:
-    first, last = (
-        [{"SpecialToken": {"id": pieces[id], "type_id": number}}] if id is not None else [] for id in (start, end)
-    )
-    return [*first, {"Sequence": {"id": text, "type_id": number}}, *last]

@@ -20,6 +20,7 @@ from allyouneed.errors import UserError, shortened
 from allyouneed.exchange.sentencepieces import CONTROL, UNKNOWN, USER, read_pieces, to_spec
 from allyouneed.runjson import parse_object
 from allyouneed.text import Tokenizer
+from allyouneed.text.template import template_spec
 from allyouneed.wholefile import read_bytes
 
 LARGEST = 1 << 28  # bytes of a file
@@ -75,7 +76,7 @@ def _bert(folder: Path) -> dict[str, Tokenizer]:
             "strip_accents": _flag(config, "strip_accents", None),
         },
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "post_processor": _template([cls, "A", sep], [cls, "A", sep, "B", sep], ids),
+        "post_processor": template_spec([cls, "$A", sep], [cls, "$A", sep, "$B", sep], ids),
         "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
         "model": {
             "type": "WordPiece", "unk_token": names["unk"], "continuing_subword_prefix": "##",
@@ -93,7 +94,7 @@ def _gpt2(folder: Path) -> dict[str, Tokenizer]:
     if _flag(config, "add_bos_token", False):
         bos = _name(config, "bos", end)
         _need(spec["model"]["vocab"], [bos], folder / "vocab.json")
-        spec["post_processor"] = _template([bos, "A"], [bos, "A", bos, "B"], spec["model"]["vocab"])
+        spec["post_processor"] = template_spec([bos, "$A"], [bos, "$A", bos, "$B"], spec["model"]["vocab"])
     return {"tokenizer.json": _build(spec, folder, "vocab.json", config, names)}
 
 
@@ -140,7 +141,8 @@ def _llama(folder: Path) -> dict[str, Tokenizer]:
     end = [_name(config, "eos", "</s>")] if _flag(config, "add_eos_token", False) else []
     if start or end:
         _need(ids, [*start, *end], model.path)
-        spec["post_processor"] = _template([*start, "A", *end], [*start, "A", *end, *start, "B", *end], ids)
+        text = [*start, "$A", *end]
+        spec["post_processor"] = template_spec(text, [*text, *start, "$B", *end], ids)
     others = [name for role in ROLES if (name := _name(config, role, ""))]
     plain = model.texts(USER) if model.bpe else []
     return {"tokenizer.json": _build(spec, folder, "tokenizer.model", config, [*specials, *others], plain=plain)}
@@ -168,7 +170,7 @@ def _marian_side(folder: Path, config: Spec, pieces: str, vocabulary: str, codes
     model = read_pieces(folder / pieces)
     languages = [text for text in ids if codes and text.startswith(">>") and text.endswith("<<")]
     spec = to_spec(model, ids, unk, [eos, pad, *languages])
-    spec["post_processor"] = _template(["A", eos], ["A", "B", eos], ids)
+    spec["post_processor"] = template_spec(["$A", eos], ["$A", "$B", eos], ids)
     plain = [*languages, *(model.texts(USER) if model.bpe else [])]
     return _build(spec, folder, pieces, config, [unk, eos, pad], plain=plain)
 
@@ -223,20 +225,6 @@ def _declared(path: Path, config: Spec) -> dict[str, Spec]:
         return {token["content"]: token for token in tokens if token["content"]}
     except (AttributeError, KeyError, TypeError, ValueError):
         raise UserError(f"{path} is damaged: added_tokens_decoder does not list tokens by their ids") from None
-
-
-def _template(single: list[str], pair: list[str], ids: Mapping[str, int]) -> Spec:
-    """What stands around one text "A", and around two."""
-
-    def parts(names: list[str]) -> list[Spec]:
-        second = names.index("B") if "B" in names else len(names)
-        return [
-            {"Sequence" if name in ("A", "B") else "SpecialToken": {"id": name, "type_id": int(i >= second)}}
-            for i, name in enumerate(names)
-        ]
-
-    tokens = {name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in pair if name not in ("A", "B")}
-    return {"type": "TemplateProcessing", "single": parts(single), "pair": parts(pair), "special_tokens": tokens}
 
 
 def _config(folder: Path) -> Spec:

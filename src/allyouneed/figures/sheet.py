@@ -1,8 +1,9 @@
-"""A contact sheet: small pictures in rows, each with a line or two below it."""
+"""A contact sheet: small pictures in rows, each with a few lines below it."""
 
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,16 @@ import numpy as np
 from allyouneed.figures import style
 
 SIDE, GAP, LINE = 1.1, 0.15, 0.17  # inches: of a picture, between two, and of a line of text
+LETTERS, LINES = 20, 4  # in a line below a picture; lines of one paragraph at most
 
 
 def contact_sheet(pictures: Sequence[Any], told: Sequence[str], out: Path, title: str = "", columns: int = 0) -> None:
-    """Pictures (H, W) or (H, W, C) of bytes, with 1 to 4 channels; None leaves a place free."""
+    """Pictures (H, W) or (H, W, C) of bytes, with 1 to 4 channels; None leaves a place free. The first paragraph below
+    each is black, those after a line break are grey."""
     columns = columns or min(len(pictures), 8)
     rows = math.ceil(len(pictures) / columns)
-    lines = max((text.count("\n") + 1 for text in told if text), default=0)
+    below = [_lines(text) for text in told]
+    lines = max(map(len, below), default=0)
     width = columns * (SIDE + GAP) - GAP
     tall = SIDE + GAP + lines * LINE
     height = rows * tall
@@ -26,7 +30,7 @@ def contact_sheet(pictures: Sequence[Any], told: Sequence[str], out: Path, title
         whole = made.add_axes((0, 0, 1, 1))
         whole.set_axis_off()
         style.titles(whole, title)
-        for number, (picture, text) in enumerate(zip(pictures, told)):
+        for number, (picture, wrapped) in enumerate(zip(pictures, below)):
             if picture is None:
                 continue
             row, column = divmod(number, columns)
@@ -35,17 +39,26 @@ def contact_sheet(pictures: Sequence[Any], told: Sequence[str], out: Path, title
             axes.imshow(_visible(np.asarray(picture)), interpolation="nearest", vmin=0, vmax=255, cmap="gray")
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set(visible=True, color=style.PALE, linewidth=0.5)  # many pictures are white at their edges
-            for i, line in enumerate(text.split("\n")):
+            for i, (line, colour) in enumerate(wrapped):
                 axes.text(
                     0.5,
                     -(0.06 + i * LINE) / SIDE,
-                    style.visible(line, 20).replace("␣", " "),
+                    style.visible(line, LETTERS).replace("␣", " "),
                     transform=axes.transAxes,
                     ha="center",
                     va="top",
                     fontsize=8,
-                    color=style.INK if not i else style.GREY,
+                    color=colour,
                 )
+
+
+def _lines(text: str) -> list[tuple[str, str]]:
+    """Lines that fit below a picture, each with its colour."""
+    return [
+        (line, style.GREY if number else style.INK)
+        for number, paragraph in enumerate(text.split("\n"))
+        for line in textwrap.wrap(paragraph, LETTERS)[:LINES]
+    ]
 
 
 def _visible(picture: np.ndarray) -> np.ndarray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -38,7 +37,6 @@ from allyouneed.text import Tokenizer
 SHOWN = 24  # drawings on a contact sheet
 RIVALS = 31  # other captions that a test compares with a picture's own
 BLOCK = 1024  # pictures that are encoded at once
-LINE = 20  # letters under a picture on a contact sheet
 
 
 @dataclass(frozen=True)
@@ -241,7 +239,7 @@ class Draw(PictureTask[DALLE]):
         for text, answer in asked:
             for one in (answer, *answer.others):
                 pictures.append(one.picture)
-                told.append((f"{_lines(text)}\n" if len(asked) > 1 else "") + f"seed {one.details['seed']}")
+                told.append((f"{text}\n" if len(asked) > 1 else "") + f"seed {one.details['seed']}")
         title = asked[0][0] if len(asked) == 1 else ""
         contact_sheet(pictures, told, out, title)
 
@@ -268,12 +266,12 @@ class Draw(PictureTask[DALLE]):
             for at in range(0, len(prompts), decode.batch):
                 answers = self._answers(model, prompts[at : at + decode.batch], decode)
                 for number, answer in zip(piece[at : at + decode.batch], answers):
-                    told = _lines(captions[number])
+                    told = captions[number]
                     if checker is not None:
                         found = checker(captions[number], np.asarray(answer.picture))
                         right.append(found)
                         wrong = [name for name, fine in found.items() if not fine]
-                        told += "\n" + (_lines(f"wrong: {', '.join(wrong)}") if wrong else "right")
+                        told += "\n" + (f"wrong: {', '.join(wrong)}" if wrong else "right")
                     if len(self.drawn) < SHOWN:
                         self.drawn.append((np.asarray(answer.picture), told))
         if math.isnan(sums.sum()):
@@ -351,7 +349,3 @@ class Draw(PictureTask[DALLE]):
         places = [f"{row}, {column}" for row in grid for column in grid][:-1]
         tokens = ["·", *(self.tokenizer.token(id) for id in ids), *blank, *places]
         return traced(trace, lambda place: (tokens, tokens))
-
-
-def _lines(text: str) -> str:
-    return "\n".join(textwrap.wrap(text, LINE)[:4])

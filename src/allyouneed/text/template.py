@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 
@@ -30,6 +30,22 @@ class Template(NamedTuple):
         start, end, *_ = (*_around(processor["single"], ids), ())
         _, between, *_ = (*_around(processor["pair"], ids), ())
         return Template(start, between, end)
+
+
+def template_spec(single: Sequence[str], pair: Sequence[str], ids: Mapping[str, int]) -> dict[str, Any]:
+    """The post_processor of a tokenizer.json: what stands around one text "$A", and around two, "$A" and "$B"."""
+
+    def parts(names: Sequence[str]) -> list[dict[str, Any]]:
+        second = names.index("$B") if "$B" in names else len(names)
+        return [
+            {"Sequence": {"id": name[1], "type_id": int(i >= second)}}
+            if name in ("$A", "$B")
+            else {"SpecialToken": {"id": name, "type_id": int(i >= second)}}
+            for i, name in enumerate(names)
+        ]
+
+    tokens = {name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in pair if name not in ("$A", "$B")}
+    return {"type": "TemplateProcessing", "single": parts(single), "pair": parts(pair), "special_tokens": tokens}
 
 
 def _around(pieces: Sequence[dict[str, Any]], ids: dict[str, tuple[int, ...]]) -> list[tuple[int, ...]]:
