@@ -129,7 +129,7 @@ class Budget:
         every = plan.every
         if not plan.known:
             every = config.eval_every or interval(step + max(0, int(left / self.pace.step)), least)
-        total = step + max(0, round(left / (self.pace.step + self.evaluation / every)))
+        total = step + max(1, round(left / (self.pace.step + self.evaluation / every)))  # so that the last is logged
         if plan.known and abs(total - plan.total) <= max(1, SLACK * (plan.total - step)):
             return plan
         return replace(plan.changed(step, total, config.warmup), every=every)
