@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -151,6 +152,22 @@ def test_patches_of_one_row_or_column_are_alike_if_positions_say_so():
         .index_put((torch.tensor(1), torch.tensor(1), torch.tensor(0)), torch.tensor(1.0))
         .argmax()
     )
+
+
+def test_the_pictures_of_places_tell_the_quarter_only_by_where_the_circle_is(tmp_path):
+    places.write_pictures(tmp_path / "a.npz")
+    with np.load(tmp_path / "a.npz") as file:
+        pictures, labels = file["x_train"].astype(float), file["y_train"]
+    red = (255 - pictures[..., 1]) * (pictures[..., 0] > pictures[..., 2])  # the square is blue
+    middles = [red.sum(axis) @ (np.arange(32) + 0.5) / red.sum((1, 2)) for axis in (2, 1)]
+    said = [
+        f"{('top', 'bottom')[int(down > 16)]} {('left', 'right')[int(across > 16)]}" for down, across in zip(*middles)
+    ]
+    assert said == labels.tolist()
+    for middle in middles:
+        for label in set(said):
+            counts, _ = np.histogram(middle[labels == label] % places.PATCH, 4, (0, places.PATCH))
+            assert abs(counts / counts.sum() - 0.25).max() < 0.05
 
 
 def test_places_compares_kinds_of_positions_over_seeds(tmp_path, monkeypatch):
