@@ -385,10 +385,10 @@ def test_a_picture_full_of_specks_is_checked_soon():
     for y in range(0, SIDE, 4):
         for x in range(0, SIDE, 4):
             picture[y : y + 2, x : x + 2] = COLOURS["red"]
-    began = time.perf_counter()
+    began = time.process_time()
     assert len(read_picture(picture)) == 64
     found = check("three small red circles", picture)
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
     assert not found["number"]
     assert found["colour"]
 

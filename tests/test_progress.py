@@ -119,10 +119,10 @@ def test_plain_can_be_asked_for_on_a_terminal() -> None:
 def test_two_thousand_updates_cost_nothing_to_speak_of() -> None:
     for console, _ in (pipe(), terminal()):
         with Progress(10_000, console=console) as progress:
-            began = time.perf_counter()
+            began = time.process_time()
             for step in range(2000):
                 progress.update(step, 2.0, 1000.0, 1e-3)
-            assert time.perf_counter() - began < 0.5
+            assert time.process_time() - began < 0.5
 
 
 def test_a_loss_is_read_only_when_it_is_shown() -> None:

@@ -298,9 +298,9 @@ def test_a_batch_has_the_ids_of_its_texts(kind: str) -> None:
 @ALL
 def test_half_a_megabyte_is_quick(kind: str) -> None:
     text = (" ".join(CORPUS) * 2000)[:500_000]
-    start = time.perf_counter()
+    start = time.process_time()
     TOKENIZERS[kind, False].encode(text)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 @ALL
