@@ -46,6 +46,9 @@ class ToyState:
         assert self.beams == 1
         return ToyState(self.tokens.repeat_interleave(beams, 0), self.length.repeat_interleave(beams), self.memory)
 
+    def places(self) -> None:
+        """A step may move them."""
+
     def grow(self, room: int) -> None:
         more = self.tokens.new_full((len(self.tokens), max(0, room - self.room)), 99)
         self.tokens = torch.cat([self.tokens, more], dim=1)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from allyouneed.decode.recorded import Recorded
 from allyouneed.decode.sample import NEVER, NO_TOKEN, NOT_A_NUMBER, choose, greedy, uniform
 from allyouneed.decode.stepper import Stepper
 from allyouneed.errors import UserError
@@ -88,7 +89,9 @@ class Decoder:
         with torch.inference_mode():
             self.state = stepper.empty(rows, bucket(1, stepper.limit))
         self._device: torch.device = self.state.length.device
-        self.lag = 1 if self._device.type == "cuda" else 0
+        cuda = self._device.type == "cuda"
+        self.lag = 1 if cuda else 0
+        self._stepped = Recorded(stepper) if cuda else stepper.step
         self._ids = count()
         self._waiting: dict[int, Request] = {}
         self._slots: list[_Row | None] = [None] * rows
@@ -138,7 +141,7 @@ class Decoder:
         self._send_settings()
         # Free rows step too, always from position 0, so that they never run out of room.
         self.state.length.masked_fill_(self._free, 0)
-        return self.stepper.step(self._tokens, self.state)
+        return self._stepped(self._tokens, self.state)
 
     def _join(self, logits: Tensor | None) -> Tensor | None:
         """Start as many waiting requests as there are free rows, in one ragged batch; their logits join the others'."""

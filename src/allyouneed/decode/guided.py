@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -41,6 +41,9 @@ class Guided:
     def empty(self, rows: int, room: int) -> Pairs:
         return Pairs(self.stepper.empty(2 * rows, room))
 
+    def buffers(self) -> Iterable[Tensor]:
+        return self.stepper.buffers()
+
 
 class Pairs:
     """What a Decoder needs of a State, not what beams need: each row is two rows of another State."""
@@ -63,6 +66,10 @@ class Pairs:
     @property
     def room(self) -> int:
         return self.inner.room
+
+    def places(self) -> Any:
+        inner = self.inner.places()
+        return None if inner is None else (self.length.data_ptr(), inner)
 
 
 def _both(rows: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -33,6 +33,9 @@ class State(Protocol):
     def room(self) -> int:
         """How many tokens fit; a large number if there is no limit."""
 
+    def places(self) -> Any:
+        """Where its tensors are, to be compared; None if a step moves them."""
+
 
 class Stepper(Protocol):
     """One step of an autoregressive model. There is one input per row: the ids of a prompt for a language model, the
@@ -54,3 +57,6 @@ class Stepper(Protocol):
 
     def empty(self, rows: int, room: int) -> Any:
         """A state with so many free rows, into which requests are put."""
+
+    def buffers(self) -> Iterable[Tensor]:
+        """Tensors that a step reads, besides the weights and the state."""

@@ -66,6 +66,9 @@ class RecurrentState(_State):
     def grow(self, room: int) -> None:
         """There is always room."""
 
+    def places(self) -> None:
+        """Each step makes new tensors."""
+
 
 class LayerCache(NamedTuple):
     """One layer of a KVCache during one forward pass."""
@@ -109,6 +112,10 @@ class KVCache(_State):
         """What each layer needs in a forward pass over tokens at the positions `at` (B, T), one after the other."""
         k, v, rows = self.parts["k"], self.parts["v"], torch.arange(at.size(0), device=at.device)[:, None]
         return (LayerCache(k[:, i], v[:, i], rows, at) for i in range(k.size(1)))
+
+    def places(self) -> list[tuple[int, torch.Size]]:
+        """Where its tensors are. They stay there until it grows."""
+        return [(t.data_ptr(), t.shape) for t in (self.length, *self.parts.values(), *self.source.values())]
 
     def grow(self, room: int) -> None:
         """Make room for at least so many tokens."""

@@ -1,0 +1,101 @@
+"""Steps that are recorded once and replayed: the same tokens as steps that are run each time."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+
+from allyouneed.decode import Decoder, Guided, Request
+from allyouneed.decode.recorded import EAGER, Recorded
+from allyouneed.models.dalle import DALLE, DALLEConfig
+from allyouneed.models.gpt import GPT, GPTConfig
+from allyouneed.models.transformer import Transformer, TransformerConfig
+from generation import generate
+
+KINDS = ("gpt", "rotary", "transformer", "guided")
+
+
+def given(kind: str, device: str) -> tuple[Any, list[Request]]:
+    """A stepper and requests of many lengths, which join and leave, while the cache grows."""
+    torch.manual_seed(1)
+    model: Any
+    if kind == "transformer":
+        model = Transformer(TransformerConfig(layers=2, heads=2, width=32, vocab=50, target_vocab=50))
+    elif kind == "guided":
+        model = DALLE(DALLEConfig(layers=2, heads=2, width=32, vocab=40, caption=6, codes=50, grid=16, dropout=0.0))
+    else:
+        positions = "rotary" if kind == "rotary" else "learned"
+        model = GPT(GPTConfig(layers=2, heads=2, width=32, vocab=50, context=600, positions=positions))
+    model = model.eval().to(device)
+    for p in model.parameters():
+        torch.nn.init.normal_(p, std=0.3)
+    inputs = [[3 + i % 30] * (1 + i % 5) for i in range(12)]
+    if kind == "guided":
+        inputs = [model.prompt(some) for some in inputs]
+    stepper = Guided(model, lambda prompt: model.prompt([]), 1.5) if kind == "guided" else model
+    return stepper, [Request(some, 20 + 19 * i, i % 3 / 2, seed=i) for i, some in enumerate(inputs)]
+
+
+def written(stepper: Any, requests: list[Request]) -> list[Any]:
+    return [(i, tokens, end) for i, tokens, _, end in generate(stepper, requests, 5)]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_replayed_step_gives_the_same_tokens(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stepper, requests = given(kind, "cuda")
+    recordings, record = [], Recorded._record
+    monkeypatch.setattr(Recorded, "_record", lambda *given: (recordings.append(1), record(*given)))
+    replayed = written(stepper, requests)
+    assert len(recordings) >= 3
+    monkeypatch.setattr("allyouneed.decode.recorded.EAGER", 1 << 30)
+    assert replayed == written(stepper, requests)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_is_recorded_again_only_when_tensors_move(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU: a graph is a call on the tokens and the tensors of the recording."""
+
+    class Graph:
+        def __init__(self, recorded: Recorded, tokens: torch.Tensor, state: Any) -> None:
+            self.recorded, self.state, self.places = recorded, state, state.places()
+            recorded._tokens = tokens.clone()
+            recorded._logits = tokens.new_empty((len(tokens), 50), dtype=torch.float32)
+
+        def replay(self) -> None:
+            assert self.state.places() == self.places
+            self.recorded._logits.copy_(self.recorded.stepper.step(self.recorded._tokens, self.state))
+
+    stepper, requests = given(kind, "cpu")
+    plain, recordings = written(stepper, requests), []
+
+    def record(recorded: Recorded, tokens: torch.Tensor, state: Any) -> None:
+        recordings.append(recorded._steps)
+        recorded._graph = Graph(recorded, tokens, state)  # type: ignore[assignment]
+
+    monkeypatch.setattr(Recorded, "_record", record)
+    start = Decoder.__init__
+
+    def begin(decoder: Decoder, stepper: Any, rows: int) -> None:
+        start(decoder, stepper, rows)
+        decoder._stepped = Recorded(stepper)
+
+    monkeypatch.setattr(Decoder, "__init__", begin)
+    assert written(stepper, requests) == plain
+    assert 3 <= len(recordings) <= 6
+    assert set(recordings) == {EAGER + 1}
+
+
+def test_the_tensors_of_a_cache_stay_in_their_places_until_it_grows() -> None:
+    model = GPT(GPTConfig(layers=2, heads=2, width=16, vocab=11, context=300)).eval()
+    for stepper in (model, Guided(model, lambda prompt: prompt, 2.0)):
+        decoder = Decoder(stepper, 2)
+        decoder.add(Request([1, 2], max_new=100))
+        places = []
+        for _ in range(100):
+            decoder.tick()
+            places.append(decoder.state.places())
+        assert [i for i, (a, b) in enumerate(pairwise(places)) if a != b] == [62]
