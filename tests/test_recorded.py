@@ -48,7 +48,7 @@ def written(stepper: Any, requests: list[Request]) -> list[Any]:
 def test_a_replayed_step_gives_the_same_tokens(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     stepper, requests = given(kind, "cuda")
     recordings, record = [], Recorded._record
-    monkeypatch.setattr(Recorded, "_record", lambda *given: (recordings.append(1), record(*given)))
+    monkeypatch.setattr(Recorded, "_record", lambda *given: recordings.append(1) or record(*given))
     replayed = written(stepper, requests)
     assert len(recordings) >= 3
     monkeypatch.setattr("allyouneed.decode.recorded.EAGER", 1 << 30)
@@ -72,9 +72,9 @@ def test_a_step_is_recorded_again_only_when_tensors_move(kind: str, monkeypatch:
     stepper, requests = given(kind, "cpu")
     plain, recordings = written(stepper, requests), []
 
-    def record(recorded: Recorded, tokens: torch.Tensor, state: Any) -> None:
+    def record(recorded: Recorded, tokens: torch.Tensor, state: Any) -> Graph:
         recordings.append(recorded._steps)
-        recorded._graph = Graph(recorded, tokens, state)  # type: ignore[assignment]
+        return Graph(recorded, tokens, state)
 
     monkeypatch.setattr(Recorded, "_record", record)
     start = Decoder.__init__

@@ -33,14 +33,12 @@ class Recorded:
         self._steps += 1
         if self._steps <= EAGER:
             return self.stepper.step(tokens, state)
-        if self._graph is None:
-            self._record(tokens, state)
-        assert self._graph is not None
+        self._graph = self._graph or self._record(tokens, state)
         self._tokens.copy_(tokens)
         self._graph.replay()
         return self._logits
 
-    def _record(self, tokens: Tensor, state: State) -> None:
+    def _record(self, tokens: Tensor, state: State) -> torch.cuda.CUDAGraph:
         graph, aside = torch.cuda.CUDAGraph(), torch.cuda.Stream()
         self._tokens = tokens.clone()
         self._kept = list(self.stepper.buffers())  # a table may be replaced by a longer one before the next replay
@@ -52,4 +50,4 @@ class Recorded:
             finally:
                 graph.capture_end()
         torch.cuda.current_stream().wait_stream(aside)
-        self._graph = graph
+        return graph
