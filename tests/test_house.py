@@ -109,7 +109,7 @@ def test_the_model_files_can_be_read_aloud():
 
 def test_the_afternoon_stays_an_afternoon():
     files = [path for room in ("nn", "models", "decode") for path in (HOME / room).rglob("*.py")]
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= 4600
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= 4650
 
 
 def test_nothing_is_a_pickle():
