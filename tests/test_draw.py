@@ -32,6 +32,7 @@ from allyouneed.errors import UserError
 from allyouneed.run import Run, load, train
 from allyouneed.tasks import draw as drawing
 from allyouneed.tasks.book import Book
+from allyouneed.tasks.drawing import read_caption as ids_of
 from allyouneed.tensorfile import read_tensors
 from commands import ayn, mistake, reseal
 from conftest import RUNTIME
@@ -256,11 +257,22 @@ def test_where_it_looks_and_what_it_expects(drawer, tmp_path):
     assert sum(p for _, p in drawer.table("a small red", most=1000)[0].likely) == pytest.approx(1, abs=1e-4)
 
 
+def test_a_word_is_known_wherever_it_stands_and_whatever_its_letters(drawer):
+    tokenizer = drawer.task.tokenizer
+    ids = dict(zip(("a", " small", " red", " circle", " above"), tokenizer.encode("a small red circle above")))
+    assert tokenizer.unk in tokenizer.encode("small red circle")
+    assert ids_of("small red circle", tokenizer) == [ids[" small"], ids[" red"], ids[" circle"]]
+    assert ids_of("  A  small\tRED circle ", tokenizer) == tokenizer.encode("a small red circle")
+    first = tokenizer.encode("two small red circles")
+    assert tokenizer.unk not in first
+    assert ids_of("a small red circle above two", tokenizer)[-1] == first[0]
+
+
 def test_what_it_cannot_draw(drawer, book, tmp_path):
     use = ["use", drawer.folder.path]
     out = ["--out", tmp_path / "a.png"]
     assert "the caption has words that this model does not know: 'pink'" in mistake(*use, "a small pink circle", *out)
-    assert "is not in this model's vocabulary" in mistake(*use, "xyzzy frob", *out)
+    assert "does not know: 'xyzzy', 'frob'; use others" in mistake(*use, "xyzzy frob xyzzy", *out)
     long = "a small red circle above a large blue square above a small red circle"
     assert "the caption has 14 tokens, and this model reads at most 11" in mistake(*use, long, *out)
     assert "the caption is empty" in mistake(*use, " ", *out)
@@ -281,7 +293,10 @@ def recognizer(tmp_path: Path) -> Path:
 
 def test_books_that_do_not_fit(book, drawer, tmp_path):
     given = ["train", "draw/shapes", "--out", tmp_path / "run", *TINY_DRAW]
-    assert "task.book: there is no run in" in mistake(*given, f"task.book={tmp_path}/nowhere")
+    assert "with `ayn train compress/shapes`" in mistake(*given, f"task.book={tmp_path}/nowhere")
+    said = mistake(*given, f"task.book={tmp_path}/compress-emoji")
+    assert "task.book: there is no run in" in said
+    assert "train one on the same pictures, with `ayn train compress/emoji`" in said
     assert "task.book is empty" in mistake(*given, "task.book=")
     said = mistake(*given, f"task.book={drawer.folder.path}")
     assert "is a run of the task 'draw'; the codes of pictures come from a run of the task compress" in said

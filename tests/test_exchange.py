@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 
 import allyouneed
 from allyouneed.errors import UserError
@@ -18,6 +19,7 @@ from allyouneed.exchange import hub
 from allyouneed.exchange.importing import import_run
 from allyouneed.run import load, train
 from allyouneed.tasks.chat import fill_template
+from allyouneed.tensorfile import read_tensors
 from commands import ayn, mistake
 from conftest import TINY_LM, TINY_TRANSLATE
 from test_families import CASES, TEXTS, make, save
@@ -172,6 +174,8 @@ def test_vectors_of_an_imported_run(tmp_path):
         ("vit", {"qkv_bias": False}, "qkv_bias = False is not supported"),
         ("vit", {"patch_size": 5}, "does not divide"),
         ("marian", {"scale_embedding": False}, "scale_embedding = False is not supported"),
+        ("pegasus", {"scale_embedding": None}, "scale_embedding = False is not supported"),
+        ("marian", {"decoder_ffn_dim": None}, "config.json has no 'decoder_ffn_dim'"),
         ("marian", {"decoder_attention_heads": 2}, "decoder_attention_heads = 2 is not supported"),
         ("marian", {"decoder_start_token_id": 7}, "decoder_start_token_id = 7 is neither the padding"),
         ("marian", {"vocab_size": 10**12}, "model.vocab = 1000000000000 is too large"),
@@ -184,6 +188,61 @@ def test_an_option_that_is_not_there_is_named(name, options, told, tmp_path):
     change(path / "config.json", **options)
     assert told in mistake("import", path, "--out", tmp_path / "runs/run")
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "copy", "of"),
+    [
+        ("bert, words", "cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"),
+        ("bert, words", "cls.predictions.decoder.bias", "cls.predictions.bias"),
+        ("roberta, words", "lm_head.decoder.weight", "roberta.embeddings.word_embeddings.weight"),
+        ("roberta, words", "lm_head.decoder.bias", "lm_head.bias"),
+        ("distilbert, words", "vocab_projector.weight", "distilbert.embeddings.word_embeddings.weight"),
+        ("marian", "lm_head.weight", "model.shared.weight"),
+        ("marian", "model.encoder.embed_tokens.weight", "model.shared.weight"),
+        ("pegasus", "model.decoder.embed_tokens.weight", "model.shared.weight"),
+    ],
+)
+def test_a_copy_of_a_tensor_is_one_or_is_refused(name, copy, of, tmp_path):
+    path = saved(name, tmp_path / "theirs")
+    tensors = read_tensors(path / "model.safetensors")
+    save_file({**tensors, copy: tensors[of].clone()}, path / "model.safetensors")
+    assert ayn("import", path, "--out", tmp_path / "run").code == 0
+    save_file({**tensors, copy: tensors[of] + 1e-3}, path / "model.safetensors")
+    told = mistake("import", path, "--out", tmp_path / "other")
+    assert f"the tensor {copy} is not equal to {of}, although config.json says that both are one" in told
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_length": 30, "forced_eos_token_id": None}, {"max_length": 8, "forced_eos_token_id": 3}]
+)
+def test_a_translation_is_as_long_as_the_files_say(options, tmp_path):
+    """A random model hardly ever ends by itself."""
+    kind, config = CASES["marian"]
+    theirs = make(kind, config, 2)
+    theirs.generation_config.update(num_beams=1, bad_words_ids=[[0]], **options)
+    save(theirs, tmp_path / "theirs")
+    run = load(import_run(tmp_path / "theirs", tmp_path / "run", say=lambda line: None).path, device="cpu")
+    found = []
+    for text in ("cat", "a dog", "the cat sat on the mat"):
+        (answer,) = run.answers([text])
+        ids = torch.tensor([run.task.prompt(run.model, text, run.decode()).ids])
+        (wanted,) = theirs.generate(ids, **options).tolist()
+        assert [0, *answer.tokens] == (wanted[:-1] if wanted[-1] == 3 else wanted)
+        found.append(answer.reason)
+    assert "length" in found
+
+
+def test_an_export_asks_for_no_more_tokens_than_there_are_positions(tmp_path):
+    run = run_of("marian", tmp_path)
+    assert ayn("export", run, tmp_path / "back", "--to", "hf").code == 0
+    assert json.loads((tmp_path / "back/generation_config.json").read_text())["max_new_tokens"] == 64
+
+
+def test_an_import_can_be_replaced_but_not_continued(tmp_path):
+    run = run_of("bert, labels", tmp_path)
+    assert mistake("import", tmp_path / "theirs", "--out", run).endswith("already holds a run: --overwrite replaces it")
 
 
 # Options that the config.json of well-known models have beside the usual ones.

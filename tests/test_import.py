@@ -205,6 +205,7 @@ class Evil:
     [
         (lambda p: (p / "config.json").unlink(), "has no config.json"),
         (lambda p: (p / "config.json").write_text("{"), "config.json is damaged"),
+        (lambda p: (p / "config.json").write_text("{}"), "config.json is of a model of type 'None'"),
         (lambda p: (p / "config.json").write_text('{"a": ' * 5000), "config.json is damaged"),
         (lambda p: change(p, model_type="t5"), "of a model of type 't5'; this library reads gpt2, llama, bert"),
         (lambda p: change(p, architectures=["GPT2ForThings"]), "architecture ['GPT2ForThings']"),
@@ -219,6 +220,7 @@ class Evil:
         (lambda p: change(p, n_layer=10**9), "model.layers"),
         (lambda p: (p / "model.safetensors").unlink(), "has no weights"),
         (lambda p: os.truncate(p / "model.safetensors", 5000), "model.safetensors is damaged"),
+        (lambda p: os.truncate(p / "model.safetensors", 90000), "(it has 90,000 bytes, and its header describes 1"),
         (lambda p: (p / "model.safetensors").write_bytes(b""), "model.safetensors is damaged"),
         (lambda p: (p / "tokenizer.json").unlink(), "tokenizer.json"),
         (lambda p: (p / "tokenizer.json").write_text("{}"), "tokenizer.json"),
@@ -245,9 +247,11 @@ def test_a_file_that_wants_to_run_code_does_not(saved, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     _, path = saved
     (path / "model.safetensors").unlink()
-    for data in (pickle.dumps({"a": Evil()}), b"", b"\x80\x02garbage"):
+    for data in (pickle.dumps({"a": Evil()}), b"", b"\x80\x02garbage", b"junk"):
         (path / "pytorch_model.bin").write_bytes(data)
-        assert "pytorch_model.bin is damaged, or not a file of tensors only" in mistake("import", path)
+        told = mistake("import", path)
+        assert "pytorch_model.bin is damaged, or not a file of tensors only" in told
+    assert "it may be cut off after its 4 bytes" in told
     torch.save({"a": Evil()}, path / "pytorch_model.bin")
     assert "it wants to run code" in mistake("import", path)
     torch.save({"a": 3}, path / "pytorch_model.bin")

@@ -270,7 +270,7 @@ def test_files_that_are_no_pictures_are_told(tmp_path):
     (tmp_path / "set" / "red" / ".cache").mkdir()
     flat(RED).save(tmp_path / "set" / "red" / ".cache" / "a.png")
     told = opened(tmp_path / "set").understood[0]
-    assert "60 pictures in 2 class folders; 1 files that are no pictures by their names left out" in told
+    assert "60 pictures in 2 class folders; left out as no pictures, by their names: 1" in told
 
 
 def test_a_copy_is_in_no_other_split(tmp_path):

@@ -37,7 +37,7 @@ def test_a_folder_that_holds_pictures(tmp_path: Path) -> None:
     assert sum(counted(data).values()) == 70
     assert counted(data).keys() == {"train", "valid", "test"}
     assert {label for name in data.splits for label in labels(data, name)} == {""}
-    assert "set: 70 pictures; 1 files that are no pictures by their names left out" in data.understood
+    assert "set: 70 pictures; left out as no pictures, by their names: 1" in data.understood
     assert (
         "split by a hash of the picture, so that none is in two splits: 20 % for valid, 20 % for test"
         in data.understood

@@ -96,7 +96,9 @@ def test_the_command_answers_pictures(small, picture, tmp_path):
     assert done.code == 0, done.err
     lines = done.out.splitlines()
     assert len(lines) == 2
-    assert lines[0].split()[0] in small.task.labels
+    name, answer = lines[0].split(": ")
+    assert name == str(picture)
+    assert answer.split()[0] in small.task.labels
     assert "%" in lines[0]
     found = json.loads(ayn("use", small.folder.path, picture, "--json").out)
     assert found["input"] == str(picture)
@@ -126,7 +128,8 @@ def test_a_folder_is_answered_picture_by_picture(small, picture, tmp_path):
     some = ayn("use", small.folder.path, tmp_path / "many")
     assert some.code == 2
     assert len(some.out.splitlines()) == 2  # the others are answered
-    assert "bad.png: it is no picture" in some.err
+    assert some.err.count("bad.png: it is no picture") == 1
+    assert "many: no answer for all together, since 1 cannot be read" in some.err
     (tmp_path / "none").mkdir()
     assert "has no picture" in mistake("use", small.folder.path, tmp_path / "none")
 
@@ -205,6 +208,8 @@ def test_what_it_cannot_read(small, tmp_path):
     assert "File name too long" in mistake("use", small.folder.path, "x" * 5000)
     with pytest.raises(UserError, match="it cannot be read"):
         small.predict("a\0b.png")
+    with pytest.raises(UserError, match="give the path of a picture, or several in a list; not int"):
+        small.predict(3)
     with pytest.raises(UserError, match="a clip without frames"):
         small.predict([[]])
     assert "reads pictures, not texts" in mistake("use", small.folder.path, "a.png", "--embed")

@@ -161,6 +161,9 @@ class DecodeConfig:
     seed: int = option(1, "sample: seed of the first answer to a text; the next has seed + 1", low=0, high=2**62)
     guidance: float = option(1.0, "draw: how strongly the caption decides (1: as learned)", low=0.0, high=100.0)
     max_new: int = option(256, "largest number of new tokens", low=1, high=10**7)
+    times_source: int = option(
+        3, "a translation has at most so many times the tokens of its source, and 16 (0: no limit)", low=0, high=1000
+    )
     chat: bool = option(True, "put a text into the run's chat template, if it has one")
     stop: tuple[str, ...] = option((), 'strings that end the answer, such as ["\\n"]; [] for none')
     batch: int = option(32, "rows decoded together", low=1, high=2**16)

@@ -13,7 +13,7 @@ IN_PYTHON = {
     "--init": "train.init",
     "--mirror DIR": "data.mirror=DIR",
     "--data": "data",
-    "--as": "architecture",
+    "--as": "`ayn import --as`",
     "--to": "to",
 }
 shell = False  # whether the user types commands; set by the command line

@@ -104,6 +104,8 @@ class Run:
         """The answer to one text, or to each of several. `decode` are keys of the recipe's [decode]:
         method="beam", beam=5, temperature=0.8, max_new=50, … `answers` has more: n_best, probabilities, tokens."""
         one = self.task.single(text)
+        if not one and not isinstance(text, Iterable):
+            raise UserError(f"give {self.task.asks}, or several in a list; not {type(text).__name__}")
         found = [answer.result for answer in self.answers([text] if one else text, **decode)]  # type: ignore[list-item]
         return found[0] if one else found
 

@@ -68,8 +68,8 @@ class RunFolder:
         self.checkpoints = Checkpoints(self.path / "checkpoints")
 
     @staticmethod
-    def create(path: str | Path, *, resume: bool = False, overwrite: bool = False) -> RunFolder:
-        """The folder of a run that starts, continues (`resume`) or starts over (`overwrite`).
+    def create(path: str | Path, *, resume: bool | None = False, overwrite: bool = False) -> RunFolder:
+        """The folder of a run that starts, continues (`resume`; None: it cannot) or starts over (`overwrite`).
 
         A folder that holds something else than a run is refused. Nothing is overwritten here, but in `replacing`.
         """
@@ -98,9 +98,8 @@ class RunFolder:
         if not run._is_run():
             raise UserError(f"{run.path} is not empty and holds no run; choose another folder")
         if not overwrite:
-            raise UserError(
-                f"{run.path} already holds a run: {told('--resume')} continues it, {told('--overwrite')} replaces it"
-            )
+            go_on = "" if resume is None else f"{told('--resume')} continues it, "
+            raise UserError(f"{run.path} already holds a run: {go_on}{told('--overwrite')} replaces it")
         return run
 
     @contextmanager

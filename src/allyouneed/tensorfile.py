@@ -98,9 +98,10 @@ def _header(file: BinaryIO, size: int) -> Header:
         raise ValueError("the header is longer than the file, or than any header may be")
     entries = json.loads(file.read(length))
     notes = entries.pop("__metadata__", {})
-    shapes = {name: _shape(name, entry, space) for name, entry in entries.items()}
-    if sum(entry["data_offsets"][1] - entry["data_offsets"][0] for entry in entries.values()) != space:
-        raise ValueError("the tensors do not fill the file")
+    shapes = {name: _shape(name, entry) for name, entry in entries.items()}
+    filled = sum(entry["data_offsets"][1] - entry["data_offsets"][0] for entry in entries.values())
+    if filled != space or any(entry["data_offsets"][1] > space for entry in entries.values()):
+        raise ValueError(f"it has {size:,} bytes, and its header describes {8 + length + filled:,}")
     if not all(isinstance(note, str) for note in notes.values()):
         raise ValueError("a note is not text")
     tied = json.loads(notes.get(TIED, "{}"))
@@ -119,13 +120,13 @@ def parse_tensors(data: bytes, name: str) -> tuple[Header, dict[str, Tensor]]:
         raise UserError(f"{name} is damaged, or not a safetensors file ({error})") from error
 
 
-def _shape(name: str, entry: dict[str, Any], space: int) -> tuple[int, ...]:
-    """The shape of one tensor, checked against the place of its numbers in the file."""
+def _shape(name: str, entry: dict[str, Any]) -> tuple[int, ...]:
+    """The shape of one tensor, checked against the room of its numbers in the file."""
     shape, (begin, end) = entry["shape"], entry["data_offsets"]
     if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
         raise ValueError(f"the shape or the place of '{name}' is not made of whole numbers")
-    if end > space or end - begin != SIZES[entry["dtype"]] * math.prod(shape):
-        raise ValueError(f"the shape of '{name}' does not agree with its place in the file")
+    if end - begin != SIZES[entry["dtype"]] * math.prod(shape):
+        raise ValueError(f"the shape of '{name}' does not agree with its room in the file")
     return tuple(shape)
 
 

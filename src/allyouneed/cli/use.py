@@ -124,19 +124,22 @@ def _looks_like_text(run: str) -> bool:
 
 
 def _answer_each(run: Run, texts: list[str], how: str, decode: dict[str, Any], vectors: Embedding | None) -> bool:
-    """Answer what each argument stands for. Of a folder, what cannot be answered is told, and the others are answered;
-    returns whether all could be."""
-    asked, fine = [(one, given) for given in texts for one in run.task.listed(given)], True
+    """Answer what each argument stands for. Of a folder, what cannot be answered is told, and the others are answered,
+    but not all of them together; returns whether all could be."""
+    asked, failed = [(one, given) for given in texts for one in run.task.listed(given)], dict.fromkeys(texts, 0)
+    named = run.task.shape == "pictures" and len(texts) > 1
     for i, (text, given) in enumerate(asked):
         typer.echo("\n" if how == "table" and i else "", nl=False)
         try:
-            _answer(run, text, how, decode, vectors, f"{text}: " if text != given else "")
+            if text == given and failed[given]:
+                raise UserError(f"{given}: no answer for all together, since {failed[given]:,} cannot be read")
+            _answer(run, text, how, decode, vectors, f"{text}: " if named or text != given else "")
         except UserError as error:
-            if text == given:
+            if text == given and not failed[given]:
                 raise
-            fine = False
+            failed[given] += 1
             complain(str(error))
-    return fine
+    return not any(failed.values())
 
 
 def _answer(run: Run, text: str, how: str, decode: dict[str, Any], vectors: Embedding | None, before: str = "") -> None:

@@ -90,7 +90,7 @@ def _pictures_in(folder: Path) -> tuple[list[Path], int]:
 
 
 def _left_out(aside: int) -> str:
-    return f"; {aside:,} files that are no pictures by their names left out" if aside else ""
+    return f"; left out as no pictures, by their names: {aside:,}" if aside else ""
 
 
 def _classes(folder: Path, shape: str) -> Listed:

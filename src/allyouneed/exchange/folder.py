@@ -31,9 +31,9 @@ WRITING = (
 
 def read_folder(path: Path) -> Source:
     """What is in the folder. The weights stay on the disk until they are asked for."""
-    config = read_json(path / "config.json")
-    if not config:
+    if not os.path.isfile(path / "config.json"):
         raise UserError(f"{path} has no config.json: a folder as the transformers library saves it has one")
+    config = read_json(path / "config.json")
     kind = str(config.get("model_type"))
     older = {name: config.pop(name) for name in WRITING if name in config}
     generation = {name: config[name] for name in ("eos_token_id", "decoder_start_token_id") if name in config}

@@ -202,6 +202,8 @@ def _decode(given: Mapping[str, Any], head: Head, say: Say) -> dict[str, Any]:
     """[decode] from generation_config.json. What this library cannot do is told."""
     drawn, beams = given.get("do_sample") is True, given.get("num_beams") or 1
     found: dict[str, Any] = {"method": "sample" if drawn else "beam" if beams != 1 else "greedy"}
+    if head.task == "translate":
+        found["times_source"] = 0
     if drawn:
         found["top_k"] = 50  # theirs, if the file does not say
         found |= {name: given[name] for name in ("temperature", "top_k", "top_p") if given.get(name) is not None}
@@ -213,7 +215,8 @@ def _decode(given: Mapping[str, Any], head: Head, say: Say) -> dict[str, Any]:
     if given.get("max_new_tokens"):
         found["max_new"] = given["max_new_tokens"]
     elif head.task == "translate" and type(given.get("max_length")) is int:
-        found["max_new"] = given["max_length"] - 1  # which counts the first token
+        last = type(given.get("forced_eos_token_id")) is int  # the last token is the end, which is not one of ours
+        found["max_new"] = max(1, given["max_length"] - 1 - last)  # theirs counts the first token
     build(DecodeConfig, found, "generation_config.json")
     barred = [[given.get("pad_token_id", given.get("decoder_start_token_id"))]]
     for name, value in given.items():
@@ -253,14 +256,24 @@ def _tensors(
         if today in stored:
             raise UserError(f"the weights have the same tensor twice: {stored[today]} and {name}")
         shapes[today], stored[today] = tuple(shape), name
-    extra = sorted(stored[name] for name in stored if name not in names and not _ignored(name, family, model))
+    spare = {*family.copies, *(name for name in stored if name.endswith(family.ignored))}
+    extra = sorted(stored[name] for name in stored if name not in names | spare)
     if extra and strict:
         raise UserError(f"the weights have a tensor that this model has no place for: {extra[0]}")
     ours = outline.state_dict().keys()
     used = {name for row in rows if row.ours in ours for name in row.names}
     if unused := sorted([*extra, *(stored[name] for name in stored if name in names - used)]):
         say(f"not used: {', '.join(unused)}")
-    return import_tensors(rows, shapes, lambda name: source.weights.get(stored[name]).float(), outline)
+    found = import_tensors(rows, shapes, lambda name: source.weights.get(stored[name]).float(), outline)
+    for name, ours in family.copies.items():
+        copied = name in stored and name not in names and ours in found
+        if copied and not torch.equal(source.weights.get(stored[name]).float(), found[ours]):
+            whole = next(row.theirs for row in rows if row.ours == ours)
+            raise UserError(
+                f"the tensor {stored[name]} is not equal to {whole}, although config.json says that both are one "
+                "(tie_word_embeddings)"
+            )
+    return found
 
 
 def _today(name: str, names: set[str], family: Family) -> str:
@@ -271,10 +284,6 @@ def _today(name: str, names: set[str], family: Family) -> str:
     return name if name in names or family.prefix + name not in names else family.prefix + name
 
 
-def _ignored(name: str, family: Family, model: Mapping[str, Any]) -> bool:
-    return name.endswith(family.ignored) or (model.get("tie", True) and name == "lm_head.weight")
-
-
 def _write(
     out: Path, task: Task, tensors: dict[str, torch.Tensor], source: Source, overwrite: bool, say: Say
 ) -> RunFolder:
@@ -282,7 +291,7 @@ def _write(
     with ExitStack() as held:
         if not os.path.exists(out):
             held.callback(RunFolder(out).drop_if_empty, [path for path in out.parents if not os.path.exists(path)])
-        folder = RunFolder.create(out, overwrite=overwrite)
+        folder = RunFolder.create(out, resume=None, overwrite=overwrite)
         with folder.lock(), folder.replacing():
             write_text(folder.recipe, to_toml(recipe.to_dict()))
             about = {

@@ -168,7 +168,8 @@ def _generation(task: Any, say: Say) -> dict[str, Any]:
     """[decode] as transformers has it."""
     decode, tokenizer = task.recipe.decode, task.tokenizer
     found: dict[str, Any] = {f"{role}_token_id": getattr(tokenizer, role) for role in ("bos", "eos", "pad")}
-    found |= {"max_new_tokens": decode.max_new, "do_sample": decode.method == "sample"}
+    room = getattr(task.model_config(), "context", None) or decode.max_new
+    found |= {"max_new_tokens": min(decode.max_new, room), "do_sample": decode.method == "sample"}
     if decode.method == "sample":
         found |= {"temperature": decode.temperature, "top_k": decode.top_k, "top_p": decode.top_p}
     if decode.method == "beam":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -81,10 +82,12 @@ def _open_bin(path: Path) -> Mapping[str, Tensor]:
 
     try:
         mapped = zipfile.is_zipfile(path)  # files of before 2020 are not, and are read whole
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
-    except Exception as error:  # the library raises nearly anything
-        first = str(error).strip().splitlines()[:1]
-        reason = "it wants to run code" if "weights_only" in str(error) else "".join(first)[:200]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of other protocols; what is wrong is told below
+            found = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except Exception as error:  # the library raises nearly anything, and says little that helps
+        cut = f"it may be cut off after its {os.path.getsize(path):,} bytes"
+        reason = "it wants to run code" if "weights_only" in str(error) else cut
         raise UserError(f"{path} is damaged, or not a file of tensors only: {reason}") from None
     if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
         raise UserError(f"{path} holds something else than tensors by name")

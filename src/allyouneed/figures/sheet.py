@@ -13,7 +13,7 @@ import numpy as np
 from allyouneed.figures import style
 
 SIDE, GAP, LINE = 1.1, 0.15, 0.17  # inches: of a picture, between two, and of a line of text
-LETTERS, LINES = 20, 4  # in a line below a picture; lines of one paragraph at most
+LETTERS, LINES = 18, 4  # in a line below a picture; lines of one paragraph at most
 
 
 def contact_sheet(pictures: Sequence[Any], told: Sequence[str], out: Path, title: str = "", columns: int = 0) -> None:

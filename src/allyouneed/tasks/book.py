@@ -16,6 +16,7 @@ from allyouneed.config import build
 from allyouneed.data.augment import as_tensor
 from allyouneed.errors import UserError, shortened
 from allyouneed.models.dvae import DVAE, DVAEConfig
+from allyouneed.recipe import recipe_names
 from allyouneed.runfolder import RunFolder
 from allyouneed.tasks.saved import compare_shapes, saved_task, saved_weights
 from allyouneed.tensorfile import chunks, not_finite, parse_tensors
@@ -35,9 +36,11 @@ class Book:
         """Of a run of the task compress."""
         folder = RunFolder(Path(path))
         if not os.path.isfile(folder.recipe):
+            named = Path(path).name.replace("-", "/", 1)  # runs/compress-emoji is made by compress/emoji
+            recipe = named if named in recipe_names() else "compress/shapes"
             raise UserError(
-                f"task.book: there is no run in {shortened(path)}{folder.neighbours()}; train one with `ayn train "
-                "compress/shapes`, on the same pictures"
+                f"task.book: there is no run in {shortened(path)}: train one on the same pictures, with `ayn train "
+                f"{recipe}`{folder.neighbours()}"
             )
         task = saved_task(folder)
         if task.recipe.task_kind != "compress":

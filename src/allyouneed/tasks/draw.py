@@ -28,8 +28,8 @@ from allyouneed.runtime import pick_device
 from allyouneed.tasks.answers import Answer, Prompt
 from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, once, rows_for, traced, unknown_part
 from allyouneed.tasks.book import Book
-from allyouneed.tasks.checks import check_input, check_numbers
-from allyouneed.tasks.drawing import check_method, draw_codes, likelihood
+from allyouneed.tasks.checks import check_numbers
+from allyouneed.tasks.drawing import check_method, draw_codes, likelihood, read_caption
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.pictures import PictureTask
 from allyouneed.text import Tokenizer
@@ -195,10 +195,7 @@ class Draw(PictureTask[DALLE]):
         return {"captions": captions, "codes": codes}
 
     def prompt(self, model: DALLE, text: str, decode: DecodeConfig) -> Prompt:
-        ids = check_input(text, self.tokenizer, "caption")
-        if self.tokenizer.unk is not None and self.tokenizer.unk in ids:
-            strange = ", ".join(repr(word.strip()) for word in self.tokenizer.unknown(text)[:8])
-            raise UserError(f"the caption has words that this model does not know: {strange}; use others")
+        ids = read_caption(text, self.tokenizer)
         if len(ids) > model.config.caption:
             raise UserError(
                 f"the caption has {len(ids)} tokens, and this model reads at most {model.config.caption}: shorten it"
@@ -324,7 +321,7 @@ class Draw(PictureTask[DALLE]):
     def table(self, model: DALLE, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         """The likely next words of the caption: the model has learned to write these too."""
         prompt = self.prompt(model, text, decode).ids
-        ids = check_input(text, self.tokenizer, "caption")
+        ids = read_caption(text, self.tokenizer)
         words = torch.tensor([prompt], device=model.device)
         with torch.inference_mode():
             logits, _ = model(words, torch.zeros(1, 1, dtype=torch.long, device=model.device))
@@ -343,7 +340,7 @@ class Draw(PictureTask[DALLE]):
         answer = next(self._answers(model, [prompt], decode))
         words, codes = (torch.tensor([one], device=model.device) for one in (prompt, answer.tokens))
         model(words, codes, trace=(trace := Trace("weights")))
-        ids = check_input(text, self.tokenizer, "caption")
+        ids = read_caption(text, self.tokenizer)
         blank = ["·"] * (model.config.caption - len(ids))
         grid = range(1, self.book.config.grid + 1)
         places = [f"{row}, {column}" for row in grid for column in grid][:-1]

@@ -13,6 +13,27 @@ from allyouneed.decode import Decoder, Guided, Request, Stepper
 from allyouneed.errors import UserError
 from allyouneed.models.dalle import DALLE
 from allyouneed.tasks.checks import check_numbers
+from allyouneed.text import Tokenizer
+
+
+def read_caption(text: str, tokenizer: Tokenizer) -> list[int]:
+    """The ids of a user's caption. A word at the beginning and the same word after a space are two tokens. If training
+    has seen only one of them, it stands for both; and an unknown word is tried again in small letters."""
+    text = " ".join(text.split())
+    if not text:
+        raise UserError("the caption is empty: give some text")
+    ids, strange = [], []
+    for id, unit in tokenizer.units(text):
+        if id == tokenizer.unk:
+            word = unit.strip()
+            others = [tokenizer.encode(space + form) for form in (word, word.lower()) for space in ("", " ")]
+            id = next((one[0] for one in others if len(one) == 1 and one[0] != tokenizer.unk), id)
+            strange += [repr(word)] * (id == tokenizer.unk)
+        ids.append(id)
+    if strange:
+        told = ", ".join(dict.fromkeys(strange[:8]))
+        raise UserError(f"the caption has words that this model does not know: {told}; use others")
+    return ids
 
 
 def check_method(decode: DecodeConfig) -> None:

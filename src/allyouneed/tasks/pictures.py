@@ -19,7 +19,7 @@ from allyouneed.tasks.answers import Prompt
 from allyouneed.tasks.base import M, Task, once
 from allyouneed.text import Tokenizer
 
-FRAMES = 64  # of a clip with more, that are looked at
+FRAMES = 1024  # of a clip or a folder with more, so many are looked at
 
 
 class PictureTask(Task[M]):

@@ -230,7 +230,8 @@ class Translate(Task[Translator]):
 
     def _prompt(self, ids: list[int], decode: DecodeConfig) -> Prompt:
         # A limit for a translation that does not end: three times the source is more than any language needs.
-        return Prompt(ids, min(decode.max_new, 3 * len(ids) + 16))
+        most = decode.times_source * len(ids) + 16 if decode.times_source else decode.max_new
+        return Prompt(ids, min(decode.max_new, most))
 
     @torch.inference_mode()
     def table(self, model: Translator, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:

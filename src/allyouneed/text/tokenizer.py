@@ -237,15 +237,18 @@ class Tokenizer:
         id: int | None = self._raw.token_to_id(LINE)
         return id
 
+    def units(self, text: str) -> list[tuple[int, str]]:
+        """The ids of a text, each with the characters that it stands for."""
+        parts = self._parts(text)
+        return [
+            (id, part[start:end])
+            for part, encoding in zip(parts, self._encodings(parts, offsets=True))
+            for id, (start, end) in zip(encoding.ids, encoding.offsets)
+        ]
+
     def unknown(self, text: str) -> list[str]:
         """The different units of a text that become <unk>, in order; a word comes with the space before it."""
-        parts = self._parts(text)
-        found: dict[str, None] = {}
-        for part, encoding in zip(parts, self._encodings(parts, offsets=True)):
-            for id, (start, end) in zip(encoding.ids, encoding.offsets):
-                if id == self.unk:
-                    found[part[start:end]] = None
-        return list(found)
+        return list(dict.fromkeys(unit for id, unit in self.units(text) if id == self.unk))
 
     def _tokenize(
         self, texts: Sequence[str], words: Sequence[Sequence[tuple[int, int]]], specials: tuple[str, ...]

@@ -64,8 +64,9 @@ class Family:
     """One kind of model. `settings` and `fixed` are the options of its config.json, the second with the only values
     that are supported; `always` are settings of ours that follow. `more` gives what needs a closer look, from
     config.json and the names of the tensors, and `write` is its inverse. `ignored` are tensors that hold nothing
-    learned, or nothing that we use, by the ends of their names; `prefix` is left out in files of a bare model; `older`
-    are other endings of names that files have, with those of today."""
+    learned, or nothing that we use, by the ends of their names; `copies` are tensors that must be equal to one of ours;
+    `prefix` is left out in files of a bare model; `older` are other endings of names that files have, with those of
+    today."""
 
     kind: str  # our model
     heads: dict[str, Head]  # by the name of the architecture
@@ -77,6 +78,7 @@ class Family:
     write: Callable[[Settings], Settings] = _nothing
     prefix: str = ""
     ignored: tuple[str, ...] = ()
+    copies: dict[str, str] = field(default_factory=dict)
     neutral: frozenset[str] = frozenset()
     older: dict[str, str] = field(default_factory=dict)
 

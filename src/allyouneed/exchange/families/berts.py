@@ -92,7 +92,8 @@ BERT = Family(
     fixed=FIXED,
     more=_read_bert,
     prefix="bert.",
-    ignored=("embeddings.position_ids", "predictions.decoder.weight", "predictions.decoder.bias"),
+    ignored=("embeddings.position_ids",),
+    copies={f"cls.predictions.decoder.{part}": f"words.out.{part}" for part in ("weight", "bias")},
     neutral=frozenset({"classifier_dropout", "gradient_checkpointing", "directionality", "tie_encoder_decoder"})
     | {f"pooler_{part}" for part in ("fc_size", "num_attention_heads", "num_fc_layers", "size_per_head", "type")},
     older={".gamma": ".weight", ".beta": ".bias"},
@@ -135,7 +136,8 @@ ROBERTA = Family(
     fixed=FIXED,
     more=_read_roberta,
     prefix="roberta.",
-    ignored=("embeddings.position_ids", "lm_head.decoder.weight", "lm_head.decoder.bias"),
+    ignored=("embeddings.position_ids",),
+    copies={f"lm_head.decoder.{part}": f"words.out.{part}" for part in ("weight", "bias")},
     neutral=frozenset({"classifier_dropout", "gradient_checkpointing"}),
     older={".gamma": ".weight", ".beta": ".bias"},
 )
@@ -191,6 +193,7 @@ DISTILBERT = Family(
     always={"norm_eps": 1e-12, "segments": 0},
     more=_read_distilbert,
     prefix="distilbert.",
-    ignored=("embeddings.position_ids", "vocab_projector.weight"),
+    ignored=("embeddings.position_ids",),
+    copies={"vocab_projector.weight": "words.out.weight"},
     neutral=frozenset({"qa_dropout", "seq_classif_dropout", "sinusoidal_pos_embds", "tie_weights_"}),
 )

@@ -48,6 +48,7 @@ GPT2 = Family(
     fixed={"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False},
     prefix="transformer.",
     ignored=("attn.bias", "attn.masked_bias"),
+    copies={"lm_head.weight": "head.out.weight"},
     neutral=SUMMARY | {"embd_pdrop", "n_ctx", "reorder_and_upcast_attn", "is_decoder"},
 )
 
@@ -120,5 +121,6 @@ LLAMA = Family(
     write=_write_rotary,
     prefix="model.",
     ignored=("rotary_emb.inv_freq",),
+    copies={"lm_head.weight": "head.out.weight"},
     neutral=frozenset({"is_decoder"}),
 )

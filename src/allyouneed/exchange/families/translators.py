@@ -53,13 +53,15 @@ def _rows(model: Settings) -> list[Row]:
 
 def _read(given: Options, names: Collection[str], model: Settings) -> Settings:
     """Encoder and decoder are of one size. A table of positions in the file is used, whatever it holds."""
-    given.must(**{f"decoder_{part}": model[ours] for part, ours in SAME.items()})
+    for part, ours in SAME.items():
+        given.choose(f"decoder_{part}", {model[ours]: model[ours]}, given.take(f"decoder_{part}"))
+    given.choose("scale_embedding", {True: True}, False)
     tables = any(name.endswith("embed_positions.weight") for name in names)
     return {"positions": "learned" if tables else "sinusoidal_half", "output_bias": True}
 
 
 def _write(model: Settings) -> Settings:
-    return {f"decoder_{part}": model[ours] for part, ours in SAME.items()}
+    return {**{f"decoder_{part}": model[ours] for part, ours in SAME.items()}, "scale_embedding": True}
 
 
 def _read_marian(given: Options, names: Collection[str], model: Settings) -> Settings:
@@ -93,17 +95,21 @@ SETTINGS = (
 )
 NEUTRAL = frozenset({"activation_dropout", "encoder_layerdrop", "decoder_layerdrop", "classifier_dropout"})
 OLDER = frozenset({"add_bias_logits", "classif_dropout", "extra_pos_embeddings", "num_hidden_layers", "is_decoder"})
-COPIES = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "shared.weight")
+COPIES = {
+    "model.encoder.embed_tokens.weight": "body.source.tokens.weight",
+    "model.decoder.embed_tokens.weight": "body.target.tokens.weight",
+    "lm_head.weight": "head.out.weight",
+}
 MARIAN = Family(
     "transformer",
     {"MarianMTModel": Head("translate")},
     (*SETTINGS, Setting("share_encoder_decoder_embeddings", "share", True, bool)),
     _rows,
-    fixed={"scale_embedding": True},
     always={"prenorm": False},
     more=_read_marian,
     write=_write_marian,
-    ignored=COPIES,
+    ignored=("model.shared.weight",),
+    copies=COPIES,
     neutral=NEUTRAL | OLDER,
 )
 PEGASUS = Family(
@@ -111,11 +117,11 @@ PEGASUS = Family(
     {"PegasusForConditionalGeneration": Head("translate")},
     SETTINGS,
     _rows,
-    fixed={"scale_embedding": True},
     always={"prenorm": True},
     more=_read_pegasus,
     write=_write,
-    ignored=COPIES,
+    ignored=("model.shared.weight",),
+    copies=COPIES,
     neutral=NEUTRAL
     | OLDER
     | {"static_position_embeddings", "normalize_before", "normalize_embedding", "add_final_layer_norm"},
