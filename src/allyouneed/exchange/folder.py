@@ -42,7 +42,7 @@ def read_folder(path: Path) -> Source:
         config,
         WeightFiles(path),
         _tokenizers(path, kind),
-        older | generation | read_json(path / "generation_config.json"),
+        generation | (read_json(path / "generation_config.json") or older),
         _chat(path),
         read_json(path / "preprocessor_config.json"),
         _pooling(path),

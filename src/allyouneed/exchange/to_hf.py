@@ -81,7 +81,9 @@ def find_form(task: Task, model: Model, family: str = "") -> tuple[Form, dict[st
         )
     differences, _, form = min(found, key=lambda one: (len(one[0]), one[1]))
     if differences:
-        raise UserError(f"transformers has no {kind} with {' and '.join(differences)} ({form.name} comes nearest)")
+        own, theirs = (" and ".join(filter(None, side)) for side in zip(*differences))
+        nearest = f"{form.name}, with {theirs}" if theirs else form.name
+        raise UserError(f"transformers has no {kind} with {own}; what comes nearest is {nearest}")
     return form, weights
 
 
@@ -129,26 +131,23 @@ def _fits(head: Head, weights: Mapping[str, Tensor]) -> bool:
     return all(row.ours in weights and weights[row.ours].numel() for row in head.rows)
 
 
-def _differences(form: Form, task: Task, weights: Mapping[str, Tensor]) -> list[str]:
-    """The settings that the family cannot express: those that do not come back from its config.json."""
+def _differences(form: Form, task: Task, weights: Mapping[str, Tensor]) -> list[tuple[str, str]]:
+    """The settings that the family cannot express, and those in their place: what comes back from its config.json."""
     rows = table(form.family, form.head, form.settings)
     names = [name for row in rows if row.ours in weights for name in row.names]
     config = form.family.config(form.settings)
     try:
         back = form.family.read(Options(config, form.family.neutral), names)
     except UserError as error:  # an activation, for instance, that they have no word for
-        return [str(error)]
+        return [(str(error), "")]
     cls = task.kind.Config
     known = {field.name for field in fields(cls)}
     found = _plain(vars(build(cls, {name: value for name, value in back.items() if name in known}, "model")))
     free = {*FREE, *(ROTARY if form.settings["positions"] != "rotary" else ())}
-    told = [
-        f"model.{name} = {value}" for name, value in form.settings.items() if name not in free and value != found[name]
-    ]
+    pairs = [(f"model.{name} =", value, found[name]) for name, value in form.settings.items() if name not in free]
     options = vars(task.options)
-    return told + [
-        f"task.{name} = {options[name]}" for name, value in form.head.options.items() if options[name] != value
-    ]
+    pairs += [(f"task.{name} =", options[name], value) for name, value in form.head.options.items()]
+    return [(f"{name} {own}", f"{name} {theirs}") for name, own, theirs in pairs if own != theirs]
 
 
 def config_json(form: Form, task: Any) -> dict[str, Any]:
