@@ -215,7 +215,12 @@ def test_a_copy_of_a_tensor_is_one_or_is_refused(name, copy, of, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "options", [{"max_length": 30, "forced_eos_token_id": None}, {"max_length": 8, "forced_eos_token_id": 3}]
+    "options",
+    [
+        {"max_length": 30, "forced_eos_token_id": None},
+        {"max_length": 8, "forced_eos_token_id": 3},
+        {"max_new_tokens": 7, "forced_eos_token_id": 3},
+    ],
 )
 def test_a_translation_is_as_long_as_the_files_say(options, tmp_path):
     """A random model hardly ever ends by itself."""

@@ -215,8 +215,9 @@ def _decode(given: Mapping[str, Any], head: Head, say: Say) -> dict[str, Any]:
     if given.get("max_new_tokens"):
         found["max_new"] = given["max_new_tokens"]
     elif head.task == "translate" and type(given.get("max_length")) is int:
-        last = type(given.get("forced_eos_token_id")) is int  # the last token is the end, which is not one of ours
-        found["max_new"] = max(1, given["max_length"] - 1 - last)  # theirs counts the first token
+        found["max_new"] = given["max_length"] - 1  # which counts the first token
+    if type(found.get("max_new")) is int and type(given.get("forced_eos_token_id")) is int:
+        found["max_new"] = max(1, found["max_new"] - 1)  # the last of theirs is the end, which is not one of ours
     build(DecodeConfig, found, "generation_config.json")
     barred = [[given.get("pad_token_id", given.get("decoder_start_token_id"))]]
     for name, value in given.items():
