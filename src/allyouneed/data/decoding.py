@@ -52,7 +52,7 @@ def decode(source: str | Path | bytes, side: int, channels: int) -> bytes:
 
 
 def decode_frames(source: str | Path | bytes, side: int, channels: int, most: int) -> list[bytes]:
-    """`decode` of the frames of a file; of more than `most`, so many at equal distances."""
+    """`decode` of the frames of a file; at most so many, at equal distances."""
     from PIL import Image
 
     if isinstance(source, str | Path):

@@ -19,7 +19,7 @@ from allyouneed.tasks.answers import Prompt
 from allyouneed.tasks.base import M, Task, once
 from allyouneed.text import Tokenizer
 
-FRAMES = 1024  # of a clip or a folder with more, so many are looked at
+FRAMES = 1024  # of a clip or a folder, that are looked at
 
 
 class PictureTask(Task[M]):
@@ -92,8 +92,8 @@ class PictureReader(PictureTask[M]):
         return Prompt([], 0)
 
     def frames(self, given: Any) -> list[bytes]:
-        """The pictures of an input: one, or those of a clip, which is a list, a folder, or a file with several; of
-        many, FRAMES at equal distances."""
+        """The pictures of an input: one, or those of a clip, which is a list, a folder, or a file with several: at
+        most FRAMES, at equal distances."""
         if isinstance(given, Path):
             given = str(given)
         if isinstance(given, list):
