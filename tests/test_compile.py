@@ -139,7 +139,7 @@ def test_training_is_compiled_and_evaluation_is_not(monkeypatch):
     model.loss(ids, ids)
     model(ids)
     model.start([[1, 2]], 4)
-    assert calls == [{"dynamic": None}, "compiled"]
+    assert calls == [{"dynamic": None, "mode": None}, "compiled"]
     assert not any("_orig_mod" in name for name in model.state_dict())
 
 
@@ -183,12 +183,12 @@ def tried(monkeypatch, tmp_path):
     monkeypatch.setattr(compiling, "can_compile", lambda device: "")
 
     def decided(toy: Toy, wanted: str = "auto", calls: int = 1000, before: bool | None = None, said=None, varied=False):
-        monkeypatch.setattr(compiling.torch, "compile", lambda function, dynamic: toy.faster)
+        monkeypatch.setattr(compiling.torch, "compile", lambda function, dynamic, mode: toy.faster)
         monkeypatch.setattr(compiling, "time", SimpleNamespace(perf_counter=lambda: toy.now))
         batches = [Batch({"x": torch.ones(3 + varied * i)}, {}) for i in range(3)]
         runtime = probe(TrainConfig(steps=1, device="cpu", threads=1, precision="fp32"))
         say = [].append if said is None else said.append
-        trial = Trial(toy, lambda: batches, lambda batch: toy.loss(batch.tensors["x"]), {"model": "toy"}, runtime, say)
+        trial = Trial(toy, lambda: batches, lambda batch: toy.loss(batch.tensors["x"]), {"model": "toy"}, runtime, 1, say)
         return decide(wanted, trial, calls) if before is None else go_on(before, trial)
 
     return decided
@@ -313,7 +313,7 @@ def test_a_record_depends_on_model_precision_and_shapes(tmp_path, monkeypatch):
 
 def test_training_says_that_it_tries_before_it_says_what_it_runs_on(story, tmp_path, monkeypatch):
     monkeypatch.setattr(compiling, "can_compile", lambda device: "")
-    monkeypatch.setattr(compiling.torch, "compile", lambda function, dynamic: function)
+    monkeypatch.setattr(compiling.torch, "compile", lambda function, dynamic, mode: function)
     said: list[str] = []
     settings = [*TINY_LM, "train.steps=1", "train.compile=on"]
     fit(choose("lm/gpt", settings, story), tmp_path / "run", say=said.append)

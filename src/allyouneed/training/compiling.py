@@ -56,6 +56,7 @@ class Trial:
     loss: Callable[[Batch], Tensor]  # as the training computes it
     about: Mapping[str, Any]  # what the costs depend on: the model and its settings
     runtime: Runtime
+    pieces: int = 1  # micro-batches per step
     say: Callable[[str], None] = lambda line: None
 
     @cached_property
@@ -102,7 +103,8 @@ class Trial:
         self.say(f"trying torch.compile; {told}")
         if self.runtime.device == "cpu":
             torch.use_deterministic_algorithms(True)  # otherwise compiled CPU code is not reproducible
-        compile_loss(self.model, varied=self.varied)
+        cuda = self.runtime.device.startswith("cuda")
+        compile_loss(self.model, varied=self.varied, recorded=cuda and self.pieces == 1 and not self.varied)
         start = time.perf_counter()
         self.once()
         return time.perf_counter() - start
@@ -130,12 +132,13 @@ def share_compiled_code() -> None:
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(_folder() / "torch"))
 
 
-def compile_loss(model: Model, *, varied: bool) -> None:
+def compile_loss(model: Model, *, varied: bool, recorded: bool = False) -> None:
     """Compile the model's loss for training; evaluation, decoding and traces stay eager. The compiled loss is an
-    attribute of the instance, so that no wrapper changes the names of tensors on disk."""
+    attribute of the instance, so that no wrapper changes the names of tensors on disk. `recorded`: the kernels of a
+    pass are recorded as a CUDA graph and started at once, which the host does much faster than one by one."""
     eager = model.loss
     # dynamic=None: the compiler assumes fixed sizes until another shape comes.
-    compiled = torch.compile(eager, dynamic=True if varied else None)
+    compiled = torch.compile(eager, dynamic=True if varied else None, mode="reduce-overhead" if recorded else None)
 
     def loss(*args: Any, **named: Any) -> Tensor:
         # A size of one would be compiled separately, for few batches.
@@ -144,6 +147,12 @@ def compile_loss(model: Model, *, varied: bool) -> None:
         return found
 
     model.__dict__["loss"] = loss
+
+
+def stop_recording(model: Model) -> None:
+    """Before a step of several micro-batches: a recorded pass would overwrite the gradients of the one before it."""
+    if model.__dict__.pop("loss", None) is not None:
+        compile_loss(model, varied=True)
 
 
 def decide(wanted: str, trial: Trial, calls: int, seconds: float = 0.0) -> Choice:

@@ -292,7 +292,7 @@ def _choose_compile(
         return [parts[0].to(runtime.torch_device) for parts in some if parts]
 
     about = {"model": recipe.model_kind, "config": vars(task.model_config()), "task": recipe.task_kind}
-    trial, answer = Trial(model, draw, loss, about, runtime, say), ""
+    trial, answer = Trial(model, draw, loss, about, runtime, pieces, say), ""
     if ranks.first:
         if train.compile == "auto" and before is not None and before["device"] == runtime.device:
             choice = go_on(before["compile"], trial)

@@ -21,6 +21,7 @@ from allyouneed.runtime import Runtime
 from allyouneed.tasks.base import Carry, Task
 from allyouneed.tensorfile import not_finite
 from allyouneed.training.averages import MovingAverage, mean
+from allyouneed.training.compiling import stop_recording
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.evaluating import Evaluator
 from allyouneed.training.feed import Feed, Step
@@ -103,6 +104,8 @@ class Trainer:
     def _loop(self, interrupt: Interrupt) -> None:
         steps = self.feed.steps(self.at.epoch, self.at.batch, self.pieces)
         self.model.train()
+        if self.pieces > 1:
+            stop_recording(self.model)
         while self.at.step < self.pacer.total and not self._given_up():
             pieces = self.pieces
             self._step(next(steps))
@@ -218,6 +221,7 @@ class Trainer:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         self.pieces *= 2
+        stop_recording(self.model)
         self.progress.note(f"out of memory at step {self.at.step + 1}: now {self.pieces} micro-batches per step")
         numbers = self.feed.plan(work.epoch)[work.batch]
         return self.feed.step(work.epoch, work.batch, work.last, numbers, self.pieces)
