@@ -146,12 +146,14 @@ def compile_loss(model: Model, *, varied: bool, recorded: bool = False) -> None:
         found: Tensor = (compiled if usable else eager)(*args, **named)
         return found
 
+    loss.recorded = recorded  # type: ignore[attr-defined]
     model.__dict__["loss"] = loss
 
 
 def stop_recording(model: Model) -> None:
     """Before a step of several micro-batches: a recorded pass would overwrite the gradients of the one before it."""
-    if model.__dict__.pop("loss", None) is not None:
+    if getattr(model.__dict__.get("loss"), "recorded", False):
+        del model.__dict__["loss"]
         compile_loss(model, varied=True)
 
 
