@@ -20,7 +20,7 @@ from allyouneed.nn import losses
 from allyouneed.runtime import can_compile, probe
 from allyouneed.tensorfile import read_tensors
 from allyouneed.training import compiling
-from allyouneed.training.compiling import Cost, Trial, compile_loss, decide, go_on, recall, remember
+from allyouneed.training.compiling import Cost, Trial, compile_loss, decide, go_on, recall, remember, stop_recording
 from allyouneed.training.fit import fit
 from allyouneed.training.starting import choose
 from conftest import TINY_LM, TINY_TRANSLATE
@@ -121,6 +121,32 @@ def test_a_second_run_finds_the_code_in_the_cache(story, tmp_path, command, monk
         seconds.append(int(re.search(r"compiled: as asked, (\d+) s to compile", done.stdout)[1]))
     assert any((tmp_path / "cache" / "compiled" / "torch").iterdir())
     assert seconds[1] < seconds[0] / 2
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_recorded_passes_learn_what_compiled_ones_do(story, tmp_path, monkeypatch):
+    """With dropout, which is drawn anew in every step."""
+    settings = [*TINY_LM, "train.compile=on", "train.device=cuda", "train.steps=12", "model.dropout=0.1"]
+    found, plain = {}, compiling.compile_loss
+    for recorded in (True, False):
+        torch._dynamo.reset()
+        if not recorded:
+            monkeypatch.setattr(compiling, "compile_loss", lambda model, varied, recorded: plain(model, varied=varied))
+        fit(choose("lm/gpt", settings, str(story)), tmp_path / str(recorded), quiet=True)
+        found[recorded] = read_tensors(tmp_path / str(recorded) / "model.safetensors")
+    for name, tensor in found[True].items():
+        torch.testing.assert_close(tensor, found[False][name], atol=1e-5, rtol=1e-4)
+
+
+def test_several_micro_batches_are_not_recorded(monkeypatch):
+    modes = []
+    monkeypatch.setattr(compiling.torch, "compile", lambda function, dynamic, mode: modes.append(mode) or function)
+    model = GPT(GPTConfig(vocab=20, width=8, layers=1, heads=1, context=6))
+    stop_recording(model)
+    compile_loss(model, varied=False, recorded=True)
+    stop_recording(model)
+    stop_recording(model)
+    assert modes == ["reduce-overhead", None]
 
 
 def test_training_is_compiled_and_evaluation_is_not(monkeypatch):
