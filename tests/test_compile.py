@@ -214,7 +214,9 @@ def tried(monkeypatch, tmp_path):
         batches = [Batch({"x": torch.ones(3 + varied * i)}, {}) for i in range(3)]
         runtime = probe(TrainConfig(steps=1, device="cpu", threads=1, precision="fp32"))
         say = [].append if said is None else said.append
-        trial = Trial(toy, lambda: batches, lambda batch: toy.loss(batch.tensors["x"]), {"model": "toy"}, runtime, 1, say)
+        trial = Trial(
+            toy, lambda: batches, lambda batch: toy.loss(batch.tensors["x"]), {"model": "toy"}, runtime, 1, say
+        )
         return decide(wanted, trial, calls) if before is None else go_on(before, trial)
 
     return decided
