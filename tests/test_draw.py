@@ -213,12 +213,23 @@ def test_a_caption_becomes_pictures(drawer, tmp_path):
     assert len(found["codes"]) == 16
 
 
+def test_drawings_are_ranked_by_the_caption_or_by_their_codes(drawer):
+    found = {}
+    for rank in ("caption", "codes"):
+        (answer,) = drawer.answers([CAPTION], n_best=16, rank=rank)
+        found[rank] = [one.logprob for one in (answer, *answer.others)]
+    assert found["codes"] == sorted(found["caption"], reverse=True)
+    assert found["codes"] != found["caption"]
+
+
 def test_drawings_are_scored_by_rules(drawer):
     scores = {score.name: score for score in drawer.test(say=lambda line: None)}
     assert list(scores) == ["attributes", "all right", "code perplexity", "caption perplexity"]
     assert 0 <= scores["all right"].value <= scores["attributes"].value <= 100
     assert "best of:1|seed:1" in scores["attributes"].signature
     assert (drawer.folder.path / "drawings.png").is_file()
+    best, *_ = drawer.test(say=lambda line: None, n_best=2, rank="codes")
+    assert "best of:2 by codes|seed:1" in best.signature
 
 
 def test_the_book_is_a_part_of_the_run(book, drawer, tmp_path):

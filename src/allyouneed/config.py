@@ -160,6 +160,7 @@ class DecodeConfig:
     top_p: float = option(1.0, "sample: only the smallest set of tokens with this probability", low=0.0, high=1.0)
     seed: int = option(1, "sample: seed of the first answer to a text; the next has seed + 1", low=0, high=2**62)
     guidance: float = option(1.0, "draw: how strongly the caption decides (1: as learned)", low=0.0, high=100.0)
+    rank: str = option("codes", "draw: what the first of n_best makes likeliest", choices=("codes", "caption"))
     max_new: int = option(256, "largest number of new tokens", low=1, high=10**7)
     times_source: int = option(
         3, "a translation has at most so many times the tokens of its source, and 16 (0: no limit)", low=0, high=1000

@@ -212,20 +212,21 @@ class Draw(PictureTask[DALLE]):
             yield from self._answers(model, prompts, decode)
 
     def _answers(self, model: DALLE, prompts: Sequence[list[int]], decode: DecodeConfig) -> Iterator[Answer]:
-        """For each prompt decode.n_best drawings, the best first."""
+        """For each prompt decode.n_best drawings, the best first: by log p(codes | caption) or, for the rank of the
+        caption, by log p(codes | caption) - log p(codes)."""
         each = decode.n_best
         codes = draw_codes(model, prompts, self.book.config.tokens, decode)  # (prompts · n_best, codes)
         asked = np.repeat(np.asarray(prompts), each, axis=0)
-        told, free = (likelihood(model, words, codes) for words in (asked, np.full_like(asked, model.blank)))
+        score = told = likelihood(model, asked, codes)
+        if decode.rank == "caption":
+            score = told - likelihood(model, np.full_like(asked, model.blank), codes)
         self.book.model.to(model.device)
         pictures = self.book.decode(codes)
         made = []
         for i, (row, picture) in enumerate(zip(codes.tolist(), pictures)):
-            logprob, score = float(told[i]), float(told[i] - free[i])
+            logprob, text = float(told[i]), " ".join(map(str, row))
             details = {"seed": decode.seed + i % each, "logprob": round(logprob, 4), "codes": row}
-            made.append(
-                Answer(" ".join(map(str, row)), row, logprob, "length", score, details=details, picture=picture)
-            )
+            made.append(Answer(text, row, logprob, "length", float(score[i]), details=details, picture=picture))
         for at in range(0, len(made), each):
             best, *others = sorted(made[at : at + each], key=lambda answer: -answer.score)
             yield replace(best, others=others)
@@ -281,7 +282,8 @@ class Draw(PictureTask[DALLE]):
         ]
         if checker is not None:
             how = f"{decode.method}|temperature:{decode.temperature:g}|guidance:{decode.guidance:g}"
-            drawn = f"by rules|{how}|best of:{decode.n_best}|seed:{decode.seed}|{signature}"
+            ranked = f" by {decode.rank}" if decode.n_best > 1 else ""
+            drawn = f"by rules|{how}|best of:{decode.n_best}{ranked}|seed:{decode.seed}|{signature}"
             every = [fine for found in right for fine in found.values()]
             scores = [
                 Score("attributes", 100 * float(np.mean(every)), drawn),
