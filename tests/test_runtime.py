@@ -110,7 +110,7 @@ def test_the_choice_is_stored_with_the_run(story, tmp_path):
 ])  # fmt: skip
 def test_a_compiled_run_goes_on_as_asked_or_as_it_can(wanted, compiler, compiled, story, tmp_path, monkeypatch):
     monkeypatch.setattr(compiling, "can_compile", lambda device: compiler)
-    monkeypatch.setattr(compiling.torch, "compile", lambda loss, dynamic: loss)
+    monkeypatch.setattr(compiling.torch, "compile", lambda loss, **options: loss)
     run = train("lm/gpt", *TINY_LM, data=story, out=tmp_path / "run", quiet=True)
     recipe = run.recipe.with_(train=replace(run.recipe.train, compile=wanted))
     before = {**run.config["runtime"], "compile": True}
