@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from allyouneed.errors import UserError
 from allyouneed.figures import confusion
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.heads import POOLS, ClassifyHead
+from allyouneed.nn.losses import cross_entropy, divergence
 from allyouneed.nn.spelling import spell
 from allyouneed.recipe import read_recipe
 from allyouneed.run import Run, load, train
@@ -77,6 +79,37 @@ def test_smoothing_and_unknown_words_are_for_learning_alone(run):
         assert other.losses(model, batch)["labels"] > 1.2 * run.task.losses(model, batch)["labels"]
     finally:
         model.eval()
+
+
+def test_agreement_takes_two_passes_for_learning_alone(run):
+    """R-Drop: the mean of the cross-entropies, and the divergence with its weight."""
+    other = run.task.on(run.recipe.with_(task=replace(run.recipe.task, agreement=3.0)))
+    assert (run.task.passes, other.passes) == (1, 2)
+    batch = run.task.examples("valid").collate(run.task.examples("valid").cover(4096)[0], 5)
+    goals = batch.tensors["targets"]
+    assert torch.equal(other.losses(run.model, batch)["labels"], run.task.losses(run.model, batch)["labels"])
+    model = Labeller(run.model.body, run.model.head).train()
+    try:
+        torch.manual_seed(1)
+        loss = other.losses(model, batch)["labels"]
+        torch.manual_seed(1)
+        one, two = (model(batch.tensors) for _ in range(2))
+        assert not torch.equal(one, two)
+        mean = (cross_entropy(one, goals) + cross_entropy(two, goals)) / 2
+        torch.testing.assert_close(loss, mean + 3 * divergence(one, two, goals))
+    finally:
+        model.eval()
+
+
+def test_two_passes_need_twice_the_activations(folder, capsys):
+    told = []
+    for agreement in (0, 1):
+        train(
+            "classify/rnn", *SHORT, f"task.agreement={agreement}", data=folder / "opinions.tsv",
+            out=folder / f"agree{agreement}", quiet=False,
+        )  # fmt: skip
+        told.append(float(re.findall(r"activations ([\d.]+) KiB", "".join(capsys.readouterr()))[0]))
+    assert told[1] == pytest.approx(2 * told[0], rel=0.01)
 
 
 @pytest.fixture(scope="module")

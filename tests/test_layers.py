@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allyouneed.nn.layers import FeedForward, last, make_norm, real
-from allyouneed.nn.losses import IGNORE, cross_entropy, linear_cross_entropy
+from allyouneed.nn.losses import IGNORE, cross_entropy, divergence, linear_cross_entropy
 from allyouneed.nn.positions import Rotary, Sinusoidal, rotate, sinusoid
 
 
@@ -104,6 +104,16 @@ def test_loss_is_a_sum_with_smoothing_that_ignores_padding():
     expected = sum(-(0.9 * logp[i, t] + 0.1 * logp[i].mean()) for i, t in enumerate(targets.tolist()) if t != IGNORE)
     torch.testing.assert_close(cross_entropy(logits, targets, 0.1), expected)
     assert cross_entropy(logits, torch.full((5,), IGNORE)).item() == 0
+
+
+def test_divergence_is_the_mean_of_both_kl_divergences_and_ignores_padding():
+    torch.manual_seed(0)
+    logits, others, targets = torch.randn(5, 7), torch.randn(5, 7), torch.tensor([1, IGNORE, 3, 6, IGNORE])
+    p, q = (some[targets != IGNORE].softmax(-1) for some in (logits, others))
+    expected = (F.kl_div(p.log(), q, reduction="sum") + F.kl_div(q.log(), p, reduction="sum")) / 2
+    torch.testing.assert_close(divergence(logits, others, targets), expected)
+    torch.testing.assert_close(divergence(others, logits, targets), expected)
+    assert divergence(logits, logits + 2, targets).item() == pytest.approx(0, abs=1e-6)
 
 
 @settings(max_examples=30, deadline=None)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from allyouneed.models.base import Body, Model
 from allyouneed.nn.batch import Tensors
-from allyouneed.nn.losses import cross_entropy
+from allyouneed.nn.losses import cross_entropy, divergence
 from allyouneed.nn.trace import Trace
 
 
@@ -32,11 +32,21 @@ class Labeller(Model):
             hidden = self.body.summary(hidden)[:, None]
         return self.head(hidden, tensors["lengths"])
 
-    def loss(self, tensors: Tensors, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        """The cross-entropy of the labels, summed. An example that is a mixture of two has two labels."""
-        tensors = self.see(tensors)
+    def loss(self, tensors: Tensors, targets: Tensor, smoothing: float = 0.0, agreement: float = 0.0) -> Tensor:
+        """The cross-entropy of the labels, summed. With `agreement` (R-Drop, Liang et al., 2021): its mean over two
+        passes, which differ in dropout, plus the divergence of their predictions with this weight."""
+        tensors, targets = self.see(tensors), targets.flatten()
         logits = self._label(tensors).flatten(0, -2)
-        loss = cross_entropy(logits, targets.flatten(), smoothing, _flat(tensors.get("weights")))
+        loss = self._errors(logits, tensors, targets, smoothing)
+        if agreement:
+            others = self._label(tensors).flatten(0, -2)
+            loss = (loss + self._errors(others, tensors, targets, smoothing)) / 2
+            loss = loss + agreement * divergence(logits, others, targets)
+        return loss
+
+    def _errors(self, logits: Tensor, tensors: Tensors, targets: Tensor, smoothing: float) -> Tensor:
+        """The cross-entropy. An example that is a mixture of two has two labels."""
+        loss = cross_entropy(logits, targets, smoothing, _flat(tensors.get("weights")))
         if "other_targets" in tensors:
             loss = loss + cross_entropy(logits, tensors["other_targets"], smoothing, tensors["other_weights"])
         return loss

@@ -24,6 +24,14 @@ def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0.0, weigh
     return loss if weights is None else (loss * weights).sum()
 
 
+def divergence(logits: Tensor, others: Tensor, targets: Tensor) -> Tensor:
+    """How far two predictions are apart, over the targets (N,) that are not padding; logits (N, V):
+    ½ sum_t [KL(p_t || q_t) + KL(q_t || p_t)] = ½ sum_t sum_v (p_t(v) - q_t(v)) (log p_t(v) - log q_t(v))"""
+    p, q = logits.float().log_softmax(-1), others.float().log_softmax(-1)
+    each = ((p.exp() - q.exp()) * (p - q)).sum(-1)
+    return each.masked_fill(targets == IGNORE, 0.0).sum() / 2
+
+
 def linear_cross_entropy(
     hidden: Tensor,
     weight: Tensor,

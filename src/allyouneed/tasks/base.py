@@ -102,6 +102,7 @@ class Task(ABC, Generic[M]):
     continues: ClassVar[bool] = False  # an answer is the rest of its text
     paints: ClassVar[bool] = False  # an answer has a picture, which `paint` writes
     draws: ClassVar[bool] = False  # an answer is nothing but a picture
+    passes: int = 1  # of a batch through the model, in a step of training
     looking: ClassVar[float] = 0.05  # of the training time, at most, for evaluations with train.eval_every = 0
     reading: ClassVar[float] = 1 / 3  # time to evaluate a batch, as a part of that to learn it
     full_precision: ClassVar[bool] = False  # a loaded run always computes in fp32

@@ -33,6 +33,9 @@ FILE = "labels.json"
 @dataclass(frozen=True)
 class LabelOptions:
     smoothing: float = option(0.0, "label smoothing", low=0.0, high=1.0)
+    agreement: float = option(
+        0.0, "R-Drop: weight of the divergence of two passes with different dropout; 0: off", low=0.0, high=100.0
+    )
     balance: float = option(
         0.0, "weights of the labels: 0 none, 1 each label counts as much as any other, however rare", low=0.0, high=1.0
     )
@@ -49,6 +52,7 @@ class Labels(Task[Labeller]):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.labels = []
+        self.passes = 2 if self.options.agreement else 1
 
     @abstractmethod
     def goals(self, split: str) -> np.ndarray | Ragged:
@@ -112,8 +116,8 @@ class Labels(Task[Labeller]):
     def losses(
         self, model: Labeller, batch: Batch, at: Moment | None = None, carry: Carry | None = None
     ) -> dict[str, Tensor]:
-        smoothing = self.options.smoothing if model.training else 0.0
-        return {"labels": model.loss(batch.tensors, batch.tensors["targets"], smoothing)}
+        only_learning = (self.options.smoothing, self.options.agreement) if model.training else ()
+        return {"labels": model.loss(batch.tensors, batch.tensors["targets"], *only_learning)}
 
     @torch.inference_mode()
     def probabilities(self, model: Labeller, examples: Buckets, extent: Extent = WHOLE) -> dict[int, Tensor]:

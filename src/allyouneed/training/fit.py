@@ -255,7 +255,7 @@ def _fit_memory(recipe: Recipe, task: Task, model: Model, runtime: Runtime) -> t
     train, pieces = recipe.train, recipe.train.accumulate
     need = estimate(
         model,
-        train.batch_tokens // pieces,
+        train.batch_tokens // pieces * task.passes,
         adam=train.optimizer == "adamw",
         device=runtime.torch_device,
         half=runtime.precision == "bf16",
