@@ -101,6 +101,14 @@ def test_agreement_takes_two_passes_for_learning_alone(run):
         model.eval()
 
 
+def test_agreement_without_dropout_is_refused(folder):
+    with pytest.raises(UserError, match="the model has none"):
+        train(
+            "classify/rnn", *SHORT, "task.agreement=1", "model.dropout=0", data=folder / "opinions.tsv",
+            out=folder / "dry", quiet=True,
+        )  # fmt: skip
+
+
 def test_two_passes_need_twice_the_activations(folder, capsys):
     told = []
     for agreement in (0, 1):

@@ -54,6 +54,15 @@ class Labels(Task[Labeller]):
         self.labels = []
         self.passes = 2 if self.options.agreement else 1
 
+    def check_model(self) -> None:
+        super().check_model()
+        drops = (getattr(self.recipe.model, name, 0.0) for name in ("dropout", "attention_dropout", "drop_path"))
+        if self.options.agreement and not any(drops):
+            raise UserError(
+                "task.agreement compares two passes that differ in dropout, and the model has none: set model.dropout "
+                "above 0, or task.agreement to 0"
+            )
+
     @abstractmethod
     def goals(self, split: str) -> np.ndarray | Ragged:
         """The labels of a split as numbers: one per example, or one per token, where IGNORE means no label."""
