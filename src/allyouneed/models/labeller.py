@@ -35,8 +35,8 @@ class Labeller(Model):
     def loss(self, tensors: Tensors, targets: Tensor, smoothing: float = 0.0, agreement: float = 0.0) -> Tensor:
         """The cross-entropy of the labels, summed. With `agreement` (R-Drop, Liang et al., 2021): its mean over two
         passes, which differ in dropout, plus the divergence of their predictions with this weight."""
-        tensors, targets = self.see(tensors), targets.flatten()
-        logits = self._label(tensors).flatten(0, -2)
+        tensors = self.see(tensors)
+        logits, targets = self._label(tensors).flatten(0, -2), targets.flatten()
         loss = self._errors(logits, tensors, targets, smoothing)
         if agreement:
             others = self._label(tensors).flatten(0, -2)
