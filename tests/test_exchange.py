@@ -178,7 +178,7 @@ def test_vectors_of_an_imported_run(tmp_path):
         ("marian", {"decoder_ffn_dim": None}, "config.json has no 'decoder_ffn_dim'"),
         ("marian", {"decoder_attention_heads": 2}, "decoder_attention_heads = 2 is not supported"),
         ("marian", {"decoder_start_token_id": 7}, "decoder_start_token_id = 7 is neither the padding"),
-        ("marian", {"vocab_size": 10**12}, "model.vocab = 1000000000000 is too large"),
+        ("marian", {"vocab_size": 10**12}, "config.json: vocab_size = 1000000000000 is too large"),
         ("marian", {"vocab_size": 10**6}, "model.shared.weight has the shape (100, 32), but"),
     ],
 )  # fmt: skip

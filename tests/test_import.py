@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import tokenizers
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 from allyouneed.errors import UserError
@@ -190,6 +191,12 @@ def test_an_imported_run_is_a_run(saved, story, tmp_path):
 # What is refused: one sentence, exit code 2, and nothing is left behind.
 
 
+def spoil_number(path: Path) -> None:
+    tensors = load_file(path / "model.safetensors")
+    tensors["transformer.h.1.ln_2.weight"][3] = float("nan")
+    save_file(tensors, path / "model.safetensors")
+
+
 def change(path: Path, **options: Any) -> None:
     config = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps({**config, **options}))
@@ -217,7 +224,9 @@ class Evil:
         (lambda p: change(p, n_layer=1), "a tensor that this model has no place for: transformer.h.1"),
         (lambda p: change(p, n_positions=65), "transformer.wpe.weight has the shape (64, 32), but"),
         (lambda p: change(p, vocab_size=10**7, n_embd=10**6, n_head=1), "but config.json describes"),
-        (lambda p: change(p, n_layer=10**9), "model.layers"),
+        (lambda p: change(p, n_layer=10**9), "config.json: n_layer = 1000000000 is too large"),
+        (lambda p: change(p, n_head=5), "config.json: n_head = 5 does not divide n_embd = 32"),
+        (spoil_number, "the tensor transformer.h.1.ln_2.weight holds numbers that are not finite"),
         (lambda p: (p / "model.safetensors").unlink(), "has no weights"),
         (lambda p: os.truncate(p / "model.safetensors", 5000), "model.safetensors is damaged"),
         (lambda p: os.truncate(p / "model.safetensors", 90000), "(it has 90,000 bytes, and its header describes 1"),

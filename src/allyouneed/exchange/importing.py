@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -86,14 +87,24 @@ def import_run(
         "decode": decode,
         "text": {"joint": "tokenizer.target.json" not in source.tokenizers},
     }
-    task: Task = catalog.task(head.task)(Recipe.parse(values))
+    with _their_names(family):
+        task: Task = catalog.task(head.task)(Recipe.parse(values))
     task.tokenizers = dict(source.tokenizers)
     _fill(task, head, source)
     _check_rows(source, model)
     tensors = _tensors(source, family, head, task, model, say, strict=not architecture)
-    if broken := not_finite(tensors):
-        raise UserError(f"the tensor {broken} holds numbers that are not finite")
     return _write(Path(out), task, tensors, source, overwrite, say)
+
+
+@contextmanager
+def _their_names(family: Family) -> Iterator[None]:
+    """A message about settings of ours gets the names that they have in config.json."""
+    theirs = {f"model.{setting.ours}": setting.theirs for setting in family.settings if not setting.more}
+    try:
+        yield
+    except UserError as error:
+        message = re.sub(r"model\.\w+", lambda found: theirs.get(found[0], found[0]), str(error))
+        raise UserError(f"config.json: {message}") from None
 
 
 def read_source(path: Path) -> Source:
@@ -246,7 +257,7 @@ def table(family: Family, head: Head, model: Mapping[str, Any]) -> list[Row]:
 def _tensors(
     source: Source, family: Family, head: Head, task: Task, model: Mapping[str, Any], say: Say, strict: bool
 ) -> dict[str, torch.Tensor]:
-    with torch.device("meta"):
+    with torch.device("meta"), _their_names(family):
         outline = task.build_model()
     rows = table(family, head, model)
     names = {name for row in rows for name in row.names}
@@ -265,7 +276,14 @@ def _tensors(
     used = {name for row in rows if row.ours in ours for name in row.names}
     if unused := sorted([*extra, *(stored[name] for name in stored if name in names - used)]):
         say(f"not used: {', '.join(unused)}")
-    found = import_tensors(rows, shapes, lambda name: source.weights.get(stored[name]).float(), outline)
+
+    def read(name: str) -> torch.Tensor:
+        tensor = source.weights.get(stored[name]).float()
+        if not_finite({name: tensor}):
+            raise UserError(f"the tensor {stored[name]} holds numbers that are not finite")
+        return tensor
+
+    found = import_tensors(rows, shapes, read, outline)
     for name, ours in family.copies.items():
         copied = name in stored and name not in names and ours in found
         if copied and not torch.equal(source.weights.get(stored[name]).float(), found[ours]):
