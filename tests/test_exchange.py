@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -500,6 +502,25 @@ def test_load_takes_hf_names(tmp_path, monkeypatch, capsys):
         hub.imported("no such thing", lambda line: None)
     done = ayn("use", f"hf:{path}", TEXTS[0])
     assert done.code == 0, done.err
+    assert f"imported    {path}" in ayn("info", f"hf:{path}").out
+    assert "cannot be downloaded" in mistake("train", "classify/bert", "--init", "hf:nobody/bert")
+    few = ("train.steps=2", "train.batch_tokens=512", f"train.init=hf:{path}")
+    tuned = train("classify/bert", *few, out=tmp_path / "run")
+    assert tuned.recipe.model.width == first.recipe.model.width
+
+
+def test_a_downloaded_model_is_found_by_its_name(tmp_path):
+    kept = tmp_path / "hub" / "models--nobody--tiny"  # as huggingface_hub lays out its cache
+    saved("bert, labels", kept / "snapshots" / "abc123")
+    (kept / "refs").mkdir()
+    (kept / "refs" / "main").write_text("abc123")
+    env = {**os.environ, "HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
+    for name, code in (("hf:nobody/tiny", 0), ("hf:nobody/other", 2), ("nobody/tiny", 2)):
+        command = [sys.executable, "-m", "allyouneed", "import", name]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+    assert "has hf: before its name" in done.stderr
+    assert load(tmp_path / "runs" / "tiny").predict(TEXTS[0]) in ("sad", "glad", "neither")
 
 
 # ayn export.

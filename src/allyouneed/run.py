@@ -18,7 +18,7 @@ from allyouneed.config import DataConfig, DecodeConfig, build
 from allyouneed.data.paths import look
 from allyouneed.errors import UserError, shortened, told
 from allyouneed.exchange.exporting import export_run
-from allyouneed.exchange.hub import imported
+from allyouneed.exchange.hub import HUB, imported, with_imported
 from allyouneed.format import human_count
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model, Writer
@@ -43,7 +43,6 @@ from allyouneed.wholefile import read_bytes
 MOST_PICTURE = 1 << 24  # bytes
 
 MASK = "[MASK]"
-HUB = "hf:"
 DATA_KEYS = {field.name for field in fields(DataConfig)}  # no key of [decode] is among them
 
 
@@ -311,6 +310,7 @@ class Run:
                 "weights": (2 if self.precision == "bf16" else 4) * total,
                 "training": sum(lasting(self.model, adam=adam)),
             },
+            "imported": self.config.get("imported", ""),
             "data": self.config["data"],
             "followed": self.config["followed"],
             "scores": self.folder.read_scores(),
@@ -388,7 +388,7 @@ def train(
     >>> run = train("classify/rnn", train={"minutes": 2}, data=films)    # [("What a film!", "good"), …]
     """
     path = Path(out) if out is not None else default_out(recipe)
-    overrides = as_overrides(*settings, sections)
+    overrides = with_imported(as_overrides(*settings, sections), print)
     chosen = resumed(path, recipe, overrides, data) if resume else choose(recipe, overrides, data)
     fit(chosen, path, resume=resume, overwrite=overwrite, quiet=quiet)
     return load(path, chosen.train.device, chosen.train.precision)

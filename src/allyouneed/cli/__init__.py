@@ -79,13 +79,14 @@ def train_command(
     if mirror:
         settings.append(f"data.mirror={os.path.abspath(mirror)}")
     if init:
-        settings.append(f"train.init={os.path.abspath(init)}")
+        settings.append(f"train.init={init if init.startswith('hf:') else os.path.abspath(init)}")
+    from allyouneed.exchange.hub import with_imported
     from allyouneed.run import default_out
     from allyouneed.training.fit import begun_since, fit
     from allyouneed.training.interrupt import Interrupted, Terminated
     from allyouneed.training.starting import choose, resumed
 
-    folder = out or default_out(recipe)
+    folder, settings = out or default_out(recipe), with_imported(settings, typer.echo)
     chosen = resumed(folder, recipe, settings, data) if resume else choose(recipe, settings, data)
     first, now = (os.environ.get("RANK") or "0") == "0", time.time()
     try:
@@ -180,6 +181,10 @@ def info_command(
         for split, found in loaded.scores().items()
         for what, signature in score_rows(found)
     ]
+    origin = [("data", f"{data['name']} ({data.get('licence') or 'own files'})")]
+    trained = [("trained", info["runtime"].get("why", ""))]
+    if info["imported"]:
+        origin, trained = [("imported", info["imported"])], []
     work = f"{human_count(info['flops per token'])} FLOPs per token forward, with {info['context']} tokens of context"
     print_columns(
         [
@@ -190,10 +195,10 @@ def info_command(
             ("work", f"{work}; about three times that in training"),
             ("memory", f"{human_bytes(memory['weights'])} of weights; "
              f"{human_bytes(memory['training'])} in training, before activations"),
-            ("data", f"{data['name']} ({data.get('licence') or 'own files'})"),
+            *origin,
             *(("followed" if i == 0 else "", line) for i, line in enumerate(info["followed"])),
             *scores,
-            ("trained", info["runtime"].get("why", "")),
+            *trained,
             ("loaded", f"{info['loaded']['precision']} on {info['loaded']['device']}"),
             ("versions", ", ".join(f"{name} {version}" for name, version in info["versions"].items())),
         ]

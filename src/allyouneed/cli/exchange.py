@@ -12,7 +12,9 @@ from allyouneed.cli.common import RunPath
 
 
 def import_command(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A folder of transformers, a .gguf or llama2.c .bin.")],
+    path: Annotated[
+        str, typer.Argument(metavar="PATH", help="A folder of transformers, a .gguf, a llama2.c .bin, or hf:NAME.")
+    ],
     out: Annotated[Path | None, typer.Option(metavar="RUN", help="Folder of the run.  [default: runs/PATH]")] = None,
     architecture: Annotated[
         str,
@@ -28,10 +30,13 @@ def import_command(
       ayn import downloads/gpt2 --out runs/gpt2
       ayn use runs/gpt2 "Once upon a time"
     """
+    from allyouneed.exchange.hub import HUB, find_model
     from allyouneed.exchange.importing import import_run
 
-    folder = out or Path("runs") / path.absolute().name.removesuffix(".gguf").removesuffix(".bin")
-    import_run(path, folder, architecture=architecture, overwrite=overwrite, say=typer.echo)
+    name = Path(path.removeprefix(HUB)).absolute().name
+    source = find_model(path.removeprefix(HUB), typer.echo) if path.startswith(HUB) else Path(path)
+    folder = out or Path("runs") / name.removesuffix(".gguf").removesuffix(".bin")
+    import_run(source, folder, architecture=architecture, overwrite=overwrite, say=typer.echo)
     typer.echo(f"try:\n  {shlex.join(['ayn', 'use', str(folder)])}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from allyouneed.data.fetch import cache_folder
@@ -13,6 +13,7 @@ from allyouneed.errors import UserError
 from allyouneed.exchange.importing import import_run
 from allyouneed.version import __version__
 
+HUB = "hf:"  # before the name of a model
 FILES = ["*.json", "*.safetensors", "*.txt", "*.spm", "*.jinja", "tokenizer.model"]
 OLDER = ["pytorch_model*.bin"]  # the same weights; many models have both
 NAME = re.compile(r"[\w.-]+(?:/[\w.-]+)?")
@@ -21,13 +22,23 @@ NAME = re.compile(r"[\w.-]+(?:/[\w.-]+)?")
 def imported(name: str, say: Callable[[str], None]) -> Path:
     """The run folder of a local folder or file, or of a model on the Hugging Face Hub. It is imported once, and again
     when the files have changed."""
-    source = Path(os.path.expanduser(name))
-    if not os.path.exists(source):
-        source = _download(name, say)
-    out = cache_folder() / "imported" / f"{source.name}-{_fingerprint(source)}"
+    source = find_model(name, say)
+    out = cache_folder() / "imported" / f"{Path(name).name}-{_fingerprint(source)}"
     if not os.path.isfile(out / "model.safetensors"):
         import_run(source, out, overwrite=True, say=say)
     return out
+
+
+def with_imported(settings: Sequence[str], say: Callable[[str], None]) -> list[str]:
+    """Settings in which "train.init=hf:NAME" has become the run folder of that model."""
+    key = f"train.init={HUB}"
+    return [f"train.init={imported(s.removeprefix(key), say)}" if s.startswith(key) else s for s in settings]
+
+
+def find_model(name: str, say: Callable[[str], None]) -> Path:
+    """A local folder or file, or else the downloaded files of a model on the Hugging Face Hub."""
+    source = Path(os.path.expanduser(name))
+    return source if os.path.exists(source) else _download(name, say)
 
 
 def _fingerprint(source: Path) -> str:

@@ -112,7 +112,9 @@ def read_source(path: Path) -> Source:
     if os.path.isdir(path):
         return read_folder(path)
     if not os.path.exists(path):
-        raise UserError(f"there is no folder or file {shortened(path)}")
+        raise UserError(
+            f"there is no folder or file {shortened(path)}; a model of the Hugging Face Hub has hf: before its name"
+        )
     if path.suffix == ".gguf":
         return read_gguf(path)
     if path.suffix == ".bin":
