@@ -78,14 +78,14 @@ def train_command(
             raise UserError(f"'{stray}' is not of the form section.key=value; own data is given with --data {stray}")
     if mirror:
         settings.append(f"data.mirror={os.path.abspath(mirror)}")
-    if init:
-        settings.append(f"train.init={init if init.startswith('hf:') else os.path.abspath(init)}")
-    from allyouneed.exchange.hub import with_imported
+    from allyouneed.exchange.hub import HUB, with_imported
     from allyouneed.run import default_out
     from allyouneed.training.fit import begun_since, fit
     from allyouneed.training.interrupt import Interrupted, Terminated
     from allyouneed.training.starting import choose, resumed
 
+    if init:
+        settings.append(f"train.init={init if init.startswith(HUB) else os.path.abspath(init)}")
     folder, settings = out or default_out(recipe), with_imported(settings, typer.echo)
     chosen = resumed(folder, recipe, settings, data) if resume else choose(recipe, settings, data)
     first, now = (os.environ.get("RANK") or "0") == "0", time.time()
