@@ -16,7 +16,7 @@ from allyouneed.run import load
 from allyouneed.tasks import extent as extent_module
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.text import Tokenizer
-from allyouneed.training.plan import AFTER, LAST, SPARE, Budget, Pacer
+from allyouneed.training.plan import AFTER, LAST, SPARE, Budget, Pacer, Plan
 from commands import ayn, mistake, trained
 from conftest import RUNTIME, TINY_LM, TINY_TRANSLATE
 
@@ -227,7 +227,8 @@ def test_a_limit_above_the_split_is_the_whole_split(pairs, tmp_path):
 def test_a_test_that_does_not_fit_into_the_minutes_is_cut_and_said(pairs, tmp_path, monkeypatch):
     """The time is over when the test begins: the first few examples are scored all the same."""
     monkeypatch.setattr(Budget, "until", property(lambda self: time.monotonic() - 1))
-    monkeypatch.setattr(Budget, "plan", lambda self, plan, *_: type(plan)(4, 4))
+    monkeypatch.setattr(Budget, "first", lambda *_: Plan(4, 4))
+    monkeypatch.setattr(Budget, "plan", lambda self, plan, *_: plan)
     monkeypatch.setattr(Budget, "paced", True)
     out = tmp_path / "run"
     done = ayn("train", "translate/transformer", "--data", pairs, "--out", out, *TINY_TRANSLATE, "train.steps=0",
@@ -257,6 +258,8 @@ def test_a_budget_tells_until_when_a_test_may_last():
 
 
 class FakeEvaluator:
+    examples = 100
+
     def seconds(self) -> float:
         return 2.0
 
@@ -265,9 +268,10 @@ class FakeEvaluator:
 
 
 def test_the_plan_keeps_some_more_time_for_the_test_than_estimated():
-    budget = Budget(10, 0.0)
-    budget.look(FakeEvaluator())
-    assert budget.ending == SPARE * 8.0
+    budget = Budget(10, 0.0, clock=lambda: 0.0)
+    budget.pace.see(10, 1.0)
+    budget.first(1, TrainConfig(minutes=10), FakeEvaluator(), 0.1)
+    assert budget.ending == pytest.approx(SPARE * 8.0)
 
 
 @pytest.mark.parametrize(("limit", "part"), [(0, 1.0), (-1, 0.0), (10, None), (10**6, 1.0)])

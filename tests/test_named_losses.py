@@ -78,6 +78,6 @@ class ByLevel(TwoLosses):
 def test_the_best_weights_have_the_lowest_loss_of_the_name_that_the_task_says(story, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(catalog.TASKS, "lm", "test_named_losses:ByLevel")
     values = iter([[2.0, 3.0], [1.0, 9.0], [1.5, 1.0]])  # level, tokens
-    monkeypatch.setattr(Evaluator, "loss", lambda self: next(values))
+    monkeypatch.setattr(Evaluator, "loss", lambda self, part: next(values))
     fit(choose("lm/gpt", TINY_LM, str(story)), tmp_path / "run")
     assert "best validation level loss 1.0000 at step 8" in capsys.readouterr().out

@@ -23,7 +23,7 @@ from allyouneed.tensorfile import read_tensors
 from allyouneed.training import trainer as trainer_module
 from allyouneed.training.fit import fit
 from allyouneed.training.optim import learning_rate
-from allyouneed.training.plan import Budget, Plan, first_plan, interval
+from allyouneed.training.plan import ENOUGH, FEWEST, Budget, Plan, first_plan, interval, validation
 from allyouneed.training.starting import choose, resumed
 from commands import ayn, mistake
 from conftest import TINY_LM
@@ -31,70 +31,149 @@ from conftest import TINY_LM
 
 @dataclass
 class Machine:
-    """A run without a model, on a clock of its own."""
+    """A run without a model, on a clock of its own: a step costs 1, all other work so many steps."""
 
     step: Callable[[float], float]  # seconds of a step that begins at this time
-    evaluation: float = 0.0  # seconds
-    ending: float = 0.0
-    preparing: float = 0.0
+    evaluation: float = 0.0  # steps of an evaluation of the whole validation split
+    test: float = 0.0  # steps of a test of the whole test split
+    preparing: float = 0.0  # seconds
+    wrong: float = 1.0  # an evaluation takes so many times what was estimated
+    examples: int = 2000
     now: float = 0.0
     rates: list[float] = field(default_factory=list)
     evaluated: list[int] = field(default_factory=list)
+    training: float = 0.0  # seconds
+    tested: float = 0.0  # the part of the test split
+
+    def seconds(self) -> float:
+        return self.evaluation * self.step(self.now)
+
+    def scoring_seconds(self, evaluation: float) -> float:
+        return self.test * self.step(self.now)
+
+    def work(self, steps: float) -> float:
+        """Do this work; returns its seconds."""
+        began = self.now
+        while steps > 1e-9:
+            some = min(1.0, steps)
+            self.now += some * self.step(self.now)
+            steps -= some
+        return self.now - began
 
     def run(self, minutes: float, least: int = 134, **settings: object) -> Plan:
         config = TrainConfig(**{"minutes": minutes, "eval_every": 0, "lr": 1.0, "min_lr": 0.0, **settings})
         budget, plan = Budget(minutes, self.now, clock=lambda: self.now), first_plan(config, 1000, least)
-        budget.evaluation, budget.ending = self.evaluation, self.ending
         self.now += self.preparing
-        budget.check()
+        budget.begin(0.0)
         for step in itertools.count(1):
             self.rates.append(learning_rate(plan.place(step - 1), plan.total, config))
-            seconds = self.step(self.now)
-            self.now += seconds
+            seconds = self.work(1)
+            self.training += seconds
             budget.pace.see(1, seconds)
-            if plan.known or budget.paced:
-                plan = budget.plan(plan, step, config, least)
+            if plan.known:
+                plan = budget.plan(plan, step, config)
+            elif budget.paced:
+                plan = budget.first(step, config, self, 0.1)
             if step >= plan.total or step % plan.every == 0:
                 self.evaluated.append(step)
-                self.now += self.evaluation
+                budget.evaluated(self.work(plan.valid * self.evaluation * self.wrong))
             if step >= plan.total:
-                self.now += self.ending + budget.closing
+                self._test(budget.until)
+                self.now += budget.closing - 1
                 return plan
+
+    def _test(self, until: float) -> None:
+        """As `Extent` does it: pieces that take a quarter of the time that is left."""
+        done, piece = 0.0, 1 / max(1.0, self.test)  # the first examples are always scored
+        while done < 1 and piece * self.test > 0.01:
+            took = self.work(min(piece, 1 - done) * self.test)
+            done += piece
+            piece = min(2 * piece, 0.25 * max(0.0, until - self.now) / max(1e-9, took) * piece)
+        self.tested = min(1.0, done)
 
 
 PACES = {
     "steady": lambda now: 0.1,
     "slow": lambda now: 4.0,
-    "busy from the middle on": lambda now: 0.1 if now < 180 else 0.25,
+    "three times slower from the middle on": lambda now: 0.1 if now < 180 else 0.3,
+    "three times slower after its first seconds": lambda now: 0.1 if now < 30 else 0.3,
+    "three times slower at the end": lambda now: 0.1 if now < 310 else 0.3,
     "busy until the middle": lambda now: 0.3 if now < 180 else 0.1,
     "busy now and then": lambda now: 0.3 if int(now / 20) % 3 == 0 else 0.1,
 }
 
 
 @pytest.mark.parametrize("pace", PACES)
-@pytest.mark.parametrize("evaluation", [0.0, 3.0])
-@pytest.mark.parametrize("ending", [0.0, 30.0])
-@pytest.mark.parametrize("preparing", [0.0, 60.0])
-def test_the_whole_command_takes_the_minutes_that_it_was_given(pace, evaluation, ending, preparing):
-    machine = Machine(PACES[pace], evaluation, ending, preparing)
+@pytest.mark.parametrize("evaluation", [0, 10, 100, 1000, 10_000])
+@pytest.mark.parametrize("test", [0, 100, 10_000])
+@pytest.mark.parametrize("preparing", [0.0, 40.0])
+def test_training_gets_most_of_a_budget_and_the_whole_command_keeps_it(pace, evaluation, test, preparing):
+    machine = Machine(PACES[pace], evaluation, test, preparing)
     machine.run(6)
-    assert machine.now == pytest.approx(360, rel=0.05)
-    assert len(machine.evaluated) <= 20
+    assert machine.now == pytest.approx(360, rel=0.1)
+    assert machine.training >= 0.7 * 360
+    assert 1 <= len(machine.evaluated) <= 30
+    assert machine.tested > 0 or not test
+
+
+@pytest.mark.parametrize("wrong", [0.2, 3.0])
+@pytest.mark.parametrize("pace", PACES)
+def test_evaluations_that_take_longer_than_estimated_come_less_often(pace, wrong):
+    machine = Machine(PACES[pace], evaluation=500, test=500, wrong=wrong)
+    machine.run(6)
+    assert machine.now == pytest.approx(360, rel=0.1)
+    assert machine.training >= 0.5 * 360
+
+
+def test_preparing_that_takes_most_of_the_time_leaves_some_for_scores():
+    machine = Machine(lambda now: 0.1, 1000, 1000, preparing=200.0)
+    machine.run(6)
+    assert machine.now == pytest.approx(360, rel=0.1)
+    assert machine.training >= 0.7 * 160
+    assert machine.tested > 0.05
+
+
+def test_little_validation_data_is_read_whole_and_much_is_cut():
+    small, large = Machine(lambda now: 0.1, 10, 100), Machine(lambda now: 0.1, 10_000, 100, examples=100_000)
+    assert small.run(6).valid == 1
+    plan = large.run(6)
+    assert 0 < plan.valid < 0.05
+    assert len(large.evaluated) >= FEWEST
+
+
+@given(st.floats(1, 1e4), st.floats(0, 1e5), st.integers(1, 10**6))
+def test_evaluations_take_no_more_than_they_may(seconds, whole, examples):
+    times, part = validation(seconds, whole, examples)
+    assert FEWEST <= times <= 10
+    assert 0 < part <= 1
+    assert times * part * whole <= seconds * 1.001
+    if part * examples < ENOUGH and part < 1:
+        assert times == FEWEST
 
 
 @pytest.mark.parametrize("pace", PACES)
 @pytest.mark.parametrize("schedule", ["cosine", "linear"])
-def test_the_learning_rate_falls_to_its_end_without_a_jump(pace, schedule):
-    machine = Machine(PACES[pace], evaluation=2.0)
-    plan = machine.run(6, schedule=schedule, warmup=10)
+@pytest.mark.parametrize("warmup", [10, 213])
+def test_the_learning_rate_falls_to_its_end_without_a_jump(pace, schedule, warmup):
+    """However long the warm-up of the recipe is, a shorter plan has a shorter one."""
+    machine = Machine(PACES[pace], evaluation=20)
+    plan = machine.run(6, schedule=schedule, warmup=warmup)
     rates = machine.rates
-    assert rates[:10] == [pytest.approx((i + 1) / 10) for i in range(10)]
-    falls = [before - after for before, after in itertools.pairwise(rates[10:])]
-    steps = len(rates)
+    steps, peak = len(rates), rates.index(max(rates))
+    assert peak <= max(0.25 * steps, 2)
+    falls = [before - after for before, after in itertools.pairwise(rates[peak:])]
     assert min(falls) >= 0
-    assert max(falls) < 10 / steps
+    assert max(falls) < max(0.1, 10 / steps)
     assert rates[-1] < 0.1
     assert steps == plan.total
+
+
+@given(st.integers(2, 10**5), st.integers(0, 10**5), st.sampled_from(["cosine", "linear", "noam"]), st.booleans())
+def test_every_run_ends_with_a_falling_rate(total, warmup, schedule, minutes):
+    length = {"minutes": 1} if minutes else {"steps": total}
+    config = TrainConfig(warmup=warmup, schedule=schedule, lr=1.0, **length)
+    rates = [learning_rate(step, total, config) for step in (total - 2, total - 1)]
+    assert rates[1] < rates[0] or total < 4
 
 
 def test_a_plan_that_has_no_time_left_has_one_more_step():
@@ -102,15 +181,15 @@ def test_a_plan_that_has_no_time_left_has_one_more_step():
     budget = Budget(1.0, 0.0, clock=lambda: 70.0)
     budget.pace.see(10, 1.0)
     config = TrainConfig(minutes=1.0)
-    assert budget.plan(Plan(100, 20), 50, config, 1.0).total == 51
-    assert budget.plan(Plan(51, 20), 51, config, 1.0).total == 51  # and then it is over
+    assert budget.plan(Plan(100, 20), 50, config).total == 51
+    assert budget.plan(Plan(51, 20), 51, config).total == 51  # and then it is over
 
 
 def test_a_steady_machine_plans_once():
     machine = Machine(lambda now: 0.1)
     plan = machine.run(6, warmup=10)
     assert plan.since <= 60
-    assert plan.total == pytest.approx(3600, rel=0.03)
+    assert plan.total == pytest.approx(3580, rel=0.03)
 
 
 @given(st.integers(1, 10**6), st.integers(0, 10**5))
@@ -178,7 +257,8 @@ def test_a_run_ends_with_its_minutes(story, tmp_path):
 def test_a_run_with_a_budget_resumes_with_its_plan(story, tmp_path, monkeypatch):
     """Stopped after its plan was made, it goes on with that plan, and ends as a run that was never stopped."""
     plans = iter([Plan(STEPS, STEPS), Plan(12, 4)])
-    monkeypatch.setattr(Budget, "plan", lambda self, plan, *_: next(plans, plan))
+    monkeypatch.setattr(Budget, "first", lambda *_: next(plans))
+    monkeypatch.setattr(Budget, "plan", lambda self, plan, *_: plan)
     monkeypatch.setattr(Budget, "paced", True)
     settings = [*TINY_LM, "train.steps=0", "train.minutes=5", "model.dropout=0.1"]
     fit(choose("lm/gpt", settings, str(story)), tmp_path / "whole", quiet=True)
@@ -196,7 +276,7 @@ def test_a_run_with_a_budget_resumes_with_its_plan(story, tmp_path, monkeypatch)
         fit(choose("lm/gpt", settings, str(story)), tmp_path / "parts", quiet=True)
     monkeypatch.setattr(trainer_module.Trainer, "_save", save)
     state = RunFolder(tmp_path / "parts").checkpoints.latest().state
-    assert state["plan"] == {"total": 12, "every": 4, "since": 0, "start": 0.0}
+    assert state["plan"] == {"total": 12, "every": 4, "since": 0, "start": 0.0, "valid": 1.0}
     assert 0 < state["position"]["elapsed"] < 60
     fit(resumed(tmp_path / "parts", "lm/gpt", [], None), tmp_path / "parts", resume=True, quiet=True)
     whole, parts = (read_tensors(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))

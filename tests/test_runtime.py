@@ -480,9 +480,9 @@ class NoFloat64(TorchDispatchMode):
 def test_an_evaluation_needs_no_float64(story, tmp_path, monkeypatch):
     loss = Evaluator.loss
 
-    def guarded(self):
+    def guarded(self, part):
         with NoFloat64():
-            return loss(self)
+            return loss(self, part)
 
     monkeypatch.setattr(Evaluator, "loss", guarded)
     run = train("lm/gpt", *TINY_LM, data=story, out=tmp_path / "run", quiet=True)

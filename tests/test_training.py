@@ -16,15 +16,18 @@ import torch
 
 from allyouneed.config import TrainConfig
 from allyouneed.errors import UserError
+from allyouneed.metrics import Score
 from allyouneed.models.gpt import GPT, GPTConfig
 from allyouneed.run import load
-from allyouneed.tensorfile import read_tensors
+from allyouneed.tensorfile import read_header, read_tensors
 from allyouneed.training import trainer as trainer_module
+from allyouneed.training.evaluating import Evaluator
 from allyouneed.training.fit import fit
 from allyouneed.training.optim import learning_rate, parameter_groups
+from allyouneed.training.position import Position
 from allyouneed.training.starting import choose
 from commands import ayn
-from conftest import TINY_LM, TINY_TRANSLATE
+from conftest import RUNTIME, TINY_LM, TINY_TRANSLATE
 
 
 def run(recipe: str, data: Path, out: Path, *more: str, **options) -> dict[str, torch.Tensor]:
@@ -264,14 +267,37 @@ def test_a_full_disk_is_reported_as_that_with_nothing_lost(limit, story, tmp_pat
     run("lm/gpt", story, out, "train.steps=8", resume=True)
 
 
+def test_a_tie_of_the_score_goes_to_the_lower_loss_and_then_to_the_later_step():
+    at, best = Position(), []
+    for at.step, (accuracy, loss) in enumerate(
+        [(60.0, 0.7), (66.67, 0.687), (66.67, 0.494), (66.67, 0.6), (66.67, 0.494), (50.0, 0.1)], 1
+    ):
+        best.append(at.rank(-accuracy, loss))
+    assert best == [True, True, True, False, True, False]
+    assert (at.best, at.best_loss, at.best_step) == (-66.67, 0.494, 5)
+    assert at.waited == 3  # since the last improvement; the same once more is none
+
+
+def test_the_model_of_a_run_is_that_of_the_lower_loss_if_the_scores_are_the_same(tmp_path, monkeypatch):
+    """The accuracy of a small validation set often stays the same while the loss falls."""
+    losses = iter([[0.687], [0.494], [0.6]])
+    monkeypatch.setattr(Evaluator, "loss", lambda self, part: next(losses))
+    monkeypatch.setattr(Evaluator, "score", lambda self, part: Score("accuracy", 66.67, "exact"))
+    settings = [*RUNTIME, "model.width=16", "train.steps=6", "train.eval_every=2", "train.test_limit=-1"]
+    run = fit(choose("classify/rnn", settings), tmp_path / "run", quiet=True)
+    assert read_header(run.model).notes["step"] == "4"
+
+
 def test_early_stopping_waits_for_its_patience(story, tmp_path):
     settings = ["train.steps=400", "train.eval_every=2", "train.patience=3", "train.lr=0", "train.warmup=0"]
     run("lm/gpt", story, tmp_path / "run", *settings)
     assert [r["step"] for r in rows(tmp_path / "run", "valid")] == [2, 4, 6, 8]
 
 
-def test_best_and_last_checkpoints_stay(story, tmp_path):
-    settings = ["train.steps=24", "train.eval_every=2", "train.lr=0", "train.warmup=0", "train.checkpoints=2"]
+def test_best_and_last_checkpoints_stay(story, tmp_path, monkeypatch):
+    losses = ([float(value)] for value in range(1, 100))
+    monkeypatch.setattr(Evaluator, "loss", lambda self, part: next(losses))
+    settings = ["train.steps=24", "train.eval_every=2", "train.checkpoints=2"]
     run("lm/gpt", story, tmp_path / "run", *settings)
     names = sorted(p.name for p in (tmp_path / "run" / "checkpoints").iterdir())
     assert names == ["step-000002", "step-000022", "step-000024"]

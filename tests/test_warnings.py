@@ -77,7 +77,7 @@ RISING = {4: 2.0, 8: 2.1, 12: 2.2, 16: 2.3, 20: 2.4}
 @pytest.fixture
 def overfitting(monkeypatch):
     """The validation loss rises from the second evaluation on, whatever the model does."""
-    monkeypatch.setattr(Evaluator, "loss", lambda self: [RISING[self.model.steps_seen]])
+    monkeypatch.setattr(Evaluator, "loss", lambda self, part: [RISING[self.model.steps_seen]])
     step = trainer_module.Trainer._step
 
     def counted(self, work):

@@ -29,6 +29,12 @@ def human_time(seconds: float) -> str:
     return f"{hour}:{minute:02d}:{second:02d}" if hour else f"{minute:02d}:{second:02d}"
 
 
+def either(choices: Sequence[str]) -> str:
+    """["a", "b", "c"] -> "a, b or c"."""
+    *first, last = choices
+    return f"{', '.join(first)} or {last}" if first else last
+
+
 def columns(rows: Sequence[tuple[str, ...]], width: int = 0) -> list[str]:
     """Aligned columns; the last is folded so that lines have at most `width` characters (0: never)."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ class Examples(ABC):
     """One split, ready for the loop. Everything random in a batch is a function of its key and its examples."""
 
     varies: ClassVar[bool] = True  # batches differ in their shapes
+    in_order: ClassVar[bool] = False  # each batch goes on where the one before has ended
 
     @abstractmethod
     def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
@@ -69,6 +71,12 @@ class Examples(ABC):
     @abstractmethod
     def cover(self, batch_tokens: int) -> list[Numbers]:
         """Batches that show every token exactly once, in a fixed order: for evaluation."""
+
+    def sample(self, batch_tokens: int, part: float) -> list[Numbers]:
+        """A part of the batches of `cover`, always the same one: spread evenly, or the first if they are in order."""
+        batches = self.cover(batch_tokens)
+        some = min(len(batches), max(1, math.ceil(part * len(batches))))
+        return batches[:some] if self.in_order else [batches[i * len(batches) // some] for i in range(some)]
 
     @abstractmethod
     def size(self, numbers: Numbers, key: int) -> Size:
@@ -141,6 +149,8 @@ class Streams(Windows):
 
     Every epoch shifts the lanes by a random phase.
     """
+
+    in_order = True
 
     def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
         targets = len(self.stream) - 1

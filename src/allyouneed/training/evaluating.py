@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import torch
@@ -14,9 +14,12 @@ import torch
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model
 from allyouneed.tasks.base import Carry, Say, Task
+from allyouneed.tasks.extent import Extent
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.feed import Feed
 from allyouneed.training.named_losses import NamedLosses
+
+BATCHES, EXAMPLES = 4, 128  # by which the time of the loss and of the score is estimated
 
 
 class Evaluator:
@@ -42,14 +45,22 @@ class Evaluator:
         """Steps that there must be between evaluations, so that these take a small part of the time."""
         return self.batches * self.passes * self.task.reading / self.task.looking
 
+    @property
+    def examples(self) -> int:
+        return self.task.items("valid") if self.feed is not None else 0
+
+    def limit(self, part: float) -> int:
+        """How many examples a part of the split has; 0 if it is all of it."""
+        return max(1, math.ceil(part * self.examples)) if part < 1 else 0
+
     @torch.no_grad()
-    def loss(self) -> list[float]:
-        """The mean of each named loss over the whole split, on all processes."""
+    def loss(self, part: float) -> list[float]:
+        """The mean of each named loss over a part of the split, on all processes."""
         assert self.feed is not None
         self.model.eval()
         device, names = self.feed.device, self.losses.names
         found, counts, carry = [torch.zeros(len(names), device=device)], [0.0] * len(names), Carry()
-        for batch in self.feed.cover():
+        for batch in self.feed.cover(part):
             with self.arithmetic():
                 sums = self.task.losses(self.model, batch.to(device), None, carry)
             found.append(torch.stack([sums[name].float() for name in names]))
@@ -59,32 +70,36 @@ class Evaluator:
         totals = self.ranks.total([*local, *counts], device)
         return [total / max(1.0, count) for total, count in zip(totals, totals[len(local) :])]
 
-    def score(self) -> Score | None:
-        """The score by which the task chooses the best weights; None if that is a loss."""
+    def score(self, part: float) -> Score | None:
+        """The score, of a part of the split, by which the task chooses the best weights; None if that is a loss."""
         if self.task.chooses_by_loss:
             return None
         self.model.eval()
         with self.arithmetic():
-            scores = self.task.test(self.model, "valid", self.task.recipe.decode, self.say)
+            scores = self.task.test(self.model, "valid", self.task.recipe.decode, self.say, Extent(self.limit(part)))
         self.model.train()
         score = next(score for score in scores if score.name == self.task.chooses_by)
         return replace(score, value=float(self.ranks.say(repr(score.value))))  # one value for all processes
 
     @torch.no_grad()
     def seconds(self) -> float:
-        """About how long an evaluation takes, by a few of its batches."""
+        """About how long an evaluation of the whole split takes, by a few of its batches and examples."""
         if self.feed is None:
             return 0.0
         self.model.eval()
-        found = []
-        for batch in islice(self.feed.cover(), 4):
-            began = time.monotonic()
+        began, measured = time.monotonic(), 0
+        for batch in self.feed.cover(BATCHES / max(1, self.batches)):
             with self.arithmetic():
                 sums = self.task.losses(self.model, batch.to(self.feed.device), None, Carry())
             sum(value.item() for value in sums.values())  # waits for the device
-            found.append(time.monotonic() - began)
+            measured += 1
+        seconds = (time.monotonic() - began) / max(1, measured) * self.batches
         self.model.train()
-        return self.passes * min(found, default=0.0) * self.batches
+        if not self.task.chooses_by_loss:
+            part, began = min(1.0, EXAMPLES / max(1, self.examples)), time.monotonic()
+            self.score(part)
+            seconds += (time.monotonic() - began) / part
+        return seconds
 
     def scoring_seconds(self, evaluation: float) -> float:
         """About how long the scores of the test split take, if an evaluation takes `evaluation`."""

@@ -59,9 +59,9 @@ class Feed:
         size = self.examples.size(numbers, key) if self.ranks.world > 1 else _together([piece.size for piece in made])
         return Step(epoch, batch, last, size, made)
 
-    def cover(self) -> Iterator[Batch]:
-        """This process's share of all examples, each once."""
-        for numbers in self.examples.cover(self.batch_tokens):
+    def cover(self, part: float = 1.0) -> Iterator[Batch]:
+        """This process's share of all examples, each once, or of a part of them."""
+        for numbers in self.examples.sample(self.batch_tokens, part):
             yield from self.split(numbers, 1, key=0)
 
     def split(self, numbers: Numbers, pieces: int, key: int) -> list[Batch]:

@@ -84,8 +84,7 @@ def fit(
                 task, report = _prepare(recipe if recipe.given is None else folder.read_recipe(), folder, say)
             trainer = _trainer(task.recipe, task, folder, runtime, ranks, resume, say, quiet, began)
             trainer.caution = small_data(report, task, trainer.model, len(trainer.feed.plan(0)))
-            if trainer.pacer.budget is not None:
-                trainer.pacer.budget.check()
+            trainer.pacer.begin(trainer.at.seconds)
             tentative.close()
             trainer.fit()
             _conclude(trainer, say)
@@ -314,7 +313,9 @@ def _conclude(trainer: Trainer, say: Say) -> None:
     folder, task = trainer.folder, trainer.task
     if trainer.at.best_step:
         best = Score(task.chooses_by, trainer.at.best if task.chooses_by_loss else -trainer.at.best, "").short
-        say(f"best validation {best} at step {trainer.at.best_step}")
+        limit = trainer.evaluator.limit(trainer.pacer.plan.valid)
+        of = f" ({task.item_name}: {limit:,} of {trainer.evaluator.examples:,})" if limit else ""
+        say(f"best validation {best} at step {trainer.at.best_step}{of}")
     if averaged is not None:
         say(f"validation loss of the averaged weights {averaged:.4f}")
     loss_curve(folder.metrics, folder.path / "loss.png", title=str(folder.path.name), unit=task.unit)

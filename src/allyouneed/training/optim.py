@@ -11,6 +11,9 @@ from torch import nn
 from allyouneed.config import TrainConfig
 from allyouneed.models.base import Model
 
+BRIEF = 0.1  # of the steps of a run with train.minutes, at most, are warm-up
+LONGEST = 0.5  # of the steps of any other run, where the user or the recipe has said how many they are
+
 
 def parameter_groups(model: Model, config: TrainConfig) -> list[dict[str, Any]]:
     """The trainable parameters, grouped by weight decay and learning rate. The matrices of linear layers decay; biases,
@@ -48,12 +51,17 @@ def make_optimizer(model: Model, config: TrainConfig) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, lr=config.lr, betas=(config.beta1, config.beta2), eps=config.eps, fused=True)
 
 
+def warmup(total: int, config: TrainConfig) -> int:
+    """Steps of warm-up: train.warmup, or a part of a run that is short, so that every run ends with a falling rate."""
+    return min(config.warmup, math.ceil((BRIEF if config.minutes else LONGEST) * total))
+
+
 def learning_rate(step: float, total: int, config: TrainConfig) -> float:
     """The learning rate of step 0, 1, … of `total`: a linear warm-up, then the schedule.
 
     noam: lr · sqrt(warmup / step), the paper's shape with its peak at `lr`.
     """
-    warm = config.warmup
+    warm = warmup(total, config)
     if step < warm:
         return config.lr * (step + 1) / warm
     if config.schedule == "constant":

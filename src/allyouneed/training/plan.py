@@ -10,21 +10,28 @@ from dataclasses import asdict, dataclass, replace
 
 from allyouneed.config import STEPS, TrainConfig
 from allyouneed.errors import UserError
-from allyouneed.format import human_time
-from allyouneed.tasks.base import Moment
+from allyouneed.format import either, human_time
+from allyouneed.tasks.base import Moment, Task
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.evaluating import Evaluator
-from allyouneed.training.optim import learning_rate
+from allyouneed.training.optim import learning_rate, warmup
 
 EVALUATIONS = 10  # per run, with train.eval_every = 0
 MEMORY = 30.0  # seconds; the pace is about that of the last ones
 FIRST_SECONDS, FIRST_PART = 5.0, 0.03  # of training, before the first plan: at most so long, or this part of the budget
 SLACK = 0.05  # a plan stays as long as it misses what is left of the budget by less
+NEWS = 0.25  # a plan is told again if its steps have changed by more than this part
+FEW = 300  # steps: hardly a model learns anything in fewer
+# The parts of a budget. All that is not training (preparing, validation, test, closing) shares what is left.
+TRAINING = 0.78  # at least, unless preparing takes longer than the others may
+SCORING = 0.08  # of the budget, for validation and test together, even if preparing has taken all that they may
 CLOSING, CLOSING_PART = 2.0, 0.05  # seconds for the last files and pictures, and the part of the budget, at most
 AFTER = 1.0  # of them, after the scores
 LAST = 0.02  # of the budget: a test takes at least so long, even if the time is over
-SPARE = 1.25  # times the estimated seconds of the scores are kept for them
-ENDING = 0.25  # of the budget, at most, is kept for the scores of the test split
+SPARE = 1.25  # times the estimated seconds of the test are kept for it
+ENOUGH = 1000  # validation examples: with fewer, there are fewer evaluations instead
+FEWEST = 5  # evaluations
+SMALLEST = 128  # tokens per step; the rules choose no smaller batch
 
 
 @dataclass(frozen=True)
@@ -36,6 +43,7 @@ class Plan:
     every: int  # steps between evaluations
     since: int = 0
     start: float = 0.0  # the place of the schedule at step `since`
+    valid: float = 1.0  # the part of the validation split that each evaluation reads
 
     @property
     def known(self) -> bool:
@@ -48,18 +56,27 @@ class Plan:
             return step
         return self.start + (step - self.since) * (self.total - self.start) / max(1, self.total - self.since)
 
-    def changed(self, step: int, total: int, warmup: int) -> Plan:
+    def changed(self, step: int, total: int, config: TrainConfig) -> Plan:
         """The plan with another number of steps, from this step on."""
-        place = self.place(step)
-        if place <= warmup:  # the warm-up counts steps
+        place, before, after = self.place(step), warmup(self.total, config), warmup(total, config)
+        if place <= before:  # the warm-up counts steps
             return replace(self, total=total, since=0, start=0)
-        done = (place - warmup) / max(1, self.total - warmup)
-        return replace(self, total=total, since=step, start=warmup + done * max(0, total - warmup))
+        done = (place - before) / max(1, self.total - before)
+        return replace(self, total=total, since=step, start=after + done * max(0, total - after))
 
 
 def interval(total: int, least: float) -> int:
     """Steps between evaluations: ten per run, or fewer, if there would be less than `least` steps between them."""
     return math.ceil(total / max(1, min(EVALUATIONS, int(total / max(1.0, least))))) or 1
+
+
+def validation(seconds: float, whole: float, examples: int) -> tuple[int, float]:
+    """How often to evaluate, and on which part of the validation split, if all evaluations may take `seconds` and one
+    of the whole split takes `whole`: ten times or, rather than on less than ENOUGH examples, less often."""
+    affordable = seconds / max(1e-9, whole)  # evaluations of the whole split
+    wanted = min(1.0, ENOUGH / max(1, examples))
+    times = max(FEWEST, min(EVALUATIONS, int(affordable / wanted)))
+    return times, min(1.0, affordable / times)
 
 
 class Pace:
@@ -80,68 +97,124 @@ class Pace:
 
 class Budget:
     """train.minutes: the time of the whole command, from reading the data to the last score. `before`: the seconds that
-    the sessions before have used."""
+    the sessions before have used. If the machine becomes slower, evaluations and the test do too."""
 
     def __init__(self, minutes: float, began: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.minutes, self.began, self.clock, self.before = minutes, began, clock, 0.0
         self.pace = Pace()
-        self.evaluation = 0.0  # seconds of the last one
-        self.ending = 0.0  # seconds that the scores of the test split will take
+        self.prepared = 0.0  # seconds that were not training, before the first step
+        self.validated = 0.0  # seconds of all evaluations
+        self.last = 0.0  # seconds of the last evaluation
+        self.pace_then = 0.0  # seconds per step at that time
+        self.fresh = 0.0  # seconds of training after which this is no longer the pace of now
+        self.test = 0.0  # steps that would take as long as the test
+
+    @property
+    def seconds(self) -> float:
+        return 60 * self.minutes
 
     def elapsed(self) -> float:
         return self.before + self.clock() - self.began
 
-    @property
-    def paced(self) -> bool:
-        """Whether enough steps were seen for a first plan."""
-        return self.pace.whole >= min(FIRST_SECONDS, FIRST_PART * 60 * self.minutes)
-
-    def check(self) -> None:
-        """Raise a UserError if preparing took all the time."""
-        if self.over:
+    def begin(self, trained: float) -> None:
+        """The first step is next, after `trained` seconds of training by the sessions before. Raises a UserError if
+        preparing took all the time."""
+        self.prepared = self.elapsed() - trained
+        if self.over and not trained:
             raise UserError(
                 f"train.minutes = {self.minutes:g} is over before the first step: preparing took "
                 f"{human_time(self.elapsed())}; give more time"
             )
 
     @property
-    def until(self) -> float:
-        """When the scores of the test split must be there, by the clock."""
-        end = self.began - self.before + 60 * self.minutes
-        return max(end - AFTER, self.clock() + LAST * 60 * self.minutes)
+    def paced(self) -> bool:
+        """Whether enough steps were seen for a first plan."""
+        return self.pace.whole >= min(FIRST_SECONDS, FIRST_PART * self.seconds)
+
+    @property
+    def scoring(self) -> float:
+        """Seconds for validation and test: what training, preparing and closing leave."""
+        left = (1 - TRAINING) * self.seconds - self.prepared - self.closing
+        return max(left, SCORING * self.seconds)
+
+    @property
+    def ending(self) -> float:
+        """Seconds that are kept for the test: half of those for scoring, or fewer, if it needs fewer."""
+        return min(self.scoring / 2, SPARE * self.test * self.pace.step)
 
     @property
     def closing(self) -> float:
-        return min(CLOSING, CLOSING_PART * 60 * self.minutes)
+        return min(CLOSING, CLOSING_PART * self.seconds)
+
+    @property
+    def until(self) -> float:
+        """When the scores of the test split must be there, by the clock."""
+        end = self.began - self.before + self.seconds
+        return max(end - AFTER, self.clock() + LAST * self.seconds)
 
     @property
     def over(self) -> bool:
-        return self.elapsed() >= 60 * self.minutes
+        return self.elapsed() >= self.seconds
 
-    def look(self, evaluator: Evaluator, seconds: float | None = None) -> None:
-        """Note how long an evaluation took, or will take, and from that the scores at the end."""
-        self.evaluation = evaluator.seconds() if seconds is None else seconds
-        self.ending = min(SPARE * evaluator.scoring_seconds(self.evaluation), ENDING * 60 * self.minutes)
+    def evaluated(self, seconds: float) -> None:
+        """Note how long an evaluation took."""
+        self.validated += seconds
+        self._measured(seconds)
 
-    def plan(self, plan: Plan, step: int, config: TrainConfig, least: float) -> Plan:
+    def _measured(self, seconds: float) -> None:
+        self.last, self.fresh = seconds, self.pace.whole + MEMORY
+
+    def evaluation(self) -> float:
+        """Seconds of the next evaluation: those of the last one, at the pace of now."""
+        if self.pace.whole <= self.fresh:  # the machine was as it is now, even if the pace has not shown it yet
+            self.pace_then = self.pace.step
+        return self.last * self.pace.step / max(1e-9, self.pace_then)
+
+    def first(self, step: int, config: TrainConfig, evaluator: Evaluator, looking: float) -> Plan:
+        """The first plan, when the pace is known: how much validation and test fit beside the training. `looking` is
+        the part of the time that a task wants to spend on validation."""
+        whole = evaluator.seconds()
+        self.test = evaluator.scoring_seconds(whole) / max(1e-9, self.pace.step)
+        seconds = min(self.scoring / 2, looking * self.seconds)
+        times, valid = validation(seconds, whole, evaluator.examples)
+        if config.eval_every:
+            times = max(1, round(self._left() / self.pace.step / config.eval_every))
+            valid = min(1.0, seconds / max(1e-9, whole * times))
+        self._measured(valid * whole)
+        total = step + max(1, int((self._left() - seconds) / self.pace.step))
+        every = config.eval_every or math.ceil(total / times)
+        return Plan(total, every, valid=valid)
+
+    def _left(self) -> float:
+        """Seconds for training and validation."""
+        return self.seconds - self.elapsed() - self.ending - self.closing
+
+    def plan(self, plan: Plan, step: int, config: TrainConfig) -> Plan:
         """The plan that fits what is left; the same one if it still fits."""
-        left = 60 * self.minutes - self.elapsed() - self.evaluation - self.ending - self.closing
+        evaluation = self.evaluation()
+        left = self._left() - evaluation
+        total = step + max(1, round(left / (self.pace.step + evaluation / plan.every)))  # so that the last is logged
         every = plan.every
-        if not plan.known:
-            every = config.eval_every or interval(step + max(0, int(left / self.pace.step)), least)
-        total = step + max(1, round(left / (self.pace.step + self.evaluation / every)))  # so that the last is logged
-        if plan.known and abs(total - plan.total) <= max(1, SLACK * (plan.total - step)):
+        affordable = max(0, int((self.scoring / 2 - self.validated) / max(1e-9, evaluation)) - 1)  # before the last one
+        if not config.eval_every and (total - step) // every > affordable:  # then they come less often
+            every = math.ceil((total - step + 1) / (affordable + 1))
+            total = step + max(1, round(left / (self.pace.step + evaluation * affordable / max(1, total - step))))
+        if every == plan.every and abs(total - plan.total) <= max(1, SLACK * (plan.total - step)):
             return plan
-        return replace(plan.changed(step, total, config.warmup), every=every)
+        return replace(plan.changed(step, total, config), every=every)
 
 
 class Pacer:
     """The steps of a run and their learning rates: as the recipe says or, with train.minutes, as many as fit. `batches`
-    are those of an epoch, `least` the steps between evaluations; `began` is when the command did."""
+    are those of an epoch, `least` the steps between evaluations, `looking` the part of the time that these may take;
+    `began` is when the command did."""
 
-    def __init__(self, config: TrainConfig, batches: int, least: float, began: float | None = None) -> None:
-        self.config, self.least = config, least
+    def __init__(
+        self, config: TrainConfig, batches: int, least: float, looking: float = 0.05, began: float | None = None
+    ) -> None:
+        self.config, self.looking = config, looking
         self.plan = first_plan(config, batches, least)
+        self.said = 0  # steps of the plan that was told
         began = time.monotonic() if began is None else began
         self.budget = Budget(config.minutes, began) if config.minutes else None
 
@@ -164,10 +237,20 @@ class Pacer:
     def moment(self, step: int) -> Moment:
         return Moment(step, self.total, self.plan.place(step))
 
+    def begin(self, trained: float) -> None:
+        """The first step is next, after `trained` seconds of training by the sessions before."""
+        if self.budget is not None:
+            self.budget.begin(trained)
+
     def see(self, steps: int, seconds: float) -> None:
         """Note how long some steps took."""
         if self.budget is not None:
             self.budget.pace.see(steps, seconds)
+
+    def evaluated(self, seconds: float) -> None:
+        """Note how long an evaluation took."""
+        if self.budget is not None:
+            self.budget.evaluated(seconds)
 
     def elapsed(self) -> float:
         return self.budget.elapsed() if self.budget is not None else 0.0
@@ -181,19 +264,43 @@ class Pacer:
         if self.budget is not None:
             self.plan, self.budget.before = plan, elapsed
 
-    def follow(self, step: int, ranks: Ranks, evaluator: Evaluator) -> str:
-        """Plan the steps that still fit; the first process decides for all. Returns what has changed, if anything."""
+    def follow(self, step: int, ranks: Ranks, evaluator: Evaluator) -> bool:
+        """Plan the steps that still fit; the first process decides for all. Returns whether the plan has changed."""
         before = self.plan
         if self.budget is None or not (before.known or ranks.say("paced" if self.budget.paced else "")):
-            return ""
-        if not before.known:
-            self.budget.look(evaluator)
-        after = self.budget.plan(before, step, self.config, self.least)
+            return False
+        after = (
+            self.budget.plan(before, step, self.config)
+            if before.known
+            else self.budget.first(step, self.config, evaluator, self.looking)
+        )
         self.plan = Plan(**json.loads(ranks.say(json.dumps(asdict(after)))))
-        if self.plan == before:
-            return ""
-        pace = f"a step takes {self.budget.pace.step:.3g} s"
-        return f"plan: {self.total:,} steps, an evaluation every {self.every:,}, because {pace}"
+        return self.plan != before
+
+    def news(self, task: Task, evaluator: Evaluator) -> list[str]:
+        """What to tell about the plan: all of it at first, then only that it has become much longer or shorter."""
+        if self.budget is None or abs(self.total - self.said) <= NEWS * self.said:
+            return []
+        first, self.said, pace = not self.said, self.total, f"a step takes {self.budget.pace.step:.3g} s"
+        told = [f"plan: {self.total:,} steps, an evaluation every {self.every:,}, because {pace}"]
+        if first and (limit := evaluator.limit(self.plan.valid)):
+            told.append(
+                f"validation: {limit:,} of {evaluator.examples:,} {task.item_name}, because more do not fit into "
+                f"train.minutes = {self.budget.minutes:g}"
+            )
+        if first and self.total < FEW:
+            told.append(f"warning: {few_steps(self.total, self.budget.minutes, task)}")
+        return told
+
+
+def few_steps(total: int, minutes: float, task: Task) -> str:
+    """Says that a budget is too small to learn much, and what would help."""
+    own, train = vars(task.recipe.model), task.recipe.train
+    tries = [f"train.minutes={math.ceil(minutes * FEW / max(1, total)):g}"]
+    if train.batch_tokens > SMALLEST:
+        tries.append(f"a smaller train.batch_tokens (now {train.batch_tokens:,})")
+    tries += [f"a smaller model.{name} (now {own[name]})" for name in ("width", "layers") if name in own]
+    return f"train.minutes = {minutes:g} allows only about {total:,} steps, too few to learn much: try {either(tries)}"
 
 
 def first_plan(config: TrainConfig, batches: int, least: float) -> Plan:

@@ -24,10 +24,20 @@ class Position:
     batch: int = 0
     units: int = 0  # tokens, words or texts seen
     best: float = math.inf  # the loss, or minus the score that the task chooses by
+    best_loss: float = math.inf  # the loss at that step
     best_step: int = 0
     waited: int = 0  # evaluations since the best
     seconds: float = 0.0
     elapsed: float = 0.0  # seconds of the commands so far, with all that is not training
+
+    def rank(self, goal: float, loss: float) -> bool:
+        """Note an evaluation of this step; both numbers are better if they are lower. Returns whether it is the best so
+        far. A tie goes to the lower loss, then to the later step, which is no improvement to wait for."""
+        found, before = (goal, loss), (self.best, self.best_loss)
+        self.waited = 0 if found < before else self.waited + 1
+        if found <= before:
+            self.best, self.best_loss, self.best_step = goal, loss, self.step
+        return found <= before
 
 
 @dataclass(frozen=True)
@@ -74,7 +84,7 @@ def read_state(checkpoint: Checkpoint, run: str, losses: int) -> State:
         values = checkpoint.state
         parts = {"position": Position, "window": Window, "watch": Watch, "plan": Plan}
         state = State(**{**values, **{name: cls(**values[name]) for name, cls in parts.items()}})
-        counted = [(f, values[name][f.name]) for name in ("position", "watch") for f in fields(parts[name])]
+        counted = [(f, getattr(part, f.name)) for part in (state.position, state.watch) for f in fields(part)]
         numbers, whole = [n for _, n in counted], [n for f, n in counted if isinstance(f.default, int)]
         fine = (
             state.position.step == checkpoint.step
@@ -85,6 +95,7 @@ def read_state(checkpoint: Checkpoint, run: str, losses: int) -> State:
             and all(type(n) is int and n >= 0 for n in (state.plan.total, state.plan.every, state.plan.since))
             and state.plan.every > 0
             and type(state.plan.start) in (int, float)
+            and type(state.plan.valid) in (int, float)
             and isinstance(state.window.losses, list)
             and len(state.window.losses) == losses
             and isinstance(state.runtime["device"], str)

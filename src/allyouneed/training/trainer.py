@@ -70,7 +70,7 @@ class Trainer:
         self.losses = NamedLosses(task.loss_weights)
         self.evaluator = Evaluator(model, task, self.losses, self.valid, ranks, self._arithmetic, say)
         self.sampler = Sampler(model, task, self._arithmetic, self.quiet)
-        self.pacer = Pacer(config, len(self.feed.plan(0)), self.evaluator.least_interval, began)
+        self.pacer = Pacer(config, len(self.feed.plan(0)), self.evaluator.least_interval, task.looking, began)
         self.pieces = config.accumulate
         self.at = Position()
         self.carry: Carry = {}  # the recurrent state from batch to batch
@@ -131,11 +131,12 @@ class Trainer:
 
     def _keep_pace(self) -> None:
         """With train.minutes, plan the steps that still fit."""
-        if self.pending or not (note := self.pacer.follow(self.at.step, self.ranks, self.evaluator)):
+        if self.pending or not self.pacer.follow(self.at.step, self.ranks, self.evaluator):
             return
         self.progress.plan(self.pacer.shown)
-        self._log("plan", self.at.step, total=self.pacer.total, every=self.pacer.every)
-        self.progress.note(note)
+        self._log("plan", self.at.step, total=self.pacer.total, every=self.pacer.every, valid=self.pacer.plan.valid)
+        for note in self.pacer.news(self.task, self.evaluator):
+            self.progress.note(note)
         self.clock = time.monotonic()
 
     def _asked_to_stop(self, interrupt: Interrupt) -> bool:
@@ -282,18 +283,15 @@ class Trainer:
                 self._write_model(self._weights(), self.at.step)
             return
         with self.average.in_place() if self.average is not None else nullcontext():
-            losses = self.losses.by_name(self.evaluator.loss())
+            losses = self.losses.by_name(self.evaluator.loss(self.pacer.plan.valid))
             loss = losses["loss"]
             if not math.isfinite(loss):
                 raise self._diverged(f"the validation loss became {loss} at step {self.at.step}")
-            score = self.evaluator.score()
-            best = (goal := -score.value if score else losses[self.task.chooses_by]) < self.at.best
-            if best:
-                self.at.best, self.at.best_step, self.at.waited = goal, self.at.step, 0
-                if self.ranks.first:
-                    self._write_model(self.model.state_dict(), self.at.step)
-            else:
-                self.at.waited += 1
+            score = self.evaluator.score(self.pacer.plan.valid)
+            by_loss = losses[self.task.chooses_by] if score is None else loss
+            best = self.at.rank(-score.value if score else by_loss, by_loss)
+            if best and self.ranks.first:
+                self._write_model(self.model.state_dict(), self.at.step)
             samples = self.sampler.lines(1) if self.sampler.affordable(self.at.seconds) else []
         self._log("valid", self.at.step, **losses, **({score.name: score.value} if score else {}))
         parts = "".join(f", {name} {value:.4f}" for name, value in losses.items() if name != "loss")
@@ -305,8 +303,7 @@ class Trainer:
             self._warn(self.watch.told(self.task))
         if self._given_up():
             self.progress.note(f"no improvement in {self.at.waited} evaluations: stopping early")
-        if self.pacer.budget is not None and self.at.step < self.pacer.total:
-            self.pacer.budget.look(self.evaluator, time.monotonic() - began)
+        self.pacer.evaluated(time.monotonic() - began)
         self.clock = time.monotonic()  # tokens/s counts training only
 
     def _weights(self) -> dict[str, Tensor]:
@@ -385,7 +382,9 @@ class Trainer:
         if self.ranks.first:
             self._write_model(self.model.state_dict(), f"mean of {mean_of}")
         self.say(f"the model is the mean of the checkpoints of steps {mean_of}")
-        return self.losses.by_name(self.evaluator.loss())["loss"] if self.valid is not None else None
+        if self.valid is None:
+            return None
+        return self.losses.by_name(self.evaluator.loss(self.pacer.plan.valid))["loss"]
 
     def _log(self, kind: str, step: int, **values: float | str) -> None:
         if self.log is not None:

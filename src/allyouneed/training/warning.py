@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from allyouneed.config import LENGTHS
 from allyouneed.data.report import Report
 from allyouneed.data.sources import PICTURES
-from allyouneed.format import human_count
+from allyouneed.format import either, human_count
 from allyouneed.models.base import Model
 from allyouneed.tasks.base import Task
 
@@ -67,7 +67,7 @@ class Watch:
         ]
         return (
             f"the validation loss has risen from {self.lowest:.4f} at step {self.lowest_step} to {self.found:.4f}, "
-            f"while the training loss fell: the model memorizes its training examples; try {_either(tries)}"
+            f"while the training loss fell: the model memorizes its training examples; try {either(tries)}"
         )
 
 
@@ -91,7 +91,7 @@ def small_data(report: Report, task: Task, model: Model, batches: int) -> str:
     many = f"{train.examples:,} {report.things} with " if task.shape != "text" else ""
     return (
         f"the training data is small for this model: {many}{tokens:,} {report.unit} for {human_count(parameters)} "
-        f"parameters (embeddings left out); try {_either(['more data', *_smaller(task)])}"
+        f"parameters (embeddings left out); try {either(['more data', *_smaller(task)])}"
     )
 
 
@@ -102,8 +102,3 @@ def _smaller(task: Task) -> list[str]:
         return ["model.freeze=body"] if "freeze" in own and task.recipe.model.freeze != "body" else []
     settings = [*(["model.size"] if len(task.kind.sizes) > 1 else []), *(["model.width"] if "width" in own else [])]
     return [f"a smaller {' or '.join(settings)}"] if settings else []
-
-
-def _either(tries: list[str]) -> str:
-    *first, last = tries
-    return f"{', '.join(first)} or {last}" if first else last
