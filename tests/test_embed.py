@@ -330,7 +330,7 @@ def test_a_part_of_the_sources_is_scored_among_all_targets(trained, pairs, tmp_p
     whole = load(trained["embed"]).scores()["test"][0].signature.partition("among:")[2].partition("|")[0]
     (top, _) = load(tmp_path / "run").scores()["test"]
     assert f"among:{whole}|" in top.signature
-    assert "|n:7|examples:7 of " in top.signature
+    assert "|n:7|ci95:exact|examples:7 of " in top.signature
 
 
 def vector(done: object) -> np.ndarray:

@@ -77,7 +77,10 @@ def test_entity_scores_equal_seqeval(taggings):
 def test_an_entity_is_right_only_in_its_sentence():
     one, other = [Span("x", 0, 1)], [Span("x", 0, 2)]
     assert [score.value for score in entity_scores([one, other], [other, one])] == [0.0] * 6
-    assert entity_scores([one, other], [one, other], "|IOB2")[0].signature == "entities|IOB2|true:2|found:2"
+    assert (
+        entity_scores([one, other], [one, other], "|IOB2")[0].signature
+        == "entities|IOB2|true:2|found:2|ci95:bootstrap-1000"
+    )
     with pytest.raises(ValueError, match="2 guesses for 1 sentences"):
         entity_scores([one], [one, other])
 
@@ -99,7 +102,7 @@ def test_label_scores_equal_scikit_learn(drawn):
     accuracy, macro = label_scores(table, "|split:test")
     assert accuracy.value == pytest.approx(100 * accuracy_score(truth, guesses))
     assert macro.value == pytest.approx(100 * f1_score(truth, guesses, average="macro", zero_division=0))
-    assert accuracy.signature == f"exact|classes:{len({*truth, *guesses})}|split:test|n:{len(rows)}"
+    assert accuracy.signature == f"exact|classes:{len({*truth, *guesses})}|split:test|n:{len(rows)}|ci95:exact"
     assert (accuracy.name, macro.name) == ("accuracy", "macro-F1")
 
 

@@ -20,7 +20,7 @@ def test_bleu_and_chrf_are_sacrebleus(lowercase: bool) -> None:
     bleu, chrf, _ = translation_scores(HYPOTHESES, REFERENCES, lowercase)
     for score, metric in ((bleu, sacrebleu.BLEU(lowercase=lowercase)), (chrf, sacrebleu.CHRF(lowercase=lowercase))):
         assert score.value == metric.corpus_score(HYPOTHESES, [REFERENCES]).score
-        assert score.signature == str(metric.get_signature())
+        assert score.signature == f"{metric.get_signature()}|ci95:bootstrap-1000"
         assert f"case:{'lc' if lowercase else 'mixed'}" in score.signature
     assert (bleu.name, chrf.name) == ("BLEU", "chrF")
     assert 0 < bleu.value < 100
@@ -28,9 +28,10 @@ def test_bleu_and_chrf_are_sacrebleus(lowercase: bool) -> None:
 
 def test_exact_match_strips_and_minds_the_case() -> None:
     exact = translation_scores(HYPOTHESES, REFERENCES)[2]
-    assert exact == Score("exact match", 20.0, "exact|case:mixed|strip:yes|n:5")
+    assert (exact.name, exact.value) == ("exact match", 20.0)
+    assert exact.signature == "exact|case:mixed|strip:yes|n:5|ci95:exact"
     folded = translation_scores(HYPOTHESES, REFERENCES, lowercase=True)[2]
-    assert folded == Score("exact match", 40.0, "exact|case:lc|strip:yes|n:5")
+    assert (folded.value, folded.signature) == (40.0, "exact|case:lc|strip:yes|n:5|ci95:exact")
 
 
 def test_perfect_and_empty_translations() -> None:

@@ -90,7 +90,7 @@ def test_a_file_with_the_name_of_the_runs_own_data_is_told_apart(run: Run, tmp_p
     assert "|data:reviews.tsv@" in signature(run, f"{other} all")
     own = run.recipe.data.path[0]
     run.test(data=own)  # the very file, whole
-    assert "|split:all|n:120|data:reviews.tsv|" in signature(run, f"{own} all")
+    assert "|split:all|n:120|ci95:exact|data:reviews.tsv|" in signature(run, f"{own} all")
 
 
 def test_a_file_called_as_a_split_or_very_long_has_a_picture_of_its_own(run: Run, tmp_path: Path) -> None:

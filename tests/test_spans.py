@@ -65,4 +65,4 @@ def test_the_best_of_several_right_answers_counts():
     )
     assert em.value == pytest.approx(200 / 4)
     assert overlapping.value == pytest.approx(100 * (1 + 1 + 2 / 3) / 4)
-    assert em.signature == "squad|split:test|n:4"
+    assert em.signature == "squad|split:test|n:4|ci95:exact"

@@ -284,7 +284,7 @@ def test_the_model_of_a_run_is_that_of_the_lower_loss_if_the_scores_are_the_same
     monkeypatch.setattr(Evaluator, "loss", lambda self, part: next(losses))
     monkeypatch.setattr(Evaluator, "score", lambda self, part: Score("accuracy", 66.67, "exact"))
     settings = [*RUNTIME, "model.width=16", "train.steps=6", "train.eval_every=2", "train.test_limit=-1"]
-    run = fit(choose("classify/rnn", settings), tmp_path / "run", quiet=True)
+    run = fit(choose("classify/rnn", settings, None), tmp_path / "run", quiet=True)
     assert read_header(run.model).notes["step"] == "4"
 
 

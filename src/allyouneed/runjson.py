@@ -18,6 +18,8 @@ CONFIG: dict[str, type] = {
     "followed": list, "versions": dict, "parts": dict, "files": list,
 }  # fmt: skip
 
+SCORE, INTERVAL = {"name", "value", "signature"}, {"low", "high"}  # scores of earlier versions have no interval
+
 
 def parse_object(text: str) -> dict[str, Any]:
     """The object of a strict JSON text: no NaN, no infinite numbers, no deep nesting. Anything else: ValueError."""
@@ -84,9 +86,10 @@ def scores_problem(scores: dict[str, Any]) -> str:
 
 
 def _is_score(value: Any) -> bool:
-    if not isinstance(value, dict) or value.keys() != {"name", "value", "signature"}:
+    if not isinstance(value, dict) or not SCORE <= value.keys() <= SCORE | INTERVAL:
         return False
-    return isinstance(value["name"], str) and isinstance(value["signature"], str) and _is_number(value["value"])
+    texts = isinstance(value["name"], str) and isinstance(value["signature"], str)
+    return texts and all(_is_number(number) for key, number in value.items() if key not in ("name", "signature"))
 
 
 def _is_number(value: Any) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from allyouneed.metrics.intervals import bootstrap_scores, exact_score
 from allyouneed.metrics.score import Score
 
 
@@ -23,10 +24,26 @@ def label_scores(table: np.ndarray, detail: str = "") -> list[Score]:
     total = int(true.sum())
     if not total:
         raise ValueError("there is nothing to score: no example")
-    there = true + guessed > 0
-    f1 = 2 * right[there] / (true + guessed)[there]
-    sign = f"classes:{int(there.sum())}{detail}|n:{total}"
-    return [
-        Score("accuracy", 100 * float(right.sum()) / total, f"exact|{sign}"),
-        Score("macro-F1", 100 * float(f1.mean()), f"mean of classes|{sign}"),
-    ]
+    sign = f"classes:{int((true + guessed > 0).sum())}{detail}|n:{total}"
+    return [exact_score("accuracy", int(right.sum()), total, f"exact|{sign}"), macro_f1(table, sign)]
+
+
+def macro_f1(table: np.ndarray, sign: str) -> Score:
+    """By a bootstrap of the cells of the confusion matrix: a cell adds to the right, the true and the guessed of its
+    classes."""
+    rows, columns = np.nonzero(table)
+    classes, cells = len(table), np.arange(len(rows))
+    parts = np.zeros((len(rows), 2, classes), dtype=np.int64)  # right, and true + guessed
+    parts[cells, 0, rows] = rows == columns
+    parts[cells, 1, rows] += 1
+    parts[cells, 1, columns] += 1
+
+    def mean(sums: np.ndarray) -> np.ndarray:
+        right, both = sums.reshape(len(sums), 2, classes).transpose(1, 0, 2)
+        f1 = np.where(both > 0, 2 * right / np.maximum(both, 1), 0)
+        found: np.ndarray = 100 * f1.sum(1, keepdims=True) / (both > 0).sum(1, keepdims=True)
+        return found
+
+    counts = table[rows, columns]
+    flat = parts.reshape(len(rows), -1)
+    return bootstrap_scores(["macro-F1"], flat, mean, [f"mean of classes|{sign}"], counts)[0]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from allyouneed.metrics.intervals import exact_score, mean_score
 from allyouneed.metrics.score import Score
 from allyouneed.metrics.words import unit
 
@@ -37,6 +38,6 @@ def retrieval_scores(ranks: np.ndarray, among: int, detail: str = "") -> list[Sc
         raise ValueError("there is nothing to score: no query")
     sign = f"cosine|among:{among}{detail}|n:{len(ranks)}"
     return [
-        Score("top-1", 100 * float((ranks == 1).mean()), f"percent|{sign}"),
-        Score("MRR", 100 * float((1 / ranks).mean()), f"percent|{sign}"),
+        exact_score("top-1", int((ranks == 1).sum()), len(ranks), f"percent|{sign}"),
+        mean_score("MRR", 1 / ranks, f"percent|{sign}"),
     ]

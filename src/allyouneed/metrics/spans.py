@@ -7,6 +7,9 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 
+import numpy as np
+
+from allyouneed.metrics.intervals import exact_score, mean_score
 from allyouneed.metrics.score import Score
 
 ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
@@ -37,8 +40,7 @@ def span_scores(answers: Sequence[str], truths: Sequence[Sequence[str]], detail:
     if not answers:
         raise ValueError("there is nothing to score: no answer")
     rows = [(answer, [t for t in several if words(t)] or [""]) for answer, several in zip(answers, truths, strict=True)]
-    total = len(rows)
-    return [
-        Score("EM", 100 * sum(max(exact(a, t) for t in ts) for a, ts in rows) / total, f"squad{detail}|n:{total}"),
-        Score("F1", 100 * sum(max(f1(a, t) for t in ts) for a, ts in rows) / total, f"squad{detail}|n:{total}"),
-    ]
+    right = sum(max(exact(a, t) for t in ts) for a, ts in rows)
+    shared = np.array([max(f1(a, t) for t in ts) for a, ts in rows])
+    sign = f"squad{detail}|n:{len(rows)}"
+    return [exact_score("EM", int(right), len(rows), sign), mean_score("F1", shared, sign)]

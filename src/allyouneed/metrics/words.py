@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from allyouneed.metrics.intervals import exact_score
 from allyouneed.metrics.score import Score
 
 ROWS = 1000
@@ -51,7 +52,7 @@ def analogy_score(
         return None
     right = sum(answer.upper() == goal.upper() for answer, goal in known)
     signature = f"percent|3CosAdd|words:{min(most, len(words))}|{detail}|known:{len(known)}of{len(questions)}"
-    return Score("analogies", 100 * right / len(known), signature)
+    return exact_score("analogies", right, len(known), signature)
 
 
 def similarity_score(

@@ -21,7 +21,7 @@ from allyouneed.data.report import Report, describe
 from allyouneed.data.store import Ragged, store_rows, tokenize_rows
 from allyouneed.errors import UserError
 from allyouneed.figures import contact_sheet
-from allyouneed.metrics import Score
+from allyouneed.metrics import Score, bootstrap_scores, exact_score
 from allyouneed.models.dalle import DALLE
 from allyouneed.nn.trace import Trace
 from allyouneed.runtime import pick_device
@@ -284,15 +284,16 @@ class Draw(PictureTask[DALLE]):
             how = f"{decode.method}|temperature:{decode.temperature:g}|guidance:{decode.guidance:g}"
             ranked = f" by {decode.rank}" if decode.n_best > 1 else ""
             drawn = f"by rules|{how}|best of:{decode.n_best}{ranked}|seed:{decode.seed}|{signature}"
-            every = [fine for found in right for fine in found.values()]
+            every = np.array([(sum(found.values()), len(found)) for found in right])
+            share = bootstrap_scores(["attributes"], every, lambda sums: 100 * sums[:, :1] / sums[:, 1:], [drawn])
             scores = [
-                Score("attributes", 100 * float(np.mean(every)), drawn),
-                Score("all right", 100 * float(np.mean([all(found.values()) for found in right])), drawn),
+                *share,
+                exact_score("all right", sum(all(found.values()) for found in right), len(right), drawn),
                 *scores,
             ]
         elif chosen:
             named = f"own caption before others|of {chosen[0][1]}|by log p(codes given caption)|{signature}"
-            scores.insert(0, Score("retrieval", 100 * float(np.mean([fine for fine, _ in chosen])), named))
+            scores.insert(0, exact_score("retrieval", sum(fine for fine, _ in chosen), len(chosen), named))
         return scores
 
     def _chosen(self, model: DALLE, split: str, numbers: Iterable[int]) -> list[tuple[bool, int]]:

@@ -17,7 +17,7 @@ from allyouneed.data.report import Report, describe
 from allyouneed.data.sentences import of_document
 from allyouneed.data.store import Ragged, tokenize_rows
 from allyouneed.errors import UserError
-from allyouneed.metrics import Score
+from allyouneed.metrics import Score, exact_score
 from allyouneed.models.bert import Bert
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.losses import IGNORE
@@ -166,10 +166,10 @@ class Pretrain(Task[Bert]):
         loss, right, following = sums.tolist()
         found = [
             Score("MLM loss", loss / max(1, chosen), detail),
-            Score("MLM accuracy", 100 * right / max(1, chosen), detail),
+            exact_score("MLM accuracy", int(right), max(1, chosen), detail),
         ]
         if self.options.next:
-            found.append(Score("NSP accuracy", 100 * following / max(1, pairs), f"pairs:{pairs}|split:{split}"))
+            found.append(exact_score("NSP accuracy", int(following), max(1, pairs), f"pairs:{pairs}|split:{split}"))
         return found
 
     def _sides(self, text: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
@@ -274,7 +274,7 @@ class AnswerQuestions(Task[Answerer]):
         for told, wanted in (("answerable", True), ("unanswerable", False)) if self.unanswerable else ():
             rows = [row for row in given if bool(questions[row].answers) is wanted]
             for score in scored(rows)[: 2 if wanted else 1] if rows else ():
-                scores.append(Score(f"{told} {score.name}", score.value, score.signature))
+                scores.append(replace(score, name=f"{told} {score.name}"))
         return scores
 
     def _question(self, text: str) -> Question:

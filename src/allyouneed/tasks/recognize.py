@@ -18,7 +18,7 @@ from allyouneed.data.examples import LabelledPicture
 from allyouneed.data.report import Report, describe
 from allyouneed.errors import UserError, told
 from allyouneed.figures import contact_sheet
-from allyouneed.metrics import Score
+from allyouneed.metrics import Score, exact_score
 from allyouneed.models.labeller import Labeller, PictureLabeller
 from allyouneed.nn.heads import ClassifyHead
 from allyouneed.nn.trace import Trace
@@ -135,7 +135,8 @@ class Recognize(PictureReader[Labeller], OneLabel):
         scores = self.judged(truth, found, split, "pictures")
         if len(self.labels) > TOP:
             first = sum(int(right in p.topk(TOP).indices) for right, p in zip(truth.tolist(), found.values()))
-            scores.append(Score(f"top-{TOP}", 100 * first / len(truth), scores[0].signature))
+            sign = f"exact|classes:{len(self.labels)}|split:{split}|n:{len(truth)}"
+            scores.append(exact_score(f"top-{TOP}", first, len(truth), sign))
         return scores
 
     def _surest(self, found: dict[int, Tensor], truth: np.ndarray, split: str) -> list[tuple[np.ndarray, str]]:

@@ -89,11 +89,12 @@ def score_rows(scores: Sequence[Score]) -> list[tuple[str, str]]:
     named = {score.name: score for score in scores}
     kinds = [name.removeprefix("F1") for name in named if name.startswith("F1 ")]
     if kinds and named.keys() == {f"{measure}{kind}" for measure in ENTITIES for kind in ("", *kinds)}:
-        table = [("type", *(f"{name:>9}" for name in (*ENTITIES, "count")))]
+        table = [("type", f"{'F1':>9}", "", *(f"{name:>9}" for name in (*ENTITIES[1:], "count")))]
         for kind in kinds:
-            values = (f"{named[measure + kind].value:9.2f}" for measure in ENTITIES)
-            count = re.search(r"\|true:(\d+)", named[f"F1{kind}"].signature)
-            table.append((kind.strip(), *values, f"{count[1] if count else '':>9}"))
+            f1, *others = (named[measure + kind] for measure in ENTITIES)
+            count = re.search(r"\|true:(\d+)", f1.signature)
+            values = (f"{score.value:9.2f}" for score in others)
+            table.append((kind.strip(), f"{f1.value:9.2f}", f1.interval, *values, f"{count[1] if count else '':>9}"))
         rows = [("  ".join(named[measure].short for measure in ENTITIES), f"({named['F1'].signature})")]
         rows += [(line, "") for line in columns(table)]
     else:

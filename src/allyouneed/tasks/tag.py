@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import eq
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,7 +17,7 @@ from allyouneed.data.conll import PER_WORD, Span, Survey, spans, tagged
 from allyouneed.data.examples import TaggedSentence
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
-from allyouneed.metrics import Score, confusion, entity_scores, label_scores
+from allyouneed.metrics import Score, bootstrap_scores, confusion, entity_scores, label_scores
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.heads import TagHead
 from allyouneed.nn.losses import IGNORE
@@ -161,7 +163,7 @@ class Tag(Labelling):
             numbers = self.numbers(split)
             right = [tag for number in found for tag in numbers[number]]
             table = confusion(right, torch.cat(list(found.values())).argmax(-1).numpy(), len(self.labels))
-            scores = label_scores(table, f"|split:{split}")
+            scores = [self._accuracy(found, numbers, split), *label_scores(table, f"|split:{split}")[1:]]
             about = f"{self.origin(split)}, {split}: {len(right):,} words, {scores[0].value:.1f} % right"
             self.confused = table, self.labels, about
             return scores
@@ -173,6 +175,13 @@ class Tag(Labelling):
         about = f"{self.origin(split)}, {split}: words by the entity they are in; F1 {scores[0].value:.1f} %"
         self.confused = table, names, about
         return scores
+
+    def _accuracy(self, found: Mapping[int, Tensor], numbers: Sequence[Sequence[int]], split: str) -> Score:
+        """Of the words; its interval is by sentences, whose words are not independent of each other."""
+        read = [(p.argmax(-1).tolist(), numbers[number]) for number, p in found.items()]
+        rows = np.array([(sum(map(eq, guesses, right)), len(right)) for guesses, right in read])
+        sign = f"exact|classes:{len(self.labels)}|split:{split}|n:{rows[:, 1].sum()}"
+        return bootstrap_scores(["accuracy"], rows, lambda sums: 100 * sums[:, :1] / sums[:, 1:], [sign])[0]
 
     def prompt(self, model: Labeller, text: str, decode: DecodeConfig) -> Prompt:
         return self._prompt(model, [text], self.ids(text))
