@@ -175,6 +175,8 @@ def fine_tuning(case: Case) -> Iterator[Choice]:
 
 def questions(case: Case) -> Iterator[Choice]:
     """Texts with their questions."""
+    values: Values = {"task.longest": (0, "as long as the training data has them")}
+    yield Choice("answers", "a longer one than that is never found whole", values)
     if case.recipe.train.init:
         yield from fine_tuning(case)
         return
