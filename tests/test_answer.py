@@ -165,7 +165,7 @@ def test_a_long_text_is_read_in_windows_and_so_it_is_told(run):
 def test_answers_in_a_batch_are_those_of_single_questions(run):
     asked = [f"Who sold the chair? ||| {CONTEXT}", f"When did Anna buy the lamp? ||| {' '.join([CONTEXT] * 9)}"]
     together = [answer.details for answer in run.answers(asked)]
-    alone = [next(run.answers([text])).details for text in asked]
+    alone = [run.answers([text])[0].details for text in asked]
     for one, other in zip(together, alone):
         assert one["answer"] == other["answer"]
         assert one["probability"] == pytest.approx(other["probability"], abs=1e-5)
@@ -187,7 +187,7 @@ def test_the_margin_decides_between_no_answer_and_the_best(run):
     try:
         for margin, silent in ((1e6, False), (-1e6, True)):
             task.options = type(changed)(**{**vars(changed), "margin": margin})
-            assert (next(run.answers(texts)).text == "") is silent
+            assert (run.answers(texts)[0].text == "") is silent
     finally:
         task.options = changed
 

@@ -33,7 +33,7 @@ def test_an_imported_model_comes_back_as_it_was(name, tmp_path):
     theirs = make(*CASES[name], 1)
     save(theirs, tmp_path / "theirs")
     run = imported(tmp_path / "theirs", tmp_path / "run")
-    run.export("hf", tmp_path / "back", say=quiet)
+    run.export(tmp_path / "back", "hf", say=quiet)
     again = imported(tmp_path / "back", tmp_path / "again")
     first, second = (read_tensors(one.folder.model) for one in (run, again))
     assert first.keys() == second.keys()
@@ -102,7 +102,7 @@ def both(request, tmp_path_factory) -> tuple[Run, Any, Path]:
     torch.manual_seed(1)
     for p in run.model.parameters():
         p.data += 0.2 * torch.randn_like(p)
-    run.export("hf", path / "out", say=quiet)
+    run.export(path / "out", "hf", say=quiet)
     opener = architecture if "PreTraining" in architecture else OPENED_BY[run.recipe.task_kind]
     model = getattr(transformers, opener).from_pretrained(path / "out").eval()
     assert [type(model).__name__] == model.config.architectures == [architecture]
@@ -134,7 +134,7 @@ def test_transformers_gives_the_numbers_of_a_run_trained_here(both):
             assert given.input_ids[0].tolist() == run.task.prompt(run.model, text, run.recipe.decode).ids
             wanted = model.generate(**given, max_new_tokens=9, do_sample=False, num_beams=1)[0].tolist()
             wanted = wanted[1:] if kind == "translate" else wanted[given.input_ids.size(1) :]
-            answer = next(run.answers([text], max_new=9, method="greedy"))
+            answer = run.answers([text], max_new=9, method="greedy")[0]
             end = run.task.tokenizer.eos
             assert answer.tokens == (wanted[: wanted.index(end)] if end in wanted else wanted)
         return
