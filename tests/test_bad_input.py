@@ -117,7 +117,7 @@ def test_a_mistyped_command_or_option(words, expected):
 def test_of_very_many_names_the_nearest_few_are_shown():
     names = [f"run-{i:03}" for i in range(200)]
     assert nearest("x", names).endswith(" and 196 more")
-    assert nearest("117", names) == "; there is run-117, run-171, run-170, run-119 and 196 more"
+    assert nearest("7", names) == "; there is run-197, run-187, run-179, run-178 and 196 more"
     assert nearest("x", names[:8]) == f"; there is {', '.join(names[:8])}"
     assert nearest("rnu-117", names) == "; did you mean 'run-117'?"
 

@@ -583,7 +583,11 @@ def test_export_writes_a_folder_whole_or_not_at_all(gpt, tmp_path, monkeypatch):
     [
         ("lm/gpt", ["model.score=cosine"], "no gpt with model.score = cosine"),
         ("lm/gpt", ["model.positions=none"], "model.positions = none"),
-        ("lm/gpt", ["model.positions=rotary"], "what comes nearest is GPT2LMHeadModel, with model.positions = learned"),
+        (
+            "lm/gpt",
+            ["model.positions=rotary"],
+            "nearest is GPT2LMHeadModel, with model.positions = learned: a training with that can be exported",
+        ),
         ("lm/rnn", [], "no model like a run of 'rnn' for the task 'lm'; these can be exported: bert for answer"),
     ],
 )

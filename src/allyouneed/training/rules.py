@@ -135,7 +135,8 @@ def size(case: Case) -> Iterator[Choice]:
     why = f"there are {human_bytes(case.facts.bytes)} of text and {'a GPU' if case.gpu else 'no GPU'}"
     yield Choice("model", why, values)
     if kind in ("gpt", "transformer"):
-        yield Choice("positions", "real texts are of every length", {"model.positions": ("rotary", "rotary")})
+        words = "rotary (for ayn export --to hf, train with model.positions=learned)"
+        yield Choice("positions", "real texts are of every length", {"model.positions": ("rotary", words)})
 
 
 def translation(case: Case) -> Iterator[Choice]:
