@@ -135,6 +135,8 @@ def size(case: Case) -> Iterator[Choice]:
     why = f"there are {human_bytes(case.facts.bytes)} of text and {'a GPU' if case.gpu else 'no GPU'}"
     yield Choice("model", why, values)
     if kind in ("gpt", "transformer"):
+        # Two passes over Tatoeba, two seeds: a translator's validation loss is 2.40 and 2.38 with rotary positions,
+        # 2.47 and 2.47 with learned ones, 2.50 and 2.46 with sinusoidal ones.
         words = "rotary (for ayn export --to hf, train with model.positions=learned)"
         yield Choice("positions", "real texts are of every length", {"model.positions": ("rotary", words)})
 
