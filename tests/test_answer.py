@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -164,7 +165,7 @@ def test_a_long_text_is_read_in_windows_and_so_it_is_told(run):
 def test_answers_in_a_batch_are_those_of_single_questions(run):
     asked = [f"Who sold the chair? ||| {CONTEXT}", f"When did Anna buy the lamp? ||| {' '.join([CONTEXT] * 9)}"]
     together = [answer.details for answer in run.answers(asked)]
-    alone = [next(run.answers([text])).details for text in asked]
+    alone = [run.answers([text])[0].details for text in asked]
     for one, other in zip(together, alone):
         assert one["answer"] == other["answer"]
         assert one["probability"] == pytest.approx(other["probability"], abs=1e-5)
@@ -186,7 +187,7 @@ def test_the_margin_decides_between_no_answer_and_the_best(run):
     try:
         for margin, silent in ((1e6, False), (-1e6, True)):
             task.options = type(changed)(**{**vars(changed), "margin": margin})
-            assert (next(run.answers(texts)).text == "") is silent
+            assert (run.answers(texts)[0].text == "") is silent
     finally:
         task.options = changed
 
@@ -299,7 +300,10 @@ def test_what_does_not_fit_is_told_with_its_count(tmp_path):
     said: list[str] = []
     task.prepare(said.append)
     assert "train: 3 texts over 32 tokens, read in windows" in said
-    assert "train: 3 answers that no window holds whole, learned as no answer (raise task.stride)" in said
+    assert (
+        "train: 3 answers that no window holds whole, learned as no answer (raise task.stride or data.max_length)"
+        in said
+    )
     assert "train: 40 questions cut to half a window" in said
     assert "train: 3 answers over 8 tokens, which are never found whole (task.longest)" in said
 
@@ -334,3 +338,65 @@ def test_what_is_never_unanswerable_gives_all_its_probability_to_pieces(tmp_path
     )
     (answer,) = made.answers(["Who left 3? ||| Anna 3 left."], n_best=1000)
     assert sum(one["probability"] for one in answer.details["answers"]) == pytest.approx(1, abs=1e-3)
+
+
+def long_answers(path: Path, count: int = 120) -> Path:
+    """Questions whose answers have twenty words and a full stop."""
+    rows = []
+    for i in range(count):
+        answer = f"{' '.join(f'w{i * j % 17}' for j in range(20))} ."
+        context = f"On day {i} Ada said {answer} Then she left."
+        rows.append({"question": f"What was said on day {i}?", "context": context, "answer": answer})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+@pytest.mark.parametrize("start", ["fresh", "init"])
+def test_the_longest_answer_follows_the_data(start, run, tmp_path, capsys):
+    data = long_answers(tmp_path / "mine.jsonl")
+    given = [*RUNTIME, "train.steps=2", *([f"train.init={run.folder.path}"] if start == "init" else ["model.width=16"])]
+    made = train("answer/bert", *given, data=data, out=tmp_path / "run")
+    said = capsys.readouterr().out
+    most = made.task.most_tokens
+    assert "answers: as long as the training data has them, because a longer one than that is never found whole" in said
+    assert re.search(rf"answers of up to {most} tokens are found, because 99 % of the training answers have \d+", said)
+    assert "never found whole (task.longest)" not in said
+    assert most >= 21 > 8, "the recipe's own"
+    (answer,) = load(tmp_path / "run").answers([f"What? ||| {' '.join('w3' for _ in range(100))}"], n_best=10**4)
+    lengths = {len(made.task.tokenizer.tokenize(one["answer"]).ids) for one in answer.details["answers"]}
+    assert max(lengths) == most
+
+
+def test_a_few_exceptions_do_not_decide_the_longest_answer():
+    def lengths(answers: list[tuple[int, int]], window: int = 300) -> tuple[int, int]:
+        count = len(answers)
+        return AnswerWindows(
+            Ragged.of([[1]] * count), Ragged.of([range(200)]), np.zeros(count, np.int64), answers, BERT, window, 0
+        ).answer_lengths()
+
+    assert lengths([(5, 24)] * 99 + [(0, 190)]) == (20, 30)
+    assert lengths([(5, 24)] * 98 + [(0, 190)] * 2) == (191, 287)
+    assert lengths([(5, 24)] * 98 + [(0, 190)] * 2, window=64) == (191, 64), "no longer than a window"
+    assert lengths([(5, 5)] * 9 + [NONE]) == (1, 8)
+    assert lengths([NONE]) == (0, 8)
+
+
+def test_the_pieces_of_many_texts_are_compared_in_groups(run, monkeypatch):
+    texts = [f"Who sold the chair? ||| {' '.join([CONTEXT] * n)}" for n in (1, 5, 2, 1, 9)]
+    together = [answer.details for answer in run.answers(texts)]
+    monkeypatch.setattr("allyouneed.data.windows.CELLS", 300)
+    assert [answer.details for answer in run.answers(texts)] == together
+    asked, _ = run.task._asked([run.task._question(text) for text in texts])
+    assert [group.tolist() for group in asked.groups(np.arange(5), 8)] == [[0], [1], [2], [3], [4]]
+
+
+def test_a_damaged_longest_answer_is_told(run, tmp_path):
+    task = AnswerQuestions(choose("answer/bert", ["task.longest=0"], None))
+    for value in (0, -3, 10**9, "x", None, [1], 1e400):
+        part = json.dumps({"unanswerable": True, "longest": value}).encode()
+        with pytest.raises(UserError, match=r"answers\.json is damaged"):
+            task.read_parts({"answers.json": part})
+    task.read_parts({"answers.json": b'{"unanswerable": true, "longest": 40}'})
+    assert task.most_tokens == 40
+    run.task.read_parts({"answers.json": b'{"unanswerable": true}'})  # of an earlier version
+    assert run.task.most_tokens == 8

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from allyouneed.data import registry
-from allyouneed.errors import nearest
+from allyouneed.errors import UserError, nearest
+from allyouneed.run import load
 from allyouneed.tasks.translate import Translate
 from commands import NUMBERS, ayn, mistake, train
 from conftest import TINY_LM
@@ -113,8 +114,25 @@ def test_a_mistyped_command_or_option(words, expected):
     assert "Traceback" not in done.err
 
 
-def test_a_list_of_very_many_names_ends():
-    assert nearest("x", [f"run-{i:02}" for i in range(33)]).endswith("run-28, run-29 and 3 more")
+def test_of_very_many_names_the_nearest_few_are_shown():
+    names = [f"run-{i:03}" for i in range(200)]
+    assert nearest("x", names).endswith(" and 196 more")
+    assert nearest("7", names) == "; there is run-197, run-187, run-179, run-178 and 196 more"
+    assert nearest("x", names[:8]) == f"; there is {', '.join(names[:8])}"
+    assert nearest("rnu-117", names) == "; did you mean 'run-117'?"
+
+
+def test_a_missing_run_is_told_with_the_nearest_few(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ["en-it", *(f"experiment number {i:02}" for i in range(40))]:
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "recipe.toml").touch()
+    assert mistake("use", "runs/nope", "x").endswith(" and 37 more")
+    assert mistake("use", "runs/en-itt", "x") == "there is no run folder runs/en-itt; did you mean 'en-it'?"
+    assert mistake("use", "en-it", "x") == "there is no run folder en-it; did you mean 'runs/en-it'?"
+    assert mistake("info", "nowhere/nope") == "there is no run folder nowhere/nope"
+    with pytest.raises(UserError, match=r"there is no run folder nope; there is .* and 37 more$"):
+        load("nope")
 
 
 def test_a_list_of_what_there_is_not():
@@ -174,7 +192,7 @@ def test_data_that_is_not_there(story, tmp_path):
     assert "did you mean 'story.txt'?" in mistake(*train("lm", "stori.txt"))
     assert mistake(*train("lm", "corpuss")) == "'corpuss' is neither a file here nor a data set; did you mean 'corpus'?"
     assert "did you mean 'corpus'?" in mistake("train", "lm/gpt", "data.name=corpuss", "--out", "run")
-    assert "the data sets are phrasebook, corpus" in mistake(*train("lm", "zzzzzzzz"))
+    assert mistake(*train("lm", "zzzzzzzz")).endswith("nor a data set; `ayn list data` shows the data sets")
     assert "these fit: corpus" in mistake(*train("lm", "phrasebook"))
 
 

@@ -139,7 +139,7 @@ def test_it_learns_what_the_order_of_words_says(run):
 def test_texts_together_get_what_each_gets_alone(run):
     texts = ["tea was odd", "the soup bread cake was good but then bad", "bad but then odd", "good"]
     together = [answer.details["probabilities"] for answer in run.answers(texts)]
-    alone = [next(run.answers([text])).details["probabilities"] for text in texts]
+    alone = [run.answers([text])[0].details["probabilities"] for text in texts]
     for one, other in zip(together, alone):
         assert one == pytest.approx(other, abs=2e-6)
 
@@ -156,7 +156,7 @@ def test_padding_is_never_pooled(pool):
 
 
 def test_the_answer_has_all_probabilities(run):
-    answer = next(run.answers(["the cake was odd but then good"]))
+    answer = run.answers(["the cake was odd but then good"])[0]
     p = answer.details["probabilities"]
     assert list(p) == run.task.labels == ["bad", "good", "odd"]
     assert sum(p.values()) == pytest.approx(1, abs=1e-5)
@@ -166,7 +166,7 @@ def test_the_answer_has_all_probabilities(run):
 
 def test_the_command_prints_label_and_probability(run):
     text = "the cake was odd but then good"
-    p = next(run.answers([text])).details["probability"]
+    p = run.answers([text])[0].details["probability"]
     assert ayn("use", run.folder.path, text).out == f"good  {100 * p:.1f} %\n"
     assert json.loads(ayn("use", run.folder.path, text, "--json").out)["probabilities"].keys() == {"bad", "good", "odd"}
     lines = list(run.lines([text, "", "the tea was bad"]))
@@ -181,7 +181,7 @@ def test_the_command_prints_label_and_probability(run):
 def test_the_table_is_what_the_text_up_to_there_would_be(run):
     guesses = run.table("the tea was bad but then good")
     assert [guess.token for guess in guesses] == [" the", " tea", " was", " bad", " but", " then", " good"]
-    p = next(run.answers(["the tea was bad"])).details["probabilities"]
+    p = run.answers(["the tea was bad"])[0].details["probabilities"]
     assert dict(guesses[3].likely) == pytest.approx(p, abs=2e-6)
 
 
@@ -386,7 +386,7 @@ def test_a_model_that_reads_letters_gets_them(folder):
     assert not mixed["chars"][padding].any()
     assert mixed["chars"][~padding].any(-1).all()
     together = list(made.answers(["it's well", "never seen words here!"]))
-    alone = [next(made.answers([text])) for text in ("it's well", "never seen words here!")]
+    alone = [made.answers([text])[0] for text in ("it's well", "never seen words here!")]
     for one, other in zip(together, alone):
         assert one.details["probability"] == pytest.approx(other.details["probability"], abs=1e-5)
     assert not made.task.tokenizers

@@ -21,6 +21,7 @@ import pytest
 import torch
 
 import allyouneed
+from allyouneed import catalog
 from allyouneed.data import registry
 from allyouneed.data.fetch import File
 from allyouneed.data.public import PublicSet
@@ -174,6 +175,20 @@ def test_list_data_and_models():
     assert re.search(r"^phrasebook +pairs ", data, re.M)
     assert re.search(r"^tinyshakespeare +text .*public domain", data, re.M)
     assert "gpt          nano         layers 3, heads 3, width 48" in ayn("list", "models").out
+
+
+def test_list_tasks_and_lectures():
+    tasks = dict(line.split(maxsplit=1) for line in ayn("list", "tasks").out.splitlines())
+    assert list(tasks) == sorted(catalog.TASKS)
+    assert tasks["lm"] == "predict the next token of a text"
+    assert not [text for kind, text in tasks.items() if not text or text.startswith(f"{kind}:")]
+    assert ayn("list", "lectures").out == ayn("lecture").out
+    assert "gradients  how the gradient shrinks" in ayn("list", "lectures").out
+
+
+def test_the_help_of_list_names_every_list():
+    said = ayn("list", "--help").out
+    assert all(name in said for name in ("recipes", "data", "models", "tasks", "lectures", "settings"))
 
 
 def test_columns_fold_at_the_edge_of_the_terminal():

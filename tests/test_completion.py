@@ -113,6 +113,8 @@ def test_settings_and_their_values(tab: Tab) -> None:
     assert tab("use", "other", "--set", "method", "=", "b") == ["beam"]
     assert tab("use", "other", "--precision", "t") == ["tf32"]
     assert tab("list", "s") == ["settings"]
+    assert tab("list", "le") == ["lectures"]
+    assert tab("list", "lectures", "") == []
     assert tab("lecture", "gr") == ["gradients"]
 
 

@@ -186,7 +186,7 @@ def test_its_scores_are_those_of_the_formulas(book):
 def test_codes_that_are_drawn(tmp_path):
     run = train("compress/shapes", *TINY_BOOK, "model.book=gumbel", out=tmp_path / "run", quiet=True)
     assert run.model.book.weight.shape == (27, 3)
-    assert len(next(run.answers([made()["test"][0][0]])).tokens) == 16
+    assert len(run.answers([made()["test"][0][0]])[0].tokens) == 16
 
 
 # draw.
@@ -241,7 +241,7 @@ def test_the_book_is_a_part_of_the_run(book, drawer, tmp_path):
     assert {"book.json", "book.safetensors", "tokenizer.json"} <= set(run.config["parts"])
     pixels = made()["test"][0][:3]
     assert np.array_equal(run.task.book.encode(pixels), Book(book.model).encode(pixels))
-    assert next(run.answers([CAPTION])).tokens == next(drawer.answers([CAPTION])).tokens
+    assert run.answers([CAPTION])[0].tokens == drawer.answers([CAPTION])[0].tokens
 
 
 def test_the_codes_are_stored_like_tokens(drawer, monkeypatch):

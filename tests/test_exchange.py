@@ -443,10 +443,10 @@ def test_a_chat_template_is_kept_and_used(chatting, tmp_path):
         torch.tensor([wanted]), max_new_tokens=9, do_sample=False, eos_token_id=[0, 2], pad_token_id=0
     )
     new = out[0, len(wanted) :].tolist()
-    assert next(run.answers(["the cat?"])).tokens == [id for id in new if id not in (0, 2)]
+    assert run.answers(["the cat?"])[0].tokens == [id for id in new if id not in (0, 2)]
     told = "has <|im_end|> in it, which marks the turns"
     assert told in mistake("use", tmp_path / "run", "the cat<|im_end|>")
-    run.export("hf", tmp_path / "back", say=lambda line: None)
+    run.export(tmp_path / "back", "hf", say=lambda line: None)
     opened = transformers.AutoTokenizer.from_pretrained(tmp_path / "back")
     assert opened.apply_chat_template(asked, add_generation_prompt=True)["input_ids"] == wanted
 
@@ -558,12 +558,16 @@ def test_export_writes_a_folder_whole_or_not_at_all(gpt, tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "rename", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        load(gpt).export("hf", out, overwrite=True, say=lambda line: None)
+        load(gpt).export(out, "hf", overwrite=True, say=lambda line: None)
     monkeypatch.undo()
     assert {path.name for path in out.iterdir()} == written  # the older one is back
     assert [path.name for path in out.parent.iterdir()] == ["out"]
+    with pytest.raises(UserError, match="there is no way to export to ''; there is ct2, hf, onnx"):
+        load(gpt).export(tmp_path / "x")
+    with pytest.raises(UserError, match=r"there is no way to export to '.*x'"):
+        load(gpt).export("hf", str(tmp_path / "x"))
     with pytest.raises(UserError, match="for to ct2 only"):
-        load(gpt).export("hf", tmp_path / "x", numbers="int8")
+        load(gpt).export(tmp_path / "x", "hf", numbers="int8")
     (tmp_path / "file").write_text("")
     assert "is a file: give the name of a folder" in mistake("export", gpt, tmp_path / "file", "--to", "hf")
     assert "there is no way to export to 'hg'" in mistake("export", gpt, tmp_path / "x", "--to", "hg")
@@ -579,7 +583,11 @@ def test_export_writes_a_folder_whole_or_not_at_all(gpt, tmp_path, monkeypatch):
     [
         ("lm/gpt", ["model.score=cosine"], "no gpt with model.score = cosine"),
         ("lm/gpt", ["model.positions=none"], "model.positions = none"),
-        ("lm/gpt", ["model.positions=rotary"], "what comes nearest is GPT2LMHeadModel, with model.positions = learned"),
+        (
+            "lm/gpt",
+            ["model.positions=rotary"],
+            "nearest is GPT2LMHeadModel, with model.positions = learned: a training with that can be exported",
+        ),
         ("lm/rnn", [], "no model like a run of 'rnn' for the task 'lm'; these can be exported: bert for answer"),
     ],
 )
@@ -602,5 +610,5 @@ def test_export_to_the_other_runtimes(gpt, pairs, tmp_path):
             assert (out / "config.json").is_file()
     loaded = load(tmp_path / "run", "cpu")
     before = {name: tensor.clone() for name, tensor in loaded.model.state_dict().items()}
-    loaded.export("ct2", tmp_path / "small", "int8", say=lambda line: None)
+    loaded.export(tmp_path / "small", "ct2", "int8", say=lambda line: None)
     assert all(torch.equal(tensor, before[name]) for name, tensor in loaded.model.state_dict().items())

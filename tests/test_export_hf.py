@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import torch
 
 from allyouneed.run import Run, train
 from allyouneed.tensorfile import read_tensors
+from commands import mistake
 from conftest import RUNTIME
 from test_families import CASES, imported, make, save
 
@@ -33,7 +36,7 @@ def test_an_imported_model_comes_back_as_it_was(name, tmp_path):
     theirs = make(*CASES[name], 1)
     save(theirs, tmp_path / "theirs")
     run = imported(tmp_path / "theirs", tmp_path / "run")
-    run.export("hf", tmp_path / "back", say=quiet)
+    run.export(tmp_path / "back", "hf", say=quiet)
     again = imported(tmp_path / "back", tmp_path / "again")
     first, second = (read_tensors(one.folder.model) for one in (run, again))
     assert first.keys() == second.keys()
@@ -102,7 +105,7 @@ def both(request, tmp_path_factory) -> tuple[Run, Any, Path]:
     torch.manual_seed(1)
     for p in run.model.parameters():
         p.data += 0.2 * torch.randn_like(p)
-    run.export("hf", path / "out", say=quiet)
+    run.export(path / "out", "hf", say=quiet)
     opener = architecture if "PreTraining" in architecture else OPENED_BY[run.recipe.task_kind]
     model = getattr(transformers, opener).from_pretrained(path / "out").eval()
     assert [type(model).__name__] == model.config.architectures == [architecture]
@@ -134,7 +137,7 @@ def test_transformers_gives_the_numbers_of_a_run_trained_here(both):
             assert given.input_ids[0].tolist() == run.task.prompt(run.model, text, run.recipe.decode).ids
             wanted = model.generate(**given, max_new_tokens=9, do_sample=False, num_beams=1)[0].tolist()
             wanted = wanted[1:] if kind == "translate" else wanted[given.input_ids.size(1) :]
-            answer = next(run.answers([text], max_new=9, method="greedy"))
+            answer = run.answers([text], max_new=9, method="greedy")[0]
             end = run.task.tokenizer.eos
             assert answer.tokens == (wanted[: wanted.index(end)] if end in wanted else wanted)
         return
@@ -160,3 +163,35 @@ def test_transformers_gives_the_numbers_of_a_run_trained_here(both):
 
 def assert_close(one: torch.Tensor, other: torch.Tensor) -> None:
     torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("recipe", ["translate/transformer", "lm/gpt"])
+def test_own_data_with_the_setting_that_is_named_can_be_exported(recipe, tmp_path, capsys):
+    """The plan and the error name the same setting, and with it transformers writes what the run writes."""
+    draw = random.Random(1)
+    texts = [" ".join("".join(draw.choices("aeilnorst", k=5)) for _ in range(6)) for _ in range(200)]
+    data = tmp_path / "mine.tsv"
+    data.write_text(
+        "".join(f"{text}\t{text[::-1]}\n" if recipe.startswith("translate") else f"{text}\n" for text in texts)
+    )
+    given = {"data": data, "out": tmp_path / "run"}
+    train(recipe, "train.steps=2", "train.test_limit=4", *RUNTIME, **given)
+    (plan,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("positions: ")]
+    (setting,) = re.findall(r"rotary \(for ayn export --to hf, train with (model\.positions=\w+)\)", plan)
+    refused = mistake("export", tmp_path / "run", tmp_path / "out", "--to", "hf")
+    assert f"with {setting.replace('=', ' = ')}: a training with that can be exported" in refused
+    run = train(recipe, "train.steps=2", "train.test_limit=4", *RUNTIME, setting, **given, overwrite=True, quiet=True)
+    torch.manual_seed(1)
+    for p in run.model.parameters():
+        p.data += 0.1 * torch.randn_like(p)
+    run.export(tmp_path / "out", "hf", say=quiet)
+    model = getattr(transformers, OPENED_BY[run.recipe.task_kind]).from_pretrained(tmp_path / "out").eval()
+    tokenizer, different = transformers.AutoTokenizer.from_pretrained(tmp_path / "out"), set()
+    for text in texts[:5]:
+        read = tokenizer(text, return_tensors="pt")
+        wanted = model.generate(**read, max_new_tokens=9, do_sample=False, num_beams=1)[0].tolist()
+        wanted = wanted[1:] if recipe.startswith("translate") else wanted[read.input_ids.size(1) :]
+        end, tokens = run.task.tokenizer.eos, run.answers(text, max_new=9, method="greedy", stop=())[0].tokens
+        assert tokens == (wanted[: wanted.index(end)] if end in wanted else wanted)
+        different.add(tuple(tokens))
+    assert len(different) > 1

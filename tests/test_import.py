@@ -120,7 +120,7 @@ def test_it_equals_transformers(name, seed, tokenizer, tmp_path):
     given = tokenizer.encode(text).ids
     assert run.task.prompt(run.model, text, run.recipe.decode).ids == given
     wanted = theirs.generate(torch.tensor([given]), max_new_tokens=12, do_sample=False, pad_token_id=0)[0].tolist()
-    answer = next(run.answers([text], max_new=12))
+    answer = run.answers([text], max_new=12)[0]
     new = wanted[len(given) :]
     assert answer.tokens == (new[: new.index(0)] if 0 in new else new)
     assert answer.text == tokenizer.decode(answer.tokens)
@@ -133,7 +133,7 @@ def test_back_it_is_the_same_to_the_bit(name, tokenizer, tmp_path):
     theirs.save_pretrained(tmp_path / "theirs")
     tokenizer.save(str(tmp_path / "theirs/tokenizer.json"))
     run = imported(tmp_path / "theirs", tmp_path / "run")
-    run.export("hf", tmp_path / "back", say=lambda line: None)
+    run.export(tmp_path / "back", "hf", say=lambda line: None)
     stored, back = (read_tensors(tmp_path / place / "model.safetensors") for place in ("theirs", "back"))
     assert stored.keys() == back.keys()
     assert all(torch.equal(back[name], tensor) for name, tensor in stored.items())

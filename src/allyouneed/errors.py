@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-MOST = 30  # names in a list
+MOST = 8  # names in a list; of more, the nearest few are shown
+FEW = 4
 IN_PYTHON = {
     "--out": "out",
     "--resume": "resume=True",
     "--overwrite": "overwrite=True",
-    "--init": "train.init",
+    "--init": "init",
     "--mirror DIR": "data.mirror=DIR",
     "--data": "data",
     "--as": "`ayn import --as`",
@@ -29,13 +30,15 @@ def told(option: str) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name: "; did you mean 'heads'?", or the list if nothing is close."""
+    """A hint for a misspelt name: "; did you mean 'heads'?", or the list, if nothing is close: the nearest few of
+    many."""
     names = sorted(known)
     close = difflib.get_close_matches(word[:1000], names, n=1, cutoff=0.5)
     if close:
         return f"; did you mean '{close[0]}'?"
-    rest = f" and {len(names) - MOST} more" if len(names) > MOST else ""
-    return f"; there is {', '.join(names[:MOST])}{rest}" if names else ""
+    shown = names if len(names) <= MOST else difflib.get_close_matches(word[:1000], names, n=FEW, cutoff=0.0)
+    rest = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+    return f"; there is {', '.join(shown)}{rest}" if names else ""
 
 
 def shortened(value: object, most: int = 80) -> str:

@@ -16,7 +16,7 @@ import torch
 
 from allyouneed.config import DataConfig, DecodeConfig, build
 from allyouneed.data.paths import look
-from allyouneed.errors import UserError, shortened, told
+from allyouneed.errors import UserError, told
 from allyouneed.exchange.exporting import export_run
 from allyouneed.exchange.hub import HUB, imported, with_imported
 from allyouneed.format import human_count
@@ -102,18 +102,20 @@ class Run:
     def predict(self, text: str | Sequence[Text], **decode: Any) -> str | list[str]:
         """The answer to one text, or to each of several. `decode` are keys of the recipe's [decode]:
         method="beam", beam=5, temperature=0.8, max_new=50, … `answers` has more: n_best, probabilities, tokens."""
-        one = self.task.single(text)
-        if not one and not isinstance(text, Iterable):
-            raise UserError(f"give {self.task.asks}, or several in a list; not {type(text).__name__}")
-        found = [answer.result for answer in self.answers([text] if one else text, **decode)]  # type: ignore[list-item]
-        return found[0] if one else found
+        found = [answer.result for answer in self.answers(text, **decode)]
+        return found[0] if self.task.single(text) else found
 
     def answers(
-        self, texts: Iterable[Text], show: Callable[[str], None] | None = None, **decode: Any
-    ) -> Iterator[Answer]:
-        """Answers with their tokens and probabilities, in order, as soon as they are known. `show` gets the pieces of
-        the first answer while it is written. A text that the model cannot read is an error; `lines` goes on."""
-        return self._predict(map(self._text, texts), self._ready(decode), show)
+        self, texts: str | Iterable[Text], show: Callable[[str], None] | None = None, **decode: Any
+    ) -> list[Answer]:
+        """The answers to some texts, or to one, with their tokens and probabilities. `show` gets the pieces of the
+        first one while it is written. A text that the model cannot read is an error; `lines` goes on, and gives each
+        answer as soon as it is known."""
+        one = self.task.single(texts)
+        if not one and not isinstance(texts, Iterable):
+            raise UserError(f"give {self.task.asks}, or several in a list; not {type(texts).__name__}")
+        several: Any = [texts] if one else texts
+        return list(self._predict(map(self._text, several), self._ready(decode), show))
 
     def lines(self, lines: Iterable[Text | UserError], first: int = 1, **decode: Any) -> Iterator[Line]:
         """Every line with its answer, or with the error that says why it has none; in order, for any number of lines. A
@@ -237,7 +239,7 @@ class Run:
 
     def align(self, text: str, **decode: Any) -> Alignment:
         """How much each token of the best answer attended to each token of the source."""
-        answer = next(self.answers([text], **decode))
+        (answer,) = self.answers([text], **decode)
         return self.task.align(self.model, text, answer.tokens)
 
     def attention(self, text: str, **decode: Any) -> dict[str, Alignment]:
@@ -270,20 +272,20 @@ class Run:
         """The `most` lines nearest to a text by the cosine of their vectors, the nearest first; see `embed`."""
         made = self.embedding(layers, pool)
         with explain_memory():
-            made.search(enumerate(lines, 1), most)
+            made.search(enumerate(lines, 1), most, keep=True)
             return next(made.nearest(made.vectors([made.read(self._text(text))])))
 
     def export(
         self,
-        to: str,
         out: str | os.PathLike[str],
+        to: str = "",
         numbers: str = "float32",
         overwrite: bool = False,
         say: Callable[[str], None] = print,
     ) -> list[Path]:
-        """Write the run for another library, `to` "hf", "onnx" or "ct2", into the folder `out`; returns the files.
+        """Write the run into the folder `out` for another library, `to` "hf", "onnx" or "ct2"; returns the files.
         `numbers` is the type of the weights for ct2: float32 or int8."""
-        return export_run(self, to, out, numbers, overwrite, say)
+        return export_run(self, out, to, numbers, overwrite, say)
 
     def map_words(self, *words: str) -> WordMap:
         """Word vectors of length 1, as a map draws them: of these words, or of usual ones if none are given."""
@@ -345,11 +347,7 @@ def load(path: str | os.PathLike[str], device: str = "auto", precision: str = "a
     if str(path).startswith(HUB):
         path = imported(str(path).removeprefix(HUB), print)
     folder = RunFolder(Path(path))
-    if not os.path.isdir(folder.path):
-        if os.path.exists(folder.path):
-            raise UserError(f"{folder.path} is a file; a run is a folder, as `ayn train` makes it")
-        hint = folder.neighbours() if os.path.isdir(folder.path.parent) else ""
-        raise UserError(f"there is no run folder {shortened(folder.path)}{hint}")
+    folder.check_there()
     folder.recover()
     for needed in (folder.recipe, folder.config):
         if not needed.is_file():
@@ -374,12 +372,14 @@ def train(
     *settings: str | Mapping[str, Any],
     data: Given | None = None,
     out: str | os.PathLike[str] | None = None,
+    init: str | os.PathLike[str] = "",
     resume: bool = False,
     overwrite: bool = False,
     quiet: bool = False,
     **sections: Mapping[str, Any],
 ) -> Run:
-    """Train a recipe (its name, a .toml file, or a Recipe), on own `data` if given, and load the result.
+    """Train a recipe (its name, a .toml file, or a Recipe), on own `data` if given, from the body of the run `init`, if
+    given, and load the result.
 
     `settings` are "section.key=value" or dicts, `sections` are the dicts task, model, text, train and decode. `data` is
     a path, the name of a data set, a list of tuples or dicts, a dict of columns, a DataFrame, or a dict of such splits.
@@ -388,7 +388,7 @@ def train(
     >>> run = train("classify/rnn", train={"minutes": 2}, data=films)    # [("What a film!", "good"), …]
     """
     path = Path(out) if out is not None else default_out(recipe)
-    overrides = with_imported(as_overrides(*settings, sections), print)
+    overrides = with_imported(as_overrides(*settings, sections, {"train.init": str(init)} if init else {}), print)
     chosen = resumed(path, recipe, overrides, data) if resume else choose(recipe, overrides, data)
     fit(chosen, path, resume=resume, overwrite=overwrite, quiet=quiet)
     return load(path, chosen.train.device, chosen.train.precision)

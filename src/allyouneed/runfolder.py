@@ -231,10 +231,22 @@ class RunFolder:
         """Which checkpoint the model is, for signatures."""
         return f"step:{read_header(self.model).notes.get('step', 'unknown')}"
 
+    def check_there(self) -> None:
+        """A UserError if there is no such folder."""
+        if os.path.isdir(self.path):
+            return
+        if os.path.exists(self.path):
+            raise UserError(f"{self.path} is a file; a run is a folder, as `ayn train` makes it")
+        raise UserError(f"there is no run folder {shortened(self.path)}{self.neighbours()}")
+
     def neighbours(self) -> str:
-        """A hint for a misspelt run: the neighbour with the nearest name, or all of them."""
-        beside = self.path.parent.iterdir() if self.path.parent.is_dir() else ()
-        return nearest(self.path.name, (entry.name for entry in beside if (entry / "recipe.toml").is_file()))
+        """A hint for a misspelt run: those beside it with the nearest names, or those in runs/ if only a name is
+        given."""
+        folders = {"": self.path.parent, **({"runs/": Path("runs")} if self.path.parent == Path() else {})}
+        there = [
+            (before, one) for before, folder in folders.items() if os.path.isdir(folder) for one in folder.iterdir()
+        ]
+        return nearest(self.path.name, (f"{b}{one.name}" for b, one in there if (one / "recipe.toml").is_file()))
 
     def drop_if_empty(self, above: Sequence[Path] = ()) -> None:
         """Remove the folder unless something is in it, or another process has just locked it; then those `above` it

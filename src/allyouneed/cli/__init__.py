@@ -9,15 +9,16 @@ import sys
 import time
 import traceback
 from contextlib import suppress
-from dataclasses import Field, fields, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from allyouneed import catalog, errors
 from allyouneed.cli.common import Device, Precision, RunPath, complain, given_settings, load, print_columns
 from allyouneed.cli.exchange import export_command, import_command
+from allyouneed.cli.listing import LISTS, lectures, recipe_settings
 from allyouneed.cli.use import use_command
 from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.format import human_bytes, human_count
@@ -220,110 +221,43 @@ def lecture_command(
     Example:
       ayn lecture gradients
     """
-    from allyouneed import lectures
-
     if not name:
-        print_columns(list(lectures.LECTURES.items()))
+        print_columns(lectures())
         return
-    lectures.find(name)  # an unknown name is found before torch is imported
+    from allyouneed.lectures import find, show
+
+    find(name)  # an unknown name is found before torch is imported
     from allyouneed.lectures.base import Classroom
     from allyouneed.training.interrupt import Interrupted
 
     place = out or Path("runs") / f"lecture-{name}"
     room = Classroom(place, typer.echo, run, os.path.abspath(mirror) if mirror else "")
     try:
-        shown = lectures.show(name, room)
+        shown = show(name, room)
     except (Interrupted, KeyboardInterrupt):
         typer.echo("\nstopped; the lecture begins again with the same command", err=True)
         raise typer.Exit(130) from None
     typer.echo(f"\nthe picture is in {shown.picture}, its numbers in {shown.numbers}")
 
 
-@app.command("list", short_help="List recipes, data sets, models or settings.")
+@app.command("list", short_help="List recipes, data sets, models, tasks, lectures or settings.")
 def list_command(
-    what: Annotated[
-        str, typer.Argument(metavar="recipes|data|models|settings", help="What to list.", show_default=False)
-    ],
+    what: Annotated[str, typer.Argument(metavar="|".join(LISTS), help="What to list.", show_default=False)],
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="settings: only those of this recipe.")] = "",
 ) -> None:
-    """List recipes, data sets, models, or settings: all of them, or those of a recipe with its
-    values.
+    """List recipes, data sets, models, tasks, lectures, or settings: all of them, or those of a
+    recipe with its values.
 
     \b
     Example:
       ayn list recipes
       ayn list settings lm/gpt
     """
-    kinds = {"recipes": _recipes, "data": _data, "models": _models, "settings": _settings}
-    if what not in kinds:
-        raise UserError(f"there is no list of '{what}'{nearest(what, kinds)}")
+    if what not in LISTS:
+        raise UserError(f"there is no list of '{shortened(what)}'{nearest(what, LISTS)}")
     if recipe and what != "settings":
         raise UserError(f"ayn list {what} takes no recipe; ayn list settings {shortened(recipe)} lists its settings")
-    print_columns(_recipe_settings(recipe) if recipe else kinds[what]())
-
-
-def _recipes() -> list[tuple[str, ...]]:
-    from allyouneed.recipe import recipe_names, recipe_text
-
-    return [(name, recipe_text(name).splitlines()[0].lstrip("# ")) for name in recipe_names()]
-
-
-def _data() -> list[tuple[str, ...]]:
-    from allyouneed.data.registry import listing
-
-    return [(row.name, row.shape, f"{row.what}; {row.licence}; {row.origin}") for row in listing()]
-
-
-def _settings() -> list[tuple[str, ...]]:
-    """Every section.key with its default and its line of help; for [task] and [model] also the kind."""
-    from allyouneed import catalog
-    from allyouneed.config import SECTIONS
-
-    sections: list[tuple[str, str, type]] = [(name, "", cls) for name, cls in SECTIONS.items()]
-    sections += [("task", kind, catalog.task(kind).Options) for kind in catalog.TASKS]
-    sections += [("model", kind, catalog.model(kind).Config) for kind in catalog.MODELS]
-    return [
-        (f"{section}.{f.name}", kind, "" if f.default == () else str(f.default), f"{f.metadata['help']}{_allowed(f)}")
-        for section, kind, cls in sections
-        for f in fields(cls)
-        if not f.metadata.get("derived")
-    ]
-
-
-def _recipe_settings(name: str) -> list[tuple[str, ...]]:
-    """Every section.key of a recipe with its value and its line of help."""
-    from allyouneed.recipe import SECTIONS, read_recipe
-
-    recipe = read_recipe(name)
-    rows: list[tuple[str, ...]] = []
-    for section in ("task", "model", *SECTIONS):
-        values = getattr(recipe, section)
-        for f in fields(values):
-            value = getattr(values, f.name)
-            if not f.metadata.get("derived"):
-                shown = ", ".join(map(repr, value)) if isinstance(value, tuple) else str(value)
-                rows.append((f"{section}.{f.name}", shown, f"{f.metadata['help']}{_allowed(f)}"))
-    return rows
-
-
-def _allowed(f: Field[Any]) -> str:
-    """The choices of a setting, or its range."""
-    choices, low, high, below = (f.metadata[key] for key in ("choices", "low", "high", "below"))
-    if choices:
-        return f" ({', '.join(choices)})"
-    ends = [*([f"from {low:g}"] if low is not None else []), *([f"to {high:g}"] if high is not None else [])]
-    ends += [f"below {below:g}"] if below is not None else []
-    return f" ({' '.join(ends)})" if ends else ""
-
-
-def _models() -> list[tuple[str, ...]]:
-    from allyouneed import catalog
-
-    rows: list[tuple[str, ...]] = []
-    for kind in sorted(catalog.MODELS):
-        for size, values in catalog.model(kind).sizes.items():
-            rows.append((kind, size, ", ".join(f"{key} {value}" for key, value in values.items())))
-    return rows
+    print_columns(recipe_settings(recipe) if recipe else LISTS[what]())
 
 
 def main() -> None:

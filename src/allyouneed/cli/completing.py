@@ -15,12 +15,12 @@ from typing import Any
 
 from allyouneed import catalog
 from allyouneed.cli import declared
+from allyouneed.cli.listing import LISTS
 from allyouneed.config import PRECISIONS, SECTIONS
 from allyouneed.errors import UserError
 from allyouneed.recipe import recipe_names, recipe_text
 
 Settings = dict[str, tuple[str, ...]]  # the values that each may have; () for any
-LISTS = ("recipes", "data", "models", "settings")
 
 
 def answer(app: Any, shell: str) -> int:
@@ -112,7 +112,7 @@ def _begun(known: Iterable[str], unfinished: str) -> list[str]:
 def _values(parameter: str, command: str, given: Sequence[str], unfinished: str) -> list[str]:
     """What a parameter of a command may be; nothing for files, which the shell completes itself."""
     if parameter == "recipe":
-        return _begun(recipe_names(), unfinished) if given[:1] != ["data"] else []
+        return _begun(recipe_names(), unfinished) if command != "list" or given[:1] == ["settings"] else []
     if parameter in ("run", "init"):
         return _runs(unfinished)
     if parameter == "data":
@@ -130,7 +130,7 @@ def _values(parameter: str, command: str, given: Sequence[str], unfinished: str)
         return _begun(LECTURES, unfinished)
     pools = ("mean", "max", "first", "last")
     known: dict[str, tuple[str, ...]] = {
-        "what": LISTS,
+        "what": tuple(LISTS),
         "pool": pools,
         "device": ("auto", "cpu", "cuda", "mps"),
         "precision": PRECISIONS,

@@ -63,7 +63,7 @@ def prepare(run: Run, wanted: Wanted, decode: Mapping[str, Any]) -> Embedding | 
         most = run.decode(method="sample", **{"n_best": NEAREST, **decode}).n_best
         lines = _read(wanted.nearest)
         with explain_memory():
-            cut = made.search(lines, most)
+            cut = made.search(lines, most, keep=True)
         if cut:
             typer.echo(
                 f"{cut:,} of {len(lines):,} lines are longer than the {run.model.limit} tokens that this model reads: "

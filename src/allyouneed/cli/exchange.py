@@ -56,5 +56,5 @@ def export_command(
     """
     from allyouneed.run import load
 
-    made = load(run, "cpu", "fp32").export(to, out, numbers, overwrite, say=typer.echo)
+    made = load(run, "cpu", "fp32").export(out, to, numbers, overwrite, say=typer.echo)
     typer.echo(f"wrote {len(made)} files into {out}")

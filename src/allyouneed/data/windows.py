@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,9 @@ from allyouneed.nn.batch import Tensors
 from allyouneed.text.layout import Layout
 
 NONE = (-1, -1)  # no answer
+SHORTEST, LONGEST = 8, 512  # limits of the longest answer that is looked for, in tokens
+MARGIN = 1.5
+CELLS = 1 << 24  # pieces of texts whose scores are held at once
 
 
 class AnswerWindows(Buckets):
@@ -30,7 +34,7 @@ class AnswerWindows(Buckets):
         longest: int,
         stride: int,
     ) -> None:
-        self.questions, self.texts, self.of, self.layout = questions, texts, of, layout
+        self.questions, self.texts, self.of, self.layout, self.longest = questions, texts, of, layout, longest
         self.answers = np.array(answers, dtype=np.int64).reshape(-1, 2)
         self.kept = np.minimum(questions.lengths, max(1, (longest - layout.specials(2)) // 2))  # tokens of questions
         sizes = zip(self.kept.tolist(), texts.lengths[of].tolist())
@@ -51,6 +55,21 @@ class AnswerWindows(Buckets):
         """Whether each window has the whole answer."""
         first, last = self.answers[self.rows[numbers]].T
         return np.asarray((first >= self.starts[numbers]) & (last < self.ends[numbers]) & (first >= 0))
+
+    def answer_lengths(self) -> tuple[int, int]:
+        """The tokens that 99 % of the answers have at most, and, with a margin, those of the longest to look for: no
+        longer than a window, and not as long as a few exceptions, which would let in many wrong answers."""
+        first, last = self.answers.T
+        lengths = np.sort((last - first + 1)[first >= 0])
+        usual = int(lengths[math.ceil(0.99 * len(lengths)) - 1]) if len(lengths) else 0
+        return usual, min(self.longest, LONGEST, max(SHORTEST, math.ceil(MARGIN * usual)))
+
+    def groups(self, questions: np.ndarray, most: int) -> list[np.ndarray]:
+        """The questions in groups. The pieces of up to `most` tokens of the texts of a group are about CELLS, or those
+        of a single text if it has more."""
+        sizes = self.texts.lengths[self.of[questions]]
+        before = np.cumsum(sizes * np.minimum(sizes, most)) // CELLS
+        return np.split(questions, np.flatnonzero(np.diff(before)) + 1)
 
     def size(self, numbers: Numbers, key: int) -> Size:
         return Size({"answers": len(numbers)}, int(self.sizes[numbers].sum()))

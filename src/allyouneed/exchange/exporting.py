@@ -19,9 +19,10 @@ MARK = "allyouneed.json"  # in every export
 
 
 def export_run(
-    run: Any, to: str, out: str | os.PathLike[str], numbers: str, overwrite: bool, say: Callable[[str], None]
+    run: Any, out: str | os.PathLike[str], to: str, numbers: str, overwrite: bool, say: Callable[[str], None]
 ) -> list[Path]:
-    """Write the run `to` one of WAYS; returns the files. `numbers` is the type of the weights for ct2."""
+    """Write the run into the folder `out`, `to` one of WAYS; returns the files. `numbers`: the type of the weights for
+    ct2."""
     if to not in WAYS:
         raise UserError(f"there is no way to export to '{shortened(to)}'{nearest(to, WAYS)}")
     if numbers not in NUMBERS:

@@ -82,7 +82,7 @@ def find_form(task: Task, model: Model, family: str = "") -> tuple[Form, dict[st
     differences, _, form = min(found, key=lambda one: (len(one[0]), one[1]))
     if differences:
         own, theirs = (" and ".join(filter(None, side)) for side in zip(*differences))
-        nearest = f"{form.name}, with {theirs}" if theirs else form.name
+        nearest = f"{form.name}, with {theirs}: a training with that can be exported" if theirs else form.name
         raise UserError(f"transformers has no {kind} with {own}; what comes nearest is {nearest}")
     return form, weights
 
@@ -134,7 +134,10 @@ def _fits(head: Head, weights: Mapping[str, Tensor]) -> bool:
 def _differences(form: Form, task: Task, weights: Mapping[str, Tensor]) -> list[tuple[str, str]]:
     """The settings that the family cannot express, and those in their place: what comes back from its config.json."""
     rows = table(form.family, form.head, form.settings)
-    names = [name for row in rows if row.ours in weights for name in row.names]
+    # Instead of rotary positions it could have a table of them, as it has if they are learned.
+    table_too = form.settings["positions"] == "rotary"
+    there = [row for row in rows if row.ours in weights or (table_too and row.ours.endswith(".positions.table.weight"))]
+    names = [name for row in there for name in row.names]
     config = form.family.config(form.settings)
     try:
         back = form.family.read(Options(config, form.family.neutral), names)

@@ -20,7 +20,7 @@ def show(room: Classroom) -> dict[str, Any]:
     found = run.map_words()
     if not found.arrows:
         raise UserError(f"{room.run} knows fewer than three couples such as uncle and aunt: train on a larger text")
-    near = next(run.answers([SUM])).details["nearest"]
+    near = run.answers([SUM])[0].details["nearest"]
     room.table([SUM, "cosine"], [[row["word"], f"{row['cosine']:.3f}"] for row in near[:5]])
     title = f"{SUM} = {near[0]['word']}"
     word_map(found.words, found.vectors, room.picture("wordmap"), arrows=found.arrows, title=title)

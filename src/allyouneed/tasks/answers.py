@@ -34,9 +34,9 @@ class Answer:
     reason: str
     score: float = 0.0  # beam: the log-probability after the length penalty
     others: list[Answer] = field(default_factory=list)  # beam: the next best; sample: from the next seeds
-    details: dict[str, Any] = field(default_factory=dict)  # plain values, for --json
+    details: dict[str, Any] = field(default_factory=dict, repr=False)  # plain values, for --json
     shown: str = ""  # what the terminal shows, if more than the text
-    picture: np.ndarray | None = None  # (H, W, C) bytes, if the answer is a picture
+    picture: np.ndarray | None = field(default=None, repr=False)  # (H, W, C) bytes, if the answer is a picture
 
     @property
     def result(self) -> Any:

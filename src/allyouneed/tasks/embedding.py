@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -11,6 +13,7 @@ import torch
 from torch import Tensor
 
 from allyouneed.data.batches import fill
+from allyouneed.data.line_vectors import CUT, EMPTY, WHOLE, LineVectors, vectors_of
 from allyouneed.errors import UserError, shortened
 from allyouneed.metrics import unit
 from allyouneed.models.base import Model
@@ -24,6 +27,7 @@ from allyouneed.tasks.base import Task
 from allyouneed.tasks.checks import check_length, check_numbers
 from allyouneed.tasks.two_texts import two_texts
 from allyouneed.text.layout import Layout
+from allyouneed.version import __version__
 
 BATCH = 4096  # tokens that are read together
 TOGETHER = 256  # texts that are answered together
@@ -169,19 +173,48 @@ class Embedding:
         ids, lengths = pad([[*self.layout.start, *row.ids, *self.layout.end] for row in rows], device)
         return {"ids": ids, "lengths": lengths, "segments": torch.zeros_like(ids)}
 
-    def search(self, lines: Iterable[tuple[int, str]], most: int) -> int:
+    def search(self, lines: Iterable[tuple[int, str]], most: int, keep: bool = False) -> int:
         """From now on `answers` finds the `most` nearest of these lines, which have numbers. Lines without words are
-        skipped, and long ones are cut to what the model can read; returns how many were cut."""
-        source, self.lines, self.most, found, cut = iter(lines), [], most, [], 0
-        while several := [(number, text.strip()) for number, text in islice(source, PIECE)]:
-            there = [(line, self.fit(row, cut=True)) for line in several if (row := self._row(line[1])).ids]
-            self.lines += [line for line, _ in there]
-            found.append(unit(self.vectors([row for _, row in there])))
-            cut += sum(not row.whole for _, row in there)
+        skipped, and long ones are cut to what the model can read; returns how many were cut. With `keep`, the vectors
+        of lines that were searched before come from the cache."""
+        given = [(number, text.strip()) for number, text in lines]
+        texts, self.most = [text for _, text in given], most
+        kinds, vectors = vectors_of(texts, self.fingerprint(), self._lines) if keep else self._lines(texts)
+        there = np.flatnonzero(kinds != EMPTY)
+        self.lines = [given[i] for i in there.tolist()]
         if not self.lines:
             raise UserError("there are no lines to search: give some with words")
-        self.matrix = np.concatenate([vectors for vectors in found if len(vectors)])
-        return cut
+        self.matrix = unit(vectors[there])
+        return int((kinds == CUT).sum())
+
+    def _lines(self, texts: Sequence[str]) -> LineVectors:
+        """The vectors of lines, each cut to what the model can read."""
+        kinds, found = np.full(len(texts), EMPTY, np.uint8), []
+        for start in range(0, len(texts), PIECE):
+            rows = [(i, self._row(texts[i])) for i in range(start, min(start + PIECE, len(texts)))]
+            cut = {i: self.fit(row, cut=True) for i, row in rows if row.ids}
+            for i, row in cut.items():
+                kinds[i] = WHOLE if row.whole else CUT
+            found.append(self.vectors(list(cut.values())))
+        width = max((some.shape[1] for some in found), default=0)
+        vectors = np.zeros((len(texts), width), np.float32)
+        vectors[kinds != EMPTY] = np.concatenate([*(some for some in found if len(some)), vectors[:0]])
+        return LineVectors(kinds, vectors)
+
+    def fingerprint(self) -> str:
+        """Changes with all that the vectors of texts depend on: the weights, the settings and the parts of the run, the
+        layers, the pooling, and what computes them."""
+        digest, recipe = hashlib.blake2b(digest_size=16), self.task.recipe.to_dict()
+        run = [recipe[section] for section in ("task", "model", "text")]
+        way = [self.layers, self.pooling, self.left_out, str(self.model.device), torch.get_float32_matmul_precision()]
+        way += [__version__, torch.__version__]
+        digest.update(json.dumps([run, way], sort_keys=True, default=str).encode())
+        for name, part in sorted(self.task.parts().items()):
+            digest.update(f"{name} {len(part)} ".encode() + part)
+        for name, tensor in self.model.state_dict().items():
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+            digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()
 
     def nearest(self, vectors: np.ndarray) -> Iterator[list[Found]]:
         """The lines nearest to each vector, (N, D), the nearest first."""

@@ -17,7 +17,7 @@ from allyouneed.data.batches import Batch
 from allyouneed.data.examples import Question
 from allyouneed.data.report import Report, describe
 from allyouneed.data.store import Ragged
-from allyouneed.data.windows import NONE, AnswerWindows
+from allyouneed.data.windows import LONGEST, NONE, AnswerWindows
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score
 from allyouneed.metrics.spans import span_scores
@@ -34,7 +34,6 @@ from allyouneed.text.layout import Layout, Tokens
 
 FILE = "answers.json"
 NO_ANSWER = "(no answer in the text)"
-TOGETHER = 256  # questions whose pieces are compared at once
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class AnswerOptions:
         "span", "what is learned: where an answer begins and ends, or which tokens are in it", choices=HEADS
     )
     stride: int = option(64, "tokens that neighbouring windows of a long text share", low=0, high=10**6)
-    longest: int = option(30, "most tokens of an answer", low=1, high=10**4)
+    longest: int = option(30, "most tokens of an answer (0: as the training data has them)", low=0, high=10**4)
     margin: float = option(
         0.0, "no answer is chosen if its log-probability is higher than that of the best by this", low=-1e6, high=1e6
     )
@@ -79,6 +78,7 @@ class AnswerQuestions(Task[Answerer]):
     chooses_by = "F1"
     looking = 0.1
     unanswerable = False  # the training data has questions without an answer
+    learned_longest = 0  # most tokens of an answer, by the training data
 
     def make_tokenizers(self) -> dict[str, Tokenizer]:
         text = self.recipe.text
@@ -103,6 +103,11 @@ class AnswerQuestions(Task[Answerer]):
     @property
     def layout(self) -> Layout:
         return Layout.of(self.tokenizer, 2)
+
+    @property
+    def most_tokens(self) -> int:
+        """Of an answer."""
+        return self.options.longest or self.learned_longest
 
     def build_model(self) -> Answerer:
         config = self.model_config()
@@ -147,6 +152,7 @@ class AnswerQuestions(Task[Answerer]):
         self.unanswerable = any(not question.answers for question in self.questions("train"))
         if not any(question.answers for question in self.questions("train")):
             raise UserError("no training question has an answer: there is nothing to learn")
+        usual, self.learned_longest = self.examples("train").answer_lengths()
         lengths, unknown, classes = {}, {}, {}
         for split in self.data.splits:
             windows, silent = self.examples(split), sum(not question.answers for question in self.questions(split))
@@ -161,11 +167,16 @@ class AnswerQuestions(Task[Answerer]):
         counts = classes if self.unanswerable else None
         made = describe(self.data, lengths, self.longest, "tokens", counts, unknown, self.unknown_advice)
         made.notes = [line for split in self.data.splits for line in self._notes(split)]
+        if not self.options.longest:
+            made.notes.append(
+                f"answers of up to {self.most_tokens} tokens are found, because 99 % of the training answers have "
+                f"{usual} or fewer (task.longest)"
+            )
         return made
 
     def _notes(self, split: str) -> Iterator[str]:
         """What does not fit as it is, for the user."""
-        windows, most = self.examples(split), self.options.longest
+        windows, most = self.examples(split), self.most_tokens
         long = windows.rows[windows.starts > 0]
         first, last = windows.answers.T
         asked = np.array([bool(question.answers) for question in self.questions(split)])
@@ -177,20 +188,27 @@ class AnswerQuestions(Task[Answerer]):
             f"answers over {most} tokens, which are never found whole (task.longest)": int(
                 (last - first >= most).sum()
             ),
-            "answers that no window holds whole, learned as no answer (raise task.stride)": len(split_up),
+            "answers that no window holds whole, learned as no answer (raise task.stride or data.max_length)": len(
+                split_up
+            ),
             "answers that no token covers, learned as no answer": int((asked & (first < 0)).sum()),
         }
         yield from (f"{split}: {count:,} {what}" for what, count in told.items() if count)
 
     def parts(self) -> dict[str, bytes]:
-        return {**super().parts(), FILE: json.dumps({"unanswerable": self.unanswerable}).encode()}
+        found = {"unanswerable": self.unanswerable, "longest": self.learned_longest}
+        return {**super().parts(), FILE: json.dumps(found).encode()}
 
     def read_parts(self, parts: Mapping[str, bytes]) -> None:
         super().read_parts(parts)
         try:
-            self.unanswerable = bool(json.loads(parts[FILE])["unanswerable"])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise UserError(f"{FILE} is damaged, or config.json does not list it") from None
+            found = json.loads(parts[FILE])
+            self.unanswerable, self.learned_longest = bool(found["unanswerable"]), int(found.get("longest", 0))
+            damaged = not (self.options.longest or 1 <= self.learned_longest <= LONGEST)
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+            damaged = True
+        if damaged:
+            raise UserError(f"{FILE} is damaged, or config.json does not list it")
 
     def same_outputs(self, other: Task) -> bool:
         return isinstance(other, AnswerQuestions) and other.options.head == self.options.head
@@ -205,9 +223,17 @@ class AnswerQuestions(Task[Answerer]):
         self, model: Answerer, windows: AnswerWindows, texts: Sequence[Tokens], among: np.ndarray, most: int
     ) -> dict[int, Reading]:
         """The answers to these questions, by their number: up to `most` pieces each."""
+        found: dict[int, Reading] = {}
+        for some in windows.groups(among, self.most_tokens):
+            found |= self._read_group(model, windows, texts, some, most)
+        return found
+
+    def _read_group(
+        self, model: Answerer, windows: AnswerWindows, texts: Sequence[Tokens], among: np.ndarray, most: int
+    ) -> dict[int, Reading]:
         numbers = np.flatnonzero(np.isin(windows.rows, among))
         sizes = {row: len(texts[windows.of[row]].ids) for row in among.tolist()}
-        tables = {row: torch.full((n, min(n, self.options.longest)), -torch.inf) for row, n in sizes.items()}
+        tables = {row: torch.full((n, min(n, self.most_tokens)), -torch.inf) for row, n in sizes.items()}
         nothing: dict[int, list[float]] = {row: [] for row in tables}
         for batch in windows.cover(max(self.recipe.train.batch_tokens, 4096), numbers):
             tensors = windows.collate(batch).to(model.device).tensors
@@ -248,9 +274,8 @@ class AnswerQuestions(Task[Answerer]):
         questions, windows, (texts, _) = self.questions(split), self.examples(split), self.texts(split)
         found: dict[int, Piece] = {}
         for piece in extent.pieces(len(questions)):
-            for some in np.array_split(piece, -(-len(piece) // TOGETHER)):
-                read = self._read(model, windows, texts, some, 1)
-                found |= {row: self._chosen(reading) for row, reading in read.items()}
+            read = self._read(model, windows, texts, piece, 1)
+            found |= {row: self._chosen(reading) for row, reading in read.items()}
         found, self.covered = dict(sorted(found.items())), len(found)
         given = {row: questions[row].context[piece.start : piece.end].strip() for row, piece in found.items()}
         self._tested = lambda: (

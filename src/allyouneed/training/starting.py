@@ -76,7 +76,7 @@ def with_data(recipe: Recipe, data: Given | None) -> Recipe:
         return recipe.with_(data=replace(recipe.data, name=given[0], path=(), valid_path=(), test_path=()))
     if len(given) == 1 and not there and not Path(given[0]).suffix and os.sep not in given[0]:
         hint = nearest(given[0], [*names, *os.listdir()])
-        known = hint if "did you mean" in hint else f"; the data sets are {', '.join(names)}"
+        known = hint if "did you mean" in hint else "; `ayn list data` shows the data sets"
         raise UserError(f"'{given[0]}' is neither a file here nor a data set{known}")
     return _placed(recipe.with_(data=replace(recipe.data, name="", path=tuple(given))))
 

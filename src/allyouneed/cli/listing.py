@@ -1,0 +1,90 @@
+"""ayn list: what there is, by name, with a line about each."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import Field, fields
+from typing import Any
+
+from allyouneed import catalog
+from allyouneed.config import SECTIONS
+from allyouneed.recipe import read_recipe, recipe_names, recipe_text
+
+Rows = list[tuple[str, ...]]
+
+
+def recipes() -> Rows:
+    return [(name, recipe_text(name).splitlines()[0].lstrip("# ")) for name in recipe_names()]
+
+
+def data_sets() -> Rows:
+    from allyouneed.data.registry import listing
+
+    return [(row.name, row.shape, f"{row.what}; {row.licence}; {row.origin}") for row in listing()]
+
+
+def settings() -> Rows:
+    """Every section.key with its default and its line of help; for [task] and [model] also the kind."""
+    sections: list[tuple[str, str, type]] = [(name, "", cls) for name, cls in SECTIONS.items()]
+    sections += [("task", kind, catalog.task(kind).Options) for kind in catalog.TASKS]
+    sections += [("model", kind, catalog.model(kind).Config) for kind in catalog.MODELS]
+    return [
+        (f"{section}.{f.name}", kind, "" if f.default == () else str(f.default), f"{f.metadata['help']}{_allowed(f)}")
+        for section, kind, cls in sections
+        for f in fields(cls)
+        if not f.metadata.get("derived")
+    ]
+
+
+def recipe_settings(name: str) -> Rows:
+    """Every section.key of a recipe with its value and its line of help."""
+    recipe = read_recipe(name)
+    rows: Rows = []
+    for section in ("task", "model", *SECTIONS):
+        values = getattr(recipe, section)
+        for f in fields(values):
+            value = getattr(values, f.name)
+            if not f.metadata.get("derived"):
+                shown = ", ".join(map(repr, value)) if isinstance(value, tuple) else str(value)
+                rows.append((f"{section}.{f.name}", shown, f"{f.metadata['help']}{_allowed(f)}"))
+    return rows
+
+
+def _allowed(f: Field[Any]) -> str:
+    """The choices of a setting, or its range."""
+    choices, low, high, below = (f.metadata[key] for key in ("choices", "low", "high", "below"))
+    if choices:
+        return f" ({', '.join(choices)})"
+    ends = [*([f"from {low:g}"] if low is not None else []), *([f"to {high:g}"] if high is not None else [])]
+    ends += [f"below {below:g}"] if below is not None else []
+    return f" ({' '.join(ends)})" if ends else ""
+
+
+def models() -> Rows:
+    rows: Rows = []
+    for kind in sorted(catalog.MODELS):
+        for size, values in catalog.model(kind).sizes.items():
+            rows.append((kind, size, ", ".join(f"{key} {value}" for key, value in values.items())))
+    return rows
+
+
+def tasks() -> Rows:
+    """The first line of the file of each task says what the task is."""
+    about = {kind: sys.modules[catalog.task(kind).__module__].__doc__ or "" for kind in sorted(catalog.TASKS)}
+    return [(kind, text.splitlines()[0].removeprefix(f"{kind}: ").rstrip(".")) for kind, text in about.items()]
+
+
+def lectures() -> Rows:
+    from allyouneed.lectures import LECTURES
+
+    return list(LECTURES.items())
+
+
+LISTS = {
+    "recipes": recipes,
+    "data": data_sets,
+    "models": models,
+    "tasks": tasks,
+    "lectures": lectures,
+    "settings": settings,
+}
