@@ -473,6 +473,13 @@ def test_a_template_that_reaches_too_far_is_refused(template, chatting, tmp_path
         fill_template(template, "hello", tokenizer, {})
 
 
+def test_a_template_without_an_end_is_not_imported(chatting, tmp_path):
+    (chatting / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ 1 }}" * 10**6}))
+    told = mistake("import", chatting, "--out", tmp_path / "run")
+    assert "the chat template has 7,000,000 characters, and the most is 100,000" in told
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_template_has_the_tokens_of_the_model(chatting, tmp_path):
     config = {"chat_template": "{{ bos_token }}{{ messages[0]['content'] }}{{ eos_token }}", "eos_token": "<|im_end|>"}
     (chatting / "tokenizer_config.json").write_text(json.dumps({**config, "bos_token": {"content": "<|im_start|>"}}))

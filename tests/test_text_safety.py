@@ -6,6 +6,7 @@ import base64
 import json
 import random
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,22 @@ def replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": pattern, "content": content}
 
 
+def steps(part: str, *parts: Any) -> dict[str, Any]:
+    """The steps of a part, one after the other; a number at the end repeats them."""
+    inside = {"normalizer": "normalizers", "pre_tokenizer": "pretokenizers", "decoder": "decoders"}[part]
+    several = [*parts[:-1]] * parts[-1] if isinstance(parts[-1], int) else [*parts]
+    return spec(**{part: {"type": "Sequence", inside: several}})
+
+
+def template(start: list[str], ids: list[int] | None = None) -> dict[str, Any]:
+    """A post-processor that puts special tokens before each text."""
+    pieces = [{"SpecialToken": {"id": id, "type_id": 0}} for id in start]
+    both = [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}]
+    known = {"a": {"id": "a", "ids": ids or [0], "tokens": ["a"] * len(ids or [0])}}
+    made = {"type": "TemplateProcessing", "single": [*pieces, both[0]], "pair": both, "special_tokens": known}
+    return spec(post_processor=made)
+
+
 def charsmap(data: bytes | None) -> dict[str, Any]:
     text = None if data is None else base64.b64encode(data).decode()
     return spec(normalizer={"type": "Precompiled", "precompiled_charsmap": text})
@@ -71,6 +88,8 @@ def trie(pairs: dict[str, str]) -> bytes:
     return len(array).to_bytes(4, "little") + array + texts
 
 
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
 GOOD = trie({"ﬁ": "fi", "A": "a", "é": "e\u0301", "B": ""})
 LONG = trie({"a": "a" * 300})
 TOO_LATE = trie({"a": "b"}).replace((1 << 31).to_bytes(4, "little"), (1 << 31 | 50).to_bytes(4, "little"))
@@ -107,6 +126,39 @@ DAMAGED: dict[str, tuple[Any, str]] = {
         "1,000,000,000,000 times longer",
     ),
     "a replacement without an end": (spec(normalizer=replace({"String": "a"}, "a" * 10**6)), "a text of 1,000,000"),
+    "texts before texts": (steps("normalizer", {"type": "Prepend", "prepend": "a" * 10_000}, 50), "longer"),
+    "one long text before texts": (
+        spec(normalizer={"type": "Prepend", "prepend": "a" * 10_000}), "normalizer may make a text 10,001 times longer"
+    ),
+    "many texts before texts": (
+        steps("normalizer", {"type": "Prepend", "prepend": "a" * 10_000}, 1000), "normalizer has 1,000 steps"
+    ),
+    "bytes of bytes": (steps("normalizer", {"type": "ByteLevel"}, 30), "times longer"),
+    "bytes of bytes, in pieces": (steps("pre_tokenizer", BYTES, 25), "its pre_tokenizer may make a text"),
+    "spaces and spaces": (steps("pre_tokenizer", METASPACE, 10), "may make a text 1,024 times longer"),
+    "Unicode in replacements": (
+        steps("normalizer", replace({"String": "a"}, "ﷺ" * 20), {"type": "NFKD"}, replace({"String": " "}, "b" * 40)),
+        "its normalizer may make a text 14,400 times longer",
+    ),
+    "charsmaps that grow": (steps("normalizer", charsmap(trie({"a": "a" * 200}))["normalizer"], 3), "8,000,000 times"),
+    "many steps of a normalizer": (steps("normalizer", {"type": "Lowercase"}, 9999), "its normalizer has 9,999 steps"),
+    "many steps of a pre-tokenizer": (
+        steps("pre_tokenizer", split("b")["pre_tokenizer"], 5000), "its pre_tokenizer has 5,000 steps"
+    ),
+    "steps in steps": (
+        steps("normalizer", steps("normalizer", {"type": "Lowercase"}, 20)["normalizer"], 20), "has 400 steps"
+    ),
+    "many special tokens": (template(["a"] * 2000), "it puts 2,000 special tokens around texts, and the most is 1,000"),
+    "special tokens without an end": (template(["a"] * 100_000), "its post_processor has more than 100,000 entries"),
+    "a special token of many ids": (template(["a"], [0] * 5000), "it puts 5,000 special tokens around texts"),
+    "a decoder that grows": (
+        steps("decoder", replace({"String": "a"}, "aa"), 6), "its decoder may make a text 64 times longer"
+    ),
+    "a decoder that writes spaces": (steps("decoder", {"type": "BPEDecoder", "suffix": ""}, 40), "its decoder may"),
+    "a decoder of many steps": (steps("decoder", {"type": "Fuse"}, 9999), "its decoder has 9,999 steps"),
+    "a long prefix": (bpe(continuing_subword_prefix="#" * 1000), "its continuing_subword_prefix has 1,000 characters"),
+    "a long suffix": (bpe(end_of_word_suffix="#" * 1000), "its end_of_word_suffix has 1,000 characters"),
+    "a long token": (words({"a": 0, "b" * 20_000: 1, "[UNK]": 2}), "it has a token of 20,000 characters: bbb"),
     "a charsmap that grows": (charsmap(LONG), "precompiled_charsmap is damaged"),
     "an enormous count": (split("a{1000000}"), "may take forever"),
     "an enormous expression": (split("a|" * 10_000), "20,000 characters"),
@@ -204,6 +256,27 @@ def test_a_panic_on_decoding_is_a_sentence(tmp_path: Path) -> None:
 def test_an_interrupt_is_no_damage(kind: type[BaseException]) -> None:
     with pytest.raises(kind), safety.library("x"):
         raise kind
+
+
+def test_a_text_that_grows_is_refused_before_it_is_encoded(tmp_path: Path) -> None:
+    thirteen = steps("normalizer", replace({"Regex": "x*"}, "y"), 13)  # 8,192 times: between all characters
+    tokenizer = Tokenizer.load(write(tmp_path, thirteen))
+    began = time.process_time()
+    for encode in (tokenizer.encode, tokenizer.tokenize, tokenizer.encode_written):
+        with pytest.raises(UserError, match="makes this text more than 50 times longer: take another tokenizer"):
+            encode("a text of some length" * 100)
+    assert time.process_time() - began < 3
+
+
+def test_steps_that_may_grow_but_do_not_are_taken(tmp_path: Path) -> None:
+    content = steps(
+        "normalizer", {"type": "NFKD"}, charsmap(GOOD)["normalizer"], {"type": "Lowercase"}, {"type": "NFKC"}
+    )
+    content["model"] = {"type": "WordLevel", "vocab": {"fi a": 0, "[UNK]": 1}, "unk_token": "[UNK]"}
+    tokenizer = Tokenizer.load(write(tmp_path, content))
+    assert tokenizer._growth > safety.PLAIN_GROWTH
+    assert tokenizer.encode("ﬁ A") == [0]
+    assert tokenizer.encode("ﷺ" * 9) == [1]
 
 
 EXPRESSIONS = {

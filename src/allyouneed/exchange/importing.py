@@ -27,6 +27,7 @@ from allyouneed.recipe import Recipe, to_toml
 from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import versions
 from allyouneed.tasks.base import Say, Task
+from allyouneed.tasks.chat import check_template
 from allyouneed.tensorfile import not_finite
 from allyouneed.wholefile import write_tensors, write_text
 
@@ -136,6 +137,7 @@ def _fill(task: Task, head: Head, source: Source) -> None:
         ends = source.generation.get("eos_token_id")
         ends = ends if isinstance(ends, list) else [ends]
         attributes["ends"] = tuple(end for end in ends if type(end) is int and end != task.tokenizer.eos)
+        check_template(source.chat)
         attributes["chat"] = source.chat
         attributes["named"] = source.named or {
             f"{role}_token": task.tokenizer.token(id)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,19 @@ MOST_BYTES = 256 << 20  # of a file
 MOST_ID = 16_000_000
 MOST_TEXT = 10_000  # characters of a string outside the vocabulary, a regular expression for one
 MOST_REPEATS = 10_000  # of a regular expression: a{10000}
-MOST_GROWTH = 10_000  # how many times longer the replacements may make a text
+MOST_GROWTH = 10_000  # how many times longer a normalizer may make a text, whatever the text is
+PLAIN_GROWTH = 50  # how many times longer it may make the texts that it gets; a pre-tokenizer or decoder, any text
+MOST_NORMAL = 200_000  # characters that a normalizer may make at once while its growth is measured
+MOST_STEPS = 100  # of a normalizer, pre-tokenizer, post-processor or decoder
+MOST_INSIDE = 100_000  # names and values in one of these
+MOST_AROUND = 1000  # special tokens that a post-processor puts around texts
+MOST_AFFIX = 100  # characters before or after the pieces of a word
 MOST_WORD = 10_000  # characters; WordPiece takes quadratic time for a word
 MOST_PIECE = 256  # bytes that a character map may put in the place of a character
+
+# How many times longer a step of a tokenizer makes a text at most; those with texts of their own are in `_growth`.
+GROWTH = {"NFC": 4.0, "NFD": 4.0, "NFKC": 18.0, "NFKD": 18.0, "BertNormalizer": 4.0, "ByteLevel": 4.0, "Metaspace": 2.0,
+          "WordPiece": 2.0}  # fmt: skip
 
 _COUNT = re.compile(r"\{(\d*)(,?)(\d*)\}")
 _ESCAPE = re.compile(r"\\(?:[pPxkgu](?:\{[^}]*\}|<[^>]*>)|.)", re.DOTALL)
@@ -87,7 +98,9 @@ def check(text: str, where: str) -> dict[str, Any]:
         _check_vocabulary(spec["model"], spec.get("added_tokens") or [])
         _check_merges(spec["model"])
         for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
-            _check_part(spec.get(part))
+            grown = _check_part(spec.get(part), part)
+            if grown > (MOST_GROWTH if part == "normalizer" else PLAIN_GROWTH):
+                raise ValueError(f"its {part} may make a text {min(grown, 1e15):,.0f} times longer")
     except ValueError as error:
         raise UserError(f"{where} is a damaged tokenizer.json: {error}; take another copy of it") from None
     except (TypeError, KeyError, AttributeError, IndexError, RecursionError):
@@ -108,11 +121,16 @@ def _check_vocabulary(model: dict[str, Any], added: list[dict[str, Any]]) -> Non
     for token, id in entries.items():
         if type(id) is not int or id < 0 or not isinstance(token, str):
             raise ValueError(f"the id of {token!r} is {id!r}; ids are whole numbers from 0 on")
+        if len(token) > MOST_TEXT:
+            raise ValueError(f"it has a token of {len(token):,} characters: {token[:20]}…")
         if owners.setdefault(id, token) != token:
             raise ValueError(f"{owners[id]!r} and {token!r} have the same id {id}")
     largest = max(owners)
     if largest > min(4 * len(entries) + 1000, MOST_ID):
         raise ValueError(f"its largest id is {largest:,}, far beyond its {len(entries):,} entries")
+    for affix in ("continuing_subword_prefix", "end_of_word_suffix"):
+        if len(model.get(affix) or "") > MOST_AFFIX:
+            raise ValueError(f"its {affix} has {len(model[affix]):,} characters, and the most is {MOST_AFFIX}")
     longest = model.get("max_input_chars_per_word") or 0
     if longest > MOST_WORD:
         raise ValueError(f"max_input_chars_per_word = {longest:,} takes too long; the most is {MOST_WORD:,}")
@@ -138,10 +156,13 @@ def _check_merges(model: dict[str, Any]) -> None:
                 raise ValueError(f"the merge {merge!r} needs the piece {piece!r}, which is not in its vocabulary")
 
 
-def _check_part(part: Any) -> None:
-    """A normalizer, pre-tokenizer, post-processor or decoder, with all that is inside."""
-    growth = 1.0
-    for inner in _inside(part):
+def _check_part(part: Any, name: str) -> float:
+    """A normalizer, pre-tokenizer, post-processor or decoder, with all that is inside. Returns how many times longer it
+    may make a text."""
+    growth, steps, around = 1.0, 0, 0
+    for count, inner in enumerate(_inside(part)):
+        if count > MOST_INSIDE:
+            raise ValueError(f"its {name} has more than {MOST_INSIDE:,} entries")
         if isinstance(inner, str) and len(inner) > MOST_TEXT:
             raise ValueError(f"it holds a text of {len(inner):,} characters: {inner[:20]}…")
         if not isinstance(inner, dict):
@@ -149,14 +170,20 @@ def _check_part(part: Any) -> None:
         if isinstance(inner.get("Regex"), str):
             _check_regex(inner["Regex"])
         kind = inner.get("type")
-        if kind == "Precompiled":
-            _check_charsmap(inner.get("precompiled_charsmap"))
+        steps += kind is not None and kind != "Sequence"
         if kind == "FixedLength" and not inner["length"] > 0:
             raise ValueError(f"pieces of the fixed length {inner['length']} cannot be")
-        if kind == "Replace":
-            growth *= _growth(inner["pattern"], inner["content"])
-    if growth > MOST_GROWTH:
-        raise ValueError(f"its replacements may make a text {growth:,.0f} times longer")
+        if kind == "TemplateProcessing":
+            pieces = [
+                piece["SpecialToken"]["id"] for piece in (*inner["single"], *inner["pair"]) if "SpecialToken" in piece
+            ]
+            around += sum(len(inner["special_tokens"][piece]["ids"]) for piece in pieces)
+        growth *= _growth(inner)
+    if steps > MOST_STEPS:
+        raise ValueError(f"its {name} has {steps:,} steps, and the most is {MOST_STEPS}")
+    if around > MOST_AROUND:
+        raise ValueError(f"it puts {around:,} special tokens around texts, and the most is {MOST_AROUND:,}")
+    return 1.0 if name == "post_processor" else growth  # which adds no text
 
 
 def _inside(part: Any) -> Iterator[Any]:
@@ -171,11 +198,47 @@ def _inside(part: Any) -> Iterator[Any]:
         yield from _inside(value)
 
 
-def _growth(pattern: dict[str, str], content: str) -> float:
-    """How many times longer a replacement may make a text. An expression may match nothing, between all characters."""
+def _growth(step: dict[str, Any]) -> float:
+    """How many times longer a step may make a text of one character or more."""
+    kind = step.get("type")
+    if kind == "Replace":
+        return _replaced(step["pattern"], step["content"])
+    if kind == "Prepend":
+        return 1.0 + len(step["prepend"])
+    if kind == "Precompiled":
+        return max(1.0, _check_charsmap(step.get("precompiled_charsmap")))
+    if kind in ("BPEDecoder", "CTC"):  # they write spaces
+        return _replaced({"String": step.get("suffix" if kind == "BPEDecoder" else "word_delimiter_token") or ""}, " ")
+    return GROWTH.get(str(kind), 1.0)
+
+
+def _replaced(pattern: dict[str, str], content: str) -> float:
+    """An expression may match nothing, between all characters."""
     if text := pattern.get("String"):
         return max(1.0, len(content) / len(text))
     return 1.0 + len(content)
+
+
+def normal_growth(spec: dict[str, Any]) -> float:
+    """How many times longer the normalizer of a tokenizer.json, which passes `check`, may make a text."""
+    return _check_part(spec.get("normalizer"), "normalizer")
+
+
+def check_growth(raw: tokenizers.Tokenizer, texts: Iterable[str], growth: float) -> None:
+    """Before texts are encoded. What a normalizer does to ordinary texts is far from what it may do to some; where that
+    is much, these texts are measured, a little at a time."""
+    if growth <= PLAIN_GROWTH:
+        return
+    size = max(1, int(MOST_NORMAL / growth))
+    for text in texts:
+        made = 0
+        for start in range(0, len(text), size):
+            with library("the tokenizer cannot take this text"):
+                made += len(raw.normalizer.normalize_str(text[start : start + size]))
+            if made > PLAIN_GROWTH * min(start + size, len(text)):
+                raise UserError(
+                    f"the tokenizer makes this text more than {PLAIN_GROWTH} times longer: take another tokenizer"
+                )
 
 
 def _check_regex(pattern: str) -> None:
@@ -228,8 +291,10 @@ def _end(pattern: str, at: int) -> int:
     return at
 
 
-def _check_charsmap(text: Any) -> None:
-    """The character map of SentencePiece: a trie in a double array, and the texts that its leaves point at.
+@lru_cache(maxsize=4)  # a tokenizer is checked, and then asked how much it grows
+def _check_charsmap(text: Any) -> int:
+    """The character map of SentencePiece: a trie in a double array, and the texts that its leaves point at. Returns how
+    many characters the longest text has.
 
     The unit at place p has a label (the byte that leads to it) and an offset: its child by the byte c is at
     p ^ offset ^ c, if the label there is c; a leaf, at p ^ offset, holds the place of a text, which ends with a zero.
@@ -271,6 +336,8 @@ def _check_charsmap(text: Any) -> None:
     if (begins > len(texts)).any():
         raise wrong
     inside = np.append(texts, 0)[begins] & 0xC0 == 0x80  # the middle of a character
-    longest = (ends[np.searchsorted(ends, begins)] - begins).max(initial=0)
-    if inside.any() or longest > MOST_PIECE:
+    stops = ends[np.searchsorted(ends, begins)]
+    if inside.any() or (stops - begins).max(initial=0) > MOST_PIECE:
         raise wrong
+    characters = np.append(0, np.cumsum(texts & 0xC0 != 0x80))  # up to each byte
+    return int((characters[stops] - characters[begins]).max(initial=0))

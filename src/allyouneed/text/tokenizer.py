@@ -19,7 +19,7 @@ from tokenizers import models, pre_tokenizers
 from allyouneed.config import TextConfig
 from allyouneed.errors import UserError
 from allyouneed.text.layout import Tokens, words_of
-from allyouneed.text.safety import library, load, parse
+from allyouneed.text.safety import check_growth, library, load, normal_growth, parse
 from allyouneed.text.template import Template
 from allyouneed.text.trainers import CHAR, LINE, PIECE, TERMS, WORD, check, cut, train
 from allyouneed.text.words import find_words
@@ -89,6 +89,7 @@ class Tokenizer:
         self.kind = _kind(spec)
         self.prefix = "" if self.template != Template() else _prefix(spec)
         self._cuttable = _cuttable(spec)
+        self._growth = normal_growth(spec)
         self._decoder = json.dumps(spec["decoder"], ensure_ascii=False)
         self._length = 1 + max(ids.values())
 
@@ -194,6 +195,7 @@ class Tokenizer:
 
     def encode_written(self, text: str) -> list[int]:
         """The ids of a text that this library has made, in which special tokens are written out."""
+        check_growth(self._whole, [text], self._growth)
         with library("the tokenizer cannot take this text"):
             ids: list[int] = self._whole.encode(text, add_special_tokens=False).ids
         return ids
@@ -276,6 +278,7 @@ class Tokenizer:
         encode = raw.encode_batch if offsets else raw.encode_batch_fast
         for start in range(0, len(parts), GROUP):
             group = parts[start : start + GROUP]
+            check_growth(raw, group, self._growth)
             with library("the tokenizer cannot take this text"):
                 try:
                     encodings = encode(group, add_special_tokens=False)
