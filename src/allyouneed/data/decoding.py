@@ -14,10 +14,10 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
@@ -26,7 +26,24 @@ from allyouneed.errors import UserError
 if TYPE_CHECKING:
     from PIL import Image
 
-VERSION = 1  # raise it whenever the same file gives other bytes than before
+VERSION = 2  # raise it whenever the same file gives other bytes than before
+# What is read, by Pillow's name, and how such files are called. All of them are decoded inside this process: others,
+# such as EPS, start a program that runs what the file says.
+FORMATS: dict[str, tuple[str, ...]] = {
+    "PNG": (".png",),
+    "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
+    "GIF": (".gif",),
+    "BMP": (".bmp",),
+    "TIFF": (".tif", ".tiff"),
+    "WEBP": (".webp",),
+    "PPM": (".ppm", ".pgm", ".pbm", ".pnm"),
+    "ICO": (".ico",),
+    "AVIF": (".avif",),
+    "JPEG2000": (".jp2",),
+    "TGA": (".tga",),  # the last: it begins with nothing by which it could be told
+}
+ENDINGS = tuple(ending for endings in FORMATS.values() for ending in endings)
+SEVERAL = "MPO"  # what Pillow calls a JPEG with further pictures behind the first
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 WIDEST, MOST_PIXELS = 1 << 14, 1 << 26  # of a picture that is decoded: more is a mistake or an attack
 MOST_BYTES = 1 << 28  # of a file
@@ -53,24 +70,39 @@ def decode(source: str | Path | bytes, side: int, channels: int) -> bytes:
 
 def decode_frames(source: str | Path | bytes, side: int, channels: int, most: int) -> list[bytes]:
     """`decode` of the frames of a file; at most so many, at equal distances."""
-    from PIL import Image
-
     if isinstance(source, str | Path):
         source = _content(Path(source))
     if not source:
         raise BadPictureError("it is empty")
+    with damage_told(), open_picture(io.BytesIO(source)) as picture:
+        check(picture)
+        frames = getattr(picture, "n_frames", 1) if most > 1 and picture.format in MOVING else 1
+        found = []
+        for number in range(0, frames, -(-frames // most)):
+            if number:
+                picture.seek(number)
+                check(picture)  # a frame may be larger than the first
+            found.append(square(picture, side, channels))
+        return found
+
+
+def open_picture(source: str | IO[bytes]) -> Image.Image:
+    """A file of one of FORMATS, whatever it is called; its pixels are not read yet."""
+    from PIL import Image
+
+    Image.init()
+    return Image.open(source, formats=[name for name in FORMATS if name in Image.OPEN])  # as this Pillow was built
+
+
+@contextmanager
+def damage_told() -> Iterator[None]:
+    """Whatever Pillow finds wrong with a file is a BadPictureError."""
+    from PIL import Image
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow warns of large pictures and odd files; what is wrong is told below
         try:
-            with Image.open(io.BytesIO(source)) as picture:
-                check_size(*picture.size)
-                frames = getattr(picture, "n_frames", 1) if most > 1 and picture.format in MOVING else 1
-                found = []
-                for number in range(0, frames, -(-frames // most)):
-                    if number:
-                        picture.seek(number)
-                    found.append(square(picture, side, channels))
-                return found
+            yield
         except BadPictureError:
             raise
         except MemoryError:
@@ -78,14 +110,28 @@ def decode_frames(source: str | Path | bytes, side: int, channels: int, most: in
         except Image.DecompressionBombError:
             raise BadPictureError(f"it has too many pixels; at most {MOST_PIXELS:,} are decoded") from None
         except Image.UnidentifiedImageError:
-            raise BadPictureError("it is no picture, or of a kind that Pillow does not read") from None
+            raise BadPictureError(
+                f"it is no picture, or of a kind that is not read here; these are: {', '.join(FORMATS)}"
+            ) from None
         except Exception as error:  # decoders of many formats raise whatever they like for a damaged file
             told = " ".join(str(error).split())[:200] or type(error).__name__
             raise BadPictureError(f"it is damaged: {told}") from None
 
 
-def check_size(width: int, height: int) -> None:
-    """Before anything is decoded."""
+def is_image(given: Any) -> TypeGuard[Image.Image]:
+    """Whether it is an image of Pillow."""
+    from PIL import Image
+
+    return isinstance(given, Image.Image)
+
+
+def check(picture: Image.Image) -> None:
+    """The kind and the size of a picture, before anything of it is decoded. One that was made in memory has no kind."""
+    if picture.format not in (None, *FORMATS, SEVERAL):
+        raise BadPictureError(
+            f"it is of the kind {picture.format}, which is not read here: give a copy of it, picture.copy()"
+        )
+    width, height = picture.size
     if width > WIDEST or height > WIDEST or width * height > MOST_PIXELS:
         raise BadPictureError(
             f"it has {width:,} x {height:,} pixels; at most {WIDEST:,} on a side and {MOST_PIXELS:,} in all are decoded"

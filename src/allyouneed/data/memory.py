@@ -111,7 +111,7 @@ def _pictures(data: Any, shape: str, source: str, target: str) -> Path:
         return _kept("".join(json.dumps(one) + "\n" for one in objects).encode(), ".jsonl")
     if True in are_paths:
         raise UserError("some pictures in data are paths and others are not: give all as paths, or none")
-    arrays = [_pixels(row[image]) for row in rows]
+    arrays = [_pixels(row[image], number) for number, row in enumerate(rows, 1)]
     if len({array.shape for array in arrays}) > 1:
         raise UserError("the pictures in data have different sizes or channels: give their paths, or make them alike")
     if arrays[0].ndim not in (2, 3):
@@ -154,19 +154,24 @@ def _labels(rows: Sequence[Row], at: int, names: Names, word: str) -> Any:
     return np.array(cells).astype(str)
 
 
-def _pixels(picture: Any) -> Any:
-    """The array of a picture; one of Pillow is turned as its EXIF says, and a palette becomes colours."""
+def _pixels(picture: Any, number: int) -> Any:
+    """The array of the picture in a row; one of Pillow is turned as its EXIF says, and a palette becomes colours."""
     import numpy as np
 
-    if not type(picture).__module__.startswith("PIL."):
+    from allyouneed.data.decoding import BadPictureError, check, damage_told, is_image, plain
+
+    if not is_image(picture):
         return np.asarray(picture)
     from PIL import ImageOps
 
-    from allyouneed.data.decoding import plain
-
     grey = picture.mode in ("1", "L", "I", "F") or picture.mode.startswith("I;16")
     clear = picture.mode in ("LA", "PA", "RGBA") or "transparency" in picture.info
-    return np.asarray(plain(ImageOps.exif_transpose(picture), 4 if clear else 1 if grey else 3))
+    try:
+        check(picture)
+        with damage_told():
+            return np.asarray(plain(ImageOps.exif_transpose(picture), 4 if clear else 1 if grey else 3))
+    except BadPictureError as error:
+        raise UserError(f"the picture in row {number} of data: {error}") from None
 
 
 def _table(data: Any, usual: Mapping[int, Names]) -> tuple[Names, Iterator[Row]]:

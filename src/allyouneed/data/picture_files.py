@@ -9,6 +9,7 @@ from pathlib import Path
 
 from allyouneed.config import DataConfig
 from allyouneed.data.columns import Column, text_column
+from allyouneed.data.decoding import ENDINGS
 from allyouneed.data.examples import LabelledPicture
 from allyouneed.data.labels import open_labels, with_usual_names
 from allyouneed.data.paths import SPLITS, is_file, is_folder
@@ -16,10 +17,6 @@ from allyouneed.data.picture_arrays import CAPTIONS, Listed, idx_pictures
 from allyouneed.data.tables import Table, column_of, form_of, open_table
 from allyouneed.errors import UserError
 
-ENDINGS = (
-    *(".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm", ".pnm"),
-    *(".tga", ".ico", ".avif", ".jp2", ".jfif", ".jpe"),
-)
 PATHS = ("path", "file", "filename", "file_name", "image", "picture", "image_path", "filepath", "img")
 IDX = {"train-images": ("train", "images"), "train-labels": ("train", "labels")}
 IDX |= {"t10k-images": ("test", "images"), "t10k-labels": ("test", "labels")}
