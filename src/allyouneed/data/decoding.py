@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
-from allyouneed.errors import UserError
+from allyouneed.errors import UserError, shortened
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -48,7 +48,7 @@ MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 WIDEST, MOST_PIXELS = 1 << 14, 1 << 26  # of a picture that is decoded: more is a mistake or an attack
 MOST_BYTES = 1 << 28  # of a file
 FEW = 200  # pictures that are decoded faster here than a second process starts
-TOGETHER = 32  # pictures that a process gets at a time
+TOGETHER = 32  # pictures that a process gets at a time, or that are computed at once
 HEADER = struct.Struct("<BI")  # GOOD, BAD or PASSING, and how many bytes follow
 GOOD, BAD, PASSING = range(3)
 MOVING = ("GIF", "WEBP", "PNG", "AVIF")  # formats whose frames are a clip; further ones of a photo are previews
@@ -179,8 +179,23 @@ def as_bytes(values: np.ndarray) -> np.ndarray:
             raise BadPictureError(f"its values go up to {most:g}: give parts of 1, or numbers from 0 to 255")
         scale = 255.0 if most <= 1 else 1.0
     else:
-        scale = 1.0 if most <= 255 and values.dtype != np.uint16 else 255 / 65535
-    return np.clip(np.rint(values * scale), 0, 255).astype(np.uint8)
+        deep = values.dtype.kind == "u" and values.dtype.itemsize == 2  # in either order of its bytes
+        scale = 1.0 if most <= 255 and not deep else 255 / 65535
+    found = np.empty(values.shape, np.uint8)
+    for at in range(0, len(values), TOGETHER):  # not all at once: in between, a value may take more room
+        found[at : at + TOGETHER] = np.clip(np.rint(values[at : at + TOGETHER] * scale), 0, 255)
+    return found
+
+
+def check_form(shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """Whether an array of this shape and type is a picture."""
+    if len(shape) not in (2, 3) or not all(shape) or (len(shape) == 3 and shape[2] > max(MODES)):
+        raise BadPictureError(
+            f"the shape {shortened(shape)} is not that of a picture: (height, width), or (height, width, channels) "
+            "with 1 to 4 channels"
+        )
+    if dtype.kind not in "buif":
+        raise BadPictureError(f"values of the type {shortened(dtype)} are no pixels: give numbers")
 
 
 def _content(path: Path) -> bytes:

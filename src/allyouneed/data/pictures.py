@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from allyouneed.config import DataConfig
+from allyouneed.data.array_files import is_idx
 from allyouneed.data.decoding import VERSION, BadPictureError, damage_told, decode_all, open_picture, square
 from allyouneed.data.examples import LabelledPicture
 from allyouneed.data.paths import existing, is_folder
-from allyouneed.data.picture_arrays import Listed, idx_pictures, is_idx, npz_pictures, to_image
+from allyouneed.data.picture_arrays import Listed, idx_pictures, npz_pictures, to_image
 from allyouneed.data.picture_files import folder_pictures, is_picture_name, table_pictures, unlabelled
 from allyouneed.data.sources import Counts, Dataset, Split, caption_key, drawn, fingerprint, is_blank, limited, part_of
 from allyouneed.data.store import TokenKey, store_rows
