@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -185,3 +187,53 @@ def test_a_picture_of_a_frame_larger_than_the_first(tmp_path: Path) -> None:
     data[at + 5 : at + 9] = (60_000).to_bytes(2, "little") + (1_000).to_bytes(2, "little")
     with pytest.raises(BadPictureError, match="it has 60,000 x 1,000 pixels"):
         decode_frames(bytes(data), 8, 3, 4)
+
+
+# Names that are not UTF-8
+
+CAFE = os.fsdecode(b"caf\xe9")
+
+
+def renamed(root: Path) -> Path:
+    """A class folder and a picture whose names are not UTF-8."""
+    folder(root, 20, ("red", "green"))
+    (root / "red" / "3.png").rename(root / "red" / f"{CAFE}.png")
+    (root / "red").rename(root / CAFE)
+    return root
+
+
+def test_a_class_folder_whose_name_is_not_utf_8(tmp_path: Path) -> None:
+    root, run = renamed(tmp_path / "set"), tmp_path / "run"
+    done = ayn("train", "recognize/vit", "--data", root, "--out", run, *TINY)
+    assert done.code == 0, done.err
+    assert r"names of folders that are not UTF-8 are written as caf\xe9" in done.out
+    assert json.loads((run / "labels.json").read_text(encoding="utf-8"))["labels"] == [r"caf\xe9", "green"]
+    used = ayn("use", run, root / CAFE / f"{CAFE}.png", "--json")
+    assert used.code == 0, used.err
+    assert set(json.loads(used.out)["probabilities"]) == {r"caf\xe9", "green"}
+    answered = ayn("use", run, root)
+    assert answered.code == 0, answered.err
+    assert len(answered.out.splitlines()) == 41
+    tested = ayn("test", run, "--data", root, "--out", tmp_path / f"{CAFE}.jsonl")
+    assert tested.code == 0, tested.err
+    written = [json.loads(line) for line in (tmp_path / f"{CAFE}.jsonl").read_bytes().splitlines()]
+    assert str(root / CAFE / f"{CAFE}.png") in {row["picture"] for row in written}  # it leads to the picture
+
+
+def test_captions_of_folders_whose_names_are_not_utf_8(tmp_path: Path) -> None:
+    root = renamed(tmp_path / "set")
+    data = open_data(DataConfig(path=(str(root),), valid_part=0.0, test_part=0.0), "captions")
+    assert {picture.label for picture in data.splits["train"]} == {r"caf\xe9", "green"}
+
+
+def test_names_that_cannot_be_stored_are_told(small: Run, tmp_path: Path) -> None:
+    root = folder(tmp_path / CAFE, 2)
+    given = ["train", "recognize/vit", *TINY, "--out"]
+    assert r"caf\udce9 is not valid UTF-8: rename it" in mistake(*given, tmp_path / "run", "--data", root)
+    assert "has a name that is not UTF-8" in mistake(*given, tmp_path / f"run {CAFE}", "--data", "shapes")
+    with pytest.raises(UserError, match=r"caf\\udce9/red/0.png is not valid UTF-8: rename it"):
+        keep([(root / "red" / "0.png", "a")], "pictures")
+    moved = shutil.copytree(small.folder.path, tmp_path / f"moved {CAFE}")
+    for command in ("use", "info", "test"):
+        said = mistake(command, moved, *([tmp_path / "a.png"] if command == "use" else []))
+        assert "has a name that is not UTF-8, or has a zero byte: rename it" in said

@@ -304,7 +304,7 @@ def _serve(side: int, channels: int, asked: IO[bytes], told: IO[bytes]) -> None:
         for path in json.loads(line):
             found = _tried(path, side, channels)
             kind = (PASSING if found.passing else BAD) if isinstance(found, BadPictureError) else GOOD
-            data = str(found).encode() if isinstance(found, BadPictureError) else found
+            data = str(found).encode(errors="backslashreplace") if isinstance(found, BadPictureError) else found
             told.write(HEADER.pack(kind, len(data)) + data)
         told.flush()
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from allyouneed.data.fetch import cache_folder
+from allyouneed.data.paths import check_name
 from allyouneed.data.sources import PICTURES
 from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.wholefile import write_bytes
@@ -112,6 +113,8 @@ def _pictures(data: Any, shape: str, source: str, target: str) -> Path:
     are_paths = {isinstance(row[image], str | os.PathLike) for row in rows}
     if are_paths == {True}:
         columns = {"path": [os.path.abspath(os.path.expanduser(row[image])) for row in rows], **beside}
+        for path in columns["path"]:
+            check_name(Path(path))
         objects = (dict(zip(columns, map(str, cells))) for cells in zip(*columns.values()))
         return _kept("".join(json.dumps(one) + "\n" for one in objects).encode(), ".jsonl")
     if True in are_paths:
