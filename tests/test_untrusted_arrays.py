@@ -42,11 +42,11 @@ LABELS = np.array(["a", "b"] * 3)
 
 
 @contextmanager
-def bounded() -> Iterator[None]:
+def bounded(room: int = ROOM) -> Iterator[None]:
     """Much memory is an error here, and much time another."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    resource.setrlimit(resource.RLIMIT_AS, (used + ROOM, hard))
+    resource.setrlimit(resource.RLIMIT_AS, (used + room, hard))
     began = time.process_time()
     try:
         yield
