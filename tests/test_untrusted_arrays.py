@@ -227,9 +227,7 @@ def test_headers_that_lie(name: str, tmp_path: Path) -> None:
     content, path = npy(header=text, data=PIXELS.tobytes()), tmp_path / "set.npy"
     path.write_bytes(content)
     assert told in refused(path, "plain")
-    assert "Traceback" not in mistake(
-        "train", "compress/dvae", "--data", path, "--out", tmp_path / "run", *RUNTIME, "train.steps=1"
-    )
+    assert told in mistake("train", "compress/shapes", "--data", path, "--out", tmp_path / "run", *RUNTIME)
     for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         said = refused(npz(tmp_path / "set.npz", {"images.npy": content, "labels.npy": npy(LABELS)}, method))
         assert told.split(" bytes of data, and has")[0].removeprefix("it should have") in said
