@@ -351,7 +351,7 @@ def test_damaged_emoji_files(tmp_path: Path) -> None:
     for array, told in (
         (pixels[:, :31], "should hold one array of bytes"),
         (pixels.astype(float), "should hold one array of bytes"),
-        (pixels.astype(object), "is damaged: Object arrays cannot be loaded"),
+        (pixels.astype(object), "is damaged, .* it holds Python objects, which are never loaded"),
         (pixels[:39], "emoji has 39 pictures, but 40 captions: give one for each picture"),
     ):
         with pytest.raises(UserError, match=told):

@@ -16,10 +16,11 @@ from PIL import Image
 from allyouneed.config import DataConfig
 from allyouneed.data import decoding
 from allyouneed.data import pictures as module
+from allyouneed.data.array_files import read_idx
 from allyouneed.data.builtin.shapes import COLOURS, FORMS, SIDE, Shape, caption, draw, held_out, shapes
 from allyouneed.data.decoding import BadPictureError, as_bytes, decode, decode_all, decode_frames
 from allyouneed.data.opening import open_data
-from allyouneed.data.picture_arrays import read_idx, to_image
+from allyouneed.data.picture_arrays import to_image
 from allyouneed.data.pictures import PictureSplit
 from allyouneed.data.store import TokenKey
 from allyouneed.errors import UserError
@@ -345,7 +346,10 @@ def test_npz_files(tmp_path):
         ({"a": pixels}, "has the arrays a: name them images and labels"),
         ({"images": pixels, "labels": labels[:3]}, "do not go with labels of shape"),
         ({"images": pixels.astype(float) - 300, "labels": labels}, "negative or not finite"),
-        ({"images": rng.integers(0, 9, (4, 6, 6, 5)), "labels": labels[:4]}, "have 5 channels"),
+        (
+            {"images": rng.integers(0, 9, (4, 6, 6, 5)), "labels": labels[:4]},
+            r"the shape \(6, 6, 5\) is not that of a picture",
+        ),
         ({"images": np.array([object()]), "labels": labels}, "no npz file of plain arrays"),
         ({"images": pixels, "labels": np.eye(2)[np.arange(40) % 2]}, "give one label for each picture"),
         ({"images": pixels, "labels": np.array(3)}, "give one label for each picture"),

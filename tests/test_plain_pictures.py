@@ -82,7 +82,7 @@ def test_arrays_of_plain_pictures(tmp_path: Path) -> None:
     assert counted(opened(tmp_path / "set.npy", "plain", **WHOLE)) == {"train": 20}
     for array, told in (
         (pixels[0, 0], r"an array of shape \(6, 3\) for the pictures"),
-        (pixels[..., :0], "0 channels"),
+        (pixels[..., :0], r"the shape \(6, 6, 0\) is not that of a picture"),
     ):
         np.save(tmp_path / "set.npy", array)
         with pytest.raises(UserError, match=told):
@@ -193,7 +193,7 @@ def test_a_user_names_the_columns_in_memory(tmp_path: Path) -> None:
         (lambda a: [a], "captions", r"\(image, caption\) is expected, or a dict"),
         (lambda a: [(a, "one"), ("a.png", "two")], "captions", "some pictures in data are paths and others are not"),
         (lambda a: [a, a[:3]], "plain", "different sizes or channels"),
-        (lambda a: [3, 4], "plain", r"the pictures in data have the shape \(\)"),
+        (lambda a: [3, 4], "plain", r"row 1 of data: the shape \(\) is not that of a picture"),
         (lambda a: a[:, :, 0], "plain", r"data has the shape \(5, 5\): give several pictures"),
         (lambda a: [], "plain", "data is empty"),
         (lambda a: {"images": []}, "plain", "data has no rows"),

@@ -349,9 +349,7 @@ def load(path: str | os.PathLike[str], device: str = "auto", precision: str = "a
     folder = RunFolder(Path(path))
     folder.check_there()
     folder.recover()
-    for needed in (folder.recipe, folder.config):
-        if not needed.is_file():
-            raise UserError(f"{folder.path} is not a complete run: it has no {needed.name}")
+    folder.check_complete()
     task = saved_task(folder)
     weights = saved_weights(folder, task)
     device = pick_device(device)

@@ -67,6 +67,19 @@ class RunFolder:
         self.scores = self.path / "scores.json"
         self.checkpoints = Checkpoints(self.path / "checkpoints")
 
+    def check_name(self, advice: str) -> None:
+        """The files of a run name its folder, and so do the libraries that read them."""
+        if not is_storable(str(self.path)):
+            shown = shortened(ascii(str(self.path)))
+            raise UserError(f"the folder {shown} has a name that is not UTF-8, or has a zero byte: {advice}")
+
+    def check_complete(self) -> None:
+        """Before it is loaded."""
+        self.check_name("rename it")
+        for needed in (self.recipe, self.config):
+            if not needed.is_file():
+                raise UserError(f"{self.path} is not a complete run: it has no {needed.name}")
+
     @staticmethod
     def create(path: str | Path, *, resume: bool | None = False, overwrite: bool = False) -> RunFolder:
         """The folder of a run that starts, continues (`resume`; None: it cannot) or starts over (`overwrite`).
@@ -78,9 +91,7 @@ class RunFolder:
             raise UserError(
                 f"{told('--resume')} and {told('--overwrite')} exclude each other: continue the run, or replace it"
             )
-        if not is_storable(str(run.path)):
-            shown = shortened(ascii(str(run.path)))
-            raise UserError(f"the folder {shown} has a name that is not UTF-8, or has a zero byte: choose another")
+        run.check_name("choose another")
         if os.path.exists(run.path) and not os.path.isdir(run.path):
             raise UserError(f"{run.path} is a file; a run needs a folder")
         run.recover()

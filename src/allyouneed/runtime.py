@@ -199,8 +199,11 @@ def available(device: torch.device) -> int:
     """Free bytes on the device."""
     import torch
 
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_memory()
+
+
+def free_memory() -> int:
+    """Free bytes of the machine."""
     try:
         with open("/proc/meminfo") as lines:
             fields = dict(line.split(":", 1) for line in lines)

@@ -14,24 +14,41 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
-from allyouneed.errors import UserError
+from allyouneed.errors import UserError, shortened
 
 if TYPE_CHECKING:
     from PIL import Image
 
-VERSION = 1  # raise it whenever the same file gives other bytes than before
+VERSION = 2  # raise it whenever the same file gives other bytes than before
+# What is read, by Pillow's name, and how such files are called. All of them are decoded inside this process: others,
+# such as EPS, start a program that runs what the file says.
+FORMATS: dict[str, tuple[str, ...]] = {
+    "PNG": (".png",),
+    "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
+    "GIF": (".gif",),
+    "BMP": (".bmp",),
+    "TIFF": (".tif", ".tiff"),
+    "WEBP": (".webp",),
+    "PPM": (".ppm", ".pgm", ".pbm", ".pnm"),
+    "ICO": (".ico",),
+    "AVIF": (".avif",),
+    "JPEG2000": (".jp2",),
+    "TGA": (".tga",),  # the last: it begins with nothing by which it could be told
+}
+ENDINGS = tuple(ending for endings in FORMATS.values() for ending in endings)
+SEVERAL = "MPO"  # what Pillow calls a JPEG with further pictures behind the first
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 WIDEST, MOST_PIXELS = 1 << 14, 1 << 26  # of a picture that is decoded: more is a mistake or an attack
 MOST_BYTES = 1 << 28  # of a file
 FEW = 200  # pictures that are decoded faster here than a second process starts
-TOGETHER = 32  # pictures that a process gets at a time
+TOGETHER = 32  # pictures that a process gets at a time, or that are computed at once
 HEADER = struct.Struct("<BI")  # GOOD, BAD or PASSING, and how many bytes follow
 GOOD, BAD, PASSING = range(3)
 MOVING = ("GIF", "WEBP", "PNG", "AVIF")  # formats whose frames are a clip; further ones of a photo are previews
@@ -53,24 +70,39 @@ def decode(source: str | Path | bytes, side: int, channels: int) -> bytes:
 
 def decode_frames(source: str | Path | bytes, side: int, channels: int, most: int) -> list[bytes]:
     """`decode` of the frames of a file; at most so many, at equal distances."""
-    from PIL import Image
-
     if isinstance(source, str | Path):
         source = _content(Path(source))
     if not source:
         raise BadPictureError("it is empty")
+    with damage_told(), open_picture(io.BytesIO(source)) as picture:
+        check(picture)
+        frames = getattr(picture, "n_frames", 1) if most > 1 and picture.format in MOVING else 1
+        found = []
+        for number in range(0, frames, -(-frames // most)):
+            if number:
+                picture.seek(number)
+                check(picture)  # a frame may be larger than the first
+            found.append(square(picture, side, channels))
+        return found
+
+
+def open_picture(source: str | IO[bytes]) -> Image.Image:
+    """A file of one of FORMATS, whatever it is called; its pixels are not read yet."""
+    from PIL import Image
+
+    Image.init()
+    return Image.open(source, formats=[name for name in FORMATS if name in Image.OPEN])  # as this Pillow was built
+
+
+@contextmanager
+def damage_told() -> Iterator[None]:
+    """Whatever Pillow finds wrong with a file is a BadPictureError."""
+    from PIL import Image
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow warns of large pictures and odd files; what is wrong is told below
         try:
-            with Image.open(io.BytesIO(source)) as picture:
-                check_size(*picture.size)
-                frames = getattr(picture, "n_frames", 1) if most > 1 and picture.format in MOVING else 1
-                found = []
-                for number in range(0, frames, -(-frames // most)):
-                    if number:
-                        picture.seek(number)
-                    found.append(square(picture, side, channels))
-                return found
+            yield
         except BadPictureError:
             raise
         except MemoryError:
@@ -78,14 +110,28 @@ def decode_frames(source: str | Path | bytes, side: int, channels: int, most: in
         except Image.DecompressionBombError:
             raise BadPictureError(f"it has too many pixels; at most {MOST_PIXELS:,} are decoded") from None
         except Image.UnidentifiedImageError:
-            raise BadPictureError("it is no picture, or of a kind that Pillow does not read") from None
+            raise BadPictureError(
+                f"it is no picture, or of a kind that is not read here; these are: {', '.join(FORMATS)}"
+            ) from None
         except Exception as error:  # decoders of many formats raise whatever they like for a damaged file
             told = " ".join(str(error).split())[:200] or type(error).__name__
             raise BadPictureError(f"it is damaged: {told}") from None
 
 
-def check_size(width: int, height: int) -> None:
-    """Before anything is decoded."""
+def is_image(given: Any) -> TypeGuard[Image.Image]:
+    """Whether it is an image of Pillow."""
+    from PIL import Image
+
+    return isinstance(given, Image.Image)
+
+
+def check(picture: Image.Image) -> None:
+    """The kind and the size of a picture, before anything of it is decoded. One that was made in memory has no kind."""
+    if picture.format not in (None, *FORMATS, SEVERAL):
+        raise BadPictureError(
+            f"it is of the kind {picture.format}, which is not read here: give a copy of it, picture.copy()"
+        )
+    width, height = picture.size
     if width > WIDEST or height > WIDEST or width * height > MOST_PIXELS:
         raise BadPictureError(
             f"it has {width:,} x {height:,} pixels; at most {WIDEST:,} on a side and {MOST_PIXELS:,} in all are decoded"
@@ -133,8 +179,23 @@ def as_bytes(values: np.ndarray) -> np.ndarray:
             raise BadPictureError(f"its values go up to {most:g}: give parts of 1, or numbers from 0 to 255")
         scale = 255.0 if most <= 1 else 1.0
     else:
-        scale = 1.0 if most <= 255 and values.dtype != np.uint16 else 255 / 65535
-    return np.clip(np.rint(values * scale), 0, 255).astype(np.uint8)
+        deep = values.dtype.kind == "u" and values.dtype.itemsize == 2  # in either order of its bytes
+        scale = 1.0 if most <= 255 and not deep else 255 / 65535
+    found = np.empty(values.shape, np.uint8)
+    for at in range(0, len(values), TOGETHER):  # not all at once: in between, a value may take more room
+        found[at : at + TOGETHER] = np.clip(np.rint(values[at : at + TOGETHER] * scale), 0, 255)
+    return found
+
+
+def check_form(shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """Whether an array of this shape and type is a picture."""
+    if len(shape) not in (2, 3) or not all(shape) or (len(shape) == 3 and shape[2] > max(MODES)):
+        raise BadPictureError(
+            f"the shape {shortened(shape)} is not that of a picture: (height, width), or (height, width, channels) "
+            "with 1 to 4 channels"
+        )
+    if dtype.kind not in "buif":
+        raise BadPictureError(f"values of the type {shortened(dtype)} are no pixels: give numbers")
 
 
 def _content(path: Path) -> bytes:
@@ -243,7 +304,7 @@ def _serve(side: int, channels: int, asked: IO[bytes], told: IO[bytes]) -> None:
         for path in json.loads(line):
             found = _tried(path, side, channels)
             kind = (PASSING if found.passing else BAD) if isinstance(found, BadPictureError) else GOOD
-            data = str(found).encode() if isinstance(found, BadPictureError) else found
+            data = str(found).encode(errors="backslashreplace") if isinstance(found, BadPictureError) else found
             told.write(HEADER.pack(kind, len(data)) + data)
         told.flush()
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from allyouneed.data.fetch import cache_folder
+from allyouneed.data.paths import check_name
 from allyouneed.data.sources import PICTURES
 from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.wholefile import write_bytes
@@ -64,7 +65,12 @@ def keep(data: Any, shape: str, source: str = "", target: str = "") -> Path:
     else:
         # A question may have no answer; `questions` looks at the rest.
         pieces = _jsonl(rows, names, missing=shape == "questions")
-    content = "".join(pieces).encode()
+    try:
+        content = "".join(pieces).encode()
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"data holds {error.object[error.start]!a}, half of a pair of code units and no character: remove it"
+        ) from None
     if not content.strip():
         raise UserError("data has no rows")
     return _kept(content, {"tags": ".conll", "text": ".txt"}.get(shape, ".jsonl"))
@@ -107,17 +113,15 @@ def _pictures(data: Any, shape: str, source: str, target: str) -> Path:
     are_paths = {isinstance(row[image], str | os.PathLike) for row in rows}
     if are_paths == {True}:
         columns = {"path": [os.path.abspath(os.path.expanduser(row[image])) for row in rows], **beside}
+        for path in columns["path"]:
+            check_name(Path(path))
         objects = (dict(zip(columns, map(str, cells))) for cells in zip(*columns.values()))
         return _kept("".join(json.dumps(one) + "\n" for one in objects).encode(), ".jsonl")
     if True in are_paths:
         raise UserError("some pictures in data are paths and others are not: give all as paths, or none")
-    arrays = [_pixels(row[image]) for row in rows]
+    arrays = [_pixels(row[image], number) for number, row in enumerate(rows, 1)]
     if len({array.shape for array in arrays}) > 1:
         raise UserError("the pictures in data have different sizes or channels: give their paths, or make them alike")
-    if arrays[0].ndim not in (2, 3):
-        raise UserError(
-            f"the pictures in data have the shape {arrays[0].shape}: give (height, width) or (height, width, channels)"
-        )
     made = io.BytesIO()
     np.savez(made, images=np.stack(arrays), **beside)
     return _kept(made.getvalue(), ".npz")
@@ -143,7 +147,12 @@ def _labels(rows: Sequence[Row], at: int, names: Names, word: str) -> Any:
     """An array of texts: one label or caption per picture."""
     import numpy as np
 
-    cells = [np.asarray(row[at]).squeeze() for row in rows]
+    from allyouneed.data.picture_arrays import as_label
+
+    try:
+        cells = [np.asarray(row[at]).squeeze() for row in rows]
+    except ValueError:  # lists in lists, of different lengths
+        raise UserError(f"data has several {word}s for a picture: give one {word} for each") from None
     for number, (row, cell) in enumerate(zip(rows, cells), 1):
         if cell.ndim:
             raise UserError(
@@ -151,22 +160,31 @@ def _labels(rows: Sequence[Row], at: int, names: Names, word: str) -> Any:
             )
         if _is_missing(row[at]):
             raise UserError(f"row {number} of data: '{names[at]}' is missing ({row[at]})")
-    return np.array(cells).astype(str)
+    return np.array([as_label(cell[None], 0, f"row {n} of data: the {word}") for n, cell in enumerate(cells, 1)])
 
 
-def _pixels(picture: Any) -> Any:
-    """The array of a picture; one of Pillow is turned as its EXIF says, and a palette becomes colours."""
+def _pixels(picture: Any, number: int) -> Any:
+    """The array of the picture in a row; one of Pillow is turned as its EXIF says, and a palette becomes colours."""
     import numpy as np
-
-    if not type(picture).__module__.startswith("PIL."):
-        return np.asarray(picture)
     from PIL import ImageOps
 
-    from allyouneed.data.decoding import plain
+    from allyouneed.data.decoding import BadPictureError, check, check_form, damage_told, is_image, plain
 
-    grey = picture.mode in ("1", "L", "I", "F") or picture.mode.startswith("I;16")
-    clear = picture.mode in ("LA", "PA", "RGBA") or "transparency" in picture.info
-    return np.asarray(plain(ImageOps.exif_transpose(picture), 4 if clear else 1 if grey else 3))
+    try:
+        if not is_image(picture):
+            try:
+                pixels = np.asarray(picture)
+            except ValueError:
+                raise BadPictureError("its rows have different lengths") from None
+            check_form(pixels.shape, pixels.dtype)
+            return pixels
+        grey = picture.mode in ("1", "L", "I", "F") or picture.mode.startswith("I;16")
+        clear = picture.mode in ("LA", "PA", "RGBA") or "transparency" in picture.info
+        check(picture)
+        with damage_told():
+            return np.asarray(plain(ImageOps.exif_transpose(picture), 4 if clear else 1 if grey else 3))
+    except BadPictureError as error:
+        raise UserError(f"the picture in row {number} of data: {error}") from None
 
 
 def _table(data: Any, usual: Mapping[int, Names]) -> tuple[Names, Iterator[Row]]:

@@ -77,6 +77,11 @@ def check_name(path: Path) -> None:
         raise UserError(f"the name {shown} is not valid UTF-8: rename it") from None
 
 
+def as_text(name: str) -> str:
+    """The name of a file as text: bytes that are not UTF-8 are written as \\xe9."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
 def _missing(path: Path) -> str:
     if path.is_symlink():
         return f"{path} is a link to {os.readlink(path)}, which is not there: remove the link or restore the file"

@@ -9,17 +9,14 @@ from pathlib import Path
 
 from allyouneed.config import DataConfig
 from allyouneed.data.columns import Column, text_column
+from allyouneed.data.decoding import ENDINGS
 from allyouneed.data.examples import LabelledPicture
 from allyouneed.data.labels import open_labels, with_usual_names
-from allyouneed.data.paths import SPLITS, is_file, is_folder
+from allyouneed.data.paths import SPLITS, as_text, is_file, is_folder
 from allyouneed.data.picture_arrays import CAPTIONS, Listed, idx_pictures
-from allyouneed.data.tables import Table, column_of, form_of, open_table
+from allyouneed.data.tables import Table, column_of, form_of, is_unicode, open_table
 from allyouneed.errors import UserError
 
-ENDINGS = (
-    *(".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm", ".pnm"),
-    *(".tga", ".ico", ".avif", ".jp2", ".jfif", ".jpe"),
-)
 PATHS = ("path", "file", "filename", "file_name", "image", "picture", "image_path", "filepath", "img")
 IDX = {"train-images": ("train", "images"), "train-labels": ("train", "labels")}
 IDX |= {"t10k-images": ("test", "images"), "t10k-labels": ("test", "labels")}
@@ -103,11 +100,13 @@ def _classes(folder: Path, shape: str) -> Listed:
         if not pictures:
             raise UserError(f"the class folder {path} has no picture: add some, or remove the folder")
         aside += others
-        found += [LabelledPicture(str(file), path.name, _content(file)) for file in pictures]
-    captions = "; the name of a folder is the caption of its pictures" if shape == "captions" else ""
-    return Listed(
-        found, f"{folder.name}: {len(found):,} pictures in {len(names)} class folders{captions}{_left_out(aside)}"
-    )
+        found += [LabelledPicture(str(file), as_text(path.name), _content(file)) for file in pictures]
+    told = f"{folder.name}: {len(found):,} pictures in {len(names)} class folders"
+    if shape == "captions":
+        told += "; the name of a folder is the caption of its pictures"
+    if odd := [as_text(path.name) for path in names if not is_unicode(path.name)]:
+        told += f"; names of folders that are not UTF-8 are written as {', '.join(odd[:5])}{', …' * (len(odd) > 5)}"
+    return Listed(found, told + _left_out(aside))
 
 
 def _content(path: Path) -> str:

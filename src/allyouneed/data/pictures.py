@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,10 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from allyouneed.config import DataConfig
-from allyouneed.data.decoding import VERSION, BadPictureError, decode_all, square
+from allyouneed.data.array_files import is_idx
+from allyouneed.data.decoding import VERSION, BadPictureError, damage_told, decode_all, open_picture, square
 from allyouneed.data.examples import LabelledPicture
 from allyouneed.data.paths import existing, is_folder
-from allyouneed.data.picture_arrays import Listed, idx_pictures, is_idx, npz_pictures, to_image
+from allyouneed.data.picture_arrays import Listed, idx_pictures, npz_pictures, to_image
 from allyouneed.data.picture_files import folder_pictures, is_picture_name, table_pictures, unlabelled
 from allyouneed.data.sources import Counts, Dataset, Split, caption_key, drawn, fingerprint, is_blank, limited, part_of
 from allyouneed.data.store import TokenKey, store_rows
@@ -80,15 +80,11 @@ class PictureSplit(Split):
         """Of some pictures, without decoding them; a damaged one tells nothing."""
         if self.array is not None:
             return min(self.array.shape[1:3]), 3 if self.array.shape[3] > 2 else 1
-        from PIL import Image
-
         sides, grey = [], True
         for picture in self.pictures[:: max(1, len(self.pictures) // LOOKED_AT)]:
-            with suppress(Exception), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                with Image.open(picture.where) as opened_picture:
-                    sides.append(min(opened_picture.size))
-                    grey = grey and opened_picture.mode in ("1", "L", "LA", "I", "F", "I;16")
+            with suppress(BadPictureError), damage_told(), open_picture(picture.where) as opened_picture:
+                sides.append(min(opened_picture.size))
+                grey = grey and opened_picture.mode in ("1", "L", "LA", "I", "F", "I;16")
         return sorted(sides)[len(sides) // 2] if sides else 0, 1 if grey and sides else 3
 
     def stored(self, key: TokenKey, side: int, channels: int, config: DataConfig) -> np.ndarray:

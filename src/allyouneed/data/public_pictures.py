@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from allyouneed.data.compressed import DAMAGED, opened
+from allyouneed.data.compressed import DAMAGED
 from allyouneed.data.fetch import File
 from allyouneed.data.public import PublicSet, Reader, Splits
 from allyouneed.data.reading import lines
@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # names of data sets come without numpy
 
 HELD = 1 / 20  # of train, for valid; of captions, for valid and again for test
 FASHION = (*("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),)
+CIFAR10_BYTES = 10_000 * 3073  # of a file
 CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 DIGITS = tuple(map(str, range(10)))
 MNIST_FILES = {
@@ -66,9 +67,14 @@ def _idx(name: str, labels: Sequence[str]) -> Reader:
     """Four files, as MNIST has them."""
 
     def read(paths: Sequence[Path], reverse: bool) -> Splits:
-        from allyouneed.data.picture_arrays import read_idx
+        from allyouneed.data.array_files import read_idx
 
         found = [read_idx(path) for path in paths]
+        for path, array, of in zip(paths, found, (3, 1, 3, 1)):
+            if array.ndim != of or (of == 1 and array.max(initial=0) >= len(labels)):
+                raise UserError(
+                    f"{path} is damaged: it does not hold the {'pictures' if of == 3 else 'labels'} of {name}"
+                )
         named = [(pixels, [labels[i] for i in numbers]) for pixels, numbers in zip(found[::2], found[1::2])]
         return _splits(named[0], named[1], name)
 
@@ -85,11 +91,15 @@ def _cifar10(paths: Sequence[Path], reverse: bool) -> Splits:
             for member in sorted(archive.getmembers(), key=lambda member: member.name):
                 name = Path(member.name).name
                 if name.endswith(".bin") and (file := archive.extractfile(member)) is not None:
+                    if member.size != CIFAR10_BYTES:
+                        raise ValueError(f"{name} should have {CIFAR10_BYTES:,} bytes, and has {member.size:,}")
                     records = np.frombuffer(file.read(), np.uint8).reshape(-1, 3073)
+                    if records[:, 0].max() >= len(CIFAR10):
+                        raise ValueError(f"{name} has a label above {len(CIFAR10) - 1}")
                     parts[name.startswith("test")].append(records)
+        train, test = (np.concatenate(parts[key]) for key in (False, True))
     except (tarfile.TarError, OSError, ValueError, *DAMAGED) as error:
         raise UserError(f"{paths[0]} is damaged: {error}") from None
-    train, test = (np.concatenate(parts[key]) for key in (False, True))
 
     def named(records: np.ndarray) -> tuple[np.ndarray, list[str]]:
         pixels = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
@@ -103,16 +113,13 @@ def _emoji(paths: Sequence[Path], reverse: bool) -> Splits:
     is held out is held out in every style."""
     import numpy as np
 
+    from allyouneed.data.array_files import read_npy
     from allyouneed.data.picture_arrays import from_arrays
     from allyouneed.data.pictures import PictureSplit
 
     images, texts = paths
-    try:
-        with opened(images) as file:
-            pixels = np.load(file)
-    except (ValueError, OSError, *DAMAGED) as error:
-        raise UserError(f"{images} is damaged: {error}") from None
-    if not isinstance(pixels, np.ndarray) or pixels.dtype != np.uint8 or pixels.shape[1:] != (32, 32, 3):
+    pixels = read_npy(images)
+    if pixels.dtype != np.uint8 or pixels.shape[1:] != (32, 32, 3):
         raise UserError(f"{images} is damaged: it should hold one array of bytes, (N, 32, 32, 3)")
     captions = []
     for number, line in enumerate(lines(texts), 1):

@@ -9,10 +9,10 @@ from typing import Any, cast
 import numpy as np
 
 from allyouneed.config import DecodeConfig
-from allyouneed.data.decoding import BadPictureError, decode, decode_frames, square
+from allyouneed.data.decoding import BadPictureError, check, damage_told, decode, decode_frames, is_image, square
 from allyouneed.data.paths import is_folder
 from allyouneed.data.picture_arrays import to_image
-from allyouneed.data.picture_files import ENDINGS, is_hidden
+from allyouneed.data.picture_files import is_hidden, is_picture_name
 from allyouneed.data.pictures import PictureSplit
 from allyouneed.errors import UserError
 from allyouneed.tasks.answers import Prompt
@@ -117,14 +117,18 @@ class PictureReader(PictureTask[M]):
         try:
             if isinstance(given, str):
                 return decode(given, *self.picture_shape)
-            return square(to_image(given) if isinstance(given, np.ndarray) else given, *self.picture_shape)
+            if isinstance(given, np.ndarray):
+                return square(to_image(given), *self.picture_shape)
+            check(given)
+            with damage_told():
+                return square(given, *self.picture_shape)
         except BadPictureError as error:
             raise UserError(f"{given if isinstance(given, str) else 'the picture'}: {error}") from None
 
 
 def _inside(folder: str) -> list[str]:
     root = Path(folder).expanduser()
-    files = (path for path in root.rglob("*") if path.suffix.lower() in ENDINGS and not is_hidden(path, root))
+    files = (path for path in root.rglob("*") if is_picture_name(path.name) and not is_hidden(path, root))
     found = sorted(map(str, files))
     if not found:
         raise UserError(f"the folder {folder} has no picture")
@@ -132,4 +136,4 @@ def _inside(folder: str) -> list[str]:
 
 
 def _is_picture(given: Any) -> bool:
-    return isinstance(given, np.ndarray) or type(given).__module__.startswith("PIL.")
+    return isinstance(given, np.ndarray) or is_image(given)

@@ -54,5 +54,7 @@ def _holds(place: str | os.PathLike[str], path: str) -> bool:
 
 
 def write_predictions(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """One JSON object per line; the file is written whole or not at all."""
-    write_pieces(path, (f"{json.dumps(record, ensure_ascii=False)}\n".encode() for record in records))
+    """One JSON object per line; the file is written whole or not at all. What is not UTF-8 in the name of a picture is
+    written as JSON spells it, \\udce9, and read back as it was."""
+    lines = (f"{json.dumps(record, ensure_ascii=False)}\n" for record in records)
+    write_pieces(path, (line.encode("utf-8", "backslashreplace") for line in lines))

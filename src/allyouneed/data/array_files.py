@@ -1,0 +1,211 @@
+"""Arrays in files: idx, npy and npz. What a file says of sizes is compared with what it holds before memory is taken,
+and nothing in it is ever run: an array of Python objects is refused."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import struct
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from allyouneed.data.compressed import BROKEN, DAMAGED, opened
+from allyouneed.errors import UserError, shortened
+from allyouneed.format import human_bytes
+from allyouneed.runtime import free_memory
+
+NPY, IDX = b"\x93NUMPY", b"\0\0\x08"  # how such files begin
+KINDS = "buifSU"  # of values that are read: numbers and text
+LONGEST = 10_000  # bytes of the header of an npy file, as in NumPy
+FREELY = 1 << 28  # bytes that compressed data may declare before it is measured
+RATIO = 2000  # bytes that a compressed byte may become; deflate reaches 1032
+PIECE = 1 << 20  # bytes that are read at a time
+# A header is a Python dict. Its entries are looked for, never evaluated: deep brackets bring down the parser of Python.
+ENTRIES = {
+    "descr": re.compile(rb"""['"]descr['"]\s*:\s*['"]([<>|=]?[biufcmMOSUV]\d{0,9}(?:\[\w{0,9}\])?)['"]"""),
+    "fortran_order": re.compile(rb"""['"]fortran_order['"]\s*:\s*(True|False)\b"""),
+    "shape": re.compile(rb"""['"]shape['"]\s*:\s*\(([\dL\s,]*)\)"""),
+}
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the beginning of an array says of the rest."""
+
+    begin: int  # bytes before the data
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    columns: bool = False  # first, as in Fortran
+
+    @property
+    def size(self) -> int:
+        """Bytes of the data."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the bytes of an array come from. `stored`: how many are on the disk; `packed`: whether they are compressed,
+    so that only reading tells how many they become."""
+
+    open: Callable[[], IO[bytes]]
+    stored: int
+    packed: bool
+
+
+def is_idx(path: Path) -> bool:
+    with _damage_told(path), opened(path) as file:
+        return file.read(3) == IDX
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """An idx file of bytes, compressed or not: zeros, the type, the number of dimensions, their sizes, the bytes."""
+    with _damage_told(path, "idx file of bytes"):
+        return _read(_file(path), _idx_header)
+
+
+def is_npy(path: Path) -> bool:
+    with _damage_told(path), path.open("rb") as file:
+        return file.read(len(NPY)) == NPY
+
+
+def read_npy(path: Path) -> np.ndarray:
+    """An npy file, compressed or not."""
+    with _damage_told(path, "npy file of plain arrays"):
+        return _read(_file(path), _npy_header)
+
+
+def npz_members(path: Path) -> dict[str, zipfile.ZipInfo]:
+    """The arrays of an npz file by their names."""
+    with _damage_told(path, "npz file of plain arrays"), zipfile.ZipFile(path) as archive:
+        return {member.filename.removesuffix(".npy"): member for member in archive.infolist() if not member.is_dir()}
+
+
+def read_members(path: Path, members: Mapping[str, zipfile.ZipInfo]) -> dict[str, np.ndarray]:
+    """Some of the arrays of an npz file."""
+    found = {}
+    with _damage_told(path, "npz file of plain arrays"), zipfile.ZipFile(path) as archive:
+        for name, member in members.items():
+            try:
+                found[name] = _read(_member(archive, member, path.stat().st_size), _npy_header)
+            except (ValueError, RuntimeError, *DAMAGED) as error:
+                raise ValueError(f"of '{shortened(name)}', {error}") from None
+    return found
+
+
+@contextmanager
+def _damage_told(path: Path, what: str = "") -> Iterator[None]:
+    """`what`: what else the file may not be."""
+    try:
+        yield
+    except MemoryError:
+        raise UserError(f"there is not enough memory for the arrays of {path}: give fewer or smaller ones") from None
+    except (OSError, OverflowError, *BROKEN, *DAMAGED) as error:
+        if reason := getattr(error, "strerror", None):  # what the system says, not what the content is
+            raise UserError(f"{path} cannot be read: {reason}") from None
+        raise UserError(f"{path} is damaged{what and f', or no {what}'}: {shortened(error, 300)}") from None
+
+
+def _file(path: Path) -> Source:
+    with opened(path) as file:
+        return Source(lambda: opened(path), path.stat().st_size, not isinstance(file, io.BufferedReader))
+
+
+def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, whole: int) -> Source:
+    """`whole`: the size of the archive."""
+    if member.flag_bits & 1:
+        raise ValueError("the data is encrypted: unpack it with its password and save the arrays without one")
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # what NumPy writes
+        raise ValueError("the data is compressed in a way that NumPy does not use: save it with numpy.savez_compressed")
+    packed = member.compress_type == zipfile.ZIP_DEFLATED
+    return Source(lambda: archive.open(member), min(member.compress_size, whole), packed)
+
+
+def _read(source: Source, header_of: Callable[[IO[bytes]], Header]) -> np.ndarray:
+    with source.open() as file:
+        header = header_of(file)
+        if not source.packed:
+            _check_size(header.size, source.stored - header.begin)
+        elif header.size > FREELY:
+            if header.size > RATIO * source.stored:
+                raise ValueError(f"it says that it has {header.size:,} bytes, far more than {source.stored:,} can hold")
+            with source.open() as again:
+                _check_size(header.size, _measure(again, header.begin + header.size) - header.begin)
+        check_memory(header.size)
+        data, at = np.empty(header.size, np.uint8), 0
+        while at < header.size and (piece := file.read(min(PIECE, header.size - at))):
+            data[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+            at += len(piece)
+        _check_size(header.size, at + len(file.read(1)))
+    return data.view(header.dtype).reshape(header.shape, order="F" if header.columns else "C")
+
+
+def check_memory(size: int) -> None:
+    """Whether there is room for so many bytes."""
+    if size > (free := free_memory()):
+        raise UserError(
+            f"the pictures need {human_bytes(size)} of memory, and {human_bytes(free)} are free: give fewer or smaller "
+            "ones, or files that are read one by one"
+        )
+
+
+def _check_size(declared: int, found: int) -> None:
+    if found != declared:
+        has = "more" if found > declared else f"{max(0, found):,}"
+        raise ValueError(f"it should have {declared:,} bytes of data, and has {has}")
+
+
+def _measure(file: IO[bytes], most: int) -> int:
+    """How many bytes there are, without keeping them; no more are read than one above `most`."""
+    found = 0
+    while found <= most and (piece := file.read(min(PIECE, most + 1 - found))):
+        found += len(piece)
+    return found
+
+
+def _idx_header(file: IO[bytes]) -> Header:
+    head = file.read(4)
+    if head[:3] != IDX or not head[3:] or not 1 <= head[3] <= 4:
+        raise ValueError("it does not begin as such a file does")
+    sizes = file.read(4 * head[3])
+    if len(sizes) < 4 * head[3]:
+        raise ValueError("it ends before its data begins")
+    return Header(4 + len(sizes), struct.unpack(f">{head[3]}I", sizes), np.dtype(np.uint8))
+
+
+def _npy_header(file: IO[bytes]) -> Header:
+    head = file.read(8)
+    if head[:6] != NPY or head[6:7] not in (b"\1", b"\2", b"\3"):
+        raise ValueError("it does not begin as an npy file does")
+    width = 2 if head[6] == 1 else 4
+    length = int.from_bytes(file.read(width), "little")
+    if length > LONGEST:
+        raise ValueError(f"its header has {length:,} bytes; that of a plain array has about a hundred")
+    text = file.read(length)
+    found = {name: pattern.search(text) for name, pattern in ENTRIES.items()}
+    descr, order, shape = (match[1].decode() if match else None for match in found.values())
+    if descr is None or order is None or shape is None or len(text) < length:
+        raise ValueError("its header is not that of a plain array of numbers or text")
+    sizes = [size.strip().removesuffix("L") for size in shape.split(",") if size.strip()]  # L: Python 2
+    if not all(size.isdecimal() and len(size) < 20 for size in sizes):
+        raise ValueError(f"its shape ({shortened(shape)}) is not made of whole numbers")
+    return Header(8 + width + length, tuple(map(int, sizes)), _dtype(descr), order == "True")
+
+
+def _dtype(descr: str) -> np.dtype:
+    try:
+        found = np.dtype(descr)
+    except (TypeError, ValueError, OverflowError, SyntaxError):
+        raise ValueError(f"NumPy knows no type {shortened(descr)}") from None
+    if found.kind == "O":
+        raise ValueError("it holds Python objects, which are never loaded: save it as numbers or as text")
+    if found.kind not in KINDS or not found.itemsize:
+        raise ValueError(f"its values are of the type {found}: save it as numbers or as text")
+    return found
