@@ -14,11 +14,19 @@ from allyouneed.nn.trace import Trace
 
 class Labeller(Model):
     """p(label | text) = softmax(head(body(text))): one label per text or one per token, as the head says. Between body
-    and head may stand a reader of all the body's layers; `see` prepares what the body reads."""
+    and head may stand a reader of all the body's layers; `see` prepares what the body reads; `base` gives scores to
+    which those of the head are added."""
 
-    def __init__(self, body: Body, head: nn.Module, reader: Any = None, see: nn.Module | None = None) -> None:
+    def __init__(
+        self,
+        body: Body,
+        head: nn.Module,
+        reader: Any = None,
+        see: nn.Module | None = None,
+        base: nn.Module | None = None,
+    ) -> None:
         super().__init__()
-        self.body, self.head, self.reader, self.see = body, head, reader, see or nn.Identity()
+        self.body, self.head, self.reader, self.see, self.base = body, head, reader, see or nn.Identity(), base
         if self.head.pool != "first":
             body.leave_summary()
 
@@ -30,7 +38,10 @@ class Labeller(Model):
         hidden = self.body.read(tensors, trace) if self.reader is None else self.reader(self.body, tensors)
         if self.head.pool == "first":
             hidden = self.body.summary(hidden)[:, None]
-        return self.head(hidden, tensors["lengths"])
+        logits = self.head(hidden, tensors["lengths"])
+        if self.base is None:
+            return logits
+        return logits + (tensors["base"] if "base" in tensors else self.base(tensors))
 
     def loss(self, tensors: Tensors, targets: Tensor, smoothing: float = 0.0, agreement: float = 0.0) -> Tensor:
         """The cross-entropy of the labels, summed. With `agreement` (R-Drop, Liang et al., 2021): its mean over two

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from allyouneed.config import DecodeConfig, option
@@ -16,12 +17,15 @@ from allyouneed.metrics import Score
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.heads import POOLS, ClassifyHead
 from allyouneed.tasks.answers import Answer, Prompt
-from allyouneed.tasks.base import Guess, Say
+from allyouneed.tasks.base import Guess, Say, once
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.labelling import Labelling, LabellingOptions
 from allyouneed.tasks.labels import OneLabel
+from allyouneed.tasks.linear import Bags, Linear, WordPairs, cross_fitted, fit_linear
 from allyouneed.tasks.two_texts import BETWEEN, two_texts
 from allyouneed.text.words import find_words
+
+WITH_LINEAR = ("rnn", "convnet")  # models that no export has to express
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class ClassifyOptions(LabellingOptions):
     pool: str = option(
         "max", "one vector per text: maximum or mean over its tokens, the last, or the first", choices=POOLS
     )
+    linear: bool = option(False, "rnn, convnet: begin with a linear model over words and pairs of words")
 
 
 class Classify(OneLabel, Labelling):
@@ -39,6 +44,12 @@ class Classify(OneLabel, Labelling):
     unit = "text"
     expects = "likely labels of the text up to here (· is a space)"
     pair: bool | None = None  # None: not known before the data is read
+    features = 0  # words and pairs of the linear model; 0: not known before it is fitted
+
+    @property
+    def chooses_by(self) -> str:  # type: ignore[override]
+        """With a linear model to begin with, much is right from the start: a loss tells more of small differences."""
+        return "loss" if self.options.linear else "accuracy"
 
     @property
     def asks(self) -> str:  # type: ignore[override]
@@ -55,6 +66,38 @@ class Classify(OneLabel, Labelling):
         if self.pair is None and not self.either:
             self.pair = next(iter(next(iter(self.data.splits.values())))).second is not None
         return 2 if self.pair else 1
+
+    def check_model(self) -> None:
+        super().check_model()
+        if self.options.linear and self.recipe.model_kind not in WITH_LINEAR:
+            raise UserError(
+                f"task.linear = true is for the models {' and '.join(WITH_LINEAR)}, not for {self.recipe.model_kind}: "
+                "leave it out"
+            )
+
+    @once
+    def _fitted(self, split: str) -> Linear:
+        return fit_linear(self._bags(split), self.goals(split), len(self.labels))
+
+    def _bags(self, split: str) -> Bags:
+        return Bags.of(self.rows(split), len(self.tokenizer))
+
+    def base(self) -> WordPairs | None:
+        if not self.options.linear:
+            return None
+        fitted = None if self.features else self._fitted("train")
+        self.features = self.features if fitted is None else len(fitted.keys)
+        made = WordPairs(self.features, len(self.tokenizer), len(self.labels))
+        if ("_fitted", "train") in self._found:
+            made.take(self._fitted("train"))
+        return made
+
+    def base_scores(self) -> np.ndarray | None:
+        return self._cross_fitted("train") if self.options.linear else None
+
+    @once
+    def _cross_fitted(self, split: str) -> np.ndarray:
+        return cross_fitted(self._bags(split), self.goals(split), len(self.labels))
 
     def tokens(self, split: str) -> list[Ragged]:
         found = []
@@ -79,11 +122,13 @@ class Classify(OneLabel, Labelling):
         return ClassifyHead(width, len(self.labels), self.options.pool, dropout)
 
     def extras(self) -> dict[str, Any]:
-        return {**super().extras(), "texts": 0 if self.either else self.sides}
+        linear = {"features": self.features} if self.options.linear else {}
+        return {**super().extras(), "texts": 0 if self.either else self.sides, **linear}
 
     def take(self, extras: dict[str, Any]) -> None:
         super().take(extras)
         self.pair = extras["texts"] == 2 if extras["texts"] else None
+        self.features = int(extras["features"]) if self.options.linear else 0
 
     def test(self, model: Labeller, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:
         """Accuracy and macro-F1."""

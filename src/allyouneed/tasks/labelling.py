@@ -92,7 +92,7 @@ class Labelling(Labels):
         config = self.model_config()
         body, reader = self.kind.BodyClass(config), self.kind.make_reader(config)
         body.freeze(config.freeze)
-        return Labeller(body, self.head((reader or body).width, config.dropout), reader)
+        return Labeller(body, self.head((reader or body).width, config.dropout), reader, base=self.base())
 
     @abstractmethod
     def head(self, width: int, dropout: float) -> nn.Module:
@@ -118,8 +118,16 @@ class Labelling(Labels):
 
     def examples(self, split: str) -> Labelled:
         hidden = self.options.unknown if split == "train" else 0.0
-        weights = self.label_weights()
-        return self._labelled(self.rows(split), self.goals(split), self.longest, hidden, weights)
+        weights, base = self.label_weights(), self.base_scores() if split == "train" else None
+        return self._labelled(self.rows(split), self.goals(split), self.longest, hidden, weights, base)
+
+    def base_scores(self) -> np.ndarray | None:
+        """The scores (N, C) of the training examples that the model adds to, if it has a base."""
+        return None
+
+    def base(self) -> nn.Module | None:
+        """What gives such scores to other examples."""
+        return None
 
     def whole(self, split: str, model: Labeller) -> Labelled:
         """A split for scoring: no token is replaced by <unk>, and texts are cut only at the limit of the model."""
@@ -132,10 +140,13 @@ class Labelling(Labels):
         longest: int,
         hidden: float = 0.0,
         weights: np.ndarray | None = None,
+        base: np.ndarray | None = None,
     ) -> Labelled:
         if not self.spells:
             unknown = self.tokenizer.unk
-            return Labelled(sides, goals, self.layout, longest, unknown=unknown, hidden=hidden, weights=weights)
+            return Labelled(
+                sides, goals, self.layout, longest, unknown=unknown, hidden=hidden, weights=weights, base=base
+            )
         letters = spell(list(self._spelled), self.recipe.model.letters)
         letters[0] = 0
         return Labelled(sides, goals, self.layout, longest, letters=letters, weights=weights)

@@ -19,6 +19,7 @@ from allyouneed.errors import UserError
 from allyouneed.format import human_bytes
 from allyouneed.recipe import Recipe
 from allyouneed.runtime import Runtime
+from allyouneed.tasks.classify import WITH_LINEAR
 from allyouneed.training.choices import LEARN, Case, Choice, Values, careful_rate
 from allyouneed.training.picture_rules import drawing, picture_size, picture_training
 
@@ -207,6 +208,13 @@ def labels(case: Case) -> Iterator[Choice]:
     if classify:
         values["train.ema"] = (0.99, "a mean of the weights")
     yield Choice("against overfitting", case.seen(epochs), values)
+    if classify and case.recipe.model_kind in WITH_LINEAR:
+        values = {
+            "task.linear": (True, "a linear model over words and pairs of words, which the network corrects"),
+            "task.pool": ("mean", "the mean over the words"),
+            "text.lowercase": (True, "in lower case"),
+        }
+        yield Choice("model", "networks that start at random need more data than that", values)
     if not classify and case.recipe.model_kind == "rnn" and case.recipe.text.kind == "bpe":
         values = {
             "model.width": (128, "128 wide"),

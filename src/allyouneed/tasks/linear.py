@@ -1,0 +1,196 @@
+"""A linear model over the words of a text and its pairs of neighbouring words (Wang and Manning, 2012).
+
+    logits = b + Σ_f w_f,    w_f = r_f v_f,    r_f = log p(f | class) - log p(f | other classes)
+
+over the different words and pairs f of the text. The ratios r are counted, as in naive Bayes; v is a logistic
+regression with a Gaussian prior. On a few thousand texts this is hard to beat, so it is the baseline of every
+classifier, and with task.linear a classifier begins with it: the network learns what it leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from allyouneed.data.store import Ragged
+from allyouneed.nn.batch import Tensors
+from allyouneed.nn.layers import real
+
+T = TypeVar("T", np.ndarray, Tensor)
+TWICE = 2  # a word or pair that occurs in fewer texts says nothing of others
+MOST = 4_000_000  # numbers of the table of weights; the most frequent words and pairs stay
+PRIOR = 1.0  # the weight of Σ v² / 2 beside the sum of the losses
+ROUNDS, REMEMBERED = 60, 10  # of L-BFGS
+FOLDS = 5  # for the scores of the training texts
+
+
+@dataclass(frozen=True)
+class Bags:
+    """The different words and pairs of each example, as keys: a word is its id, the pair (a, b) is (a + 1) W + b. The
+    words of a second text are other words: V is added to their ids, and W = 2 V."""
+
+    keys: np.ndarray  # of all texts, one after the other
+    offsets: np.ndarray
+
+    @staticmethod
+    def of(sides: Sequence[Ragged], vocab: int) -> Bags:
+        """`sides`: the first texts, and the second ones if there are any."""
+        found, numbers = [], []
+        for side, rows in enumerate(sides):
+            tokens = np.asarray(rows.tokens, dtype=np.int64) + side * vocab
+            row = np.repeat(np.arange(len(rows)), rows.lengths)
+            inside = row[1:] == row[:-1]  # both words of a pair are in one text
+            found += [tokens, pair_key(tokens[:-1], tokens[1:], vocab)[inside]]
+            numbers += [row, row[1:][inside]]
+        keys, rows_of = np.concatenate(found), np.concatenate(numbers)
+        order = np.lexsort((keys, rows_of))
+        keys, rows_of = keys[order], rows_of[order]
+        new = np.ones(len(keys), dtype=bool)
+        new[1:] = (keys[1:] != keys[:-1]) | (rows_of[1:] != rows_of[:-1])
+        counts = np.bincount(rows_of[new], minlength=len(sides[0]))
+        return Bags(keys[new], np.concatenate([[0], np.cumsum(counts)]))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def some(self, numbers: np.ndarray) -> Bags:
+        lengths = np.diff(self.offsets)[numbers]
+        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        at = np.repeat(self.offsets[:-1][numbers], lengths) + within
+        return Bags(self.keys[at], np.append(0, np.cumsum(lengths)))
+
+
+def pair_key(first: T, second: T, vocab: int) -> T:
+    return (first + 1) * (2 * vocab) + second
+
+
+@dataclass(frozen=True)
+class Linear:
+    """The weights (F, C) of the words and pairs with these keys (F,), which are sorted, and the biases (C,)."""
+
+    keys: np.ndarray
+    weights: np.ndarray
+    bias: np.ndarray
+
+    def scores(self, bags: Bags) -> np.ndarray:
+        """(N, C)"""
+        at = np.minimum(np.searchsorted(self.keys, bags.keys), len(self.keys) - 1)
+        known = self.keys[at] == bags.keys
+        totals = np.concatenate([np.zeros((1, len(self.bias))), np.cumsum(self.weights[at] * known[:, None], axis=0)])
+        return np.asarray(self.bias + np.diff(totals[bags.offsets], axis=0))
+
+
+def fit_linear(bags: Bags, goals: np.ndarray, classes: int) -> Linear:
+    """The weights that this training data gives."""
+    keys, counts = np.unique(bags.keys, return_counts=True)
+    most = max(1, MOST // classes)
+    least = max(TWICE, np.sort(counts)[-most] + 1) if len(keys) > most else TWICE
+    keys = keys[counts >= least] if (counts >= least).any() else keys[:1]
+    at = np.minimum(np.searchsorted(keys, bags.keys), len(keys) - 1)
+    known = keys[at] == bags.keys
+    rows = np.repeat(np.arange(len(bags)), np.diff(bags.offsets))[known]
+    columns = at[known]
+
+    ratios = np.empty((len(keys), classes))
+    every = np.bincount(columns, minlength=len(keys)) + 2.0
+    for c in range(classes):
+        one = np.bincount(columns[goals[rows] == c], minlength=len(keys)) + 1.0
+        ratios[:, c] = np.log(one / one.sum()) - np.log((every - one) / (every - one).sum())
+
+    truth = np.zeros((len(bags), classes))
+    truth[np.arange(len(bags)), goals] = 1.0
+
+    def loss(whole: np.ndarray) -> tuple[float, np.ndarray]:
+        """The loss and its gradient; `whole` is v and, in its last row, the biases."""
+        v, bias = whole[:-1], whole[-1]
+        weights = ratios * v
+        columns_of = (np.bincount(rows, weights[columns, c], minlength=len(bags)) for c in range(classes))
+        logits = bias + np.stack(list(columns_of), axis=1)
+        logits -= logits.max(1, keepdims=True)
+        log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+        error = np.exp(log_p) - truth
+        slopes = (np.bincount(columns, error[rows, c], minlength=len(keys)) for c in range(classes))
+        gradient = ratios * np.stack(list(slopes), axis=1) + PRIOR * v
+        value = -(truth * log_p).sum() + PRIOR / 2 * (v**2).sum()
+        return float(value), np.concatenate([gradient, error.sum(0, keepdims=True)])
+
+    whole = minimize(loss, np.zeros((len(keys) + 1, classes)))
+    return Linear(keys, ratios * whole[:-1], whole[-1])
+
+
+def minimize(loss: Callable[[np.ndarray], tuple[float, np.ndarray]], x: np.ndarray) -> np.ndarray:
+    """L-BFGS: the direction of Newton's method, estimated from the last steps and the changes of the gradient."""
+    value, gradient = loss(x)
+    steps: list[tuple[np.ndarray, np.ndarray]] = []
+    for _ in range(ROUNDS):
+        direction, parts = gradient.copy(), []
+        for step, change in reversed(steps):
+            part = (step * direction).sum() / (step * change).sum()
+            direction -= part * change
+            parts.append(part)
+        if steps:
+            step, change = steps[-1]
+            direction *= (step * change).sum() / (change**2).sum()
+        for (step, change), part in zip(steps, reversed(parts)):
+            direction += step * (part - (change * direction).sum() / (step * change).sum())
+        length, slope = 1.0 if steps else 1 / max(1e-9, float(np.abs(gradient).sum())), (gradient * direction).sum()
+        while (found := loss(x - length * direction))[0] > value - 1e-4 * length * slope and length > 1e-9:
+            length /= 2
+        if not found[0] < value:
+            break
+        step, change = -length * direction, found[1] - gradient
+        x, done, value, gradient = x + step, value - found[0] < 1e-5 * abs(found[0]), *found
+        if (step * change).sum() > 1e-12:
+            steps = [*steps, (step, change)][-REMEMBERED:]
+        if done:
+            break
+    return x
+
+
+def cross_fitted(bags: Bags, goals: np.ndarray, classes: int) -> np.ndarray:
+    """The scores (N, C) of each training text by a linear model that has not seen it: those that it has seen are too
+    good for a network to learn beside."""
+    fold = np.random.default_rng(0).permutation(len(bags)) % FOLDS
+    scores = np.empty((len(bags), classes))
+    for number in range(FOLDS):
+        others, own = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+        if len(own):
+            fitted = fit_linear(bags.some(others), goals[others], classes)
+            scores[own] = fitted.scores(bags.some(own))
+    return scores
+
+
+class WordPairs(nn.Module):
+    """The linear model inside a `Labeller`: it is not trained on."""
+
+    def __init__(self, features: int, vocab: int, classes: int) -> None:
+        super().__init__()
+        self.vocab = vocab
+        self.keys: Tensor
+        self.weights: Tensor
+        self.bias: Tensor
+        self.register_buffer("keys", torch.zeros(features, dtype=torch.int64))
+        self.register_buffer("weights", torch.zeros(features, classes))
+        self.register_buffer("bias", torch.zeros(classes))
+
+    def take(self, fitted: Linear) -> None:
+        self.keys.copy_(torch.from_numpy(fitted.keys))
+        self.weights.copy_(torch.from_numpy(fitted.weights))
+        self.bias.copy_(torch.from_numpy(fitted.bias))
+
+    def forward(self, tensors: Tensors) -> Tensor:
+        """ids (B, T), of which the first `lengths` (B,) are tokens -> logits (B, C). Special tokens are not among the
+        words that it knows."""
+        ids = tensors["ids"] + self.vocab * tensors["segments"]
+        own, pairs = real(tensors["lengths"], ids.size(1)), pair_key(ids[:, :-1], ids[:, 1:], self.vocab)
+        keys = torch.cat([ids.masked_fill(~own, -1), pairs.masked_fill(~own[:, 1:], -1)], dim=1).sort(dim=1).values
+        new = torch.ones_like(keys, dtype=torch.bool)
+        new[:, 1:] = keys[:, 1:] != keys[:, :-1]
+        at = torch.searchsorted(self.keys, keys).clamp(max=len(self.keys) - 1)
+        known = new & (self.keys[at] == keys)
+        return self.bias + (self.weights[at] * known[..., None]).sum(1)

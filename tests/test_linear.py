@@ -1,0 +1,177 @@
+"""The linear model over words and pairs of words: the baseline of a classifier, and what its network begins with."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
+
+from allyouneed.data.store import Ragged
+from allyouneed.run import load, train
+from allyouneed.tasks.linear import Bags, WordPairs, cross_fitted, fit_linear, minimize
+from allyouneed.tensorfile import read_tensors
+from commands import ayn, mistake
+from conftest import RUNTIME
+
+texts = st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=8), min_size=1, max_size=6)
+
+
+def by_hand(rows: list[list[int]], vocab: int) -> list[set[int]]:
+    return [{*row, *((a + 1) * 2 * vocab + b for a, b in itertools.pairwise(row))} for row in rows]
+
+
+@given(texts)
+def test_a_bag_has_each_word_and_each_pair_of_neighbours_once(rows):
+    bags = Bags.of([Ragged.of(rows)], 6)
+    found = [bags.keys[a:b].tolist() for a, b in itertools.pairwise(bags.offsets)]
+    assert found == [sorted(keys) for keys in by_hand(rows, 6)]
+
+
+@given(texts, st.data())
+def test_some_of_the_bags(rows, data):
+    numbers = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=5))
+    some = Bags.of([Ragged.of(rows)], 6).some(np.array(numbers, dtype=np.int64))
+    found = [some.keys[a:b].tolist() for a, b in itertools.pairwise(some.offsets)]
+    assert found == [sorted(by_hand([rows[number]], 6)[0]) for number in numbers]
+
+
+def test_the_words_of_a_second_text_are_other_words():
+    bags = Bags.of([Ragged.of([[1, 2]]), Ragged.of([[1, 2]])], 6)
+    assert set(bags.keys.tolist()) == {1, 2, 2 * 12 + 2, 7, 8, 8 * 12 + 8}
+
+
+def sentences(number: int, seed: int) -> tuple[list[list[int]], np.ndarray]:
+    """Words 0 to 9 mean nothing; 10 to 14 and 15 to 19 speak for a class, and the pair (0, 1) for the second."""
+    draw = np.random.default_rng(seed)
+    goals, rows = draw.integers(0, 2, number), []
+    for goal in goals:
+        row = draw.integers(2, 10, 12).tolist()
+        if draw.random() < 0.5:
+            row[3] = int(10 + 5 * goal + draw.integers(0, 5))
+        else:
+            row[5:7] = [0, 1] if goal else [1, 0]
+        rows.append(row)
+    return rows, goals
+
+
+def test_it_learns_words_and_pairs():
+    rows, goals = sentences(400, 1)
+    fitted = fit_linear(Bags.of([Ragged.of(rows)], 20), goals, 2)
+    others, truth = sentences(400, 2)
+    scores = fitted.scores(Bags.of([Ragged.of(others)], 20))
+    assert (scores.argmax(1) == truth).mean() > 0.97
+    words_only = fitted.scores(Bags.of([Ragged.of([[0, 5, 1], [1, 5, 0]])], 20))
+    assert abs(words_only[0] - words_only[1]).max() < 1e-9
+
+
+def test_the_weights_are_those_of_a_logistic_regression_on_counted_ratios():
+    rows, goals = sentences(300, 3)
+    bags = Bags.of([Ragged.of(rows)], 20)
+    fitted = fit_linear(bags, goals, 2)
+    keep = [key for key, count in Counter(bags.keys.tolist()).items() if count > 1]
+    assert sorted(keep) == fitted.keys.tolist()
+    x = np.zeros((300, len(keep)))
+    for row, keys in zip(x, by_hand(rows, 20)):
+        row[[number for number, key in enumerate(fitted.keys) if key in keys]] = 1
+    one, other = 1 + x[goals == 1].sum(0), 1 + x[goals == 0].sum(0)
+    ratio = np.log(one / one.sum()) - np.log(other / other.sum())
+    # Two columns of opposite weights have half the penalty of one column that is their difference.
+    right = LogisticRegression(C=2.0, tol=1e-8, max_iter=1000).fit(x * ratio, goals)
+    found = fitted.weights[:, 1] - fitted.weights[:, 0]
+    np.testing.assert_allclose(found, ratio * right.coef_[0], atol=0.05)
+
+
+def test_scores_of_the_training_texts_come_from_models_that_have_not_seen_them():
+    """Labels that mean nothing are learned by heart, but not by models that have not seen them."""
+    draw = np.random.default_rng(4)
+    rows, goals = [draw.integers(0, 40, 30).tolist() for _ in range(200)], draw.integers(0, 2, 200)
+    bags = Bags.of([Ragged.of(rows)], 40)
+    seen = fit_linear(bags, goals, 2).scores(bags)
+    assert (seen.argmax(1) == goals).mean() > 0.9
+    assert (cross_fitted(bags, goals, 2).argmax(1) == goals).mean() < 0.65
+
+
+def test_the_solver_finds_the_lowest_point():
+    scale = np.array([1.0, 10.0, 100.0])
+    found = minimize(lambda x: (float((scale * (x - 1) ** 2).sum() / 2), scale * (x - 1)), np.zeros(3))
+    np.testing.assert_allclose(found, 1, atol=1e-2)
+
+
+@given(texts, st.integers(0, 2**31))
+@settings(max_examples=50, deadline=None)
+def test_inside_a_model_it_gives_the_same_scores_in_any_batch(rows, seed):
+    draw = np.random.default_rng(seed)
+    known = Bags.of([Ragged.of([draw.integers(0, 6, 9).tolist() for _ in range(8)])], 6)
+    fitted = fit_linear(known, draw.integers(0, 3, 8), 3)
+    module = WordPairs(len(fitted.keys), 6, 3)
+    module.take(fitted)
+    ids = torch.zeros(len(rows), 9, dtype=torch.int64)
+    for row, words in zip(ids, rows):
+        row[: len(words)] = torch.tensor(words)
+    lengths = torch.tensor([len(row) for row in rows])
+    found = module({"ids": ids, "segments": torch.zeros_like(ids), "lengths": lengths})
+    np.testing.assert_allclose(found.numpy(), fitted.scores(Bags.of([Ragged.of(rows)], 6)), atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def reviews(tmp_path_factory):
+    """Real enough: most words occur once, a class shows in words and in a pair of words."""
+    draw, lines = np.random.default_rng(6), []
+    for number in range(600):
+        good = number % 2
+        words = [f"w{draw.integers(0, 4000)}" for _ in range(8)]
+        words[2] = ("fine", "poor")[1 - good] if draw.random() < 0.6 else "film"
+        words[5:7] = ["not", "bad"] if good else ["bad", "not"]
+        lines.append(f"{' '.join(words)}\t{('bad', 'good')[good]}")
+    path = tmp_path_factory.mktemp("linear") / "reviews.tsv"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module", params=["classify/rnn", "classify/conv"])
+def run(request, reviews, tmp_path_factory):
+    out = tmp_path_factory.mktemp("run") / "run"
+    return train(request.param, *RUNTIME, "train.steps=30", "train.eval_every=10", data=reviews, out=out, quiet=True)
+
+
+def test_own_texts_begin_with_it(run):
+    assert run.recipe.task.linear
+    assert any("a linear model over words and pairs of words" in line for line in run.config["followed"])
+    assert run.scores()["test"][0].value > 90
+    assert "base.weights" in read_tensors(run.folder.model)
+    again = load(run.folder.path)
+    assert again.predict("w1 w2 fine not bad") == "good"
+    assert again.answers(["w1 fine not bad"])[0].score == run.answers(["w1 fine not bad"])[0].score
+
+
+def test_texts_together_get_what_each_gets_alone(run):
+    asked = ["w1 fine not bad", "poor", "bad not w5 w6 w7 w8 w9", "never seen words"]
+    together = [answer.details["probabilities"] for answer in run.answers(asked)]
+    alone = [run.answers([text])[0].details["probabilities"] for text in asked]
+    for one, other in zip(together, alone):
+        assert one == pytest.approx(other, abs=1e-5)
+
+
+def test_it_goes_on_as_if_it_had_never_stopped(reviews, tmp_path):
+    settings = [*RUNTIME, "train.eval_every=10", "train.test_limit=-1"]
+    whole = train("classify/rnn", *settings, "train.steps=20", data=reviews, out=tmp_path / "whole", quiet=True)
+    train("classify/rnn", *settings, "train.steps=10", "train.schedule=constant", data=reviews, out=tmp_path / "a", quiet=True)
+    assert torch.equal(
+        read_tensors(whole.folder.model)["base.weights"], read_tensors(tmp_path / "a" / "model.safetensors")["base.weights"]
+    )
+
+
+def test_models_that_are_exported_do_not_have_it(reviews, tmp_path):
+    said = mistake("train", "classify/gpt", "--data", reviews, "--out", tmp_path / "run", "task.linear=true")
+    assert said == "task.linear = true is for the models rnn and convnet, not for gpt: leave it out"
+    done = ayn("train", "classify/gpt", "--data", reviews, "--out", tmp_path / "run", *RUNTIME, "model.width=16",
+               "model.heads=2", "model.layers=1", "train.steps=2")  # fmt: skip
+    assert done.code == 0, done.err
+    assert "features" not in json.loads((tmp_path / "run" / "labels.json").read_text())
