@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from allyouneed.terminal import brief
+
 MOST = 30  # names in a list
 IN_PYTHON = {
     "--out": "out",
@@ -20,7 +22,11 @@ shell = False  # whether the user types commands; set by the command line
 
 
 class UserError(Exception):
-    """What was given, what was expected, what to do."""
+    """What was given, what was expected, what to do: one line, whatever the values in it hold and however long they
+    are."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(brief(sentence))
 
 
 def told(option: str) -> str:

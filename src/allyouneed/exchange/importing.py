@@ -28,6 +28,7 @@ from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import versions
 from allyouneed.tasks.base import Say, Task
 from allyouneed.tensorfile import not_finite
+from allyouneed.terminal import say
 from allyouneed.wholefile import write_tensors, write_text
 
 MOST_LABELS = 1_000_000
@@ -60,7 +61,7 @@ def import_run(
     *,
     architecture: str = "",
     overwrite: bool = False,
-    say: Say = print,
+    say: Say = say,
 ) -> RunFolder:
     """Write a run folder from a model of another library: a folder as transformers saves it, or a file of GGUF or
     llama2.c. Nothing in it is executed, every size is checked before memory is taken for it, and `out` is complete or

@@ -34,6 +34,7 @@ from allyouneed.tasks.saved import check_shapes, saved_task
 from allyouneed.tasks.scoring import score_rows, score_run
 from allyouneed.tasks.token_vectors import freeze_vectors, start_from_vectors
 from allyouneed.tensorfile import read_tensors
+from allyouneed.terminal import say
 from allyouneed.training.compiling import Choice, Trial, decide, go_on, share_compiled_code
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.donor import load_body
@@ -56,7 +57,7 @@ def fit(
     resume: bool = False,
     overwrite: bool = False,
     quiet: bool = False,
-    say: Say = print,
+    say: Say = say,
     began: float | None = None,
 ) -> RunFolder:
     """Train a recipe into the folder `out`, or resume the run there; then score it. train.minutes counts from `began`,

@@ -20,6 +20,7 @@ from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import Runtime
 from allyouneed.tasks.base import Carry, Task
 from allyouneed.tensorfile import not_finite
+from allyouneed.terminal import say
 from allyouneed.training.averages import MovingAverage, mean
 from allyouneed.training.compiling import stop_recording
 from allyouneed.training.distributed import Ranks
@@ -51,7 +52,7 @@ class Trainer:
         runtime: Runtime,
         ranks: Ranks,
         *,
-        say: Callable[[str], None] = print,
+        say: Callable[[str], None] = say,
         quiet: bool = False,
         began: float | None = None,
     ) -> None:
