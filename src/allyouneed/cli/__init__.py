@@ -64,7 +64,7 @@ def train_command(
     data: Data = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the run.  [default: runs/RECIPE]")] = None,
     init: Annotated[str, typer.Option(metavar="RUN", help="Start from the body of another run.")] = "",
-    resume: Annotated[bool, typer.Option("--resume", help="Continue where the run stopped.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue where the run stopped, if it has begun.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
     mirror: Mirror = None,
 ) -> None:
@@ -96,7 +96,7 @@ def train_command(
     except (Interrupted, KeyboardInterrupt, BrokenPipeError, SystemExit) as stop:  # rich exits when a pipe breaks
         where = f"at step {stop.step}" if isinstance(stop, Interrupted) else "between two checkpoints"
         again = shlex.join(["ayn", "train", recipe, "--out", str(folder), "--resume"])
-        begun = resume or begun_since(folder, now)
+        begun = begun_since(folder, 0 if resume else now)
         if first:
             write(f"\nstopped {where}; continue with:\n  {again}" if begun else "\nstopped before it began", err=True)
         codes = {Interrupted: getattr(stop, "exit_code", 1), Terminated: 143, KeyboardInterrupt: 130}

@@ -29,7 +29,7 @@ from allyouneed.runtime import versions
 from allyouneed.tasks.base import Say, Task
 from allyouneed.tensorfile import not_finite
 from allyouneed.terminal import say
-from allyouneed.wholefile import write_tensors, write_text
+from allyouneed.wholefile import write_tensors
 
 MOST_LABELS = 1_000_000
 POOLINGS = {
@@ -315,13 +315,12 @@ def _write(
             held.callback(RunFolder(out).drop_if_empty, [path for path in out.parents if not os.path.exists(path)])
         folder = RunFolder.create(out, resume=None, overwrite=overwrite)
         with folder.lock(), folder.replacing():
-            write_text(folder.recipe, to_toml(recipe.to_dict()))
             about = {
                 "task": recipe.task_kind, "options": vars(task.options), "kind": recipe.model_kind,
                 "model": vars(task.model_config()), "data": {"name": "", "fingerprint": ""},
                 "followed": [], "versions": versions(), "imported": str(source.path), "family": kind,
             }  # fmt: skip
-            folder.describe(about, task.parts())
+            folder.describe(to_toml(recipe.to_dict()), about, task.parts())
             write_tensors(folder.model, tensors, {"step": "imported", "run": folder.identity()})
     say(f"imported {source.path} into {out}")
     return folder

@@ -96,6 +96,8 @@ class Trainer:
             try:
                 if self.caution and not self.at.step:
                     self._warn(self.caution)
+                if self.at.step >= self.pacer.total and not self.folder.model.exists():  # now of fewer steps
+                    self._evaluate()
                 self._loop(interrupt)
             finally:
                 if self.log is not None:
@@ -379,7 +381,7 @@ class Trainer:
         if not self.config.average:
             return None
         self.ranks.wait()  # until the first process has written the last checkpoint
-        steps = self._averaged()
+        steps = self._averaged() or self.folder.checkpoints.steps()[-1:]
         models = [self.folder.checkpoints.weights(step) for step in steps]
         self.model.load_state_dict(mean(models))
         mean_of = ", ".join(map(str, steps))
