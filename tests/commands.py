@@ -76,6 +76,7 @@ def reseal(run: Path) -> None:
     """Make the checksums of a changed run agree again, as whoever wants to deceive would."""
     config = json.loads((run / "config.json").read_text())
     config["parts"] = {name: row((run / name).read_bytes()) for name in config["parts"]}
+    config["recipe"] = row((run / "recipe.toml").read_bytes())["sha256"]
     write_json(run / "config.json", config)
     folder = RunFolder(run)
     write_tensors(folder.model, read_tensors(folder.model), {"step": "1", "run": folder.identity()})
@@ -86,6 +87,11 @@ def reseal(run: Path) -> None:
         saved.append((step, folder.checkpoints.weights(step), read_tensors(path / "train.safetensors"), state))
     for checkpoint in saved:  # each removes the later ones
         folder.checkpoints.save(*checkpoint)
+
+
+def accept_recipe(run: Path) -> None:
+    """Accept an edited recipe.toml, as its error says."""
+    write_json(run / "config.json", {**json.loads((run / "config.json").read_text()), "recipe": ""})
 
 
 NUMBERS = itertools.count()

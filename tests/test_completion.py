@@ -192,3 +192,10 @@ def _settings(cls: type) -> dict[str, tuple[str, ...]]:
         for f in fields(cls)
         if not f.metadata["derived"]
     }
+
+
+def test_a_name_that_would_steer_the_terminal_is_not_offered(folder, tab):
+    for run in ("runs/th\x1b]0;ird", "runs/fou\nrth"):
+        (folder / run).mkdir()
+        (folder / run / "recipe.toml").touch()
+    assert tab("info", "runs/") == ["runs/first", r"runs/second\ one"]

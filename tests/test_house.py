@@ -15,7 +15,7 @@ import allyouneed
 
 HOME = Path(allyouneed.__file__).parent
 BASE = {
-    *("errors", "format", "version", "randomness", "catalog", "config", "recipe"),
+    *("terminal", "errors", "format", "version", "randomness", "catalog", "config", "recipe"),
     *("runtime", "runfolder", "runjson", "checkpoints", "tensorfile", "wholefile"),
 }
 # Each room and what it may look at; a room may always look at itself.

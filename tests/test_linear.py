@@ -17,6 +17,9 @@ from allyouneed.data.store import Ragged
 from allyouneed.run import load, train
 from allyouneed.tasks.linear import Bags, WordPairs, cross_fitted, fit_linear, minimize
 from allyouneed.tensorfile import read_tensors
+from allyouneed.training.fit import fit
+from allyouneed.training.starting import choose, resumed
+from allyouneed.training.trainer import Trainer
 from commands import ayn, mistake
 from conftest import RUNTIME
 
@@ -159,13 +162,23 @@ def test_texts_together_get_what_each_gets_alone(run):
         assert one == pytest.approx(other, abs=1e-5)
 
 
-def test_it_goes_on_as_if_it_had_never_stopped(reviews, tmp_path):
-    settings = [*RUNTIME, "train.eval_every=10", "train.test_limit=-1"]
-    whole = train("classify/rnn", *settings, "train.steps=20", data=reviews, out=tmp_path / "whole", quiet=True)
-    train("classify/rnn", *settings, "train.steps=10", "train.schedule=constant", data=reviews, out=tmp_path / "a", quiet=True)
-    assert torch.equal(
-        read_tensors(whole.folder.model)["base.weights"], read_tensors(tmp_path / "a" / "model.safetensors")["base.weights"]
-    )
+def test_it_goes_on_as_if_it_had_never_stopped(reviews, tmp_path, monkeypatch):
+    settings = [*RUNTIME, "train.steps=20", "train.eval_every=10", "train.test_limit=-1"]
+    fit(choose("classify/rnn", settings, str(reviews)), tmp_path / "whole", quiet=True)
+    save = Trainer._save
+
+    def stop(self, last: bool) -> None:
+        save(self, last)
+        if self.at.step == 10:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Trainer, "_save", stop)
+    with pytest.raises(KeyboardInterrupt):
+        fit(choose("classify/rnn", settings, str(reviews)), tmp_path / "parts", quiet=True)
+    monkeypatch.setattr(Trainer, "_save", save)
+    fit(resumed(tmp_path / "parts", "classify/rnn", [], None), tmp_path / "parts", resume=True, quiet=True)
+    whole, parts = (read_tensors(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
 def test_models_that_are_exported_do_not_have_it(reviews, tmp_path):

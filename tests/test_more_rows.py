@@ -10,6 +10,7 @@ import torch
 
 from allyouneed.errors import UserError
 from allyouneed.run import load, train
+from commands import accept_recipe
 from conftest import TINY_LM, TINY_TRANSLATE
 
 
@@ -44,6 +45,7 @@ def test_a_run_that_was_not_trained_here_can_be_used(lm, tmp_path):
         shutil.copy(lm / name, tmp_path / "bare" / name)
     recipe = (lm / "recipe.toml").read_text()
     (tmp_path / "bare" / "recipe.toml").write_text(re.sub(r"\[train\]\n(.+\n)*", "", recipe))
+    accept_recipe(tmp_path / "bare")
     assert "[train]" not in (tmp_path / "bare" / "recipe.toml").read_text()
     bare, whole = load(tmp_path / "bare"), load(lm)
     assert bare.predict("one two", max_new=5) == whole.predict("one two", max_new=5)

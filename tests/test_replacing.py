@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from allyouneed.runfolder import RunFolder
-from allyouneed.wholefile import write_bytes, write_text
+from allyouneed.wholefile import write_bytes
 from commands import ayn, contents, mistake, train
 from test_runfolder import ABOUT, Say, leftovers, start
 
@@ -145,8 +145,7 @@ NEW = {"tokenizer.json": b"new", "table.json": b"new"}
 def write(run: RunFolder, parts: dict[str, bytes]) -> None:
     """A run whose every file says which one it is."""
     word = parts["tokenizer.json"]
-    write_text(run.recipe, word.decode())
-    run.describe({**ABOUT, "task": word.decode()}, parts)
+    run.describe(word.decode(), {**ABOUT, "task": word.decode()}, parts)
     write_bytes(run.model, word)
     run.record([run.path / f"{word.decode()}.png"])
     write_bytes(run.path / f"{word.decode()}.png", word)

@@ -120,7 +120,7 @@ def test_a_folder_that_holds_a_run_asks_for_a_decision(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="exclude each other"):
         RunFolder.create(tmp_path, resume=True, overwrite=True)
     check(RunFolder.create(tmp_path, resume=True), 3)
-    run.describe(ABOUT, {"tokenizer.json": b"{}", "anything": b"\0"})
+    run.describe("[task]\n", ABOUT, {"tokenizer.json": b"{}", "anything": b"\0"})
     own, foreign = ("loss.png", "vectors.txt"), ("notes.txt", "vectors.bin", "labels.json", "tokenizer.target.json")
     for path in (run.model, run.metrics, run.scores, *(tmp_path / name for name in (*own, *foreign))):
         path.touch()
@@ -165,18 +165,22 @@ def test_nothing_is_written_through_a_link_in_the_place_of_the_checkpoints(tmp_p
 def test_a_foreign_folder_is_never_touched(tmp_path: Path, names: tuple[str, ...]) -> None:
     for name in names:
         (tmp_path / name).write_text("mine")
-    for overwrite in (False, True):
+    for how in ({}, {"overwrite": True}, {"resume": True}):
         with pytest.raises(UserError, match="holds no run"):
-            RunFolder.create(tmp_path, overwrite=overwrite)
-    with pytest.raises(UserError, match=r"no run in .* to resume"):
-        RunFolder.create(tmp_path, resume=True)
+            RunFolder.create(tmp_path, **how)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys(names, "mine")
 
 
-def test_resuming_nothing_and_a_file_in_the_way_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"no run in .* to resume"):
-        RunFolder.create(tmp_path / "gone", resume=True)
-    assert not (tmp_path / "gone").exists()
+def test_resuming_nothing_makes_a_folder(tmp_path: Path) -> None:
+    assert RunFolder.create(tmp_path / "gone", resume=True).path.is_dir()
+    run = RunFolder.create(tmp_path / "gone", resume=True)  # now it is empty
+    with run.lock():
+        pass
+    (run.path / ".tmp-recipe.toml-1").touch()
+    assert not RunFolder.create(run.path, resume=True).begun()
+
+
+def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for options in ({}, {"resume": True}, {"overwrite": True}):
         with pytest.raises(UserError, match="file is a file"):

@@ -17,7 +17,7 @@ from allyouneed.runjson import VERSION, parse_object
 from allyouneed.tasks.lm import LM
 from allyouneed.tensorfile import read_tensors
 from allyouneed.wholefile import write_json, write_tensors
-from commands import ayn, mistake, reseal, train
+from commands import accept_recipe, ayn, mistake, reseal, train
 from conftest import RUNTIME
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -136,6 +136,7 @@ def test_a_run_from_before_a_setting_was_there(run):
     reseal(run)  # as it was written then
     text = (run / "recipe.toml").read_text()
     (run / "recipe.toml").write_text(text.replace("drop_path = 0.0\n", "", 1))
+    accept_recipe(run)  # it had no checksum then
     assert (run / "recipe.toml").read_text() != text
     done = ayn("use", "run", "one")
     assert done.code == 0, done.err
@@ -149,10 +150,16 @@ def test_the_recipe_or_the_config_of_another_run(run, translator):
     text = (run / "recipe.toml").read_text()
     (run / "recipe.toml").write_text(text.replace("width = 16", "width = 32", 1))
     for command in ALL:
+        assert "run/recipe.toml is not the file that config.json lists" in mistake(*command)
+    accept_recipe(run)
+    for command in ALL:
         said = mistake(*command)
         assert "recipe.toml and config.json in run are from different runs: model.width is 32 in the first" in said
     (run / "recipe.toml").write_text(text)
     shutil.copy(translator / "config.json", run)
+    for command in ALL:
+        assert "recipe.toml is not the file that config.json lists" in mistake(*command)
+    accept_recipe(run)
     for command in ALL:
         assert "tokenizer.json is damaged, or belongs to another run" in mistake(*command)
 
@@ -374,5 +381,6 @@ def test_another_setting_of_the_task_is_noticed(reviews, tmp_path):
     recipe = (out / "recipe.toml").read_text()
     assert 'pool = "max"' in recipe
     (out / "recipe.toml").write_text(recipe.replace('pool = "max"', 'pool = "mean"'))
+    accept_recipe(out)
     said = mistake("use", out, "the film was fine")
     assert "task.pool is 'mean' in the first and 'max' in the second" in said

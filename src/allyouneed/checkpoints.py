@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from allyouneed.errors import UserError
 from allyouneed.tensorfile import chunks, read_tensors
+from allyouneed.terminal import say
 from allyouneed.wholefile import open_to_read, put, read_bytes, refuse_link, remove, sync, writing
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Checkpoints:
         """The steps of the checkpoints, ascending; `latest` says which of them are undamaged."""
         return [step for step in self._found() if (self._folder(step) / "manifest.json").is_file()]
 
-    def latest(self, complain: Callable[[str], object] = print) -> Checkpoint | None:
+    def latest(self, complain: Callable[[str], object] = say) -> Checkpoint | None:
         """The last undamaged checkpoint. `complain` is told of each later one."""
         damaged: list[str] = []
         for step in reversed(self._found()):

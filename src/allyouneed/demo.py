@@ -8,6 +8,7 @@ from pathlib import Path
 from allyouneed.errors import UserError
 from allyouneed.figures import alignment
 from allyouneed.run import train
+from allyouneed.terminal import write
 from allyouneed.training.interrupt import Interrupted
 
 SENTENCE = "I am Italian."
@@ -18,14 +19,14 @@ def main(out: Path) -> None:
     run = train("translate/transformer", out=out, overwrite=True)
     sources = [pair.source for pair in run.task.data.splits["test"]]
     held_out = sources[:: len(sources) // 5][:5]
-    print("\ntranslations (the first is from the lecture, the others are not in the training data):")
+    write("\ntranslations (the first is from the lecture, the others are not in the training data):")
     for source, target in zip([SENTENCE, *held_out], run.predict([SENTENCE, *held_out])):
-        print(f"  {source:<50} {target}")
+        write(f"  {source:<50} {target}")
     longest = max(sources, key=len)
     picture = out / "alignment.png"
     found = run.align(longest)
     alignment(found.weights.numpy(), found.source, found.target, picture, longest, found.shown)
-    print(
+    write(
         f"\nwhere everything is:\n"
         f"  the run            {out}/\n"
         f"  its scores         {out}/scores.json\n"
@@ -43,8 +44,9 @@ if __name__ == "__main__":
     try:
         main(out)
     except UserError as error:
-        sys.exit(f"demo: {error}")
+        write(f"demo: {error}", err=True)
+        sys.exit(1)
     except (Interrupted, KeyboardInterrupt):
         again = f".venv/bin/ayn train translate/transformer --out {out} --resume"
-        print(f"\nstopped; continue with\n  {again}\nor start again with make demo", file=sys.stderr)
+        write(f"\nstopped; continue with\n  {again}\nor start again with make demo", err=True)
         sys.exit(130)

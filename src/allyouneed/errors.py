@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from allyouneed.terminal import brief
+
 MOST = 8  # names in a list; of more, the nearest few are shown
 FEW = 4
 IN_PYTHON = {
@@ -21,7 +23,11 @@ shell = False  # whether the user types commands; set by the command line
 
 
 class UserError(Exception):
-    """What was given, what was expected, what to do."""
+    """What was given, what was expected, what to do: one line, whatever the values in it hold and however long they
+    are."""
+
+    def __init__(self, sentence: str) -> None:
+        super().__init__(brief(sentence))
 
 
 def told(option: str) -> str:

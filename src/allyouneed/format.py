@@ -1,10 +1,13 @@
-"""Numbers and tables for people to read. No dependencies."""
+"""Numbers and tables for people to read."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Sequence
+
+from allyouneed.errors import shortened
+from allyouneed.terminal import brief
 
 
 def human_count(value: float) -> str:
@@ -37,6 +40,7 @@ def either(choices: Sequence[str]) -> str:
 
 def columns(rows: Sequence[tuple[str, ...]], width: int = 0) -> list[str]:
     """Aligned columns; the last is folded so that lines have at most `width` characters (0: never)."""
+    rows = [(*map(shortened, cells), brief(last)) for *cells, last in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
     left = sum(widths) + 2 * len(widths)
     found = []

@@ -35,13 +35,13 @@ from allyouneed.tasks.saved import saved_task, saved_weights
 from allyouneed.tasks.scoring import score_run
 from allyouneed.tasks.token_vectors import freeze_vectors
 from allyouneed.tasks.wordmap import WordMap
+from allyouneed.terminal import brief, printable, say
 from allyouneed.training.fit import fit
 from allyouneed.training.memory import check_rows, explain_memory, lasting
 from allyouneed.training.starting import Given, choose, resumed, with_data
 from allyouneed.wholefile import read_bytes
 
 MOST_PICTURE = 1 << 24  # bytes
-
 MASK = "[MASK]"
 DATA_KEYS = {field.name for field in fields(DataConfig)}  # no key of [decode] is among them
 
@@ -68,7 +68,7 @@ class Run:
         self.device, self.precision = device, precision
 
     def __repr__(self) -> str:
-        return f"Run({str(self.folder.path)!r}: {', '.join(self._facts())})"
+        return brief(f"Run({str(self.folder.path)!r}: {', '.join(self._facts())})")
 
     def _facts(self) -> list[str]:
         """What the run is, in a few words: task, model, size, and its first score."""
@@ -89,7 +89,7 @@ class Run:
         curve = self.folder.path / "loss.png"
         picture = base64.b64encode(read_bytes(curve, MOST_PICTURE)).decode() if curve.is_file() else ""
         image = f'<img alt="loss" src="data:image/png;base64,{picture}">' if picture else ""
-        return f"<table>{cells}</table>{image}"
+        return f"<table>{printable(cells)}</table>{image}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Sent to another process, a run is its folder, which is loaded there."""
@@ -166,7 +166,7 @@ class Run:
     def test(
         self,
         split: str = "test",
-        say: Callable[[str], None] = print,
+        say: Callable[[str], None] = say,
         data: Given | None = None,
         out: str | os.PathLike[str] | None = None,
         **settings: Any,
@@ -281,7 +281,7 @@ class Run:
         to: str = "",
         numbers: str = "float32",
         overwrite: bool = False,
-        say: Callable[[str], None] = print,
+        say: Callable[[str], None] = say,
     ) -> list[Path]:
         """Write the run into the folder `out` for another library, `to` "hf", "onnx" or "ct2"; returns the files.
         `numbers` is the type of the weights for ct2: float32 or int8."""
@@ -345,7 +345,7 @@ def load(path: str | os.PathLike[str], device: str = "auto", precision: str = "a
     """
     claim_process()
     if str(path).startswith(HUB):
-        path = imported(str(path).removeprefix(HUB), print)
+        path = imported(str(path).removeprefix(HUB), say)
     folder = RunFolder(Path(path))
     folder.check_there()
     folder.recover()
@@ -386,7 +386,7 @@ def train(
     >>> run = train("classify/rnn", train={"minutes": 2}, data=films)    # [("What a film!", "good"), …]
     """
     path = Path(out) if out is not None else default_out(recipe)
-    overrides = with_imported(as_overrides(*settings, sections, {"train.init": str(init)} if init else {}), print)
+    overrides = with_imported(as_overrides(*settings, sections, {"train.init": str(init)} if init else {}), say)
     chosen = resumed(path, recipe, overrides, data) if resume else choose(recipe, overrides, data)
     fit(chosen, path, resume=resume, overwrite=overwrite, quiet=quiet)
     return load(path, chosen.train.device, chosen.train.precision)

@@ -84,7 +84,8 @@ class RunFolder:
     def create(path: str | Path, *, resume: bool | None = False, overwrite: bool = False) -> RunFolder:
         """The folder of a run that starts, continues (`resume`; None: it cannot) or starts over (`overwrite`).
 
-        A folder that holds something else than a run is refused. Nothing is overwritten here, but in `replacing`.
+        A folder that holds something else than a run is refused; where nothing has begun, a resumed run starts. Nothing
+        is overwritten here, but in `replacing`.
         """
         run = RunFolder(path)
         if resume and overwrite:
@@ -95,9 +96,7 @@ class RunFolder:
         if os.path.exists(run.path) and not os.path.isdir(run.path):
             raise UserError(f"{run.path} is a file; a run needs a folder")
         run.recover()
-        if resume:
-            if not run._is_run():
-                raise UserError(f"there is no run in {run.path} to resume; start one without {told('--resume')}")
+        if resume and run.begun():
             return run
         with writing(run.path):
             run.path.mkdir(parents=True, exist_ok=True)
@@ -106,7 +105,7 @@ class RunFolder:
             names = {name for name in names if name != ".lock" and not name.startswith(".tmp-")}
         if not names:
             return run
-        if not run._is_run():
+        if not run.begun():
             raise UserError(f"{run.path} is not empty and holds no run; choose another folder")
         if not overwrite:
             go_on = "" if resume is None else f"{told('--resume')} continues it, "
@@ -117,7 +116,7 @@ class RunFolder:
     def replacing(self) -> Iterator[None]:
         """Overwrite: move away what the old run wrote, and nothing else. If the block fails, or the process is killed
         inside it, the old run comes back; after the block it is gone. For the holder of the lock."""
-        old = self._is_run()
+        old = self.begun()
         try:
             if old:
                 self._move_away()
@@ -179,13 +178,24 @@ class RunFolder:
                 listed += [name for name in several if is_name(name)] if isinstance(several, dict | list) else []
         return [*(name for name in dict.fromkeys(listed) if name not in OWN), *OWN]
 
-    def describe(self, config: Mapping[str, Any], parts: Mapping[str, bytes]) -> None:
-        """Write config.json and the parts, without which the run cannot be used. The names of the parts are written
-        before the parts: `replacing` must know them even if this is interrupted."""
-        about = {"version": VERSION, **config}
+    def describe(self, recipe: str, config: Mapping[str, Any], parts: Mapping[str, bytes]) -> None:
+        """Write recipe.toml, config.json and the parts, without which the run cannot be used. The names of the parts
+        are written before the parts: `replacing` must know them even if this is interrupted."""
+        about = {"version": VERSION, "recipe": self.write_recipe(recipe), **config}
         write_json(self.config, {**about, "parts": {}, "files": list(parts)})
         rows = {name: write_bytes(self.path / name, data) for name, data in parts.items()}
         write_json(self.config, {**about, "parts": rows, "files": []})
+
+    def write_recipe(self, recipe: str) -> str:
+        """Write recipe.toml; returns its checksum, for config.json. Before that, config.json gets both the old and the
+        new one: a run that is killed in between has one of the two files."""
+        data = recipe.encode()
+        new: str = row(data)["sha256"]
+        before = self.read_config().get("recipe", "") if self.config.exists() else ""
+        if before and before != new:
+            self.update_config(recipe=f"{before} {new}")
+        write_bytes(self.recipe, data)
+        return new
 
     def update_config(self, **values: Any) -> None:
         """Change some keys of config.json."""
@@ -199,8 +209,16 @@ class RunFolder:
             self.update_config(files=[*files, *new])
 
     def read_recipe(self) -> Recipe:
-        """recipe.toml, checked."""
-        return _parsed(self.recipe, lambda text: Recipe.parse(tomllib.loads(text)))
+        """recipe.toml, checked. In config.json, no checksum of it means that any is accepted."""
+        recipe = _parsed(self.recipe, lambda text: Recipe.parse(tomllib.loads(text)))
+        listed = self.read_config().get("recipe", "") if self.config.exists() else ""
+        if listed and row(_read(self.recipe))["sha256"] not in listed.split():
+            raise UserError(
+                f"{self.recipe} is not the file that config.json lists: it is damaged, edited, or from another run; "
+                'put back the right one and give settings on the command line or, to accept this one, set "recipe" '
+                'to "" in config.json'
+            )
+        return recipe
 
     def read_config(self) -> dict[str, Any]:
         """config.json, checked."""
@@ -269,7 +287,8 @@ class RunFolder:
             for path in (self.path, *above):
                 path.rmdir()
 
-    def _is_run(self) -> bool:
+    def begun(self) -> bool:
+        """Whether there is a run, or the beginning of one."""
         marks = (".lock", "checkpoints", "model.safetensors")
         return os.path.isfile(self.recipe) and any((self.path / mark).exists() for mark in marks)
 

@@ -61,6 +61,8 @@ def config_problem(config: dict[str, Any]) -> str:
     runtime = config.get("runtime", {})
     if not isinstance(runtime, dict) or not isinstance(runtime.get("why", ""), str):
         return "'runtime' is not an object with 'why' as text"
+    if not isinstance(config.get("recipe", ""), str):
+        return "'recipe' is not text"
     if not all(is_name(name) for name in (*config["parts"], *config["files"])):
         return "a file of the run is not a plain name"
     if not all(_is_row(row) for row in config["parts"].values()):

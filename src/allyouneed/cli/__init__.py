@@ -11,7 +11,7 @@ import traceback
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -22,6 +22,7 @@ from allyouneed.cli.listing import LISTS, lectures, recipe_settings
 from allyouneed.cli.use import use_command
 from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.format import human_bytes, human_count
+from allyouneed.terminal import brief, say, write
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -35,6 +36,7 @@ app = typer.Typer(
       ayn train translate/transformer
     """,
 )
+UsageError: Any = typer.BadParameter.__base__  # of click, or of the copy of it that newer versions of typer have
 Data = Annotated[
     list[str] | None,
     typer.Option(metavar="PATH", help="Own file or folder (twice: parallel files), or a name of `ayn list data`."),
@@ -50,7 +52,7 @@ def _options(
     if version:
         from allyouneed.version import __version__
 
-        typer.echo(__version__)
+        write(__version__)
         raise typer.Exit()
 
 
@@ -63,7 +65,7 @@ def train_command(
     data: Data = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the run.  [default: runs/RECIPE]")] = None,
     init: Annotated[str, typer.Option(metavar="RUN", help="Start from the body of another run.")] = "",
-    resume: Annotated[bool, typer.Option("--resume", help="Continue where the run stopped.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue where the run stopped, if it has begun.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
     mirror: Mirror = None,
 ) -> None:
@@ -87,24 +89,22 @@ def train_command(
 
     if init:
         settings.append(f"train.init={init if init.startswith(HUB) else os.path.abspath(init)}")
-    folder, settings = out or default_out(recipe), with_imported(settings, typer.echo)
+    folder, settings = out or default_out(recipe), with_imported(settings, say)
     chosen = resumed(folder, recipe, settings, data) if resume else choose(recipe, settings, data)
     first, now = (os.environ.get("RANK") or "0") == "0", time.time()
     try:
-        fit(chosen, folder, resume=resume, overwrite=overwrite, say=typer.echo, began=began)
+        fit(chosen, folder, resume=resume, overwrite=overwrite, say=say, began=began)
     except (Interrupted, KeyboardInterrupt, BrokenPipeError, SystemExit) as stop:  # rich exits when a pipe breaks
         where = f"at step {stop.step}" if isinstance(stop, Interrupted) else "between two checkpoints"
         again = shlex.join(["ayn", "train", recipe, "--out", str(folder), "--resume"])
-        begun = resume or begun_since(folder, now)
+        begun = begun_since(folder, 0 if resume else now)
         if first:
-            typer.echo(
-                f"\nstopped {where}; continue with:\n  {again}" if begun else "\nstopped before it began", err=True
-            )
+            write(f"\nstopped {where}; continue with:\n  {again}" if begun else "\nstopped before it began", err=True)
         codes = {Interrupted: getattr(stop, "exit_code", 1), Terminated: 143, KeyboardInterrupt: 130}
         raise typer.Exit(codes.get(type(stop), 1)) from None
     if first:
         picture = ["TEXT", "--out", "a.png"] if catalog.task(chosen.task_kind).draws else []
-        typer.echo(f"\nthe run is in {folder}; try:\n  {shlex.join(['ayn', 'use', str(folder), *picture])}")
+        write(f"\nthe run is in {folder}; try:\n  {shlex.join(['ayn', 'use', str(folder), *picture])}")
 
 
 @app.command("test", short_help="Score a run.")
@@ -170,7 +170,7 @@ def info_command(
     if json:
         from json import dumps
 
-        typer.echo(dumps(info, indent=2, ensure_ascii=False))
+        write(dumps(info, indent=2, ensure_ascii=False))
         return
     from allyouneed.tasks.scoring import score_rows
 
@@ -231,13 +231,13 @@ def lecture_command(
     from allyouneed.training.interrupt import Interrupted
 
     place = out or Path("runs") / f"lecture-{name}"
-    room = Classroom(place, typer.echo, run, os.path.abspath(mirror) if mirror else "")
+    room = Classroom(place, say, run, os.path.abspath(mirror) if mirror else "")
     try:
         shown = show(name, room)
     except (Interrupted, KeyboardInterrupt):
-        typer.echo("\nstopped; the lecture begins again with the same command", err=True)
+        write("\nstopped; the lecture begins again with the same command", err=True)
         raise typer.Exit(130) from None
-    typer.echo(f"\nthe picture is in {shown.picture}, its numbers in {shown.numbers}")
+    write(f"\nthe picture is in {shown.picture}, its numbers in {shown.numbers}")
 
 
 @app.command("list", short_help="List recipes, data sets, models, tasks, lectures or settings.")
@@ -273,17 +273,21 @@ def main() -> None:
     _open_streams()
     errors.shell = True
     try:
-        app([word for i, word in enumerate(words) if word != "--debug" or i >= len(options)], prog_name="ayn")
-        code: int | str | None = 0
+        asked = [word for i, word in enumerate(words) if word != "--debug" or i >= len(options)]
+        code: int | str | None = app(asked, prog_name="ayn", standalone_mode=False)
     except SystemExit as end:
         code = end.code
-    except BrokenPipeError:
-        code = 1  # whoever read the output has enough
+    except UsageError as error:  # typer prints it, but as it was typed
+        error.message = brief(error.message)
+        error.show()
+        code = error.exit_code
+    except (typer.Abort, BrokenPipeError):
+        code = 1  # whoever typed or read has enough
     except (UserError, OSError) as error:
         code = 2
         with suppress(OSError):  # standard error may be full
             if debug:
-                traceback.print_exc()
+                write(traceback.format_exc(), err=True)
         if isinstance(error, UserError):
             complain(str(error))
         elif not _flush():  # otherwise it is the output that cannot be written, and that has been said

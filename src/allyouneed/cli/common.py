@@ -14,6 +14,7 @@ import typer
 from allyouneed.config import PRECISIONS, SECTIONS
 from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.format import columns
+from allyouneed.terminal import brief, write
 
 if TYPE_CHECKING:
     from allyouneed.run import Run
@@ -25,13 +26,13 @@ Precision = Annotated[str, typer.Option(metavar="NAME", help=f"{', '.join(PRECIS
 
 def complain(problem: str) -> None:
     with suppress(OSError):  # standard error may be full, too
-        typer.echo(f"ayn: {problem}", err=True)
+        write(f"ayn: {brief(problem)}", err=True)
 
 
 def print_columns(rows: Sequence[tuple[str, ...]], fold: bool = True) -> None:
     """Aligned columns. On a terminal the last one is folded at the edge; elsewhere each row is one line."""
     width = shutil.get_terminal_size().columns if fold and sys.stdout.isatty() else 0
-    typer.echo("\n".join(columns(rows, width)))
+    write("\n".join(columns(rows, width)))
 
 
 def load(path: str, device: str = "auto", precision: str = "auto") -> Run:

@@ -19,6 +19,7 @@ from allyouneed.cli.listing import LISTS
 from allyouneed.config import PRECISIONS, SECTIONS
 from allyouneed.errors import UserError
 from allyouneed.recipe import recipe_names, recipe_text
+from allyouneed.terminal import brief
 
 Settings = dict[str, tuple[str, ...]]  # the values that each may have; () for any
 
@@ -28,7 +29,7 @@ def answer(app: Any, shell: str) -> int:
     found: list[str] = []
     with suppress(Exception):  # whoever presses TAB waits for words, not for an error
         words, unfinished, before = _typed(shell)
-        found = [word.removeprefix(before) for word in candidates(app, words, unfinished)]
+        found = [word.removeprefix(before) for word in candidates(app, words, unfinished) if brief(word) == word]
     if shell == "zsh":
         # Its script evaluates this line: what could end a quoted word is left out.
         listed = " ".join(

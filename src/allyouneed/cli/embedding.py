@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from allyouneed.errors import UserError, shortened
+from allyouneed.terminal import write
 
 if TYPE_CHECKING:
     from allyouneed.run import Run
@@ -65,7 +64,7 @@ def prepare(run: Run, wanted: Wanted, decode: Mapping[str, Any]) -> Embedding | 
         with explain_memory():
             cut = made.search(lines, most, keep=True)
         if cut:
-            typer.echo(
+            write(
                 f"{cut:,} of {len(lines):,} lines are longer than the {run.model.limit} tokens that this model reads: "
                 "only their beginning is compared",
                 err=True,

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from allyouneed.cli.common import RunPath
+from allyouneed.terminal import say, write
 
 
 def import_command(
@@ -34,10 +35,10 @@ def import_command(
     from allyouneed.exchange.importing import import_run
 
     name = Path(path.removeprefix(HUB)).absolute().name
-    source = find_model(path.removeprefix(HUB), typer.echo) if path.startswith(HUB) else Path(path)
+    source = find_model(path.removeprefix(HUB), say) if path.startswith(HUB) else Path(path)
     folder = out or Path("runs") / name.removesuffix(".gguf").removesuffix(".bin")
-    import_run(source, folder, architecture=architecture, overwrite=overwrite, say=typer.echo)
-    typer.echo(f"try:\n  {shlex.join(['ayn', 'use', str(folder)])}")
+    import_run(source, folder, architecture=architecture, overwrite=overwrite, say=say)
+    write(f"try:\n  {shlex.join(['ayn', 'use', str(folder)])}")
 
 
 def export_command(
@@ -56,5 +57,5 @@ def export_command(
     """
     from allyouneed.run import load
 
-    made = load(run, "cpu", "fp32").export(out, to, numbers, overwrite, say=typer.echo)
-    typer.echo(f"wrote {len(made)} files into {out}")
+    made = load(run, "cpu", "fp32").export(out, to, numbers, overwrite, say=say)
+    write(f"wrote {len(made)} files into {out}")

@@ -15,6 +15,7 @@ import typer
 from allyouneed.cli import embedding
 from allyouneed.cli.common import Device, Precision, complain, given_settings, load, print_columns
 from allyouneed.errors import UserError, nearest, shortened
+from allyouneed.terminal import write
 
 if TYPE_CHECKING:
     from allyouneed.run import Run
@@ -112,7 +113,8 @@ def use_command(
         elif not _stream(loaded, how, decode, vectors):
             raise typer.Exit(2)
     except KeyboardInterrupt:
-        typer.echo("", err=True, nl=sys.stderr.isatty())  # the prompt of the shell begins on a line of its own
+        if sys.stderr.isatty():
+            write("", err=True)  # the prompt of the shell begins on a line of its own
         raise typer.Exit(130) from None
 
 
@@ -129,7 +131,7 @@ def _answer_each(run: Run, texts: list[str], how: str, decode: dict[str, Any], v
     asked, failed = [(one, given) for given in texts for one in run.task.listed(given)], dict.fromkeys(texts, 0)
     named = run.task.shape == "pictures" and len(texts) > 1
     for i, (text, given) in enumerate(asked):
-        typer.echo("\n" if how == "table" and i else "", nl=False)
+        write("\n" if how == "table" and i else "", end="")
         try:
             if text == given and failed[given]:
                 raise UserError(f"{given}: no answer for all together, since {failed[given]:,} cannot be read")
@@ -149,22 +151,22 @@ def _answer(run: Run, text: str, how: str, decode: dict[str, Any], vectors: Embe
         return
     if how == "json":
         for answer in run.answers([text], **decode) if vectors is None else embedding.answers(vectors, [text]):
-            typer.echo(_object(text, answer))
+            write(_object(text, answer))
         return
     if vectors is not None:
         for answer in embedding.answers(vectors, [text]):
-            typer.echo(answer.shown or answer.text)
+            write(answer.shown or answer.text)
         return
     before = text if run.task.continues else before
     if run.task.continues and run.decode(**decode).n_best == 1 and run.decode(**decode).method != "beam":
         pieces = iter([before])  # not shown before the prompt is found good
-        for _ in run.answers([text], show=lambda piece: _show(next(pieces, "") + piece), **decode):
-            typer.echo(next(pieces, ""))
+        for _ in run.answers([text], show=lambda piece: write(next(pieces, "") + piece, end=""), **decode):
+            write(next(pieces, ""))
         return
     for answer in run.answers([text], **decode):
         for one in (answer, *answer.others):
             score = f"{one.score or one.logprob:8.3f}  " if answer.others else ""
-            typer.echo(f"{score}{before}{one.shown or one.text}")
+            write(f"{score}{before}{one.shown or one.text}")
 
 
 def _object(text: str, answer: Answer) -> str:
@@ -181,27 +183,22 @@ def _plain(answer: Answer) -> dict[str, Any]:
     return {"text": answer.text, "logprob": round(answer.logprob, 6), "reason": answer.reason}
 
 
-def _show(piece: str) -> None:
-    sys.stdout.write(piece)
-    sys.stdout.flush()
-
-
 def _converse(run: Run, how: str, decode: dict[str, Any], vectors: Embedding | None) -> None:
     with suppress(ImportError):
         import readline  # noqa: F401  (arrow keys and history)
-    typer.echo(f"type {run.task.asks if vectors is None else 'a text'} and press Enter; Ctrl-D ends", err=True)
+    write(f"type {run.task.asks if vectors is None else 'a text'} and press Enter; Ctrl-D ends", err=True)
     while True:
         try:
             line = input("> " if sys.stdout.isatty() else "")
         except EOFError:
-            typer.echo("", err=True)
+            write("", err=True)
             return
         if not line.strip():
             continue
         try:
             _answer(run, line, how, decode, vectors)
         except UserError as error:
-            typer.echo(str(error), err=True)
+            write(str(error), err=True)
 
 
 def _stream(run: Run, how: str, decode: dict[str, Any], vectors: Embedding | None) -> bool:
@@ -224,11 +221,11 @@ def _stream(run: Run, how: str, decode: dict[str, Any], vectors: Embedding | Non
                 fine = False
                 complain(f"line {line.number}: {line.error}")
             if how == "json":
-                _show(_json(line) + "\n")
+                write(_json(line))
             elif how == "table":
-                typer.echo("")
+                write("")
             else:
-                _show(_text(line, run.task.continues and vectors is None) + "\n")
+                write(_text(line, run.task.continues and vectors is None))
         first += len(lines)
     return fine
 
@@ -265,7 +262,7 @@ def _text(line: Line, continues: bool) -> str:
 
 def _print_table(run: Run, text: str, decode: dict[str, Any]) -> None:
     def visible(token: str) -> str:
-        return token.replace(" ", "·").replace("\n", "\\n").replace("\t", "\\t")
+        return shortened(token.replace(" ", "·"))
 
     rows = [("", "word", run.task.expects)]
     guesses = run.table(text, **decode)
@@ -283,7 +280,7 @@ def _draw(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None
 
         lines = texts or ([] if sys.stdin is None or sys.stdin.isatty() else (line.rstrip("\n") for line in sys.stdin))
         write_pieces(out, (_aligned(run, line, decode) for line in lines if line.strip()))
-        typer.echo(f"the alignments are in {out}")
+        write(f"the alignments are in {out}")
         return
     from allyouneed.figures import alignment
 
@@ -291,7 +288,7 @@ def _draw(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None
         raise UserError("--alignment draws one sentence: give one TEXT; a FILE.jsonl takes any number of them")
     found = run.align(texts[0], **decode)
     alignment(found.weights.numpy(), found.source, found.target, out, texts[0], found.shown)
-    typer.echo(f"{run.predict(texts[0], **decode)}\nthe picture is in {out}")
+    write(f"{run.predict(texts[0], **decode)}\nthe picture is in {out}")
 
 
 def _draw_heads(run: Run, texts: list[str], out: Path, place: str, decode: dict[str, Any]) -> None:
@@ -302,7 +299,7 @@ def _draw_heads(run: Run, texts: list[str], out: Path, place: str, decode: dict[
     if place and place not in found:
         raise UserError(f"--place {place} is not an attention of this model{nearest(place, found)}")
     drawn = run.task.draw_heads(found, texts[0], place, out)
-    typer.echo(f"the picture of {drawn} is in {out}; there are {', '.join(found)}")
+    write(f"the picture of {drawn} is in {out}; there are {', '.join(found)}")
 
 
 def _paint(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None:
@@ -316,7 +313,7 @@ def _paint(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> Non
         raise UserError(f"--out draws what is asked for: give {run.task.asks}")
     asked = [one for text in texts for one in run.task.listed(text)]
     run.task.paint(list(zip(asked, run.answers(asked, **decode))), out)
-    typer.echo(f"the picture is in {out}")
+    write(f"the picture is in {out}")
 
 
 def _draw_map(run: Run, texts: list[str], out: Path) -> None:
@@ -325,7 +322,7 @@ def _draw_map(run: Run, texts: list[str], out: Path) -> None:
 
     found = run.map_words(*(word for text in texts for word in text.replace(",", " ").split()))
     word_map(found.words, found.vectors, out, found.arrows, run.folder.path.name, found.shown)
-    typer.echo(f"the picture is in {out}")
+    write(f"the picture is in {out}")
 
 
 def _aligned(run: Run, text: str, decode: dict[str, Any]) -> bytes:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from allyouneed.errors import UserError, told
 from allyouneed.format import human_bytes
+from allyouneed.terminal import brief, write
 
 TIMEOUT = 30.0  # seconds without a byte
 BLOCK = 1 << 18  # bytes
@@ -146,21 +147,21 @@ def _progress(address: str, have: int, total: int | None) -> Iterator[Callable[[
     """A bar on a terminal, one line elsewhere."""
     if not sys.stderr.isatty():
         size = f" ({human_bytes(total)})" if total else ""
-        print(f"downloading {address}{size}", file=sys.stderr)
+        write(f"downloading {address}{size}", err=True)
         yield lambda done: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        row = bar.add_task(address.rsplit("/", 1)[-1], total=total, completed=have)
+        row = bar.add_task(brief(address.rsplit("/", 1)[-1]), total=total, completed=have)
         yield lambda done: bar.update(row, completed=done)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from allyouneed.data.sources import PICTURES, Dataset, Split, Text, caption_key, digest
+from allyouneed.errors import shortened
 
 QUANTILES = (50, 90, 99)
 MOST_CLASSES = 30
@@ -209,6 +210,7 @@ def _percent(part: float) -> str:
 
 def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:
     """Columns of equal width: the first `left` are aligned on the left, the others on the right."""
+    rows = [[shortened(cell) for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         "  ".join(

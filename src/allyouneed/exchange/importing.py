@@ -29,7 +29,8 @@ from allyouneed.runtime import versions
 from allyouneed.tasks.base import Say, Task
 from allyouneed.tasks.chat import check_template
 from allyouneed.tensorfile import not_finite
-from allyouneed.wholefile import write_tensors, write_text
+from allyouneed.terminal import say
+from allyouneed.wholefile import write_tensors
 
 MOST_LABELS = 1_000_000
 POOLINGS = {
@@ -61,7 +62,7 @@ def import_run(
     *,
     architecture: str = "",
     overwrite: bool = False,
-    say: Say = print,
+    say: Say = say,
 ) -> RunFolder:
     """Write a run folder from a model of another library: a folder as transformers saves it, or a file of GGUF or
     llama2.c. Nothing in it is executed, every size is checked before memory is taken for it, and `out` is complete or
@@ -316,13 +317,12 @@ def _write(
             held.callback(RunFolder(out).drop_if_empty, [path for path in out.parents if not os.path.exists(path)])
         folder = RunFolder.create(out, resume=None, overwrite=overwrite)
         with folder.lock(), folder.replacing():
-            write_text(folder.recipe, to_toml(recipe.to_dict()))
             about = {
                 "task": recipe.task_kind, "options": vars(task.options), "kind": recipe.model_kind,
                 "model": vars(task.model_config()), "data": {"name": "", "fingerprint": ""},
                 "followed": [], "versions": versions(), "imported": str(source.path), "family": kind,
             }  # fmt: skip
-            folder.describe(about, task.parts())
+            folder.describe(to_toml(recipe.to_dict()), about, task.parts())
             write_tensors(folder.model, tensors, {"step": "imported", "run": folder.identity()})
     say(f"imported {source.path} into {out}")
     return folder

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from allyouneed.errors import UserError
 from allyouneed.figures.fonts import cannot_show, choose_fonts, quiet
+from allyouneed.terminal import printable, write
 from allyouneed.wholefile import write_bytes, writing
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def figure(out: Path, width: float, height: float, texts: Iterable[str] = ()) ->
         yield made
         _save(made, out, kind)
     if missing and kind == "png":  # in an SVG, the fonts of the viewer decide
-        print(f"{out} {cannot_show(missing)}", file=sys.stderr)
+        write(f"{out} {cannot_show(missing)}", err=True)
 
 
 def check_name(out: Path) -> str:
@@ -96,7 +96,11 @@ def check_name(out: Path) -> str:
 
 
 def _save(made: Figure, out: Path, kind: str) -> None:
+    from matplotlib.text import Text
+
     metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
+    for text in made.findobj(Text):  # an SVG with control characters is not valid
+        text.set_text(printable(text.get_text()))
     picture = io.BytesIO()
     made.savefig(picture, format=kind, metadata=metadata, bbox_inches="tight", pad_inches=0.15)
     with writing(out):

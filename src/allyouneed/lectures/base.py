@@ -10,6 +10,7 @@ from typing import Any
 from allyouneed.errors import UserError
 from allyouneed.format import columns
 from allyouneed.run import Run, load
+from allyouneed.terminal import say
 from allyouneed.training.fit import fit
 from allyouneed.training.starting import choose
 from allyouneed.wholefile import write_json
@@ -20,7 +21,7 @@ class Classroom:
     """The folder and the options of an experiment. `run` is a trained run to use instead of training one."""
 
     out: Path
-    say: Callable[[str], None] = print
+    say: Callable[[str], None] = say
     run: str = ""
     mirror: str = ""
 

@@ -34,6 +34,7 @@ from allyouneed.tasks.saved import check_shapes, saved_task
 from allyouneed.tasks.scoring import score_rows, score_run
 from allyouneed.tasks.token_vectors import freeze_vectors, start_from_vectors
 from allyouneed.tensorfile import read_tensors
+from allyouneed.terminal import say
 from allyouneed.training.compiling import Choice, Trial, decide, go_on, share_compiled_code
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.donor import load_body
@@ -46,7 +47,7 @@ from allyouneed.training.rules import follow
 from allyouneed.training.starting import donor_folder
 from allyouneed.training.trainer import Trainer
 from allyouneed.training.warning import small_data
-from allyouneed.wholefile import Metrics, write_text
+from allyouneed.wholefile import Metrics
 
 
 def fit(
@@ -56,11 +57,11 @@ def fit(
     resume: bool = False,
     overwrite: bool = False,
     quiet: bool = False,
-    say: Say = print,
+    say: Say = say,
     began: float | None = None,
 ) -> RunFolder:
-    """Train a recipe into the folder `out`, or resume the run there; then score it. train.minutes counts from `began`,
-    a time.monotonic(), or from now."""
+    """Train a recipe into the folder `out`, or resume the run there, if one has begun; then score it. train.minutes
+    counts from `began`, a time.monotonic(), or from now."""
     began, ranks = time.monotonic() if began is None else began, Ranks()
     if not ranks.first or quiet:
         say = _silent
@@ -76,7 +77,7 @@ def fit(
             if ranks.first:
                 with ranks.leading():
                     task, report, followed = _claim(recipe, folder, runtime, resume, overwrite, held, say)
-                    if not resume:
+                    if not (resume and folder.begun()):
                         tentative.enter_context(folder.replacing())
                     _describe(task, report, followed, folder, say)
             else:
@@ -106,7 +107,7 @@ def _claim(
         above = [path for path in folder.path.parents if not os.path.exists(path)]
         held.callback(folder.drop_if_empty, above)  # after an error, no folder is left
     RunFolder.create(folder.path, resume=resume, overwrite=overwrite)
-    if resume:
+    if resume and folder.begun():
         held.enter_context(folder.lock())
         return *_prepare(recipe, folder, say), _read_config(folder).get("followed", [])
     recipe, followed = _follow(recipe, runtime)
@@ -161,7 +162,6 @@ def _describe(task: Task, report: Report, followed: list[str], folder: RunFolder
                 f"{task.data.name} is not the data that the run in {folder.path} began with; start a new run with it"
             )
         say("the data has changed since this run began: it continues, but not as if it had never stopped")
-    write_text(folder.recipe, to_toml(recipe.to_dict()))
     config = {
         "task": recipe.task_kind,
         "options": vars(task.options),
@@ -177,11 +177,11 @@ def _describe(task: Task, report: Report, followed: list[str], folder: RunFolder
         "followed": followed,
         "versions": versions(),
     }
-    parts = task.parts()
+    parts, text = task.parts(), to_toml(recipe.to_dict())
     if before and before["parts"].keys() == parts.keys():
-        folder.update_config(**config)
+        folder.update_config(recipe=folder.write_recipe(text), **config)
     else:
-        folder.describe(config, parts)
+        folder.describe(text, config, parts)
 
 
 def _borrows(recipe: Recipe) -> bool:
@@ -237,11 +237,15 @@ def _trainer(
         say(line)
     if checkpoint is not None:
         trainer.resume(checkpoint)
-        of = f" of {trainer.pacer.total}" if trainer.pacer.plan.known else ""
-        say(f"resumed at step {trainer.at.step}{of}")
-    elif resume and ranks.first:
-        with Metrics(folder.metrics) as metrics:
-            metrics.truncate(0)  # stopped before its first checkpoint: start again
+        step, plan = trainer.at.step, trainer.pacer.plan
+        over = plan.known and step > plan.total
+        of = f" of {plan.total}" if plan.known else ""
+        say(f"resumed at step {step}; {plan.total} were asked for" if over else f"resumed at step {step}{of}")
+    elif resume:
+        say(f"there is no checkpoint in {folder.path} to resume: the training starts from the beginning")
+        if ranks.first:
+            with Metrics(folder.metrics) as metrics:
+                metrics.truncate(0)
     if checkpoint is None and _borrows(recipe):
         trainer.save_start()
     if ranks.first:
@@ -351,7 +355,7 @@ def _test(trainer: Trainer, say: Say) -> None:
 def begun_since(folder: str | Path, when: float) -> bool:
     """Whether the run in the folder began after this time."""
     file = RunFolder(folder).recipe
-    return file.is_file() and file.stat().st_mtime >= when
+    return file.is_file() and file.stat().st_mtime >= when - 0.05  # the clock of a file system ticks more slowly
 
 
 def _read_config(folder: RunFolder) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from allyouneed.errors import UserError
 from allyouneed.format import human_count, human_time
+from allyouneed.terminal import brief
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -107,7 +108,7 @@ class Progress:
         from rich.text import Text
 
         # As Text, so that "[x]" and ":x:" in it are not read as markup.
-        self.console.print(Text(text), soft_wrap=True)
+        self.console.print(Text(brief(text)), soft_wrap=True)
 
 
 class Rate:

@@ -54,11 +54,15 @@ def _given(recipe: Recipe, overrides: Sequence[str]) -> frozenset[str]:
 
 
 def _placed(recipe: Recipe) -> Recipe:
-    """The recipe with absolute paths of its data, so that the run finds them from every folder."""
+    """The recipe with absolute paths of its data and of the run to start from: they are found from every folder."""
     data = recipe.data
-    paths = (data.path, data.valid_path, data.test_path)
-    own, valid, test = (tuple(path and os.path.abspath(os.path.expanduser(path)) for path in some) for some in paths)
-    return recipe.with_(data=replace(data, path=own, valid_path=valid, test_path=test))
+    paths = (data.path, data.valid_path, data.test_path, (recipe.train.init,))
+    own, valid, test, (init,) = (
+        tuple(path and os.path.abspath(os.path.expanduser(path)) for path in some) for some in paths
+    )
+    return recipe.with_(
+        data=replace(data, path=own, valid_path=valid, test_path=test), train=replace(recipe.train, init=init)
+    )
 
 
 def with_data(recipe: Recipe, data: Given | None) -> Recipe:
@@ -97,13 +101,14 @@ def _with_examples(recipe: Recipe, data: Any) -> Recipe:
 
 
 def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Given | None) -> Recipe:
-    """The recipe of the run in `out`, from its own copy; `overrides` may only change how it is trained."""
+    """The recipe of the run in `out`, from its own copy; `overrides` may only change how it is trained. If no run has
+    begun there, that of a new run."""
     kinds_asked = [text for text in overrides if text.startswith(("task.kind=", "model.kind="))]
     asked = read_recipe(recipe, kinds_asked) if isinstance(recipe, str) else recipe
     folder = RunFolder(out)
     folder.recover()
-    if not os.path.isfile(folder.recipe):
-        raise UserError(f"there is no run in {out} to resume; start one without {told('--resume')}")
+    if not folder.begun():
+        return choose(recipe, overrides, data)
     if folder.config.exists():
         folder.read_config()
     before = folder.read_recipe()
@@ -132,7 +137,7 @@ def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Giv
 def inherit(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
     """The recipe with the settings of the body taken from the run train.init, and its text settings, because a body
     reads the tokens of its own tokenizer. Another value in `overrides` is an error."""
-    donor = donor_folder(os.path.abspath(os.path.expanduser(recipe.train.init)))
+    donor = donor_folder(recipe.train.init)
     given = donor.read_recipe()
     kind, cls = recipe.model_kind, catalog.model(recipe.model_kind)
     if not cls.body_fields():

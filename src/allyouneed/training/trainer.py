@@ -20,6 +20,7 @@ from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import Runtime
 from allyouneed.tasks.base import Carry, Task
 from allyouneed.tensorfile import not_finite
+from allyouneed.terminal import say
 from allyouneed.training.averages import MovingAverage, mean
 from allyouneed.training.compiling import stop_recording
 from allyouneed.training.distributed import Ranks
@@ -51,7 +52,7 @@ class Trainer:
         runtime: Runtime,
         ranks: Ranks,
         *,
-        say: Callable[[str], None] = print,
+        say: Callable[[str], None] = say,
         quiet: bool = False,
         began: float | None = None,
     ) -> None:
@@ -95,6 +96,8 @@ class Trainer:
             try:
                 if self.caution and not self.at.step:
                     self._warn(self.caution)
+                if self.at.step >= self.pacer.total and not self.folder.model.exists():  # now of fewer steps
+                    self._evaluate()
                 self._loop(interrupt)
             finally:
                 if self.log is not None:
@@ -375,7 +378,7 @@ class Trainer:
         if not self.config.average:
             return None
         self.ranks.wait()  # until the first process has written the last checkpoint
-        steps = self._averaged()
+        steps = self._averaged() or self.folder.checkpoints.steps()[-1:]
         models = [self.folder.checkpoints.weights(step) for step in steps]
         self.model.load_state_dict(mean(models))
         mean_of = ", ".join(map(str, steps))
