@@ -26,7 +26,9 @@ import numpy as np
 from allyouneed.data.fetch import cache_folder
 from allyouneed.data.sources import READING
 from allyouneed.errors import UserError
+from allyouneed.text import Tokenizer
 
+BLOCK = 1 << 24  # tokens that are counted at once
 VERSION = 1  # raise it whenever this file writes other tokens, or writes them in another way
 BATCH = 1 << 20  # characters that are encoded together; the tokenizer shares them among the cores
 QUIET = 600  # seconds without a write after which a file that nobody has locked is abandoned
@@ -85,6 +87,18 @@ class Ragged:
     def lengths(self) -> np.ndarray:
         """Tokens in each row."""
         return np.diff(self.offsets)
+
+
+def unknown_part(tokenizer: Tokenizer, sides: Iterable[Ragged]) -> float | None:
+    """The fraction of these tokens that are unknown; None if the tokenizer knows every text."""
+    if tokenizer.knows_all:
+        return None
+    found = total = 0
+    for tokens in (side.tokens for side in sides):
+        blocks = range(0, len(tokens), BLOCK)  # of a memory map that may be larger than the memory
+        found += sum(int(np.count_nonzero(tokens[start : start + BLOCK] == tokenizer.unk)) for start in blocks)
+        total += len(tokens)
+    return found / max(1, total)
 
 
 def tokenize_rows(texts: Iterable[str], tokenizer: Encoder, key: TokenKey) -> Ragged:

@@ -10,7 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
-import numpy as np
 from torch import Tensor
 
 from allyouneed import catalog
@@ -19,7 +18,7 @@ from allyouneed.data.batches import Batch, Examples
 from allyouneed.data.opening import open_data
 from allyouneed.data.report import Report
 from allyouneed.data.sources import Dataset
-from allyouneed.data.store import Ragged, TokenKey
+from allyouneed.data.store import TokenKey
 from allyouneed.decode import Stepper
 from allyouneed.errors import UserError, told
 from allyouneed.figures import heads
@@ -39,7 +38,6 @@ T = TypeVar("T", bound="Task[Any]")
 M = TypeVar("M", bound=Model)
 V = TypeVar("V")
 Say = Callable[[str], None]
-BLOCK = 1 << 24  # tokens that are counted at once
 Carry = dict[str, Tensor]  # the recurrent state that one batch passes to the next
 
 
@@ -289,6 +287,10 @@ class Task(ABC, Generic[M]):
         """The scores of the model on a split, or on a part of it, with their signatures; `covered` says how much was
         scored. None if nothing was."""
 
+    def baselines(self) -> list[Score]:
+        """The scores of simple methods on the test split: of the examples that were scored last, or of all."""
+        return []
+
     def predictions(self) -> Iterator[dict[str, Any]]:
         """The answers that the last test has scored, each beside its reference, in the order of the examples."""
         yield from self._tested()
@@ -385,15 +387,3 @@ def rows_for(tokenizer: Tokenizer, wanted: int, key: str) -> int:
     if wanted and wanted < len(tokenizer):
         raise UserError(f"model.{key} = {wanted} is less than the {len(tokenizer)} tokens of the tokenizer: raise it")
     return wanted or len(tokenizer)
-
-
-def unknown_part(tokenizer: Tokenizer, sides: Iterable[Ragged]) -> float | None:
-    """The fraction of these tokens that are unknown; None if the tokenizer knows every text."""
-    if tokenizer.knows_all:
-        return None
-    found = total = 0
-    for tokens in (side.tokens for side in sides):
-        blocks = range(0, len(tokens), BLOCK)  # of a memory map that may be larger than the memory
-        found += sum(int(np.count_nonzero(tokens[start : start + BLOCK] == tokenizer.unk)) for start in blocks)
-        total += len(tokens)
-    return found / max(1, total)

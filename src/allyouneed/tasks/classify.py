@@ -18,6 +18,7 @@ from allyouneed.models.labeller import Labeller
 from allyouneed.nn.heads import POOLS, ClassifyHead
 from allyouneed.tasks.answers import Answer, Prompt
 from allyouneed.tasks.base import Guess, Say, once
+from allyouneed.tasks.baselines import classify_baselines
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.labelling import Labelling, LabellingOptions
 from allyouneed.tasks.labels import OneLabel
@@ -129,6 +130,11 @@ class Classify(OneLabel, Labelling):
         super().take(extras)
         self.pair = extras["texts"] == 2 if extras["texts"] else None
         self.features = int(extras["features"]) if self.options.linear else 0
+
+    @once
+    def simple(self, split: str) -> dict[str, np.ndarray]:
+        texts = ([example.inputs for example in self.data.splits[name]] for name in ("train", split))
+        return classify_baselines(next(texts), self.goals("train"), next(texts), len(self.labels))
 
     def test(self, model: Labeller, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:
         """Accuracy and macro-F1."""

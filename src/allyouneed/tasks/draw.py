@@ -18,7 +18,7 @@ from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches import Batch
 from allyouneed.data.coded import CaptionedCodes
 from allyouneed.data.report import Report, describe
-from allyouneed.data.store import Ragged, store_rows, tokenize_rows
+from allyouneed.data.store import Ragged, store_rows, tokenize_rows, unknown_part
 from allyouneed.errors import UserError
 from allyouneed.figures import contact_sheet
 from allyouneed.metrics import Score, bootstrap_scores, exact_score
@@ -26,7 +26,7 @@ from allyouneed.models.dalle import DALLE
 from allyouneed.nn.trace import Trace
 from allyouneed.runtime import pick_device
 from allyouneed.tasks.answers import Answer, Prompt
-from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, once, rows_for, traced, unknown_part
+from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, once, rows_for, traced
 from allyouneed.tasks.book import Book
 from allyouneed.tasks.checks import check_numbers
 from allyouneed.tasks.drawing import check_method, draw_codes, likelihood, read_caption

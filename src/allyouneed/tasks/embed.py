@@ -15,14 +15,14 @@ from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches import Batch
 from allyouneed.data.grouped import GroupedPairs
 from allyouneed.data.report import Report, describe
-from allyouneed.data.store import Ragged, tokenize_rows
+from allyouneed.data.store import Ragged, tokenize_rows, unknown_part
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, find_nearest, retrieval_scores, unit
 from allyouneed.models.embedder import Embedder
 from allyouneed.nn.heads import POOLS
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Answer, Prompt
-from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, once, traced, unknown_part
+from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, once, traced
 from allyouneed.tasks.embedding import Embedding, Row
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.samples import Sample

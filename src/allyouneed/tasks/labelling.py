@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches import Labelled
 from allyouneed.data.report import Report, describe
-from allyouneed.data.store import Ragged
+from allyouneed.data.store import Ragged, unknown_part
 from allyouneed.errors import UserError
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.spelling import spell
@@ -26,7 +26,6 @@ from allyouneed.tasks.base import (
     Task,
     once,
     traced,
-    unknown_part,
 )
 from allyouneed.tasks.labels import LabelOptions, Labels
 from allyouneed.tasks.samples import Sample

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,11 +19,12 @@ from allyouneed.data.batches import Batch, Buckets
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.figures import confusion_matrix
-from allyouneed.metrics import Score, confusion, label_scores
+from allyouneed.metrics import Score, confusion, exact_score, label_scores
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.losses import IGNORE
 from allyouneed.tasks.answers import Answer
 from allyouneed.tasks.base import Carry, Guess, Moment, Task, once
+from allyouneed.tasks.baselines import MAJORITY, TOLD
 from allyouneed.tasks.checks import check_numbers
 from allyouneed.tasks.extent import WHOLE, Extent
 
@@ -48,6 +49,7 @@ class Labels(Task[Labeller]):
     looking = 0.1  # little data is soon overfitted: the best step matters
     labels: list[str]  # in the order of the model's outputs
     confused: tuple[np.ndarray, list[str], str] | None = None  # of the last test: counts, classes, title
+    scored: Sequence[int] = ()  # the numbers of the examples of the last test
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -145,6 +147,19 @@ class Labels(Task[Labeller]):
         top = p.topk(min(most, len(p)))
         return Guess(token, [(self.labels[i], value) for i, value in zip(top.indices.tolist(), top.values.tolist())])
 
+    @once
+    def simple(self, split: str) -> Mapping[str, Any]:
+        """The labels of a split by simple methods, by their names, learned from the training split."""
+        return {}
+
+    def baselines(self) -> list[Score]:
+        numbers = self.scored or list(range(self.items("test")))
+        return [self.simply(name, found, numbers) for name, found in self.simple("test").items()]
+
+    @abstractmethod
+    def simply(self, name: str, found: Any, numbers: Sequence[int]) -> Score:
+        """The score of a simple method on these examples of the test split."""
+
     def draw(self, folder: Path, mark: str) -> list[Path]:
         """The confusion matrix of the last test."""
         if self.confused is None:
@@ -186,8 +201,20 @@ class OneLabel(Labels):
         numbers = {label: number for number, label in enumerate(self.labels)}
         return np.fromiter((numbers[example.label] for example in self.data.splits[split]), dtype=np.int64)
 
+    @once
+    def simple(self, split: str) -> Mapping[str, Any]:
+        frequent = np.bincount(self.goals("train"), minlength=len(self.labels)).argmax()
+        return {MAJORITY: np.full(self.items(split), frequent)}
+
+    def simply(self, name: str, found: Any, numbers: Sequence[int]) -> Score:
+        right = int((found[list(numbers)] == self.goals("test")[list(numbers)]).sum())
+        return exact_score(
+            f"{name} baseline", right, len(numbers), f"{TOLD[name]}|accuracy|split:test|n:{len(numbers)}"
+        )
+
     def judged(self, truth: np.ndarray, found: Mapping[int, Tensor], split: str, what: str) -> list[Score]:
         """The scores of the probabilities (C,) of each example, against its true label."""
+        self.scored = list(found)
         table = confusion(truth, [int(p.argmax()) for p in found.values()], len(self.labels))
         scores = label_scores(table, f"|split:{split}")
         about = f"{self.origin(split)}, {split}: {len(truth):,} {what}, {scores[0].value:.1f} % right"

@@ -14,13 +14,14 @@ from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches import Batch, Streams, Windows
+from allyouneed.data.store import BLOCK
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, language_scores
 from allyouneed.models.base import LanguageModel
 from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Prompt, write
-from allyouneed.tasks.base import BLOCK, Alignment, Carry, Guess, Moment, Say, once, traced
+from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, once, traced
 from allyouneed.tasks.chat import fill_template
 from allyouneed.tasks.checks import check_input, check_length, check_numbers
 from allyouneed.tasks.extent import WHOLE, Extent

@@ -15,7 +15,7 @@ from allyouneed.data.batches import Batch
 from allyouneed.data.masked import MaskedPassages, Passages
 from allyouneed.data.report import Report, describe
 from allyouneed.data.sentences import of_document
-from allyouneed.data.store import Ragged, tokenize_rows
+from allyouneed.data.store import Ragged, tokenize_rows, unknown_part
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, exact_score
 from allyouneed.models.bert import Bert
@@ -23,7 +23,7 @@ from allyouneed.nn.batch import Tensors
 from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Answer, Prompt
-from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, once, traced, unknown_part
+from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, once, traced
 from allyouneed.tasks.checks import check_length, check_numbers
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.lm import guesses

@@ -16,7 +16,7 @@ from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches import Batch
 from allyouneed.data.examples import Question
 from allyouneed.data.report import Report, describe
-from allyouneed.data.store import Ragged
+from allyouneed.data.store import Ragged, unknown_part
 from allyouneed.data.windows import LONGEST, NONE, AnswerWindows
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score
@@ -24,7 +24,7 @@ from allyouneed.metrics.spans import span_scores
 from allyouneed.models.answerer import HEADS, Answerer
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Answer, Prompt
-from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, once, traced, unknown_part
+from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, once, traced
 from allyouneed.tasks.checks import check_numbers
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.samples import Sample

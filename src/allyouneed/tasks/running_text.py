@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from allyouneed.data.report import Report, describe
-from allyouneed.data.store import Ragged, tokenize_stream
-from allyouneed.tasks.base import M, Task, once, unknown_part
+from allyouneed.data.store import Ragged, tokenize_stream, unknown_part
+from allyouneed.tasks.base import M, Task, once
 from allyouneed.text import Tokenizer
 
 

@@ -30,9 +30,11 @@ def score_run(
     other: bool = False,
     precision: str = "fp32",
     extent: Extent = WHOLE,
+    baselines: bool = False,
 ) -> list[Score]:
     """Test the model on a split, sign the scores, write them to scores.json, and draw the pictures of the task.
-    `other`: the data is not that of the run; its scores and pictures have names of their own."""
+    `other`: the data is not that of the run; its scores and pictures have names of their own. `baselines`: also those
+    of simple methods, which learn from the training split."""
     before = folder.read_scores()
     place = _place_other(task, split, folder, before) if other else _place_own(task, split)
     if place.origin != task.origin(split):
@@ -40,6 +42,7 @@ def score_run(
         say(f"this {name} is not the one that the run knows: its scores are signed data:{place.origin}")
     made = f"data:{place.origin}|{folder.made_at()}" + (f"|precision:{precision}" if precision != "fp32" else "")
     scores, total = task.test(model, split, decode, say, extent), task.items(split)
+    scores += task.baselines() if baselines else []
     part = f"{task.item_name}:{task.covered:,} of {total:,}|" if task.covered < total else ""
     scores = [score.signed(part + made) for score in scores]
     write_json(folder.scores, {**before, place.key: [vars(score) for score in scores]})
@@ -86,7 +89,8 @@ def _file_name(origin: str, fingerprint: str) -> str:
 def score_rows(scores: Sequence[Score]) -> list[tuple[str, str]]:
     """The scores as people read them: (names and values, signature). Those of entities are one row with the signature,
     and a table with one row per type."""
-    named = {score.name: score for score in scores}
+    beside = [score for score in scores if score.name.endswith(" baseline")]
+    named = {score.name: score for score in scores if score not in beside}
     kinds = [name.removeprefix("F1") for name in named if name.startswith("F1 ")]
     if kinds and named.keys() == {f"{measure}{kind}" for measure in ENTITIES for kind in ("", *kinds)}:
         table = [("type", f"{'F1':>9}", "", *(f"{name:>9}" for name in (*ENTITIES[1:], "count")))]
@@ -98,6 +102,7 @@ def score_rows(scores: Sequence[Score]) -> list[tuple[str, str]]:
         rows = [("  ".join(named[measure].short for measure in ENTITIES), f"({named['F1'].signature})")]
         rows += [(line, "") for line in columns(table)]
     else:
-        rows = [(score.short, f"({score.signature})") for score in scores]
+        rows = [(score.short, f"({score.signature})") for score in named.values()]
+    rows += [(score.short, f"({score.signature})") for score in beside]
     width = max((len(what) for what, _ in rows), default=0)
     return [(what.ljust(width), signature) for what, signature in rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from operator import eq
 from typing import Any
@@ -23,6 +23,7 @@ from allyouneed.nn.heads import TagHead
 from allyouneed.nn.losses import IGNORE
 from allyouneed.tasks.answers import Answer, Prompt
 from allyouneed.tasks.base import Guess, Say, once
+from allyouneed.tasks.baselines import TOLD, tag_baselines
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.labelling import Labelling, labels_on_first_pieces
 from allyouneed.tasks.samples import Sample
@@ -153,7 +154,7 @@ class Tag(Labelling):
         pieces = self.pieces(split) if not self.spells else [None] * len(every)
         read = self.probabilities(model, self.whole(split, model), extent)
         found = {number: self.by_word(p, pieces[number], every[number]) for number, p in read.items()}
-        self.covered = len(found)
+        self.covered, self.scored = len(found), list(found)
         self._tested = lambda: (
             {"words": example.words, "prediction": self._tags(found[number]), "reference": example.tags}
             for number, example in enumerate(self.data.splits[split])
@@ -163,7 +164,8 @@ class Tag(Labelling):
             numbers = self.numbers(split)
             right = [tag for number in found for tag in numbers[number]]
             table = confusion(right, torch.cat(list(found.values())).argmax(-1).numpy(), len(self.labels))
-            scores = [self._accuracy(found, numbers, split), *label_scores(table, f"|split:{split}")[1:]]
+            read_tags = [(p.argmax(-1).tolist(), numbers[number]) for number, p in found.items()]
+            scores = [self._accuracy(read_tags, split), *label_scores(table, f"|split:{split}")[1:]]
             about = f"{self.origin(split)}, {split}: {len(right):,} words, {scores[0].value:.1f} % right"
             self.confused = table, self.labels, about
             return scores
@@ -176,9 +178,23 @@ class Tag(Labelling):
         self.confused = table, names, about
         return scores
 
-    def _accuracy(self, found: Mapping[int, Tensor], numbers: Sequence[Sequence[int]], split: str) -> Score:
-        """Of the words; its interval is by sentences, whose words are not independent of each other."""
-        read = [(p.argmax(-1).tolist(), numbers[number]) for number, p in found.items()]
+    @once
+    def simple(self, split: str) -> dict[str, list[list[int]]]:
+        words = ([example.words for example in self.data.splits[name]] for name in ("train", split))
+        return tag_baselines(next(words), self.numbers("train"), next(words), len(self.labels))
+
+    def simply(self, name: str, found: Any, numbers: Sequence[int]) -> Score:
+        if self.scheme == PER_WORD:
+            score = self._accuracy([(found[number], self.numbers("test")[number]) for number in numbers], "test")
+        else:
+            truth = [self.entities("test")[number] for number in numbers]
+            guesses = [spans([self.labels[tag] for tag in found[number]]) for number in numbers]
+            score = entity_scores(truth, guesses, f"|{SCHEME}|split:test")[0]
+        return replace(score, name=f"{name} baseline", signature=f"{TOLD[name]}|{score.signature}")
+
+    def _accuracy(self, read: Sequence[tuple[Sequence[int], Sequence[int]]], split: str) -> Score:
+        """Of the words, from the tags of each sentence that were guessed and that are right; its interval is by
+        sentences, whose words are not independent of each other."""
         rows = np.array([(sum(map(eq, guesses, right)), len(right)) for guesses, right in read])
         sign = f"exact|classes:{len(self.labels)}|split:{split}|n:{rows[:, 1].sum()}"
         return bootstrap_scores(["accuracy"], rows, lambda sums: 100 * sums[:, :1] / sums[:, 1:], [sign])[0]

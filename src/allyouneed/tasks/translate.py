@@ -15,13 +15,13 @@ from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches import Batch, SentencePairs
 from allyouneed.data.examples import SentencePair
 from allyouneed.data.report import Report, describe
-from allyouneed.data.store import Ragged, tokenize_rows
+from allyouneed.data.store import Ragged, tokenize_rows, unknown_part
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, translation_scores
 from allyouneed.models.base import Translator
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Prompt, write
-from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, once, rows_for, traced, unknown_part
+from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, once, rows_for, traced
 from allyouneed.tasks.checks import check_input, check_length
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.lm import guesses

@@ -20,6 +20,7 @@ from allyouneed.data.batches import Batch
 from allyouneed.data.builtin import family
 from allyouneed.data.fetch import cache_folder
 from allyouneed.data.report import Report
+from allyouneed.data.store import BLOCK
 from allyouneed.data.stretches import Stretches
 from allyouneed.data.vectors import Vectors, write_vectors
 from allyouneed.data.wordtests import WordTests
@@ -32,7 +33,7 @@ from allyouneed.randomness import make_key
 from allyouneed.recipe import Recipe
 from allyouneed.runtime import available, pick_device
 from allyouneed.tasks.answers import Answer, Prompt
-from allyouneed.tasks.base import BLOCK, Carry, Guess, Moment, Say, Task
+from allyouneed.tasks.base import Carry, Guess, Moment, Say, Task
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.running_text import RunningText
 from allyouneed.tasks.samples import Sample

@@ -29,6 +29,7 @@ from allyouneed.recipe import Recipe, to_toml
 from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import Runtime, allow_tf32, attend_by_cudnn, probe, versions
 from allyouneed.tasks.base import Say, Task
+from allyouneed.tasks.baselines import beaten
 from allyouneed.tasks.extent import Extent
 from allyouneed.tasks.saved import check_shapes, saved_task
 from allyouneed.tasks.scoring import score_rows, score_run
@@ -85,6 +86,8 @@ def fit(
                 task, report = _prepare(recipe if recipe.given is None else folder.read_recipe(), folder, say)
             trainer = _trainer(task.recipe, task, folder, runtime, ranks, resume, say, quiet, began)
             trainer.caution = small_data(report, task, trainer.model, len(trainer.feed.plan(0)))
+            if ranks.first and task.has("test") and task.recipe.train.test_limit >= 0:
+                task.baselines()  # learned now: train.minutes plans with what is left
             trainer.pacer.begin(trainer.at.seconds)
             tentative.close()
             trainer.fit()
@@ -343,13 +346,15 @@ def _test(trainer: Trainer, say: Say) -> None:
         say(f"no test, because train.test_limit = {train.test_limit}; score the run with: {again}")
         return
     extent = Extent(train.test_limit, trainer.pacer.until)
-    scores = score_run(task, trainer.model, "test", recipe.decode, folder, say, extent=extent)
+    scores = score_run(task, trainer.model, "test", recipe.decode, folder, say, extent=extent, baselines=True)
     if task.covered < (total := task.items("test")):
         cut = task.covered < min(train.test_limit or total, total)
         why = f"more do not fit into train.minutes = {train.minutes:g}" if cut else f"train.test_limit = {extent.limit}"
         say(f"the test: {task.covered:,} of {total:,} {task.item_name}, because {why}; score all with: {again}")
     for what, signature in score_rows(scores):
         say(f"{what}  {signature}".rstrip())
+    if sentence := beaten(scores):
+        say(sentence)
 
 
 def begun_since(folder: str | Path, when: float) -> bool:

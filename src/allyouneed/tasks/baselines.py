@@ -1,0 +1,111 @@
+"""Baselines: what a score must beat to mean anything. The most frequent label, and a linear model over words."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+
+import numpy as np
+
+from allyouneed.data.store import Ragged
+from allyouneed.metrics import Score
+from allyouneed.tasks.linear import Bags, fit_linear
+
+WORD = re.compile(r"\w+|[^\w\s]")
+MOST = 500_000  # running words that the linear model learns from, so that it takes seconds
+MAJORITY, LINEAR = "majority", "linear"
+TOLD = {MAJORITY: "the most frequent label", LINEAR: "a linear model over words and pairs of words"}
+
+
+class Numbers:
+    """Words in lower case as numbers; a word that was not in the training data is 0."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, int] = {}
+
+    def learn(self, words: Iterable[str]) -> list[int]:
+        return [self.known.setdefault(word.lower(), len(self.known) + 1) for word in words]
+
+    def read(self, words: Iterable[str]) -> list[int]:
+        return [self.known.get(word.lower(), 0) for word in words]
+
+    def __len__(self) -> int:
+        return len(self.known) + 1
+
+
+def classify_baselines(
+    train: Iterable[Sequence[str]], goals: np.ndarray, test: Iterable[Sequence[str]], classes: int
+) -> dict[str, np.ndarray]:
+    """The label of each test example by each baseline. An example is one text or two."""
+    numbers, learned, seen = Numbers(), list[list[list[int]]](), 0
+    for texts in train:
+        learned.append([numbers.learn(WORD.findall(text)) for text in texts])
+        seen += sum(map(len, learned[-1]))
+        if seen > MOST:
+            break
+    asked = [[numbers.read(WORD.findall(text)) for text in texts] for texts in test]
+    fitted = fit_linear(_bags(learned, len(numbers)), goals[: len(learned)], classes)
+    frequent = int(np.bincount(goals, minlength=classes).argmax())
+    return {
+        MAJORITY: np.full(len(asked), frequent),
+        LINEAR: fitted.scores(_bags(asked, len(numbers))).argmax(1),
+    }
+
+
+def _bags(rows: list[list[list[int]]], vocab: int) -> Bags:
+    return Bags.of([Ragged.of(side) for side in zip(*rows)], vocab)
+
+
+def tag_baselines(
+    train: Iterable[Sequence[str]], goals: Sequence[Sequence[int]], test: Iterable[Sequence[str]], classes: int
+) -> dict[str, list[list[int]]]:
+    """The tags of the words of each test sentence: the most frequent tag of each word, and a linear model over the
+    word, its neighbours, and its pairs with them."""
+    numbers, rows, labels = Numbers(), list[list[int]](), list[int]()
+    by_word: Mapping[int, Counter[int]] = defaultdict(Counter)
+    for words, tags in zip(train, goals):
+        ids = numbers.learn(words)
+        rows += _windows(ids)
+        labels += tags
+        for id, tag in zip(ids, tags):
+            by_word[id][tag] += 1
+        if len(labels) > MOST // 5:
+            break
+    usual = Counter(labels).most_common(1)[0][0]
+    best = {id: counts.most_common(1)[0][0] for id, counts in by_word.items()}
+    fitted = fit_linear(_context_bags(rows, len(numbers)), np.array(labels), classes)
+    asked = [numbers.read(words) for words in test]
+    found = iter(fitted.scores(_context_bags([row for ids in asked for row in _windows(ids)], len(numbers))).argmax(1))
+    return {
+        MAJORITY: [[best.get(id, usual) for id in ids] for ids in asked],
+        LINEAR: [[int(tag) for tag in islice(found, len(ids))] for ids in asked],
+    }
+
+
+def _windows(ids: list[int]) -> list[list[int]]:
+    """Each word with the one before and the one after it; -1 at an end."""
+    return [list(window) for window in zip([-1, *ids], ids, [*ids[1:], -1])]
+
+
+def _context_bags(rows: list[list[int]], vocab: int) -> Bags:
+    """The word, the words before and after it, and both pairs, as keys of which no two kinds are the same."""
+    before, word, after = (np.array(rows, dtype=np.int64).reshape(-1, 3) + 1).T
+    span = vocab + 1
+    singles = [word, span + before, 2 * span + after]
+    pairs = [(3 + word) * span + before, (3 + span + word) * span + after]
+    keys = np.sort(np.stack([*singles, *pairs], axis=1), axis=1)
+    return Bags(keys.ravel(), np.arange(len(rows) + 1) * keys.shape[1])
+
+
+def beaten(scores: Sequence[Score]) -> str:
+    """A sentence if a baseline is better than the model; the first of the scores is the model's."""
+    baselines = [score for score in scores if score.name.endswith(" baseline")]
+    best = max(baselines, key=lambda score: score.value, default=scores[0])
+    if best.value <= scores[0].value:
+        return ""
+    return (
+        f"{TOLD[best.name.removesuffix(' baseline')]} is better than this model: {scores[0].name} {best.value:.2f} "
+        f"against {scores[0].value:.2f}; try a longer training, more data, or a run to start from (train.init)"
+    )
