@@ -14,7 +14,7 @@ from allyouneed.data.labels import open_labels, with_usual_names
 from allyouneed.data.paths import SPLITS, is_file, is_folder
 from allyouneed.data.picture_arrays import CAPTIONS, Listed, idx_pictures
 from allyouneed.data.tables import Table, column_of, form_of, open_table
-from allyouneed.errors import UserError
+from allyouneed.errors import UserError, shortened
 
 ENDINGS = (
     *(".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm", ".pnm"),
@@ -139,7 +139,8 @@ def table_pictures(path: Path, config: DataConfig, shape: str) -> Listed:
         file = path.parent / os.path.expanduser(name)
         if name and not is_file(file):
             raise UserError(
-                f"{path}, row {number}: there is no picture {file}; paths count from the folder of the table"
+                f"{path}, row {number}: there is no picture {shortened(file, 300)}; paths count from the folder of the "
+                "table"
             )
         if file not in contents:
             contents[file] = _content(file) if name else ""  # blank, so it is dropped and counted
