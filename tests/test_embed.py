@@ -446,7 +446,7 @@ def test_a_file_that_cannot_be_searched_is_said(trained, tmp_path, monkeypatch):
     assert "has no lines with text" in said(b"")
     assert "has no lines with text" in said(b" \n\n\t\n")
     assert "binary file" in said(b"one\0two\n")
-    assert "not UTF-8" in said("è uno".encode("latin-1"))
+    assert "not UTF-8" in said("è уно".encode("koi8-r", "replace"))
     assert "there are no lines to search" in said("\u200b\n".encode())
     monkeypatch.setattr("allyouneed.cli.embedding.MOST_LINES", 3)
     assert "too much to search" in said(b"one\n" * 4)

@@ -112,7 +112,13 @@ def _with_examples(recipe: Recipe, data: Any) -> Recipe:
     """The recipe with examples in memory, which are written to files; a split may also be a path."""
     shape, config = catalog.task(recipe.task_kind).shape, recipe.data
     paths: dict[str, tuple[str, ...]] = {}
-    for split, part in memory.splits(data).items():
+    parts = memory.splits(data)
+    kept = [not is_path(part) for part in parts.values()]
+    if config.encoding and any(kept) and not all(kept):
+        raise UserError(
+            f"data.encoding = {config.encoding} is for files, and a part of data is not in one: leave it out"
+        )
+    for split, part in parts.items():
         if not is_path(part):
             paths[split] = (str(memory.keep(part, shape, config.source, config.target)),)
             continue
@@ -120,6 +126,8 @@ def _with_examples(recipe: Recipe, data: Any) -> Recipe:
         if found.name:
             raise UserError(f"the split '{split}' of data is the data set '{found.name}': give it alone, or give files")
         paths[split] = found.path
+    if all(kept):
+        config = replace(config, encoding="")
     if shape in ("tags", "text", *PICTURES):  # the file has one layout only
         config = replace(config, source="", target="")
     valid, test = paths.get("valid", ()), paths.get("test", ())
