@@ -163,7 +163,7 @@ class _Source:
             except json.JSONDecodeError as error:
                 if len(self.held) - self.at <= LONGEST and self.more():
                     continue
-                self._complain(error)
+                raise self._mistake(error) from None
             except RecursionError:
                 raise UserError(f"{self.path}, line {self.line}: its lists and objects are nested too deeply") from None
             except ValueError:
@@ -172,19 +172,23 @@ class _Source:
                 ) from None
             if end == len(self.held) and self.more():  # a number may go on
                 continue
+            if end - self.at > LONGEST:
+                raise self._too_long()
             self.at = end
             return found
 
-    def _complain(self, error: json.JSONDecodeError) -> None:
-        if len(self.held) - self.at > LONGEST and error.pos > self.at + LONGEST:
-            raise UserError(
-                f"{self.path}, line {self.line}: a value of more than {LONGEST:,} characters begins here, which is too "
-                "long for one example"
-            )
-        line = self.before + error.lineno - 1
-        raise UserError(
-            f"{self.path}, line {line} is not JSON: {error.msg} (column {error.colno}); is the file complete?"
+    def _too_long(self) -> UserError:
+        return UserError(
+            f"{self.path}, line {self.line}: a value of more than {LONGEST:,} characters begins here, too long "
+            "for one example"
         )
+
+    def _mistake(self, error: json.JSONDecodeError) -> UserError:
+        unfinished = error.pos >= len(self.held) - 1 or error.msg.startswith("Unterminated")
+        if unfinished and len(self.held) - self.at > LONGEST:
+            return self._too_long()
+        place = f"{self.path}, line {self.before + error.lineno - 1}"
+        return UserError(f"{place} is not JSON: {error.msg} (column {error.colno}); is the file complete?")
 
     def find_list(self, begun: bool = False) -> str | None:
         """Reads up to the first object of a list: the file is a list (""), or an object with a list of objects, whose

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -148,11 +148,16 @@ def _named(path: Path) -> Iterator[tuple[bytes, str]]:
 
 @lru_cache
 def _western(path: Path, *stamp: int) -> str:
-    """Windows-1252, or Latin-1 if it has none of the former's additions, for a file that is not UTF-8; "" if it cannot
-    be that: it is binary, of another alphabet, or mostly UTF-8. `stamp` tells a file from a later one of that name."""
+    """`western` of a file; `stamp` tells it from a later one of that name."""
+    return western(_blocks(path))
+
+
+def western(blocks: Iterable[bytes]) -> str:
+    """Windows-1252, or Latin-1 if it has none of the former's additions, for text that is not UTF-8; "" if it cannot be
+    that: it is binary, of another alphabet, or mostly UTF-8."""
     foreign = letters = whole = 0
     additions = False
-    for block in _blocks(path):
+    for block in blocks:
         high = block.translate(None, ASCII)
         if b"\0" in block or UNDEFINED.search(high):
             return ""
