@@ -143,7 +143,7 @@ def test_text_that_is_not_surely_western_is_refused(tmp_path: Path, shape: str) 
     path = put(tmp_path / "c.tsv", "è\tb\n".encode() * 300_000 + b"c\t\xe8 d\n")  # the mistake is in the second chunk
     among = "stands among text that is UTF-8: correct this line, or name the encoding with data.encoding"
     assert f"line 300001 is not UTF-8: byte 0xe8 {among}" in complaint(path, shape=shape)
-    path = put(tmp_path / "d.tsv", b"c\t\xe8 d\n" + "è\tb\n".encode() * 9)  # the mistake comes first
+    path = put(tmp_path / "d.tsv", b"c\t\xe8 d\n" + "è\tplain words\n".encode() * 9)  # the mistake comes first
     assert "line 1 is not UTF-8: byte 0xe8" in complaint(path, shape=shape)
     path = put(tmp_path / "e.tsv", b"a\tb\n" * 9 + b"c\t\xe8\0d\n")
     assert "is a binary file" in complaint(path, shape=shape)

@@ -190,6 +190,7 @@ MISSING: dict[str, tuple[list[str], set[str]]] = {
     "rare minus": (["+"] * 95 + ["-"] * 5, set()),
     "marks": ([".", ",", "!"] * 30 + ["?"] * 2, set()),
     "a dash as often as others": (["yes", "no", "-"] * 20, set()),
+    "a dash in every sixth row": (["yes", "no"] * 30 + ["-"] * 12, set()),
     "not known": (["yes", "no"] * 30 + ["?"] * 4, {"?"}),
     "as R writes": (["0", "1"] * 30 + ["NA"] * 4, {"NA"}),
     "as pandas writes": (["0", "1", "nan"] * 30, {"nan"}),
