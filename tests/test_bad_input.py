@@ -145,7 +145,7 @@ FILES: dict[str, tuple[str, bytes, str]] = {
     "empty": ("lm", b"", r"is empty"),
     "blank": ("lm", b"\n \n\n", r"only blank lines"),
     "binary": ("lm", b"abc\0def", r"binary file \(byte 3 is zero\)"),
-    "not UTF-8": ("lm", b"caf\xe9\n" * 50, r"line 1 is not UTF-8: byte 0xe9 looks like Latin-1"),
+    "not UTF-8": ("lm", b"\xef\xf0\xe8\n" * 50, r"line 1 is not UTF-8: byte 0xef is of an unknown encoding"),
     "shorter than a window": ("lm", b"ab\ncd\nefgh\nij\n", r"train text has 12 tokens: .* model.context = 16"),
     "one letter": ("lm", b"a", r"too small"),
     "a row too short": ("translate", b"a\tb\nc\td\ne\n" * 20, r"line 3 has 1 columns, but the first row has 2"),

@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from allyouneed.config import DataConfig
 from allyouneed.data import reading
 from allyouneed.data.compressed import plain_name
+from allyouneed.data.opening import open_data
+from allyouneed.errors import UserError
+from allyouneed.training.starting import choose
 from test_data_files import ROWS, complaint, joined, pairs, put, text, tsv, whole
 
 
@@ -56,28 +60,118 @@ def test_utf_16_that_is_broken_or_has_no_mark(tmp_path: Path, shape: str) -> Non
     )
 
 
+PLAIN = "a plain line\twithout accents\n" * 11
+OTHER = "a plain line\twithout accents\n" * 60_000  # the first accent comes in the second chunk
+WESTERN = {
+    "Latin-1": "un café\tcoffee — no\n".replace("—", "-").encode("latin-1"),
+    "Windows-1252": "it’s\tè “così”\n".encode("cp1252"),
+}
+
+
+def content(shape: str, *paths: str, **options: object) -> str:
+    """Everything in a file, as one text."""
+    if shape == "text":
+        return joined(text(*paths, valid_part=0.0, test_part=0.0, **options))
+    return tsv(whole(*paths, **options))
+
+
 @pytest.mark.parametrize("shape", ["pairs", "text"])
-def test_another_encoding_is_named_with_its_line_and_its_cure(tmp_path: Path, shape: str) -> None:
-    plain = "a plain line\twithout accents\n" * 11
-    path = put(tmp_path / "my file.tsv", plain.encode() + "un café\tcoffee\n".encode("latin-1"))
+@pytest.mark.parametrize("name", WESTERN)
+@pytest.mark.parametrize("before", [PLAIN, OTHER], ids=["small", "large"])
+def test_western_text_is_read_and_that_is_said(tmp_path: Path, shape: str, name: str, before: str) -> None:
+    packed = before.encode() + WESTERN[name] * 3
+    path = put(tmp_path / "a.tsv", packed)
+    expected = before + WESTERN[name].decode(name) * 3
+    assert content(shape, path) == expected
+    assert content(shape, put(tmp_path / "a.tsv.gz", gzip.compress(packed))) == expected
+    data = (pairs if shape == "pairs" else text)(path, valid_part=0.0, test_part=0.0)
+    assert f"{name} (it is not UTF-8; data.encoding if it is another)" in data.understood[0]
+    assert content(shape, path, encoding="cp1250") == before + WESTERN[name].decode("cp1250") * 3
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 50])
+def test_western_text_is_read_whatever_the_size_of_its_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(reading, "CHUNK", size)
+    for told in ("abc\r\nélan vital\n", "abcdefgh\nà la carte é", "plain"):
+        path = Path(put(tmp_path / f"{len(told)}.txt", told.encode("latin-1")))
+        assert "".join(reading.text(path)) == told.replace("\r\n", "\n")
+
+
+KINDS = {
+    "labels": ("a.csv", "text,label\ncafé noir,good\nthé vert,bad\n"),
+    "tags": ("a.conll", "Le O\ncafé B-x\n\nun O\nthé B-x\n"),
+    "questions": ("a.jsonl", '{"question": "où?", "context": "au café", "answer": "café"}\n'),
+    "text": ("a.txt", "Le café est là.\n" * 9),
+    "pairs": ("a.tsv", "café\tcoffee\nthé\ttea\n"),
+}
+
+
+@pytest.mark.parametrize("shape", KINDS)
+def test_every_kind_of_file_is_read_in_every_encoding(tmp_path: Path, shape: str) -> None:
+    name, told = KINDS[shape]
+    options = {"valid_part": 0.0, "test_part": 0.0}
+
+    def examples(data: bytes, **more: str) -> list[object]:
+        path = put(tmp_path / name, data)
+        return list(open_data(DataConfig(path=(path,), **options, **more), shape).splits["train"])  # type: ignore[arg-type]
+
+    expected = examples(told.encode())
+    for code in ("latin-1", "cp1252", "utf-16", "utf-8-sig"):
+        assert examples(told.encode(code)) == expected, code
+    for code in ("utf-16-le", "cp850", "mac-roman", "latin-1"):
+        assert examples(told.encode(code), encoding=code) == expected, code
+
+
+def test_parallel_files_may_differ(tmp_path: Path) -> None:
+    one, two = put(tmp_path / "a.en", b"tea\ncoffee\n"), put(tmp_path / "a.fr", "thé vert\ncafé\n".encode("latin-1"))
+    assert whole(one, two) == [("tea", "thé vert"), ("coffee", "café")]
+    assert "UTF-8 and Latin-1 (it is not UTF-8" in pairs(one, two, valid_part=0.0, test_part=0.0).understood[0]
+
+
+@pytest.mark.parametrize("shape", ["pairs", "text"])
+def test_text_that_is_not_surely_western_is_refused(tmp_path: Path, shape: str) -> None:
+    path = put(tmp_path / "b.tsv", PLAIN.encode() + "привет\tмир\n".encode("cp1251") * 99)
     assert complaint(path, shape=shape) == (
-        f"{path}, line 12 is not UTF-8: byte 0xe9 looks like Latin-1 or Windows-1252 ('é'); convert it with: "
-        f"iconv -f WINDOWS-1252 -t UTF-8 '{path}' > 'my file-utf8.tsv'"
+        f"{path}, line 12 is not UTF-8: byte 0xef is of an unknown encoding: save it as UTF-8, or name the encoding "
+        "with data.encoding"
     )
-    path = put(tmp_path / "a.tsv", plain.encode() + "it’s\tè\n".encode("cp1252"))
-    assert "line 12 is not UTF-8: byte 0x92 looks like Latin-1 or Windows-1252 ('’')" in complaint(path, shape=shape)
-    packed = put(tmp_path / "a.tsv.gz", gzip.compress(Path(path).read_bytes()))
-    assert "; decompress it, then convert it with: iconv -f WINDOWS-1252 -t UTF-8 a.tsv >" in complaint(
-        packed, shape=shape
-    )
-    path = put(tmp_path / "b.tsv", "привет\tмир\n".encode("cp1251") * 9)
-    assert "line 1 is not UTF-8: byte 0xef is of an unknown encoding; convert it with: iconv -f ITS-ENC" in complaint(
-        path, shape=shape
-    )
+    assert content(shape, path, encoding="cp1251") == PLAIN + "привет\tмир\n" * 99
+    path = put(tmp_path / "b.tsv", PLAIN.encode() + b"one \x81\ttwo\n")  # no letter of Windows-1252
+    assert "line 12 is not UTF-8: byte 0x81 is of an unknown encoding" in complaint(path, shape=shape)
     path = put(tmp_path / "c.tsv", "è\tb\n".encode() * 300_000 + b"c\t\xe8 d\n")  # the mistake is in the second chunk
-    assert "line 300001 is not UTF-8: byte 0xe8 stands among text that is UTF-8; correct this line" in complaint(
-        path, shape=shape
+    among = "stands among text that is UTF-8: correct this line, or name the encoding with data.encoding"
+    assert f"line 300001 is not UTF-8: byte 0xe8 {among}" in complaint(path, shape=shape)
+    path = put(tmp_path / "d.tsv", b"c\t\xe8 d\n" + "è\tplain words\n".encode() * 9)  # the mistake comes first
+    assert "line 1 is not UTF-8: byte 0xe8" in complaint(path, shape=shape)
+    path = put(tmp_path / "e.tsv", b"a\tb\n" * 9 + b"c\t\xe8\0d\n")
+    assert "is a binary file" in complaint(path, shape=shape)
+    path = put(tmp_path / "f.tsv", b"a\tb\n" * 9 + b"caf\xe9\tb\n")
+    assert complaint(path, shape=shape, encoding="utf-8") == (
+        f"{path}, line 10 is not utf-8 (byte 0xe9), which data.encoding names: correct one of them"
     )
+
+
+@pytest.mark.parametrize("name", ["latin-7000", "rot13", "hex", "zip", "x" * 10_000, "é", "../a"])
+def test_an_encoding_that_there_is_not(name: str) -> None:
+    with pytest.raises(UserError, match=r"^data.encoding = '.*' is no encoding of text; ") as error:
+        DataConfig(encoding=name)
+    assert len(str(error.value)) < 300
+
+
+def test_an_encoding_is_for_own_files(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"data.encoding goes with your own files"):
+        open_data(DataConfig(name="corpus", encoding="cp1251"), "text")
+    rows = [("привет", "hello")] * 9
+    chosen = choose("translate/transformer", ["data.encoding=cp1251"], rows)  # text in memory has no encoding
+    assert chosen.data.encoding == ""
+    path = put(tmp_path / "a.tsv", tsv(rows).encode("cp1251"))
+    assert choose("translate/transformer", ["data.encoding=cp1251"], path).data.encoding == "cp1251"
+    with pytest.raises(UserError, match=r"data.encoding = cp1251 is for files, and a part of data is not in one"):
+        choose("translate/transformer", ["data.encoding=cp1251"], {"train": path, "test": rows})
+    parts = {"valid_part": 0.0, "test_part": 0.0}
+    assert pairs(path, encoding="cp1251", **parts).fingerprint != pairs(path, encoding="koi8-r", **parts).fingerprint
 
 
 def test_the_file_in_a_zip_archive(tmp_path: Path) -> None:

@@ -253,7 +253,7 @@ def test_bad_jsonl_names_the_line(tmp_path: Path) -> None:
     assert "line 3 has no key 'it'" in complaint(put(tmp_path / "b.jsonl", good + good + '{"en": "Go"}\n'))
     assert "line 2: 'it' is 3" in complaint(put(tmp_path / "c.jsonl", good + '{"en": "Go", "it": 3}\n'))
     assert "line 2: 'it' is" in complaint(put(tmp_path / "d.jsonl", good + '{"en": "Go", "it": "\\ud800"}\n'))
-    assert "line 1 is not a JSON object" in complaint(put(tmp_path / "e.json", "[1, 2]\n"))
+    assert "line 2 is not a JSON object" in complaint(put(tmp_path / "e.jsonl", good + "[1, 2]\n"))
 
 
 def test_unknown_columns_are_named(tmp_path: Path) -> None:

@@ -71,6 +71,42 @@ LAYOUTS: dict[str, tuple[str, str, tuple[str, ...], bool]] = {
         ),
         ("6", "1"), False,
     ),
+    "a summary before the text": (
+        "amazon.jsonl",
+        "".join(
+            json.dumps({"overall": score, "summary": f"Film {i}", "reviewText": text, "asin": f"B{i}"}) + "\n"
+            for i, (text, score) in enumerate(zip(TEXTS, SCORES))
+        ),
+        ("reviewText", "overall"), False,
+    ),
+    "a title before the text": (
+        "clothes.csv",
+        ",Clothing ID,Title,Review Text,Rating\n"
+        + lines(NUMBERS, NUMBERS, [f"Film {i}" for i in NUMBERS], TEXTS, SCORES, mark=","),
+        ("Review Text", "Rating"), True,
+    ),
+    "a text that is shorter than another": (
+        "tweets.tsv", "description\ttext\tsentiment\n" + lines(OTHERS, TEXTS, LABELS), ("text", "sentiment"), True,
+    ),
+    "long names": (
+        "brands.csv",
+        "tweet_text,emotion_in_tweet_is_directed_at,is_there_an_emotion_directed_at_a_brand_or_product\n"
+        + lines(TEXTS, ["iPad" if i < 9 else "" for i in NUMBERS], LABELS, mark=","),
+        ("tweet_text", "is_there_an_emotion_directed_at_a_brand_or_product"), True,
+    ),
+    "a list of objects": (
+        "a.json", json.dumps([{"text": text, "label": label} for text, label in ROWS]), ("text", "label"), False,
+    ),
+    "a list of objects on many lines": (
+        "a.json",
+        json.dumps([{"text": text, "label": label} for text, label in ROWS], indent=2),
+        ("text", "label"), False,
+    ),
+    "a list in an object": (
+        "a.json",
+        json.dumps({"version": "1", "of": [1], "data": [{"v1": label, "v2": text} for text, label in ROWS], "n": 60}),
+        ("v2", "v1"), False,
+    ),
     "unusual names": ("a.tsv", "what\twhich\n" + lines(TEXTS, LABELS), ("what", "which"), True),
     "no header, label first": ("a.tsv", lines(LABELS, TEXTS), ("2", "1"), False),
     "no header, label last, ids": ("a.csv", lines(NUMBERS, TEXTS, LABELS, mark=","), ("2", "3"), False),
@@ -99,7 +135,7 @@ def test_a_layout_is_understood(name: str, tmp_path: Path) -> None:
     assert len(examples) == (3000 if "sorted" in name else 60)
     assert len({example.label for example in examples}) == 2
     sides = dict(zip(("text", "label", "second text"), columns))
-    place = "key" if file.endswith("jsonl") else "column"
+    place = "key" if ".json" in file else "column"
     if not file.endswith((".txt", ".label")):
         assert ", ".join(f"{side} is {place} {column}" for side, column in sides.items()) in told
         assert (" with a header" in told) == header
@@ -111,6 +147,82 @@ def test_a_layout_is_understood(name: str, tmp_path: Path) -> None:
     if header:  # the same columns, named by the user
         asked = {by_name[side]: column for side, column in sides.items()}
         assert whole("labels", str(tmp_path / file), **asked) == examples
+
+
+def test_lists_of_objects_that_cannot_be_read(tmp_path: Path) -> None:
+    def said(content: str) -> str:
+        return complaint("labels", put(tmp_path / "a.json", content)).removeprefix(str(tmp_path / "a.json"))
+
+    row = '{"text": "a", "label": "b"}'
+    assert said(f"[{row}, 5]") == ", entry 2 of its list is 5, but an object is expected"
+    assert said(f"[{row}, {row}") == ", line 1 is not JSON: ']' is expected, not the end of the file"
+    assert said(f"[{row},\n{row[:-2]}\n]").startswith(", line 2 is not JSON: Invalid control character at (column 26)")
+    assert said(f"[{row}]\n[{row}]") == ", line 2 has more after the end of its list: is it one file?"
+    assert said("[]") == " has no object in its list"
+    assert said(f'{{"train": [{row}], "test": [{row}]}}') == (
+        " has several lists of objects ('train', 'test', …): give each in a file of its own"
+    )
+    assert "nested too deeply" in said('[{"text": ' + "[" * 10**6)
+    assert "nested too deeply" in said('{"text": ' + "[" * 10**6)
+    assert ", object 2 has no key 'label'" in said(f'[{row}, {{"text": "c"}}]')
+    assert ", object 2: 'label' is an object, but text is expected" in said(f'[{row}, {{"text": "c", "label": {{}}}}]')
+    assert whole("labels", put(tmp_path / "b.json", f"{row}\n{row}\n")) == [LabelledText("a", "b")] * 2  # JSONL
+
+
+def test_several_labels_per_text_are_told(tmp_path: Path) -> None:
+    path = put(tmp_path / "a.jsonl", '{"text": "one", "labels": [0, 7], "note": "x"}\n' * 9)
+    said = (
+        f"{path}: 'labels' is a list, but a text has one label here, and several are not supported: write one label "
+        "for each text, or name another key with data.target"
+    )
+    assert complaint("labels", path) == complaint("labels", path, target="labels") == said
+    assert len(whole("labels", path, target="note")) == 9
+    alone = put(tmp_path / "b.jsonl", '{"text": "one", "labels": [0, 7]}\n' * 9)
+    assert "'labels' is a list" in complaint("labels", alone)
+    gold = put(tmp_path / "c.jsonl", '{"text": "one", "gold_label": "x", "annotator_labels": ["x", "y"]}\n' * 9)
+    assert len(whole("labels", gold)) == 9
+
+
+# labels, and which of them are none
+MISSING: dict[str, tuple[list[str], set[str]]] = {
+    "SNLI": (["yes", "no", "maybe"] * 30 + ["-"] * 3, {"-"}),
+    "plus and minus": (["+", "-"] * 30, set()),
+    "rare minus": (["+"] * 95 + ["-"] * 5, set()),
+    "marks": ([".", ",", "!"] * 30 + ["?"] * 2, set()),
+    "a dash as often as others": (["yes", "no", "-"] * 20, set()),
+    "a dash in every sixth row": (["yes", "no"] * 30 + ["-"] * 12, set()),
+    "not known": (["yes", "no"] * 30 + ["?"] * 4, {"?"}),
+    "as R writes": (["0", "1"] * 30 + ["NA"] * 4, {"NA"}),
+    "as pandas writes": (["0", "1", "nan"] * 30, {"nan"}),
+    "one label and one dash": (["yes"] * 30 + ["-"], set()),
+    "stance": (["FAVOR", "AGAINST"] * 30 + ["NONE", "none", "None"], set()),
+    "numbers": (["0", "1"] * 30 + ["-1"], set()),
+    "several": (["0", "1"] * 30 + ["NaN", "n/a", "-"], {"NaN", "n/a", "-"}),
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_marks_of_a_missing_label(name: str, tmp_path: Path) -> None:
+    labels, missing = MISSING[name]
+    texts = [f"the text number {i}" for i in range(len(labels))]
+    data = dataset("labels", put(tmp_path / "a.tsv", "text\tlabel\n" + lines(texts, labels)))
+    kept = [label for label in labels if label not in missing]
+    assert [example.label for example in data.splits["train"]] == kept
+    count = len(labels) - len(kept)
+    told = ", ".join(f"'{mark}'" for mark in sorted(missing))
+    assert (f"; {count} rows without a label ({told}) left out" in data.understood[0]) == bool(missing)
+    assert ("without a label" in data.understood[0]) == bool(missing)
+    assert data.splits["train"].empty == count
+
+
+def test_a_test_file_has_the_missing_labels_of_the_training_file(tmp_path: Path) -> None:
+    train = put(tmp_path / "a.tsv", "text\tlabel\n" + lines(TEXTS, [*LABELS[:-1], "-"]))
+    test = put(tmp_path / "b.tsv", "text\tlabel\none\tgood\ntwo\t-\nthree\t-\n")
+    data = dataset("labels", train, test_path=(test,))
+    assert list(data.splits["test"]) == [LabelledText("one", "good")]
+    assert "2 rows without a label ('-') left out" in data.understood[1]
+    marked = put(tmp_path / "c.tsv", "text\tlabel\n" + lines(TEXTS, ["+", "-"] * 30))
+    assert len(list(dataset("labels", marked, test_path=(test,)).splits["test"])) == 3
 
 
 def test_what_was_guessed_is_told_and_can_be_said_otherwise(tmp_path: Path) -> None:
@@ -185,7 +297,9 @@ def test_a_name_that_fits_both_is_the_label(tmp_path: Path) -> None:
 
 def test_names_are_short_and_different() -> None:
     assert are_names(["Human (mean)", "word_2", ""])
-    assert not any(are_names([cell]) for cell in ("", "3", "Go!", "a sentence that has many words", "x" * 50))
+    assert not any(
+        are_names([cell]) for cell in ("", "3", "Go!", "a sentence that has many words", "x" * 50, "x_" * 60)
+    )
     column = Column()
     for cell in ("1", "2.5", "-3", "4e5", ""):
         column.add(cell)

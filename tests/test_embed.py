@@ -446,7 +446,11 @@ def test_a_file_that_cannot_be_searched_is_said(trained, tmp_path, monkeypatch):
     assert "has no lines with text" in said(b"")
     assert "has no lines with text" in said(b" \n\n\t\n")
     assert "binary file" in said(b"one\0two\n")
-    assert "not UTF-8" in said("è uno".encode("latin-1"))
+    assert "not UTF-8" in said("è уно".encode("koi8-r", "replace"))
+    latin = tmp_path / "latin.txt"
+    latin.write_bytes("la città è qui\none two\n".encode("latin-1"))
+    done = ayn("use", trained["embed"], "one", "--nearest", latin)
+    assert done.err.splitlines()[0] == "latin.txt is read as Latin-1, as it is not UTF-8"
     assert "there are no lines to search" in said("\u200b\n".encode())
     monkeypatch.setattr("allyouneed.cli.embedding.MOST_LINES", 3)
     assert "too much to search" in said(b"one\n" * 4)

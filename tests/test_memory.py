@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import re
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pandas
 import polars
 import pytest
 
 import allyouneed
+from allyouneed.data import memory
+from allyouneed.data.fetch import cache_folder
 from allyouneed.data.memory import keep
 from allyouneed.errors import UserError
 from allyouneed.recipe import as_overrides, read_recipe
 from allyouneed.run import load, train
 from allyouneed.training.starting import choose
-from commands import ayn
+from commands import ayn, mistake
 
 TEXTS = [(f"a {how} one number {i}", label) for i in range(12) for how, label in (("good", "yes"), ("bad", "no"))]
 SMALL = ["model.width=8", "train.threads=1", "train.steps=3", "train.eval_every=3", "train.batch_tokens=64",
@@ -85,6 +89,23 @@ def test_a_tagger_learns_from_words(tmp_path):
     assert "Ada" in run.predict("Ada works")
 
 
+class Raising:
+    """An object of the user with an error in it."""
+
+    def __iter__(self):
+        raise ArithmeticError("no rows today")
+
+    def __repr__(self):
+        raise ArithmeticError("not even a name")
+
+
+def deep(levels: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
 BAD = {
     "no rows": ([], "labels", "data is empty: there is no row in it"),
     "a number": (3, "labels", "data is int; give a path, a list of tuples or dicts, or a DataFrame"),
@@ -108,6 +129,43 @@ BAD = {
     "ragged columns": ({"text": ["a"], "label": []}, "labels", "different lengths: 'text' has 1, 'label' has 0"),
     "words and tags": ([(["a", "b"], ["O"])], "tags", "row 1 of data has 2 words and 1 tags: give one tag per word"),
     "text, not words": ([("a b", "O O")], "tags", "row 1 of data: a list of words and a list of tags are expected"),
+    "numbers, not words": ([(1, 2)], "tags", "a list of words and a list of tags are expected, not 1$"),
+    "endless words": ([(itertools.count(), ["O"])], "tags", r"a list of tags are expected, not count\(0\)"),
+    "a tag of two words": ([(["a"], ["O O"])], "tags", "is not a word with its tag"),
+    "a column that is a number": ({"text": 5}, "labels", "column 'text' of data is 5, but a list of its cells is"),
+    "a column that is text": ({"text": "abc", "label": "xyz"}, "labels", "column 'text' of data is 'abc', but a list"),
+    "a column that is a dict": ({"text": {0: "a"}}, "text", r"column 'text' of data is \{0: 'a'\}, but a list"),
+    "an endless column": ({"text": itertools.repeat("a")}, "text", "column 'text' of data is repeat"),
+    "columns of one name": (
+        pandas.DataFrame([["a", "b"]], columns=["text", "text"]),
+        "labels",
+        "data has 2 columns called 'text'",
+    ),
+    "an array without rows": (numpy.array(5), "labels", r"data is ndarray and cannot be read \(TypeError"),
+    "a set": ({("a", "b")}, "labels", "data is set, whose rows have no order: give a list"),
+    "a LazyFrame": (
+        polars.LazyFrame({"text": ["a"], "label": ["b"]}),
+        "labels",
+        r"data is LazyFrame, which has not computed its rows yet: give data.collect\(\)",
+    ),
+    "bytes": ([(b"a", "b")], "labels", "row 1 of data holds a value that is neither text nor a number"),
+    "texts alone": (pandas.Series(["a", "b"]), "labels", r"row 1 of data is 'a'; \(text, label\) or"),
+    "a row of None": ([None], "labels", r"row 1 of data is None; \(text, label\) or"),
+    "half of a character": (
+        [("a", "b"), ("a\ud800", "b")],
+        "labels",
+        r"row 2 of data has a zero character or half of a surrogate pair.*ud800",
+    ),
+    "a zero": ([("a",), ("b\0",)], "text", "row 2 of data has a zero character"),
+    "what cannot be read": (
+        Raising(),
+        "labels",
+        r"data is Raising and cannot be read \(ArithmeticError: no rows today",
+    ),
+    "a value that cannot show itself": ([("a", Raising())], "labels", "neither text nor a number"),
+    "a deep list": ([("a", deep(100_000))], "labels", "row 1 of data holds a value that is neither text nor"),
+    "no rows in columns": ({"words": [], "tags": []}, "tags", "data has no rows"),
+    "no columns": ({}, "text", "data has no rows"),
     "a tab in a word": ([(["a\tb"], ["O"])], "tags", "is not a word with its tag"),
     "no column": (
         pandas.DataFrame({"a": ["x"], "b": ["y"]}),
@@ -123,6 +181,109 @@ def test_bad_rows_are_told(name):
     data, shape, said = BAD[name]
     with pytest.raises(UserError, match=said):
         keep(data, shape)
+
+
+def test_rows_without_end_are_stopped(monkeypatch):
+    monkeypatch.setattr(memory, "MOST", 1 << 20)
+    for data, shape in (
+        (itertools.repeat(("a", "b")), "labels"),
+        (itertools.repeat("a"), "text"),
+        (itertools.repeat({"words": [], "tags": []}), "tags"),
+    ):
+        with pytest.raises(UserError, match=r"data has more than 1.0 MiB after [\d,]+ rows; if it ever ends"):
+            keep(data, shape)
+    with pytest.raises(UserError, match=r"data has more than 1.0 MiB of pictures: give the paths"):
+        keep(itertools.repeat((numpy.zeros((8, 8)), "a")), "pictures")
+    assert not list((cache_folder() / "given").glob(".tmp*"))
+
+
+PICTURES = {
+    "ragged": ([([[1, 2], [3]], "a")], r"row 1 of data: \[\[1, 2\], \[3\]\] is not a picture"),
+    "text in it": ([(numpy.array([["a"]]), "a")], "row 1 of data: array.* is not a picture: give its path"),
+    "objects in it": ([(numpy.array([[None]]), "a")], "is not a picture"),
+    "a ragged label": ([(numpy.zeros((2, 2)), [[1], [1, 2]])], "row 1 of data has a label of shape"),
+    "an object as label": ([(numpy.zeros((2, 2)), object())], "the label <object .* is neither text nor a number"),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_pictures_that_are_none(name):
+    data, said = PICTURES[name]
+    with pytest.raises(UserError, match=said):
+        keep(data, "pictures")
+
+
+# Nothing given
+
+
+def nothing() -> dict[str, Any]:
+    return {
+        "a list": [],
+        "a tuple": (),
+        "a text": "",
+        "a text in a list": [""],
+        "a dict": {},
+        "a DataFrame": pandas.DataFrame(),
+        "a DataFrame with columns": polars.DataFrame({"text": [], "label": []}),
+        "a generator": iter(()),
+        "a split": {"train": []},
+        "a split in a text": {"train": ""},
+        "a split that is None": {"train": None},
+        "a second split": {"train": TEXTS, "test": []},
+    }
+
+
+@pytest.mark.parametrize("recipe", ["classify/rnn", "lm/gpt", "tag/lstm", "recognize/vit"])
+@pytest.mark.parametrize("form", nothing())
+def test_nothing_is_not_the_data_of_the_recipe(form, recipe):
+    if form == "a second split" and recipe != "classify/rnn":
+        return
+    with pytest.raises(UserError, match=r"empty|no rows|needs a split"):
+        choose(recipe, [], nothing()[form])
+    assert choose(recipe, [], None).data.name
+
+
+def test_nothing_is_not_the_data_of_a_run(lm):
+    run = load(lm)
+    for form in ("a list", "a text", "a dict", "a generator"):
+        with pytest.raises(UserError, match=r"empty|no rows"):
+            run.test(data=nothing()[form], say=lambda line: None)
+    assert "the name of the data is empty" in mistake("test", lm, "--data", "")
+    assert "the name of the data is empty" in mistake("train", "lm/gpt", "--data", "", "--out", lm.parent / "none")
+
+
+@pytest.mark.parametrize(
+    "setting", ["data.path=", "data.valid_path=", "data.test_path= ", 'data.path=""', "data.path=,"]
+)
+def test_a_path_that_is_empty(setting, lm):
+    key = setting.partition("=")[0]
+    with pytest.raises(UserError, match=f"{key} is empty: name a file or a folder, or leave {key} out"):
+        choose("lm/gpt", [setting], None)
+    with pytest.raises(UserError, match=f"{key} is empty"):
+        train("lm/gpt", setting, out=lm, resume=True)
+
+
+# A list of strings
+
+
+def test_strings_in_a_list_are_files_or_texts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("one").write_text("a b c\n" * 50)
+    assert choose("lm/gpt", [], ["one"]).data.path == (str(tmp_path / "one"),)
+    texts = choose("lm/gpt", [], ["two words", "three"]).data.path
+    assert [Path(path).read_text() for path in texts] == ["two words\nthree\n"]
+    assert choose("lm/gpt", [], iter(["two words", "three"])).data.path == texts
+    assert choose("lm/gpt", [], pandas.Series(["two words", "three"])).data.path == texts
+    with pytest.raises(UserError, match="'thre' is neither a file here nor a data set"):
+        choose("lm/gpt", [], ["thre"])
+    assert choose("lm/gpt", [], ["a/b", "c"]).data.path == (str(tmp_path / "a/b"), str(tmp_path / "c"))  # paths
+    for recipe, wanted in (("classify/rnn", "(text, label)"), ("translate/transformer", "(source, target)")):
+        with pytest.raises(UserError, match=f"none is a file here .'a', …., but the task .*{re.escape(wanted)}"):
+            choose(recipe, [], ["a", "b"])
+        assert choose(recipe, [], ["a.en", "a.de"]).data.path[0].endswith("a.en")
+    with pytest.raises(UserError, match="the split 'train' of data is the data set 'corpus'"):
+        choose("lm/gpt", [], {"train": "corpus"})
+    assert "'some words' is neither a file here nor a data set" in mistake("train", "lm/gpt", "--data", "some words")
 
 
 def test_a_column_that_is_not_there():

@@ -231,12 +231,14 @@ BAD = {
     "deep.json": (deep('{"data": ', "}"), "deep.json: its lists and objects are nested too deeply"),
     "deep.jsonl": (one() + deep('{"question": ', "}"), "deep.jsonl, line 3: its lists and objects are nested too de"),
     "digits.json": ('{"data":\n' + "9" * 5000 + "}", "has a number with too many digits"),
-    "list.json": (json.dumps(objects(lambda one: {"answers": listed(one)})), "is a list, but SQuAD's JSON is an obj"),
+    "list.json": ('[{"question": "q"}]', "no column or key for the context; it has question"),
+    "entry.json": ('[{"question": "q", "context": "c", "answer": "c"}, 3]', "entry 2 of its list is 3, but an object"),
+    "torn.json": ('[{"question": "q", "context": "c", "answer": "c"}', "'\\]' is expected, not the end of the file"),
     "scalar.json": ('{"data": 3}', "'data' is 3, but a list is expected"),
     "other.json": ('{\n"dta": []}', "has no key 'data'; did you mean 'dta'?"),
     "none.json": ('{"data": []}', "none.json has no question about a text"),
     "article.json": ('{"data": [{"paragraphs": []}, "x"]}', "article 2 is \"x\", but an object with 'paragraphs' is"),
-    "flat.json": ('{"data": [{"question": "q"}]}', "article 1 has no key 'paragraphs'; there is question"),
+    "flat.json": ('{"data": [{"question": "q"}]}', "no column or key for the context; it has question"),
     "qas.json": ('{"data": [{"paragraphs": [{"qas": {}}]}]}', "article 1, paragraph 1: 'qas' is an object, but a list"),
     "asked.json": (
         '{"data": [{"paragraphs": [{"qas": [[]]}]}]}',
@@ -298,8 +300,8 @@ BAD = {
     "start.csv": ("question,context,answer,answer_start\nq,c d,d,x\n", "row 2: 'answer_start' is \"x\", but a whole"),
     "ragged.csv": ("question,context,answer\nq,c d\n", "line 2 has 2 columns, but the first row has 3"),
     "header.csv": ("question,context,answer\n", "has no question about a text"),
-    "latin.json": (json.dumps(squad(EXAMPLES[4:]), ensure_ascii=False).encode("latin-1"), "is not UTF-8: .*iconv"),
-    "latin.csv": ("question,context,answer\nq,café,café\n".encode("latin-1"), "line 2 is not UTF-8: .*iconv"),
+    "cyrillic.json": ('{"data": "привет"}'.encode("cp1251"), "line 1 is not UTF-8: .* data.encoding"),
+    "cyrillic.csv": ("question,context,answer\nq,привет,привет\n".encode("cp1251"), "line 2 is not UTF-8: .*encoding"),
     "binary.json": (b"{\x00}", "is a binary file"),
 }
 

@@ -340,9 +340,16 @@ def test_a_table_for_each_line(lm, monkeypatch, tmp_path):
     assert done.err.startswith("ayn: line 3: ")
 
 
+def test_lines_in_latin_1_are_read_and_that_is_said(lm, monkeypatch, tmp_path):
+    fed(monkeypatch, tmp_path, b"one\n\xe8 one\n")
+    done = ayn("use", lm)
+    assert done.err.splitlines()[0] == "ayn: standard input is not UTF-8: it is read as Latin-1"
+    assert done.out.splitlines()[1].startswith("è one") or "'è'" in done.err
+
+
 def test_lines_are_taken_as_they_come_and_a_file_in_large_pieces(tmp_path):
     read, write = os.pipe()
-    lines = stdin.lines(read)
+    lines = stdin.lines(read, print)
     os.write(write, b"one\ntwo\nthr")
     assert next(lines) == ["one", "two"]
     os.write(write, b"ee\r\n\n")
@@ -354,7 +361,7 @@ def test_lines_are_taken_as_they_come_and_a_file_in_large_pieces(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"".join(b"line %d\n" % i for i in range(300_000)))
     with path.open() as file:
-        groups = list(stdin.lines(file.fileno()))
+        groups = list(stdin.lines(file.fileno(), print))
     assert [line for group in groups for line in group] == [f"line {i}" for i in range(300_000)]
     assert 2 <= len(groups) <= 5
 
@@ -365,7 +372,7 @@ def test_lines_are_read_where_many_files_are_open(tmp_path):
     (tmp_path / "file").write_bytes(b"one\ntwo\n")
     with (tmp_path / "file").open() as file:
         high = fcntl.fcntl(file, fcntl.F_DUPFD, 1050)  # more than select() can watch
-        assert list(stdin.lines(high)) == [["one", "two"]]
+        assert list(stdin.lines(high, print)) == [["one", "two"]]
         os.close(high)
 
 
@@ -377,7 +384,7 @@ def test_an_endless_line_takes_no_memory(tmp_path):
         file.write("\none\n")
     tracemalloc.start()
     with path.open() as file:
-        error, line = [line for group in stdin.lines(file.fileno()) for line in group]
+        error, line = [line for group in stdin.lines(file.fileno(), print) for line in group]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8 << 20

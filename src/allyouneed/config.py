@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import math
 import tomllib
 import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from encodings.aliases import aliases
 from typing import Any
 
 from allyouneed.errors import UserError, nearest, shortened
@@ -70,6 +72,9 @@ class TextConfig:
             raise UserError("text.freeze = true keeps the vectors of a file as they are: name it with text.vectors")
 
 
+READ_BY = ("source", "target", "second", "header", "encoding")  # keys of [data] that say how own files are read
+
+
 @dataclass(frozen=True)
 class DataConfig:
     """[data]: which examples. `name` is a built-in or registered set; `path` are the user's own files."""
@@ -84,6 +89,7 @@ class DataConfig:
     target: str = option("", "column of the target, label, tag, answer or caption: its name or its number from 1")
     second: str = option("", "classify: column of the second text of a pair; answer: of the question")
     header: str = option("auto", "CSV, TSV: whether the first row names the columns", choices=("auto", "true", "false"))
+    encoding: str = option("", "encoding of own text files, such as cp1251 (otherwise found by their bytes)")
     reverse: bool = option(False, "swap source and target")
     max_length: int = option(256, "longer examples are cut to this many tokens; not in lm", low=2, high=10**7)
     limit: int = option(0, "use at most this many examples of each split, drawn at random (0: all)", low=0, high=10**12)
@@ -91,6 +97,19 @@ class DataConfig:
     skip_bad: bool = option(False, "leave out picture files that are damaged, instead of an error")
     workers: int = option(0, "processes that decode pictures (0: one per core)", low=0, high=1024)
     mirror: str = option("", "folder with copies of the public data sets")
+
+    def __post_init__(self) -> None:
+        if not self.encoding:
+            return
+        try:
+            "".encode(self.encoding)  # an error for what is known, but makes no text
+            codecs.getincrementaldecoder(self.encoding)
+        except (LookupError, ValueError):
+            close = nearest(self.encoding, {*aliases, *aliases.values()})
+            hint = (
+                close if "did you mean" in close else "; usual ones are utf-8, latin-1, cp1252, cp1251, utf-16, gb18030"
+            )
+            raise UserError(f"data.encoding = '{shortened(self.encoding)}' is no encoding of text{hint}") from None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any, overload
 
 import torch
 
-from allyouneed.config import DataConfig, DecodeConfig, build
+from allyouneed.config import READ_BY, DataConfig, DecodeConfig, build
 from allyouneed.data.paths import look
 from allyouneed.errors import UserError, told
 from allyouneed.exchange.exporting import export_run
@@ -207,7 +207,7 @@ class Run:
         whole = replace(self.recipe.data, valid_path=(), test_path=(), valid_part=0.0, test_part=0.0, limit=0)
         recipe = with_data(self.recipe.with_(data=whole), data)
         if not recipe.data.path:  # a public set has no columns to name
-            recipe = recipe.with_(data=replace(recipe.data, source="", target="", second="", header="auto"))
+            recipe = recipe.with_(data=replace(recipe.data, **{key: getattr(DataConfig, key) for key in READ_BY}))
         own = vars(recipe.data)
         config = build(DataConfig, {**own, **reading, "name": own["name"], "path": own["path"]}, "data")
         recipe = recipe.with_(data=config)

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from allyouneed import catalog, errors
-from allyouneed.cli.common import Device, Precision, RunPath, complain, given_settings, load, print_columns
+from allyouneed.cli.common import Device, Precision, RunPath, complain, given_settings, load, places, print_columns
 from allyouneed.cli.exchange import export_command, import_command
 from allyouneed.cli.listing import LISTS, lectures, recipe_settings
 from allyouneed.cli.use import use_command
@@ -90,7 +90,8 @@ def train_command(
     if init:
         settings.append(f"train.init={init if init.startswith(HUB) else os.path.abspath(init)}")
     folder, settings = out or default_out(recipe), with_imported(settings, say)
-    chosen = resumed(folder, recipe, settings, data) if resume else choose(recipe, settings, data)
+    given = places(data)
+    chosen = resumed(folder, recipe, settings, given) if resume else choose(recipe, settings, given)
     first, now = (os.environ.get("RANK") or "0") == "0", time.time()
     try:
         fit(chosen, folder, resume=resume, overwrite=overwrite, say=say, began=began)
@@ -142,7 +143,7 @@ def score_command(
         loaded.recipe = loaded.task.recipe = loaded.recipe.with_(data=replace(loaded.recipe.data, mirror=mirror))
     from allyouneed.tasks.scoring import score_rows
 
-    print_columns(score_rows(loaded.test(split, data=data, out=out, **settings)))
+    print_columns(score_rows(loaded.test(split, data=places(data), out=out, **settings)))
 
 
 app.command("use", short_help="Translate, continue, classify or tag; find near words.")(use_command)

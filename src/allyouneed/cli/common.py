@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -39,6 +40,11 @@ def load(path: str, device: str = "auto", precision: str = "auto") -> Run:
     from allyouneed import run
 
     return run.load(path, device, precision)
+
+
+def places(data: list[str] | None) -> list[str | Path] | None:
+    """What was given with --data is a place, never a text; an empty one stays as it is, for the error."""
+    return [Path(one) if one else one for one in data] if data is not None else None
 
 
 def given_settings(overrides: list[str], *sections: str) -> dict[str, Any]:

@@ -90,6 +90,9 @@ def _read(path: Path) -> list[tuple[int, str]]:
                 f"--nearest {shortened(path)} has more than {MOST_LINES:,} lines or {MOST_TEXT:,} characters, which is "
                 "too much to search: give a smaller file"
             )
+    code = reading.encoding(path)
+    if not code.startswith("UTF"):
+        write(f"{shortened(path.name)} is read as {code.partition(' ')[0]}, as it is not UTF-8", err=True)
     if not found:
         raise UserError(f"--nearest {shortened(path)} has no lines with text: there is nothing to search")
     return found

@@ -4,30 +4,46 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from allyouneed.data.reading import UTF_8, western
 from allyouneed.errors import UserError
 
 PIECE = 1 << 20  # bytes that are read together
 LONGEST = 1 << 16  # bytes of a line; no sentence is longer
 
 
-def lines(file: int) -> Iterator[list[str | UserError]]:
-    """All lines that are there, then all that have come since, and so on; UTF-8, whatever the locale says.
+def lines(file: int, say: Callable[[str], None]) -> Iterator[list[str | UserError]]:
+    """All lines that are there, then all that have come since, and so on; UTF-8, whatever the locale says. If the first
+    accents are not, but fit Latin-1 or Windows-1252, all is read as that, which is said.
 
     A line that is no text, or that is too long, comes as the error that says so.
     """
+    code = ""
     for group in _groups(file):
-        yield [_line(raw) for raw in group]
+        accented = [raw for raw in group if not raw.isascii()]
+        if accented and not code:
+            code = UTF_8 if any(map(_is_utf8, accented)) else western(accented) or UTF_8
+            if code != UTF_8:
+                say(f"standard input is not UTF-8: it is read as {code}")
+        yield [_line(raw, code or UTF_8) for raw in group]
 
 
-def _line(raw: bytes) -> str | UserError:
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _line(raw: bytes, code: str) -> str | UserError:
     if len(raw) > LONGEST:
         return UserError(f"it has more than {LONGEST:,} bytes; cut it into sentences")
     try:
-        return raw.decode().rstrip("\r")
+        return raw.decode(code).rstrip("\r")
     except UnicodeDecodeError as error:
-        return UserError(f"it is not UTF-8 text: byte {error.start} is 0x{raw[error.start]:02x}")
+        return UserError(f"it is not {code} text: byte {error.start} is 0x{raw[error.start]:02x}")
 
 
 def _groups(file: int) -> Iterator[list[bytes]]:

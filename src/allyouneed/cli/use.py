@@ -211,7 +211,7 @@ def _stream(run: Run, how: str, decode: dict[str, Any], vectors: Embedding | Non
     first, fine = 1, True
     if vectors is not None and how == "text":
         vectors.most = 1  # of the nearest lines
-    for lines in stdin.lines(sys.stdin.fileno()) if sys.stdin is not None else ():
+    for lines in stdin.lines(sys.stdin.fileno(), complain) if sys.stdin is not None else ():
         if vectors is not None:
             answered = embedding.answer_lines(vectors, lines, first)
         else:

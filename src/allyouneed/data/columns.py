@@ -8,12 +8,17 @@ must be unlike its column: a word above numbers, a word above labels that is non
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from allyouneed.data.reading import LONGEST
 
 LOOKED_AT = 1000  # rows
+LOOKED_INTO = 10_000  # characters of a cell
 FEW = 200  # labels, at most
-NAME = re.compile(r"[^\W\d](?:[\w .:/()#&-]{0,38}[\w)])?")
+NAME = re.compile(r"[^\W\d](?:[\w .:/()#&-]{0,98}[\w)])?")
 NUMBER = re.compile(r"[-+]?\d*[.,]?\d+(?:[eE][-+]?\d+)?")
 
 
@@ -33,14 +38,15 @@ class Column:
         self.rows += 1
         if not cell:
             return
-        words = len(cell.split())
+        start = cell[:LOOKED_INTO]
+        words = len(start.split())
         self.filled += 1
-        self.numbers += NUMBER.fullmatch(cell) is not None
+        self.numbers += len(cell) < 40 and NUMBER.fullmatch(cell) is not None
         self.words += words
         self.letters += len(cell)
         self.single += words == 1
         if len(self.different) < LOOKED_AT:
-            self.different.add(cell)
+            self.different.add(cell if len(cell) < LOOKED_INTO else f"{start}{hash(cell)}")
 
     @property
     def has_numbers(self) -> bool:
@@ -63,6 +69,17 @@ class Column:
         return self.filled >= 5 and self.words > 4 * self.filled and 100 * self.single <= self.filled
 
 
+def beginning(rows: Iterable[Any], size: Callable[[Any], int]) -> list[Any]:
+    """The first rows of a file: those that are looked at, and fewer if they are very long."""
+    found, total = [], 0
+    for row in islice(rows, LOOKED_AT):
+        found.append(row)
+        total += size(row)
+        if total > LONGEST:
+            break
+    return found
+
+
 def survey(rows: Iterable[Sequence[str]], width: int) -> list[Column]:
     """What each of `width` columns is like."""
     columns = [Column() for _ in range(width)]
@@ -74,7 +91,8 @@ def survey(rows: Iterable[Sequence[str]], width: int) -> list[Column]:
 
 def is_name(cell: str) -> bool:
     """Whether a cell could be the name of a column."""
-    return NAME.fullmatch(cell) is not None and len(cell.split()) <= 4
+    parts = re.split(r"[\W_]+", cell[:200])
+    return NAME.fullmatch(cell) is not None and len(cell.split()) <= 4 and max(map(len, parts)) <= 40
 
 
 def are_names(first: Sequence[str]) -> bool:

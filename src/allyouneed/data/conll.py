@@ -12,15 +12,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from allyouneed.data.columns import LOOKED_AT
+from allyouneed.data.columns import beginning
 from allyouneed.data.examples import TaggedSentence
 from allyouneed.data.reading import encoding, lines
 from allyouneed.data.sources import shorten
-from allyouneed.data.tables import column_named, first_line
+from allyouneed.data.tables import check_width, column_named, first_line
 from allyouneed.errors import UserError
 from allyouneed.text.words import unbroken
 
@@ -29,6 +28,7 @@ PER_WORD = "per word"  # the scheme of tags that mark no entities
 DOCUMENT = "-DOCSTART-"
 CONLL_U = ("ID", "FORM", "LEMMA", "UPOS", "XPOS", "FEATS", "HEAD", "DEPREL", "DEPS", "MISC")
 SKIPPED = re.compile(r"\d+[-.]\d+")  # the number of a word that is written as several, or of one that is not written
+LONGEST = 100_000  # words of a sentence
 LONG = 200  # words: a longer sentence that is alone in its file means that blank lines are missing
 
 
@@ -130,9 +130,10 @@ class TagTable:
     columns: TagColumns
     skipped: int  # lines that only say that a document begins
     survey: Survey
+    code: str = ""  # data.encoding
 
     def __iter__(self) -> Iterator[TaggedSentence]:
-        return _sentences(self.path, self.columns)
+        return _sentences(self.path, self.code, self.columns)
 
     def understood(self) -> str:
         """One sentence for the user, with the first example."""
@@ -143,17 +144,17 @@ class TagTable:
         form = "CoNLL-U" if at.names == CONLL_U else "CoNLL"
         others = " (choose others with data.source and data.target)" if len(at.names) > 2 else ""
         return (
-            f"{self.path.name}: {form} (columns between {marks}), {encoding(self.path)}; the word is column "
+            f"{self.path.name}: {form} (columns between {marks}), {encoding(self.path, self.code)}; the word is column "
             f"{at.names[at.word]}, the tag column {at.names[at.tag]}{others}; {self.survey.told()}{skipped}; the first "
             f"sentence is {words} → {tags}"
         )
 
 
-def open_tags(path: Path, word: str = "", tag: str = "") -> TagTable:
+def open_tags(path: Path, word: str = "", tag: str = "", code: str = "") -> TagTable:
     """Reads the whole file, so that every broken line is found, and finds the scheme of its tags. `word` and `tag`:
-    their columns, by number or by name."""
-    at, survey, sentences = _find_columns(path, word, tag), Survey(), 0
-    for sentence in _sentences(path, at):
+    their columns, by number or by name; `code`: data.encoding."""
+    at, survey, sentences = _find_columns(path, code, word, tag), Survey(), 0
+    for sentence in _sentences(path, code, at):
         survey.add(sentence.tags)
         sentences += 1
     if sentences == 1 and survey.letters.total() > LONG:
@@ -165,23 +166,20 @@ def open_tags(path: Path, word: str = "", tag: str = "") -> TagTable:
             f"{path}: column {at.names[at.tag]} has {len(survey.different):,} different values for "
             f"{survey.letters.total():,} words: is this the tag? choose it with data.target, the word with data.source"
         )
-    return TagTable(path, at, sum(line.startswith(DOCUMENT) for line in lines(path)), survey)
+    return TagTable(path, at, sum(line.startswith(DOCUMENT) for line in lines(path, code)), survey, code)
 
 
-def _find_columns(path: Path, word: str, tag: str) -> TagColumns:
+def _find_columns(path: Path, code: str, word: str, tag: str) -> TagColumns:
     """The columns of the word and the tag: those that the user names, else FORM and UPOS in CoNLL-U, else the first one
     (after the number of the word) and the last, or the last that has only tags of entities."""
-    head = [line for line in islice(lines(path), LOOKED_AT) if line.strip() and not line.startswith(DOCUMENT)]
+    head = [line for line in beginning(lines(path, code), len) if line.strip() and not line.startswith(DOCUMENT)]
     if not head:
-        first_line(path)  # an error if the file has no line at all
+        first_line(path, code)  # an error if the file has no line at all
         raise UserError(f"{path} has only {DOCUMENT} lines: there is no sentence in it")
-    if any("\r" in line.strip() for line in head[:1]):
-        raise UserError(
-            f"{path}: its lines end with a carriage return alone; convert it so that they end with a newline"
-        )
     plain = [line for line in head if not line.startswith("#")] or head
     separator = "\t" if "\t" in plain[0].strip() else " "
     rows = [_cells(line, separator) for line in plain]
+    check_width(f"{path}: its first row", len(rows[0]), "columns")
     names = tuple(str(number) for number in range(1, len(rows[0]) + 1))
     numbers = [cells[0] for cells in rows if not SKIPPED.fullmatch(cells[0])]
     indexed = numbers[:1] == ["1"] and numbers[1:2] in ([], ["1"], ["2"]) and len(names) > 2
@@ -202,12 +200,12 @@ def _find_columns(path: Path, word: str, tag: str) -> TagColumns:
     return TagColumns(separator, names, indexed, **at, entities=marks)
 
 
-def _sentences(path: Path, at: TagColumns) -> Iterator[TaggedSentence]:
+def _sentences(path: Path, code: str, at: TagColumns) -> Iterator[TaggedSentence]:
     """The lines between two blank lines are a sentence; every line is checked."""
     words: list[str] = []
     tags: list[str] = []
     width = len(at.names)
-    for number, line in enumerate(lines(path), 1):
+    for number, line in enumerate(lines(path, code), 1):
         if not line.strip() or line.startswith(DOCUMENT):
             if words:
                 yield TaggedSentence(tuple(words), tuple(tags))
@@ -232,6 +230,11 @@ def _sentences(path: Path, at: TagColumns) -> Iterator[TaggedSentence]:
             raise UserError(
                 f"{path}, line {number}: '{tag}' is not the {kind}: column {at.names[at.tag]} must have {form}; "
                 "another column is chosen with data.target"
+            )
+        if len(words) == LONGEST:
+            raise UserError(
+                f"{path}, line {number}: this sentence has more than {LONGEST:,} words: a blank line must stand "
+                "between two sentences"
             )
         words.append(unbroken(word))
         tags.append(tag)

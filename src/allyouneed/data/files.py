@@ -40,7 +40,7 @@ def open_own(config: DataConfig, shape: str) -> Dataset:
     """The data set that data.path, data.valid_path and data.test_path describe."""
     given = {"train": config.path, "valid": config.valid_path, "test": config.test_path}
     paths = {name: [existing(path) for path in listed] for name, listed in given.items() if listed}
-    files = text_files(paths) if shape == "text" else table_files(paths, config.source, config.target)
+    files = text_files(paths, config.encoding) if shape == "text" else table_files(paths, config.source, config.target)
     watched = {name: [WatchedFile(path) for path in listed] for name, listed in files.items()}
     made, told = _read_text(files, config) if shape == "text" else _read_examples(files, config, shape)
     splits = {name: made[name] for name in given if name in made}
@@ -52,7 +52,7 @@ def open_own(config: DataConfig, shape: str) -> Dataset:
     for name, split in splits.items():
         split.files = watched.get(name, watched["train"])
     columns = (config.source, config.target, config.second, config.header)
-    settings = (*columns, config.reverse, config.valid_part, config.test_part, config.limit)
+    settings = (*columns, config.encoding, config.reverse, config.valid_part, config.test_part, config.limit)
     return Dataset(" ".join(config.path), shape, splits, told, fingerprint(shape, contents, settings))
 
 
@@ -108,15 +108,15 @@ def _open_examples(paths: list[Path], config: DataConfig, shape: str, like: Labe
         what = "tagged sentences come from one CoNLL file" if shape == "tags" else "questions come from one file"
         raise UserError(f"{listed}: {what}")
     if shape == "questions":
-        return open_questions(paths[0], config.source, config.target, config.second, config.header)
+        return open_questions(paths[0], config.source, config.target, config.second, config.header, config.encoding)
     if shape == "tags":
-        return open_tags(paths[0], config.source, config.target)
+        return open_tags(paths[0], config.source, config.target, config.encoding)
     if len(paths) > 2 or (len(paths) == 2 and any(form_of(path) for path in paths)):
         what = {"pairs": "pairs come", "labels": "texts and labels come"}[shape]
         raise UserError(f"{listed}: {what} from one TSV, CSV or JSONL file, or from two parallel text files")
     if shape == "labels":
-        return open_labels(paths, config.source, config.target, config.second, config.header, like)
-    return open_pairs(paths, config.source, config.target, config.reverse, config.header)
+        return open_labels(paths, config.source, config.target, config.second, config.header, like, config.encoding)
+    return open_pairs(paths, config.source, config.target, config.reverse, config.header, config.encoding)
 
 
 def _held_out(valid: float, test: float) -> str:
@@ -128,6 +128,7 @@ class Document:
     """A text file and the length of its text in bytes."""
 
     path: Path
+    code: str  # data.encoding
     bytes: int
 
 
@@ -138,7 +139,7 @@ def _read_text(files: Files, config: DataConfig) -> tuple[dict[str, Split], list
     valid = 0.0 if "valid" in files else config.valid_part
     test = 0.0 if "test" in files else config.test_part
     for name, listed in files.items():
-        documents = _documents(listed)
+        documents = _documents(listed, config.encoding)
         total, empty = sum(document.bytes for document in documents), len(listed) - len(documents)
         if name == "train":
             start, middle, end = _cuts(documents, total, valid, test)
@@ -151,8 +152,8 @@ def _read_text(files: Files, config: DataConfig) -> tuple[dict[str, Split], list
             splits[name] = _part(documents, 0, total, empty)
         many = f"{len(listed):,} files, each a document, in the order of their names"
         dropped = f"; {empty} without text left out" if empty else ""
-        first = shorten(next(reading.text(documents[0].path), "").strip()[:200])
-        codes = " and ".join(sorted({encoding(document.path) for document in documents}))
+        first = shorten(next(reading.text(documents[0].path, code=config.encoding), "").strip()[:200])
+        codes = " and ".join(sorted({encoding(document.path, document.code) for document in documents}))
         told.append(
             f"{name}: {listed[0].name if len(listed) == 1 else many}{dropped}; {codes} text, {total:,} bytes; "
             f"it begins {first}"
@@ -162,18 +163,18 @@ def _read_text(files: Files, config: DataConfig) -> tuple[dict[str, Split], list
     return splits, told
 
 
-def _documents(files: Sequence[Path]) -> list[Document]:
+def _documents(files: Sequence[Path], code: str) -> list[Document]:
     """Checks every byte. Files without text are left out; if all are, that is an error."""
     documents = []
     for path in files:
         length, blank = 0, True
-        for piece in chunks(path):
+        for piece in chunks(path, code):
             length += len(piece)
             blank = blank and not piece.strip()
         if not blank:
-            documents.append(Document(path, length))
+            documents.append(Document(path, code, length))
     if not documents:
-        first_line(files[0])
+        first_line(files[0], code)
         raise UserError(f"{files[0]} holds only blank lines")
     return documents
 
@@ -192,7 +193,8 @@ def _line_start(documents: Sequence[Document], cut: int, stop: int) -> int:
     before = 0
     for document in documents:
         if before < cut < before + document.bytes:
-            return before + reading.boundary(document.path, cut - before, min(cut + CHUNK, stop) - before)
+            high = min(cut + CHUNK, stop) - before
+            return before + reading.boundary(document.path, cut - before, high, document.code)
         before += document.bytes
     return cut
 
@@ -203,8 +205,8 @@ def _part(documents: Sequence[Document], start: int, end: int, empty: int = 0) -
     for document in documents:
         low, high = max(start - before, 0), min(end - before, document.bytes)
         if low < high:
-            pieces.append((document.path, low, high))
+            pieces.append((document.path, low, high, document.code))
         before += document.bytes
     split = Text(lambda: (reading.text(*piece) for piece in pieces), empty)
-    split.counted = Counts(len(pieces), empty, sum(high - low for _, low, high in pieces))
+    split.counted = Counts(len(pieces), empty, sum(high - low for _, low, high, _ in pieces))
     return split

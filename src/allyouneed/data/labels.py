@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +29,10 @@ TWO_TEXTS = (
     *(("text", "second"), ("text1", "text2"), ("text_a", "text_b"), ("sentence1", "sentence2")),
     *(("sentence_a", "sentence_b"), ("question1", "question2"), ("premise", "hypothesis")),
 )
+NEVER = frozenset(("nan", "NaN", "<NA>", "#N/A"))  # as programs write a value that is missing
+SELDOM = frozenset(("-", "?", "NA", "N/A", "n/a", "null", "NULL"))  # a missing label, or one of the labels
+RARE = 5  # times fewer rows than a label has on average
+MANY = 10_000  # different labels that are counted
 NUMBERED = {"id", "ids", "idx"}  # in names of columns that are neither text nor label
 SETTINGS = {"text": "data.source", "label": "data.target", "second": "data.second"}
 
@@ -40,6 +46,7 @@ class LabelTable:
     label: int
     second: int | None = None
     guessed: str = ""  # what was guessed, for the user
+    unlabelled: frozenset[str] = frozenset()  # what stands in the column of the label where there is none
 
     @property
     def columns(self) -> dict[str, int]:
@@ -48,7 +55,12 @@ class LabelTable:
 
     def __iter__(self) -> Iterator[LabelledText]:
         rows = self.table.rows(list(self.columns.values()))
-        return (LabelledText(text, label.strip(), *second) for text, label, *second in rows)
+        return (LabelledText(text, self.labelled(label), *second) for text, label, *second in rows)
+
+    def labelled(self, cell: str) -> str:
+        """The label in a cell; blank if there is none, so that the example is dropped."""
+        label = cell.strip()
+        return "" if label in self.unlabelled else label
 
     def understood(self) -> str:
         """One sentence for the user, with the first example."""
@@ -63,17 +75,22 @@ def open_labels(
     second: str = "",
     header: str = "auto",
     like: LabelTable | None = None,
+    code: str = "",
 ) -> LabelTable:
     """Finds the format and the columns: those that the user names, else those of `like`, the training file, if it has
-    the same names, else those whose names are usual, else those that `columns` finds by their contents."""
-    table = _label_lines(paths, label, like) or open_table(
+    the same names, else those whose names are usual, else those that `columns` finds by their contents. `code`:
+    data.encoding."""
+    table = _label_lines(paths, label, like, code) or open_table(
         paths,
         (text, label, second),
         lambda first: _tell(first) or _same_header(first, like),
         header,
-        values=(str, int, float),  # a label may be a number
+        values=(str, int, float, type(None)),  # a label may be a number, or missing
+        least=1,
+        code=code,
     )
     names, where = table.names, table.where
+    _refuse_lists(table, label)
     if len(names) < 2:
         raise UserError(f"{where} has only one column ({names[0]}), but a text and its label need two")
     wanted = (("text", text), ("label", label), ("second", second))
@@ -81,7 +98,7 @@ def open_labels(
     if len(set(asked.values())) < len(asked):
         told = ", ".join(f"{side} is column {names[column]}" for side, column in asked.items())
         raise UserError(f"{where}: {told}; each needs a column of its own (data.source, data.target, data.second)")
-    usual = _usual_columns(names) if like is None else _columns_like(table, like)
+    usual = _usual_texts(table) if like is None else _columns_like(table, like)
     if "text" in asked:  # a user who names one text also says whether there are two
         usual.pop("second", None)
     known = asked | {side: at for side, at in usual.items() if side not in asked and at not in asked.values()}
@@ -96,22 +113,58 @@ def open_labels(
         )
     if like is None and table.form != "words":
         guessed += _could_be(table, chosen, asked)
-    return LabelTable(table, chosen["text"], chosen["label"], chosen.get("second"), guessed)
+    marks, count = _marks(table, chosen["label"], like)
+    if count:
+        told = ", ".join(f"'{mark}'" for mark in sorted(marks))
+        guessed += f"; {count:,} rows without a label ({told}) left out"
+    return LabelTable(table, chosen["text"], chosen["label"], chosen.get("second"), guessed, frozenset(marks))
 
 
-def _label_lines(paths: Sequence[Path], label: str, like: LabelTable | None) -> Table | None:
+def _refuse_lists(table: Table, label: str) -> None:
+    """Raise a UserError if the label is a list."""
+    usual = [] if label or with_usual_names(table.names, LABELS) else with_usual_names(table.lists, LABELS)
+    for name in [label] if label in table.lists else [table.lists[at] for at in usual]:
+        raise UserError(
+            f"{table.where}: '{name}' is a list, but a text has one label here, and several are not supported: write "
+            "one label for each text, or name another key with data.target"
+        )
+
+
+def _marks(table: Table, column: int, like: LabelTable | None) -> tuple[set[str], int]:
+    """What stands in the column of the label where there is none, and in how many rows. NaN and the like are never
+    labels. A dash, say, is none if it is rare and the labels are words or numbers; a file for valid or test has it from
+    the training file."""
+    counts: Counter[str] = Counter()
+    with suppress(UserError):  # whoever reads on finds the mistake
+        for (cell,) in table.rows([column]):
+            label = cell.strip()
+            if label in counts or len(counts) < MANY:
+                counts[label] += 1
+    counts.pop("", None)
+    marks = set(NEVER & counts.keys())
+    if like is not None:
+        marks |= like.unlabelled & counts.keys()
+    else:
+        labels = [label for label in counts if label not in NEVER | SELDOM]
+        words = len(labels) > 1 and all(re.search(r"\w", label) for label in labels)
+        fair = counts.total() / (len(labels) + 1)
+        marks |= {mark for mark in SELDOM & counts.keys() if words and RARE * counts[mark] < fair}
+    return marks, sum(counts[mark] for mark in marks)
+
+
+def _label_lines(paths: Sequence[Path], label: str, like: LabelTable | None, code: str) -> Table | None:
     """A file whose lines begin with their label: one of few words, or with fastText's mark. None: it is a table."""
     path, *other = paths
-    if other or form_of(path) or likely_form(start := first_line(path)):
+    if other or form_of(path) or likely_form(start := first_line(path, code)):
         return None
     words, marked = Column(), 0
-    for line in lines(path):
+    for line in lines(path, code):
         word = line.strip().partition(" ")[0]
         words.add(word)
         marked += word.startswith(MARK)
     known = label in ("1", "label") or (like is not None and like.table.form == "words")
     if known or words.has_labels or marked == words.filled:
-        return Table((path,), "words", ("label", "text"))
+        return Table((path,), "words", ("label", "text"), code=code)
     many = f"{len(words.different):,}" if len(words.different) <= FEW else f"more than {FEW}"
     raise UserError(
         f"{path}: its first line {shorten(start)} has no tab and is no JSON object, and {many} words begin its "
@@ -155,6 +208,24 @@ def _usual_columns(names: Sequence[str]) -> dict[str, int]:
     for first, second in TWO_TEXTS:
         if first in plain and second in plain:
             return {**found, "text": plain.index(first), "second": plain.index(second)}
+    return found
+
+
+def _usual_texts(table: Table) -> dict[str, int]:
+    """The columns with usual names. If several could be the text, the one with the longest texts is, unless one is
+    called text; if several could be the label, the first that is mostly filled."""
+    found, names = _usual_columns(table.names), table.names
+    texts, labels = (with_usual_names(names, usual) for usual in (TEXTS, LABELS))
+    if len(labels) < 2 and len(texts) < 2:
+        return found
+    columns = table.survey()
+    filled = [at for at in labels if 2 * columns[at].filled > columns[at].rows]
+    if filled:
+        found["label"] = filled[0]
+    texts = [at for at in texts if at != found.get("label")]
+    if texts and "second" not in found:
+        called = [at for at in texts if names[at].strip().lower() == TEXTS[0]]
+        found["text"] = called[0] if called else text_column(columns, texts)
     return found
 
 

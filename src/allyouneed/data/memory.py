@@ -5,12 +5,15 @@ Rows are tuples or dicts; columns are a dict of lists, or a DataFrame of pandas 
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import reprlib
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set, Sized
 from itertools import chain
+from numbers import Number
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +21,12 @@ from allyouneed.data.fetch import cache_folder
 from allyouneed.data.paths import check_name
 from allyouneed.data.sources import PICTURES
 from allyouneed.errors import UserError, nearest, shortened
-from allyouneed.wholefile import write_bytes
+from allyouneed.format import human_bytes
+from allyouneed.wholefile import put, remove, writing
 
+MOST = 1 << 32  # bytes that examples in memory take as a file; what never ends is stopped there
+NO_LIST = (str, bytes, Mapping, Set)
+GIVE = "give a list of tuples or dicts, a dict of lists, or a DataFrame"
 SPLITS = ("train", "valid", "test")
 Names = Sequence[str]
 Row = Sequence[Any]
@@ -47,16 +54,29 @@ def splits(data: Any) -> dict[str, Any]:
         for name in data:
             if name not in SPLITS:
                 raise UserError(f"data has no split '{shortened(name)}'{nearest(str(name), SPLITS)}")
-        if "train" not in data:
+        if data.get("train") is None:
             raise UserError("data needs a split 'train'")
         return {name: data[name] for name in SPLITS if data.get(name) is not None}
     return {"train": data}
 
 
+def wanted_rows(shape: str) -> str:
+    """What a row of this shape is, for the user."""
+    return " or ".join(f"({', '.join(names)})" for names in COLUMNS.get(shape, {2: ("image", "label")}).values())
+
+
 def keep(data: Any, shape: str, source: str = "", target: str = "") -> Path:
     """Write the examples to a file named by its contents. `source` and `target` name columns."""
-    if shape in PICTURES:
-        return _pictures(data, shape, source, target)
+    try:
+        return _pictures(data, shape, source, target) if shape in PICTURES else _texts(data, shape, source, target)
+    except UserError:
+        raise
+    except Exception as error:  # objects of the user may raise anything when they are read
+        told = shortened(f"{type(error).__name__}: {error}", 200)
+        raise UserError(f"data is {type(data).__name__} and cannot be read ({told}): {GIVE}") from error
+
+
+def _texts(data: Any, shape: str, source: str, target: str) -> Path:
     names, rows = _table(data, COLUMNS[shape])
     if shape == "tags":
         pieces = _conll(rows, _column(names, source, WORDS, "words"), _column(names, target, TAGS, "tags"))
@@ -65,26 +85,48 @@ def keep(data: Any, shape: str, source: str = "", target: str = "") -> Path:
     else:
         # A question may have no answer; `questions` looks at the rest.
         pieces = _jsonl(rows, names, missing=shape == "questions")
-    try:
-        content = "".join(pieces).encode()
-    except UnicodeEncodeError as error:
-        raise UserError(
-            f"data holds {error.object[error.start]!a}, half of a pair of code units and no character: remove it"
-        ) from None
-    if not content.strip():
-        raise UserError("data has no rows")
-    return _kept(content, {"tags": ".conll", "text": ".txt"}.get(shape, ".jsonl"))
+    return _kept(_encoded(pieces), {"tags": ".conll", "text": ".txt"}.get(shape, ".jsonl"))
 
 
-def _kept(content: bytes, ending: str) -> Path:
-    """A file in the cache with this content."""
-    path = cache_folder() / "given" / f"in-memory-{hashlib.sha256(content).hexdigest()[:12]}{ending}"
-    if not path.is_file():
+def _encoded(pieces: Iterable[str]) -> Iterator[bytes]:
+    """The rows, each one piece, as they are written to the file."""
+    size, blank = 0, True
+    for number, piece in enumerate(pieces, 1):
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"the cache {cache_folder()} cannot be written: {error.strerror or error}") from None
-        write_bytes(path, content)
+            written = piece.encode()
+        except UnicodeEncodeError:
+            written = b"\0"
+        if b"\0" in written:
+            raise UserError(
+                f"row {number} of data has a zero character or half of a surrogate pair, which no text file can hold: "
+                f"{shortened(ascii(piece))}; remove it"
+            )
+        size, blank = size + len(written), blank and not piece.strip()
+        if size > MOST:
+            raise UserError(
+                f"data has more than {human_bytes(MOST)} after {number:,} rows; if it ever ends, write it to a file "
+                "and give the path"
+            )
+        yield written
+    if blank:
+        raise UserError("data has no rows")
+
+
+def _kept(pieces: Iterable[bytes], ending: str) -> Path:
+    """A file in the cache with this content."""
+    folder = cache_folder() / "given"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"the cache {cache_folder()} cannot be written: {error.strerror or error}") from None
+    temporary = folder / f".tmp-{os.getpid()}-{time.monotonic_ns()}"
+    try:
+        with writing(folder):
+            path = folder / f"in-memory-{put(temporary, pieces)['sha256'][:12]}{ending}"
+            if not path.is_file():
+                os.replace(temporary, path)
+    finally:
+        remove(temporary)
     return path
 
 
@@ -103,10 +145,15 @@ def _pictures(data: Any, shape: str, source: str, target: str) -> Path:
     if shape == "plain":
         data, usual = _single_cells(data), {1: ("image",), **usual}
     names, found = _table(data, usual)
-    rows = list(found)
+    image = _column(names, source, (*IMAGES, *PATHS), "pictures")
+    rows, size = [], 0
+    for row in found:
+        rows.append(row)
+        size += getattr(row[image], "nbytes", 64)
+        if size > MOST:
+            raise UserError(f"data has more than {human_bytes(MOST)} of pictures: give the paths of files instead")
     if not rows:
         raise UserError("data has no rows")
-    image = _column(names, source, (*IMAGES, *PATHS), "pictures")
     beside: dict[str, Any] = {}
     if shape != "plain":
         beside[word] = _labels(rows, _column(names, target, BESIDE[shape], f"{word}s"), names, word)
@@ -116,7 +163,7 @@ def _pictures(data: Any, shape: str, source: str, target: str) -> Path:
         for path in columns["path"]:
             check_name(Path(path))
         objects = (dict(zip(columns, map(str, cells))) for cells in zip(*columns.values()))
-        return _kept("".join(json.dumps(one) + "\n" for one in objects).encode(), ".jsonl")
+        return _kept((json.dumps(one).encode() + b"\n" for one in objects), ".jsonl")
     if True in are_paths:
         raise UserError("some pictures in data are paths and others are not: give all as paths, or none")
     arrays = [_pixels(row[image], number) for number, row in enumerate(rows, 1)]
@@ -124,7 +171,7 @@ def _pictures(data: Any, shape: str, source: str, target: str) -> Path:
         raise UserError("the pictures in data have different sizes or channels: give their paths, or make them alike")
     made = io.BytesIO()
     np.savez(made, images=np.stack(arrays), **beside)
-    return _kept(made.getvalue(), ".npz")
+    return _kept([made.getvalue()], ".npz")
 
 
 def _dimensions(value: Any) -> int:
@@ -138,7 +185,7 @@ def _single_cells(data: Any) -> Any:
         return data
     if 0 < _dimensions(data) < 3:
         raise UserError(f"data has the shape {data.shape}: give several pictures, (count, height, width, channels)")
-    if isinstance(data, str | bytes) or not isinstance(data, Iterable):
+    if isinstance(data, str | bytes | Set) or not isinstance(data, Iterable):
         return data
     return (one if isinstance(one, Mapping | tuple | list) else (one,) for one in data)
 
@@ -189,46 +236,83 @@ def _pixels(picture: Any, number: int) -> Any:
 
 def _table(data: Any, usual: Mapping[int, Names]) -> tuple[Names, Iterator[Row]]:
     """The names of the columns, and the rows."""
+    if hasattr(data, "collect"):  # a LazyFrame of polars, a DataFrame of Spark
+        raise UserError(f"data is {type(data).__name__}, which has not computed its rows yet: give data.collect()")
     if hasattr(data, "columns"):  # a DataFrame
-        return _columns({str(name): data[name].to_list() for name in data.columns})
+        _names(data.columns)
+        return _columns({name: data[name].to_list() for name in data.columns})
     if isinstance(data, Mapping):
-        return _columns({str(name): list(column) for name, column in data.items()})
+        return _columns({name: _listed(name, column) for name, column in data.items()})
+    if isinstance(data, Set):
+        raise UserError(f"data is {type(data).__name__}, whose rows have no order: give a list")
     if isinstance(data, str | bytes) or not isinstance(data, Iterable):
         raise UserError(f"data is {type(data).__name__}; give a path, a list of tuples or dicts, or a DataFrame")
     rows = iter(data)
-    first = next(rows, None)
-    if first is None:
+    first = next(rows, rows)
+    if first is rows:
         raise UserError("data is empty: there is no row in it")
     if isinstance(first, Mapping):
-        keys = tuple(str(name) for name in first)
-        return keys, (_values(row, keys, number) for number, row in enumerate(chain([first], rows), 1))
+        names, keys = _names(first), list(first)
+        return names, (_values(row, keys, number) for number, row in enumerate(chain([first], rows), 1))
     if isinstance(first, tuple | list) and len(first) in usual:
         names = usual[len(first)]
         return names, (_cells(row, names, number) for number, row in enumerate(chain([first], rows), 1))
+    if isinstance(first, str) and 1 in usual:
+        return usual[1], ((row,) for row in chain([first], rows))
     wanted = " or ".join(f"({', '.join(names)})" for names in usual.values())
-    raise UserError(f"row 1 of data is {shortened(repr(first))}; {wanted} is expected, or a dict")
+    raise UserError(f"row 1 of data is {_shown(first)}; {wanted} is expected, or a dict")
 
 
-def _columns(columns: Mapping[str, list[Any]]) -> tuple[Names, Iterator[Row]]:
+def _shown(value: Any) -> str:
+    """A value of the user for a message, also if it is very large or cannot show itself."""
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = 60
+    return shortened(short.repr(value))
+
+
+def _names(keys: Iterable[Any]) -> Names:
+    """The names of columns, which may be numbers."""
+    names = Counter(map(str, keys))
+    for name, count in names.items():
+        if count > 1:
+            raise UserError(f"data has {count} columns called '{shortened(name)}': rename all but one")
+    return tuple(names)
+
+
+def _is_list(value: Any) -> bool:
+    """Whether it has several values, in order, and an end."""
+    return isinstance(value, Sized) and isinstance(value, Iterable) and not isinstance(value, NO_LIST)
+
+
+def _listed(name: Any, column: Any) -> list[Any]:
+    """A column in a dict of columns."""
+    if not _is_list(column):
+        raise UserError(f"column '{shortened(name)}' of data is {_shown(column)}, but a list of its cells is expected")
+    return list(column)
+
+
+def _columns(columns: Mapping[Any, list[Any]]) -> tuple[Names, Iterator[Row]]:
     sizes = {name: len(column) for name, column in columns.items()}
     if len(set(sizes.values())) > 1:
-        told = ", ".join(f"'{name}' has {size:,}" for name, size in sizes.items())
+        told = shortened(", ".join(f"'{name}' has {size:,}" for name, size in sizes.items()), 400)
         raise UserError(f"the columns of data have different lengths: {told}")
-    return tuple(columns), zip(*columns.values())
+    if not any(sizes.values()):
+        raise UserError("data has no rows")
+    return _names(columns), zip(*columns.values())
 
 
-def _values(row: Any, names: Names, number: int) -> Row:
+def _values(row: Any, keys: Sequence[Any], number: int) -> Row:
     if not isinstance(row, Mapping):
-        raise UserError(f"row {number} of data is not a dict as the first one is: {shortened(repr(row))}")
-    for name in names:
-        if name not in row:
-            raise UserError(f"row {number} of data has no '{name}'{nearest(name, map(str, row))}")
-    return [row[name] for name in names]
+        raise UserError(f"row {number} of data is not a dict as the first one is: {_shown(row)}")
+    for key in keys:
+        if key not in row:
+            raise UserError(f"row {number} of data has no '{shortened(key)}'{nearest(str(key), map(str, row))}")
+    return [row[key] for key in keys]
 
 
 def _cells(row: Any, names: Names, number: int) -> Row:
     if not isinstance(row, tuple | list) or len(row) != len(names):
-        raise UserError(f"row {number} of data is {shortened(repr(row))}; ({', '.join(names)}) is expected")
+        raise UserError(f"row {number} of data is {_shown(row)}; ({', '.join(names)}) is expected")
     return row
 
 
@@ -240,7 +324,9 @@ def _column(names: Names, wanted: str, usual: Names, what: str) -> int:
         return names.index(wanted)
     found = next((names.index(name) for name in usual if name in names), None)
     if found is None:
-        raise UserError(f"data has no column for the {what}; it has {', '.join(names)}: name one '{usual[0]}'")
+        raise UserError(
+            f"data has no column for the {what}; it has {shortened(', '.join(names), 300)}: name one '{usual[0]}'"
+        )
     return found
 
 
@@ -254,13 +340,15 @@ def _jsonl(rows: Iterable[Row], names: Names, missing: bool) -> Iterator[str]:
         item = {name: None if _is_missing(value) else value for name, value in item.items()}
         try:
             yield json.dumps(item, ensure_ascii=False, default=_plain) + "\n"
-        except (TypeError, ValueError, AttributeError):
+        except (TypeError, ValueError, AttributeError, RecursionError):
             raise UserError(f"row {number} of data holds a value that is neither text nor a number") from None
 
 
 def _is_missing(value: Any) -> bool:
     """None, or NaN or NA as pandas has them."""
-    return value is None or (not isinstance(value, str | list | dict) and str(value) in ("nan", "<NA>", "NaT"))
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, Number) and bool(value != value)
 
 
 def _plain(value: Any) -> Any:
@@ -271,19 +359,22 @@ def _plain(value: Any) -> Any:
 def _text(rows: Iterable[Row], at: int) -> Iterator[str]:
     for number, row in enumerate(rows, 1):
         if not isinstance(row[at], str):
-            raise UserError(f"row {number} of data: {shortened(repr(row[at]))} is not text")
+            raise UserError(f"row {number} of data: {_shown(row[at])} is not text")
         yield row[at] if row[at].endswith("\n") else row[at] + "\n"
 
 
 def _conll(rows: Iterable[Row], words: int, tags: int) -> Iterator[str]:
     for number, row in enumerate(rows, 1):
-        if isinstance(row[words], str) or isinstance(row[tags], str):
-            raise UserError(f"row {number} of data: a list of words and a list of tags are expected, not text")
+        for cell in (row[words], row[tags]):
+            if not _is_list(cell):
+                raise UserError(
+                    f"row {number} of data: a list of words and a list of tags are expected, not {_shown(cell)}"
+                )
         these, marks = list(row[words]), list(row[tags])
         if len(these) != len(marks):
             raise UserError(f"row {number} of data has {len(these)} words and {len(marks)} tags: give one tag per word")
         for word, tag in zip(these, marks):
-            if not isinstance(word, str) or not isinstance(tag, str) or not word.strip() or set(word) & set("\t\n\r"):
-                raise UserError(f"row {number} of data: {shortened(repr((word, tag)))} is not a word with its tag")
-            yield f"{word}\t{tag}\n"
-        yield "\n"
+            texts = isinstance(word, str) and isinstance(tag, str)
+            if not texts or not word.strip() or set(word) & set("\t\n\r") or len(tag.split()) != 1:
+                raise UserError(f"row {number} of data: {_shown((word, tag))} is not a word with its tag")
+        yield "".join(f"{word}\t{tag}\n" for word, tag in zip(these, marks)) + "\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from allyouneed.config import DataConfig
+from allyouneed.config import READ_BY, DataConfig
 from allyouneed.data import files, registry
 from allyouneed.data.paths import check_name
 from allyouneed.data.sources import PICTURES, Dataset
@@ -43,7 +43,7 @@ def open_data(config: DataConfig, shape: str) -> Dataset:
             f"the data set '{config.name}' is {_describe(known[config.name])}, but this task needs "
             f"{_describe(shape)}; these fit: {fitting}"
         )
-    for key in ("valid_path", "test_path", "source", "target", "second", "header"):
+    for key in ("valid_path", "test_path", *READ_BY):
         if getattr(config, key) != getattr(DataConfig, key):
             raise UserError(f"data.{key} goes with your own files (data.path); '{config.name}' has fixed splits")
     return registry.open_named(config, shape)

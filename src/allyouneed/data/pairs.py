@@ -44,11 +44,16 @@ class PairTable:
 
 
 def open_pairs(
-    paths: Sequence[Path], source: str = "", target: str = "", reverse: bool = False, header: str = "auto"
+    paths: Sequence[Path],
+    source: str = "",
+    target: str = "",
+    reverse: bool = False,
+    header: str = "auto",
+    code: str = "",
 ) -> PairTable:
     """Finds the format and the two columns: those that are named, else those whose names are usual, else the first two
     that are not numbers."""
-    table = open_table(paths, (source, target), lambda first: _usual_columns(first) is not None, header)
+    table = open_table(paths, (source, target), lambda first: _usual_columns(first) is not None, header, code=code)
     if len(table.names) < 2:
         raise UserError(f"{table.where} has only one column ({table.names[0]}), but pairs need two")
     usual, guessed = _usual_columns(table.names), ""

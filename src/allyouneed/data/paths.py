@@ -111,15 +111,15 @@ def table_files(given: Mapping[str, list[Path]], source: str, target: str) -> di
     return {name: [readable(path) for path in paths] for name, paths in files.items()}
 
 
-def text_files(given: Mapping[str, list[Path]]) -> dict[str, list[Path]]:
-    """The documents of each split, in order."""
+def text_files(given: Mapping[str, list[Path]], code: str) -> dict[str, list[Path]]:
+    """The documents of each split, in order; `code`: data.encoding."""
     files = dict(given)
     train = given["train"]
     if len(train) == 1 and is_folder(train[0]):
         named = _named_splits(train[0])
         if "train" in named and len(named) > 1:
             files = {**named, **{name: paths for name, paths in given.items() if name != "train"}}
-    return {name: [file for path in paths for file in _documents(path)] for name, paths in files.items()}
+    return {name: [file for path in paths for file in _documents(path, code)] for name, paths in files.items()}
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -153,13 +153,13 @@ def _one_or_two(paths: list[Path], folder: Path, split: str, wanted: Sequence[st
     return chosen
 
 
-def _documents(path: Path) -> list[Path]:
+def _documents(path: Path, code: str) -> list[Path]:
     """The text files of a folder and the folders inside it, sorted; of a file, itself."""
     if not is_folder(path):
         return [readable(path)]
     inside = sorted(_walk(path))
     prose = [file for file in inside if Path(plain_name(file)).suffix.lower() in PROSE]
-    found = [readable(file) for file in prose] or [file for file in inside if is_text(readable(file))]
+    found = [readable(file) for file in prose] or [file for file in inside if is_text(readable(file), code)]
     if not found:
         raise UserError(f"the folder {path} has no text file (it has {len(inside)} files that are not hidden)")
     return found

@@ -12,15 +12,16 @@ from allyouneed.data.columns import Column, text_column
 from allyouneed.data.decoding import ENDINGS
 from allyouneed.data.examples import LabelledPicture
 from allyouneed.data.labels import open_labels, with_usual_names
+from allyouneed.data.objects import is_unicode
 from allyouneed.data.paths import SPLITS, as_text, is_file, is_folder
 from allyouneed.data.picture_arrays import CAPTIONS, Listed, idx_pictures
-from allyouneed.data.tables import Table, column_of, form_of, is_unicode, open_table
-from allyouneed.errors import UserError
+from allyouneed.data.tables import Table, column_of, form_of, open_table
+from allyouneed.errors import UserError, shortened
 
 PATHS = ("path", "file", "filename", "file_name", "image", "picture", "image_path", "filepath", "img")
 IDX = {"train-images": ("train", "images"), "train-labels": ("train", "labels")}
 IDX |= {"t10k-images": ("test", "images"), "t10k-labels": ("test", "labels")}
-VALUES = (str, int, float)  # of JSON; a label may be a number
+VALUES = (str, int, float, type(None))  # of JSON; a label may be a number, or missing
 
 
 def is_picture_name(name: str) -> bool:
@@ -119,16 +120,17 @@ def _content(path: Path) -> str:
 
 def table_pictures(path: Path, config: DataConfig, shape: str) -> Listed:
     """Paths, from the folder of the table, and labels or captions."""
-    header = _header(path, config.header)
+    header = _header(path, config)
     wanted = (config.source, config.target if shape != "plain" else "")
-    table = open_table([path], wanted, _names_pictures, header, values=VALUES, least=1)
+    table = open_table([path], wanted, _names_pictures, header, values=VALUES, least=1, code=config.encoding)
     columns, guessed = {"picture": _picture_column(table, config.source)}, ""
+    unlabelled: frozenset[str] = frozenset()
     if shape == "captions":
         columns["caption"], guessed = _caption_column(table, config.target, columns["picture"])
     elif shape == "pictures":
-        labelled = open_labels([path], table.names[columns["picture"]], config.target, "", header)
+        labelled = open_labels([path], table.names[columns["picture"]], config.target, "", header, code=config.encoding)
         columns = {"picture": labelled.text, "label": labelled.label}
-        table, guessed = labelled.table, labelled.guessed
+        table, guessed, unlabelled = labelled.table, labelled.guessed, labelled.unlabelled
     found: list[LabelledPicture] = []
     contents: dict[Path, str] = {}  # a picture may have several captions
     for number, cells in enumerate(table.rows(list(columns.values())), 1 + table.header):
@@ -138,20 +140,22 @@ def table_pictures(path: Path, config: DataConfig, shape: str) -> Listed:
         file = path.parent / os.path.expanduser(name)
         if name and not is_file(file):
             raise UserError(
-                f"{path}, row {number}: there is no picture {file}; paths count from the folder of the table"
+                f"{path}, row {number}: there is no picture {shortened(file, 300)}; paths count from the folder of the "
+                "table"
             )
         if file not in contents:
             contents[file] = _content(file) if name else ""  # blank, so it is dropped and counted
+        label = [cell for cell in label if cell not in unlabelled]
         found.append(LabelledPicture(str(file), "".join(label), contents[file]))
     return Listed(found, table.understood(columns, "example", guessed))
 
 
-def _header(path: Path, header: str) -> str:
+def _header(path: Path, config: DataConfig) -> str:
     """data.header; if it is auto, pictures may tell: a first row that names one is no header, and one that names none
     above pictures is."""
-    if header != "auto" or form_of(path) == "jsonl":
-        return header
-    table = open_table([path], (), _names_pictures, "false", values=VALUES, least=1)
+    if config.header != "auto" or form_of(path) == "jsonl":
+        return config.header
+    table = open_table([path], (), _names_pictures, "false", values=VALUES, least=1, code=config.encoding)
     first = next((row for row in table.rows(range(len(table.names))) if any(row)), ())
     if any(map(is_picture_name, first)):
         return "false"

@@ -1,4 +1,5 @@
-"""Questions about texts: SQuAD's JSON (1.1 and 2.0), JSONL, CSV or TSV. Answers are pieces of the text, the context.
+"""Questions about texts: SQuAD's JSON (1.1 and 2.0), JSONL, a list of objects in JSON, CSV or TSV. Answers are pieces
+of the text, the context.
 
 Where a file does not say at which character an answer begins, it is searched in the context.
 """
@@ -7,26 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from allyouneed.data.compressed import plain_name
 from allyouneed.data.examples import Question
-from allyouneed.data.reading import encoding, lines, text
+from allyouneed.data.objects import LINES, is_listed, is_unicode, json_objects, json_told
+from allyouneed.data.reading import encoding, text
 from allyouneed.data.sources import digest, is_blank, shorten
-from allyouneed.data.tables import (
-    Table,
-    column_named,
-    first_line,
-    form_of,
-    is_unicode,
-    json_object,
-    json_told,
-    likely_form,
-    open_table,
-)
+from allyouneed.data.tables import JSON, Table, column_named, first_line, form_of, likely_form, open_table
 from allyouneed.errors import UserError, nearest, shortened
+from allyouneed.format import human_bytes
 
 Record = dict[str, Any]  # one question as its file has it
 USUAL = {  # names of the columns, or of the keys
@@ -36,6 +30,7 @@ USUAL = {  # names of the columns, or of the keys
 }
 SETTINGS = {"context": "data.source", "question": "data.second", "answer": "data.target"}
 SQUAD = {"context": "context", "question": "question", "answer": "answers"}
+MOST = 1 << 29  # characters of SQuAD's JSON, which is read as a whole
 START, ID, IMPOSSIBLE = "answer_start", "id", "is_impossible"
 
 
@@ -68,8 +63,9 @@ class QuestionFile:
     path: Path
     names: dict[str, str]  # of the columns or keys with context, question and answer
     table: Table | None  # of CSV and TSV
-    squad: bool  # SQuAD's JSON; otherwise JSONL, if it is no table
+    form: str  # csv, tsv, jsonl, json (a list of objects), or squad
     survey: Survey
+    code: str = ""  # data.encoding
 
     def __iter__(self) -> Iterator[Question]:
         return (question for question, _ in self.read())
@@ -79,8 +75,12 @@ class QuestionFile:
         if self.table is not None:
             records = _rows(self.table, self.names)
         else:
-            records = _squad(self.path) if self.squad else _lines(self.path, self.names)
+            records = _squad(self.path, self.code) if self.form == "squad" else self._objects()
         return (_question(record, self.names, where) for where, record in records)
+
+    def _objects(self) -> Iterator[tuple[str, Record]]:
+        for where, item in json_objects(self.path, self.code, self.form == "json"):
+            yield where, dict.fromkeys(self.names.values(), "") if item is None else item
 
     def understood(self) -> str:
         """One sentence for the user, with the first question."""
@@ -88,33 +88,32 @@ class QuestionFile:
             columns = {side: self.table.names.index(name) for side, name in self.names.items()}
             return self.table.understood(columns, "example", f"; {self.survey.told()}")
         keys = ", ".join(f"{side} is key {name}" for side, name in self.names.items())
-        form = "SQuAD's JSON" if self.squad else f"JSONL (one object per line), {keys}"
+        listed = "JSON (a list of objects)" if self.form == "json" else "JSONL (one object per line)"
+        form = "SQuAD's JSON" if self.form == "squad" else f"{listed}, {keys}"
         first = self.survey.first
         assert first is not None  # a file without any question is not opened
         answer = shorten(first.answers[0][1]) if first.answers else "no answer"
         return (
-            f"{self.path.name}: {form}, {encoding(self.path)}; {self.survey.told()}; "
+            f"{self.path.name}: {form}, {encoding(self.path, self.code)}; {self.survey.told()}; "
             f"the first is {shorten(first.question)} → {answer}"
         )
 
 
 def open_questions(
-    path: Path, context: str = "", answer: str = "", question: str = "", header: str = "auto"
+    path: Path, context: str = "", answer: str = "", question: str = "", header: str = "auto", code: str = ""
 ) -> QuestionFile:
     """Reads the whole file, so that every error in it is found. The columns, or the keys of JSONL, are those that the
     user names, else those with usual names."""
     wanted = {"context": context, "question": question, "answer": answer}
-    line = first_line(path)
-    form = _form(path, line)
+    form = _form(path, code)
     table = None
     if form in ("csv", "tsv"):
-        table = open_table([path], tuple(wanted.values()), lambda first: len(_usual(first)) > 1, header)
+        table = open_table([path], tuple(wanted.values()), lambda first: len(_usual(first)) > 1, header, code=code)
         names = _names(table.names, wanted, path)
     elif header == "true":
         raise UserError(f"data.header = true, but {path} is neither TSV nor CSV and has no header: leave it out")
-    elif form == "jsonl":
-        number = next(number for number, line in enumerate(lines(path), 1) if line.strip())
-        keys = list(json_object(path, number, line))
+    elif form in JSON:
+        keys = list(next((item for _, item in json_objects(path, code, form == "json") if item is not None), {}))
         if IMPOSSIBLE in keys and "answer" not in _usual(keys):  # this one has no answer, and needs no key for it
             keys.append(SQUAD["answer"])
         names = _names(keys, wanted, path)
@@ -125,7 +124,7 @@ def open_questions(
                     f"{SETTINGS[side]} = {given} is for tables and JSONL; {path} is SQuAD's JSON: leave it out"
                 )
         names = SQUAD
-    opened = QuestionFile(path, names, table, form == "squad", Survey())
+    opened = QuestionFile(path, names, table, form, Survey(), code)
     _look(opened)
     return opened
 
@@ -146,8 +145,9 @@ def _look(opened: QuestionFile) -> None:
         raise UserError(f"{opened.path} has no question about a text: give a file with questions and their contexts")
 
 
-def _form(path: Path, line: str) -> str:
-    """csv, tsv, jsonl or squad, as the ending of the name and the first line tell."""
+def _form(path: Path, code: str) -> str:
+    """csv, tsv, jsonl, json or squad, as the ending of the name and the beginning of the file tell."""
+    line = first_line(path, code)
     form = form_of(path) or likely_form(line)
     if form in ("csv", "tsv"):
         return form
@@ -156,13 +156,20 @@ def _form(path: Path, line: str) -> str:
             f"{path} does not look like questions: its first line {shorten(line)} has no tab and is no JSON object; "
             "give SQuAD's JSON, or a JSONL, CSV or TSV file with that ending and with question, context and answer"
         )
-    if Path(plain_name(path)).suffix.lower() in (".jsonl", ".ndjson"):
+    if line.lstrip().startswith("["):
+        return "json"
+    if Path(plain_name(path)).suffix.lower() in LINES:
         return "jsonl"
     try:
         item = json.loads(line)
     except (ValueError, RecursionError):
-        return "squad"  # one object over many lines, or broken: reading it tells
-    return "jsonl" if isinstance(item, dict) and "data" not in item else "squad"
+        item = None  # one object over many lines, or a very long one, or broken: reading it tells
+    if isinstance(item, dict) and (len(_usual(list(item))) > 1 or not ("data" in item or is_listed(path, code))):
+        return "jsonl"
+    first: Record | None = None
+    with suppress(UserError):
+        first = next((found for _, found in json_objects(path, code, is_listed(path, code))), None)
+    return "json" if first and "question" in _usual(list(first)) else "squad"
 
 
 def _usual(names: Sequence[str]) -> dict[str, str]:
@@ -207,17 +214,16 @@ def _number(cell: str) -> Any:
         return cell
 
 
-def _lines(path: Path, names: dict[str, str]) -> Iterator[tuple[str, Record]]:
-    """JSONL."""
-    for number, line in enumerate(lines(path), 1):
-        record = json_object(path, number, line) if line.strip() else dict.fromkeys(names.values(), "")
-        yield f"{path}, line {number}", record
-
-
-def _squad(path: Path) -> Iterator[tuple[str, Record]]:
+def _squad(path: Path, code: str) -> Iterator[tuple[str, Record]]:
     """Articles have paragraphs, and a paragraph is a context with its questions."""
+    pieces, size = [], 0
+    for piece in text(path, code=code):
+        pieces.append(piece)
+        size += len(piece)
+        if size > MOST:
+            raise UserError(f"{path} has more than {human_bytes(MOST)} of JSON in one value: write it as JSONL")
     try:
-        document = json.loads("".join(text(path)))
+        document = json.loads("".join(pieces))
     except json.JSONDecodeError as error:
         raise UserError(
             f"{path} is not JSON: {error.msg} (line {error.lineno}, column {error.colno}); is the file complete? "
@@ -227,8 +233,6 @@ def _squad(path: Path) -> Iterator[tuple[str, Record]]:
         raise UserError(f"{path}: its lists and objects are nested too deeply") from None
     except ValueError:
         raise UserError(f"{path} has a number with too many digits: write it as text") from None
-    if isinstance(document, list):
-        raise UserError(f"{path} is a list, but SQuAD's JSON is an object: write one object per line, as JSONL")
     for i, article in enumerate(_listed(document, "data", str(path)), 1):
         for j, paragraph in enumerate(_listed(article, "paragraphs", f"{path}, article {i}"), 1):
             where = f"{path}, article {i}, paragraph {j}"

@@ -1,4 +1,4 @@
-"""Tables in files: TSV, CSV, JSONL, two parallel files, or lines that begin with their label.
+"""Tables in files: TSV, CSV, JSONL, a list of objects in JSON, two parallel files, or lines that begin with a label.
 
 What the user does not say is guessed, and the guess is reported.
 """
@@ -8,21 +8,28 @@ from __future__ import annotations
 import csv
 import json
 import operator
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import dropwhile, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
-from allyouneed.data.columns import LOOKED_AT, Column, are_names, survey, unlike_below
+from allyouneed.data.columns import LOOKED_AT, Column, are_names, beginning, survey, unlike_below
 from allyouneed.data.compressed import plain_name
-from allyouneed.data.reading import encoding, lines
+from allyouneed.data.objects import Found, is_listed, is_unicode, json_objects, json_told
+from allyouneed.data.reading import LONGEST, encoding, lines, text
 from allyouneed.data.sources import shorten
-from allyouneed.errors import UserError, nearest
+from allyouneed.errors import UserError, nearest, shortened
 
 FORMS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
+JSON = ("jsonl", "json")
 MARK = "__label__"  # before a label, as fastText writes it
+MOST_COLUMNS = 4096
+CELLS = 1_000_000  # that are looked at, at most
+BLANK_LINES = re.compile(r"(?:[^\S\n]*\n)*")
+START = 1 << 16  # characters of a first line that are looked at
 
 
 @dataclass(frozen=True)
@@ -30,12 +37,14 @@ class Table:
     """Rows of cells in a file, or in two files with one cell per line each. All rows have the same columns."""
 
     paths: tuple[Path, ...]
-    form: str  # tsv, csv, jsonl, parallel, or words: the first word of a line, and the rest
+    form: str  # tsv, csv, jsonl, json (a list of objects), parallel, or words: the first word of a line, and the rest
     names: tuple[str, ...]  # of the columns, or the keys of JSONL; numbers if the file gives no names
     header: bool = False  # whether the first row gives the names
     guessed: str = ""  # why that is so, for the user
     separator: str = "\t"
     values: tuple[type, ...] = (str,)  # which JSON values are read
+    code: str = ""  # data.encoding
+    lists: tuple[str, ...] = ()  # JSON keys that have lists
 
     @property
     def where(self) -> str:
@@ -45,18 +54,19 @@ class Table:
     @property
     def named(self) -> bool:
         """Whether the file gives the names of its columns."""
-        return self.header or self.form == "jsonl"
+        return self.header or self.form in JSON
 
     def rows(self, columns: Sequence[int]) -> Iterator[tuple[str, ...]]:
         """The cells of these columns, row by row; the files are read again. A blank line has blank cells."""
-        if self.form == "jsonl":
-            return _objects(self.paths[0], [self.names[column] for column in columns], self.values)
+        if self.form in JSON:
+            items = json_objects(self.paths[0], self.code, self.form == "json")
+            return _objects(items, [self.names[column] for column in columns], self.values)
         if self.form == "parallel":
-            rows = _side_by_side(*self.paths)
+            rows = _side_by_side(self.paths[0], self.paths[1], self.code)
         elif self.form == "words":
-            rows = _first_words(self.paths[0])
+            rows = _first_words(self.paths[0], self.code)
         else:
-            rows = _delimited(self.paths[0], self.form, self.separator, len(self.names))
+            rows = _delimited(self.paths[0], self.code, self.form, self.separator, len(self.names))
         if self.header:
             rows = islice(dropwhile(operator.not_, rows), 1, None)
         blank = ("",) * len(columns)
@@ -67,7 +77,9 @@ class Table:
 
         def rows() -> Iterator[tuple[str, ...]]:
             with suppress(UserError):
-                yield from islice(self.rows(range(len(self.names))), most)
+                yield from islice(
+                    self.rows(range(len(self.names))), most and max(20, min(most, CELLS // len(self.names)))
+                )
 
         return survey(rows(), len(self.names))
 
@@ -78,19 +90,21 @@ class Table:
             "tsv": "TSV (columns between tabs, no quoting)",
             "csv": f"CSV (columns between '{self.separator}', quoting)",
             "jsonl": "JSONL (one object per line)",
+            "json": "JSON (a list of objects)",
             "parallel": "parallel files (one sentence per line)",
             "words": "lines that begin with their label",
         }[self.form]
         header = (" with a header" if self.header else " without a header") if self.form in ("tsv", "csv") else ""
-        place = {"jsonl": "key", "parallel": "file"}.get(self.form, "column")
+        place = {"jsonl": "key", "json": "key", "parallel": "file"}.get(self.form, "column")
         of = f" of {len(self.names)}" if len(self.names) > 2 else ""
         told = ", ".join(f"{side} is {place} {self.names[column]}" for side, column in columns.items())
         if self.form == "words":
             told = "label is the first word, text is the rest of the line"
+        codes = " and ".join(dict.fromkeys(encoding(path, self.code) for path in self.paths))
         rows = self.rows(list(columns.values()))
         first = next((row for row in rows if all(cell.strip() for cell in row)), ())
         return (
-            f"{files}: {form}{header}{self.guessed}, {encoding(self.paths[0])}; {told}{of}{guessed}; "
+            f"{files}: {form}{header}{self.guessed}, {codes}; {told}{of}{guessed}; "
             f"the first {what} is {' → '.join(shorten(cell) for cell in first)}"
         )
 
@@ -102,11 +116,12 @@ def open_table(
     header: str = "auto",
     values: tuple[type, ...] = (str,),
     least: int = 2,
+    code: str = "",
 ) -> Table:
     """Finds the format of a file, or of two, and whether the first row is a header (data.header): `columns` has the
     rule. `wanted`: the columns that the user names; `usual`: whether these cells are usual names; `values`: which JSON
-    values are read; `least`: how many keys an object needs at least."""
-    starts = [first_line(path) for path in paths]  # also refuses files without text
+    values are read; `least`: how many keys an object needs at least; `code`: data.encoding."""
+    starts = [first_line(path, code) for path in paths]  # also refuses files without text
     (path, *other) = paths
     form = "parallel" if other else _form(path, starts[0])
     if header == "true" and form not in ("tsv", "csv"):
@@ -114,11 +129,16 @@ def open_table(
     if form == "parallel":
         names = tuple(Path(plain_name(path)).suffix[1:] or plain_name(path) for path in paths)
         names = names if names[0] != names[1] else tuple(plain_name(path) for path in paths)
-        return Table(tuple(paths), form, names)
+        return Table(tuple(paths), form, names, code=code)
     if form == "jsonl":
-        return Table((path,), form, tuple(_first_keys(path, values, least)), values=values)
-    separator = "\t" if form == "tsv" else _separator(path)
-    first, *below = [row for row in islice(_delimited(path, form, separator, 0), LOOKED_AT) if row] or [[]]
+        form = "json" if is_listed(path, code) else form
+        keys = _first_keys(json_objects(path, code, form == "json"), path, values, least)
+        names, lists = (tuple(key for key, is_list in keys.items() if is_list == wanted) for wanted in (False, True))
+        check_width(f"{path}: its first object", len(names), "keys")
+        return Table((path,), form, names, values=values, code=code, lists=lists)
+    separator = "\t" if form == "tsv" else _separator(path, code)
+    head = beginning(_delimited(path, code, form, separator, 0), lambda row: sum(map(len, row)))
+    first, *below = [row for row in head if row] or [[]]
     if not first:
         raise UserError(f"{path} holds only blank cells")
     has, why = header == "true", ""
@@ -129,7 +149,7 @@ def open_table(
             has = bool(why)
             why = f", guessed because {why} (data.header=false if not)" if has else " (data.header=true if it has one)"
     names = header_names(first if has else [""] * len(first))
-    return Table((path,), form, names, has, why, separator)
+    return Table((path,), form, names, has, why, separator, code=code)
 
 
 def header_names(first: Sequence[str]) -> tuple[str, ...]:
@@ -142,19 +162,21 @@ def form_of(path: Path) -> str:
     return FORMS.get(Path(plain_name(path)).suffix.lower(), "")
 
 
-def first_line(path: Path) -> str:
-    """The first line that is not blank; an error if there is none."""
-    blank = 0
-    for line in lines(path):
-        if line.strip():
-            return line
-        blank += 1
+def first_line(path: Path, code: str = "") -> str:
+    """The beginning of the first line that is not blank; an error if there is none."""
+    blank = False
+    for piece in text(path, code=code):
+        if piece.strip():
+            blanks = BLANK_LINES.match(piece)
+            start = piece[blanks.end() if blanks else 0 :][:START]
+            return start.partition("\n" if "\n" in start else "\r")[0]
+        blank = True
     raise UserError(f"{path} holds only blank lines" if blank else f"{path} is empty")
 
 
 def likely_form(line: str) -> str:
-    """What a first line looks like: jsonl, tsv, or "" for neither."""
-    return "jsonl" if line.lstrip().startswith("{") else "tsv" if "\t" in line else ""
+    """What a first line looks like: jsonl, or a list of such objects, tsv, or "" for neither."""
+    return "jsonl" if re.match(r"\s*(\{|\[\s*(\{|$))", line) else "tsv" if "\t" in line else ""
 
 
 def _form(path: Path, line: str) -> str:
@@ -166,16 +188,16 @@ def _form(path: Path, line: str) -> str:
     )
 
 
-def _separator(path: Path) -> str:
+def _separator(path: Path, code: str) -> str:
     """The mark that cuts the first rows into equally many cells; CSV in many countries is written with semicolons."""
-    widths = {mark: _widths(path, mark) for mark in ",;\t"}
+    widths = {mark: _widths(path, code, mark) for mark in ",;\t"}
     steady = [mark for mark, found in widths.items() if len(set(found)) == 1 and found[0] > 1]
     return steady[0] if steady else max(widths, key=lambda mark: widths[mark][:1])
 
 
-def _widths(path: Path, mark: str) -> list[int]:
+def _widths(path: Path, code: str, mark: str) -> list[int]:
     try:
-        return [len(row) for _, row in islice(_csv(path, mark), 20) if row]
+        return [len(row) for _, row in islice(_csv(path, code, mark), 20) if row]
     except UserError:  # quotes that make no sense with this mark
         return []
 
@@ -200,39 +222,61 @@ def is_number(name: str) -> bool:
     return name.isascii() and name.isdecimal() and len(name) < 10
 
 
-def _delimited(path: Path, form: str, separator: str, width: int) -> Iterator[list[str]]:
+def _delimited(path: Path, code: str, form: str, separator: str, width: int) -> Iterator[list[str]]:
     """The rows as cells, all `width` wide (0: any); a blank line is an empty row."""
     rows: Iterator[tuple[int, list[str]]]
     if form == "tsv":
-        rows = enumerate((line.split("\t") if line.strip() else [] for line in lines(path)), 1)
+        rows = enumerate((line.split("\t") if line.strip() else [] for line in lines(path, code)), 1)
     else:
-        rows = _csv(path, separator)
+        rows = _csv(path, code, separator)
     for number, row in rows:
+        check_width(f"{path}, line {number}", len(row), "columns")
         if width and row and len(row) != width:
             raise UserError(f"{path}, line {number} has {len(row)} columns, but the first row has {width}")
         yield row
 
 
-def _csv(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader((line + "\n" for line in lines(path)), delimiter=separator, strict=True)
+def check_width(where: str, width: int, what: str) -> None:
+    """Raise a UserError for a row of very many columns: what looks at each would take very long."""
+    if width > MOST_COLUMNS:
+        raise UserError(f"{where} has {width:,} {what}, but a table has at most {MOST_COLUMNS:,}: leave some out")
+
+
+def _csv(path: Path, code: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+    csv.field_size_limit(max(csv.field_size_limit(), 2 * LONGEST))
+    begun, size = 1, 0  # the first line of a row, and the length of its lines
+
+    def fed() -> Iterator[str]:
+        nonlocal size
+        for line in lines(path, code):
+            size += len(line) + 1
+            if size > LONGEST:
+                raise UserError(
+                    f"{path}: the row that begins at line {begun} has more than {LONGEST:,} characters, which is too "
+                    'long for one example: does it open a quote (") and never close it?'
+                )
+            yield line + "\n"
+
+    reader = csv.reader(fed(), delimiter=separator, strict=True)
     try:
         for row in reader:
             yield reader.line_num, row if any(cell.strip() for cell in row) else []
+            begun, size = reader.line_num + 1, 0
     except csv.Error as error:
         raise UserError(f"{path}, line {reader.line_num} is not CSV: {error}") from None
 
 
-def _first_words(path: Path) -> Iterator[list[str]]:
+def _first_words(path: Path, code: str) -> Iterator[list[str]]:
     """The first word of each line, without fastText's mark, and the rest of the line."""
-    for number, line in enumerate(lines(path), 1):
+    for number, line in enumerate(lines(path, code), 1):
         label, _, text = line.strip().partition(" ")
         if text.lstrip().startswith(MARK):
             raise UserError(f"{path}, line {number} has more than one label, but a text has one here: {shorten(line)}")
         yield [label.removeprefix(MARK), text.strip()] if line.strip() else []
 
 
-def _side_by_side(left: Path, right: Path) -> Iterator[list[str]]:
-    one, two = lines(left), lines(right)
+def _side_by_side(left: Path, right: Path, code: str) -> Iterator[list[str]]:
+    one, two = lines(left, code), lines(right, code)
     for number, row in enumerate(zip_longest(one, two)):
         if row[0] is None or row[1] is None:
             longer = number + 1 + sum(1 for _ in (two if row[0] is None else one))
@@ -243,59 +287,32 @@ def _side_by_side(left: Path, right: Path) -> Iterator[list[str]]:
         yield list(row)
 
 
-def _objects(path: Path, keys: Sequence[str], values: tuple[type, ...]) -> Iterator[tuple[str, ...]]:
-    for number, line in enumerate(lines(path), 1):
-        if not line.strip():
+def _objects(items: Iterable[Found], keys: Sequence[str], values: tuple[type, ...]) -> Iterator[tuple[str, ...]]:
+    for where, item in items:
+        if item is None:
             yield ("",) * len(keys)
             continue
-        item = json_object(path, number, line)
         for key in keys:
             if key not in item:
-                raise UserError(f"{path}, line {number} has no key '{key}'{nearest(key, item)}")
+                raise UserError(f"{where} has no key '{key}'{nearest(key, item)}")
             if not isinstance(item[key], values) or not is_unicode(str(item[key])):
-                raise UserError(f"{path}, line {number}: '{key}' is {json_told(item[key])}, but text is expected")
-        yield tuple(item[key] if isinstance(item[key], str) else json.dumps(item[key]) for key in keys)
+                raise UserError(f"{where}: '{key}' is {json_told(item[key])}, but text is expected")
+        yield tuple(_cell(item[key]) for key in keys)
 
 
-def json_told(value: Any) -> str:
-    """A value of JSON, for an error message."""
-    if isinstance(value, list | dict):
-        return "a list" if isinstance(value, list) else "an object"
-    return json.dumps(value)[:40]
+def _cell(value: Any) -> str:
+    """A value of JSON as the cell of a table; nothing is a blank one."""
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value)
 
 
-def is_unicode(text: str) -> bool:
-    """False for half of a surrogate pair, which JSON can spell and UTF-8 cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _first_keys(path: Path, values: tuple[type, ...], least: int) -> list[str]:
-    """The keys of the first object that have a value of these types."""
-    found = ((number, line) for number, line in enumerate(lines(path), 1) if line.strip())
-    number, line = next(found, (1, ""))
-    item = json_object(path, number, line)
-    keys = [key for key, value in item.items() if isinstance(value, values)]
+def _first_keys(items: Iterable[Found], path: Path, values: tuple[type, ...], least: int) -> dict[str, bool]:
+    """The keys of the first object that have a value of these types, and those that have a list (True)."""
+    where, item = next(((where, item) for where, item in items if item is not None), (str(path), None))
+    if item is None:
+        raise UserError(f"{path} has no object in its list")
+    found = {key: isinstance(value, list) for key, value in item.items() if isinstance(value, (*values, list))}
+    keys = [key for key, is_list in found.items() if not is_list]
     if len(keys) < least:
         wanted = "two keys" if least == 2 else "a key"
-        raise UserError(f"{path}, line {number} needs {wanted} with text; it has {', '.join(keys) or 'none'}")
-    return keys
-
-
-def json_object(path: Path, number: int, line: str) -> dict[str, Any]:
-    """The object of a line; the keys inside "translation" are read as keys of the object."""
-    try:
-        item = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}, line {number} is not JSON: {error.msg} (column {error.colno})") from None
-    except RecursionError:
-        raise UserError(f"{path}, line {number}: its lists and objects are nested too deeply") from None
-    except ValueError:
-        raise UserError(f"{path}, line {number} has a number with too many digits: write it as text") from None
-    if not isinstance(item, dict):
-        raise UserError(f"{path}, line {number} is not a JSON object; JSONL has one {{…}} per line")
-    inner = item.get("translation")
-    return {**item, **inner} if isinstance(inner, dict) else item
+        raise UserError(f"{where} needs {wanted} with text; it has {shortened(', '.join(keys), 300) or 'none'}")
+    return found

@@ -19,6 +19,7 @@ from allyouneed.errors import UserError
 from allyouneed.wholefile import write_pieces
 
 BLOCK = 1 << 20
+LONGEST = 1 << 24  # bytes of a word and its numbers
 FLOAT = np.dtype("<f4")
 
 
@@ -57,7 +58,7 @@ def read_vectors(path: str | Path, only: Container[str] | None = None) -> Vector
     width = 0
     try:
         with opened(path) as stream:
-            for word, row in _vectors(_Source(stream), path):
+            for word, row in _vectors(_Source(stream, path), path):
                 width = len(row)
                 if word not in rows and (only is None or word in only):
                     rows[word] = row
@@ -71,10 +72,12 @@ def read_vectors(path: str | Path, only: Container[str] | None = None) -> Vector
 class _Source:
     """The bytes of a file, piece by piece."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
-        self.stream, self.held, self.at = stream, b"", 0
+    def __init__(self, stream: IO[bytes], path: Path) -> None:
+        self.stream, self.path, self.held, self.at = stream, path, b"", 0
 
     def more(self) -> bool:
+        if len(self.held) - self.at > LONGEST:
+            raise UserError(f"{self.path} has a word and a vector of more than {LONGEST:,} bytes: it is damaged")
         block = self.stream.read(BLOCK)
         self.held, self.at = self.held[self.at :] + block, 0
         return bool(block)
@@ -99,7 +102,7 @@ class _Source:
 def _vectors(source: _Source, path: Path) -> Iterator[tuple[str, np.ndarray]]:
     """Each word with its vector; the beginning of the file tells its format."""
     first = source.until(b"\n").removeprefix(codecs.BOM_UTF8)
-    head = re.fullmatch(rb"(\d+)[ \t](\d+)\s*", first)
+    head = re.fullmatch(rb"(\d{1,18})[ \t](\d{1,18})\s*", first)
     if head is None:
         source.back(first)
         yield from _text(source, path, len(_fields(first)) - 1, 1, None)

@@ -194,14 +194,14 @@ class Task(ABC, Generic[M]):
 
     @property
     def unknown_advice(self) -> str:
-        """What to try if many tokens of the data are unknown."""
+        """What to try if many tokens of the data are unknown; nothing, if the vocabulary follows from the data."""
+        given = self.recipe.given
         if self.recipe.train.init:
             return "start from a run whose tokenizer knows these texts"
-        return (
-            "try another tokenizer in text.path"
-            if self.recipe.text.path
-            else "try text.kind=bpe, which knows every text"
-        )
+        if self.recipe.text.path:
+            return "try another tokenizer in text.path"
+        follows = given is not None and not any(key.startswith("text.") for key in given)
+        return "" if follows else "try text.kind=bpe, which knows every text"
 
     def take_tokenizers(self, donor: Task) -> None:
         """Use the tokenizers of the run that this one starts from: its body reads their tokens."""

@@ -29,6 +29,7 @@ BYTES = 256
 SPACE, START = "\ufdd0", "\ufdd1"
 
 LONG = 10_000
+UNBROKEN = 1000  # characters of a text without blanks that are learned from together
 _LONG = re.compile(rf"(?s:.{{{LONG},}}?)\S(?=[ \n])|(?s:.+)")
 
 
@@ -63,7 +64,10 @@ def _parts(texts: Iterable[str]) -> Iterator[str]:
     for text in texts:
         if text:
             empty = False
-            yield from cut(text)
+            for part in cut(text):
+                # Without blanks, all of it may be one unit, for which BPE takes more than quadratic time to learn.
+                size = UNBROKEN if len(part) > 2 * LONG else len(part)
+                yield from (part[start : start + size] for start in range(0, len(part), size))
     if empty:
         raise UserError("there is no text to make a tokenizer from: the training data is empty")
 

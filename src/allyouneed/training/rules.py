@@ -23,6 +23,8 @@ from allyouneed.tasks.classify import WITH_LINEAR
 from allyouneed.training.choices import LEARN, Case, Choice, Values, careful_rate
 from allyouneed.training.picture_rules import drawing, picture_size, picture_training
 
+HELD = {"valid": "for validation", "test": "for the test"}
+HELD_OUT = {"valid": (0.1, 500), "test": (0.2, 1_000)}  # the largest part, and as many examples as are enough
 REAL = 0.2  # part of the different words that occur only once; smaller in generated text, larger in real text
 LITTLE = 200_000  # bytes of training text
 # The size and the learning rate of a model: for little text, for a CPU, for a GPU.
@@ -80,24 +82,32 @@ def _with(recipe: Recipe, settings: dict[str, Any]) -> Recipe:
 
 
 def held_out(case: Case) -> Iterator[Choice]:
-    """Of much data a small part is enough to measure with, and evaluations stay quick; of little data it is not."""
+    """A test should leave little uncertainty, and little data should be learned from: a part of it, until there are
+    enough examples, and then no more of them. Validation needs fewer: it only chooses."""
     facts, task, data = case.facts, case.recipe.task_kind, case.recipe.data
     if data.name:
         return
     if task in ("lm", "pretrain", "wordvectors"):
         enough = 100_000 if task == "wordvectors" else 500_000  # bytes; to evaluate word vectors is slow
-        wanted, of = enough / max(1, facts.bytes), human_bytes(facts.bytes)
+        part = float(f"{min(data.valid_part, enough / max(1, facts.bytes)):.1g}")
+        parts, why = {"valid": part, "test": part}, f"that is enough of {human_bytes(facts.bytes)}"
+        told = {name: f"{100 * part:g} % {what}" for name, what in HELD.items()}
     else:
-        enough = 1_000 if task in ("translate", "embed") else 5_000
-        wanted, of = enough / max(1, facts.examples), f"{facts.examples:,} examples"
-    few = facts.examples < 1000 and task not in ("lm", "pretrain", "wordvectors")
-    needed = 0.1 if few else data.valid_part
-    part = float(f"{min(needed, wanted):.1g}")
-    why = f"there are only {of}" if part > data.valid_part else f"that is enough of {of}"
-    parts = {"valid": "for validation", "test": "for the test"}
-    values = {f"data.{name}_part": (part, f"{100 * part:g} % {what}") for name, what in parts.items()}
-    if not case.given & set(values):
-        yield Choice("held out", why, {key: value for key, value in values.items() if key[5:-5] not in facts.splits})
+        most = 1_000 if task in ("translate", "embed") else 5_000
+        parts = {name: _part(facts.examples, data.valid_part, *HELD_OUT[name], most) for name in HELD}
+        told = {name: f"{100 * parts[name]:g} % {what}" for name, what in HELD.items()}
+        tested = max(1, round(parts["test"] * facts.examples))
+        told["test"] += f", which tells an accuracy of 80 % to about ± {196 * math.sqrt(0.16 / tested):.1f}"
+        why = f"there are {facts.examples:,} examples"
+    values = {f"data.{name}_part": (parts[name], told[name]) for name in HELD if name not in facts.splits}
+    if not case.given & {"data.valid_part", "data.test_part"}:
+        yield Choice("held out", why, values)
+
+
+def _part(examples: int, usual: float, largest: float, enough: int, most: int) -> float:
+    """`enough` examples, but no more than the part `largest`; of much data the `usual` part, up to `most` examples."""
+    few, many = min(largest, enough / max(1, examples)), min(usual, most / max(1, examples))
+    return float(f"{max(few, many):.2g}")
 
 
 def vocabulary(case: Case) -> Iterator[Choice]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -21,10 +22,12 @@ from allyouneed.runfolder import RunFolder
 
 # Own files, the name of a data set, or examples in memory; by split, if it is a dict with train, valid and test.
 Given = Any
+PLACE = re.compile(r"\S*[/\\]\S*|\S+\.\w{1,5}")  # what is written as a path
 
 
 def choose(recipe: str | Recipe, overrides: Sequence[str], data: Given | None) -> Recipe:
     """The recipe with `overrides`, and with `data` instead of its own."""
+    _check_places(overrides)
     found = (
         read_recipe(recipe, overrides)
         if isinstance(recipe, str)
@@ -67,42 +70,86 @@ def _placed(recipe: Recipe) -> Recipe:
 
 def with_data(recipe: Recipe, data: Given | None) -> Recipe:
     """The recipe with other data: files, a data set by its name, or examples in memory."""
-    if data is None or (is_path(data) and not data):
+    if data is None:
         return recipe
     if not is_path(data):
         return _with_examples(recipe, data)
-    given = [os.fspath(one) for one in ([data] if isinstance(data, str | os.PathLike) else data)]
+    given = [os.fsdecode(one) for one in ([data] if isinstance(data, str | os.PathLike) else data)]
+    if not given:
+        raise UserError("data is empty: give a file, a folder, a name from `ayn list data`, or examples")
     if "" in given:
         raise UserError("the name of the data is empty: give a file, a folder, or a name from `ayn list data`")
     names = [row.name for row in listing()]
+    if _are_texts(data, names):
+        return _with_texts(recipe, given)
     there = look(os.path.expanduser(given[0])) is not None
     if len(given) == 1 and not there and given[0] in names:
         return recipe.with_(data=replace(recipe.data, name=given[0], path=(), valid_path=(), test_path=()))
     if len(given) == 1 and not there and not Path(given[0]).suffix and os.sep not in given[0]:
         hint = nearest(given[0], [*names, *os.listdir()])
         known = hint if "did you mean" in hint else "; `ayn list data` shows the data sets"
-        raise UserError(f"'{given[0]}' is neither a file here nor a data set{known}")
+        raise UserError(f"'{shortened(given[0])}' is neither a file here nor a data set{known}")
     return _placed(recipe.with_(data=replace(recipe.data, name="", path=tuple(given))))
+
+
+def _are_texts(data: Given, names: Sequence[str]) -> bool:
+    """Whether strings in a list are texts: none of them is a file, a data set, or written as a path. The command line
+    gives paths."""
+    if not isinstance(data, list | tuple) or not all(isinstance(one, str) for one in data):
+        return False
+    if len(data) == 1 and len(data[0].split()) < 2:  # a misspelt name
+        return False
+    return not any(PLACE.fullmatch(one) or one in names or os.path.exists(os.path.expanduser(one)) for one in data)
+
+
+def _with_texts(recipe: Recipe, texts: Sequence[str]) -> Recipe:
+    shape = catalog.task(recipe.task_kind).shape
+    if shape == "text":
+        return _with_examples(recipe, [(text,) for text in texts])
+    raise UserError(
+        f"data is a list of strings, of which none is a file here ('{shortened(texts[0], 40)}', …), but the task "
+        f"{recipe.task_kind} needs {memory.wanted_rows(shape)} for each example: give a list of such tuples, or a path"
+    )
 
 
 def _with_examples(recipe: Recipe, data: Any) -> Recipe:
     """The recipe with examples in memory, which are written to files; a split may also be a path."""
     shape, config = catalog.task(recipe.task_kind).shape, recipe.data
     paths: dict[str, tuple[str, ...]] = {}
-    for split, part in memory.splits(data).items():
-        if is_path(part):
-            paths[split] = with_data(recipe, part).data.path
-        else:
+    parts = memory.splits(data)
+    kept = [not is_path(part) for part in parts.values()]
+    if config.encoding and any(kept) and not all(kept):
+        raise UserError(
+            f"data.encoding = {config.encoding} is for files, and a part of data is not in one: leave it out"
+        )
+    for split, part in parts.items():
+        if not is_path(part):
             paths[split] = (str(memory.keep(part, shape, config.source, config.target)),)
+            continue
+        found = with_data(recipe, part).data
+        if found.name:
+            raise UserError(f"the split '{split}' of data is the data set '{found.name}': give it alone, or give files")
+        paths[split] = found.path
+    if all(kept):
+        config = replace(config, encoding="")
     if shape in ("tags", "text", *PICTURES):  # the file has one layout only
         config = replace(config, source="", target="")
     valid, test = paths.get("valid", ()), paths.get("test", ())
     return recipe.with_(data=replace(config, name="", path=paths["train"], valid_path=valid, test_path=test))
 
 
+def _check_places(overrides: Sequence[str]) -> None:
+    """An empty path would silently mean other data than the user wants: that of the recipe, or a part of the file."""
+    for text in overrides:
+        key, _, value = text.partition("=")
+        if key in ("data.path", "data.valid_path", "data.test_path") and not value.strip(' ,"'):
+            raise UserError(f"{key} is empty: name a file or a folder, or leave {key} out")
+
+
 def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Given | None) -> Recipe:
     """The recipe of the run in `out`, from its own copy; `overrides` may only change how it is trained. If no run has
     begun there, that of a new run."""
+    _check_places(overrides)
     kinds_asked = [text for text in overrides if text.startswith(("task.kind=", "model.kind="))]
     asked = read_recipe(recipe, kinds_asked) if isinstance(recipe, str) else recipe
     folder = RunFolder(out)
