@@ -85,6 +85,7 @@ class DataConfig:
     test_path: tuple[str, ...] = option((), "own test file(s); otherwise a part of the training data")
     valid_part: float = option(0.05, "part held out for validation if no file is given", low=0.0, high=0.5)
     test_part: float = option(0.05, "part held out for the test if no file is given", low=0.0, high=0.5)
+    fold: int = option(0, "own files: which part of this size is the test: 1, 2, … (0: the first)", low=0, high=1000)
     source: str = option("", "column of the source, text, word, context or picture: its name or its number from 1")
     target: str = option("", "column of the target, label, tag, answer or caption: its name or its number from 1")
     second: str = option("", "classify: column of the second text of a pair; answer: of the question")
@@ -145,6 +146,7 @@ class TrainConfig:
     test_limit: int = option(
         0, "score at most this many examples, or windows, in the final test (0: all, -1: no test)", low=-1, high=10**12
     )
+    folds: int = option(0, "score by cross-validation with so many trainings (0: by one test)", low=0, high=100)
     save_every: int = option(0, "steps between checkpoints (0: at each evaluation)", low=0, high=STEPS)
     checkpoints: int = option(2, "how many of the last checkpoints stay on disk", low=1, high=10**6)
     patience: int = option(0, "stop after this many evaluations without a new best (0: never)", low=0, high=STEPS)

@@ -52,7 +52,8 @@ def open_own(config: DataConfig, shape: str) -> Dataset:
     for name, split in splits.items():
         split.files = watched.get(name, watched["train"])
     columns = (config.source, config.target, config.second, config.header)
-    settings = (*columns, config.encoding, config.reverse, config.valid_part, config.test_part, config.limit)
+    parts = (config.valid_part, config.test_part, config.limit, *([config.fold] if config.fold else []))
+    settings = (*columns, config.encoding, config.reverse, *parts)
     return Dataset(" ".join(config.path), shape, splits, told, fingerprint(shape, contents, settings))
 
 
@@ -79,10 +80,10 @@ def _read_examples(files: Files, config: DataConfig, shape: str) -> tuple[dict[s
     own = {name: _open_examples(listed, config, shape, like) for name, listed in files.items() if name != "train"}
     valid = 0.0 if "valid" in own else config.valid_part
     test = 0.0 if "test" in own else config.test_part
-    parts = split_by_hash(train.__iter__, valid, test, config.limit)
+    parts = split_by_hash(train.__iter__, valid, test, config.limit, config.fold)
     counts = {name: Counts() for name in parts}
     for example in train:  # one pass finds every error in the file and counts for all its splits
-        counted = counts[part_of(example.inputs[0], valid, test)]
+        counted = counts[part_of(example.inputs[0], valid, test, config.fold)]
         if is_blank(example):
             counted.empty += 1
         else:

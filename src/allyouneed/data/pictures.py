@@ -180,7 +180,7 @@ def open_pictures(config: DataConfig, shape: str) -> Dataset:
         own = of.pictures
         if of is train:
             keys = (caption_key(p.label) if by == "caption" else p.content for p in own)
-            own = [p for p, key in zip(own, keys) if part_of(key, held["valid"], held["test"]) == name]
+            own = [p for p, key in zip(own, keys) if part_of(key, held["valid"], held["test"], config.fold) == name]
         splits[name] = PictureSplit(own, of.array, config.limit, plain=shape == "plain")
         if not splits[name].examples:
             raise UserError(_too_small(" ".join(given[name] or config.path), of, name, by))
@@ -190,7 +190,9 @@ def open_pictures(config: DataConfig, shape: str) -> Dataset:
     if config.limit:
         told.append(limited(config.limit))
     contents = {name: [(p.content, p.label) for p in one.pictures] for name, one in listed.items()}
-    key = fingerprint(shape, contents, config.valid_part, config.test_part, config.limit)
+    key = fingerprint(
+        shape, contents, config.valid_part, config.test_part, config.limit, *([config.fold] if config.fold else [])
+    )
     return Dataset(" ".join(config.path), shape, splits, told, key)
 
 

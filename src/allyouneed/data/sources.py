@@ -201,12 +201,12 @@ class Dataset:
 
 
 def split_by_hash(
-    read: Callable[[], Iterable[Example]], valid: float, test: float, limit: int = 0
+    read: Callable[[], Iterable[Example]], valid: float, test: float, limit: int = 0, fold: int = 0
 ) -> dict[str, ExampleSplit]:
     """Splits by a hash of the first input: the same sentence is never in two of them. `limit`: of each."""
 
     def part(wanted: str) -> Callable[[], Iterator[Example]]:
-        return lambda: (example for example in read() if part_of(example.inputs[0], valid, test) == wanted)
+        return lambda: (example for example in read() if part_of(example.inputs[0], valid, test, fold) == wanted)
 
     wanted = ["train"] + ["valid"] * (valid > 0) + ["test"] * (test > 0)
     return {name: ExampleSplit(part(name), limit) for name in wanted}
@@ -217,9 +217,9 @@ def limited(limit: int) -> str:
     return f"at most {limit:,} examples of each split are used, drawn at random and always the same (data.limit)"
 
 
-def part_of(text: str, valid: float, test: float) -> str:
-    """The split of a text; it depends on nothing but the text and the two parts."""
-    place = digest(text) / 2**64
+def part_of(text: str, valid: float, test: float, fold: int = 0) -> str:
+    """The split of a text; it depends on nothing but the text and these numbers. Each fold has other tests."""
+    place = (digest(text) / 2**64 + max(0, fold - 1) * test) % 1.0
     return "valid" if place < valid else "test" if place < valid + test else "train"
 
 

@@ -40,6 +40,7 @@ from allyouneed.training.compiling import Choice, Trial, decide, go_on, share_co
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.donor import load_body
 from allyouneed.training.feed import Feed
+from allyouneed.training.folds import fit_folds
 from allyouneed.training.interrupt import terminable
 from allyouneed.training.memory import check_weights, estimate
 from allyouneed.training.position import read_state
@@ -63,6 +64,21 @@ def fit(
 ) -> RunFolder:
     """Train a recipe into the folder `out`, or resume the run there, if one has begun; then score it. train.minutes
     counts from `began`, a time.monotonic(), or from now."""
+    if not recipe.train.folds:
+        return _fit(recipe, out, resume, overwrite, quiet, say, began)
+    if Ranks().world > 1:
+        raise UserError("train.folds trains in one process: leave it out under torchrun")
+
+    def one(part: Recipe, place: Path, shown: bool) -> RunFolder:
+        return _fit(part, place, resume, overwrite, quiet or not shown, say, None)
+
+    return fit_folds(recipe, Path(out), one, _silent if quiet else say)
+
+
+def _fit(
+    recipe: Recipe, out: str | Path, resume: bool, overwrite: bool, quiet: bool, say: Say, began: float | None
+) -> RunFolder:
+    """One training."""
     began, ranks = time.monotonic() if began is None else began, Ranks()
     if not ranks.first or quiet:
         say = _silent
