@@ -151,7 +151,7 @@ FILES: dict[str, tuple[str, bytes, str]] = {
     "a row too short": ("translate", b"a\tb\nc\td\ne\n" * 20, r"line 3 has 1 columns, but the first row has 2"),
     "a row too long": ("translate", b"a\tb\nc\td\te\n" * 20, r"line 2 has 3 columns, but the first row has 2"),
     "one column": ("translate", b"a\nb\n" * 20, r"only one column"),
-    "too few pairs": ("translate", b"a\tb\n", r"too small: .*valid split"),
+    "too few pairs": ("translate", b"a\tb\n", r"too small or has no usable example"),
     "empty table": ("translate", b"", r"is empty"),
 }  # fmt: skip
 

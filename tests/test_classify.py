@@ -32,7 +32,7 @@ from conftest import RUNTIME
 
 TINY = [
     *RUNTIME, "model.width=16", "train.steps=90", "train.eval_every=90", "train.batch_tokens=256", "train.lr=1e-2",
-    "train.warmup=5",
+    "train.warmup=5", "task.linear=false", "task.pool=max",
 ]  # fmt: skip
 SHORT = [*TINY, "train.steps=2", "train.eval_every=2"]
 
@@ -345,7 +345,7 @@ def test_long_texts_are_cut_in_training_and_said_and_whole_in_the_test(folder):
 
 def test_tokens_are_hidden_only_while_it_learns(run):
     task = run.task.on(run.recipe.with_(task=replace(run.recipe.task, unknown=0.5)))
-    numbers = np.arange(8)
+    numbers = np.arange(48)
 
     def hidden(examples: Labelled, key: int) -> torch.Tensor:
         return examples.collate(numbers, key).tensors["ids"] == task.tokenizer.unk

@@ -198,11 +198,11 @@ def test_rows_without_end_are_stopped(monkeypatch):
 
 
 PICTURES = {
-    "ragged": ([([[1, 2], [3]], "a")], r"row 1 of data: \[\[1, 2\], \[3\]\] is not a picture"),
-    "text in it": ([(numpy.array([["a"]]), "a")], "row 1 of data: array.* is not a picture: give its path"),
-    "objects in it": ([(numpy.array([[None]]), "a")], "is not a picture"),
-    "a ragged label": ([(numpy.zeros((2, 2)), [[1], [1, 2]])], "row 1 of data has a label of shape"),
-    "an object as label": ([(numpy.zeros((2, 2)), object())], "the label <object .* is neither text nor a number"),
+    "ragged": ([([[1, 2], [3]], "a")], "the picture in row 1 of data: its rows have different lengths"),
+    "text in it": ([(numpy.array([["a"]]), "a")], "the picture in row 1 of data: values of the type <U1 are no pixels"),
+    "objects in it": ([(numpy.array([[None]]), "a")], "values of the type object are no pixels"),
+    "a ragged label": ([(numpy.zeros((2, 2)), [[1], [1, 2]])], "data has several labels for a picture"),
+    "an object as label": ([(numpy.zeros((2, 2)), object())], "the label is neither text nor a number: <object"),
 }
 
 

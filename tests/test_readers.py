@@ -84,7 +84,8 @@ def test_classify_runs_with_every_reader_and_tokenizer(reader, kind, reviews, tm
     made = settings(reader, *text(kind), *HELD)
     run = train(CLASSIFY[reader], *made, data=reviews, out=tmp_path / "run", quiet=True)
     assert run.predict("the film was fine, really fine") in ("good", "bad")
-    assert {score.name for score in run.scores()["test"]} == {"accuracy", "macro-F1"}
+    names = {"accuracy", "macro-F1", "majority baseline", "linear baseline"}
+    assert {score.name for score in run.scores()["test"]} == names
     assert all(name.startswith(("body.", "reader.", "head.")) for name, _ in run.model.named_parameters())
     (answer,) = run.answers(["the film was fine"])
     assert sum(answer.details["probabilities"].values()) == pytest.approx(1, abs=1e-5)

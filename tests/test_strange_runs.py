@@ -379,8 +379,8 @@ def test_another_setting_of_the_task_is_noticed(reviews, tmp_path):
     short = ["train.steps=2", "model.width=8", "model.layers=1", "data.valid_part=0.2", "data.test_part=0.2"]
     assert ayn("train", "classify/rnn", "--data", reviews, "--out", out, *short).code == 0
     recipe = (out / "recipe.toml").read_text()
-    assert 'pool = "max"' in recipe
-    (out / "recipe.toml").write_text(recipe.replace('pool = "max"', 'pool = "mean"'))
+    assert 'pool = "mean"' in recipe
+    (out / "recipe.toml").write_text(recipe.replace('pool = "mean"', 'pool = "max"'))
     accept_recipe(out)
     said = mistake("use", out, "the film was fine")
-    assert "task.pool is 'mean' in the first and 'max' in the second" in said
+    assert "task.pool is 'max' in the first and 'mean' in the second" in said

@@ -20,6 +20,7 @@ from generation import generate
 @pytest.fixture(scope="module")
 def translator(pairs, tmp_path_factory) -> Run:
     settings = [*TINY_TRANSLATE, "train.steps=150", "model.width=32", "train.lr=5e-3", "train.eval_every=150"]
+    settings += ["data.valid_part=0.1", "data.test_part=0.1"]
     out = tmp_path_factory.mktemp("runs") / "run"
     return train("translate/transformer", *settings, data=str(pairs), out=out, quiet=True)
 

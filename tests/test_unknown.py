@@ -55,7 +55,7 @@ def test_the_report_has_the_fraction_of_unknown_tokens_of_each_split(labelled):
 
 
 def test_many_unknown_tokens_get_one_sentence_with_what_to_try(labelled):
-    _, report = prepared("classify/rnn", *labelled)
+    _, report = prepared("classify/rnn", "text.kind=word", *labelled)
     (said,) = [line for line in report.lines() if "vocabulary" in line]
     assert said == (
         "many tokens are not in the vocabulary (test 40.0 %), so the model cannot tell them apart: "

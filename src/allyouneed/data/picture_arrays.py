@@ -118,6 +118,8 @@ def as_label(labels: np.ndarray, number: int, where: str) -> str:
         text.encode()
     except (ValueError, SystemError):  # not UTF-8, half of a pair of code units, or a number above all characters
         raise UserError(f"{where} is not valid text: save it as UTF-8, or as a whole number") from None
+    if labels.dtype.kind not in "biufUSM":
+        raise UserError(f"{where} is neither text nor a number: {shortened(text)}")
     if labels.dtype.kind == "f" and not np.isfinite(label):
         raise UserError(f"{where} is missing ({text}): give one for each picture")
     return text

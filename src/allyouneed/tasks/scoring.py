@@ -99,7 +99,8 @@ def score_rows(scores: Sequence[Score]) -> list[tuple[str, str]]:
             count = re.search(r"\|true:(\d+)", f1.signature)
             values = (f"{score.value:9.2f}" for score in others)
             table.append((kind.strip(), f"{f1.value:9.2f}", f1.interval, *values, f"{count[1] if count else '':>9}"))
-        rows = [("  ".join(named[measure].short for measure in ENTITIES), f"({named['F1'].signature})")]
+        beside_it = (f"{measure} {named[measure].value:.2f}" for measure in ENTITIES[1:])
+        rows = [("  ".join([named["F1"].short, *beside_it]), f"({named['F1'].signature})")]
         rows += [(line, "") for line in columns(table)]
     else:
         rows = [(score.short, f"({score.signature})") for score in named.values()]

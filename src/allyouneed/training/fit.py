@@ -83,7 +83,7 @@ def _fit(
     if not ranks.first or quiet:
         say = _silent
     folder = RunFolder(out)
-    if resume and recipe.given is not None and folder.recipe.is_file():
+    if resume and recipe.given is not None and os.path.isfile(folder.recipe):
         recipe = folder.read_recipe()  # what its data has decided stays
     share_compiled_code()
     runtime = probe(recipe.train, rank=ranks.local, world=ranks.world)
