@@ -345,7 +345,7 @@ def test_long_texts_are_cut_in_training_and_said_and_whole_in_the_test(folder):
 
 def test_tokens_are_hidden_only_while_it_learns(run):
     task = run.task.on(run.recipe.with_(task=replace(run.recipe.task, unknown=0.5)))
-    numbers = np.arange(48)
+    numbers = np.arange(32)
 
     def hidden(examples: Labelled, key: int) -> torch.Tensor:
         return examples.collate(numbers, key).tensors["ids"] == task.tokenizer.unk

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,7 @@ def as_label(labels: np.ndarray, number: int, where: str) -> str:
         text.encode()
     except (ValueError, SystemError):  # not UTF-8, half of a pair of code units, or a number above all characters
         raise UserError(f"{where} is not valid text: save it as UTF-8, or as a whole number") from None
-    if labels.dtype.kind not in "biufUSM":
+    if labels.dtype.kind not in "biufUSM" and not isinstance(label, date):
         raise UserError(f"{where} is neither text nor a number: {shortened(text)}")
     if labels.dtype.kind == "f" and not np.isfinite(label):
         raise UserError(f"{where} is missing ({text}): give one for each picture")
