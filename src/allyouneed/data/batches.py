@@ -335,7 +335,7 @@ class Labelled(Buckets):
 
     `letters` (N, C): the tokens are rows of this table, and the model reads letters; row 0 is padding. `unknown` is the
     share `hidden` of the tokens in training, so that the model learns to read around unknown words. `weights` (C,): how
-    much each label counts. `base` (N, C): scores of each example, for a model that adds to them.
+    much each label counts.
     """
 
     def __init__(
@@ -349,10 +349,9 @@ class Labelled(Buckets):
         unknown: int | None = None,
         hidden: float = 0.0,
         weights: np.ndarray | None = None,
-        base: np.ndarray | None = None,
     ) -> None:
         self.sides, self.labels, self.layout, self.letters = sides, labels, layout, letters
-        self.weights, self.base = weights, base
+        self.weights = weights
         self.unknown, self.hidden = unknown, hidden if unknown is not None else 0.0
         self.kept = layout.cut([side.lengths for side in sides], longest)  # tokens of each side
         super().__init__(np.sum(self.kept, axis=0) + layout.specials(len(sides)))
@@ -378,8 +377,6 @@ class Labelled(Buckets):
             labels[first] = self.labels.tokens[rows.places[first]]
         else:
             labels = self.labels[numbers]
-        if self.base is not None:
-            found["base"] = torch.from_numpy(self.base[numbers]).float()
         if self.weights is not None:
             found["weights"] = torch.from_numpy(self.weights[np.maximum(labels, 0)]).float()
         return {**found, "targets": torch.from_numpy(labels)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from allyouneed.models.base import Body, Model
@@ -15,7 +16,7 @@ from allyouneed.nn.trace import Trace
 class Labeller(Model):
     """p(label | text) = softmax(head(body(text))): one label per text or one per token, as the head says. Between body
     and head may stand a reader of all the body's layers; `see` prepares what the body reads; `base` gives scores to
-    which those of the head are added."""
+    which those of the head are added, times `share`, once it has learned; it learns without them."""
 
     def __init__(
         self,
@@ -27,6 +28,10 @@ class Labeller(Model):
     ) -> None:
         super().__init__()
         self.body, self.head, self.reader, self.see, self.base = body, head, reader, see or nn.Identity(), base
+        self.useful_at_start = base is not None
+        if base is not None:
+            self.share: Tensor
+            self.register_buffer("share", torch.ones(()))
         if self.head.pool != "first":
             body.leave_summary()
 
@@ -39,9 +44,7 @@ class Labeller(Model):
         if self.head.pool == "first":
             hidden = self.body.summary(hidden)[:, None]
         logits = self.head(hidden, tensors["lengths"])
-        if self.base is None:
-            return logits
-        return logits + (tensors["base"] if "base" in tensors else self.base(tensors))
+        return logits if self.base is None or self.training else self.base(tensors) + self.share * logits
 
     def loss(self, tensors: Tensors, targets: Tensor, smoothing: float = 0.0, agreement: float = 0.0) -> Tensor:
         """The cross-entropy of the labels, summed. With `agreement` (R-Drop, Liang et al., 2021): its mean over two

@@ -20,7 +20,6 @@ class Tensors(TypedDict, total=False):
     other: Tensor  # (B, C, H, W) pictures to mix into `pixels`
     other_targets: Tensor  # (B,) the labels of `other`
     other_weights: Tensor  # of each of them
-    base: Tensor  # (B, C) scores of each class to which those of the model are added
     targets: Tensor  # (B, T), (B,), (N,) or (B, 2) what is to be predicted; IGNORE where nothing is
     weights: Tensor  # of each of `targets`; 1 if they are not there
     allowed: Tensor  # (B, T) bool: where an answer may stand, and the token that means "no answer"

@@ -287,6 +287,9 @@ class Task(ABC, Generic[M]):
         """The scores of the model on a split, or on a part of it, with their signatures; `covered` says how much was
         scored. None if nothing was."""
 
+    def tune(self, model: M, batches: Iterable[Batch]) -> None:
+        """Choose what the model leaves to the validation split, by these batches of it."""
+
     def baselines(self) -> list[Score]:
         """The scores of simple methods on the test split: of the examples that were scored last, or of all."""
         return []

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from allyouneed.config import DecodeConfig, option
+from allyouneed.data.batches import Batch
 from allyouneed.data.examples import LabelledText
 from allyouneed.data.store import Ragged, tokenize_rows
 from allyouneed.errors import UserError
@@ -22,7 +24,7 @@ from allyouneed.tasks.baselines import classify_baselines
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.labelling import Labelling, LabellingOptions
 from allyouneed.tasks.labels import OneLabel
-from allyouneed.tasks.linear import Bags, Linear, WordPairs, cross_fitted, fit_linear
+from allyouneed.tasks.linear import Bags, Linear, WordPairs, best_share, fit_linear
 from allyouneed.tasks.two_texts import BETWEEN, two_texts
 from allyouneed.text.words import find_words
 
@@ -34,7 +36,7 @@ class ClassifyOptions(LabellingOptions):
     pool: str = option(
         "max", "one vector per text: maximum or mean over its tokens, the last, or the first", choices=POOLS
     )
-    linear: bool = option(False, "rnn, convnet: begin with a linear model over words and pairs of words")
+    linear: bool = option(False, "rnn, convnet: a linear model over words and pairs of words beside the network")
 
 
 class Classify(OneLabel, Labelling):
@@ -93,12 +95,18 @@ class Classify(OneLabel, Labelling):
             made.take(self._fitted("train"))
         return made
 
-    def base_scores(self) -> np.ndarray | None:
-        return self._cross_fitted("train") if self.options.linear else None
-
-    @once
-    def _cross_fitted(self, split: str) -> np.ndarray:
-        return cross_fitted(self._bags(split), self.goals(split), len(self.labels))
+    @torch.no_grad()
+    def tune(self, model: Labeller, batches: Iterable[Batch]) -> None:
+        """How much of the network's scores is added to those of the linear model."""
+        if model.base is None:
+            return
+        model.share.fill_(1.0)
+        own, base, targets = [], [], []
+        for batch in batches:
+            base.append(model.base(batch.tensors))
+            own.append(model(batch.tensors).float() - base[-1])
+            targets.append(batch.tensors["targets"])
+        model.share.fill_(best_share(torch.cat(own), torch.cat(base), torch.cat(targets)))
 
     def tokens(self, split: str) -> list[Ragged]:
         found = []

@@ -117,15 +117,11 @@ class Labelling(Labels):
 
     def examples(self, split: str) -> Labelled:
         hidden = self.options.unknown if split == "train" else 0.0
-        weights, base = self.label_weights(), self.base_scores() if split == "train" else None
-        return self._labelled(self.rows(split), self.goals(split), self.longest, hidden, weights, base)
-
-    def base_scores(self) -> np.ndarray | None:
-        """The scores (N, C) of the training examples that the model adds to, if it has a base."""
-        return None
+        weights = self.label_weights()
+        return self._labelled(self.rows(split), self.goals(split), self.longest, hidden, weights)
 
     def base(self) -> nn.Module | None:
-        """What gives such scores to other examples."""
+        """What gives scores that those of the model are added to, if anything does."""
         return None
 
     def whole(self, split: str, model: Labeller) -> Labelled:
@@ -139,13 +135,10 @@ class Labelling(Labels):
         longest: int,
         hidden: float = 0.0,
         weights: np.ndarray | None = None,
-        base: np.ndarray | None = None,
     ) -> Labelled:
         if not self.spells:
             unknown = self.tokenizer.unk
-            return Labelled(
-                sides, goals, self.layout, longest, unknown=unknown, hidden=hidden, weights=weights, base=base
-            )
+            return Labelled(sides, goals, self.layout, longest, unknown=unknown, hidden=hidden, weights=weights)
         letters = spell(list(self._spelled), self.recipe.model.letters)
         letters[0] = 0
         return Labelled(sides, goals, self.layout, longest, letters=letters, weights=weights)

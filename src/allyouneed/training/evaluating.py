@@ -58,6 +58,8 @@ class Evaluator:
         """The mean of each named loss over a part of the split, on all processes."""
         assert self.feed is not None
         self.model.eval()
+        with self.arithmetic():
+            self.task.tune(self.model, (batch.to(self.feed.device) for batch in self.feed.cover(part)))
         device, names = self.feed.device, self.losses.names
         found, counts, carry = [torch.zeros(len(names), device=device)], [0.0] * len(names), Carry()
         for batch in self.feed.cover(part):

@@ -334,7 +334,7 @@ def _conclude(trainer: Trainer, say: Say) -> None:
     if not trainer.ranks.first:
         return
     folder, task = trainer.folder, trainer.task
-    if trainer.at.best_step:
+    if math.isfinite(trainer.at.best):
         best = Score(task.chooses_by, trainer.at.best if task.chooses_by_loss else -trainer.at.best, "").short
         limit = trainer.evaluator.limit(trainer.pacer.plan.valid)
         of = f" ({task.item_name}: {limit:,} of {trainer.evaluator.examples:,})" if limit else ""

@@ -220,7 +220,7 @@ def labels(case: Case) -> Iterator[Choice]:
     yield Choice("against overfitting", case.seen(epochs), values)
     if classify and case.recipe.model_kind in WITH_LINEAR:
         values = {
-            "task.linear": (True, "a linear model over words and pairs of words, which the network corrects"),
+            "task.linear": (True, "a linear model over words and pairs of words beside the network"),
             "task.pool": ("mean", "the mean over the words"),
             "text.lowercase": (True, "in lower case"),
         }

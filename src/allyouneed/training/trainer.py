@@ -96,7 +96,8 @@ class Trainer:
             try:
                 if self.caution and not self.at.step:
                     self._warn(self.caution)
-                if self.at.step >= self.pacer.total and not self.folder.model.exists():  # now of fewer steps
+                fewer = self.at.step >= self.pacer.total and not self.folder.model.exists()  # steps than were made
+                if fewer or (self.model.useful_at_start and not self.at.step):
                     self._evaluate()
                 self._loop(interrupt)
             finally:
