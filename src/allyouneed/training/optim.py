@@ -52,7 +52,10 @@ def make_optimizer(model: Model, config: TrainConfig) -> torch.optim.Optimizer:
 
 
 def warmup(total: int, config: TrainConfig) -> int:
-    """Steps of warm-up: train.warmup, or a part of a run that is short, so that every run ends with a falling rate."""
+    """Steps of warm-up: train.warmup, or a part of a run that is short, so that it ends with a falling rate. A constant
+    rate never falls."""
+    if config.schedule == "constant":
+        return config.warmup
     return min(config.warmup, math.ceil((BRIEF if config.minutes else LONGEST) * total))
 
 

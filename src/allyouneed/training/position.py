@@ -14,6 +14,8 @@ from allyouneed.errors import UserError
 from allyouneed.training.plan import Plan
 from allyouneed.training.warning import Watch
 
+NEWER = {"best_loss", "valid"}  # that checkpoints of earlier versions do not have
+
 
 @dataclass
 class Position:
@@ -84,6 +86,9 @@ def read_state(checkpoint: Checkpoint, run: str, losses: int) -> State:
         values = checkpoint.state
         parts = {"position": Position, "window": Window, "watch": Watch, "plan": Plan}
         state = State(**{**values, **{name: cls(**values[name]) for name, cls in parts.items()}})
+        for name, cls in parts.items():
+            if missing := {f.name for f in fields(cls)} - NEWER - values[name].keys():
+                raise KeyError(*missing)
         counted = [(f, getattr(part, f.name)) for part in (state.position, state.watch) for f in fields(part)]
         numbers, whole = [n for _, n in counted], [n for f, n in counted if isinstance(f.default, int)]
         fine = (
