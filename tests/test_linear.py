@@ -37,14 +37,6 @@ def test_a_bag_has_each_word_and_each_pair_of_neighbours_once(rows):
     assert found == [sorted(keys) for keys in by_hand(rows, 6)]
 
 
-@given(texts, st.data())
-def test_some_of_the_bags(rows, data):
-    numbers = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=5))
-    some = Bags.of([Ragged.of(rows)], 6).some(np.array(numbers, dtype=np.int64))
-    found = [some.keys[a:b].tolist() for a, b in itertools.pairwise(some.offsets)]
-    assert found == [sorted(by_hand([rows[number]], 6)[0]) for number in numbers]
-
-
 def test_the_words_of_a_second_text_are_other_words():
     bags = Bags.of([Ragged.of([[1, 2]]), Ragged.of([[1, 2]])], 6)
     assert set(bags.keys.tolist()) == {1, 2, 2 * 12 + 2, 7, 8, 8 * 12 + 8}

@@ -51,7 +51,7 @@ class Classify(OneLabel, Labelling):
 
     @property
     def chooses_by(self) -> str:  # type: ignore[override]
-        """With a linear model to begin with, much is right from the start: a loss tells more of small differences."""
+        """With a linear model, much is right from the start: a loss tells more of small differences."""
         return "loss" if self.options.linear else "accuracy"
 
     @property

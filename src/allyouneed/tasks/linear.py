@@ -59,12 +59,6 @@ class Bags:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def some(self, numbers: np.ndarray) -> Bags:
-        lengths = np.diff(self.offsets)[numbers]
-        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        at = np.repeat(self.offsets[:-1][numbers], lengths) + within
-        return Bags(self.keys[at], np.append(0, np.cumsum(lengths)))
-
 
 def pair_key(first: T, second: T, vocab: int) -> T:
     return (first + 1) * (2 * vocab) + second
