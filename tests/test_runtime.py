@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import torch
@@ -266,6 +267,28 @@ def test_a_process_that_waits_in_vain_says_so(monkeypatch):
     monkeypatch.setattr(distributed, "JOIN", timedelta(seconds=2))
     with pytest.raises(UserError, match=f"process 0 of 2 could not join the others at 127.0.0.1:{port} "):
         Ranks().join("cpu")
+
+
+LEAVING = """
+from pathlib import Path
+from allyouneed.training.distributed import Ranks
+
+ranks = Ranks()
+ranks.join("cpu")
+import torch._dynamo  # as the optimizers of torch do; it imports all of torch.distributed
+ranks.wait()
+ranks.leave()
+print([name for name in (file.read_text() for file in Path("/proc/self/task").glob("*/comm")) if "gloo" in name])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the threads of a process are listed by Linux")
+def test_no_thread_of_gloo_outlives_a_training(tmp_path):
+    (tmp_path / "leaving.py").write_text(LEAVING)
+    starter = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run([*starter, str(tmp_path / "leaving.py")], capture_output=True, text=True, timeout=300)
+    assert done.stdout.split() == ["[]", "[]"], done.stdout + done.stderr
 
 
 FORKED = """

@@ -36,6 +36,8 @@ class Ranks:
 
     def join(self, device: str) -> None:
         if self.world > 1 and not dist.is_initialized():
+            import torch.distributed.nn.functional  # noqa: F401  # later, its default arguments would hold the group
+
             backend = "nccl" if device.startswith("cuda") else "gloo"
             try:
                 store, rank, world = next(dist.rendezvous("env://", timeout=JOIN))
@@ -48,6 +50,7 @@ class Ranks:
                 ) from error
 
     def leave(self) -> None:
+        """Ends the threads of gloo too: a process that exits with them may abort."""
         if self.world > 1 and dist.is_initialized():
             dist.destroy_process_group()
 
