@@ -156,7 +156,7 @@ class TrainConfig:
     device: str = option("auto", "where to compute", choices=("auto", "cpu", "cuda", "mps"))
     precision: str = option("auto", "arithmetic; auto: bf16 if it is faster, else fp32", choices=PRECISIONS)
     compile: str = option("auto", "torch.compile", choices=("auto", "on", "off"))
-    threads: int = option(0, "CPU threads (0: one per core)", low=0, high=4096)
+    threads: int = option(0, "CPU threads (0: one per core, or with minutes the fastest number)", low=0, high=4096)
     tensorboard: bool = option(False, "also write TensorBoard event files")
     init: str = option("", "a run to start from: its body is loaded, all other parts start anew")
 

@@ -44,6 +44,12 @@ class Runtime:
 
         return torch.device(self.device)
 
+    @property
+    def free_threads(self) -> int:
+        """Threads of which a training may use fewer: compiled code and several processes have theirs."""
+        fixed = self.device != "cpu" or self.compile or self.world > 1 or self.deterministic
+        return 1 if fixed else self.threads
+
     def decided(self, compile: bool, why: str) -> Runtime:
         return replace(self, compile=compile, why=f"{self.why}; {why}")
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # names of data sets come without numpy
 
 READING = 3  # raise it whenever the same files give other examples or other text than before
 DRAWN = 7  # the key of the random numbers that draw examples
-KEPT = 100_000  # drawn examples that are kept in memory
+KEPT, KEPT_BYTES = 100_000, 2**24  # examples, and UTF-8 bytes of text, that are kept in memory
 PICTURES = ("pictures", "captions", "plain")  # shapes of data: pictures with labels, with captions, with neither
 
 
@@ -102,8 +102,8 @@ class Split:
 
 class ExampleSplit(Split):
     """Yields examples; those with a blank part are dropped. `limit`: at most so many, drawn at random (0: all). `read`
-    starts a new pass; `total` is how many examples it gives, if that is known. Few drawn ones are kept in memory: to
-    find them again takes a pass over all."""
+    starts a new pass; `total` is how many examples it gives, if that is known. Small ones are kept in memory: a run
+    reads them dozens of times before it trains."""
 
     def __init__(self, read: Callable[[], Iterable[Example]], limit: int = 0) -> None:
         super().__init__()
@@ -112,10 +112,10 @@ class ExampleSplit(Split):
         self.kept: list[Example] | None = None
 
     def restrict(self, limit: int) -> None:
-        self.limit = limit
+        self.limit, self.kept = limit, None
 
     def __iter__(self) -> Iterator[Any]:
-        counts, kept = Counts(), []
+        counts, kept, small = Counts(), [], True
         with self.unchanged():
             if self.kept is not None:
                 yield from self.kept
@@ -128,12 +128,13 @@ class ExampleSplit(Split):
                     counts.empty += 1
                 elif next(used, False):
                     counts.add(example)
-                    if 0 < self.limit <= KEPT:
+                    small = small and counts.examples <= KEPT and counts.bytes <= KEPT_BYTES
+                    if small:
                         kept.append(example)
+                    else:
+                        kept.clear()
                     yield example
-        self.counted = counts
-        if 0 < self.limit <= KEPT:
-            self.kept = kept
+        self.counted, self.kept = counts, kept if small else None
 
 
 def is_blank(example: Example) -> bool:

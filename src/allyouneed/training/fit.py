@@ -110,6 +110,7 @@ def _fit(
             _conclude(trainer, say)
         return folder
     finally:
+        torch.set_num_threads(runtime.threads)  # train.minutes may have used fewer
         ranks.leave()
 
 

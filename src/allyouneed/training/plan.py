@@ -15,6 +15,7 @@ from allyouneed.tasks.base import Moment, Task
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.evaluating import Evaluator
 from allyouneed.training.optim import learning_rate, warmup
+from allyouneed.training.threads import Threads
 
 EVALUATIONS = 10  # per run, with train.eval_every = 0
 MEMORY = 30.0  # seconds; the pace is about that of the last ones
@@ -207,16 +208,24 @@ class Budget:
 class Pacer:
     """The steps of a run and their learning rates: as the recipe says or, with train.minutes, as many as fit. `batches`
     are those of an epoch, `least` the steps between evaluations, `looking` the part of the time that these may take;
-    `began` is when the command did."""
+    `began` is when the command did, `threads` how many it has, if it may use fewer."""
 
     def __init__(
-        self, config: TrainConfig, batches: int, least: float, looking: float = 0.05, began: float | None = None
+        self,
+        config: TrainConfig,
+        batches: int,
+        least: float,
+        looking: float = 0.05,
+        began: float | None = None,
+        threads: int = 1,
     ) -> None:
         self.config, self.looking = config, looking
         self.plan = first_plan(config, batches, least)
         self.said = 0  # steps of the plan that was told
         began = time.monotonic() if began is None else began
         self.budget = Budget(config.minutes, began) if config.minutes else None
+        fixed = self.budget is None or config.threads or threads == 1
+        self.threads = None if fixed else Threads(threads, 60 * config.minutes)
 
     @property
     def total(self) -> int:
@@ -242,9 +251,12 @@ class Pacer:
         if self.budget is not None:
             self.budget.begin(trained)
 
-    def see(self, steps: int, seconds: float) -> None:
-        """Note how long some steps took."""
-        if self.budget is not None:
+    def see(self, steps: int, units: int, seconds: float) -> None:
+        """Note how long some steps took. Those that try another number of threads say nothing about the pace."""
+        trying = self.threads is not None and self.threads.trying
+        if self.threads is not None:
+            self.threads.see(steps, units, seconds)
+        if self.budget is not None and not trying:
             self.budget.pace.see(steps, seconds)
 
     def evaluated(self, seconds: float) -> None:
@@ -281,8 +293,9 @@ class Pacer:
         """What to tell about the plan: all of it at first, then only that it has become much longer or shorter."""
         if self.budget is None or abs(self.total - self.said) <= NEWS * self.said:
             return []
-        first, self.said, pace = not self.said, self.total, f"a step takes {self.budget.pace.step:.3g} s"
-        told = [f"plan: {self.total:,} steps, an evaluation every {self.every:,}, because {pace}"]
+        first, self.said = not self.said, self.total
+        pace = f"{self.budget.pace.step:.3g} s{f' with {self.threads}' if self.threads is not None else ''}"
+        told = [f"plan: {self.total:,} steps, an evaluation every {self.every:,}, because a step takes {pace}"]
         if first and (limit := evaluator.limit(self.plan.valid)):
             told.append(
                 f"validation: {limit:,} of {evaluator.examples:,} {task.item_name}, because more do not fit into "

@@ -71,7 +71,8 @@ class Trainer:
         self.losses = NamedLosses(task.loss_weights)
         self.evaluator = Evaluator(model, task, self.losses, self.valid, ranks, self._arithmetic, say)
         self.sampler = Sampler(model, task, self._arithmetic, self.quiet)
-        self.pacer = Pacer(config, len(self.feed.plan(0)), self.evaluator.least_interval, task.looking, began)
+        least, batches = self.evaluator.least_interval, len(self.feed.plan(0))
+        self.pacer = Pacer(config, batches, least, task.looking, began, runtime.free_threads)
         self.pieces = config.accumulate
         self.at = Position()
         self.carry: Carry = {}  # the recurrent state from batch to batch
@@ -238,12 +239,12 @@ class Trainer:
         values = torch.stack([torch.cat([p.losses, p.norm.to(p.losses.dtype)[None]]) for p in self.pending]).tolist()
         flat = self.ranks.total([loss for *losses, _ in values for loss in losses], self.device)
         now, many = time.monotonic(), len(self.losses)
-        self.pacer.see(len(self.pending), now - self.clock)
-        self.at.seconds += now - self.clock
-        self.window.seconds += now - self.clock
-        self.clock = now
-        self.window.units += sum(p.units for p in self.pending)
-        speed = self.window.units / max(1e-9, self.window.seconds)
+        units, seconds = sum(p.units for p in self.pending), now - self.clock
+        self.pacer.see(len(self.pending), units, seconds)
+        self.at.seconds += seconds
+        self.window.units += units
+        self.window.seconds += seconds
+        self.clock, speed = now, self.window.units / max(1e-9, self.window.seconds)
         for i, (p, (*_, norm)) in enumerate(zip(self.pending, values)):
             losses = flat[i * many : (i + 1) * many]
             loss = float(self.losses.total(losses))
