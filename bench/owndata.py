@@ -8,6 +8,7 @@ import gzip
 import json
 import lzma
 import os
+import random
 import subprocess
 import sys
 import sysconfig
@@ -25,6 +26,7 @@ from bench.scores import RESULTS
 
 LIBRARY = 10_000_000  # characters of Python source
 WIKI = 20_000_000  # bytes of the head of enwik8
+FASHION = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,18 @@ def _trec(mirror: Path, folder: Path) -> None:
         (folder / f"{split}.tsv").write_text("".join(f"{label}\t{text}\n" for label, _, text in rows), encoding="utf-8")
 
 
+def _reviews(number: int) -> Callable[[Path, Path], None]:
+    """So many training texts of IMDB, and 4,000 of its test, drawn at random."""
+
+    def write(mirror: Path, folder: Path) -> None:
+        for split, many in (("train", number), ("test", 4_000)):
+            rows = lzma.decompress((mirror / f"imdb/{split}.tsv.xz").read_bytes()).decode().splitlines(keepends=True)
+            random.Random(1).shuffle(rows)
+            (folder / f"{split}.tsv").write_text("".join(rows[:many]), encoding="utf-8")
+
+    return write
+
+
 def _library(mirror: Path, folder: Path) -> None:
     """Python's standard library, file by file in the order of their names, as long as there is room."""
     top, room = Path(sysconfig.get_path("stdlib")), LIBRARY
@@ -79,16 +93,24 @@ def _wiki(mirror: Path, folder: Path) -> None:
     (folder / "wiki.txt").write_text(text, encoding="utf-8")
 
 
+SST2 = ("--data", "train.tsv", "data.valid_path=dev.tsv", "data.test_path=test.tsv")
+SPLIT = ("--data", "train.tsv", "data.test_path=test.tsv")
+TEXTS = {  # for classify/rnn and classify/conv
+    "sst2": (_copied("sst2/train.tsv", "sst2/dev.tsv", "sst2/test.tsv"), SST2),
+    "trec": (_trec, SPLIT),
+    "imdb-1000": (_reviews(1_000), SPLIT),
+    "imdb-4000": (_reviews(4_000), SPLIT),
+}
 CASES = {
-    "sst2": Case(
-        _copied("sst2/train.tsv", "sst2/dev.tsv", "sst2/test.tsv"),
-        ("classify/rnn", "--data", "train.tsv", "data.valid_path=dev.tsv", "data.test_path=test.tsv"),
-        "accuracy",
-    ),
-    "trec": Case(_trec, ("classify/rnn", "--data", "train.tsv", "data.test_path=test.tsv"), "accuracy"),
-    "imdb": Case(
-        _copied("imdb/train.tsv.xz", "imdb/test.tsv.xz"),
-        ("classify/rnn", "--data", "train.tsv", "data.test_path=test.tsv"),
+    **{
+        f"{name}{mark}": Case(files, (recipe, *words), "accuracy")
+        for name, (files, words) in TEXTS.items()
+        for recipe, mark in (("classify/rnn", ""), ("classify/conv", "-conv"))
+    },
+    "imdb": Case(_copied("imdb/train.tsv.xz", "imdb/test.tsv.xz"), ("classify/rnn", *SPLIT), "accuracy"),
+    "fashion-mnist": Case(
+        _copied(*(f"fashion-mnist/{part}-ubyte.gz" for part in FASHION)),
+        ("recognize/vit", "--data", ".", "train.minutes=4"),
         "accuracy",
     ),
     "wnut17": Case(
@@ -130,6 +152,7 @@ def train(name: str, case: Case, folder: Path) -> dict[str, Any]:
         "case": name,
         "command": " ".join(["ayn train", *case.words]),
         "score": next(score for score in scores if score["name"].startswith(case.score)),
+        "baselines": [score for score in scores if score["name"].endswith(" baseline")],
         "seconds": seconds,
         "training": max(row["seconds"] for row in rows),
         "evaluations": sum(row["kind"] == "valid" for row in rows),
@@ -141,18 +164,30 @@ def train(name: str, case: Case, folder: Path) -> dict[str, Any]:
 
 def markdown(runs: list[dict[str, Any]], facts: dict[str, str]) -> str:
     """One row per case, then what was chosen for each."""
-    lines = ["# own-data", "", "One command each, with no other settings; the time is that of the whole command.", ""]
+    lines = [
+        "# own-data",
+        "",
+        "One command each, with no other settings; scores with 95 % intervals; the time is that of the whole command.",
+        "",
+    ]
     lines += [
-        "| data | command | score | time | evaluations | load before | commit |",
-        "| --- | --- | ---: | ---: | ---: | ---: | --- |",
+        "| data | command | score | best baseline | time | evaluations | load before | commit |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     for run in runs:
-        score, clock = run["score"], f"{int(run['seconds']) // 60}:{int(run['seconds']) % 60:02d}"
-        cells = (run["case"], f"`{run['command']}`", f"{score['name']} {score['value']:.4g}", clock)
+        clock = f"{int(run['seconds']) // 60}:{int(run['seconds']) % 60:02d}"
+        best = max(run["baselines"], key=lambda score: score["value"], default=None)
+        cells = (run["case"], f"`{run['command']}`", _told(run["score"]), _told(best) if best else "", clock)
         lines.append(f"| {' | '.join(cells)} | {run['evaluations']} | {run['load']:.2f} | {run['commit']} |")
     for run in runs:
         lines += ["", f"{run['case']} (`{run['score']['signature']}`):", "", *(f"- {line}" for line in run["followed"])]
     return "\n".join([*lines, "", *(f"- {key}: {value}" for key, value in facts.items())]) + "\n"
+
+
+def _told(score: dict[str, Any]) -> str:
+    """With its interval, if it has one."""
+    between = f" [{score['low']:.1f}, {score['high']:.1f}]" if score.get("low") is not None else ""
+    return f"{score['name'].removesuffix(' baseline')} {score['value']:.4g}{between}"
 
 
 def main(arguments: list[str]) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from allyouneed.metrics import Score
 from allyouneed.run import load
-from allyouneed.tasks.baselines import beaten, classify_baselines, tag_baselines
+from allyouneed.tasks.baselines import beaten, classify_baselines, picture_baselines, tag_baselines
 from commands import ayn
 from conftest import RUNTIME
 
@@ -48,6 +48,17 @@ def test_a_tagger_is_beside_the_usual_tag_of_each_word_and_its_neighbours():
     assert found["linear"][0] == [0, 2, 0]
 
 
+@pytest.mark.parametrize(("side", "channels"), [(8, 1), (40, 3)])
+def test_pictures_are_told_apart_by_their_pixels(side, channels):
+    draw = np.random.default_rng(4)
+    pictures = draw.integers(0, 60, (300, side, side, channels), dtype=np.uint8)
+    goals = (draw.random(300) < 0.6).astype(np.int64)
+    pictures[goals == 1, : side // 2] += 40  # bright above
+    found = picture_baselines(pictures[:200], goals[:200], pictures[200:], 2)
+    assert set(found["majority"].tolist()) == {1}
+    assert (found["pixels"] == goals[200:]).mean() > 0.98
+
+
 def test_it_is_said_when_a_baseline_is_better():
     mine = Score("accuracy", 72.1, "")
     others = [Score("majority baseline", 60.0, ""), Score("linear baseline", 78.9, "")]
@@ -66,7 +77,7 @@ def test_every_classifier_and_tagger_has_them(recipe, tmp_path):
     assert done.code == 0, done.err
     scores = {score.name: score for score in load(tmp_path / "run").scores()["test"]}
     names = {name for name in scores if name.endswith(" baseline")}
-    assert names == ({"majority baseline"} | ({"linear baseline"} if "vit" not in recipe else set()))
+    assert names == {"majority baseline", "pixels baseline" if "vit" in recipe else "linear baseline"}
     for name in names:
         assert f"{name} {scores[name].value:.2f} [" in done.out
         assert "|examples:40 of " in scores[name].signature  # of the same examples

@@ -9,6 +9,7 @@ import lzma
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
 
@@ -61,6 +62,7 @@ def complaint(*paths: str, shape: str = "pairs", **options: object) -> str:
 def test_tsv_splits_never_share_a_source_and_lose_nothing(tmp_path: Path) -> None:
     rows = [*ROWS, *((source, target + " Già.") for source, target in ROWS)]
     data = pairs(put(tmp_path / "a.tsv", tsv(rows)), valid_part=0.2, test_part=0.2)
+    surveyed = {name: split.counts for name, split in data.splits.items()}  # before any pass of its own
     parts = {name: list(split) for name, split in data.splits.items()}
     assert list(parts) == ["train", "valid", "test"]
     assert sorted(chain(*parts.values())) == sorted(rows)
@@ -69,11 +71,26 @@ def test_tsv_splits_never_share_a_source_and_lose_nothing(tmp_path: Path) -> Non
     assert all(40 < len(part) < 140 for part in (parts["valid"], parts["test"]))
     for name, split in data.splits.items():
         assert isinstance(split, ExampleSplit)
-        surveyed = split.counts  # made by the survey, before any pass of its own
-        split.counted = None
-        assert split.counts == surveyed, name
+        assert split.counts == surveyed[name], name
+        assert split.counts is not surveyed[name]
         assert split.bytes == sum(len((s + t).encode()) for s, t in parts[name])
-        assert list(split) == parts[name]
+        assert list(split) == parts[name]  # from memory
+
+
+@pytest.mark.parametrize(("limit", "read"), [(10**9, 1), (100, 3)])
+def test_small_splits_are_read_once(limit: int, read: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "KEPT_BYTES", limit)
+    passes = []
+
+    def rows() -> Iterator[LabelledText]:
+        passes.append(1)
+        return (LabelledText(f"text {i}", "good") for i in range(50))
+
+    split = ExampleSplit(rows)
+    assert [len(list(split)) for _ in range(3)] == [50, 50, 50]
+    assert len(passes) == read
+    split.restrict(7)
+    assert len(list(split)) == 7
 
 
 def test_a_split_depends_on_the_sentence_alone() -> None:

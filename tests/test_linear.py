@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 
 from allyouneed.data.store import Ragged
 from allyouneed.run import load, train
-from allyouneed.tasks.linear import Bags, WordPairs, best_share, fit_linear, minimize
+from allyouneed.tasks.linear import Bags, WordPairs, best_shares, cross_entropy, fit_linear, minimize
 from allyouneed.tensorfile import read_tensors
 from allyouneed.training.fit import fit
 from allyouneed.training.starting import choose, resumed
@@ -82,22 +82,25 @@ def test_the_weights_are_those_of_a_logistic_regression_on_counted_ratios():
     np.testing.assert_allclose(found, ratio * right.coef_[0], atol=0.05)
 
 
-def test_as_much_of_the_network_is_added_as_helps():
-    draw = torch.Generator().manual_seed(5)
-    targets = torch.randint(0, 3, (400,), generator=draw)
-    truth = torch.nn.functional.one_hot(targets, 3).float()
-    noise = torch.randn(400, 3, generator=draw)
-    base, useful = truth + torch.randn(400, 3, generator=draw), 5 * (truth + torch.randn(400, 3, generator=draw))
+def test_the_linear_model_and_the_network_count_by_what_they_know():
+    draw = np.random.default_rng(5)
+    goals = draw.integers(0, 3, 400)
+    truth = np.eye(3)[goals]
+    noise = draw.normal(size=(400, 3))
+    base, useful = truth + draw.normal(size=(400, 3)), 5 * (truth + draw.normal(size=(400, 3)))
 
-    def loss(own: torch.Tensor, share: float) -> float:
-        return float(torch.nn.functional.cross_entropy(base + share * own, targets))
+    def loss(shares: tuple[float, float]) -> float:
+        return cross_entropy(shares[0] * base + shares[1] * useful, truth)[0]
 
-    share = best_share(useful, base, targets)
-    assert 0.05 < share < 0.6  # it is too sure of itself
-    assert loss(useful, share) < min(loss(useful, share - 0.02), loss(useful, share + 0.02), loss(useful, 0.0))
-    assert best_share(-truth, base, targets) == 0
-    assert best_share(noise, base, targets) < 0.2
-    assert best_share(truth, base, targets) > 0.5
+    one, other = best_shares(base, useful, goals)
+    assert 0.5 < one < 2
+    assert 0.5 < one / (5 * other) < 2  # it is five times as sure of itself, and knows as much
+    for near in ((one + 0.1, other), (one - 0.1, other), (one, other + 0.02), (one, other - 0.02)):
+        assert loss((one, other)) < loss(near)
+    assert best_shares(base, -truth, goals)[1] == 0
+    assert best_shares(base, noise, goals)[1] < 0.2
+    assert best_shares(noise, truth, goals)[1] > 1
+    assert best_shares(base[:1], useful[:1], goals[:1])[1] < 0.5  # one example says little
 
 
 def test_the_solver_finds_the_lowest_point():
@@ -149,7 +152,7 @@ def test_own_texts_begin_with_it(run):
     assert run.scores()["test"][0].value > 90
     tensors = read_tensors(run.folder.model)
     assert "base.weights" in tensors
-    assert 0 <= float(tensors["share"]) <= 4
+    assert tensors["shares"].min() >= 0
     lines = [json.loads(line) for line in run.folder.metrics.read_text().splitlines()]
     assert [line["step"] for line in lines if line["kind"] == "valid"] == [0, 10, 20, 30]
     again = load(run.folder.path)

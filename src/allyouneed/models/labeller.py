@@ -15,8 +15,8 @@ from allyouneed.nn.trace import Trace
 
 class Labeller(Model):
     """p(label | text) = softmax(head(body(text))): one label per text or one per token, as the head says. Between body
-    and head may stand a reader of all the body's layers; `see` prepares what the body reads; `base` gives scores to
-    which those of the head are added, times `share`, once it has learned; it learns without them."""
+    and head may stand a reader of all the body's layers; `see` prepares what the body reads; once it has
+    learned, `base` adds scores of its own to those of the head, by the `shares` of both; it learns without them."""
 
     def __init__(
         self,
@@ -30,8 +30,8 @@ class Labeller(Model):
         self.body, self.head, self.reader, self.see, self.base = body, head, reader, see or nn.Identity(), base
         self.useful_at_start = base is not None
         if base is not None:
-            self.share: Tensor
-            self.register_buffer("share", torch.ones(()))
+            self.shares: Tensor
+            self.register_buffer("shares", torch.tensor([1.0, 0.0]))
         if self.head.pool != "first":
             body.leave_summary()
 
@@ -44,7 +44,9 @@ class Labeller(Model):
         if self.head.pool == "first":
             hidden = self.body.summary(hidden)[:, None]
         logits = self.head(hidden, tensors["lengths"])
-        return logits if self.base is None or self.training else self.base(tensors) + self.share * logits
+        if self.base is None or self.training:
+            return logits
+        return self.shares[0] * self.base(tensors) + self.shares[1] * logits
 
     def loss(self, tensors: Tensors, targets: Tensor, smoothing: float = 0.0, agreement: float = 0.0) -> Tensor:
         """The cross-entropy of the labels, summed. With `agreement` (R-Drop, Liang et al., 2021): its mean over two

@@ -1,4 +1,5 @@
-"""Baselines: what a score must beat to mean anything. The most frequent label, and a linear model over words."""
+"""Baselines: what a score must beat to mean anything. The most frequent label, and a linear model over words, or over
+the pixels of pictures."""
 
 from __future__ import annotations
 
@@ -11,12 +12,18 @@ import numpy as np
 
 from allyouneed.data.store import Ragged
 from allyouneed.metrics import Score
-from allyouneed.tasks.linear import Bags, fit_linear
+from allyouneed.tasks.linear import Bags, cross_entropy, fit_linear, minimize
 
 WORD = re.compile(r"\w+|[^\w\s]")
 TEXTS, TAGGED = 2_000_000, 100_000  # running words that the linear model learns from, so that it takes seconds
-MAJORITY, LINEAR = "majority", "linear"
-TOLD = {MAJORITY: "the most frequent label", LINEAR: "a linear model over words and pairs of words"}
+PICTURES, VALUES = 5_000, 1_024  # pictures that the linear model learns from, and values of each, at most
+SMOOTH = 0.01  # the weight of Σ w² / 2 beside the mean of the losses, for pictures
+MAJORITY, LINEAR, PIXELS = "majority", "linear", "pixels"
+TOLD = {
+    MAJORITY: "the most frequent label",
+    LINEAR: "a linear model over words and pairs of words",
+    PIXELS: "a linear model over pixels",
+}
 
 
 class Numbers:
@@ -56,6 +63,35 @@ def classify_baselines(
 
 def _bags(rows: list[list[list[int]]], vocab: int) -> Bags:
     return Bags.of([Ragged.of(side) for side in zip(*rows)], vocab)
+
+
+def picture_baselines(train: np.ndarray, goals: np.ndarray, test: np.ndarray, classes: int) -> dict[str, np.ndarray]:
+    """The label of each test picture by each baseline; pictures are (N, H, W, C) bytes."""
+    some = np.arange(min(PICTURES, len(train))) * len(train) // min(PICTURES, len(train))
+    known, asked = _values(train[some]), _values(test)
+    mean, spread = known.mean(0), max(1e-6, float(known.std()))
+    known, asked = (known - mean) / spread, (asked - mean) / spread
+    truth = np.eye(classes)[goals[some]]
+
+    def loss(whole: np.ndarray) -> tuple[float, np.ndarray]:
+        """The loss and its gradient; `whole` is the weights and, in its last row, the biases."""
+        weights, bias = whole[:-1], whole[-1]
+        value, error = cross_entropy(known @ weights + bias, truth)
+        gradient = np.concatenate([known.T @ error + SMOOTH * len(known) * weights, error.sum(0, keepdims=True)])
+        return value + SMOOTH * len(known) / 2 * float((weights**2).sum()), gradient
+
+    whole = minimize(loss, np.zeros((known.shape[1] + 1, classes)))
+    frequent = int(np.bincount(goals, minlength=classes).argmax())
+    return {MAJORITY: np.full(len(asked), frequent), PIXELS: (asked @ whole[:-1] + whole[-1]).argmax(1)}
+
+
+def _values(pictures: np.ndarray) -> np.ndarray:
+    """(N, D): the means over squares of pixels, as small as they may be."""
+    number, height, width, channels = pictures.shape
+    side = next(side for side in range(1, max(height, width) + 1) if height * width * channels <= VALUES * side**2)
+    rows, columns = max(1, height // side), max(1, width // side)
+    whole = pictures[:, : rows * side, : columns * side].reshape(number, rows, -1, columns, side, channels)
+    return whole.mean(axis=(2, 4), dtype=np.float32).reshape(number, -1)
 
 
 def tag_baselines(

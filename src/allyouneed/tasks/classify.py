@@ -24,7 +24,7 @@ from allyouneed.tasks.baselines import classify_baselines
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.labelling import Labelling, LabellingOptions
 from allyouneed.tasks.labels import OneLabel
-from allyouneed.tasks.linear import Bags, Linear, WordPairs, best_share, fit_linear
+from allyouneed.tasks.linear import Bags, Linear, WordPairs, best_shares, fit_linear
 from allyouneed.tasks.two_texts import BETWEEN, two_texts
 from allyouneed.text.words import find_words
 
@@ -97,16 +97,13 @@ class Classify(OneLabel, Labelling):
 
     @torch.no_grad()
     def tune(self, model: Labeller, batches: Iterable[Batch]) -> None:
-        """How much of the network's scores is added to those of the linear model."""
+        """How much the scores of the linear model and those of the network count."""
         if model.base is None:
             return
-        model.share.fill_(1.0)
-        own, base, targets = [], [], []
-        for batch in batches:
-            base.append(model.base(batch.tensors))
-            own.append(model(batch.tensors).float() - base[-1])
-            targets.append(batch.tensors["targets"])
-        model.share.fill_(best_share(torch.cat(own), torch.cat(base), torch.cat(targets)))
+        model.shares.copy_(torch.tensor([0.0, 1.0]))
+        found = [(model.base(batch.tensors), model(batch.tensors), batch.tensors["targets"]) for batch in batches]
+        base, own, goals = (torch.cat(parts).double().cpu().numpy() for parts in zip(*found))
+        model.shares.copy_(torch.tensor(best_shares(base, own, goals.astype(np.int64))))
 
     def tokens(self, split: str) -> list[Ragged]:
         found = []

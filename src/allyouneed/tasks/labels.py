@@ -24,7 +24,7 @@ from allyouneed.models.labeller import Labeller
 from allyouneed.nn.losses import IGNORE
 from allyouneed.tasks.answers import Answer
 from allyouneed.tasks.base import Carry, Guess, Moment, Task, once
-from allyouneed.tasks.baselines import MAJORITY, TOLD
+from allyouneed.tasks.baselines import TOLD
 from allyouneed.tasks.checks import check_numbers
 from allyouneed.tasks.extent import WHOLE, Extent
 
@@ -147,10 +147,9 @@ class Labels(Task[Labeller]):
         top = p.topk(min(most, len(p)))
         return Guess(token, [(self.labels[i], value) for i, value in zip(top.indices.tolist(), top.values.tolist())])
 
-    @once
+    @abstractmethod
     def simple(self, split: str) -> Mapping[str, Any]:
         """The labels of a split by simple methods, by their names, learned from the training split."""
-        return {}
 
     def baselines(self) -> list[Score]:
         numbers = self.scored or list(range(self.items("test")))
@@ -200,11 +199,6 @@ class OneLabel(Labels):
         self.unseen(split, self.classes(split), self.labels, "label")
         numbers = {label: number for number, label in enumerate(self.labels)}
         return np.fromiter((numbers[example.label] for example in self.data.splits[split]), dtype=np.int64)
-
-    @once
-    def simple(self, split: str) -> Mapping[str, Any]:
-        frequent = np.bincount(self.goals("train"), minlength=len(self.labels)).argmax()
-        return {MAJORITY: np.full(self.items(split), frequent)}
 
     def simply(self, name: str, found: Any, numbers: Sequence[int]) -> Score:
         right = int((found[list(numbers)] == self.goals("test")[list(numbers)]).sum())

@@ -4,8 +4,8 @@
 
 over the different words and pairs f of the text. The ratios r are counted, as in naive Bayes; v is a logistic
 regression with a Gaussian prior. On a few thousand texts this is hard to beat, so it is the baseline of every
-classifier, and with task.linear it is a part of one: the scores of the network are added to it, as much of them as
-makes the labels of the validation texts likeliest (Mesnil et al., 2014, combine such models in this way).
+classifier, and with task.linear it is a part of one: the scores of the network are added to it, each with a weight, so
+that the labels of the validation texts are likeliest (Mesnil et al., 2014, combine such models in this way).
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ TWICE = 2  # a word or pair that occurs in fewer texts says nothing of others
 MOST = 4_000_000  # numbers of the table of weights; the most frequent words and pairs stay
 PRIOR = 1.0  # the weight of Σ v² / 2 beside the sum of the losses
 ROUNDS, REMEMBERED = 60, 10  # of L-BFGS
-MOST_SHARE, HALVINGS = 4.0, 30
 
 
 @dataclass(frozen=True)
@@ -105,17 +104,20 @@ def fit_linear(bags: Bags, goals: np.ndarray, classes: int) -> Linear:
         v, bias = whole[:-1], whole[-1]
         weights = ratios * v
         columns_of = (np.bincount(rows, weights[columns, c], minlength=len(bags)) for c in range(classes))
-        logits = bias + np.stack(list(columns_of), axis=1)
-        logits -= logits.max(1, keepdims=True)
-        log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
-        error = np.exp(log_p) - truth
+        value, error = cross_entropy(bias + np.stack(list(columns_of), axis=1), truth)
         slopes = (np.bincount(columns, error[rows, c], minlength=len(keys)) for c in range(classes))
         gradient = ratios * np.stack(list(slopes), axis=1) + PRIOR * v
-        value = -(truth * log_p).sum() + PRIOR / 2 * (v**2).sum()
-        return float(value), np.concatenate([gradient, error.sum(0, keepdims=True)])
+        return value + PRIOR / 2 * float((v**2).sum()), np.concatenate([gradient, error.sum(0, keepdims=True)])
 
     whole = minimize(loss, np.zeros((len(keys) + 1, classes)))
     return Linear(keys, ratios * whole[:-1], whole[-1])
+
+
+def cross_entropy(logits: np.ndarray, truth: np.ndarray) -> tuple[float, np.ndarray]:
+    """-Σ log p of the true labels, and its gradient by the logits; both arguments are (N, C)."""
+    logits = logits - logits.max(1, keepdims=True)
+    log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    return float(-(truth * log_p).sum()), np.exp(log_p) - truth
 
 
 def minimize(loss: Callable[[np.ndarray], tuple[float, np.ndarray]], x: np.ndarray) -> np.ndarray:
@@ -147,16 +149,25 @@ def minimize(loss: Callable[[np.ndarray], tuple[float, np.ndarray]], x: np.ndarr
     return x
 
 
-def best_share(own: Tensor, base: Tensor, targets: Tensor) -> float:
-    """The share t of the network's scores for which base + t own, both (N, C), makes the targets (N,) likeliest, from 0
-    to MOST_SHARE. The slope of the loss, Σ (p - target) own, rises with t."""
-    truth = nn.functional.one_hot(targets, own.size(1))
-    low, high = 0.0, MOST_SHARE
-    for _ in range(HALVINGS):
-        share = (low + high) / 2
-        slope = (((base + share * own).softmax(1) - truth) * own).sum()
-        low, high = (share, high) if slope < 0 else (low, share)
-    return low
+def best_shares(base: np.ndarray, own: np.ndarray, goals: np.ndarray) -> tuple[float, float]:
+    """The shares a and t, neither below 0, for which a base + t own, both (N, C), makes the labels (N,) likeliest. Few
+    examples move them little from 1 and 0: the network must show what it adds."""
+    truth = np.eye(base.shape[1])[goals]
+
+    def fit(scores: np.ndarray, shares: np.ndarray) -> np.ndarray:
+        """`scores` (S, N, C); `shares` (S,) is where it begins."""
+
+        def loss(found: np.ndarray) -> tuple[float, np.ndarray]:
+            value, error = cross_entropy(np.tensordot(found, scores, 1), truth)
+            moved = found - shares
+            return value + float((moved**2).sum()) / 2, (error * scores).sum((1, 2)) + moved
+
+        return minimize(loss, shares)
+
+    both = fit(np.stack([base, own]), np.array([1.0, 0.0]))
+    if both.min() < 0:  # then one of them is worth nothing
+        both = np.append(fit(base[None], np.ones(1)), 0.0)
+    return max(0.0, float(both[0])), float(both[1])
 
 
 class WordPairs(nn.Module):

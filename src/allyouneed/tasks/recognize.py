@@ -23,7 +23,8 @@ from allyouneed.models.labeller import Labeller, PictureLabeller
 from allyouneed.nn.heads import ClassifyHead
 from allyouneed.nn.trace import Trace
 from allyouneed.tasks.answers import Answer
-from allyouneed.tasks.base import Alignment, Guess, Say, Task, traced
+from allyouneed.tasks.base import Alignment, Guess, Say, Task, once, traced
+from allyouneed.tasks.baselines import picture_baselines
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.labels import LabelOptions, OneLabel
 from allyouneed.tasks.pictures import PictureReader
@@ -138,6 +139,10 @@ class Recognize(PictureReader[Labeller], OneLabel):
             sign = f"exact|classes:{len(self.labels)}|split:{split}|n:{len(truth)}"
             scores.append(exact_score(f"top-{TOP}", first, len(truth), sign))
         return scores
+
+    @once
+    def simple(self, split: str) -> dict[str, np.ndarray]:
+        return picture_baselines(self.pixels("train"), self.goals("train"), self.pixels(split), len(self.labels))
 
     def _surest(self, found: dict[int, Tensor], truth: np.ndarray, split: str) -> list[tuple[np.ndarray, str]]:
         """The mistakes with the highest probabilities."""
