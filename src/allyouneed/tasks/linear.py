@@ -26,6 +26,7 @@ T = TypeVar("T", np.ndarray, Tensor)
 TWICE = 2  # a word or pair that occurs in fewer texts says nothing of others
 MOST = 4_000_000  # numbers of the table of weights; the most frequent words and pairs stay
 PRIOR = 1.0  # the weight of Σ v² / 2 beside the sum of the losses
+DOUBT = 32.0  # the same for the share of the network; some three hundred examples count as much as this
 ROUNDS, REMEMBERED = 60, 10  # of L-BFGS
 
 
@@ -152,22 +153,21 @@ def minimize(loss: Callable[[np.ndarray], tuple[float, np.ndarray]], x: np.ndarr
 def best_shares(base: np.ndarray, own: np.ndarray, goals: np.ndarray) -> tuple[float, float]:
     """The shares a and t, neither below 0, for which a base + t own, both (N, C), makes the labels (N,) likeliest. Few
     examples move them little from 1 and 0: the network must show what it adds."""
-    truth = np.eye(base.shape[1])[goals]
+    truth, both = np.eye(base.shape[1])[goals], np.stack([base, own])
+    spread = np.maximum(1e-3, (both - both.mean(2, keepdims=True)).std((1, 2)))
+    both, start, prior = both / spread[:, None, None], np.array([spread[0], 0.0]), np.array([PRIOR, DOUBT])
 
-    def fit(scores: np.ndarray, shares: np.ndarray) -> np.ndarray:
-        """`scores` (S, N, C); `shares` (S,) is where it begins."""
+    def loss(shares: np.ndarray) -> tuple[float, np.ndarray]:
+        value, error = cross_entropy(np.tensordot(shares, both, 1), truth)
+        moved = shares - start
+        return value + float((prior * moved**2).sum()) / 2, (error * both).sum((1, 2)) + prior * moved
 
-        def loss(found: np.ndarray) -> tuple[float, np.ndarray]:
-            value, error = cross_entropy(np.tensordot(found, scores, 1), truth)
-            moved = found - shares
-            return value + float((moved**2).sum()) / 2, (error * scores).sum((1, 2)) + moved
-
-        return minimize(loss, shares)
-
-    both = fit(np.stack([base, own]), np.array([1.0, 0.0]))
-    if both.min() < 0:  # then one of them is worth nothing
-        both = np.append(fit(base[None], np.ones(1)), 0.0)
-    return max(0.0, float(both[0])), float(both[1])
+    found = minimize(loss, start)
+    if found[1] < 0:  # it only does harm
+        both[1] = 0.0
+        found = minimize(loss, start)
+    one, other = np.maximum(0.0, found) / spread
+    return float(one), float(other)
 
 
 class WordPairs(nn.Module):
