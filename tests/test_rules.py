@@ -75,6 +75,15 @@ def test_real_text_gets_pieces_of_words_and_generated_text_does_not():
     assert followed("translate/transformer", once=0.05)[0].text.kind == "word"
 
 
+def test_pictures_that_are_seen_once_or_twice_are_not_changed():
+    seen, told = followed("recognize/vit", "train.minutes=4", examples=60_000, side=28, channels=1)
+    assert (seen.task.shift, seen.task.changes) == (0.0, 0)
+    assert "augmentation: none, because the data is seen about 0.32 times" in told
+    assert followed("recognize/vit", "train.minutes=4", "task.shift=0.1", examples=60_000, side=28)[0].task.shift == 0.1
+    often, told = followed("recognize/vit", "train.epochs=20", examples=60_000, side=28, channels=1)
+    assert (often.task.shift, often.task.changes) == (0.1, 2)
+
+
 @pytest.mark.parametrize("name", [name for name in recipe_names() if "elmo" in name])
 def test_models_that_read_letters_keep_their_words(name):
     assert followed(name)[0].text == read_recipe(name).text

@@ -35,7 +35,9 @@ def picture_training(case: Case) -> Iterator[Choice]:
     if case.recipe.train.init:
         rate = careful_rate(case)
         yield Choice("rate", "it starts from a run that can see", {"train.lr": (rate, f"learning rate {rate:g}")})
-    if epochs >= 5:
+    if epochs < 5:  # Fashion-MNIST seen twice: 79.7 % with the shift of the recipe, 85.5 % without
+        yield Choice("augmentation", case.seen(epochs), {"task.shift": (0.0, "none")})
+    else:
         flip = 0.5 if case.facts.channels == 3 else 0.0
         values = {
             "task.shift": (0.1, "shifted"),
