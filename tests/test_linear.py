@@ -162,6 +162,33 @@ def test_own_texts_begin_with_it(run):
     assert again.answers(["w1 fine not bad"])[0].score == run.answers(["w1 fine not bad"])[0].score
 
 
+def test_the_shares_are_those_of_the_validation_split(run):
+    model, examples = run.model.eval(), run.task.examples("valid")
+    batches = [examples.collate(numbers) for numbers in examples.cover(512)]
+    base = torch.cat([model.base(batch.tensors) for batch in batches]).numpy()
+    with torch.no_grad():
+        hidden = [(model.body.read(batch.tensors), batch.tensors["lengths"]) for batch in batches]
+        own = torch.cat([model.head(*vectors) for vectors in hidden]).numpy()
+    goals = torch.cat([batch.tensors["targets"] for batch in batches]).numpy()
+    model.shares.copy_(torch.tensor([1.0, 0.0]))
+    run.task.tune(model, batches)
+    np.testing.assert_allclose(model.shares.numpy(), best_shares(base, own, goals), atol=1e-3)
+
+
+def test_the_network_learns_alone(run):
+    examples, losses = run.task.examples("valid"), {}
+    tensors = examples.collate(examples.cover(512)[0]).tensors
+    for learning in (True, False):
+        run.model.train(learning)
+        for moved in (100.0, -100.0):
+            run.model.base.bias[0] += moved
+            torch.manual_seed(1)
+            losses[learning, moved] = run.model.loss(tensors, tensors["targets"]).item()
+    run.model.eval()
+    assert losses[True, 100.0] == losses[True, -100.0]
+    assert losses[False, 100.0] > 2 * losses[False, -100.0]
+
+
 def test_texts_together_get_what_each_gets_alone(run):
     asked = ["w1 fine not bad", "poor", "bad not w5 w6 w7 w8 w9", "never seen words"]
     together = [answer.details["probabilities"] for answer in run.answers(asked)]

@@ -162,11 +162,7 @@ def best_shares(base: np.ndarray, own: np.ndarray, goals: np.ndarray) -> tuple[f
         moved = shares - start
         return value + float((prior * moved**2).sum()) / 2, (error * both).sum((1, 2)) + prior * moved
 
-    found = minimize(loss, start)
-    if found[1] < 0:  # it only does harm
-        both[1] = 0.0
-        found = minimize(loss, start)
-    one, other = np.maximum(0.0, found) / spread
+    one, other = np.maximum(0.0, minimize(loss, start)) / spread
     return float(one), float(other)
 
 
