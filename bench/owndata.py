@@ -50,6 +50,12 @@ def _copied(*names: str) -> Callable[[Path, Path], None]:
     return write
 
 
+def _fashion(mirror: Path, folder: Path) -> None:
+    """In a folder of their own, beside which the run and its log stand."""
+    (folder / "pictures").mkdir(exist_ok=True)
+    _copied(*(f"fashion-mnist/{part}-ubyte.gz" for part in FASHION))(mirror, folder / "pictures")
+
+
 def _trec(mirror: Path, folder: Path) -> None:
     """The six coarse classes, as a table: "DESC:manner How did …" -> DESC<TAB>How did …"""
     for split in ("train", "test"):
@@ -108,11 +114,7 @@ CASES = {
         for recipe, mark in (("classify/rnn", ""), ("classify/conv", "-conv"))
     },
     "imdb": Case(_copied("imdb/train.tsv.xz", "imdb/test.tsv.xz"), ("classify/rnn", *SPLIT), "accuracy"),
-    "fashion-mnist": Case(
-        _copied(*(f"fashion-mnist/{part}-ubyte.gz" for part in FASHION)),
-        ("recognize/vit", "--data", ".", "train.minutes=4"),
-        "accuracy",
-    ),
+    "fashion-mnist": Case(_fashion, ("recognize/vit", "--data", "pictures", "train.minutes=4"), "accuracy"),
     "wnut17": Case(
         _copied("wnut17/train.conll", "wnut17/dev.conll", "wnut17/test.conll"),
         ("tag/lstm", "--data", "train.conll", "data.valid_path=dev.conll", "data.test_path=test.conll"),
@@ -176,7 +178,7 @@ def markdown(runs: list[dict[str, Any]], facts: dict[str, str]) -> str:
     ]
     for run in runs:
         clock = f"{int(run['seconds']) // 60}:{int(run['seconds']) % 60:02d}"
-        best = max(run["baselines"], key=lambda score: score["value"], default=None)
+        best = max(run.get("baselines", []), key=lambda score: score["value"], default=None)
         cells = (run["case"], f"`{run['command']}`", _told(run["score"]), _told(best) if best else "", clock)
         lines.append(f"| {' | '.join(cells)} | {run['evaluations']} | {run['load']:.2f} | {run['commit']} |")
     for run in runs:

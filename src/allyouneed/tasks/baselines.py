@@ -17,6 +17,7 @@ from allyouneed.tasks.linear import Bags, cross_entropy, fit_linear, minimize
 WORD = re.compile(r"\w+|[^\w\s]")
 TEXTS, TAGGED = 2_000_000, 100_000  # running words that the linear model learns from, so that it takes seconds
 PICTURES, VALUES = 5_000, 1_024  # pictures that the linear model learns from, and values of each, at most
+BLOCK = 64  # pictures that are in memory at once
 SMOOTH = 0.01  # the weight of Σ w² / 2 beside the mean of the losses, for pictures
 MAJORITY, LINEAR, PIXELS = "majority", "linear", "pixels"
 TOLD = {
@@ -68,7 +69,7 @@ def _bags(rows: list[list[list[int]]], vocab: int) -> Bags:
 def picture_baselines(train: np.ndarray, goals: np.ndarray, test: np.ndarray, classes: int) -> dict[str, np.ndarray]:
     """The label of each test picture by each baseline; pictures are (N, H, W, C) bytes."""
     some = np.arange(min(PICTURES, len(train))) * len(train) // min(PICTURES, len(train))
-    known, asked = _values(train[some]), _values(test)
+    known, asked = _values(train, some), _values(test, np.arange(len(test)))
     mean, spread = known.mean(0), max(1e-6, float(known.std()))
     known, asked = (known - mean) / spread, (asked - mean) / spread
     truth = np.eye(classes)[goals[some]]
@@ -85,13 +86,17 @@ def picture_baselines(train: np.ndarray, goals: np.ndarray, test: np.ndarray, cl
     return {MAJORITY: np.full(len(asked), frequent), PIXELS: (asked @ whole[:-1] + whole[-1]).argmax(1)}
 
 
-def _values(pictures: np.ndarray) -> np.ndarray:
-    """(N, D): the means over squares of pixels, as small as they may be."""
-    number, height, width, channels = pictures.shape
+def _values(pictures: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """(N, D) of these pictures: the means over squares of pixels, as small as they may be."""
+    _, height, width, channels = pictures.shape
     side = next(side for side in range(1, max(height, width) + 1) if height * width * channels <= VALUES * side**2)
     rows, columns = max(1, height // side), max(1, width // side)
-    whole = pictures[:, : rows * side, : columns * side].reshape(number, rows, -1, columns, side, channels)
-    return whole.mean(axis=(2, 4), dtype=np.float32).reshape(number, -1)
+    found = []
+    for start in range(0, len(numbers), BLOCK):
+        block = pictures[numbers[start : start + BLOCK], : rows * side, : columns * side]
+        squares = block.reshape(len(block), rows, -1, columns, side, channels)
+        found.append(squares.mean(axis=(2, 4), dtype=np.float32).reshape(len(block), -1))
+    return np.concatenate(found)
 
 
 def tag_baselines(
