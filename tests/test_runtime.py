@@ -278,7 +278,8 @@ ranks.join("cpu")
 import torch._dynamo  # as the optimizers of torch do; it imports all of torch.distributed
 ranks.wait()
 ranks.leave()
-print([name for name in (file.read_text() for file in Path("/proc/self/task").glob("*/comm")) if "gloo" in name])
+threads = [file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm")]
+Path(f"threads-of-{ranks.rank}").write_text(" ".join(threads))
 """
 
 
@@ -287,8 +288,10 @@ print([name for name in (file.read_text() for file in Path("/proc/self/task").gl
 def test_no_thread_of_gloo_outlives_a_training(tmp_path):
     (tmp_path / "leaving.py").write_text(LEAVING)
     starter = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run([*starter, str(tmp_path / "leaving.py")], capture_output=True, text=True, timeout=300)
-    assert done.stdout.split() == ["[]", "[]"], done.stdout + done.stderr
+    done = subprocess.run([*starter, "leaving.py"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    threads = {file.name: file.read_text() for file in tmp_path.glob("threads-of-*")}
+    assert set(threads) == {"threads-of-0", "threads-of-1"}, done.stderr
+    assert not any("gloo" in names for names in threads.values()), threads
 
 
 FORKED = """
