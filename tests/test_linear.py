@@ -13,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
+from allyouneed.config import TextConfig
 from allyouneed.data.store import Ragged
 from allyouneed.run import load, train
-from allyouneed.tasks.linear import Bags, WordPairs, best_shares, cross_entropy, fit_linear, minimize
+from allyouneed.tasks.linear import Bags, WordPairs, best_shares, cross_entropy, fit_linear, minimize, words_of
 from allyouneed.tensorfile import read_tensors
+from allyouneed.text import Tokenizer
 from allyouneed.training.fit import fit
 from allyouneed.training.starting import choose, resumed
 from allyouneed.training.trainer import Trainer
@@ -32,14 +34,33 @@ def by_hand(rows: list[list[int]], vocab: int) -> list[set[int]]:
 
 @given(texts)
 def test_a_bag_has_each_word_and_each_pair_of_neighbours_once(rows):
-    bags = Bags.of([Ragged.of(rows)], 6)
+    bags = Bags.of([Ragged.of(rows)], np.arange(6))
     found = [bags.keys[a:b].tolist() for a, b in itertools.pairwise(bags.offsets)]
     assert found == [sorted(keys) for keys in by_hand(rows, 6)]
 
 
 def test_the_words_of_a_second_text_are_other_words():
-    bags = Bags.of([Ragged.of([[1, 2]]), Ragged.of([[1, 2]])], 6)
+    bags = Bags.of([Ragged.of([[1, 2]]), Ragged.of([[1, 2]])], np.arange(6))
     assert set(bags.keys.tolist()) == {1, 2, 2 * 12 + 2, 7, 8, 8 * 12 + 8}
+
+
+def test_a_token_that_is_no_word_is_in_no_pair():
+    bags = Bags.of([Ragged.of([[1, 0, 2, 3], [0]])], np.array([-1, 1, 2, 1]))  # 0 is no word, and 3 is 1 again
+    assert [bags.keys[a:b].tolist() for a, b in itertools.pairwise(bags.offsets)] == [[1, 2, 3 * 8 + 1], []]
+
+
+def test_a_word_is_one_with_and_without_a_space_and_the_unknown_is_none():
+    text = TextConfig(kind="word", vocab=100, min_count=2, lowercase=True)
+    tokenizer = Tokenizer.train(["film, a film (film) film", "a rare film"], text)
+    words = words_of(tokenizer)
+    (film, again), unknown = tokenizer.encode("film film"), tokenizer.unk
+    assert film != again
+    assert words[film] == words[again] == min(film, again)
+    assert words[unknown] == -1
+    pieces = Tokenizer.train(["film, a film (film) film"] * 9, TextConfig(kind="bpe", vocab=300))
+    assert [word for word in words_of(pieces).tolist() if word >= 0] == [
+        id for id in range(len(pieces)) if id != pieces.unk
+    ]
 
 
 def sentences(number: int, seed: int) -> tuple[list[list[int]], np.ndarray]:
@@ -58,17 +79,19 @@ def sentences(number: int, seed: int) -> tuple[list[list[int]], np.ndarray]:
 
 def test_it_learns_words_and_pairs():
     rows, goals = sentences(400, 1)
-    fitted = fit_linear(Bags.of([Ragged.of(rows)], 20), goals, 2)
+    fitted = fit_linear(Bags.of([Ragged.of(rows)], np.arange(20)), goals, 2)
     others, truth = sentences(400, 2)
-    scores = fitted.scores(Bags.of([Ragged.of(others)], 20))
+    scores = fitted.scores(Bags.of([Ragged.of(others)], np.arange(20)))
     assert (scores.argmax(1) == truth).mean() > 0.97
-    assert fitted.scores(Bags.of([Ragged.of([[0, 1], [1, 0]])], 20)).argmax(1).tolist() == [1, 0]
+    assert fitted.scores(Bags.of([Ragged.of([[0, 1], [1, 0]])], np.arange(20))).argmax(1).tolist() == [1, 0]
 
 
-def test_the_weights_are_those_of_a_logistic_regression_on_counted_ratios():
+@pytest.mark.parametrize("even", [False, True])
+def test_the_weights_are_those_of_a_logistic_regression_on_counted_ratios(even):
     rows, goals = sentences(300, 3)
-    bags = Bags.of([Ragged.of(rows)], 20)
-    fitted = fit_linear(bags, goals, 2)
+    rows = [row[: 7 + number % 6] for number, row in enumerate(rows)]
+    bags = Bags.of([Ragged.of(rows)], np.arange(20))
+    fitted = fit_linear(bags, goals, 2, even)
     keep = [key for key, count in Counter(bags.keys.tolist()).items() if count > 1]
     assert sorted(keep) == fitted.keys.tolist()
     x = np.zeros((300, len(keep)))
@@ -76,10 +99,14 @@ def test_the_weights_are_those_of_a_logistic_regression_on_counted_ratios():
         row[[number for number, key in enumerate(fitted.keys) if key in keys]] = 1
     one, other = 1 + x[goals == 1].sum(0), 1 + x[goals == 0].sum(0)
     ratio = np.log(one / one.sum()) - np.log(other / other.sum())
+    share = 1 / np.sqrt(x.sum(1, keepdims=True)) if even else np.ones((300, 1))
+    values = x * ratio * share / share.mean()
     # Two columns of opposite weights have half the penalty of one column that is their difference.
-    right = LogisticRegression(C=2.0, tol=1e-8, max_iter=1000).fit(x * ratio, goals)
-    found = fitted.weights[:, 1] - fitted.weights[:, 0]
+    right = LogisticRegression(C=2.0, tol=1e-8, max_iter=1000).fit(values, goals)
+    found = (fitted.weights[:, 1] - fitted.weights[:, 0]) * share.mean()
     np.testing.assert_allclose(found, ratio * right.coef_[0], atol=0.05)
+    scores = fitted.scores(bags)
+    np.testing.assert_allclose(scores[:, 1] - scores[:, 0], right.decision_function(values), atol=0.1)
 
 
 def test_the_linear_model_and_the_network_count_by_what_they_know():
@@ -115,16 +142,17 @@ def test_the_solver_finds_the_lowest_point():
 @settings(max_examples=50, deadline=None)
 def test_inside_a_model_it_gives_the_same_scores_in_any_batch(rows, seed):
     draw = np.random.default_rng(seed)
-    known = Bags.of([Ragged.of([draw.integers(0, 6, 9).tolist() for _ in range(8)])], 6)
-    fitted = fit_linear(known, draw.integers(0, 3, 8), 3)
+    words = np.array([0, 1, -1, 3, 1, 5])
+    known = Bags.of([Ragged.of([draw.integers(0, 6, 9).tolist() for _ in range(8)])], words)
+    fitted = fit_linear(known, draw.integers(0, 3, 8), 3, even=True)
     module = WordPairs(len(fitted.keys), 6, 3)
-    module.take(fitted)
+    module.take(fitted, words)
     ids = torch.zeros(len(rows), 9, dtype=torch.int64)
-    for row, words in zip(ids, rows):
-        row[: len(words)] = torch.tensor(words)
+    for row, given_ids in zip(ids, rows):
+        row[: len(given_ids)] = torch.tensor(given_ids)
     lengths = torch.tensor([len(row) for row in rows])
     found = module({"ids": ids, "segments": torch.zeros_like(ids), "lengths": lengths})
-    np.testing.assert_allclose(found.numpy(), fitted.scores(Bags.of([Ragged.of(rows)], 6)), atol=1e-4)
+    np.testing.assert_allclose(found.numpy(), fitted.scores(Bags.of([Ragged.of(rows)], words)), atol=1e-4)
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,7 @@ def classify_baselines(
 
 
 def _bags(rows: list[list[list[int]]], vocab: int) -> Bags:
-    return Bags.of([Ragged.of(side) for side in zip(*rows)], vocab)
+    return Bags.of([Ragged.of(side) for side in zip(*rows)], np.arange(vocab))
 
 
 def picture_baselines(train: np.ndarray, goals: np.ndarray, test: np.ndarray, classes: int) -> dict[str, np.ndarray]:

@@ -24,7 +24,7 @@ from allyouneed.tasks.baselines import classify_baselines
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.labelling import Labelling, LabellingOptions
 from allyouneed.tasks.labels import OneLabel
-from allyouneed.tasks.linear import Bags, Linear, WordPairs, best_shares, fit_linear
+from allyouneed.tasks.linear import Bags, Linear, WordPairs, best_shares, fit_linear, words_of
 from allyouneed.tasks.two_texts import BETWEEN, two_texts
 from allyouneed.text.words import find_words
 
@@ -80,10 +80,10 @@ class Classify(OneLabel, Labelling):
 
     @once
     def _fitted(self, split: str) -> Linear:
-        return fit_linear(self._bags(split), self.goals(split), len(self.labels))
+        return fit_linear(self._bags(split), self.goals(split), len(self.labels), even=True)
 
     def _bags(self, split: str) -> Bags:
-        return Bags.of(self.rows(split), len(self.tokenizer))
+        return Bags.of(self.rows(split), words_of(self.tokenizer))
 
     def base(self) -> WordPairs | None:
         if not self.options.linear:
@@ -92,7 +92,7 @@ class Classify(OneLabel, Labelling):
         self.features = self.features if fitted is None else len(fitted.keys)
         made = WordPairs(self.features, len(self.tokenizer), len(self.labels))
         if ("_fitted", "train") in self._found:
-            made.take(self._fitted("train"))
+            made.take(self._fitted("train"), words_of(self.tokenizer))
         return made
 
     @torch.no_grad()

@@ -4,8 +4,9 @@
 
 over the different words and pairs f of the text. The ratios r are counted, as in naive Bayes; v is a logistic
 regression with a Gaussian prior. On a few thousand texts this is hard to beat, so it is the baseline of every
-classifier, and with task.linear it is a part of one: the scores of the network are added to it, each with a weight, so
-that the labels of the validation texts are likeliest (Mesnil et al., 2014, combine such models in this way).
+classifier. With task.linear it is a part of one, with the sum divided by the square root of its length: then a long
+text is not surer than a short one. The scores of the network are added to it, each with a weight, so that the labels of
+the validation texts are likeliest (Mesnil et al., 2014, combine such models in this way).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from allyouneed.data.store import Ragged
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.layers import real
+from allyouneed.text import Tokenizer
 
 T = TypeVar("T", np.ndarray, Tensor)
 TWICE = 2  # a word or pair that occurs in fewer texts says nothing of others
@@ -32,22 +34,23 @@ ROUNDS, REMEMBERED = 60, 10  # of L-BFGS
 
 @dataclass(frozen=True)
 class Bags:
-    """The different words and pairs of each example, as keys: a word is its id, the pair (a, b) is (a + 1) W + b. The
-    words of a second text are other words: V is added to their ids, and W = 2 V."""
+    """The different words and pairs of each example, as keys: a word is its number, the pair (a, b) is (a + 1) W + b.
+    The words of a second text are other words: V is added to their numbers, and W = 2 V."""
 
     keys: np.ndarray  # of all texts, one after the other
     offsets: np.ndarray
 
     @staticmethod
-    def of(sides: Sequence[Ragged], vocab: int) -> Bags:
-        """`sides`: the first texts, and the second ones if there are any."""
+    def of(sides: Sequence[Ragged], words: np.ndarray) -> Bags:
+        """`sides`: the first texts, and the second ones if there are any. `words` (V,): the word of each token, or -1
+        for a token that is none."""
         found, numbers = [], []
         for side, rows in enumerate(sides):
-            tokens = np.asarray(rows.tokens, dtype=np.int64) + side * vocab
-            row = np.repeat(np.arange(len(rows)), rows.lengths)
-            inside = row[1:] == row[:-1]  # both words of a pair are in one text
-            found += [tokens, pair_key(tokens[:-1], tokens[1:], vocab)[inside]]
-            numbers += [row, row[1:][inside]]
+            read, row = words[np.asarray(rows.tokens)], np.repeat(np.arange(len(rows)), rows.lengths)
+            there, read = read >= 0, read + side * len(words)
+            pair = (row[1:] == row[:-1]) & there[1:] & there[:-1]
+            found += [read[there], pair_key(read[:-1], read[1:], len(words))[pair]]
+            numbers += [row[there], row[1:][pair]]
         keys, rows_of = np.concatenate(found), np.concatenate(numbers)
         order = np.lexsort((keys, rows_of))
         keys, rows_of = keys[order], rows_of[order]
@@ -71,17 +74,22 @@ class Linear:
     keys: np.ndarray
     weights: np.ndarray
     bias: np.ndarray
+    even: bool = False  # sums are divided by the square root of their length
 
     def scores(self, bags: Bags) -> np.ndarray:
         """(N, C)"""
         at = np.minimum(np.searchsorted(self.keys, bags.keys), len(self.keys) - 1)
         known = self.keys[at] == bags.keys
         totals = np.concatenate([np.zeros((1, len(self.bias))), np.cumsum(self.weights[at] * known[:, None], axis=0)])
-        return np.asarray(self.bias + np.diff(totals[bags.offsets], axis=0))
+        sums, lengths = (
+            np.diff(totals[bags.offsets], axis=0),
+            np.diff(np.concatenate([[0], known.cumsum()])[bags.offsets]),
+        )
+        return np.asarray(self.bias + sums / np.sqrt(np.maximum(1, lengths if self.even else 1)).reshape(-1, 1))
 
 
-def fit_linear(bags: Bags, goals: np.ndarray, classes: int) -> Linear:
-    """The weights that this training data gives."""
+def fit_linear(bags: Bags, goals: np.ndarray, classes: int, even: bool = False) -> Linear:
+    """The weights that this training data gives; `even`: the sums are divided by the square root of their length."""
     keys, counts = np.unique(bags.keys, return_counts=True)
     most = max(1, MOST // classes)
     least = max(TWICE, np.sort(counts)[-most] + 1) if len(keys) > most else TWICE
@@ -99,19 +107,22 @@ def fit_linear(bags: Bags, goals: np.ndarray, classes: int) -> Linear:
 
     truth = np.zeros((len(bags), classes))
     truth[np.arange(len(bags)), goals] = 1.0
+    share = 1 / np.sqrt(np.maximum(1, np.bincount(rows, minlength=len(bags)))) if even else np.ones(len(bags))
+    usual = 1 / share.mean()  # so that the prior is as strong in both cases
+    values = (usual * share)[rows]
 
     def loss(whole: np.ndarray) -> tuple[float, np.ndarray]:
         """The loss and its gradient; `whole` is v and, in its last row, the biases."""
         v, bias = whole[:-1], whole[-1]
         weights = ratios * v
-        columns_of = (np.bincount(rows, weights[columns, c], minlength=len(bags)) for c in range(classes))
+        columns_of = (np.bincount(rows, values * weights[columns, c], minlength=len(bags)) for c in range(classes))
         value, error = cross_entropy(bias + np.stack(list(columns_of), axis=1), truth)
-        slopes = (np.bincount(columns, error[rows, c], minlength=len(keys)) for c in range(classes))
+        slopes = (np.bincount(columns, values * error[rows, c], minlength=len(keys)) for c in range(classes))
         gradient = ratios * np.stack(list(slopes), axis=1) + PRIOR * v
         return value + PRIOR / 2 * float((v**2).sum()), np.concatenate([gradient, error.sum(0, keepdims=True)])
 
     whole = minimize(loss, np.zeros((len(keys) + 1, classes)))
-    return Linear(keys, ratios * whole[:-1], whole[-1])
+    return Linear(keys, usual * ratios * whole[:-1], whole[-1], even)
 
 
 def cross_entropy(logits: np.ndarray, truth: np.ndarray) -> tuple[float, np.ndarray]:
@@ -166,20 +177,33 @@ def best_shares(base: np.ndarray, own: np.ndarray, goals: np.ndarray) -> tuple[f
     return float(one), float(other)
 
 
+def words_of(tokenizer: Tokenizer) -> np.ndarray:
+    """(V,) the word that each token is: itself, or the first token that is the same word, for " film" and "film" are
+    one. -1 for the unknown, which says nothing."""
+    first, whole = dict[str, int](), tokenizer.kind == "word"  # pieces of words are not words
+    spelled = (tokenizer.token(id).strip() or tokenizer.token(id) for id in range(len(tokenizer)))
+    words = [first.setdefault(word, id) if whole else id for id, word in enumerate(spelled)]
+    if tokenizer.unk is not None:
+        words[tokenizer.unk] = -1
+    return np.array(words, dtype=np.int64)
+
+
 class WordPairs(nn.Module):
     """The linear model inside a `Labeller`."""
 
     def __init__(self, features: int, vocab: int, classes: int) -> None:
         super().__init__()
-        self.vocab = vocab
+        self.words: Tensor
         self.keys: Tensor
         self.weights: Tensor
         self.bias: Tensor
+        self.register_buffer("words", torch.zeros(vocab, dtype=torch.int64))  # of the tokens; -1: none
         self.register_buffer("keys", torch.zeros(features, dtype=torch.int64))
         self.register_buffer("weights", torch.zeros(features, classes))
         self.register_buffer("bias", torch.zeros(classes))
 
-    def take(self, fitted: Linear) -> None:
+    def take(self, fitted: Linear, words: np.ndarray) -> None:
+        self.words.copy_(torch.from_numpy(words))
         self.keys.copy_(torch.from_numpy(fitted.keys))
         self.weights.copy_(torch.from_numpy(fitted.weights))
         self.bias.copy_(torch.from_numpy(fitted.bias))
@@ -187,11 +211,14 @@ class WordPairs(nn.Module):
     def forward(self, tensors: Tensors) -> Tensor:
         """ids (B, T), of which the first `lengths` (B,) are tokens -> logits (B, C). Special tokens are not among the
         words that it knows."""
-        ids = tensors["ids"] + self.vocab * tensors["segments"]
-        own, pairs = real(tensors["lengths"], ids.size(1)), pair_key(ids[:, :-1], ids[:, 1:], self.vocab)
-        keys = torch.cat([ids.masked_fill(~own, -1), pairs.masked_fill(~own[:, 1:], -1)], dim=1).sort(dim=1).values
+        words, vocab = self.words[tensors["ids"]], len(self.words)
+        own = real(tensors["lengths"], words.size(1)) & (words >= 0)
+        words = words + vocab * tensors["segments"]
+        pairs, both = pair_key(words[:, :-1], words[:, 1:], vocab), own[:, 1:] & own[:, :-1]
+        keys = torch.cat([words.masked_fill(~own, -1), pairs.masked_fill(~both, -1)], dim=1).sort(dim=1).values
         new = torch.ones_like(keys, dtype=torch.bool)
         new[:, 1:] = keys[:, 1:] != keys[:, :-1]
         at = torch.searchsorted(self.keys, keys).clamp(max=len(self.keys) - 1)
         known = new & (self.keys[at] == keys)
-        return self.bias + (self.weights[at] * known[..., None]).sum(1)
+        length = known.sum(1, keepdim=True).clamp(min=1)
+        return self.bias + (self.weights[at] * known[..., None]).sum(1) / length.sqrt()
