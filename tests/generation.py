@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from allyouneed.decode import Decoder, Request, Stepper
+from allyouneed.decode import Stepper
+from allyouneed.predict.decoder import Decoder, Request
 
 
 def generate(
@@ -24,6 +25,8 @@ def generate(
         if not texts:
             return
         for event in decoder.tick():
+            if event.error is not None:
+                raise event.error
             tokens, logprobs = texts[event.id]
             logprobs.append(event.logprob)
             if event.token is not None:
@@ -33,8 +36,3 @@ def generate(
         while due in ends:
             yield due, *texts.pop(due), ends.pop(due)
             due += 1
-
-
-def busy(decoder: Decoder) -> bool:
-    """Whether a tick has anything left to do."""
-    return bool(decoder._waiting or decoder._owed or decoder._flights)

@@ -9,13 +9,14 @@ import torch
 from allyouneed.config import DecodeConfig
 from allyouneed.data.coded import CaptionedCodes, PlainPictures
 from allyouneed.data.store import Ragged
-from allyouneed.decode import Decoder, Guided, Request
 from allyouneed.errors import UserError
 from allyouneed.models.dalle import DALLE, DALLEConfig
 from allyouneed.models.dvae import DVAE, DVAEConfig, join_patches
 from allyouneed.models.vit import cut_patches
 from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.trace import Trace
+from allyouneed.predict.decoder import Request
+from allyouneed.predict.writer import Writer
 from allyouneed.tasks.drawing import draw_codes, likelihood
 
 SMALL = {"width": 16, "heads": 2, "layers": 2, "dropout": 0.0}
@@ -140,33 +141,19 @@ def test_a_drawing_does_not_depend_on_its_batch(guidance):
     model = dalle()
     prompts = [model.prompt(ids) for ids in CAPTIONS]
     settings = DecodeConfig(method="sample", n_best=3, guidance=guidance, seed=5, batch=2)
-    together = draw_codes(model, prompts, 9, settings)
+    together = draw_codes(Writer(model), prompts, 9, settings)
     assert together.shape == (9, 9)
-    alone = [draw_codes(model, [prompt], 9, DecodeConfig(**{**vars(settings), "batch": 9})) for prompt in prompts]
+    alone = [
+        draw_codes(Writer(model), [prompt], 9, DecodeConfig(**{**vars(settings), "batch": 9})) for prompt in prompts
+    ]
     assert np.array_equal(together, np.concatenate(alone))
     assert len(np.unique(together, axis=0)) > 3  # seeds differ
-
-
-def test_guided_logits_are_the_formula():
-    model = dalle()
-    prompts, free = [model.prompt(ids) for ids in CAPTIONS], model.prompt([])
-    codes = torch.randint(0, 11, (3, 9), generator=torch.Generator().manual_seed(1))
-    with torch.inference_mode():
-        _, asked = model(torch.tensor(prompts), codes)
-        _, unasked = model(torch.tensor([free] * 3), codes)
-        guided = Guided(model, lambda prompt: free, 2.5)
-        logits, state = guided.start(prompts, model.limit)
-        for place in range(9):
-            expected = unasked[:, place] + 2.5 * (asked[:, place] - unasked[:, place])
-            assert torch.allclose(logits, expected, atol=1e-3)
-            assert state.length.tolist() == [len(free) + place] * 3
-            logits = guided.step(codes[:, place], state) if place < 8 else logits
 
 
 def test_guidance_is_the_formula_step_by_step():
     model = dalle()
     prompt, free = model.prompt([3, 1, 4]), model.prompt([])
-    (found,) = draw_codes(model, [prompt], 9, DecodeConfig(guidance=2.5))
+    (found,) = draw_codes(Writer(model), [prompt], 9, DecodeConfig(guidance=2.5))
     codes: list[int] = []
     for _ in range(9):
         rows = torch.tensor([[*codes, 0]] * 2)
@@ -180,17 +167,16 @@ def test_guidance_is_the_formula_step_by_step():
 def test_guidance_of_one_changes_nothing():
     model = dalle()
     prompts = [model.prompt(ids) for ids in CAPTIONS]
-    guided = Decoder(Guided(model, lambda prompt: model.prompt([]), 1.0), 2)
-    plain = Decoder(model, 2)
-    found = {}
-    for name, decoder in (("guided", guided), ("plain", plain)):
-        ids = [decoder.add(Request(prompt, 9)) for prompt in prompts]
-        codes = {id: [] for id in ids}
-        while any(len(made) < 9 for made in codes.values()):
-            for event in decoder.tick():
-                codes[event.id].append(event.token)
-        found[name] = list(codes.values())
-    assert found["guided"] == found["plain"]
+    found = []
+    for guided in ({"guidance": 1.0, "free": model.prompt([])}, {}):
+        with Writer(model).session(2) as session:
+            codes = {session.add(Request(prompt, 9, **guided)): [] for prompt in prompts}
+            while events := session.wait():
+                for event in events:
+                    codes[event.id].append(event.token)
+        found.append(list(codes.values()))
+    assert found[0] == found[1]
+    assert [len(made) for made in found[0]] == [9, 9, 9]
 
 
 def test_the_likelihood_of_a_drawing_is_the_sum_of_its_codes():

@@ -12,15 +12,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allyouneed.decode import Decoder, Request, beam_search, choose, greedy, uniform
-from allyouneed.decode.decoder import bucket
+from allyouneed.decode import beam_search, choose, greedy, uniform
+from allyouneed.decode.stepper import bucket
 from allyouneed.errors import UserError
+from allyouneed.predict.decoder import Decoder, Request
 from allyouneed.run import load
 from allyouneed.runfolder import RunFolder
 from allyouneed.tensorfile import read_tensors
 from allyouneed.wholefile import write_tensors
 from commands import mistake
-from generation import busy, generate
+from generation import generate
 from toy_steppers import ToyLM, ToyTranslator
 
 INF = float("inf")
@@ -245,7 +246,7 @@ def test_any_schedule_decodes_each_request_as_if_alone(kind: type, lag: int) -> 
                     got[event.id][0].append(event.token)
                 if event.done:
                     ends[event.id] = event.done
-            if not busy(decoder) and not arrivals:
+            if not decoder.busy and not arrivals:
                 break
             assert now < 300, "the decoder does not come to an end"
         for id, i in ids.items():
@@ -265,11 +266,101 @@ def test_waiting_requests_start_together_and_rows_are_reused() -> None:
     for n in (2, 4, 4, 1, 3):
         decoder.add(Request([1], max_new=n))
     ticks = []
-    while busy(decoder):
+    while decoder.busy:
         ticks.append([event.id for event in decoder.tick()])
     assert ticks == [[0, 1, 2], [0, 1, 2], [3, 1, 2], [4, 1, 2], [4], [4]]
     assert stepper.starts == [3, 1, 1]
-    assert stepper.steps == [3] * 5  # the shape never changes, and nobody steps for nothing
+    assert stepper.steps == [3, 3, 3, 1, 1]  # nobody steps for nothing: there are as many rows as answers
+
+
+def test_there_are_as_many_rows_as_answers_up_to_the_most() -> None:
+    stepper = ToyLM(7)
+    decoder = Decoder(stepper, 8)
+    decoder.add(Request([1], max_new=20))
+    for _ in range(3):
+        decoder.tick()
+    for _ in range(9):
+        decoder.add(Request([2], max_new=4))
+    while decoder.busy:
+        decoder.tick()
+    assert stepper.steps[:2] == [1, 1]
+    assert max(stepper.steps) == 8
+    assert stepper.steps[-5:] == [1] * 5
+    assert decoder.state is None  # an idle decoder holds nothing
+
+
+def test_several_answers_read_their_input_once() -> None:
+    stepper = ToyLM(7, ends=1.0)
+    for most in (2, 8):  # some wait for others, or all fit
+        stepper.starts.clear()
+        decoder = Decoder(stepper, most)
+        wish = Request([3, 1], max_new=9, temperature=1.0, seed=5, stop={0}, answers=5)
+        other = Request([2], max_new=9)
+        first, second = decoder.add(wish), decoder.add(other)
+        got: dict[tuple[int, int], list[int]] = {}
+        while decoder.busy:
+            for event in decoder.tick():
+                got.setdefault((event.id, event.answer), []).extend([] if event.token is None else [event.token])
+        assert stepper.starts == ([2] if most == 8 else [1, 1, 2])
+        assert got[second, 0] == alone(stepper, other)[0]
+        for number in range(5):
+            lonely = Request([3, 1], max_new=9, temperature=1.0, seed=5 + number, stop={0})
+            assert got.get((first, number), []) == alone(stepper, lonely)[0]
+
+
+def test_one_of_several_answers_can_be_cancelled() -> None:
+    decoder = Decoder(ToyLM(7), 8)
+    id = decoder.add(Request([3], max_new=6, temperature=1.0, answers=3))
+    decoder.tick()
+    decoder.cancel(id, 1)
+    assert {event.answer for event in decoder.tick()} == {0, 2}
+
+
+@pytest.mark.parametrize("kind", [ToyLM, ToyTranslator])
+def test_guided_answers_stand_beside_others(kind: type) -> None:
+    stepper = kind(7, seed=3)
+    decoder = Decoder(stepper, 4)
+    wishes = [
+        Request([3, 1], 8, guidance=2.5, free=[6, 6]),
+        Request([4, 2], 8),
+        Request([5, 5], 8, temperature=0.8, seed=3, guidance=0.5, free=[6, 6], answers=2),
+    ]
+    ids = [decoder.add(wish) for wish in wishes]
+    got: dict[tuple[int, int], list[int]] = {}
+    while decoder.busy:
+        for event in decoder.tick():
+            got.setdefault((event.id, event.answer), []).append(event.token or 0)
+    for id, wish in zip(ids, wishes):
+        for answer in range(wish.answers):
+            asked, state = stepper.start([wish.input], 64)
+            free, beside = stepper.start([wish.free or wish.input], 64)
+            tokens: list[int] = []
+            for n in range(8):
+                logits = free + wish.guidance * (asked - free)
+                u = uniform(torch.tensor([wish.seed + answer]), torch.tensor([n]))
+                token, _ = draw(logits, u, wish.temperature)
+                tokens.append(int(token))
+                asked, free = stepper.step(token, state), stepper.step(token, beside)
+            assert got[id, answer] == tokens
+
+
+def test_a_long_input_is_read_in_pieces_while_others_go_on() -> None:
+    stepper = ToyLM(7)
+    stepper.piece = 4
+    decoder = Decoder(stepper, 3)
+    short, long = Request([1, 2], max_new=12), Request([1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5], max_new=3, answers=2)
+    first, second = decoder.add(short), decoder.add(long)
+    ticks = []
+    got: dict[int, list[int]] = {first: [], second: []}
+    while decoder.busy:
+        events = decoder.tick()
+        ticks.append({event.id for event in events})
+        for event in events:
+            if not event.answer:
+                got[event.id].append(event.token or 0)
+    assert ticks[:4] == [{first}, {first}, {first, second}, {first, second}]
+    assert stepper.pieces == [[4], [3]]  # after the first four
+    assert got == {first: alone(stepper, short)[0], second: alone(stepper, long)[0]}
 
 
 @pytest.mark.parametrize("lag", [0, 1])
@@ -279,7 +370,7 @@ def test_a_stop_frees_its_row_at_once(lag: int) -> None:
     for i in range(5):
         decoder.add(Request([i], max_new=50, stop={0}))
     ticks = []
-    while busy(decoder):
+    while decoder.busy:
         ticks.append([(event.id, event.done) for event in decoder.tick()])
     assert [event for tick in ticks for event in tick] == [(i, "stop") for i in range(5)]
     assert len(ticks) == 5 + lag * 6  # each is noticed one tick late, and the last unread one lands
@@ -288,15 +379,16 @@ def test_a_stop_frees_its_row_at_once(lag: int) -> None:
 def test_a_long_row_grows_the_state_and_a_free_row_never_runs_out_of_room() -> None:
     stepper = ToyLM(7)
     decoder = Decoder(stepper, 3)
-    assert decoder.state.room == 64
     requests = [Request([1] * 50, max_new=100), Request([2], max_new=300), Request([3] * 200, 3)]
     for request in requests:
         decoder.add(request)
     got: dict[int, list[int]] = {0: [], 1: [], 2: []}
-    while busy(decoder):  # the toy complains when any row runs over
+    rooms = []
+    while decoder.busy:  # the toy complains when any row runs over
         for event in decoder.tick():
             got[event.id].append(event.token or 0)
-    assert decoder.state.room == 512
+        rooms.append(decoder.state.room if decoder.state else 0)
+    assert (rooms[0], max(rooms)) == (256, 512)
     for id, request in enumerate(requests):
         expected = alone_with_room(stepper, request)
         assert got[id] == expected
@@ -329,10 +421,10 @@ def test_cancel_frees_the_row_and_forgives() -> None:
     decoder.cancel(third)
     decoder.cancel(12345)
     assert [event.id for event in decoder.tick()] == [second]
-    while busy(decoder):
+    while decoder.busy:
         assert {event.id for event in decoder.tick()} <= {second}
     decoder.cancel(second)
-    assert not busy(decoder)
+    assert not decoder.busy
     assert decoder.tick() == []
 
 
@@ -410,8 +502,44 @@ def test_a_tick_refuses_what_is_no_distribution(bad: float, said: str, temperatu
         decoder.add(Request([1], max_new=5, temperature=temperature, top_p=0.9))
         for _ in range(after + lag):  # the tokens before the damage
             decoder.tick()
+        (event,) = decoder.tick()
+        assert event.done == "error"
         with pytest.raises(UserError, match=said):
-            decoder.tick()
+            raise event.error
+        while decoder.busy:
+            assert decoder.tick() == []  # nothing comes after an error
+
+
+class Damaged(ToyLM):
+    """Gives NaN to rows that begin with the token 5, and cannot read the token 6."""
+
+    def start(self, inputs: Any, room: int) -> Any:
+        if any(6 in ids for ids in inputs):
+            raise RuntimeError("no six, please")
+        return super().start(inputs, room)
+
+    def _logits(self, state: Any) -> torch.Tensor:
+        return torch.where(state.tokens[:, :1] == 5, float("nan"), super()._logits(state))
+
+
+def test_an_error_ends_its_own_request_alone() -> None:
+    stepper = Damaged(7)
+    decoder = Decoder(stepper, 8)
+    wishes = [Request([1], 4), Request([5], 4, answers=2), Request([2, 6], 4), Request([3], 4)]
+    ids = [decoder.add(wish) for wish in wishes]
+    ends: dict[int, Any] = {}
+    got: dict[int, list[int]] = {id: [] for id in ids}
+    while decoder.busy:
+        for event in decoder.tick():
+            assert event.id not in ends
+            if event.done:
+                ends[event.id] = str(event.error) if event.error else event.done
+            if event.token is not None:
+                got[event.id].append(event.token)
+    assert [ends[id] for id in ids][::2] == ["length", "no six, please"]
+    assert "not a number" in ends[ids[1]]
+    for id, wish in zip(ids[::3], wishes[::3]):
+        assert got[id] == alone(stepper, wish)[0]
 
 
 def test_rows_that_nobody_uses_may_hold_anything() -> None:

@@ -29,13 +29,15 @@ BELOW = {
     "data": BASE | {"text", "nn"},
     "metrics": BASE,
     "figures": BASE,
-    "tasks": BASE | {"nn", "word2vec", "models", "decode", "text", "data", "metrics", "figures"},
-    "training": BASE | {"nn", "models", "decode", "text", "data", "metrics", "figures", "tasks"},
+    "predict": BASE | {"nn", "models", "decode", "text", "data"},
+    "tasks": BASE | {"nn", "word2vec", "models", "decode", "text", "data", "metrics", "figures", "predict"},
+    "training": BASE | {"nn", "models", "decode", "text", "data", "metrics", "figures", "predict", "tasks"},
     "exchange": BASE | {"nn", "models", "text", "data", "tasks"},
-    "run": BASE | {"nn", "models", "decode", "text", "data", "metrics", "figures", "tasks", "training", "exchange"},
+    "run": BASE
+    | {"nn", "models", "decode", "text", "data", "metrics", "figures", "predict", "tasks", "training", "exchange"},
     "demo": BASE | {"run", "figures", "training"},
     "lectures": BASE | {"nn", "models", "data", "metrics", "figures", "tasks", "training", "run"},
-    "cli": BASE | {"__init__", "run", "tasks", "training", "data", "figures", "lectures", "exchange"},
+    "cli": BASE | {"__init__", "run", "predict", "tasks", "training", "data", "figures", "lectures", "exchange"},
     "__main__": {"cli"},
     "__init__": {"errors", "version", "nn", "models", "run"},
 }
@@ -109,7 +111,7 @@ def test_the_model_files_can_be_read_aloud():
 
 def test_the_afternoon_stays_an_afternoon():
     files = [path for room in ("nn", "models", "decode") for path in (HOME / room).rglob("*.py")]
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= 4650
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= 4500
 
 
 def test_nothing_is_a_pickle():

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from allyouneed.decode import Decoder, Request, beam_search
+from allyouneed.decode import beam_search
 from allyouneed.models.convnet import ConvNet, ConvNetConfig
 from allyouneed.models.convseq2seq import ConvSeq2Seq, ConvSeq2SeqConfig
 from allyouneed.models.elmo import ELMo, ELMoConfig
@@ -22,7 +22,8 @@ from allyouneed.nn.layers import store_by_columns
 from allyouneed.nn.losses import IGNORE, cross_entropy
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace
-from generation import busy, generate
+from allyouneed.predict.decoder import Decoder, Request
+from generation import generate
 
 POSITIONS = ["learned", "rotary", "sinusoidal", "none"]
 
@@ -276,9 +277,9 @@ def test_rows_join_and_leave_while_others_go_on(kind, seed):
     def request(i):
         return Request(inputs[i], max_new=4 + 3 * i, temperature=0.7 * (i % 2), seed=i, stop={2})
 
-    decoder, found, waiting, owner = Decoder(model, rows=3), {}, list(range(6)), {}
+    decoder, found, waiting, owner = Decoder(model, 3), {}, list(range(6)), {}
     cancelled = chance.randrange(6)
-    while waiting or busy(decoder):
+    while waiting or decoder.busy:
         if waiting and chance.random() < 0.5:
             i = waiting.pop(0)
             owner[decoder.add(request(i))] = i

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from allyouneed.decode import Decoder, Guided, Request
-from allyouneed.decode.recorded import EAGER, Recorded
 from allyouneed.models.dalle import DALLE, DALLEConfig
 from allyouneed.models.gpt import GPT, GPTConfig
 from allyouneed.models.transformer import Transformer, TransformerConfig
+from allyouneed.predict.decoder import Decoder, Request
+from allyouneed.predict.recorded import EAGER, Recorded
 from generation import generate
 
 KINDS = ("gpt", "rotary", "transformer", "guided")
@@ -35,8 +35,8 @@ def given(kind: str, device: str) -> tuple[Any, list[Request]]:
     inputs = [[3 + i % 30] * (1 + i % 5) for i in range(12)]
     if kind == "guided":
         inputs = [model.prompt(some) for some in inputs]
-    stepper = Guided(model, lambda prompt: model.prompt([]), 1.5) if kind == "guided" else model
-    return stepper, [Request(some, 20 + 19 * i, i % 3 / 2, seed=i) for i, some in enumerate(inputs)]
+    guided = {"guidance": 1.5, "free": model.prompt([])} if kind == "guided" else {}
+    return model, [Request(some, 20 + 19 * i, i % 3 / 2, seed=i, **guided) for i, some in enumerate(inputs)]
 
 
 def written(stepper: Any, requests: list[Request]) -> list[Any]:
@@ -81,7 +81,7 @@ def test_a_step_is_recorded_again_only_when_tensors_move(kind: str, monkeypatch:
 
     def begin(decoder: Decoder, stepper: Any, rows: int) -> None:
         start(decoder, stepper, rows)
-        decoder._stepped = Recorded(stepper)
+        decoder.records = True
 
     monkeypatch.setattr(Decoder, "__init__", begin)
     assert written(stepper, requests) == plain
@@ -91,11 +91,30 @@ def test_a_step_is_recorded_again_only_when_tensors_move(kind: str, monkeypatch:
 
 def test_the_tensors_of_a_cache_stay_in_their_places_until_it_grows() -> None:
     model = GPT(GPTConfig(layers=2, heads=2, width=16, vocab=11, context=300)).eval()
-    for stepper in (model, Guided(model, lambda prompt: prompt, 2.0)):
-        decoder = Decoder(stepper, 2)
-        decoder.add(Request([1, 2], max_new=100))
+    for guided in ({}, {"guidance": 2.0, "free": [1, 2]}):
+        decoder = Decoder(model, 2)
+        decoder.add(Request([1, 2], max_new=101, **guided))
         places = []
         for _ in range(100):
             decoder.tick()
             places.append(decoder.state.places())
         assert [i for i, (a, b) in enumerate(pairwise(places)) if a != b] == [62]
+
+
+def test_a_state_is_kept_for_each_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that its recorded steps are used again, by the next who asks."""
+    model = GPT(GPTConfig(layers=2, heads=2, width=16, vocab=11, context=300)).eval()
+    decoder = Decoder(model, 8)
+    decoder.records = True
+    states = []
+    for several in (1, 3, 1, 5, 3):
+        for _ in range(several):
+            decoder.add(Request([1, 2], max_new=3))
+        decoder.tick()
+        decoder.tick()
+        states.append((len(decoder._slots), id(decoder.state)))
+        while decoder.busy:
+            decoder.tick()
+    assert [rows for rows, _ in states] == [1, 4, 1, 8, 4]
+    assert states[0] == states[2]
+    assert states[1] == states[4]

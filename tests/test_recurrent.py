@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from allyouneed.decode import Decoder, Request, beam_search
+from allyouneed.decode import beam_search
 from allyouneed.errors import UserError
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.layers import pad, real
 from allyouneed.nn.recurrent import CELLS, Recurrent
-from generation import busy, generate
+from allyouneed.predict.decoder import Decoder, Request
+from generation import generate
 
 LENGTHS = torch.tensor([4, 7, 1, 6])
 PLAIN = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
@@ -182,6 +183,8 @@ class Rememberer:
 
     limit = None
     prompted = False
+    piece = None
+    device = torch.device("cpu")
 
     def __init__(self) -> None:
         self.table = 2 * torch.randn(997, 11, generator=torch.Generator().manual_seed(0))
@@ -221,9 +224,9 @@ def test_rows_of_a_recurrent_state_join_and_leave(seed):
     def request(i: int) -> Request:
         return Request(SOURCES[i], max_new=3 + i, temperature=0.8 * (i % 2), seed=i, stop={0})
 
-    decoder, found, waiting = Decoder(stepper, rows=3), {}, list(order)
+    decoder, found, waiting = Decoder(stepper, 3), {}, list(order)
     ids = {}
-    while waiting or busy(decoder):
+    while waiting or decoder.busy:
         for _ in range(chance.randint(0, 2)):
             if waiting:
                 i = waiting.pop(0)

@@ -12,10 +12,11 @@ import pytest
 import torch
 
 from allyouneed.checkpoints import Checkpoint
-from allyouneed.decode import Decoder, Request, beam_search
+from allyouneed.decode import beam_search
 from allyouneed.errors import UserError
 from allyouneed.models.rnn import RNN, RNNBody, RNNConfig
 from allyouneed.nn.recurrent import CELLS
+from allyouneed.predict.decoder import Decoder, Request
 from allyouneed.recipe import read_recipe
 from allyouneed.run import load
 from allyouneed.tasks.base import Carry
@@ -26,7 +27,7 @@ from allyouneed.training.fit import fit
 from allyouneed.training.starting import choose
 from commands import ayn
 from conftest import TINY_LM
-from generation import busy, generate
+from generation import generate
 from peak import check_remembered
 from test_training import close, rows, same, torchrun
 
@@ -116,8 +117,8 @@ def test_rows_join_and_leave_while_others_go_on(seed):
     def request(i):
         return Request(prompts[i], 4 + 3 * i, temperature=0.7 * (i % 2), seed=i, stop={2})
 
-    decoder, waiting, found, ids = Decoder(model, rows=2), list(range(6)), {}, {}
-    while waiting or busy(decoder):
+    decoder, waiting, found, ids = Decoder(model, 2), list(range(6)), {}, {}
+    while waiting or decoder.busy:
         if waiting and chance.random() < 0.4:
             i = waiting.pop(0)
             ids[decoder.add(request(i))] = i

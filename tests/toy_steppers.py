@@ -25,12 +25,13 @@ class ToyState:
     def beams(self) -> int:
         return len(self.tokens) // len(self.memory)
 
-    def put(self, rows: Tensor, other: ToyState) -> None:
-        assert self.beams == other.beams == 1
+    def put(self, inputs: Tensor, other: ToyState) -> None:
+        assert self.beams == other.beams
         assert other.room <= self.room, "a state larger than the one it joins"
+        rows = (inputs.unsqueeze(1) * self.beams + torch.arange(self.beams, device=inputs.device)).flatten()
         self.tokens[rows, : other.room] = other.tokens
         self.length[rows] = other.length
-        self.memory[rows] = other.memory
+        self.memory[inputs] = other.memory
 
     def reorder(self, rows: Tensor) -> None:
         if rows.device.type == "cpu":
@@ -58,6 +59,7 @@ class ToyLM:
     """Inputs are prompts of ids. `ends` raises the odds of token 0, `ban` is the part of logits that are -inf."""
 
     prompted = True
+    piece: int | None = None
 
     def __init__(
         self, vocab: int, seed: int = 0, ends: float = 0.0, ban: float = 0.0, limit: int | None = None
@@ -69,14 +71,27 @@ class ToyLM:
         self.limit = limit
         self.starts: list[int] = []  # how many joined at each start
         self.steps: list[int] = []  # rows of each step
+        self.pieces: list[list[int]] = []  # tokens of each row that `read_on` has read
 
     def to(self, device: str) -> ToyLM:
         self.table = self.table.to(device)
         return self
 
+    @property
+    def device(self) -> torch.device:
+        return self.table.device
+
     def start(self, inputs: Sequence[Sequence[int]], room: int) -> tuple[Tensor, ToyState]:
         memory = torch.zeros(len(inputs), dtype=torch.long)
         return self._start(inputs, memory, room)
+
+    def read_on(self, inputs: Sequence[Sequence[int]], state: ToyState) -> Tensor:
+        for row, ids in enumerate(inputs):
+            at = int(state.length[row])
+            state.tokens[row, at : at + len(ids)] = torch.tensor(ids)
+            state.length[row] += len(ids)
+        self.pieces.append([len(ids) for ids in inputs])
+        return self._logits(state)
 
     def _start(self, prompts: Sequence[Sequence[int]], memory: Tensor, room: int) -> tuple[Tensor, ToyState]:
         self.starts.append(len(prompts))

@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from allyouneed.decode import Decoder, Request, beam_search
+from allyouneed.decode import beam_search
 from allyouneed.exchange.families.translators import MARIAN
 from allyouneed.exchange.importing import table
 from allyouneed.exchange.maps import export_tensors
 from allyouneed.models.transformer import Transformer, TransformerConfig
 from allyouneed.nn.layers import store_by_columns
+from allyouneed.predict.decoder import Decoder, Request
 from bench.harness import OURS, Case, Peer, Prepared, same
 
 LAYERS, HEADS, WIDTH, HIDDEN, VOCAB = 3, 8, 256, 1024, 8000

@@ -23,10 +23,10 @@ from allyouneed.format import human_count
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model, Writer
 from allyouneed.nn.layers import store_by_columns
+from allyouneed.predict.answers import Answer
 from allyouneed.recipe import Recipe, as_overrides
 from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import allow_tf32, attend_by_cudnn, claim_process, loaded_precision, pick_device, silence_bf16
-from allyouneed.tasks.answers import Answer
 from allyouneed.tasks.base import Alignment, Guess, Task
 from allyouneed.tasks.embedding import Embedding, Found, Layers
 from allyouneed.tasks.lines import Line, Text, answer_lines

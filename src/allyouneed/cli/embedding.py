@@ -12,8 +12,8 @@ from allyouneed.errors import UserError, shortened
 from allyouneed.terminal import write
 
 if TYPE_CHECKING:
+    from allyouneed.predict.answers import Answer
     from allyouneed.run import Run
-    from allyouneed.tasks.answers import Answer
     from allyouneed.tasks.embedding import Embedding
     from allyouneed.tasks.lines import Line
 

@@ -1,4 +1,4 @@
-"""Beam search: the best few hypotheses of each sentence, in tensors of fixed shape."""
+"""Beam search: the best few hypotheses of each sentence, in tensors."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from allyouneed.decode.decoder import bucket
 from allyouneed.decode.sample import NEVER, NO_TOKEN, NOT_A_NUMBER
-from allyouneed.decode.stepper import Stepper
+from allyouneed.decode.stepper import Stepper, bucket
 from allyouneed.errors import UserError
 
 
@@ -25,6 +25,39 @@ class Hypothesis:
     finished: bool
 
 
+@dataclass(frozen=True)
+class BeamRequest:
+    """What to search for: the n best hypotheses. A beam of 1 is greedy search: its first end is the end."""
+
+    input: Any  # what Stepper.start takes for one row
+    max_new: int
+    beam: int
+    eos: int
+    alpha: float = 0.6
+    length_penalty: str = "gnmt"
+    n_best: int = 1
+
+    def __post_init__(self) -> None:
+        beam, n_best, alpha = self.beam, self.n_best, self.alpha
+        if beam < 1 or not 1 <= n_best <= beam:
+            raise UserError(f"beam = {beam}, n_best = {n_best}: the beam is at least 1, n_best between 1 and the beam")
+        if not 0 <= alpha <= 10:
+            raise UserError(f"alpha = {alpha}: the strength of the length penalty is between 0 (none) and 10")
+        if self.length_penalty not in ("gnmt", "power"):
+            raise UserError(f"length_penalty = '{self.length_penalty}': it is 'gnmt' or 'power'")
+        if self.max_new < 1:
+            raise UserError(f"max_new = {self.max_new}: it must be at least 1")
+
+
+@dataclass(frozen=True)
+class Found:
+    """The end of a search: the hypotheses, best first, fewer if no more have a probability above 0; or an error."""
+
+    id: int
+    hypotheses: list[Hypothesis]
+    error: Exception | None = None
+
+
 def penalty(n: int, alpha: float, kind: str) -> float:
     """What a log-probability of n tokens is divided by: gnmt ((5 + n) / 6)^alpha, power n^alpha."""
     return float(((5 + n) / 6) ** alpha if kind == "gnmt" else n**alpha)
@@ -35,92 +68,51 @@ def beam_search(
     stepper: Stepper,
     inputs: Sequence[Any],
     *,
-    beam: int,
     max_new: int | Sequence[int],
-    eos: int,
-    alpha: float = 0.6,
-    length_penalty: str = "gnmt",
-    n_best: int = 1,
     record: Callable[[str, Tensor], None] | None = None,
+    **settings: Any,
 ) -> list[list[Hypothesis]]:
-    """The n best hypotheses of each input, best first; fewer if no more have a probability above 0.
-
-    A beam of 1 is greedy search: its first end is the end. Of equal scores the earlier hypothesis goes first, then the
-    lower id. A UserError if the model gives NaN, or if an input has no hypothesis with a probability above 0. `record`
-    gets the live hypotheses of each step by name; a Trace has such a method.
-    """
+    """The n best hypotheses of each input, all in one batch. `settings` are those of a BeamRequest. `record` gets the
+    live hypotheses of each step by name; a Trace has such a method."""
     most = [max_new] * len(inputs) if isinstance(max_new, int) else list(max_new)
-    _check(beam, most, alpha, length_penalty, n_best, len(inputs))
-    if not inputs:
-        return []
-    limit = stepper.limit
-    logits, state = stepper.start(inputs, bucket(1, limit))
-    sizes: list[int] = state.length.tolist()
-    if limit is not None:
-        most = [min(m, limit - size + 1) for m, size in zip(most, sizes)]
-    state, logits, device = state.expand(beam), logits.repeat_interleave(beam, dim=0), logits.device
-    number = torch.arange(len(inputs), device=device)  # of the sentences that are still searched
-    ends_at = torch.tensor(most, device=device).unsqueeze(1)  # (B, 1)
-    at_most = torch.tensor([[penalty(m, alpha, length_penalty)] for m in most], device=device)  # (B, 1)
-    live = _Live.start(len(inputs), beam, max(most), device)
-    best = _Best.none(len(inputs), n_best, max(most), device)
-    gone: list[tuple[Tensor, _Best]] = []
-    for n in range(1, max(most) + 1):
-        # 1. Extend: the 2·beam best continuations of each sentence.
-        broken = _broken(logits, live)
-        found = _extend(live, logits, n, 2 * beam)
-        # 2. Finish: ends among the first `beam` compete for the answer; at max_new all continuations do.
-        ends, last = found.token == eos, ends_at == n
-        best = best.merge(_finished(found, ends, last, n, beam, penalty(n, alpha, length_penalty)))
-        # 3. Keep the best `beam` others alive.
-        live = _alive(found, ends, beam)
-        if record is not None:
-            values = {"sentences": number, "parents": live.parent, "tokens": live.token, "logprobs": live.logprob}
-            for name, value in values.items():
-                record(f"beam.{name}", value)
-        # 4. Stop: a sentence leaves at max_new, or if no live hypothesis can become one of its n best.
-        flags = _read(last | best.is_safe_from(live, at_most, greedy=beam == 1), broken)
-        if any(flags):
-            leave, stay = (_where(flags, flag, device) for flag in (True, False))
-            gone.append((number[leave], best.select(leave)))
-            if all(flags):
-                break
-            best, live, state = best.select(stay), live.select(stay), state.select(stay)
-            number, ends_at, at_most = number[stay], ends_at[stay], at_most[stay]
-        # 5. Reorder the state as the live hypotheses are, and step.
-        if beam > 1:
-            state.reorder((live.parent + beam * torch.arange(len(live.parent), device=device).unsqueeze(1)).flatten())
-        if max(sizes) + n > state.room:
-            state.grow(bucket(max(sizes) + n, limit))
-        logits = stepper.step(live.token.flatten(), state)
-    answers = {i: hypotheses for numbers, found in gone for i, hypotheses in zip(numbers.tolist(), found.read())}
-    if not all(answers.values()):
-        raise UserError(NO_TOKEN)
-    return [answers[i] for i in range(len(inputs))]
+    if len(most) != len(inputs):
+        raise UserError(f"max_new = {most}: one number of at least 1, or one for each of the {len(inputs)} inputs")
+    requests = [BeamRequest(ids, m, **settings) for ids, m in zip(inputs, most)]
+    answers = dict[int, list[Hypothesis]]()
+    search = Search.start(stepper, list(enumerate(requests))) if requests else None
+    while search is not None and search.sentences:
+        for found in search.advance(stepper, record):
+            if found.error is not None:
+                raise found.error
+            answers[found.id] = found.hypotheses
+    return [answers[id] for id in range(len(requests))]
 
 
-def _check(beam: int, most: list[int], alpha: float, kind: str, n_best: int, inputs: int) -> None:
-    if beam < 1 or not 1 <= n_best <= beam:
-        raise UserError(f"beam = {beam}, n_best = {n_best}: the beam is at least 1, n_best between 1 and the beam")
-    if not 0 <= alpha <= 10:
-        raise UserError(f"alpha = {alpha}: the strength of the length penalty is between 0 (none) and 10")
-    if kind not in ("gnmt", "power"):
-        raise UserError(f"length_penalty = '{kind}': it is 'gnmt' or 'power'")
-    if len(most) != inputs or any(m < 1 for m in most):
-        raise UserError(f"max_new = {most}: one number of at least 1, or one for each of the {inputs} inputs")
+@dataclass
+class Sentence:
+    """What the host knows of a search."""
+
+    id: int
+    request: BeamRequest
+    size: int  # tokens in the state after its start
+    made: int = 0  # tokens of each hypothesis
 
 
 @dataclass
 class _Table:
-    """Columns of a table of hypotheses: tensors (B, N, …), for each of B sentences N hypotheses, the best first."""
+    """Columns of a table: tensors (B, …), one row for each of B sentences."""
 
     def select(self, rows: Tensor) -> Self:
         """Only these sentences."""
         return replace(self, **{name: x[rows] for name, x in vars(self).items()})
 
     def pick(self, places: Tensor) -> Self:
-        """The hypotheses at these places (B, M)."""
+        """Of columns (B, N, …), for N hypotheses of each sentence, those at these places (B, M)."""
         return replace(self, **{name: _pick(x, places) for name, x in vars(self).items()})
+
+    def joined(self, other: Self) -> Self:
+        """These sentences, and the others behind them. What is narrower is filled up with what there is not."""
+        return replace(self, **{name: _behind(x, getattr(other, name)) for name, x in vars(self).items()})
 
 
 def _pick(x: Tensor, places: Tensor) -> Tensor:
@@ -128,9 +120,21 @@ def _pick(x: Tensor, places: Tensor) -> Tensor:
     return x.gather(1, places if x.dim() == 2 else places.unsqueeze(2).expand(-1, -1, x.shape[2]))
 
 
+def _behind(x: Tensor, y: Tensor) -> Tensor:
+    """(B, …) and (C, …) -> (B + C, …)"""
+    shape = [max(sizes) for sizes in zip(x.shape[1:], y.shape[1:])]
+    none = NEVER if x.dtype.is_floating_point else 0
+
+    def wide(t: Tensor) -> Tensor:
+        more = [n for have, need in zip(reversed(t.shape[1:]), reversed(shape)) for n in (0, need - have)]
+        return F.pad(t, more, value=none) if any(more) else t
+
+    return torch.cat([wide(x), wide(y)])
+
+
 @dataclass
 class _Live(_Table):
-    """Hypotheses that go on; the log-probability is -inf where there is none."""
+    """Hypotheses that go on, the best first; the log-probability is -inf where there is none."""
 
     logprob: Tensor  # (B, N)
     parent: Tensor  # (B, N) the place of the hypothesis that it continues
@@ -148,7 +152,7 @@ class _Live(_Table):
 
 @dataclass
 class _Best(_Table):
-    """Hypotheses that compete for the answer; the score is -inf where there is none."""
+    """Hypotheses that compete for the answer, the best first; the score is -inf where there is none."""
 
     score: Tensor  # (B, N)
     logprob: Tensor
@@ -167,12 +171,6 @@ class _Best(_Table):
         both = _Best(*(torch.cat(pair, dim=1) for pair in zip(vars(self).values(), vars(other).values())))
         return both.pick(both.score.sort(dim=1, descending=True, stable=True).indices[:, : self.score.shape[1]])
 
-    def is_safe_from(self, live: _Live, at_most: Tensor, greedy: bool) -> Tensor:
-        """(B, 1): no live hypothesis can still get in. A log-probability only falls, and its score is best with the
-        penalty `at_most` (B, 1) of the greatest length. Greedy search takes the first end."""
-        bar = self.score[:, -1:]
-        return (live.logprob[:, :1] / at_most <= bar) | ((bar > NEVER) if greedy else False)
-
     def read(self) -> list[list[Hypothesis]]:
         """On the host, one list per sentence."""
         sentences = zip(*(x.tolist() for x in vars(self).values()))
@@ -186,14 +184,148 @@ class _Best(_Table):
         ]
 
 
-def _broken(logits: Tensor, live: _Live) -> Tensor:
-    """(B, 1): the logits of a live hypothesis are not numbers. All -inf are: that model forbids every token."""
-    numbers = logits.amax(-1).view_as(live.logprob) < float("inf")
-    return (~numbers & (live.logprob > NEVER)).any(1, keepdim=True)
+@dataclass
+class _Terms(_Table):
+    """What each sentence asks for."""
+
+    n: Tensor  # (B, 1) tokens that its hypotheses have
+    most: Tensor  # (B, 1) tokens that they may have
+    eos: Tensor  # (B, 1)
+    last: Tensor  # (B, 1) the place of the last of its n best
+    penalties: Tensor  # (B, T) by the number of tokens, from 1
 
 
-def _extend(live: _Live, logits: Tensor, n: int, count: int) -> _Live:
-    """The `count` best continuations of each sentence, each with its n-th token."""
+@dataclass
+class Search:
+    """Searches with one beam, in tensors. What is found for a sentence does not depend on the others, and an error
+    belongs to its request. Of equal scores the earlier hypothesis goes first, then the lower id."""
+
+    sentences: list[Sentence]
+    live: _Live
+    best: _Best
+    terms: _Terms
+    logits: Tensor  # (B · beam, V) after the live hypotheses
+    state: Any
+
+    @staticmethod
+    def start(stepper: Stepper, requests: Sequence[tuple[int, BeamRequest]]) -> Search:
+        """Read the inputs of these requests, which have ids, and one beam."""
+        asked, limit = [request for _, request in requests], stepper.limit
+        logits, state = stepper.start([request.input for request in asked], bucket(1, limit))
+        sizes: list[int] = state.length.tolist()
+        most = [r.max_new if limit is None else min(r.max_new, limit - size + 1) for r, size in zip(asked, sizes)]
+        beam, n_best, length = asked[0].beam, max(request.n_best for request in asked), max(most)
+
+        def column(values: list[Any]) -> Tensor:
+            return torch.tensor(values, device=logits.device).view(len(asked), -1)
+
+        terms = _Terms(
+            n=column([0] * len(asked)),
+            most=column(most),
+            eos=column([request.eos for request in asked]),
+            last=column([request.n_best - 1 for request in asked]),
+            penalties=column([[penalty(n, r.alpha, r.length_penalty) for n in range(1, length + 1)] for r in asked]),
+        )
+        return Search(
+            [Sentence(id, request, size) for (id, request), size in zip(requests, sizes)],
+            _Live.start(len(asked), beam, length, logits.device),
+            _Best.none(len(asked), n_best, length, logits.device),
+            terms,
+            logits.repeat_interleave(beam, dim=0),
+            state.expand(beam),
+        )
+
+    @property
+    def beam(self) -> int:
+        return self.live.logprob.shape[1]
+
+    def advance(self, stepper: Stepper, record: Callable[[str, Tensor], None] | None = None) -> list[Found]:
+        """One more token for every hypothesis. Sentences that are done leave, and what was found for them is
+        returned."""
+        done, broken = self._extend()
+        if record is not None:
+            ids = torch.tensor([sentence.id for sentence in self.sentences], device=self.logits.device)
+            live = self.live
+            values = {"sentences": ids, "parents": live.parent, "tokens": live.token, "logprobs": live.logprob}
+            for name, value in values.items():
+                record(f"beam.{name}", value)
+        leave = [i for i in range(len(done)) if done[i] or broken[i]]
+        found = []
+        for i, hypotheses in zip(leave, self.best.select(self._rows(leave)).read() if leave else ()):
+            sentence = self.sentences[i]
+            error = UserError(NOT_A_NUMBER) if broken[i] else None if hypotheses else UserError(NO_TOKEN)
+            found.append(Found(sentence.id, [] if error else hypotheses[: sentence.request.n_best], error))
+        if leave:
+            self.keep([i for i in range(len(done)) if i not in leave])
+        if self.sentences:
+            self._step(stepper)
+        return found
+
+    def keep(self, rows: list[int]) -> None:
+        """Only these sentences go on."""
+        at = self._rows(rows)
+        self.sentences = [self.sentences[i] for i in rows]
+        self.logits = self.logits.unflatten(0, (-1, self.beam))[at].flatten(0, 1)
+        self.live, self.best, self.terms = self.live.select(at), self.best.select(at), self.terms.select(at)
+        self.state = self.state.select(at)
+
+    def _rows(self, rows: list[int]) -> Tensor:
+        return torch.tensor(rows, dtype=torch.long).to(self.logits.device, non_blocking=True)
+
+    def join(self, other: Search, stepper: Stepper) -> None:
+        """The other sentences come behind these."""
+        mine, total = len(self.sentences), len(self.sentences) + len(other.sentences)
+        state = stepper.empty(total, max(self.state.room, other.state.room)).expand(self.beam)
+        rows = torch.arange(total, device=self.logits.device)
+        state.put(rows[:mine], self.state)
+        state.put(rows[mine:], other.state)
+        self.sentences, self.state = [*self.sentences, *other.sentences], state
+        self.logits = torch.cat([self.logits, other.logits])
+        self.live, self.best = self.live.joined(other.live), self.best.joined(other.best)
+        self.terms = self.terms.joined(other.terms)
+
+    def _extend(self) -> tuple[list[bool], list[bool]]:
+        """One more token; which sentences are done, and which have logits that are no numbers."""
+        terms, beam, broken = self.terms, self.beam, self._broken()
+        terms.n = terms.n + 1
+        # 1. Extend: the 2·beam best continuations of each sentence.
+        found = _extend(self.live, self.logits, terms.n, 2 * beam)
+        # 2. Finish: ends among the first `beam` compete for the answer; at max_new all continuations do.
+        ends, last = found.token == terms.eos, terms.n == terms.most
+        self.best = self.best.merge(_finished(found, ends, last, terms.n, beam, terms.penalties.gather(1, terms.n - 1)))
+        # 3. Keep the best `beam` others alive.
+        self.live = _alive(found, ends, beam)
+        # 4. Stop: a sentence leaves at max_new, or if no live hypothesis can become one of its n best.
+        done, bad = torch.cat([last | self._is_safe(), broken], dim=1).T.tolist()
+        return done, bad
+
+    def _broken(self) -> Tensor:
+        """(B, 1): the logits of a live hypothesis are not numbers. All -inf are: that model forbids every token."""
+        numbers = self.logits.amax(-1).view_as(self.live.logprob) < float("inf")
+        return (~numbers & (self.live.logprob > NEVER)).any(1, keepdim=True)
+
+    def _is_safe(self) -> Tensor:
+        """(B, 1): no live hypothesis can become one of the n best. A log-probability only falls, and its score is best
+        with the penalty of the greatest length. Greedy search takes the first end."""
+        bar = self.best.score.gather(1, self.terms.last)
+        at_most = self.terms.penalties.gather(1, self.terms.most - 1)
+        return (self.live.logprob[:, :1] / at_most <= bar) | ((bar > NEVER) if self.beam == 1 else False)
+
+    def _step(self, stepper: Stepper) -> None:
+        """Reorder the state as the live hypotheses are, and step."""
+        if self.beam > 1:
+            first = self.beam * torch.arange(len(self.sentences), device=self.logits.device).unsqueeze(1)
+            self.state.reorder((self.live.parent + first).flatten())
+        for sentence in self.sentences:
+            sentence.made += 1
+        held = max(sentence.size + sentence.made for sentence in self.sentences)
+        if held > self.state.room:
+            self.state.grow(bucket(held, stepper.limit))
+        self.logits = stepper.step(self.live.token.flatten(), self.state)
+
+
+def _extend(live: _Live, logits: Tensor, n: Tensor, count: int) -> _Live:
+    """The `count` best continuations of each sentence, each with its n-th token; n (B, 1)."""
     vocab = logits.shape[1]
     cost = logits.float().log_softmax(-1).add_(live.logprob.view(-1, 1)).abs_().view(len(live.logprob), -1)
     # topk leaves the order of equal costs open. Integers with the bits of the cost above and the index below, for
@@ -204,32 +336,19 @@ def _extend(live: _Live, logits: Tensor, n: int, count: int) -> _Live:
     # If a model forbids every token, log_softmax gives NaN, which sorts last; it means: never.
     logprob = 0 - cost.gather(1, index).nan_to_num(nan=-NEVER, posinf=-NEVER)
     parent, token = index // vocab, index % vocab
-    tokens = _pick(live.tokens, parent)
-    tokens[:, :, n - 1] = token
+    at = (n - 1).unsqueeze(2).expand(-1, token.shape[1], 1)
+    tokens = _pick(live.tokens, parent).scatter_(2, at, token.unsqueeze(2))
     return _Live(logprob, parent, token, tokens)
 
 
-def _finished(found: _Live, ends: Tensor, last: Tensor, n: int, beam: int, penalty: float) -> _Best:
+def _finished(found: _Live, ends: Tensor, last: Tensor, n: Tensor, beam: int, penalty: Tensor) -> _Best:
     """The continuations that compete for the answer, with their scores."""
     among_first = torch.arange(ends.shape[1], device=ends.device) < beam
     score = (found.logprob / penalty).masked_fill(~torch.where(ends, among_first, last), NEVER)
-    return _Best(score, found.logprob, found.tokens, torch.full_like(found.token, n), ends)
+    return _Best(score, found.logprob, found.tokens, n.expand_as(found.token), ends)
 
 
 def _alive(found: _Live, ends: Tensor, beam: int) -> _Live:
     """The best `beam` continuations that have not ended."""
     going = replace(found, logprob=found.logprob.masked_fill(ends, NEVER))
     return going.pick(ends.int().sort(dim=1, stable=True).indices[:, :beam])
-
-
-def _read(done: Tensor, broken: Tensor) -> list[bool]:
-    """Which sentences are done, on the host: the one wait for the device in a step."""
-    flags: list[list[bool]] = torch.cat([done, broken], dim=1).tolist()
-    if any(broken for _, broken in flags):
-        raise UserError(NOT_A_NUMBER)
-    return [done for done, _ in flags]
-
-
-def _where(flags: list[bool], flag: bool, device: torch.device) -> Tensor:
-    rows = torch.tensor([i for i, f in enumerate(flags) if f == flag], dtype=torch.long)
-    return rows.to(device, non_blocking=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 
@@ -13,14 +14,14 @@ class State(Protocol):
 
     length: Tensor  # (B,) tokens seen, on the device
 
-    def put(self, rows: Tensor, other: Any) -> None:
-        """Copy the rows of `other` into these rows: requests join."""
+    def put(self, inputs: Tensor, other: Any) -> None:
+        """Copy what `other` holds into these inputs, each with all its beams: requests join."""
 
     def reorder(self, rows: Tensor) -> None:
         """Row i becomes what row rows[i] was: beams. Rows of one input stay in their block."""
 
     def select(self, inputs: Tensor) -> Any:
-        """A new, smaller State with only these inputs, each with all its beams: finished ones leave."""
+        """A new State with these inputs, each with all its beams: finished ones leave, and an input may come twice."""
 
     def expand(self, beams: int) -> Any:
         """A new State with each row `beams` times, one after another; what belongs to the input (the output of an
@@ -49,8 +50,19 @@ class Stepper(Protocol):
     def limit(self) -> int | None:
         """The most tokens that a row can hold (learned positions), or None."""
 
+    @property
+    def piece(self) -> int | None:
+        """The most tokens of a prompt that are read at once, so that others go on meanwhile; None: all."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+
     def start(self, inputs: Sequence[Any], room: int) -> tuple[Tensor, Any]:
         """Logits (B, V) after each of the ragged inputs, and the state at that point."""
+
+    def read_on(self, inputs: Sequence[Any], state: Any) -> Tensor:
+        """Logits (B, V) after the next tokens of each ragged input, of which the first `piece` are read."""
 
     def step(self, tokens: Tensor, state: Any) -> Tensor:
         """One token per row, (B,) -> logits (B, V) after it; the state advances by one."""
@@ -60,3 +72,9 @@ class Stepper(Protocol):
 
     def buffers(self) -> Iterable[Tensor]:
         """Tensors that a step reads, besides the weights and the state."""
+
+
+def bucket(tokens: int, limit: int | None) -> int:
+    """Room for so many tokens: a power of two, for few shapes and copies; at a limit a multiple of 16, for kernels."""
+    room = max(64, 1 << (tokens - 1).bit_length())
+    return room if limit is None else min(room, -(-limit // 16) * 16)

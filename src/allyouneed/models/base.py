@@ -165,6 +165,7 @@ class Writer(Model):
     """Writes one token after another: a Stepper. `start` and `step` give the logits of the next token of each row."""
 
     prompted: ClassVar[bool]  # after `start` a row holds its whole input, or one token
+    piece: ClassVar[int | None] = None  # tokens of a prompt that are read at once; None: all
     head: LMHead
     known = 0  # tokens that the tokenizer has; further rows of the output are never chosen (0: there are none)
     barred = -1  # a token that is never chosen (-1: there is none)
@@ -180,6 +181,10 @@ class Writer(Model):
         """The state of free rows, with room for so many tokens."""
         return self.body.empty(rows, room)
 
+    def read_on(self, inputs: Sequence[Any], state: Any) -> Tensor:
+        """Logits (B, V) after the next tokens of each prompt."""
+        raise NotImplementedError
+
     def remembered(self, tokens: int) -> int:
         return int(self.body.held(tokens)) + tokens * 3 * self.head.out.out_features
 
@@ -190,6 +195,7 @@ class LanguageModel(Writer):
     The body is called with (ids, state, count, trace); its vector of a token knows that token and the past."""
 
     prompted: ClassVar[bool] = True
+    piece: ClassVar[int | None] = 512
     carries: ClassVar[bool] = False  # training passes its state on from window to window
     signature: ClassVar[str] = ""  # of its scores
 
@@ -215,9 +221,13 @@ class LanguageModel(Writer):
 
     def start(self, inputs: Sequence[Sequence[int]], room: int) -> tuple[Tensor, Any]:
         """Read ragged prompts; logits (B, V) of what comes next."""
+        state = self.empty(len(inputs), max(room, *map(len, inputs)))
+        return self.read_on(inputs, state), state
+
+    def read_on(self, inputs: Sequence[Sequence[int]], state: Any) -> Tensor:
+        """The next tokens of ragged prompts; logits (B, V) of what comes next."""
         ids, lengths = pad(inputs, self.device)
-        state = self.empty(len(inputs), max(room, ids.size(1)))
-        return self.choices(last(self.ahead(ids, state=state, count=lengths), lengths)), state
+        return self.choices(last(self.ahead(ids, state=state, count=lengths), lengths))
 
     def step(self, tokens: Tensor, state: Any) -> Tensor:
         """One more token per row, (B,) -> logits (B, V)."""

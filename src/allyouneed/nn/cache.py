@@ -39,21 +39,26 @@ class _State:
         parts = {name: t.repeat_interleave(beams, dim=0) for name, t in self.parts.items()}
         return type(self)(parts, self.length.repeat_interleave(beams), self.source, self.beams * beams)
 
+    def _rows(self, inputs: Tensor) -> Tensor:
+        """The rows of all beams of these inputs."""
+        return (inputs[:, None] * self.beams + torch.arange(self.beams, device=inputs.device)).flatten()
+
     def select(self, inputs: Tensor) -> Self:
-        """Only these inputs, each with all its beams."""
-        rows = (inputs[:, None] * self.beams + torch.arange(self.beams, device=inputs.device)).flatten()
+        """A copy of these inputs, each with all its beams."""
+        rows = self._rows(inputs)
         parts = {name: t.index_select(0, rows) for name, t in self.parts.items()}
         source = {name: t.index_select(0, inputs) for name, t in self.source.items()}
         return type(self)(parts, self.length[rows], source, self.beams)
 
-    def put(self, rows: Tensor, other: Self) -> None:
-        """New requests join: copy the rows of `other` into these rows."""
+    def put(self, inputs: Tensor, other: Self) -> None:
+        """New requests join: copy `other`, which has as many beams, into these inputs."""
+        rows = self._rows(inputs)
         self.length[rows] = other.length
-        for mine, theirs in ((self.parts, other.parts), (self.source, other.source)):
+        for mine, theirs, at in ((self.parts, other.parts, rows), (self.source, other.source, inputs)):
             for name, t in theirs.items():
                 mine[name] = _fit(mine[name], t)
-                mine[name][rows] = 0
-                where: tuple[Any, ...] = (rows, *(slice(size) for size in t.shape[1:]))
+                mine[name][at] = 0
+                where: tuple[Any, ...] = (at, *(slice(size) for size in t.shape[1:]))
                 mine[name][where] = t.to(mine[name].dtype)
 
 

@@ -25,8 +25,8 @@ from allyouneed.figures import heads
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model
 from allyouneed.nn.trace import Trace
+from allyouneed.predict.answers import Answer, Prompt, write
 from allyouneed.recipe import Recipe
-from allyouneed.tasks.answers import Answer, Prompt, write
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.samples import Sample, places
 from allyouneed.tasks.wordmap import WordMap

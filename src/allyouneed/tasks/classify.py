@@ -18,7 +18,7 @@ from allyouneed.errors import UserError
 from allyouneed.metrics import Score
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.heads import POOLS, ClassifyHead
-from allyouneed.tasks.answers import Answer, Prompt
+from allyouneed.predict.answers import Answer, Prompt
 from allyouneed.tasks.base import Guess, Say, once
 from allyouneed.tasks.baselines import classify_baselines
 from allyouneed.tasks.extent import WHOLE, Extent

@@ -21,7 +21,7 @@ from allyouneed.errors import UserError
 from allyouneed.figures import contact_sheet
 from allyouneed.metrics import Score
 from allyouneed.models.dvae import DVAE
-from allyouneed.tasks.answers import Answer
+from allyouneed.predict.answers import Answer
 from allyouneed.tasks.base import Carry, Guess, Moment, Say, Task
 from allyouneed.tasks.book import Book
 from allyouneed.tasks.extent import WHOLE, Extent

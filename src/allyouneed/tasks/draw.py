@@ -24,8 +24,9 @@ from allyouneed.figures import contact_sheet
 from allyouneed.metrics import Score, bootstrap_scores, exact_score
 from allyouneed.models.dalle import DALLE
 from allyouneed.nn.trace import Trace
+from allyouneed.predict.answers import Answer, Prompt
+from allyouneed.predict.writer import Writer
 from allyouneed.runtime import pick_device
-from allyouneed.tasks.answers import Answer, Prompt
 from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, once, rows_for, traced
 from allyouneed.tasks.book import Book
 from allyouneed.tasks.checks import check_numbers
@@ -215,7 +216,7 @@ class Draw(PictureTask[DALLE]):
         """For each prompt decode.n_best drawings, the best first: by log p(codes | caption) or, for the rank of the
         caption, by log p(codes | caption) - log p(codes)."""
         each = decode.n_best
-        codes = draw_codes(model, prompts, self.book.config.tokens, decode)  # (prompts · n_best, codes)
+        codes = draw_codes(Writer(model), prompts, self.book.config.tokens, decode)  # (prompts · n_best, codes)
         asked = np.repeat(np.asarray(prompts), each, axis=0)
         score = told = likelihood(model, asked, codes)
         if decode.rank == "caption":

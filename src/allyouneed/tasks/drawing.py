@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
 import torch
 
 from allyouneed.config import DecodeConfig
-from allyouneed.decode import Decoder, Guided, Request, Stepper
 from allyouneed.errors import UserError
 from allyouneed.models.dalle import DALLE
+from allyouneed.predict.decoder import Event, Request
+from allyouneed.predict.writer import Writer
 from allyouneed.tasks.checks import check_numbers
 from allyouneed.text import Tokenizer
 
@@ -41,24 +43,31 @@ def check_method(decode: DecodeConfig) -> None:
         raise UserError("decode.method = beam: a drawing is sampled; take sample, or greedy for the likeliest codes")
 
 
-def draw_codes(model: DALLE, prompts: Sequence[list[int]], codes: int, decode: DecodeConfig) -> np.ndarray:
+def draw_codes(writer: Writer, prompts: Sequence[list[int]], codes: int, decode: DecodeConfig) -> np.ndarray:
     """(prompts · decode.n_best, codes): drawn with the seeds decode.seed, decode.seed + 1, …"""
-    stepper: Stepper = model
-    if decode.guidance != 1:
-        stepper = Guided(model, lambda prompt: model.prompt([]), decode.guidance)
-    heat = decode.temperature if decode.method == "sample" else 0.0
-    decoder = Decoder(stepper, min(decode.batch, len(prompts) * decode.n_best))
-    found: dict[int, list[int]] = {}
-    for prompt in prompts:
-        for number in range(decode.n_best):
-            request = Request(prompt, codes, heat, decode.top_k, decode.top_p, decode.seed + number)
-            found[decoder.add(request)] = []
-    left = len(found)
-    while left:
-        for event in decoder.tick():
-            found[event.id].append(cast(int, event.token))
-            left -= event.done is not None
-    return np.array(list(found.values()))
+    model = cast(DALLE, writer.stepper)
+    request = Request(
+        None,
+        codes,
+        temperature=decode.temperature if decode.method == "sample" else 0.0,
+        top_k=decode.top_k,
+        top_p=decode.top_p,
+        seed=decode.seed,
+        answers=decode.n_best,
+        guidance=decode.guidance,
+        free=model.prompt([]) if decode.guidance != 1 else None,
+    )
+    with writer.session(decode.batch) as session:
+        found: dict[int, list[list[int]]] = {}
+        for prompt in prompts:
+            found[session.add(replace(request, input=prompt))] = [[] for _ in range(decode.n_best)]
+        while events := session.wait():
+            for event in events:
+                assert isinstance(event, Event)
+                if event.error is not None:
+                    raise event.error
+                found[event.id][event.answer].append(cast(int, event.token))
+    return np.array([drawn for several in found.values() for drawn in several])
 
 
 @torch.inference_mode()

@@ -21,7 +21,7 @@ from allyouneed.metrics import Score, find_nearest, retrieval_scores, unit
 from allyouneed.models.embedder import Embedder
 from allyouneed.nn.heads import POOLS
 from allyouneed.nn.trace import Trace
-from allyouneed.tasks.answers import Answer, Prompt
+from allyouneed.predict.answers import Answer, Prompt
 from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, once, traced
 from allyouneed.tasks.embedding import Embedding, Row
 from allyouneed.tasks.extent import WHOLE, Extent

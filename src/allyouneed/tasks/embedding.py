@@ -22,7 +22,7 @@ from allyouneed.nn.heads import POOLS, pool
 from allyouneed.nn.layers import pad
 from allyouneed.nn.spelling import spell
 from allyouneed.nn.trace import Trace
-from allyouneed.tasks.answers import Answer
+from allyouneed.predict.answers import Answer
 from allyouneed.tasks.base import Task
 from allyouneed.tasks.checks import check_length, check_numbers
 from allyouneed.tasks.two_texts import two_texts

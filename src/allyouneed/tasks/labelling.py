@@ -20,7 +20,7 @@ from allyouneed.errors import UserError
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.spelling import spell
 from allyouneed.nn.trace import Trace
-from allyouneed.tasks.answers import Answer, Prompt
+from allyouneed.predict.answers import Answer, Prompt
 from allyouneed.tasks.base import (
     Alignment,
     Task,

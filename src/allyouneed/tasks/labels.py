@@ -22,7 +22,7 @@ from allyouneed.figures import confusion_matrix
 from allyouneed.metrics import Score, confusion, exact_score, label_scores
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.losses import IGNORE
-from allyouneed.tasks.answers import Answer
+from allyouneed.predict.answers import Answer
 from allyouneed.tasks.base import Carry, Guess, Moment, Task, once
 from allyouneed.tasks.baselines import TOLD
 from allyouneed.tasks.checks import check_numbers

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from allyouneed.errors import UserError
-from allyouneed.tasks.answers import Answer
+from allyouneed.predict.answers import Answer
 
 Text = str | Sequence[str]  # for a tagger, a text may be the list of its words
 

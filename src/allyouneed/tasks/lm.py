@@ -20,7 +20,7 @@ from allyouneed.metrics import Score, language_scores
 from allyouneed.models.base import LanguageModel
 from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.trace import Trace
-from allyouneed.tasks.answers import Prompt, write
+from allyouneed.predict.answers import Prompt, write
 from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, once, traced
 from allyouneed.tasks.chat import fill_template
 from allyouneed.tasks.checks import check_input, check_length, check_numbers

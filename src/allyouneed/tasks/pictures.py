@@ -15,7 +15,7 @@ from allyouneed.data.picture_arrays import to_image
 from allyouneed.data.picture_files import is_hidden, is_picture_name
 from allyouneed.data.pictures import PictureSplit
 from allyouneed.errors import UserError
-from allyouneed.tasks.answers import Prompt
+from allyouneed.predict.answers import Prompt
 from allyouneed.tasks.base import M, Task, once
 from allyouneed.text import Tokenizer
 

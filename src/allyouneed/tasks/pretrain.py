@@ -22,7 +22,7 @@ from allyouneed.models.bert import Bert
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.trace import Trace
-from allyouneed.tasks.answers import Answer, Prompt
+from allyouneed.predict.answers import Answer, Prompt
 from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, once, traced
 from allyouneed.tasks.checks import check_length, check_numbers
 from allyouneed.tasks.extent import WHOLE, Extent

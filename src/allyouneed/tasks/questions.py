@@ -23,7 +23,7 @@ from allyouneed.metrics import Score
 from allyouneed.metrics.spans import span_scores
 from allyouneed.models.answerer import HEADS, Answerer
 from allyouneed.nn.trace import Trace
-from allyouneed.tasks.answers import Answer, Prompt
+from allyouneed.predict.answers import Answer, Prompt
 from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, once, traced
 from allyouneed.tasks.checks import check_numbers
 from allyouneed.tasks.extent import WHOLE, Extent

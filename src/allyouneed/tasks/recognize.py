@@ -22,7 +22,7 @@ from allyouneed.metrics import Score, exact_score
 from allyouneed.models.labeller import Labeller, PictureLabeller
 from allyouneed.nn.heads import ClassifyHead
 from allyouneed.nn.trace import Trace
-from allyouneed.tasks.answers import Answer
+from allyouneed.predict.answers import Answer
 from allyouneed.tasks.base import Alignment, Guess, Say, Task, once, traced
 from allyouneed.tasks.baselines import picture_baselines
 from allyouneed.tasks.extent import WHOLE, Extent

@@ -21,7 +21,7 @@ from allyouneed.metrics import Score, bootstrap_scores, confusion, entity_scores
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.heads import TagHead
 from allyouneed.nn.losses import IGNORE
-from allyouneed.tasks.answers import Answer, Prompt
+from allyouneed.predict.answers import Answer, Prompt
 from allyouneed.tasks.base import Guess, Say, once
 from allyouneed.tasks.baselines import TOLD, tag_baselines
 from allyouneed.tasks.extent import WHOLE, Extent

@@ -20,7 +20,7 @@ from allyouneed.errors import UserError
 from allyouneed.metrics import Score, translation_scores
 from allyouneed.models.base import Translator
 from allyouneed.nn.trace import Trace
-from allyouneed.tasks.answers import Prompt, write
+from allyouneed.predict.answers import Prompt, write
 from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, once, rows_for, traced
 from allyouneed.tasks.checks import check_input, check_length
 from allyouneed.tasks.extent import WHOLE, Extent

@@ -29,10 +29,10 @@ from allyouneed.figures import word_map
 from allyouneed.format import human_bytes
 from allyouneed.metrics import Score, analogy_answers, analogy_score, similarity_score
 from allyouneed.models.word2vec import Word2Vec
+from allyouneed.predict.answers import Answer, Prompt
 from allyouneed.randomness import make_key
 from allyouneed.recipe import Recipe
 from allyouneed.runtime import available, pick_device
-from allyouneed.tasks.answers import Answer, Prompt
 from allyouneed.tasks.base import Carry, Guess, Moment, Say, Task
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.running_text import RunningText

@@ -1,0 +1,1 @@
+"""What a loaded run is asked for: answers, written by one writer."""
