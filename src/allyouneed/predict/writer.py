@@ -1,4 +1,4 @@
-"""Writer: the one place of a run where tokens are written, for all who ask and from any thread."""
+"""Writer: where tokens are written, for all who ask and from any thread."""
 
 from __future__ import annotations
 
