@@ -17,13 +17,13 @@ def other(run: Run, seed: int = 0, **model: Any) -> Run:
     """The run with another model, of which all weights are random and large."""
     torch.manual_seed(seed)
     recipe = run.recipe.with_(model=replace(run.recipe.model, **model))
-    task = type(run.task)(recipe)
-    task.read_parts(run.task.parts())
-    made, inside = task.build_model().eval(), 0.8 if recipe.model.prenorm else 0.3
+    processor = type(run.processor)(recipe)
+    processor.read_parts(run.processor.parts())
+    made, inside = processor.build_model().eval(), 0.8 if recipe.model.prenorm else 0.3
     for name, p in made.named_parameters():
         spread = 0.2 if "tokens" in name else inside  # a token that is small is not always the next one, too
         p.data.copy_(spread * torch.randn_like(p) if p.dim() > 1 else p.data + 0.1 * torch.randn_like(p))
-    return Run(run.folder, recipe, task, made, run.config)
+    return Run(run.folder, type(run.predictor)(processor, made), run.config)
 
 
 def varied(run: Run, texts: list[str], **model: Any) -> tuple[Run, list[list[int]]]:

@@ -181,15 +181,15 @@ def test_the_prediction_file_has_the_scored_answers(run, tmp_path):
 
 
 def test_the_margin_decides_between_no_answer_and_the_best(run):
-    task = run.task
+    processor = run.processor
     texts = [f"Who sold the chair? ||| {CONTEXT}"]
-    changed = task.options
+    changed = processor.options
     try:
         for margin, silent in ((1e6, False), (-1e6, True)):
-            task.options = type(changed)(**{**vars(changed), "margin": margin})
+            processor.options = type(changed)(**{**vars(changed), "margin": margin})
             assert (run.answers(texts)[0].text == "") is silent
     finally:
-        task.options = changed
+        processor.options = changed
 
 
 def test_a_run_without_unanswerable_questions_always_answers(tmp_path):
@@ -259,9 +259,8 @@ def test_a_split_with_unanswerable_questions_that_train_does_not_have(tmp_path):
 
 
 def test_an_answer_inside_a_word_is_the_whole_tokens_around_it(run):
-    task = run.task
     question = Question("Who?", "Annabel left.", ((0, "Ann"),))
-    made, texts = task._asked([question])
+    _, made, texts = run.predictor.gather([run.predictor.read_question(question)])
     first, last = made.answers[0].tolist()
     spans = texts[0].spans
     assert spans[first][0] <= 0
@@ -310,9 +309,10 @@ def test_what_does_not_fit_is_told_with_its_count(tmp_path):
 
 def test_a_piece_in_two_windows_counts_by_the_better_one_and_no_answer_by_the_worse(run):
     """Read window by window, and put together by hand."""
-    task, model, text = run.task, run.model, " ".join([CONTEXT] * 9)
-    made, texts = task._asked([Question("Who sold the chair?", text)])
-    reading = task._read(model, made, texts, np.arange(1), 1000)[0]
+    model, text = run.model, " ".join([CONTEXT] * 9)
+    asked = run.predictor.gather([run.predictor.read_question(Question("Who sold the chair?", text))])
+    made = asked.windows
+    reading = run.predictor.search(asked, np.arange(1), 1000)[0]
     best: dict[tuple[int, int], float] = {}
     nothing = []
     for number in range(len(made.rows)):
@@ -386,8 +386,8 @@ def test_the_pieces_of_many_texts_are_compared_in_groups(run, monkeypatch):
     together = [answer.details for answer in run.answers(texts)]
     monkeypatch.setattr("allyouneed.data.windows.CELLS", 300)
     assert [answer.details for answer in run.answers(texts)] == together
-    asked, _ = run.task._asked([run.task._question(text) for text in texts])
-    assert [group.tolist() for group in asked.groups(np.arange(5), 8)] == [[0], [1], [2], [3], [4]]
+    asked = run.predictor.gather([run.predictor.read(text, run.decode()) for text in texts])
+    assert [group.tolist() for group in asked.windows.groups(np.arange(5), 8)] == [[0], [1], [2], [3], [4]]
 
 
 def test_a_damaged_longest_answer_is_told(run, tmp_path):

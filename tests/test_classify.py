@@ -29,6 +29,7 @@ from allyouneed.text.words import find_words
 from allyouneed.training.starting import choose
 from commands import ayn, reseal
 from conftest import RUNTIME
+from inputs import ids_of
 
 TINY = [
     *RUNTIME, "model.width=16", "train.steps=90", "train.eval_every=90", "train.batch_tokens=256", "train.lr=1e-2",
@@ -187,10 +188,10 @@ def test_the_table_is_what_the_text_up_to_there_would_be(run):
 
 def test_a_text_of_unknown_words_gets_an_answer_as_in_the_test(run):
     texts = ["the tea was bad", "qwerty asdf", "the soup was good"]
-    assert all(id == run.task.tokenizer.unk for id in run.task.ids(texts[1])[0])
+    assert all(id == run.task.tokenizer.unk for id in run.predictor.read(texts[1], run.decode()).tokens[0])
     found = list(run.answers(texts))
     assert [answer.text for answer in found] == [run.predict(text) for text in texts]
-    (p,) = run.task.judge(run.model, [run.task.ids(texts[1])])
+    (p,) = run.predictor.judge([run.predictor.read(texts[1], run.decode())])
     assert found[1].text == run.task.labels[int(p.argmax())]
 
 
@@ -292,11 +293,11 @@ def test_labels_that_cannot_be_learned(folder):
 
 def test_one_or_two_texts(pair_run):
     assert pair_run.task.sides == 2
-    assert "two texts" in pair_run.task.asks
+    assert "two texts" in pair_run.predictor.asks
     one, other = pair_run.answers(["soup was good ||| it was bad, no", "soup was good\tit was bad, no"])
     assert one == other
     eos = pair_run.task.tokenizer.eos
-    ids = pair_run.task.prompt(pair_run.model, "soup was good\tit was bad", pair_run.decode()).ids
+    ids = ids_of(pair_run, "soup was good\tit was bad")
     assert ids.count(eos) == 1
     assert ids == [
         *pair_run.task.tokenizer.encode(" soup was good"),

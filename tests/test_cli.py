@@ -362,7 +362,7 @@ def test_info_counts_the_work_as_by_hand(lm, translator):
     run = load(translator)
     assert (run.recipe.model.context, run.recipe.data.max_length) == (512, 256)
     longer = run.recipe.with_(data=replace(run.recipe.data, max_length=600))  # its positions do not end at 512
-    run.task = run.task.on(longer)
+    run.processor.recipe = longer
     assert run.info()["context"] == 600
     run = load(run.folder.path)
     vocab, hidden, context = len(run.task.tokenizer), 32, 256  # longer sentences are cut

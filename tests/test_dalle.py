@@ -16,8 +16,8 @@ from allyouneed.models.vit import cut_patches
 from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.decoder import Request
+from allyouneed.predict.draw import draw_codes, likelihood
 from allyouneed.predict.writer import Writer
-from allyouneed.tasks.drawing import draw_codes, likelihood
 
 SMALL = {"width": 16, "heads": 2, "layers": 2, "dropout": 0.0}
 

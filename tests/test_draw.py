@@ -29,10 +29,10 @@ from allyouneed.data.builtin.scenes import (
 )
 from allyouneed.data.builtin.shapes import COLOURS, FORMS, SIDE, SIZES, draw
 from allyouneed.errors import UserError
+from allyouneed.predict.book import Book
+from allyouneed.predict.draw import caption_ids
 from allyouneed.run import Run, load, train
 from allyouneed.tasks import draw as drawing
-from allyouneed.tasks.book import Book
-from allyouneed.tasks.drawing import read_caption as ids_of
 from allyouneed.tensorfile import read_tensors
 from commands import ayn, mistake, reseal
 from conftest import RUNTIME
@@ -272,11 +272,11 @@ def test_a_word_is_known_wherever_it_stands_and_whatever_its_letters(drawer):
     tokenizer = drawer.task.tokenizer
     ids = dict(zip(("a", " small", " red", " circle", " above"), tokenizer.encode("a small red circle above")))
     assert tokenizer.unk in tokenizer.encode("small red circle")
-    assert ids_of("small red circle", tokenizer) == [ids[" small"], ids[" red"], ids[" circle"]]
-    assert ids_of("  A  small\tRED circle ", tokenizer) == tokenizer.encode("a small red circle")
+    assert caption_ids("small red circle", tokenizer) == [ids[" small"], ids[" red"], ids[" circle"]]
+    assert caption_ids("  A  small\tRED circle ", tokenizer) == tokenizer.encode("a small red circle")
     first = tokenizer.encode("two small red circles")
     assert tokenizer.unk not in first
-    assert ids_of("a small red circle above two", tokenizer)[-1] == first[0]
+    assert caption_ids("a small red circle above two", tokenizer)[-1] == first[0]
 
 
 def test_what_it_cannot_draw(drawer, book, tmp_path):

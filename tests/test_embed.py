@@ -25,8 +25,8 @@ from allyouneed.models.gpt import GPTBody, GPTConfig
 from allyouneed.models.rnn import RNNBody, RNNConfig
 from allyouneed.nn.heads import POOLS, pool
 from allyouneed.nn.trace import Trace
+from allyouneed.predict.embedding import choose_layers
 from allyouneed.run import Run, load, train
-from allyouneed.tasks.embedding import choose_layers
 from allyouneed.text.layout import Layout
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.feed import Feed
@@ -130,12 +130,12 @@ def test_many_texts_are_as_one_by_one(run, pooling):
 def test_a_word_is_the_mean_of_its_tokens(run):
     text = "Mr. well-known left"
     words, vectors = run.embed(text, words=True)
-    places = run.task.places(text)
+    places = run.predictor.places(text)
     assert words == [text[start:end] for start, end in places]
     assert len(vectors) == len(words)
     if run.task.kind.BodyClass.spelled:
         return
-    tokens, (before, _) = run.task.cut(text, places), run.embedding().around
+    tokens, (before, _) = run.predictor.cut(text, places), run.embedding().around
     laid = run.embedding().layout.lay(tokens.ids)
     ids = torch.tensor([laid.ids])
     with torch.inference_mode():
@@ -184,7 +184,7 @@ def test_layers_of_different_widths_have_no_mean(run):
 def test_a_tagger_reads_a_text_as_it_tags_it(trained):
     run = load(trained["tag"])
     (row,) = run.embedding(words=True).check("one two.")
-    assert row.ids == run.task.ids("one two.")[0] == run.task.tokenizer.encode(" one two .")
+    assert row.ids == run.predictor.read("one two.", run.decode()).tokens[0] == run.task.tokenizer.encode(" one two .")
     assert run.task.tokenizer.unk not in row.ids
     assert row.names == ["one", "two", "."]
 

@@ -19,11 +19,12 @@ import allyouneed
 from allyouneed.errors import UserError
 from allyouneed.exchange import hub
 from allyouneed.exchange.importing import import_run
+from allyouneed.predict.chat import fill_template
 from allyouneed.run import load, train
-from allyouneed.tasks.chat import fill_template
 from allyouneed.tensorfile import read_tensors
 from commands import ayn, mistake
 from conftest import TINY_LM, TINY_TRANSLATE
+from inputs import ids_of
 from test_families import CASES, TEXTS, make, save
 
 transformers = pytest.importorskip("transformers")
@@ -122,7 +123,7 @@ def test_a_translator_writes_the_beams_of_transformers(tmp_path):
     assert (run.recipe.decode.method, run.recipe.decode.beam, run.recipe.decode.max_new) == ("beam", 3, 19)
     theirs = transformers.MarianMTModel.from_pretrained(path).eval()
     for text in TEXTS:
-        ids = run.task.prompt(run.model, text, run.recipe.decode).ids
+        ids = ids_of(run, text)
         wanted = theirs.generate(torch.tensor([ids]))[0].tolist()[1:]
         (answer,) = run.answers([text])
         assert answer.tokens == (wanted[: wanted.index(3)] if 3 in wanted else wanted)
@@ -234,7 +235,7 @@ def test_a_translation_is_as_long_as_the_files_say(options, tmp_path):
     found = []
     for text in ("cat", "a dog", "the cat sat on the mat"):
         (answer,) = run.answers([text])
-        ids = torch.tensor([run.task.prompt(run.model, text, run.decode()).ids])
+        ids = torch.tensor([ids_of(run, text)])
         (wanted,) = theirs.generate(ids, **options).tolist()
         assert [0, *answer.tokens] == (wanted[:-1] if wanted[-1] == 3 else wanted)
         found.append(answer.reason)
@@ -429,11 +430,11 @@ def test_a_chat_template_is_kept_and_used(chatting, tmp_path):
     tokenizer.chat_template = CHAT
     asked = [{"role": "user", "content": "the cat?"}]
     wanted = tokenizer.apply_chat_template(asked, add_generation_prompt=True)["input_ids"]
-    prompt = run.task.prompt(run.model, "the cat?", run.recipe.decode)
+    prompt = run.predictor.read("the cat?", run.decode())
     assert prompt.ids == wanted
     assert prompt.stop == {2}
     assert run.recipe.decode.max_new == 9
-    plain = run.task.prompt(run.model, "the cat?", run.decode(chat=False))
+    plain = run.predictor.read("the cat?", run.decode(chat=False))
     assert plain.ids == run.task.tokenizer.encode("the cat?")
     done = ayn("use", tmp_path / "run", "the cat?")
     assert done.code == 0, done.err
@@ -485,7 +486,7 @@ def test_a_template_has_the_tokens_of_the_model(chatting, tmp_path):
     (chatting / "tokenizer_config.json").write_text(json.dumps({**config, "bos_token": {"content": "<|im_start|>"}}))
     import_run(chatting, tmp_path / "run", say=lambda line: None)
     run = load(tmp_path / "run")
-    ids = run.task.prompt(run.model, "the cat", run.recipe.decode).ids
+    ids = ids_of(run, "the cat")
     assert ids == [1, *run.task.tokenizer.encode("the cat"), 2]
 
 

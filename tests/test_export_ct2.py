@@ -18,6 +18,7 @@ from allyouneed.exchange.to_ct2 import export_ct2
 from allyouneed.run import Run, load
 from allyouneed.text import Tokenizer
 from exporting import LM_TEXTS, PAIR_TEXTS, SMALL, other, varied
+from inputs import ids_of
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -58,7 +59,8 @@ def spelled(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
 
 
 def continued(folder: Path, run: Run, compute: str = "float32") -> list[list[int]]:
-    generator, tokenizer = ctranslate2.Generator(str(folder), compute_type=compute, intra_threads=1), run.task.tokenizer
+    tokenizer = run.processor.tokenizer
+    generator = ctranslate2.Generator(str(folder), compute_type=compute, intra_threads=1)
     prompts = [spelled(tokenizer, tokenizer.encode(text)) for text in LM_TEXTS]
     found = [generator.generate_batch([p], max_length=20, include_prompt_in_result=False)[0] for p in prompts]
     return [one.sequences_ids[0] for one in found]
@@ -68,12 +70,12 @@ def translated(folder: Path, run: Run, compute: str = "float32", **search: Any) 
     """The hypotheses of each text, best first."""
     translator, tokenizer, found = (
         ctranslate2.Translator(str(folder), compute_type=compute, intra_threads=1),
-        run.task.tokenizer,
+        run.processor.tokenizer,
         [],
     )
     for text in PAIR_TEXTS:
-        ids = run.task.prompt(run.model, text, run.recipe.decode).ids
-        source = spelled(run.task.tokenizers["tokenizer.json"], ids)
+        ids = ids_of(run, text)
+        source = spelled(run.processor.tokenizers["tokenizer.json"], ids)
         made = translator.translate_batch([source], max_decoding_length=20, min_decoding_length=0, **search)[0]
         found.append([[tokenizer._raw.token_to_id(token) for token in one] for one in made.hypotheses])
     return found
@@ -88,8 +90,8 @@ def test_a_gpt_writes_the_same(name, lm, tmp_path):
 def test_the_probabilities_are_the_same(lm, tmp_path):
     run = other(load(lm, "cpu"), **SMALL)
     generator = ctranslate2.Generator(str(exported(run, tmp_path / "ct2")), compute_type="float32", intra_threads=1)
-    ids = torch.randint(4, len(run.task.tokenizer), (1, 30))
-    found = generator.score_batch([spelled(run.task.tokenizer, ids[0].tolist())])[0].log_probs
+    ids = torch.randint(4, len(run.processor.tokenizer), (1, 30))
+    found = generator.score_batch([spelled(run.processor.tokenizer, ids[0].tolist())])[0].log_probs
     with torch.inference_mode():
         wanted = run.model(ids).log_softmax(-1)[0, :-1].gather(1, ids[0, 1:, None])[:, 0]
     assert found == pytest.approx(wanted.tolist(), abs=1e-4)
@@ -135,7 +137,7 @@ def test_8_bits_are_a_quarter_of_the_size_and_nearly_the_same(lm, translator, tm
     wide = other(run, width=64, layers=2, heads=4, hidden=512)
     for p in wide.model.parameters():
         p.data.mul_(0.3 if p.dim() > 1 else 1.0)
-    ids = spelled(run.task.tokenizer, torch.randint(4, len(run.task.tokenizer), (12,)).tolist())
+    ids = spelled(run.processor.tokenizer, torch.randint(4, len(run.processor.tokenizer), (12,)).tolist())
     sizes, found = {}, {}
     for kind in ("float32", "int8"):
         folder = exported(wide, tmp_path / kind, kind)
@@ -153,7 +155,7 @@ def test_a_tied_matrix_is_stored_once(translator, tmp_path):
     run = other(load(translator, "cpu"), **SMALL)
     apart = other(load(translator, "cpu"), **SMALL, share=False, tie=False)
     sizes = [(exported(one, tmp_path / str(i)) / "model.bin").stat().st_size for i, one in enumerate((run, apart))]
-    vocab = len(run.task.tokenizer)
+    vocab = len(run.processor.tokenizer)
     assert sizes[1] - sizes[0] > 2 * 4 * vocab * SMALL["width"] - 200
 
 
@@ -166,12 +168,12 @@ def test_ids_without_a_token_have_a_name_of_their_own(lm, tmp_path):
     last = max(spec["model"]["vocab"], key=lambda token: spec["model"]["vocab"][token])
     spec["model"]["vocab"][last] += 3
     run = load(lm, "cpu")
-    run.task.tokenizers["tokenizer.json"] = Tokenizer.parse(json.dumps(spec).encode(), "tokenizer.json")
-    assert run.task.tokenizer.eos is None
+    run.processor.tokenizers["tokenizer.json"] = Tokenizer.parse(json.dumps(spec).encode(), "tokenizer.json")
+    assert run.processor.tokenizer.eos is None
     run, answers = varied(run, LM_TEXTS, **SMALL)
     folder = exported(run, tmp_path / "ct2")
     names = json.loads((folder / "vocabulary.json").read_text())
-    assert len(set(names)) == len(names) == len(run.task.tokenizer)
+    assert len(set(names)) == len(names) == len(run.processor.tokenizer)
     assert f"<id {len(names) - 2}>" in names
     assert continued(folder, run) == answers
 

@@ -15,6 +15,7 @@ from allyouneed.run import Run, train
 from allyouneed.tensorfile import read_tensors
 from commands import mistake
 from conftest import RUNTIME
+from inputs import ids_of
 from test_families import CASES, imported, make, save
 
 transformers = pytest.importorskip("transformers")
@@ -134,7 +135,7 @@ def test_transformers_gives_the_numbers_of_a_run_trained_here(both):
         texts = [TEXT, "a", "the tree"]
         for text in texts:
             given = tokenizer(text, return_tensors="pt")
-            assert given.input_ids[0].tolist() == run.task.prompt(run.model, text, run.recipe.decode).ids
+            assert given.input_ids[0].tolist() == ids_of(run, text)
             wanted = model.generate(**given, max_new_tokens=9, do_sample=False, num_beams=1)[0].tolist()
             wanted = wanted[1:] if kind == "translate" else wanted[given.input_ids.size(1) :]
             answer = run.answers([text], max_new=9, method="greedy")[0]
@@ -149,7 +150,7 @@ def test_transformers_gives_the_numbers_of_a_run_trained_here(both):
         words = out.prediction_logits if "prediction_logits" in out else out.logits
         assert_close(words, ours[0])
         filled = tokenizer("the [MASK] house", return_tensors="pt")
-        assert filled.input_ids[0].tolist() == run.task.prompt(run.model, "the [MASK] house", run.recipe.decode).ids
+        assert filled.input_ids[0].tolist() == ids_of(run, "the [MASK] house")
     elif kind == "answer":
         assert_close(torch.stack([out.start_logits, out.end_logits], -1), ours)
     elif kind == "embed":

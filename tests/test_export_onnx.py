@@ -18,6 +18,7 @@ from allyouneed.exchange.to_onnx import export_onnx
 from allyouneed.run import Run, load, train
 from conftest import RUNTIME
 from exporting import LM_TEXTS, PAIR_TEXTS, SMALL, other, varied
+from inputs import ids_of
 
 pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -97,7 +98,7 @@ def test_a_translator_writes_the_same(name, translator, tmp_path):
     run, answers = varied(load(translator, "cpu"), PAIR_TEXTS, **{**SMALL, **TRANSLATORS[name]})
     sessions, config = exported(run, tmp_path / "onnx")
     for text, answer in zip(PAIR_TEXTS, answers):
-        ids = run.task.prompt(run.model, text, run.recipe.decode).ids
+        ids = ids_of(run, text)
         found = sessions["encoder"].run(None, {"source": np.array([ids]), "lengths": np.array([len(ids)])})
         memory = dict(zip(config["graphs"]["encoder.onnx"]["outputs"], found))
         most = min(20, 3 * len(ids) + 16)
@@ -109,7 +110,7 @@ def test_a_barred_token_is_never_written(translator, tmp_path):
     barred = run.model.barred = answers[0][0]
     sessions, config = exported(run, tmp_path / "onnx")
     for text, answer in zip(PAIR_TEXTS, run.answers(PAIR_TEXTS, method="greedy", max_new=20)):
-        ids = np.array([run.task.prompt(run.model, text, run.recipe.decode).ids])
+        ids = np.array([ids_of(run, text)])
         found = sessions["encoder"].run(None, {"source": ids, "lengths": np.array([ids.size])})
         memory = dict(zip(config["graphs"]["encoder.onnx"]["outputs"], found))
         assert barred not in answer.tokens

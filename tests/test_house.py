@@ -29,10 +29,10 @@ BELOW = {
     "data": BASE | {"text", "nn"},
     "metrics": BASE,
     "figures": BASE,
-    "predict": BASE | {"nn", "models", "decode", "text", "data"},
+    "predict": BASE | {"nn", "models", "decode", "text", "data", "metrics", "figures"},
     "tasks": BASE | {"nn", "word2vec", "models", "decode", "text", "data", "metrics", "figures", "predict"},
     "training": BASE | {"nn", "models", "decode", "text", "data", "metrics", "figures", "predict", "tasks"},
-    "exchange": BASE | {"nn", "models", "text", "data", "tasks"},
+    "exchange": BASE | {"nn", "models", "text", "data", "predict"},
     "run": BASE
     | {"nn", "models", "decode", "text", "data", "metrics", "figures", "predict", "tasks", "training", "exchange"},
     "demo": BASE | {"run", "figures", "training"},

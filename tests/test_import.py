@@ -19,6 +19,7 @@ from allyouneed.exchange.importing import import_run
 from allyouneed.run import Run, load
 from allyouneed.tensorfile import read_tensors
 from commands import ayn, mistake
+from inputs import ids_of
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")
@@ -118,7 +119,7 @@ def test_it_equals_transformers(name, seed, tokenizer, tmp_path):
         torch.testing.assert_close(run.model(ids), theirs(ids).logits, atol=1e-5, rtol=1e-5)
     text = "there was a house, é 家"
     given = tokenizer.encode(text).ids
-    assert run.task.prompt(run.model, text, run.recipe.decode).ids == given
+    assert ids_of(run, text) == given
     wanted = theirs.generate(torch.tensor([given]), max_new_tokens=12, do_sample=False, pad_token_id=0)[0].tolist()
     answer = run.answers([text], max_new=12)[0]
     new = wanted[len(given) :]

@@ -15,8 +15,8 @@ from sklearn.linear_model import LogisticRegression
 
 from allyouneed.config import TextConfig
 from allyouneed.data.store import Ragged
+from allyouneed.predict.linear import Bags, WordPairs, best_shares, cross_entropy, fit_linear, minimize, words_of
 from allyouneed.run import load, train
-from allyouneed.tasks.linear import Bags, WordPairs, best_shares, cross_entropy, fit_linear, minimize, words_of
 from allyouneed.tensorfile import read_tensors
 from allyouneed.text import Tokenizer
 from allyouneed.training.fit import fit

@@ -61,7 +61,7 @@ def test_words_are_filled_in_with_probabilities(small):
         values = [row["probability"] for row in likely]
         assert values == sorted(values, reverse=True)
     assert "[MASK]" not in answer.text
-    tensors = small.task._tensors(small.model, "The [MASK] went to the [MASK].")
+    tensors = small.predictor._tensors(small.predictor.read("The [MASK] went to the [MASK].", small.decode()))
     with torch.inference_mode():
         logits, _ = small.model(tensors)
     p = logits[0].softmax(-1)

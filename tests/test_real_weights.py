@@ -15,6 +15,7 @@ import torch
 from allyouneed.exchange.importing import import_run
 from allyouneed.run import Run, load
 from commands import ayn
+from inputs import ids_of
 from test_llama_files import rebuilt, unpack_stories
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -56,10 +57,7 @@ def test_minilm_has_the_similarities_of_transformers(tmp_path):
     np.testing.assert_allclose(ours @ ours.T, mean @ mean.T, atol=1e-5)
     assert (ours @ ours.T)[0, 1] > 0.5 > (ours @ ours.T)[0, 2]
     for text in SENTENCES:
-        assert (
-            run.task.prompt(run.model, text, run.recipe.decode).ids
-            == tokenizer(text, add_special_tokens=False).input_ids
-        )
+        assert ids_of(run, text) == tokenizer(text, add_special_tokens=False).input_ids
     run.export(tmp_path / "back", "hf", say=lambda line: None)
     again = transformers.AutoModel.from_pretrained(tmp_path / "back")
     assert all(torch.equal(p, q) for p, q in zip(again.parameters(), theirs.parameters(), strict=True))
@@ -76,7 +74,7 @@ def test_antiberty_fills_in_as_transformers_does(tmp_path):
     assert "not used: bert.pooler.dense.bias, bert.pooler.dense.weight, cls.chain.bias" in done.out
     run, theirs = load(tmp_path / "run"), transformers.BertForMaskedLM.from_pretrained(tmp_path / "antiberty").eval()
     text = "E V Q L [MASK] E S G G G L V Q P G G S L R L S C A A S G F T [MASK] S S Y A M S"
-    ids = run.task.prompt(run.model, text, run.recipe.decode).ids
+    ids = ids_of(run, text)
     logits = theirs(input_ids=torch.tensor([ids])).logits[0]
     words, _ = run.model({"ids": torch.tensor([ids]), "lengths": torch.tensor([len(ids)])})
     torch.testing.assert_close(words[0], logits, atol=1e-5, rtol=1e-5)
@@ -113,7 +111,7 @@ def test_smollm2_answers_with_the_ids_of_transformers(tmp_path):
     source = read_gguf(file)
     theirs = rebuilt(source)
     question = "What is the capital of France, and what is it known for?"
-    ids = run.task.prompt(run.model, question, run.recipe.decode).ids
+    ids = ids_of(run, question)
     wanted = theirs.generate(torch.tensor([ids]), max_new_tokens=32, do_sample=False, pad_token_id=2)[
         0, len(ids) :
     ].tolist()

@@ -121,7 +121,7 @@ def test_it_runs_on_own_files(name, own, book, tmp_path):
     done = ayn("train", name, "--data", data, "--out", tmp_path / "run", *tiny(name), *more)
     assert done.code == 0, done.err
     text, other, *_ = sorted(data.rglob("*.png")) or TEXTS.get(recipe.task_kind, ("one two", "six"))
-    out = ["--out", tmp_path / "a.png"] if task.draws else []
+    out = ["--out", tmp_path / "a.png"] if recipe.task_kind == "draw" else []
     assert ayn("use", tmp_path / "run", text, *out).code == 0
     half = ayn("use", tmp_path / "run", text, other, "--precision", "bf16", *out)
     assert half.code == 0, half.err

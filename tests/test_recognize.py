@@ -16,8 +16,8 @@ from PIL import Image
 
 from allyouneed.data.builtin.shapes import SIDE, Shape, draw, shapes
 from allyouneed.errors import UserError
+from allyouneed.predict.pictures import rollout
 from allyouneed.run import Run, load, train
-from allyouneed.tasks.recognize import rollout
 from allyouneed.tensorfile import read_tensors
 from commands import ayn, mistake
 from conftest import RUNTIME

@@ -12,7 +12,7 @@ import torch
 from allyouneed import catalog
 from allyouneed.config import DecodeConfig
 from allyouneed.errors import UserError
-from allyouneed.tasks import translate
+from allyouneed.predict.translate import TranslatePredictor
 from allyouneed.tasks.base import Task
 from allyouneed.tasks.samples import Sample, places
 from allyouneed.tensorfile import read_tensors
@@ -54,8 +54,12 @@ def prepared(recipe: str, *settings: str, data: object = None) -> tuple[Task, to
 
 
 def test_a_translation_is_beside_its_reference_and_ends_soon_after_it(pairs, monkeypatch):
-    asked, write = [], translate.write
-    monkeypatch.setattr(translate, "write", lambda *how: (asked.extend(p.max_new for p in how[2]), write(*how))[1])
+    asked, answers = [], TranslatePredictor.answers
+
+    def watched(own, prompts, *how):
+        return answers(own, [asked.append(prompt.max_new) or prompt for prompt in prompts], *how)
+
+    monkeypatch.setattr(TranslatePredictor, "answers", watched)
     task, model = prepared("translate/transformer", *TINY_TRANSLATE, data=str(pairs))
     found = task.samples(model, "valid", DecodeConfig(max_new=256), 3)
     known = dict(task.data.splits["valid"])

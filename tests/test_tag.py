@@ -22,8 +22,9 @@ from allyouneed.errors import UserError
 from allyouneed.metrics import Score, entity_scores
 from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.spelling import spell
+from allyouneed.predict.tag import mark
 from allyouneed.run import Run, load, train
-from allyouneed.tasks.tag import Tag, mark
+from allyouneed.tasks.tag import Tag
 from commands import ayn, reseal
 from conftest import RUNTIME
 
@@ -118,9 +119,9 @@ def test_the_best_weights_are_those_of_the_best_f1_on_the_validation_split(folde
 
 def test_texts_together_get_what_each_gets_alone(run):
     texts = ["Mr Lee ran", "Mr Ann Ray ran in Bo Bo . and in Lee Ray !", "in Zed"]
-    together = run.task.judge(run.model, [[run.task._read(text)[0]] for text in texts])
+    together = run.predictor.judge([run.predictor.read(text, run.decode()) for text in texts])
     for text, p in zip(texts, together):
-        (alone,) = run.task.judge(run.model, [[run.task._read(text)[0]]])
+        (alone,) = run.predictor.judge([run.predictor.read(text, run.decode())])
         torch.testing.assert_close(p, alone, atol=1e-6, rtol=1e-5)
     assert run.predict(texts) == [run.predict(text) for text in texts]
 
@@ -154,7 +155,7 @@ def test_offsets_are_exact_in_any_text(run, text):
 
 def test_a_text_of_unknown_words_gets_an_answer_and_ends_no_batch(run):
     texts = ["Mr Ray ran", "qwerty asdf", "Mr Bo ran"]
-    assert all(id == run.task.tokenizer.unk for id in run.task.ids(texts[1])[0])
+    assert all(id == run.task.tokenizer.unk for id in run.predictor.read(texts[1], run.decode()).tokens[0])
     found = list(run.answers(texts))
     assert [answer.text for answer in found] == [run.predict(text) for text in texts]
     assert found[1].details["words"] == ["qwerty", "asdf"]

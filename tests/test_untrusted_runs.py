@@ -18,12 +18,12 @@ import torch
 from allyouneed import catalog
 from allyouneed.errors import UserError
 from allyouneed.models.dvae import DVAE, DVAEConfig
+from allyouneed.predict.book import Book
+from allyouneed.predict.saved import check_shapes
 from allyouneed.recipe import read_recipe, recipe_names
 from allyouneed.run import load
 from allyouneed.runfolder import RunFolder
-from allyouneed.tasks.book import Book
 from allyouneed.tasks.lm import LM
-from allyouneed.tasks.saved import check_shapes
 from allyouneed.tensorfile import read_header, read_tensors
 from allyouneed.text import Tokenizer
 from allyouneed.wholefile import Metrics, write_bytes, write_tensors

@@ -17,8 +17,8 @@ from allyouneed.data.wordtests import pairs, questions
 from allyouneed.errors import UserError
 from allyouneed.figures.words import plane, word_map
 from allyouneed.metrics.words import analogy_answers, analogy_score, ranks, similarity_score, spearman
+from allyouneed.predict.token_vectors import token_tables
 from allyouneed.run import load
-from allyouneed.tasks.token_vectors import token_tables
 from commands import ayn
 from conftest import TINY_LM, TINY_TRANSLATE
 

@@ -10,9 +10,9 @@ import pytest
 from allyouneed import catalog
 from allyouneed.data.registry import listing
 from allyouneed.models.dvae import DVAE, DVAEConfig
+from allyouneed.predict.book import Book
 from allyouneed.recipe import read_recipe, recipe_names
 from allyouneed.runfolder import RunFolder
-from allyouneed.tasks.book import Book
 from allyouneed.tasks.draw import Draw
 from allyouneed.training import trainer as trainer_module
 from allyouneed.training.evaluating import Evaluator

@@ -14,8 +14,8 @@ from matplotlib.transforms import Bbox
 from allyouneed.data.vectors import Vectors
 from allyouneed.figures import style
 from allyouneed.figures.words import plane, word_map
+from allyouneed.predict.wordmap import frequent_words, usual_words
 from allyouneed.run import Run, load
-from allyouneed.tasks.wordmap import frequent_words, usual_words
 from commands import ayn, mistake
 
 

@@ -214,7 +214,7 @@ def test_the_built_in_questions_are_the_couples():
 def test_vectors_are_kept_in_the_format_asked_for(tmp_path):
     for binary, name in (("true", "vectors.bin"), ("false", "vectors.txt")):
         run = train("wordvectors/skipgram", *TINY, "train.steps=2", f"task.binary={binary}", out=tmp_path / name)
-        kept, made = read_vectors(tmp_path / name / name), run.task.vectors(run.model)
+        kept, made = read_vectors(tmp_path / name / name), run.predictor.vectors()
         assert kept.words == made.words
         assert (kept.matrix == made.matrix).all()
 

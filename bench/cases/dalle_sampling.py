@@ -11,7 +11,8 @@ import torch
 from allyouneed.config import DecodeConfig
 from allyouneed.decode.sample import greedy
 from allyouneed.models.dalle import DALLE, DALLEConfig
-from allyouneed.tasks.drawing import draw_codes
+from allyouneed.predict.draw import draw_codes
+from allyouneed.predict.writer import Writer
 from bench.harness import OURS, Case, Peer, Prepared, same
 
 WITHOUT = "without the cache"
@@ -47,12 +48,12 @@ def prepare(device: str, layers: int, width: int, peers: set[str], folder: Path,
     draws = torch.Generator().manual_seed(1)
     ids = torch.randint(0, VOCAB, (int(pictures), CAPTION - 4), generator=draws).tolist()
     prompts = [model.prompt(some) for some in ids]
-    settings = DecodeConfig(batch=len(prompts))
-    first, second = draw_codes(model, prompts, count, settings), draw_again(model, prompts, count)
+    settings, writer = DecodeConfig(batch=len(prompts)), Writer(model)
+    first, second = draw_codes(writer, prompts, count, settings), draw_again(model, prompts, count)
     agree = float((first == second).mean())
     checked = same(f"both choose the same codes: {100 * agree:.1f} % of them are equal", agree > 0.98)
     sides = {
-        OURS: partial(draw_codes, model, prompts, count, settings),
+        OURS: partial(draw_codes, writer, prompts, count, settings),
         WITHOUT: partial(draw_again, model, prompts, count),
     }
     return Prepared(sides, len(prompts), checked)

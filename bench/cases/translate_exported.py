@@ -84,7 +84,7 @@ def prepare(peers: set[str], folder: Path, run: str, sentences: str) -> Prepared
     texts = [pair.source for pair in pairs]
     settings: dict[str, Any] = {"method": "greedy", "max_new": MAX_NEW, "stop": (), "batch": ROWS}
     decode = loaded.decode(**settings)
-    prompts = [loaded.task.prompt(loaded.model, text, decode) for text in texts]
+    prompts = [loaded.predictor.read(text, decode) for text in texts]
 
     def cut(translate: Callable[[Ids], Ids]) -> Ids:
         """Our answers have a limit that depends on the source."""

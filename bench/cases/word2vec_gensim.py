@@ -159,13 +159,13 @@ def prepare(
     ours = [begin(seed) for seed in SEEDS]
     ready[OURS] = [partial(train, own, model, torch.device(device)) for own, model in ours]
     known: dict[str, Callable[[int], tuple[list[str], Any]]] = {}
-    known[OURS] = lambda i: (lambda v: (v.words, v.matrix))(ours[i][0].vectors(ours[i][1]))
-    size = len(task.vectors(ours[0][1]).words)
+    known[OURS] = lambda i: (lambda v: (v.words, v.matrix))(ours[i][0].predictor(ours[i][1]).vectors())
+    size = len(task.predictor(ours[0][1]).vectors().words)
     checked = f"{words:,} words of the text are in the vocabulary of {size:,}; ours made its ids once, in {made:.1f} s"
     if GENSIM in peers:
         theirs = [_gensim(path, seed, int(epochs), float(sample)) for seed in SEEDS]
         counts = {word: theirs[0].wv.get_vecattr(word, "count") for word in theirs[0].wv.index_to_key}
-        mine = ours[0][0].vectors(ours[0][1]).words
+        mine = ours[0][0].predictor(ours[0][1]).vectors().words
         same("both have the same vocabulary", set(counts) == set(mine))
         same("both count the same words", sum(counts.values()) == words)
         checked += "; the same words, as often, on both sides"

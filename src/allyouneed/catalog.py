@@ -34,6 +34,19 @@ TASKS = {
     "translate": "allyouneed.tasks.translate:Translate",
     "wordvectors": "allyouneed.tasks.wordvectors:WordVectors",
 }
+PREDICTORS = {
+    "answer": "allyouneed.predict.questions:AnswerPredictor",
+    "classify": "allyouneed.predict.labels:ClassifyPredictor",
+    "compress": "allyouneed.predict.pictures:CompressPredictor",
+    "draw": "allyouneed.predict.draw:DrawPredictor",
+    "embed": "allyouneed.predict.embed:EmbedPredictor",
+    "lm": "allyouneed.predict.lm:LMPredictor",
+    "pretrain": "allyouneed.predict.fill:FillPredictor",
+    "recognize": "allyouneed.predict.pictures:RecognizePredictor",
+    "tag": "allyouneed.predict.tag:TagPredictor",
+    "translate": "allyouneed.predict.translate:TranslatePredictor",
+    "wordvectors": "allyouneed.predict.words:WordsPredictor",
+}
 
 
 def model(kind: str) -> Any:
@@ -44,6 +57,11 @@ def model(kind: str) -> Any:
 def task(kind: str) -> Any:
     """The task class of a name; its Options sit on it."""
     return _load("task", kind, TASKS)
+
+
+def predictor(kind: str) -> Any:
+    """What answers for a run of this task; its Processor sits on it."""
+    return _load("task", kind, PREDICTORS)
 
 
 def _load(what: str, kind: str, table: dict[str, str]) -> Any:

@@ -9,11 +9,13 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
 
 import torch
 
+from allyouneed import catalog
 from allyouneed.config import READ_BY, DataConfig, DecodeConfig, build
 from allyouneed.data.paths import look
 from allyouneed.errors import UserError, told
@@ -21,24 +23,25 @@ from allyouneed.exchange.exporting import export_run
 from allyouneed.exchange.hub import HUB, imported, with_imported
 from allyouneed.format import human_count
 from allyouneed.metrics import Score
-from allyouneed.models.base import Model, Writer
+from allyouneed.models.base import Writer
 from allyouneed.nn.layers import store_by_columns
-from allyouneed.predict.answers import Answer
+from allyouneed.predict.answers import Answer, Outcome
+from allyouneed.predict.base import Alignment, Guess, Predictor, Writing, answered
+from allyouneed.predict.embedding import Embedding, Found, Layers
+from allyouneed.predict.lines import Line, Text, answer_lines
+from allyouneed.predict.saved import saved_processor, saved_weights
+from allyouneed.predict.token_vectors import freeze_vectors
+from allyouneed.predict.wordmap import WordMap
 from allyouneed.recipe import Recipe, as_overrides
 from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import allow_tf32, attend_by_cudnn, claim_process, loaded_precision, pick_device, silence_bf16
-from allyouneed.tasks.base import Alignment, Guess, Task
-from allyouneed.tasks.embedding import Embedding, Found, Layers
-from allyouneed.tasks.lines import Line, Text, answer_lines
+from allyouneed.tasks.base import Answering, Task
 from allyouneed.tasks.predictions import check_out, write_predictions
-from allyouneed.tasks.saved import saved_task, saved_weights
 from allyouneed.tasks.scoring import score_run
-from allyouneed.tasks.token_vectors import freeze_vectors
-from allyouneed.tasks.wordmap import WordMap
 from allyouneed.terminal import brief, printable, say
 from allyouneed.training.fit import fit
 from allyouneed.training.memory import check_rows, explain_memory, lasting
-from allyouneed.training.starting import Given, choose, resumed, with_data
+from allyouneed.training.starting import Given, choose, default_out, resumed, with_data
 from allyouneed.wholefile import read_bytes
 
 MOST_PICTURE = 1 << 24  # bytes
@@ -57,15 +60,21 @@ class Run:
     def __init__(
         self,
         folder: RunFolder,
-        recipe: Recipe,
-        task: Task,
-        model: Model,
+        predictor: Predictor,
         config: dict[str, Any],
         device: str = "cpu",
         precision: str = "fp32",
     ) -> None:
-        self.folder, self.recipe, self.task, self.model, self.config = folder, recipe, task, model, config
+        self.folder, self.predictor, self.config = folder, predictor, config
+        self.recipe, self.processor, self.model = predictor.recipe, predictor.processor, predictor.model
         self.device, self.precision = device, precision
+
+    @cached_property
+    def task(self) -> Task:
+        """What the run has learned, on its own data; for `test`."""
+        made: Task = catalog.task(self.recipe.task_kind)(self.recipe)
+        made.read_parts(self.processor.parts())
+        return made
 
     def __repr__(self) -> str:
         return brief(f"Run({str(self.folder.path)!r}: {', '.join(self._facts())})")
@@ -103,7 +112,7 @@ class Run:
         """The answer to one text, or to each of several. `decode` are keys of the recipe's [decode]:
         method="beam", beam=5, temperature=0.8, max_new=50, … `answers` has more: n_best, probabilities, tokens."""
         found = [answer.result for answer in self.answers(text, **decode)]
-        return found[0] if self.task.single(text) else found
+        return found[0] if self.predictor.single(text) else found
 
     def answers(
         self, texts: str | Iterable[Text], show: Callable[[str], None] | None = None, **decode: Any
@@ -111,31 +120,30 @@ class Run:
         """The answers to some texts, or to one, with their tokens and probabilities. `show` gets the pieces of the
         first one while it is written. A text that the model cannot read is an error; `lines` goes on, and gives each
         answer as soon as it is known."""
-        one = self.task.single(texts)
+        one = self.predictor.single(texts)
         if not one and not isinstance(texts, Iterable):
-            raise UserError(f"give {self.task.asks}, or several in a list; not {type(texts).__name__}")
+            raise UserError(f"give {self.predictor.asks}, or several in a list; not {type(texts).__name__}")
         several: Any = [texts] if one else texts
-        return list(self._predict(map(self._text, several), self._ready(decode), show))
+        settings = self._ready(decode)
+        inputs = (self.predictor.read(self._text(text), settings) for text in several)
+        with explain_memory():
+            return list(answered(self.predictor.answers(inputs, settings, show)))
 
     def lines(self, lines: Iterable[Text | UserError], first: int = 1, **decode: Any) -> Iterator[Line]:
         """Every line with its answer, or with the error that says why it has none; in order, for any number of lines. A
         line that could not be read is given as its error. `first` is the number of the first line."""
-        settings = self._ready(decode)
+        settings, predictor = self._ready(decode), self.predictor
 
-        def predict(texts: Iterable[str], alone: bool) -> Iterator[Answer]:
-            return self._predict(texts, replace(settings, batch=1) if alone else settings)
+        def answers(inputs: Iterable[Any]) -> Iterator[Outcome]:
+            with explain_memory():
+                yield from predictor.answers(inputs, settings)
 
-        return answer_lines(
-            lines, first, self._text, lambda text: self.task.prompt(self.model, text, settings), predict
-        )
+        return answer_lines(lines, first, self._text, lambda text: predictor.read(text, settings), answers)
 
     def _text(self, text: Text) -> str:
-        found = text if isinstance(text, str) else self.task.joined(text)
-        if (
-            self.task.tokenizers
-            and MASK in found
-            and all(tokenizer.mask is None for tokenizer in self.task.tokenizers.values())
-        ):
+        found = text if isinstance(text, str) else self.predictor.joined(text)
+        tokenizers = self.processor.tokenizers.values()
+        if tokenizers and MASK in found and all(tokenizer.mask is None for tokenizer in tokenizers):
             raise UserError(f"this run has no {MASK}: a run of the task pretrain fills in hidden words")
         return found
 
@@ -143,9 +151,14 @@ class Run:
         """The run's [decode] with some keys changed."""
         values = {**vars(self.recipe.decode), **changes}
         checked: DecodeConfig = build(DecodeConfig, values, "decode")
-        if self.task.writes:
+        if isinstance(self.predictor, Writing):
             checked.check_writing()
         return checked
+
+    def read(self, text: Text, whole: bool = False, **decode: Any) -> tuple[Any, DecodeConfig]:
+        """An input as `predictor` takes it, and the checked [decode] settings. `whole`: see `Predictor.read_whole`."""
+        settings = self._ready(decode)
+        return (self.predictor.read_whole if whole else self.predictor.read)(self._text(text), settings), settings
 
     def _ready(self, decode: Mapping[str, Any]) -> DecodeConfig:
         """The checked [decode] settings; called before the model computes anything."""
@@ -154,14 +167,8 @@ class Run:
         attend_by_cudnn(False)
         settings = self.decode(**decode)
         if isinstance(self.model, Writer):
-            check_rows(self.model, settings, len(self.task.tokenizer))
+            check_rows(self.model, settings, len(self.processor.tokenizer))
         return settings
-
-    def _predict(
-        self, texts: Iterable[str], settings: DecodeConfig, show: Callable[[str], None] | None = None
-    ) -> Iterator[Answer]:
-        with explain_memory():
-            yield from self.task.predict(self.model, texts, settings, show)
 
     def test(
         self,
@@ -196,7 +203,7 @@ class Run:
         target = None if out is None else check_out(out, task, self.folder, [self.recipe.data, task.recipe.data])
         with explain_memory():
             scores = score_run(task, self.model, split, decode, self.folder, say, data is not None, self.precision)
-        if target is not None:
+        if target is not None and isinstance(task, Answering):
             write_predictions(target, task.predictions())
             say(f"the predictions are in {target}")
         return scores
@@ -233,26 +240,27 @@ class Run:
 
     def table(self, text: Text, most: int = 5, **decode: Any) -> list[Guess]:
         """At each position, the most likely next tokens with their probabilities."""
-        settings = self._ready(decode)
+        given, settings = self.read(text, whole=True, **decode)
         with explain_memory():
-            return self.task.table(self.model, self._text(text), settings, most)
+            return self.predictor.table(given, settings, most)
 
     def align(self, text: str, **decode: Any) -> Alignment:
         """How much each token of the best answer attended to each token of the source."""
-        (answer,) = self.answers([text], **decode)
-        return self.task.align(self.model, text, answer.tokens)
+        given, settings = self.read(text, **decode)
+        with explain_memory():
+            return self.predictor.align(given, settings)
 
     def attention(self, text: str, **decode: Any) -> dict[str, Alignment]:
         """The attention weights (H, T, S) of every head while the model reads the text and writes its answer, by their
         place in the model: "decoder.1.cross"."""
-        settings = self._ready(decode)
+        given, settings = self.read(text, whole=True, **decode)
         with explain_memory():
-            return self.task.attention(self.model, text, settings)
+            return self.predictor.attention(given, settings)
 
     def embedding(self, layers: Layers = "last", pool: str = "", words: bool = False) -> Embedding:
         """What makes vectors of texts, from these layers of the body and with this pooling; see `Embedding`."""
         self._ready({})
-        return Embedding(self.task, self.model, layers, pool, words)
+        return Embedding(self.predictor, layers, pool, words)
 
     def embed(self, texts: Text | Sequence[Text], layers: Layers = "last", pool: str = "", words: bool = False) -> Any:
         """The vector (D,) of a text, or those of several (N, D), as numpy arrays. With `words`: the words of each text
@@ -290,7 +298,7 @@ class Run:
     def map_words(self, *words: str) -> WordMap:
         """Word vectors of length 1, as a map draws them: of these words, or of usual ones if none are given."""
         self._ready({})
-        return self.task.map_words(self.model, words)
+        return self.predictor.map_words(words)
 
     def info(self) -> dict[str, Any]:
         """Parameters by part, FLOPs per token, memory, data, scores and versions."""
@@ -299,7 +307,7 @@ class Run:
             parts[_part(name)] = parts.get(_part(name), 0) + p.numel()
         total = sum(parts.values())
         adam = self.recipe.train.optimizer == "adamw"
-        context = self.task.longest
+        context = self.processor.longest
         return {
             "run": str(self.folder.path),
             "task": self.recipe.task_kind,
@@ -350,19 +358,18 @@ def load(path: str | os.PathLike[str], device: str = "auto", precision: str = "a
     folder.check_there()
     folder.recover()
     folder.check_complete()
-    task = saved_task(folder)
-    weights = saved_weights(folder, task)
+    kind, processor = catalog.predictor(folder.read_recipe().task_kind), saved_processor(folder)
+    weights = saved_weights(folder, processor)
     device = pick_device(device)
-    precision = "fp32" if task.full_precision else loaded_precision(precision, device)
-    model = task.build_model()
+    precision = "fp32" if kind.full_precision else loaded_precision(precision, device)
+    model = processor.build_model()
     model.load_state_dict(weights)
-    recipe, config = task.recipe, folder.read_config()
-    freeze_vectors(model, recipe.text, list(task.tokenizers.values()))
+    freeze_vectors(model, processor.recipe.text, list(processor.tokenizers.values()))
     model.to(torch.device(device), torch.bfloat16 if precision == "bf16" else None).eval()
     if device == "cpu":
         silence_bf16()
         store_by_columns(model)
-    return Run(folder, recipe, task, model, config, device, precision)
+    return Run(folder, kind(processor, model), folder.read_config(), device, precision)
 
 
 def train(
@@ -390,9 +397,3 @@ def train(
     chosen = resumed(path, recipe, overrides, data) if resume else choose(recipe, overrides, data)
     fit(chosen, path, resume=resume, overwrite=overwrite, quiet=quiet)
     return load(path, chosen.train.device, chosen.train.precision)
-
-
-def default_out(recipe: str | Recipe) -> Path:
-    """runs/<recipe>"""
-    name = Path(recipe).stem if isinstance(recipe, str) and recipe.endswith(".toml") else recipe
-    return Path("runs") / (str(name).replace("/", "-") if isinstance(name, str) else "run")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 
 WORD, SHOWN = 300, 100  # a longer word is a value that someone gave; this much of it is shown
 LINE, FIRST, LAST = 2000, 1200, 600  # of a longer line, its ends are shown: what is wrong, and what to do
 # Control characters, separators of lines, signs that turn the direction of a text around, and halves of characters.
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+Say = Callable[[str], None]  # what tells the user something
 
 
 def printable(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from allyouneed import catalog, errors
+from allyouneed import errors
 from allyouneed.cli.common import Device, Precision, RunPath, complain, given_settings, load, places, print_columns
 from allyouneed.cli.exchange import export_command, import_command
 from allyouneed.cli.listing import LISTS, lectures, recipe_settings
@@ -82,10 +82,9 @@ def train_command(
     if mirror:
         settings.append(f"data.mirror={os.path.abspath(mirror)}")
     from allyouneed.exchange.hub import HUB, with_imported
-    from allyouneed.run import default_out
     from allyouneed.training.fit import begun_since, fit
     from allyouneed.training.interrupt import Interrupted, Terminated
-    from allyouneed.training.starting import choose, resumed
+    from allyouneed.training.starting import choose, default_out, resumed
 
     if init:
         settings.append(f"train.init={init if init.startswith(HUB) else os.path.abspath(init)}")
@@ -104,7 +103,7 @@ def train_command(
         codes = {Interrupted: getattr(stop, "exit_code", 1), Terminated: 143, KeyboardInterrupt: 130}
         raise typer.Exit(codes.get(type(stop), 1)) from None
     if first:
-        picture = ["TEXT", "--out", "a.png"] if catalog.task(chosen.task_kind).draws else []
+        picture = ["TEXT", "--out", "a.png"] if chosen.task_kind == "draw" else []
         write(f"\nthe run is in {folder}; try:\n  {shlex.join(['ayn', 'use', str(folder), *picture])}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +13,10 @@ from allyouneed.errors import UserError, shortened
 from allyouneed.terminal import write
 
 if TYPE_CHECKING:
-    from allyouneed.predict.answers import Answer
+    from allyouneed.predict.answers import Answer, Outcome
+    from allyouneed.predict.embedding import Embedding
+    from allyouneed.predict.lines import Line
     from allyouneed.run import Run
-    from allyouneed.tasks.embedding import Embedding
-    from allyouneed.tasks.lines import Line
 
 NEAREST = 5  # lines per answer
 MOST_LINES, MOST_TEXT = 1_000_000, 1 << 28  # lines and characters of a file that is searched
@@ -108,6 +109,14 @@ def answers(made: Embedding, texts: Iterable[str]) -> Iterator[Answer]:
 
 def answer_lines(made: Embedding, lines: Iterable[str | UserError], first: int) -> Iterator[Line]:
     """Every line of input with its answer, or with the error that says why it has none."""
-    from allyouneed.tasks import lines as asked
+    from allyouneed.predict import lines as asked
+    from allyouneed.predict.embedding import TOGETHER
+    from allyouneed.training.memory import explain_memory
 
-    return asked.answer_lines(lines, first, str, made.check, lambda texts, alone: answers(made, texts))
+    def answered(rows: Iterable[Any]) -> Iterator[Outcome]:
+        source = iter(rows)
+        while several := list(islice(source, TOGETHER)):
+            with explain_memory():
+                yield from made.answer(several)
+
+    return asked.answer_lines(lines, first, str, made.check, answered)

@@ -19,9 +19,9 @@ from allyouneed.terminal import write
 
 if TYPE_CHECKING:
     from allyouneed.predict.answers import Answer
+    from allyouneed.predict.embedding import Embedding
+    from allyouneed.predict.lines import Line
     from allyouneed.run import Run
-    from allyouneed.tasks.embedding import Embedding
-    from allyouneed.tasks.lines import Line
 
 
 def use_command(
@@ -93,7 +93,7 @@ def use_command(
     if vectors is None:
         loaded.decode(**decode)  # complains before anything is read
     how = "table" if table else "json" if json else "text"
-    if loaded.task.draws and how == "text" and not (out or heads):
+    if _only_draws(loaded) and how == "text" and not (out or heads):
         raise UserError("an answer of this run is a picture: name a file for it, --out FILE.png")
     try:
         if alignment is not None or heads is not None:
@@ -125,11 +125,23 @@ def _looks_like_text(run: str) -> bool:
     return not known and (" " in run or len(run) > 255)
 
 
+def _only_draws(run: Run) -> bool:
+    from allyouneed.predict.base import Painting, Writing
+
+    return isinstance(run.predictor, Painting) and isinstance(run.predictor, Writing)
+
+
+def _reads_pictures(run: Run) -> bool:
+    from allyouneed.predict.pictures import PictureReader
+
+    return isinstance(run.predictor, PictureReader)
+
+
 def _answer_each(run: Run, texts: list[str], how: str, decode: dict[str, Any], vectors: Embedding | None) -> bool:
     """Answer what each argument stands for. Of a folder, what cannot be answered is told, and the others are answered,
     but not all of them together; returns whether all could be."""
-    asked, failed = [(one, given) for given in texts for one in run.task.listed(given)], dict.fromkeys(texts, 0)
-    named = run.task.shape == "pictures" and len(texts) > 1
+    asked, failed = [(one, given) for given in texts for one in run.predictor.listed(given)], dict.fromkeys(texts, 0)
+    named = _reads_pictures(run) and len(texts) > 1
     for i, (text, given) in enumerate(asked):
         write("\n" if how == "table" and i else "", end="")
         try:
@@ -157,8 +169,8 @@ def _answer(run: Run, text: str, how: str, decode: dict[str, Any], vectors: Embe
         for answer in embedding.answers(vectors, [text]):
             write(answer.shown or answer.text)
         return
-    before = text if run.task.continues else before
-    if run.task.continues and run.decode(**decode).n_best == 1 and run.decode(**decode).method != "beam":
+    before = run.predictor.opening(text) or before
+    if run.predictor.opening(text) and run.decode(**decode).n_best == 1 and run.decode(**decode).method != "beam":
         pieces = iter([before])  # not shown before the prompt is found good
         for _ in run.answers([text], show=lambda piece: write(next(pieces, "") + piece, end=""), **decode):
             write(next(pieces, ""))
@@ -186,7 +198,7 @@ def _plain(answer: Answer) -> dict[str, Any]:
 def _converse(run: Run, how: str, decode: dict[str, Any], vectors: Embedding | None) -> None:
     with suppress(ImportError):
         import readline  # noqa: F401  (arrow keys and history)
-    write(f"type {run.task.asks if vectors is None else 'a text'} and press Enter; Ctrl-D ends", err=True)
+    write(f"type {run.predictor.asks if vectors is None else 'a text'} and press Enter; Ctrl-D ends", err=True)
     while True:
         try:
             line = input("> " if sys.stdout.isatty() else "")
@@ -225,14 +237,14 @@ def _stream(run: Run, how: str, decode: dict[str, Any], vectors: Embedding | Non
             elif how == "table":
                 write("")
             else:
-                write(_text(line, run.task.continues and vectors is None))
+                write(_text(line, run.predictor.opening(line.text) if vectors is None else ""))
         first += len(lines)
     return fine
 
 
 def _tables(run: Run, lines: list[str | UserError], first: int, decode: dict[str, Any]) -> Iterator[Line]:
     """Print the table of each line, if it has one."""
-    from allyouneed.tasks.lines import Line
+    from allyouneed.predict.lines import Line
 
     for number, text in enumerate(lines, first):
         line = Line(number, "", error=text) if isinstance(text, UserError) else Line(number, text)
@@ -252,11 +264,10 @@ def _json(line: Line) -> str:
     return dumps({"input": line.text, "error": str(line.error or "the line is empty")}, ensure_ascii=False)
 
 
-def _text(line: Line, continues: bool) -> str:
+def _text(line: Line, before: str) -> str:
     """On one line: a newline inside an answer is shown as \\n."""
     if line.answer is None:
         return ""
-    before = line.text if continues else ""
     return (before + (line.answer.shown or line.answer.text)).replace("\n", "\\n")
 
 
@@ -264,7 +275,7 @@ def _print_table(run: Run, text: str, decode: dict[str, Any]) -> None:
     def visible(token: str) -> str:
         return shortened(token.replace(" ", "·"))
 
-    rows = [("", "word", run.task.expects)]
+    rows = [("", "word", run.predictor.expects)]
     guesses = run.table(text, **decode)
     likely = [[f"{100 * p:5.1f}% {visible(word)}" for word, p in guess.likely] for guess in guesses]
     widths = [max(map(len, column)) for column in zip(*likely)]
@@ -288,31 +299,35 @@ def _draw(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None
         raise UserError("--alignment draws one sentence: give one TEXT; a FILE.jsonl takes any number of them")
     found = run.align(texts[0], **decode)
     alignment(found.weights.numpy(), found.source, found.target, out, texts[0], found.shown)
-    write(f"{run.predict(texts[0], **decode)}\nthe picture is in {out}")
+    write(f"{found.answer}\nthe picture is in {out}")
 
 
 def _draw_heads(run: Run, texts: list[str], out: Path, place: str, decode: dict[str, Any]) -> None:
     """The attention of one text at one place of the model, one heat map per head; the last place if none is named."""
     if len(texts) != 1:
         raise UserError("--heads draws one text: give one TEXT")
-    found = run.attention(texts[0], **decode)
+    given, settings = run.read(texts[0], whole=True, **decode)
+    found = run.predictor.attention(given, settings)
     if place and place not in found:
         raise UserError(f"--place {place} is not an attention of this model{nearest(place, found)}")
-    drawn = run.task.draw_heads(found, texts[0], place, out)
+    drawn = run.predictor.draw_heads(found, given, place, out)
     write(f"the picture of {drawn} is in {out}; there are {', '.join(found)}")
 
 
 def _paint(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None:
     """The pictures that answer the texts, on one sheet."""
     from allyouneed.figures import check_name
+    from allyouneed.predict.base import Painting, answered
 
     check_name(out)
-    if not run.task.paints:
+    predictor, settings = run.predictor, run.decode(**decode)
+    if not isinstance(predictor, Painting):
         raise UserError(f"--out is for pictures: a run of the task '{run.recipe.task_kind}' answers with text")
     if not texts:
-        raise UserError(f"--out draws what is asked for: give {run.task.asks}")
-    asked = [one for text in texts for one in run.task.listed(text)]
-    run.task.paint(list(zip(asked, run.answers(asked, **decode))), out)
+        raise UserError(f"--out draws what is asked for: give {run.predictor.asks}")
+    asked = [one for text in texts for one in run.predictor.listed(text)]
+    read = [predictor.read(one, settings) for one in asked]
+    predictor.paint(list(zip(read, answered(predictor.answers(read, settings)))), out)
     write(f"the picture is in {out}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from allyouneed.tasks.base import Task
+from allyouneed.predict.processor import Processor
 
 PIPELINES = {
     "lm": "text-generation", "pretrain": "fill-mask", "classify": "text-classification", "tag": "token-classification",
@@ -19,8 +19,8 @@ OPENED_BY = {
 }  # fmt: skip
 
 
-def card(architecture: str, task: Task, about: Mapping[str, Any], version: str) -> str:
-    kind = task.recipe.task_kind
+def card(architecture: str, processor: Processor, about: Mapping[str, Any], version: str) -> str:
+    kind = processor.recipe.task_kind
     data = about.get("data", {}).get("name") or "not known here: this model was trained elsewhere"
     scores = [
         f"| {split} | {name} | {value:.4g} | `{signature}` |"
@@ -37,7 +37,7 @@ tags:
 
 # {architecture}
 
-A `{task.recipe.model_kind}` for the task `{kind}`, exported from allyouneed {version}.
+A `{processor.recipe.model_kind}` for the task `{kind}`, exported from allyouneed {version}.
 
 ```python
 from transformers import {OPENED_BY[kind]}, {reader}

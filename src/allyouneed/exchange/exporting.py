@@ -79,7 +79,7 @@ def _export(run: Any, to: str, folder: Path, numbers: str, say: Callable[[str], 
         from allyouneed.exchange.to_hf import export_hf
 
         scores = [(split, s.name, s.value, s.signature) for split, found in run.scores().items() for s in found]
-        return export_hf(run.task, run.model, folder, say, {**run.config, "scores": scores})
+        return export_hf(run.processor, run.model, folder, say, {**run.config, "scores": scores})
     if to == "onnx":
         from allyouneed.exchange.to_onnx import export_onnx
 

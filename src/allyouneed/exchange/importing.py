@@ -23,13 +23,13 @@ from allyouneed.exchange.llama2c import read_llama2c
 from allyouneed.exchange.maps import Row, Shape, for_layers, import_tensors
 from allyouneed.exchange.options import Options
 from allyouneed.exchange.source import Source
+from allyouneed.predict.chat import check_template
+from allyouneed.predict.processor import Processor
 from allyouneed.recipe import Recipe, to_toml
 from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import versions
-from allyouneed.tasks.base import Say, Task
-from allyouneed.tasks.chat import check_template
 from allyouneed.tensorfile import not_finite
-from allyouneed.terminal import say
+from allyouneed.terminal import Say, say
 from allyouneed.wholefile import write_tensors
 
 MOST_LABELS = 1_000_000
@@ -90,12 +90,12 @@ def import_run(
         "text": {"joint": "tokenizer.target.json" not in source.tokenizers},
     }
     with _their_names(family):
-        task: Task = catalog.task(head.task)(Recipe.parse(values))
-    task.tokenizers = dict(source.tokenizers)
-    _fill(task, head, source)
+        processor: Processor = catalog.predictor(head.task).Processor(Recipe.parse(values))
+    processor.tokenizers = dict(source.tokenizers)
+    _fill(processor, head, source)
     _check_rows(source, model)
-    tensors = _tensors(source, family, head, task, model, say, strict=not architecture)
-    return _write(Path(out), task, tensors, source, overwrite, say)
+    tensors = _tensors(source, family, head, processor, model, say, strict=not architecture)
+    return _write(Path(out), processor, tensors, source, overwrite, say)
 
 
 @contextmanager
@@ -124,29 +124,29 @@ def read_source(path: Path) -> Source:
     raise UserError(f"{shortened(path)} is not a model: give a folder, a .gguf file, or a .bin file of llama2.c")
 
 
-def _fill(task: Task, head: Head, source: Source) -> None:
-    """What the task of a trained run has learned from its data: labels, and how pictures are normalised."""
-    kind, attributes = task.recipe.task_kind, dict[str, Any]()
+def _fill(processor: Processor, head: Head, source: Source) -> None:
+    """What the processor of a trained run has learned from its data: labels, and how pictures are normalised."""
+    kind, attributes = processor.recipe.task_kind, dict[str, Any]()
     if kind in ("classify", "tag", "recognize"):
         attributes["labels"] = _labels(source.config) if not head.bare else []
     if kind == "tag" and not any(label.startswith(("B-", "I-")) for label in attributes["labels"]):
         attributes["scheme"] = PER_WORD
     if kind == "recognize":
-        channels = task.recipe.model.channels
+        channels = processor.recipe.model.channels
         attributes |= _normalised(source.pictures, channels)
     if kind == "lm":
         ends = source.generation.get("eos_token_id")
         ends = ends if isinstance(ends, list) else [ends]
-        attributes["ends"] = tuple(end for end in ends if type(end) is int and end != task.tokenizer.eos)
+        attributes["ends"] = tuple(end for end in ends if type(end) is int and end != processor.tokenizer.eos)
         check_template(source.chat)
         attributes["chat"] = source.chat
         attributes["named"] = source.named or {
-            f"{role}_token": task.tokenizer.token(id)
+            f"{role}_token": processor.tokenizer.token(id)
             for role in ("bos", "eos")
-            if type(id := source.generation.get(f"{role}_token_id")) is int and 0 <= id < len(task.tokenizer)
+            if type(id := source.generation.get(f"{role}_token_id")) is int and 0 <= id < len(processor.tokenizer)
         }
     for name, value in attributes.items():
-        setattr(task, name, value)
+        setattr(processor, name, value)
 
 
 def _labels(config: Mapping[str, Any]) -> list[str]:
@@ -260,10 +260,10 @@ def table(family: Family, head: Head, model: Mapping[str, Any]) -> list[Row]:
 
 
 def _tensors(
-    source: Source, family: Family, head: Head, task: Task, model: Mapping[str, Any], say: Say, strict: bool
+    source: Source, family: Family, head: Head, processor: Processor, model: Mapping[str, Any], say: Say, strict: bool
 ) -> dict[str, torch.Tensor]:
     with torch.device("meta"), _their_names(family):
-        outline = task.build_model()
+        outline = processor.build_model()
     rows = table(family, head, model)
     names = {name for row in rows for name in row.names}
     shapes: dict[str, Shape] = {}
@@ -309,20 +309,20 @@ def _today(name: str, names: set[str], family: Family) -> str:
 
 
 def _write(
-    out: Path, task: Task, tensors: dict[str, torch.Tensor], source: Source, overwrite: bool, say: Say
+    out: Path, processor: Processor, tensors: dict[str, torch.Tensor], source: Source, overwrite: bool, say: Say
 ) -> RunFolder:
-    recipe, kind = task.recipe, source.config["model_type"]
+    recipe, kind = processor.recipe, source.config["model_type"]
     with ExitStack() as held:
         if not os.path.exists(out):
             held.callback(RunFolder(out).drop_if_empty, [path for path in out.parents if not os.path.exists(path)])
         folder = RunFolder.create(out, resume=None, overwrite=overwrite)
         with folder.lock(), folder.replacing():
             about = {
-                "task": recipe.task_kind, "options": vars(task.options), "kind": recipe.model_kind,
-                "model": vars(task.model_config()), "data": {"name": "", "fingerprint": ""},
+                "task": recipe.task_kind, "options": vars(processor.options), "kind": recipe.model_kind,
+                "model": vars(processor.model_config()), "data": {"name": "", "fingerprint": ""},
                 "followed": [], "versions": versions(), "imported": str(source.path), "family": kind,
             }  # fmt: skip
-            folder.describe(to_toml(recipe.to_dict()), about, task.parts())
+            folder.describe(to_toml(recipe.to_dict()), about, processor.parts())
             write_tensors(folder.model, tensors, {"step": "imported", "run": folder.identity()})
     say(f"imported {source.path} into {out}")
     return folder

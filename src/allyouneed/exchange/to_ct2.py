@@ -43,7 +43,7 @@ def export_ct2(run: Trained, folder: Path, quantization: str, say: Callable[[str
         )
     _check(model)
     (library,) = packages("ctranslate2")
-    specs, parts = library.specs, run.task.parts()
+    specs, parts = library.specs, run.processor.parts()
     spec = _gpt(specs, model, run) if isinstance(model, GPT) else _translator(specs, model, run)
     spec.validate()
     spec.optimize(quantization=quantization)
@@ -59,7 +59,7 @@ def export_ct2(run: Trained, folder: Path, quantization: str, say: Callable[[str
         raise
     reach = "any length" if model.config.positions == "rotary" else f"at most {_reach(model.config):,} tokens"
     say(f"CTranslate2: {quantization}, for texts of {reach}")
-    if ends := getattr(run.task, "ends", ()):
+    if ends := getattr(run.processor, "ends", ()):
         say(f"the tokens {', '.join(map(str, ends))} end an answer too: give them to CTranslate2 as end_token")
     return sorted(set(folder.iterdir()) - before)
 
@@ -104,7 +104,7 @@ def _options(specs: Any, c: BlockConfig) -> dict[str, Any]:
 
 
 def _gpt(specs: Any, model: GPT, run: Trained) -> Any:
-    c, tokenizer = model.config, run.task.tokenizer
+    c, tokenizer = model.config, run.processor.tokenizer
     made = specs.TransformerDecoderSpec(c.layers, with_encoder_attention=False, **_options(specs, c))
     known = model.known or c.vocab
     _embed(made.embeddings, made, model.body.embedding, c, known)
@@ -116,8 +116,8 @@ def _gpt(specs: Any, model: GPT, run: Trained) -> Any:
 
 
 def _translator(specs: Any, model: Transformer, run: Trained) -> Any:
-    c, body, target = model.config, model.body, run.task.tokenizer
-    source, options = run.task.tokenizers["tokenizer.json"], _options(specs, model.config)
+    c, body, target = model.config, model.body, run.processor.tokenizer
+    source, options = run.processor.tokenizers["tokenizer.json"], _options(specs, model.config)
     encoder = specs.TransformerEncoderSpec(c.layers, **options)
     decoder = specs.TransformerDecoderSpec(c.decoder_layers or c.layers, **options)
     read, known = min(c.vocab, len(source)), model.known or c.target_vocab

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from allyouneed import catalog
 from allyouneed.config import build
 from allyouneed.errors import UserError
 from allyouneed.exchange.families import FAMILIES, Family, Head
@@ -20,7 +21,9 @@ from allyouneed.exchange.options import Options
 from allyouneed.exchange.tokenizer_files import write_tokenizers
 from allyouneed.models.base import Model
 from allyouneed.nn.positions import Sinusoidal
-from allyouneed.tasks.base import Say, Task
+from allyouneed.predict.base import Writing
+from allyouneed.predict.processor import Processor
+from allyouneed.terminal import Say
 from allyouneed.version import __version__
 from allyouneed.wholefile import write_tensors, write_text
 
@@ -41,43 +44,43 @@ class Form:
     settings: dict[str, Any]
 
 
-def export_hf(task: Task, model: Model, folder: Path, say: Say, about: Mapping[str, Any]) -> list[Path]:
+def export_hf(processor: Processor, model: Model, folder: Path, say: Say, about: Mapping[str, Any]) -> list[Path]:
     """Write config.json, weights, tokenizer and a model card. `about` is the config.json of the run."""
-    form, weights = find_form(task, model, str(about.get("family", "")))
+    form, weights = find_form(processor, model, str(about.get("family", "")))
     write_tensors(folder / "model.safetensors", their_tensors(form, weights, model), {"format": "pt"})
-    _write(folder / "config.json", config_json(form, task))
-    if task.writes:
-        _write(folder / "generation_config.json", _generation(task, say))
-    if task.tokenizers:
-        write_tokenizers(task, folder, say)
-    if task.recipe.task_kind == "recognize":
-        _write(folder / "preprocessor_config.json", _pictures(task))
-    if task.recipe.task_kind == "embed":
-        _write_pooling(task, folder, say)
-    write_text(folder / "README.md", _card(form, task, about))
+    _write(folder / "config.json", config_json(form, processor))
+    if issubclass(catalog.predictor(processor.recipe.task_kind), Writing):
+        _write(folder / "generation_config.json", _generation(processor, say))
+    if processor.tokenizers:
+        write_tokenizers(processor, folder, say)
+    if processor.recipe.task_kind == "recognize":
+        _write(folder / "preprocessor_config.json", _pictures(processor))
+    if processor.recipe.task_kind == "embed":
+        _write_pooling(processor, folder, say)
+    write_text(folder / "README.md", _card(form, processor, about))
     say(f"a {form.name} for transformers")
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def find_form(task: Task, model: Model, family: str = "") -> tuple[Form, dict[str, Tensor]]:
+def find_form(processor: Processor, model: Model, family: str = "") -> tuple[Form, dict[str, Tensor]]:
     """How transformers has this model, and its weights; a UserError says what it has not. A run that was imported goes
     back to its `family`."""
-    kind, weights = task.recipe.model_kind, dict(model.state_dict())
-    settings = _plain(vars(task.model_config()))
+    kind, weights = processor.recipe.model_kind, dict(model.state_dict())
+    settings = _plain(vars(processor.model_config()))
     if kind == "transformer":
         settings, weights = _with_tables(settings, weights, model)
     found = []
     for name, known in FAMILIES.items():
-        heads = {arch: head for arch, head in known.heads.items() if head.task == task.recipe.task_kind}
+        heads = {arch: head for arch, head in known.heads.items() if head.task == processor.recipe.task_kind}
         if known.kind == kind and heads:
             arch = next((a for a, head in heads.items() if _fits(head, weights)), list(heads)[-1])
             form = Form(name, arch, known, heads[arch], settings)
-            found.append((_differences(form, task, weights), name != family, form))
+            found.append((_differences(form, processor, weights), name != family, form))
     if not found:
         able = sorted({f"{known.kind} for {head.task}" for known in FAMILIES.values() for head in known.heads.values()})
         raise UserError(
-            f"transformers has no model like a run of '{kind}' for the task '{task.recipe.task_kind}'; these can be "
-            f"exported: {', '.join(able)}"
+            f"transformers has no model like a run of '{kind}' for the task '{processor.recipe.task_kind}'; these can "
+            f"be exported: {', '.join(able)}"
         )
     differences, _, form = min(found, key=lambda one: (len(one[0]), one[1]))
     if differences:
@@ -131,7 +134,7 @@ def _fits(head: Head, weights: Mapping[str, Tensor]) -> bool:
     return all(row.ours in weights and weights[row.ours].numel() for row in head.rows)
 
 
-def _differences(form: Form, task: Task, weights: Mapping[str, Tensor]) -> list[tuple[str, str]]:
+def _differences(form: Form, processor: Processor, weights: Mapping[str, Tensor]) -> list[tuple[str, str]]:
     """The settings that the family cannot express, and those in their place: what comes back from its config.json."""
     rows = table(form.family, form.head, form.settings)
     # Instead of rotary positions it could have a table of them, as it has if they are learned.
@@ -143,34 +146,34 @@ def _differences(form: Form, task: Task, weights: Mapping[str, Tensor]) -> list[
         back = form.family.read(Options(config, form.family.neutral), names)
     except UserError as error:  # an activation, for instance, that they have no word for
         return [(str(error), "")]
-    cls = task.kind.Config
+    cls = processor.kind.Config
     known = {field.name for field in fields(cls)}
     found = _plain(vars(build(cls, {name: value for name, value in back.items() if name in known}, "model")))
     free = {*FREE, *(ROTARY if form.settings["positions"] != "rotary" else ())}
     pairs = [(f"model.{name} =", value, found[name]) for name, value in form.settings.items() if name not in free]
-    options = vars(task.options)
+    options = vars(processor.options)
     pairs += [(f"task.{name} =", options[name], value) for name, value in form.head.options.items()]
     return [(f"{name} {own}", f"{name} {theirs}") for name, own, theirs in pairs if own != theirs]
 
 
-def config_json(form: Form, task: Any) -> dict[str, Any]:
+def config_json(form: Form, processor: Any) -> dict[str, Any]:
     config: dict[str, Any] = {"architectures": [form.name], "model_type": form.kind, "dtype": "float32"}
     config |= form.family.config(form.settings)
-    if task.recipe.task_kind in ("classify", "tag", "recognize") and not form.head.bare:
-        config["id2label"] = {str(i): label for i, label in enumerate(task.labels)}
-        config["label2id"] = {label: i for i, label in enumerate(task.labels)}
-    if task.tokenizers:
-        config |= {f"{role}_token_id": getattr(task.tokenizer, role) for role in ("bos", "eos", "pad")}
+    if processor.recipe.task_kind in ("classify", "tag", "recognize") and not form.head.bare:
+        config["id2label"] = {str(i): label for i, label in enumerate(processor.labels)}
+        config["label2id"] = {label: i for i, label in enumerate(processor.labels)}
+    if processor.tokenizers:
+        config |= {f"{role}_token_id": getattr(processor.tokenizer, role) for role in ("bos", "eos", "pad")}
     if form.family.kind == "transformer":
-        config |= {"is_encoder_decoder": True, "decoder_start_token_id": task.model_config().bos}
+        config |= {"is_encoder_decoder": True, "decoder_start_token_id": processor.model_config().bos}
     return config | ({"pad_token_id": 1} if form.kind == "roberta" else {})
 
 
-def _generation(task: Any, say: Say) -> dict[str, Any]:
+def _generation(processor: Any, say: Say) -> dict[str, Any]:
     """[decode] as transformers has it."""
-    decode, tokenizer = task.recipe.decode, task.tokenizer
+    decode, tokenizer = processor.recipe.decode, processor.tokenizer
     found: dict[str, Any] = {f"{role}_token_id": getattr(tokenizer, role) for role in ("bos", "eos", "pad")}
-    room = getattr(task.model_config(), "context", None) or decode.max_new
+    room = getattr(processor.model_config(), "context", None) or decode.max_new
     found |= {"max_new_tokens": min(decode.max_new, room), "do_sample": decode.method == "sample"}
     if decode.method == "sample":
         found |= {"temperature": decode.temperature, "top_k": decode.top_k, "top_p": decode.top_p}
@@ -181,19 +184,19 @@ def _generation(task: Any, say: Say) -> dict[str, Any]:
                 f"generation_config.json: transformers has only the length penalty n^alpha; this run is decoded with "
                 f"{decode.length_penalty}, so its beams may end in other places"
             )
-    if task.recipe.task_kind == "translate":
-        found["decoder_start_token_id"] = task.model_config().bos
-        if task.options.start == "pad":
-            found |= {"bad_words_ids": [[task.model_config().bos]], "renormalize_logits": True}
+    if processor.recipe.task_kind == "translate":
+        found["decoder_start_token_id"] = processor.model_config().bos
+        if processor.options.start == "pad":
+            found |= {"bad_words_ids": [[processor.model_config().bos]], "renormalize_logits": True}
     else:
-        found["eos_token_id"] = [id for id in (tokenizer.eos, *task.ends) if id is not None] or None
+        found["eos_token_id"] = [id for id in (tokenizer.eos, *processor.ends) if id is not None] or None
     if decode.stop:
         say("generation_config.json: the strings of decode.stop are not written: give them to generate()")
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _pictures(task: Any) -> dict[str, Any]:
-    side = task.recipe.model.image
+def _pictures(processor: Any) -> dict[str, Any]:
+    side = processor.recipe.model.image
     return {
         "image_processor_type": "ViTImageProcessor",
         "do_resize": True,
@@ -202,15 +205,15 @@ def _pictures(task: Any) -> dict[str, Any]:
         "do_rescale": True,
         "rescale_factor": 1 / 255,
         "do_normalize": True,
-        "image_mean": task.mean,
-        "image_std": task.std,
+        "image_mean": processor.mean,
+        "image_std": processor.std,
     }
 
 
-def _write_pooling(task: Task, folder: Path, say: Say) -> None:
+def _write_pooling(processor: Processor, folder: Path, say: Say) -> None:
     """What sentence-transformers reads."""
-    pool = task.options.pool
-    if pool in ("mean", "max") and not task.options.specials:
+    pool = processor.options.pool
+    if pool in ("mean", "max") and not processor.options.specials:
         say("sentence-transformers pools over the special tokens too, and this run does not: its files are not written")
         return
     modules = {"": "Transformer", "1_Pooling": "Pooling"}
@@ -222,15 +225,18 @@ def _write_pooling(task: Task, folder: Path, say: Say) -> None:
     (folder / "1_Pooling").mkdir()
     own = {f"pooling_mode_{POOLS[pool]}": True}
     others = {f"pooling_mode_{name}": False for name in POOLS.values()}
-    _write(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": task.recipe.model.width, **others, **own})
+    _write(
+        folder / "1_Pooling" / "config.json",
+        {"word_embedding_dimension": processor.recipe.model.width, **others, **own},
+    )
 
 
 def _write(path: Path, values: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
 
 
-def _card(form: Form, task: Task, about: Mapping[str, Any]) -> str:
+def _card(form: Form, processor: Processor, about: Mapping[str, Any]) -> str:
     """A model card: what it is, from which data, with which scores."""
     from allyouneed.exchange.card import card
 
-    return card(form.name, task, about, __version__)
+    return card(form.name, processor, about, __version__)

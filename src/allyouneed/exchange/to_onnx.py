@@ -33,8 +33,8 @@ from allyouneed.models.gpt import GPT, GPTBody
 from allyouneed.models.labeller import Labeller
 from allyouneed.models.transformer import Transformer
 from allyouneed.models.vit import ViTBody
+from allyouneed.predict.processor import Processor
 from allyouneed.recipe import Recipe
-from allyouneed.tasks.base import Task
 from allyouneed.version import __version__
 from allyouneed.wholefile import remove, write_bytes, write_json, writing
 
@@ -47,7 +47,7 @@ class Trained(Protocol):
     """What an export needs of a Run."""
 
     recipe: Recipe
-    task: Task
+    processor: Processor
     model: Model
 
 
@@ -66,11 +66,11 @@ def plain(model: Model) -> Model:
     return copy.deepcopy(model).to("cpu", torch.float32)
 
 
-def special_ids(task: Task) -> dict[str, int | None]:
+def special_ids(processor: Processor) -> dict[str, int | None]:
     """The ids of the special tokens of the answers."""
-    if not task.tokenizers:
+    if not processor.tokenizers:
         return {}
-    tokenizer = task.tokenizer
+    tokenizer = processor.tokenizer
     return {"bos": tokenizer.bos, "eos": tokenizer.eos, "pad": tokenizer.pad, "unk": tokenizer.unk}
 
 
@@ -86,7 +86,7 @@ def export_onnx(run: Trained, folder: Path, say: Callable[[str], None]) -> list[
     size = sum(4 * p.numel() for p in model.parameters())
     if size > LARGEST:
         raise UserError(f"the weights take {size / 2**30:.1f} GiB; a file of ONNX holds less than 2 GiB")
-    parts, made = run.task.parts(), [folder / name for name in graphs]
+    parts, made = run.processor.parts(), [folder / name for name in graphs]
     made += [folder / name for name in (*parts, "config.json")]
     try:
         for name, graph in graphs.items():
@@ -107,8 +107,8 @@ def _config(run: Trained, graphs: dict[str, Graph]) -> dict[str, Any]:
     return {
         "made by": f"allyouneed {__version__}",
         "task": run.recipe.task_kind,
-        "model": {"kind": run.recipe.model_kind, **asdict(run.task.model_config())},
-        "tokens": special_ids(run.task) | {"ends": list(getattr(run.task, "ends", ()))},
+        "model": {"kind": run.recipe.model_kind, **asdict(run.processor.model_config())},
+        "tokens": special_ids(run.processor) | {"ends": list(getattr(run.processor, "ends", ()))},
         "graphs": axes,
     }
 
@@ -185,7 +185,7 @@ def _graphs(run: Trained, model: Model) -> tuple[dict[str, Graph], Check]:
     if isinstance(model, Transformer):
         return translator_graphs(model)
     if isinstance(model, Bert | Labeller | Embedder) and isinstance(model.body, BertBody | GPTBody | ViTBody):
-        return reader_graphs(model, run.task.model_config())
+        return reader_graphs(model, run.processor.model_config())
     raise UserError(
         f"a run of the model {run.recipe.model_kind} for the task {run.recipe.task_kind} cannot be written as ONNX; "
         "runs of gpt, transformer, bert and vit can"

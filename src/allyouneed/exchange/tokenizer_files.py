@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from allyouneed.models.bert import BertConfig
-from allyouneed.tasks.base import Say, Task
-from allyouneed.tasks.lm import LM
+from allyouneed.predict.lm import LMProcessor
+from allyouneed.predict.processor import Processor
+from allyouneed.terminal import Say
 from allyouneed.text import Layout, Tokenizer
 from allyouneed.text.template import Template, template_spec
 from allyouneed.wholefile import write_text
@@ -17,10 +18,10 @@ ROLES = ("bos", "eos", "unk", "pad", "cls", "sep", "mask")
 TARGET = "target_tokenizer"
 
 
-def write_tokenizers(task: Task, folder: Path, say: Say) -> None:
+def write_tokenizers(processor: Processor, folder: Path, say: Say) -> None:
     """tokenizer.json gives the ids that the run's own model reads, with the special tokens around them."""
-    kind = task.recipe.task_kind
-    for name, tokenizer in task.tokenizers.items():
+    kind = processor.recipe.task_kind
+    for name, tokenizer in processor.tokenizers.items():
         place = folder if name == "tokenizer.json" else folder / TARGET
         place.mkdir(exist_ok=True)
         if kind == "translate":
@@ -32,17 +33,17 @@ def write_tokenizers(task: Task, folder: Path, say: Say) -> None:
             spec = _framed(tokenizer, Template(layout.start, layout.between, layout.end), layout.prefix)
         write_text(place / "tokenizer.json", json.dumps(spec, ensure_ascii=False, indent=1))
         about: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-        model = task.recipe.model
+        model = processor.recipe.model
         apart = ["token_type_ids"] if isinstance(model, BertConfig) and model.segments > 1 else []
         about["model_input_names"] = ["input_ids", *apart, "attention_mask"]
         if (limit := model.limit) is not None:
             about["model_max_length"] = limit
         about |= {f"{role}_token": _written(tokenizer, getattr(tokenizer, role)) for role in ROLES}
-        if isinstance(task, LM) and task.chat:
-            write_text(place / "chat_template.jinja", task.chat)
+        if isinstance(processor, LMProcessor) and processor.chat:
+            write_text(place / "chat_template.jinja", processor.chat)
         known = {key: value for key, value in about.items() if value is not None}
         write_text(place / "tokenizer_config.json", json.dumps(known, indent=2, ensure_ascii=False) + "\n")
-    if len(task.tokenizers) > 1:
+    if len(processor.tokenizers) > 1:
         say(f'the tokenizer of the target: AutoTokenizer.from_pretrained(folder, subfolder="{TARGET}")')
 
 

@@ -11,8 +11,10 @@ import numpy as np
 
 from allyouneed.config import DecodeConfig
 from allyouneed.data.picture_arrays import to_image
-from allyouneed.decode import BeamRequest, Hypothesis, Stepper
+from allyouneed.decode import BeamRequest, Hypothesis
 from allyouneed.decode.beam import Found
+from allyouneed.decode.sample import NO_TOKEN
+from allyouneed.errors import UserError
 from allyouneed.predict.decoder import Event, Request
 from allyouneed.predict.writer import Writer
 from allyouneed.text import Tokenizer
@@ -25,6 +27,7 @@ class Prompt:
     ids: list[int]
     max_new: int
     stop: frozenset[int] = frozenset()
+    text: str = ""  # as the user gave it
 
 
 @dataclass(frozen=True)
@@ -47,16 +50,18 @@ class Answer:
         return self.text if self.picture is None else to_image(self.picture)
 
 
+Outcome = Answer | Exception  # an input has an answer, or an error
+
+
 def write(
-    stepper: Stepper | Writer,
+    writer: Writer,
     tokenizer: Tokenizer,
     prompts: Iterable[Prompt],
     decode: DecodeConfig,
     show: Callable[[str], None] | None = None,
-) -> Iterator[Answer]:
-    """The answer to each prompt, in order. Prompts are read as they are needed. `show` gets the first answer piece by
-    piece while it is decoded."""
-    writer = stepper if isinstance(stepper, Writer) else Writer(stepper)
+) -> Iterator[Outcome]:
+    """The answer to each prompt, or its error, in order. Prompts are read as they are needed. `show` gets the first
+    answer piece by piece while it is decoded."""
     if decode.method == "beam":
         return _beams(writer, tokenizer, prompts, decode)
     return _rows(writer, tokenizer, prompts, decode, show)
@@ -108,32 +113,37 @@ def _rows(
     prompts: Iterable[Prompt],
     decode: DecodeConfig,
     show: Callable[[str], None] | None,
-) -> Iterator[Answer]:
+) -> Iterator[Outcome]:
     """Greedy decoding and sampling. A prompt makes one request, for decode.n_best answers."""
     source, due = iter(prompts), 0
     drafts: dict[int, list[_Draft]] = {}  # by request
+    ready: dict[int, Outcome] = {}
     with writer.session(decode.batch) as session:
         while True:
             # At least one request, so that a prompt with many answers is answered, too.
-            room = max(1, 4 * decode.batch // decode.n_best) - len(drafts)
+            room = max(1, 4 * decode.batch // decode.n_best) - len(drafts) - len(ready)
             for prompt in islice(source, max(0, room)):
                 number = session.add(_request(prompt, decode, tokenizer.eos))
                 shown = [show if number == 0 and not answer else None for answer in range(decode.n_best)]
                 drafts[number] = [_Draft(tokenizer, decode.stop, one) for one in shown]
-            if not drafts:
+            if not drafts and not ready:
                 return
             for event in session.wait():
                 assert isinstance(event, Event)
                 if event.error is not None:
-                    raise event.error
+                    ready[event.id] = event.error
+                    del drafts[event.id]
+                    continue
                 draft = drafts[event.id][event.answer]
                 if draft.answer is None:  # not already ended by a stop string
                     draft.take(event)
                     if draft.answer is not None and not event.done:
                         session.cancel(event.id, event.answer)
-            while due in drafts and all(draft.answer is not None for draft in drafts[due]):
-                first, *others = (draft.answer for draft in drafts.pop(due) if draft.answer is not None)
-                yield replace(first, others=others)
+            for number in [number for number, several in drafts.items() if all(draft.answer for draft in several)]:
+                first, *others = (draft.answer for draft in drafts.pop(number) if draft.answer is not None)
+                ready[number] = replace(first, others=others)
+            while due in ready:
+                yield ready.pop(due)
                 due += 1
 
 
@@ -151,19 +161,19 @@ def _request(prompt: Prompt, decode: DecodeConfig, eos: int | None) -> Request:
     )
 
 
-def _beams(writer: Writer, tokenizer: Tokenizer, prompts: Iterable[Prompt], decode: DecodeConfig) -> Iterator[Answer]:
+def _beams(writer: Writer, tokenizer: Tokenizer, prompts: Iterable[Prompt], decode: DecodeConfig) -> Iterator[Outcome]:
     """Beam search over prompts of similar length; the answers come in the order of the prompts."""
     source = iter(prompts)
     while several := list(islice(source, 8 * decode.batch)):
         with writer.session(decode.batch) as session:
             order = sorted(range(len(several)), key=lambda i: len(several[i].ids))
             places = {session.add(_search(several[i], decode, tokenizer.eos)): i for i in order}
-            answers: dict[int, Answer] = {}
+            answers: dict[int, Outcome] = {}
             while len(answers) < len(several):
                 for found in session.wait():
-                    assert isinstance(found, Found)
-                    if found.error is not None:
-                        raise found.error
+                    if found.error is not None or not isinstance(found, Found):
+                        answers[places[found.id]] = found.error or UserError(NO_TOKEN)
+                        continue
                     first, *others = (_found(h, tokenizer, decode.stop) for h in found.hypotheses)
                     answers[places[found.id]] = replace(first, others=others)
         yield from (answers[i] for i in range(len(several)))

@@ -12,7 +12,7 @@ import numpy as np
 
 from allyouneed.data.store import Ragged
 from allyouneed.metrics import Score
-from allyouneed.tasks.linear import Bags, cross_entropy, fit_linear, minimize
+from allyouneed.predict.linear import Bags, cross_entropy, fit_linear, minimize
 
 WORD = re.compile(r"\w+|[^\w\s]")
 TEXTS, TAGGED = 2_000_000, 100_000  # running words that the linear model learns from, so that it takes seconds

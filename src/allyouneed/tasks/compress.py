@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,15 +15,15 @@ from allyouneed.config import DecodeConfig
 from allyouneed.data.batches import Batch
 from allyouneed.data.coded import PlainPictures
 from allyouneed.data.report import Report, describe
-from allyouneed.errors import UserError
 from allyouneed.figures import contact_sheet
 from allyouneed.metrics import Score
 from allyouneed.models.dvae import DVAE
-from allyouneed.predict.answers import Answer
-from allyouneed.tasks.base import Carry, Guess, Moment, Say, Task
-from allyouneed.tasks.book import Book
+from allyouneed.predict.book import Book
+from allyouneed.predict.pictures import CompressProcessor
+from allyouneed.tasks.base import Carry, Moment
 from allyouneed.tasks.extent import WHOLE, Extent
-from allyouneed.tasks.pictures import PictureReader
+from allyouneed.tasks.pictures import PictureTask
+from allyouneed.terminal import Say
 
 SHOWN = 12  # pictures on a contact sheet, each beside its copy
 COLD = 1 / 16  # the last temperature of `gumbel`
@@ -37,24 +35,18 @@ class CompressOptions:
     """There are none."""
 
 
-class Compress(PictureReader[DVAE]):
+class Compress(CompressProcessor, PictureTask[DVAE]):
     """loss = |picture - decode(encode(picture))|²"""
 
     Options = CompressOptions
     shape = "plain"
     unit = "code"
-    paints = True
-    predicts = False
     weights: ClassVar[dict[str, float]] = {"pixels": 1.0}
     pairs: list[np.ndarray]  # of the last test: pictures, each before its copy
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.pairs = []
-
-    @property
-    def longest(self) -> int:
-        return int(self.recipe.model.tokens)
 
     def report(self) -> Report:
         for split in self.data.splits:
@@ -67,9 +59,6 @@ class Compress(PictureReader[DVAE]):
             f"{c.codes:,}, so {8 * c.image**2 * c.channels:,} bits become {math.ceil(c.tokens * math.log2(c.codes)):,}",
         ]
         return report
-
-    def same_outputs(self, other: Task) -> bool:
-        return False  # codes mean what their own book says
 
     def examples(self, split: str) -> PlainPictures:
         return PlainPictures(self.pixels(split), self.longest)
@@ -113,24 +102,3 @@ class Compress(PictureReader[DVAE]):
         told = ["picture", "copy"] * (len(self.pairs) // 2)
         contact_sheet(self.pairs, told, out, "Pictures, and what is left of them after they were codes")
         return [out]
-
-    def predict(
-        self, model: DVAE, inputs: Iterable[Any], decode: DecodeConfig, show: Callable[[str], None] | None = None
-    ) -> Iterator[Answer]:
-        """The codes, row by row; of a clip, of each frame."""
-        source, book = iter(inputs), Book(model)
-        while several := list(islice(source, 8 * decode.batch)):
-            for frames in map(self.frames, several):
-                codes = book.encode(self.as_pixels(frames))
-                grid = codes.reshape(-1, self.recipe.model.grid)
-                text = "\n".join(" ".join(f"{code:{len(str(len(book) - 1))}}" for code in row) for row in grid)
-                details = {"codes": codes.tolist() if len(codes) > 1 else codes[0].tolist()}
-                yield Answer(text, codes.ravel().tolist(), 0.0, "stop", details=details, picture=book.decode(codes)[0])
-
-    def paint(self, asked: Sequence[tuple[Any, Answer]], out: Path) -> None:
-        """Each picture beside its copy."""
-        pictures = [one for given, answer in asked for one in (self.as_pixels(self.frames(given))[0], answer.picture)]
-        contact_sheet(pictures, ["picture", "copy"] * len(asked), out)
-
-    def table(self, model: DVAE, text: Any, decode: DecodeConfig, most: int = 5) -> list[Guess]:
-        raise UserError("a run of the task 'compress' has no likely answers to list")

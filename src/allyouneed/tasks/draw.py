@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,16 +22,12 @@ from allyouneed.errors import UserError
 from allyouneed.figures import contact_sheet
 from allyouneed.metrics import Score, bootstrap_scores, exact_score
 from allyouneed.models.dalle import DALLE
-from allyouneed.nn.trace import Trace
-from allyouneed.predict.answers import Answer, Prompt
-from allyouneed.predict.writer import Writer
+from allyouneed.predict.draw import Caption, DrawProcessor, check_method, likelihood
 from allyouneed.runtime import pick_device
-from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, once, rows_for, traced
-from allyouneed.tasks.book import Book
-from allyouneed.tasks.checks import check_numbers
-from allyouneed.tasks.drawing import check_method, draw_codes, likelihood, read_caption
+from allyouneed.tasks.base import Carry, Moment, Task, once
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.pictures import PictureTask
+from allyouneed.terminal import Say
 from allyouneed.text import Tokenizer
 
 SHOWN = 24  # drawings on a contact sheet
@@ -53,20 +48,15 @@ class DrawOptions:
             object.__setattr__(self, "book", os.path.abspath(os.path.expanduser(self.book)))
 
 
-class Draw(PictureTask[DALLE]):
+class Draw(DrawProcessor, PictureTask[DALLE]):
     """loss = -Σ_i w log p(word_i | words before) - Σ_j log p(code_j | caption, codes before)"""
 
     Options = DrawOptions
     shape = "captions"
     unit = "code"
     chooses_by = "codes loss"  # captions of other splits may be unlike all of train, and yet well drawn
-    asks = "what to draw"
-    writes = True
-    paints = draws = True
-    no_vectors = "it draws, and has no vectors of texts"
     weights: ClassVar[dict[str, float]] = {"captions": 0.125, "codes": 1.0}
     drawn: list[tuple[np.ndarray, str]]  # of the last test: drawings, and what is told of them
-    _book: Book | None = None
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -76,21 +66,15 @@ class Draw(PictureTask[DALLE]):
     def loss_weights(self) -> dict[str, float]:
         return {"captions": self.options.caption_weight, "codes": 1.0}
 
-    @property
-    def book(self) -> Book:
-        """The codes of pictures: a part of the run or, before it is one, of the run task.book."""
-        if self._book is None:
-            if not self.options.book:
-                raise UserError(
-                    "task.book is empty: name a run of the task compress, whose codes are what is drawn with; `ayn "
-                    "train compress/shapes` makes one"
-                )
-            self._book = Book.load(self.options.book)
-        return self._book
-
     def check(self) -> None:
-        super().check()
+        Task.check(self)
         check_method(self.recipe.decode)
+
+    def make_tokenizers(self) -> dict[str, Tokenizer]:
+        return Task.make_tokenizers(self)
+
+    def training_texts(self) -> Iterator[str]:
+        return (f"{picture.label}\n" for picture in self.data.splits["train"])
 
     def prepare(self, say: Say) -> Report:
         _ = self.book  # before any data is read
@@ -99,54 +83,6 @@ class Draw(PictureTask[DALLE]):
     @property
     def picture_shape(self) -> tuple[int, int]:
         return self.book.config.image, self.book.config.channels
-
-    def make_tokenizers(self) -> dict[str, Tokenizer]:
-        text = self.recipe.text
-        captions = (f"{picture.label}\n" for picture in self.data.splits["train"])
-        return {"tokenizer.json": Tokenizer.load(text.path) if text.path else Tokenizer.train(captions, text)}
-
-    def take_tokenizers(self, donor: Task) -> None:
-        super().take_tokenizers(donor)
-        if isinstance(donor, Draw):
-            if os.path.isdir(self.options.book) and self.book.fingerprint != donor.book.fingerprint:
-                raise UserError(
-                    f"the code book of {self.options.book} is not the one that the run in train.init draws with: set "
-                    "task.book= to draw with that, or start from another run"
-                )
-            self._book = donor.book
-
-    def same_outputs(self, other: Task) -> bool:
-        return (
-            isinstance(other, Draw) and super().same_outputs(other) and other.book.fingerprint == self.book.fingerprint
-        )
-
-    def parts(self) -> dict[str, bytes]:
-        return {**super().parts(), **self.book.parts()}
-
-    def read_parts(self, parts: Mapping[str, bytes]) -> None:
-        super().read_parts(parts)
-        self._book = Book.read(parts)
-
-    def model_config(self) -> Any:
-        config, book = self.recipe.model, self.book.config
-        for name in ("codes", "grid"):
-            own, theirs = getattr(config, name), getattr(book, name)
-            if own and own != theirs:
-                raise UserError(
-                    f"model.{name} = {own}, but the code book has {theirs}: leave model.{name} out, or take another "
-                    "task.book"
-                )
-        vocab = rows_for(self.tokenizer, config.vocab, "vocab")
-        return replace(config, vocab=vocab, codes=book.codes, grid=book.grid)
-
-    def build_model(self) -> DALLE:
-        model = super().build_model()
-        model.body.freeze(self.recipe.model.freeze)
-        return model
-
-    @property
-    def longest(self) -> int:
-        return 1 + int(self.recipe.model.caption) + self.book.config.tokens
 
     @once
     def captions(self, split: str) -> Ragged:
@@ -195,59 +131,13 @@ class Draw(PictureTask[DALLE]):
         captions, codes = model.loss(tensors["ids"], tensors["targets"], tensors["codes"]).unbind()
         return {"captions": captions, "codes": codes}
 
-    def prompt(self, model: DALLE, text: str, decode: DecodeConfig) -> Prompt:
-        ids = read_caption(text, self.tokenizer)
-        if len(ids) > model.config.caption:
-            raise UserError(
-                f"the caption has {len(ids)} tokens, and this model reads at most {model.config.caption}: shorten it"
-            )
-        check_method(decode)
-        return Prompt(model.prompt(ids), self.book.config.tokens)
-
-    def predict(
-        self, model: DALLE, inputs: Iterable[str], decode: DecodeConfig, show: Callable[[str], None] | None = None
-    ) -> Iterator[Answer]:
-        source = iter(inputs)
-        while several := list(islice(source, max(1, decode.batch // decode.n_best))):
-            prompts = [self.prompt(model, text, decode).ids for text in several]
-            yield from self._answers(model, prompts, decode)
-
-    def _answers(self, model: DALLE, prompts: Sequence[list[int]], decode: DecodeConfig) -> Iterator[Answer]:
-        """For each prompt decode.n_best drawings, the best first: by log p(codes | caption) or, for the rank of the
-        caption, by log p(codes | caption) - log p(codes)."""
-        each = decode.n_best
-        codes = draw_codes(Writer(model), prompts, self.book.config.tokens, decode)  # (prompts · n_best, codes)
-        asked = np.repeat(np.asarray(prompts), each, axis=0)
-        score = told = likelihood(model, asked, codes)
-        if decode.rank == "caption":
-            score = told - likelihood(model, np.full_like(asked, model.blank), codes)
-        self.book.model.to(model.device)
-        pictures = self.book.decode(codes)
-        made = []
-        for i, (row, picture) in enumerate(zip(codes.tolist(), pictures)):
-            logprob, text = float(told[i]), " ".join(map(str, row))
-            details = {"seed": decode.seed + i % each, "logprob": round(logprob, 4), "codes": row}
-            made.append(Answer(text, row, logprob, "length", float(score[i]), details=details, picture=picture))
-        for at in range(0, len(made), each):
-            best, *others = sorted(made[at : at + each], key=lambda answer: -answer.score)
-            yield replace(best, others=others)
-
-    def paint(self, asked: Sequence[tuple[Any, Answer]], out: Path) -> None:
-        """The drawings of each caption, the best first, with their seeds."""
-        pictures, told = [], []
-        for text, answer in asked:
-            for one in (answer, *answer.others):
-                pictures.append(one.picture)
-                told.append((f"{text}\n" if len(asked) > 1 else "") + f"seed {one.details['seed']}")
-        title = asked[0][0] if len(asked) == 1 else ""
-        contact_sheet(pictures, told, out, title)
-
     @torch.inference_mode()
     def test(self, model: DALLE, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:
         """The losses; and if rules can read the drawings, how often they show what the captions say."""
         examples, sums, counts = self.examples(split), np.zeros(2), np.zeros(2)
         captions = [picture.label for picture in self.data.splits[split]]
         checker, right, chosen, self.drawn, self.covered = self.data.checker, [], [], [], 0
+        predictor = self.predictor(model)
         for piece in extent.pieces(len(captions)):
             for numbers in examples.cover(max(self.recipe.train.batch_tokens, 4096), piece):
                 batch = examples.collate(numbers).to(model.device)
@@ -259,11 +149,10 @@ class Draw(PictureTask[DALLE]):
                 chosen += self._chosen(model, split, piece)
             if checker is None and len(self.drawn) >= SHOWN:
                 continue
-            prompts = [model.prompt(self.captions(split)[number][: model.config.caption].tolist()) for number in piece]
-            most = len(piece) if checker is not None else SHOWN
-            prompts = prompts[:most]
-            for at in range(0, len(prompts), decode.batch):
-                answers = self._answers(model, prompts[at : at + decode.batch], decode)
+            rows, most = self.captions(split), len(piece) if checker is not None else SHOWN
+            asked = [Caption("", rows[number][: model.config.caption].tolist()) for number in piece[:most]]
+            for at in range(0, len(asked), decode.batch):
+                answers = predictor.answer(asked[at : at + decode.batch], decode)
                 for number, answer in zip(piece[at : at + decode.batch], answers):
                     told = captions[number]
                     if checker is not None:
@@ -321,32 +210,3 @@ class Draw(PictureTask[DALLE]):
         pictures, told = zip(*self.drawn)
         contact_sheet(pictures, told, out, "Drawings for captions of the test")
         return [out]
-
-    def table(self, model: DALLE, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
-        """The likely next words of the caption: the model has learned to write these too."""
-        prompt = self.prompt(model, text, decode).ids
-        ids = read_caption(text, self.tokenizer)
-        words = torch.tensor([prompt], device=model.device)
-        with torch.inference_mode():
-            logits, _ = model(words, torch.zeros(1, 1, dtype=torch.long, device=model.device))
-        p = check_numbers(logits[0].float()).softmax(-1)
-        named = [*(self.tokenizer.token(id) for id in range(len(self.tokenizer))), "(end)"]
-        rows = p[1 : 1 + len(ids)].topk(min(most, len(named)))
-        return [
-            Guess(self.tokenizer.token(id), [(named[i], value) for i, value in zip(best, values)])
-            for id, best, values in zip(ids, rows.indices.tolist(), rows.values.tolist())
-        ]
-
-    @torch.inference_mode()
-    def attention(self, model: DALLE, text: str, decode: DecodeConfig) -> dict[str, Alignment]:
-        """While it reads the caption and draws the best picture."""
-        prompt = self.prompt(model, text, decode).ids
-        answer = next(self._answers(model, [prompt], decode))
-        words, codes = (torch.tensor([one], device=model.device) for one in (prompt, answer.tokens))
-        model(words, codes, trace=(trace := Trace("weights")))
-        ids = read_caption(text, self.tokenizer)
-        blank = ["·"] * (model.config.caption - len(ids))
-        grid = range(1, self.book.config.grid + 1)
-        places = [f"{row}, {column}" for row in grid for column in grid][:-1]
-        tokens = ["·", *(self.tokenizer.token(id) for id in ids), *blank, *places]
-        return traced(trace, lambda place: (tokens, tokens))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
@@ -17,18 +16,15 @@ from allyouneed.data.grouped import GroupedPairs
 from allyouneed.data.report import Report, describe
 from allyouneed.data.store import Ragged, tokenize_rows, unknown_part
 from allyouneed.errors import UserError
-from allyouneed.metrics import Score, find_nearest, retrieval_scores, unit
+from allyouneed.metrics import Score, find_nearest, retrieval_scores
 from allyouneed.models.embedder import Embedder
 from allyouneed.nn.heads import POOLS
-from allyouneed.nn.trace import Trace
-from allyouneed.predict.answers import Answer, Prompt
-from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, once, traced
-from allyouneed.tasks.embedding import Embedding, Row
+from allyouneed.predict.embed import EmbedProcessor
+from allyouneed.predict.embedding import Embedding, Row
+from allyouneed.tasks.base import Answering, Carry, Moment, once
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.samples import Sample
-from allyouneed.tasks.two_texts import BETWEEN
-from allyouneed.text import Tokenizer
-from allyouneed.text.layout import Layout
+from allyouneed.terminal import Say
 
 AMONG = 100  # targets among which a sample looks for the nearest
 
@@ -43,48 +39,21 @@ class EmbedOptions:
     group: int = option(32, "pairs per group: each text is told from so many others, less one", low=2, high=10**4)
 
 
-class Embed(Task[Embedder]):
+class Embed(EmbedProcessor, Answering[Embedder]):
     """loss = -Σ log p(target | source): the softmax of their cosines among the targets of a group, and the other way"""
 
     Options = EmbedOptions
     shape = "pairs"
-    asks = f"a text, or two with {BETWEEN} between them"
-    expects = "nearest tokens (cosine in per cent)"
     unit = "pair"
     weights: ClassVar[dict[str, float]] = {"pairs": 1.0}
-
-    @property
-    def pooling(self) -> str:  # type: ignore[override]
-        pool: str = self.options.pool
-        return pool
-
-    @property
-    def pools_specials(self) -> bool:  # type: ignore[override]
-        specials: bool = self.options.specials
-        return specials
 
     def check(self) -> None:
         super().check()
         if not self.recipe.text.joint:
             raise UserError("text.joint = false gives two vocabularies, but one body reads all texts: leave it at true")
 
-    def make_tokenizers(self) -> dict[str, Tokenizer]:
-        text = self.recipe.text
-        if text.path:
-            return {"tokenizer.json": Tokenizer.load(text.path)}
-        texts = (f" {side}" for pair in self.data.splits["train"] for side in pair)
-        return {"tokenizer.json": Tokenizer.train(texts, text)}
-
-    @property
-    def layout(self) -> Layout:
-        return Layout.of(self.tokenizer)
-
-    def build_model(self) -> Embedder:
-        config = self.model_config()
-        body = self.kind.BodyClass(config)
-        body.freeze(config.freeze)
-        around = (0, 0) if self.options.specials else (len(self.layout.start), len(self.layout.end))
-        return Embedder(body, self.options.pool, around)
+    def training_texts(self) -> Iterator[str]:
+        return (f" {side}" for pair in self.data.splits["train"] for side in pair)
 
     @once
     def rows(self, split: str) -> tuple[Ragged, Ragged]:
@@ -124,7 +93,7 @@ class Embed(Task[Embedder]):
         """Whether the target of each source is the nearest of all different targets of the split. If sources are equal,
         the targets of all of them are right."""
         pairs, (sources, targets) = list(self.data.splits[split]), self.rows(split)
-        embedding, number, right = Embedding(self, model), dict[str, int](), dict[str, list[int]]()
+        embedding, number, right = Embedding(self.predictor(model)), dict[str, int](), dict[str, list[int]]()
         for pair in pairs:
             found = number.setdefault(pair.target, len(number))
             right.setdefault(pair.source, []).append(found)
@@ -137,7 +106,7 @@ class Embed(Task[Embedder]):
             nearest |= {int(i): among[at] for i, at in zip(piece, near)}
             ranks |= {int(i): int(at) for i, at in zip(piece, rank)}
         self.covered = len(ranks)
-        self._tested = lambda: (
+        self.tested = lambda: (
             {"source": pairs[i].source, "prediction": nearest[i], "reference": pairs[i].target, "rank": ranks[i]}
             for i in sorted(ranks)
         )
@@ -149,41 +118,14 @@ class Embed(Task[Embedder]):
         """A text of the data, cut at the limit of the model."""
         return embedding.fit(Row(ids.tolist()), cut=True)
 
-    def prompt(self, model: Embedder, text: str, decode: DecodeConfig) -> Prompt:
-        return Prompt([id for row in Embedding(self, model).check(text) for id in row.ids], 0)
-
-    def predict(
-        self, model: Embedder, inputs: Iterable[str], decode: DecodeConfig, show: Callable[[str], None] | None = None
-    ) -> Iterator[Answer]:
-        return Embedding(self, model).answers(inputs)
-
     @once
     def sampled(self, split: str) -> Any:
         """The first pairs of a split: samples look for their targets among them."""
         return list(islice(self.data.splits[split], AMONG))
 
     def samples(self, model: Embedder, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
-        pairs, embedding = self.sampled(split), Embedding(self, model)
+        pairs, embedding = self.sampled(split), Embedding(self.predictor(model))
         embedding.search(enumerate(pair.target for pair in pairs), 1)
         asked = pairs[:: -(-len(pairs) // most)]
         near = embedding.nearest(embedding.vectors([embedding.read(pair.source, cut=True) for pair in asked]))
         return [Sample(pair.source, found.text, pair.target) for pair, (found,) in zip(asked, near)]
-
-    @torch.inference_mode()
-    def table(self, model: Embedder, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
-        """The tokens whose embeddings are nearest to that of each token of the text."""
-        table = unit(model.body.tables()[0].weight[: len(self.tokenizer)].float().cpu().numpy())
-        found = []
-        for id in self.prompt(model, text, decode).ids:
-            cosines = table @ table[id]
-            best = [i for i in np.argsort(-cosines, kind="stable").tolist() if i != id][:most]
-            found.append(Guess(self.tokenizer.token(id), [(self.tokenizer.token(i), cosines[i]) for i in best]))
-        return found
-
-    @torch.inference_mode()
-    def attention(self, model: Embedder, text: str, decode: DecodeConfig) -> dict[str, Alignment]:
-        embedding, trace = Embedding(self, model), Trace("weights")
-        tensors = embedding.tensors([embedding.read(text)])
-        model(tensors, trace=trace)
-        tokens = [self.tokenizer.token(id) for id in tensors["ids"][0].tolist()]
-        return traced(trace, lambda place: (tokens, tokens))

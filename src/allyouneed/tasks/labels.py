@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from allyouneed.config import option
@@ -22,13 +20,10 @@ from allyouneed.figures import confusion_matrix
 from allyouneed.metrics import Score, confusion, exact_score, label_scores
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.losses import IGNORE
-from allyouneed.predict.answers import Answer
-from allyouneed.tasks.base import Carry, Guess, Moment, Task, once
+from allyouneed.predict.labels import LabelsProcessor, probabilities
+from allyouneed.tasks.base import Answering, Carry, Moment, once
 from allyouneed.tasks.baselines import TOLD
-from allyouneed.tasks.checks import check_numbers
 from allyouneed.tasks.extent import WHOLE, Extent
-
-FILE = "labels.json"
 
 
 @dataclass(frozen=True)
@@ -42,18 +37,16 @@ class LabelOptions:
     )
 
 
-class Labels(Task[Labeller]):
+class Labels(LabelsProcessor, Answering[Labeller]):
     """What classify, tag and recognize share."""
 
     weights: ClassVar[dict[str, float]] = {"labels": 1.0}
     looking = 0.1  # little data is soon overfitted: the best step matters
-    labels: list[str]  # in the order of the model's outputs
     confused: tuple[np.ndarray, list[str], str] | None = None  # of the last test: counts, classes, title
     scored: Sequence[int] = ()  # the numbers of the examples of the last test
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.labels = []
         self.passes = 2 if self.options.agreement else 1
 
     def check_model(self) -> None:
@@ -103,49 +96,16 @@ class Labels(Task[Labeller]):
                 f"examples of them{cure}"
             )
 
-    def parts(self) -> dict[str, bytes]:
-        return {**super().parts(), FILE: json.dumps(self.extras(), indent=2, ensure_ascii=False).encode("utf-8")}
-
-    def extras(self) -> dict[str, Any]:
-        """The content of labels.json."""
-        return {"labels": self.labels}
-
-    def read_parts(self, parts: Mapping[str, bytes]) -> None:
-        super().read_parts(parts)
-        try:
-            self.take(json.loads(parts[FILE]))
-        except (ValueError, KeyError, TypeError, RecursionError):
-            raise UserError(f"{FILE} is damaged, or config.json does not list it") from None
-
-    def same_outputs(self, other: Task) -> bool:
-        return isinstance(other, Labels) and other.labels == self.labels
-
-    def take(self, extras: dict[str, Any]) -> None:
-        """Load the content of labels.json."""
-        self.labels = [str(label) for label in extras["labels"]]
-
     def losses(
         self, model: Labeller, batch: Batch, at: Moment | None = None, carry: Carry | None = None
     ) -> dict[str, Tensor]:
         only_learning = (self.options.smoothing, self.options.agreement) if model.training else ()
         return {"labels": model.loss(batch.tensors, batch.tensors["targets"], *only_learning)}
 
-    @torch.inference_mode()
     def probabilities(self, model: Labeller, examples: Buckets, extent: Extent = WHOLE) -> dict[int, Tensor]:
         """The label probabilities of each example, by its number, in order: (C,), or (T, C) for its tokens."""
-        found: dict[int, Tensor] = {}
-        for piece in extent.pieces(len(examples.sizes)):
-            for numbers in examples.cover(max(self.recipe.train.batch_tokens, 4096), piece):
-                batch = examples.collate(numbers).to(model.device)
-                p = check_numbers(model(batch.tensors).float()).softmax(-1).cpu()
-                for row, number, length in zip(p, numbers.tolist(), batch.tensors["lengths"].tolist()):
-                    found[number] = row[:length] if row.dim() > 1 else row
-        return dict(sorted(found.items()))
-
-    def guess(self, token: str, p: Tensor, most: int) -> Guess:
-        """The likely labels of a token, up to `most` of them; p (C,)."""
-        top = p.topk(min(most, len(p)))
-        return Guess(token, [(self.labels[i], value) for i, value in zip(top.indices.tolist(), top.values.tolist())])
+        room = max(self.recipe.train.batch_tokens, 4096)
+        return probabilities(model, examples, room, extent.pieces(len(examples.sizes)))
 
     @abstractmethod
     def simple(self, split: str) -> Mapping[str, Any]:
@@ -214,16 +174,3 @@ class OneLabel(Labels):
         about = f"{self.origin(split)}, {split}: {len(truth):,} {what}, {scores[0].value:.1f} % right"
         self.confused = table, self.labels, about
         return scores
-
-    def labelled(self, p: Tensor, further: Mapping[str, Any], told: str = "") -> Answer:
-        """The answer that these probabilities (C,) give, with `further` details."""
-        best = int(p.argmax())
-        label, sure = self.labels[best], float(p[best])
-        details = {
-            "label": label,
-            "probability": round(sure, 6),
-            "probabilities": {name: round(value, 6) for name, value in zip(self.labels, p.tolist())},
-            **further,
-        }
-        shown = f"{label}  {100 * sure:.1f} %{told}"
-        return Answer(label, [best], float(p[best].log()), "stop", details=details, shown=shown)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -19,15 +17,14 @@ from allyouneed.errors import UserError
 from allyouneed.metrics import Score, language_scores
 from allyouneed.models.base import LanguageModel
 from allyouneed.nn.losses import IGNORE
-from allyouneed.nn.trace import Trace
-from allyouneed.predict.answers import Prompt, write
-from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, once, traced
-from allyouneed.tasks.chat import fill_template
-from allyouneed.tasks.checks import check_input, check_length, check_numbers
+from allyouneed.predict.answers import Prompt
+from allyouneed.predict.base import answered
+from allyouneed.predict.lm import LMProcessor
+from allyouneed.tasks.base import Carry, Moment, once
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.running_text import RunningText
 from allyouneed.tasks.samples import Sample, places
-from allyouneed.text import Tokenizer
+from allyouneed.terminal import Say
 
 READ, WRITTEN = 60, 40  # bytes of text that a sample reads and writes, about
 WRITING = "writing.json"
@@ -39,46 +36,11 @@ class LMOptions:
     smoothing: float = option(0.0, "label smoothing", low=0.0, high=1.0)
 
 
-class LM(RunningText[LanguageModel]):
+class LM(LMProcessor, RunningText[LanguageModel]):
     """loss = -Σ_t log p(x_t | x_<t)"""
 
-    writes = True
     Options = LMOptions
-    asks = "the beginning of a text"
-    predicts = False
     weights: ClassVar[dict[str, float]] = {"tokens": 1.0}
-    ends: tuple[int, ...] = ()  # tokens besides eos that end an answer
-    chat: str = ""  # the template of a model that answers
-    named: Mapping[str, str] = {}  # the special tokens of the template: {"eos_token": "</s>"}
-
-    @property
-    def continues(self) -> bool:  # type: ignore[override]
-        return not self.chat
-
-    def parts(self) -> dict[str, bytes]:
-        if not self.ends and not self.chat:
-            return super().parts()
-        how = {"ends": self.ends, "chat": self.chat, "named": dict(self.named)}
-        return {**super().parts(), WRITING: json.dumps(how, indent=2, ensure_ascii=False).encode()}
-
-    def read_parts(self, parts: Mapping[str, bytes]) -> None:
-        super().read_parts(parts)
-        if WRITING not in parts:
-            return
-        try:
-            found = json.loads(parts[WRITING])
-            self.ends, self.chat = tuple(int(id) for id in found["ends"]), str(found["chat"])
-            self.named = {str(name): str(token) for name, token in found["named"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-            raise UserError(f"{WRITING} is damaged") from None
-
-    def build_model(self) -> LanguageModel:
-        model = super().build_model()
-        model.known = len(self.tokenizer)
-        model.body.freeze(self.recipe.model.freeze)
-        if self.kind.BodyClass.spelled and model.device.type != "meta":
-            model.spell([self.tokenizer.token(id) for id in range(len(self.tokenizer))])
-        return model
 
     def examples(self, split: str) -> Windows:
         tokens = self.stream(split).tokens
@@ -176,34 +138,5 @@ class LM(RunningText[LanguageModel]):
     def samples(self, model: LanguageModel, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
         pairs, decoded = self.sampled(split)[:most], self.tokenizer.decode
         prompts = [Prompt(read, len(written)) for read, written in pairs]
-        answers = write(model, self.tokenizer, prompts, replace(decode, n_best=1, batch=most))
+        answers = answered(self.predictor(model).answers(prompts, replace(decode, n_best=1, batch=most)))
         return [Sample(decoded(read), answer.text, decoded(true)) for (read, true), answer in zip(pairs, answers)]
-
-    def prompt(self, model: LanguageModel, text: str, decode: DecodeConfig) -> Prompt:
-        ids = [*self.tokenizer.template.start, *check_input(text, self.tokenizer, "prompt")]
-        if self.chat and decode.chat:
-            ids = self.tokenizer.encode_written(fill_template(self.chat, text, self.tokenizer, self.named))
-        check_length(model, len(ids), "prompt")
-        return Prompt(ids, decode.max_new, frozenset(self.ends))
-
-    @torch.inference_mode()
-    def table(self, model: LanguageModel, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
-        ids = self.prompt(model, text, decode).ids
-        return guesses(model(torch.tensor([ids], device=model.device))[0], ids, self.tokenizer, most)
-
-    @torch.inference_mode()
-    def attention(self, model: LanguageModel, text: str, decode: DecodeConfig) -> dict[str, Alignment]:
-        ids, trace = self.prompt(model, text, decode).ids, Trace("weights")
-        model(torch.tensor([ids], device=model.device), trace=trace)
-        tokens = [self.tokenizer.token(id) for id in ids]
-        return traced(trace, lambda place: (tokens, tokens))
-
-
-def guesses(logits: Tensor, ids: list[int], tokenizer: Tokenizer, most: int) -> list[Guess]:
-    """The likely next tokens after each of ids (T), from their logits (T, V)."""
-    known = check_numbers(logits[:, : len(tokenizer)].float())
-    top = known.softmax(-1).topk(min(most, known.size(-1)))
-    return [
-        Guess(tokenizer.token(id), [(tokenizer.token(i), p) for i, p in zip(row, ps)])
-        for id, row, ps in zip(ids, top.indices.tolist(), top.values.tolist())
-    ]

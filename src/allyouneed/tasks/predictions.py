@@ -11,14 +11,14 @@ from typing import Any
 from allyouneed.config import DataConfig
 from allyouneed.errors import UserError, shortened, told
 from allyouneed.runfolder import RunFolder
-from allyouneed.tasks.base import Task
+from allyouneed.tasks.base import Answering, Task
 from allyouneed.wholefile import write_pieces
 
 
 def check_out(out: str | os.PathLike[str], task: Task, folder: RunFolder, data: Iterable[DataConfig]) -> Path:
     """Where predictions are to be written; a UserError if that is impossible, or would destroy a file of the run or
     the data. Another file is replaced."""
-    if not task.predicts:
+    if not isinstance(task, Answering):
         raise UserError(
             f"a test of the task '{task.recipe.task_kind}' has no answer to each example that {told('--out')} could "
             "hold: it scores running text; leave it out"

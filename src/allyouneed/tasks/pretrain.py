@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,19 +18,12 @@ from allyouneed.data.store import Ragged, tokenize_rows, unknown_part
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, exact_score
 from allyouneed.models.bert import Bert
-from allyouneed.nn.batch import Tensors
 from allyouneed.nn.losses import IGNORE
-from allyouneed.nn.trace import Trace
-from allyouneed.predict.answers import Answer, Prompt
-from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, once, traced
-from allyouneed.tasks.checks import check_length, check_numbers
+from allyouneed.predict.checks import check_numbers
+from allyouneed.predict.fill import FillProcessor
+from allyouneed.tasks.base import Carry, Moment, Task, once
 from allyouneed.tasks.extent import WHOLE, Extent
-from allyouneed.tasks.lm import guesses
-from allyouneed.tasks.two_texts import BETWEEN, two_texts
-from allyouneed.text import Tokenizer
-from allyouneed.text.layout import Laid, Layout
-
-LIKELY = 5  # words that an answer gives for each [MASK]
+from allyouneed.terminal import Say
 
 
 @dataclass(frozen=True)
@@ -41,14 +33,11 @@ class PretrainOptions:
     next: bool = option(True, "also learn whether the second passage follows the first")
 
 
-class Pretrain(Task[Bert]):
+class Pretrain(FillProcessor, Task[Bert]):
     """loss = -Σ log p(x_i | the text with some words hidden) - Σ log p(B follows A, or not)"""
 
     Options = PretrainOptions
     shape = "text"
-    asks = f"a text with [MASK] in it, or two with {BETWEEN} between them"
-    expects = "likely words here"
-    predicts = False
 
     @property
     def weights(self) -> dict[str, float]:  # type: ignore[override]
@@ -61,27 +50,6 @@ class Pretrain(Task[Bert]):
                 "model.pooler = none has nothing that could tell whether one passage follows another: set "
                 "task.next=false, or take another pooler"
             )
-
-    def make_tokenizers(self) -> dict[str, Tokenizer]:
-        text = self.recipe.text
-        tokenizer = Tokenizer.load(text.path) if text.path else Tokenizer.train(self.data.splits["train"], text)
-        return {"tokenizer.json": tokenizer}
-
-    def build_model(self) -> Bert:
-        model = super().build_model()
-        model.body.freeze(self.recipe.model.freeze)
-        if not self.options.next:  # nothing would teach them
-            model.body.leave_summary()
-            if model.next is not None:
-                model.next.requires_grad_(False)
-        return model
-
-    @property
-    def layout(self) -> Layout:
-        self.tokenizer.need("mask", "to hide words")
-        self.tokenizer.need("cls", "before a text")
-        self.tokenizer.need("sep", "after a text")
-        return Layout.of(self.tokenizer, 2)
 
     @once
     def sentences(self, split: str) -> Ragged:
@@ -171,73 +139,3 @@ class Pretrain(Task[Bert]):
         if self.options.next:
             found.append(exact_score("NSP accuracy", int(following), max(1, pairs), f"pairs:{pairs}|split:{split}"))
         return found
-
-    def _sides(self, text: str) -> list[str]:
-        sides = two_texts(text)
-        if not all(side.strip() for side in sides):
-            missing = "one of the two texts" if len(sides) > 1 else "the text"
-            raise UserError(f"{missing} is empty: give some words")
-        return sides
-
-    def prompt(self, model: Bert, text: str, decode: DecodeConfig) -> Prompt:
-        sides, ids = self._sides(text), self._laid(model, text).ids
-        if len(sides) == 1 and self.tokenizer.mask not in ids:
-            raise UserError(
-                "there is nothing to fill in: write [MASK] for a hidden word, or give two texts with "
-                f"{BETWEEN} between them"
-            )
-        if len(sides) == 2 and not self.options.next:
-            raise UserError("this run has not learned which text follows which (task.next = false)")
-        return Prompt(ids, 0)
-
-    def predict(
-        self, model: Bert, inputs: Iterable[str], decode: DecodeConfig, show: Callable[[str], None] | None = None
-    ) -> Iterator[Answer]:
-        for text in inputs:
-            yield self._answer(model, text, self.prompt(model, text, decode).ids)
-
-    def _laid(self, model: Bert, text: str) -> Laid:
-        """One text or two, in which [MASK] is a hidden word."""
-        first, *second = (self.tokenizer.encode(side, ("mask",)) for side in self._sides(text))
-        laid = self.layout.lay(first, second[0] if second else None)
-        check_length(model, len(laid.ids), "text")
-        return laid
-
-    def _tensors(self, model: Bert, text: str) -> Tensors:
-        laid = self._laid(model, text)
-        ids, segments = (torch.tensor([row], device=model.device) for row in (laid.ids, laid.segments))
-        return {"ids": ids, "segments": segments, "lengths": torch.tensor([ids.size(1)], device=model.device)}
-
-    @torch.inference_mode()
-    def _answer(self, model: Bert, text: str, ids: list[int]) -> Answer:
-        logits, following = model(self._tensors(model, text))
-        p = check_numbers(logits[0, :, : len(self.tokenizer)].float()).softmax(-1)
-        masks, shown, filled = [], [], list(ids)
-        details: dict[str, Any] = {}
-        for place in (i for i, id in enumerate(ids) if id == self.tokenizer.mask):
-            top = p[place].topk(min(LIKELY, p.size(-1)))
-            likely = [(self.tokenizer.token(i), value) for i, value in zip(top.indices.tolist(), top.values.tolist())]
-            masks.append([{"word": word, "probability": round(value, 6)} for word, value in likely])
-            shown.append("  ".join(f"{word} {100 * value:.1f} %" for word, value in likely))
-            filled[place] = int(top.indices[0])
-        if masks:
-            details["masks"] = masks
-        if len(self._sides(text)) == 2:
-            follows = float(following[0].float().softmax(-1)[0])
-            details["follows"] = round(follows, 6)
-            shown.append(f"the second text follows the first: {100 * follows:.1f} %")
-        answer = self.tokenizer.decode(filled) if masks else "yes" if details["follows"] >= 0.5 else "no"
-        return Answer(answer, filled, 0.0, "stop", details=details, shown="\n".join(shown))
-
-    @torch.inference_mode()
-    def table(self, model: Bert, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
-        tensors = self._tensors(model, text)
-        logits, _ = model(tensors)
-        return guesses(logits[0], tensors["ids"][0].tolist(), self.tokenizer, most)
-
-    @torch.inference_mode()
-    def attention(self, model: Bert, text: str, decode: DecodeConfig) -> dict[str, Alignment]:
-        tensors, trace = self._tensors(model, text), Trace("weights")
-        model(tensors, trace=trace)
-        tokens = [self.tokenizer.token(id) for id in tensors["ids"][0].tolist()]
-        return traced(trace, lambda place: (tokens, tokens))

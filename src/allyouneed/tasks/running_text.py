@@ -5,7 +5,6 @@ from __future__ import annotations
 from allyouneed.data.report import Report, describe
 from allyouneed.data.store import Ragged, tokenize_stream, unknown_part
 from allyouneed.tasks.base import M, Task, once
-from allyouneed.text import Tokenizer
 
 
 class RunningText(Task[M]):
@@ -14,22 +13,12 @@ class RunningText(Task[M]):
     shape = "text"
     item_name = "windows"
 
-    def make_tokenizers(self) -> dict[str, Tokenizer]:
-        text = self.recipe.text
-        tokenizer = Tokenizer.load(text.path) if text.path else Tokenizer.train(self.data.splits["train"], text)
-        return {"tokenizer.json": tokenizer}
-
     @once
     def stream(self, split: str) -> Ragged:
         """The tokens of a split; documents end with the end token."""
         documents = self.data.splits[split].documents()  # type: ignore[attr-defined]
         end = self.tokenizer.need("eos", "to end a document")
         return tokenize_stream(documents, self.tokenizer, self.token_key(split, "text"), separator=end)
-
-    @property
-    def longest(self) -> int:
-        """Tokens per window."""
-        return int(self.recipe.model.context)
 
     def report(self) -> Report:
         streams = {split: self.stream(split) for split in self.data.splits}

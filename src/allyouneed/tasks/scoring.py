@@ -12,8 +12,9 @@ from allyouneed.format import columns
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model
 from allyouneed.runfolder import RunFolder
-from allyouneed.tasks.base import Say, Task
+from allyouneed.tasks.base import Task
 from allyouneed.tasks.extent import WHOLE, Extent
+from allyouneed.terminal import Say
 from allyouneed.wholefile import write_json
 
 LONGEST = 120  # bytes of the name of other data in the name of a picture

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from operator import eq
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from allyouneed.config import DecodeConfig
 from allyouneed.data.conll import PER_WORD, Span, Survey, spans, tagged
@@ -19,29 +18,23 @@ from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, bootstrap_scores, confusion, entity_scores, label_scores
 from allyouneed.models.labeller import Labeller
-from allyouneed.nn.heads import TagHead
 from allyouneed.nn.losses import IGNORE
-from allyouneed.predict.answers import Answer, Prompt
-from allyouneed.tasks.base import Guess, Say, once
+from allyouneed.predict.tag import SCHEME, TagProcessor, mark, named
+from allyouneed.tasks.base import once
 from allyouneed.tasks.baselines import TOLD, tag_baselines
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.labelling import Labelling, labels_on_first_pieces
 from allyouneed.tasks.samples import Sample
-from allyouneed.text.layout import Tokens, first_pieces
+from allyouneed.terminal import Say
+from allyouneed.text.layout import Tokens
 from allyouneed.text.words import WordCutter, WordText
 
-SCHEME = "IOB2"  # of the entities of the model; a file may have another
 
-
-class Tag(Labelling):
+class Tag(TagProcessor, Labelling):
     """loss = -Σ_t log p(tag_t | words)"""
 
     shape = "tags"
     unit = "word"
-    asks = "a text"
-    expects = "likely tags"
-    scheme = SCHEME  # of the training data, and of the answers
-    cutter = WordCutter()  # as the training data is cut into words
 
     @property
     def chooses_by(self) -> str:  # type: ignore[override]
@@ -49,16 +42,13 @@ class Tag(Labelling):
 
     def tokens(self, split: str) -> list[Ragged]:
         if self.spells:
-            return [Ragged.of(self.spelled(example.words) for example in self.data.splits[split])]
+            return [Ragged.of(self.spelling.read(example.words) for example in self.data.splits[split])]
         return [Ragged.of(tokens.ids for tokens in self.pieces(split))]
 
     @once
     def pieces(self, split: str) -> list[Tokens]:
         """The tokens of each sentence, each with the word that it belongs to."""
         return self.tokenizer.tokenize_words_batch([example.words for example in self.data.splits[split]])
-
-    def head(self, width: int, dropout: float) -> nn.Module:
-        return TagHead(width, len(self.labels), dropout)
 
     @once
     def entities(self, split: str) -> list[list[Span]]:
@@ -117,36 +107,6 @@ class Tag(Labelling):
         """Words per sentence."""
         return [len(example.words) for example in self.data.splits[split]]
 
-    def extras(self) -> dict[str, Any]:
-        return {**super().extras(), "scheme": self.scheme, "words": self.cutter.to_dict()}
-
-    def take(self, extras: dict[str, Any]) -> None:
-        super().take(extras)
-        self.scheme = str(extras["scheme"])
-        self.cutter = WordCutter.parse(extras["words"]) if "words" in extras else WordCutter()
-
-    def found(self, p: Tensor) -> list[Span]:
-        """The predicted entities of a sentence; p (words, C)."""
-        return spans([self.labels[i] for i in p.argmax(-1).tolist()])
-
-    def _tags(self, p: Tensor) -> list[str]:
-        """The predicted tags of a sentence, in the scheme of the training data; p (words, C)."""
-        if self.scheme == PER_WORD:
-            return [self.labels[i] for i in p.argmax(-1).tolist()]
-        return tagged(self.found(p), len(p), self.scheme)
-
-    def by_word(self, p: Tensor, tokens: Tokens | None, words: int) -> Tensor:
-        """Tag probabilities of tokens (T, C) -> of words (words, C), those of the first token of each word. A word
-        that was cut off or has no token gets the tag O, or the first tag."""
-        if tokens is None:
-            at = [i if i < len(p) else -1 for i in range(words)]
-        else:
-            shift, room = len(self.layout.start), len(p) - self.layout.specials(1)
-            at = [i + shift if 0 <= i < room else -1 for i in first_pieces(tokens.words, words)]
-        outside = torch.zeros(1, p.size(-1))
-        outside[0, 0 if self.scheme == PER_WORD else self.labels.index("O")] = 1
-        return torch.cat([p, outside])[at]
-
     def test(self, model: Labeller, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:
         """Precision, recall and F1, for all entities and for each type; or the accuracy and macro-F1 of tags that mark
         no entities."""
@@ -155,8 +115,8 @@ class Tag(Labelling):
         read = self.probabilities(model, self.whole(split, model), extent)
         found = {number: self.by_word(p, pieces[number], every[number]) for number, p in read.items()}
         self.covered, self.scored = len(found), list(found)
-        self._tested = lambda: (
-            {"words": example.words, "prediction": self._tags(found[number]), "reference": example.tags}
+        self.tested = lambda: (
+            {"words": example.words, "prediction": self.tags(found[number]), "reference": example.tags}
             for number, example in enumerate(self.data.splits[split])
             if number in found
         )
@@ -199,82 +159,14 @@ class Tag(Labelling):
         sign = f"exact|classes:{len(self.labels)}|split:{split}|n:{rows[:, 1].sum()}"
         return bootstrap_scores(["accuracy"], rows, lambda sums: 100 * sums[:, :1] / sums[:, 1:], [sign])[0]
 
-    def prompt(self, model: Labeller, text: str, decode: DecodeConfig) -> Prompt:
-        return self._prompt(model, [text], self.ids(text))
-
     def samples(self, model: Labeller, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
         return [replace(sample, text="") for sample in super().samples(model, split, decode, most)]  # it is marked
 
     def question(self, example: TaggedSentence) -> tuple[str, str]:
-        text = self.joined(example.words)
+        text = WordText.of(example.words)
         if self.scheme == PER_WORD:
             return text, " ".join(f"{word}/{tag}" for word, tag in zip(example.words, example.tags))
-        return text, mark(text, self._named(text, self.places(text), spans(example.tags)))
-
-    def _named(self, text: str, places: Sequence[tuple[int, int]], entities: Sequence[Span]) -> list[dict[str, Any]]:
-        """Entities with their text and where it is."""
-        return [
-            {"type": span.kind, "text": text[start:end], "start": start, "end": end}
-            for span in entities
-            for start, end in [(places[span.start][0], places[span.end - 1][1])]
-        ]
-
-    def joined(self, words: Sequence[str]) -> str:
-        return WordText.of(words)
-
-    def places(self, text: str) -> list[tuple[int, int]]:
-        return text.places if isinstance(text, WordText) else self.cutter.find(text)
-
-    def cut(self, text: str, places: Sequence[tuple[int, int]]) -> Tokens:
-        return self.tokenizer.tokenize_words([text[start:end] for start, end in places])
-
-    def ids(self, text: str) -> list[list[int]]:
-        return [self._read(text)[0]]
-
-    def _read(self, text: str) -> tuple[list[int], Tokens | None]:
-        """The ids of a text, and its tokens by word; None for a body that reads letters."""
-        words = [text[start:end] for start, end in self.places(text)]
-        if self.spells:
-            return self.spelled(words), None
-        tokens = self.tokenizer.tokenize_words(words)
-        return tokens.ids, tokens
-
-    def _judged(self, model: Labeller, texts: list[str]) -> Iterator[tuple[list[tuple[int, int]], Tensor]]:
-        """Start and end of the words of each text, and their tag probabilities (words, C)."""
-        read = [self._read(text) for text in texts]
-        for text, (_, tokens), p in zip(texts, read, self.judge(model, [[ids] for ids, _ in read])):
-            places = self.places(text)
-            yield places, self.by_word(p, tokens, len(places))
-
-    def answer(self, model: Labeller, texts: list[str]) -> Iterator[Answer]:
-        for text, (places, p) in zip(texts, self._judged(model, texts)):
-            best, (unread, told) = p.max(-1), self.unread(model, self.ids(text))
-            words = [text[start:end] for start, end in places]
-            details: dict[str, Any] = {}
-            if self.scheme == PER_WORD:
-                tags = [self.labels[i] for i in best.indices.tolist()]
-                marked = " ".join(f"{word}/{tag}" for word, tag in zip(words, tags))
-            else:
-                entities = self.found(p)
-                details["entities"] = self._named(text, places, entities)
-                tags, marked = tagged(entities, len(places), self.scheme), mark(text, details["entities"])
-            details = {"text": marked, **details, "words": words, "tags": tags, **unread}
-            sure = float(best.values.log().sum())
-            yield Answer(marked, best.indices.tolist(), sure, "stop", details=details, shown=marked + told)
-
-    def table(self, model: Labeller, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
-        self.prompt(model, text, decode)
-        ((places, read),) = self._judged(model, [text])
-        return [self.guess(text[start:end], p, most) for (start, end), p in zip(places, read)]
-
-
-def mark(text: str, entities: Sequence[dict[str, Any]]) -> str:
-    """The text with its entities in brackets: [Ada Lovelace person] went to [London place]."""
-    pieces, at = [], 0
-    for entity in entities:
-        pieces += [text[at : entity["start"]], f"[{entity['text']} {entity['type']}]"]
-        at = entity["end"]
-    return "".join([*pieces, text[at:]])
+        return text, mark(text, named(text, text.places, spans(example.tags)))
 
 
 def _by_word(sentences: Sequence[Sequence[Span]], lengths: Sequence[int], names: Sequence[str]) -> list[int]:

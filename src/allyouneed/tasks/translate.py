@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
@@ -19,13 +19,13 @@ from allyouneed.data.store import Ragged, tokenize_rows, unknown_part
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, translation_scores
 from allyouneed.models.base import Translator
-from allyouneed.nn.trace import Trace
-from allyouneed.predict.answers import Prompt, write
-from allyouneed.tasks.base import Alignment, Carry, Guess, Moment, Say, Task, once, rows_for, traced
-from allyouneed.tasks.checks import check_input, check_length
+from allyouneed.predict.answers import Prompt
+from allyouneed.predict.base import answered
+from allyouneed.predict.translate import TranslatePredictor, TranslateProcessor
+from allyouneed.tasks.base import Answering, Carry, Moment, once
 from allyouneed.tasks.extent import WHOLE, Extent
-from allyouneed.tasks.lm import guesses
 from allyouneed.tasks.samples import Sample
+from allyouneed.terminal import Say
 from allyouneed.text import Tokenizer
 
 
@@ -48,37 +48,24 @@ class TranslateOptions:
             )
 
 
-class Translate(Task[Translator]):
+class Translate(TranslateProcessor, Answering[Translator]):
     """loss = -Σ_t log p(y_t | y_<t, x)"""
 
     Options = TranslateOptions
-    writes = True
     shape = "pairs"
     weights: ClassVar[dict[str, float]] = {"tokens": 1.0}
-    no_vectors = "it translates; train embed/bert on the same pairs"
 
     def make_tokenizers(self) -> dict[str, Tokenizer]:
         text, train = self.recipe.text, self.data.splits["train"]
-        if text.path:
-            return {"tokenizer.json": Tokenizer.load(text.path)}
-        if text.joint:
-            return {"tokenizer.json": Tokenizer.train((side for pair in train for side in pair), text)}
+        if text.joint or text.path:
+            return super().make_tokenizers()
         return {
             "tokenizer.json": Tokenizer.train((pair.source for pair in train), text),
             "tokenizer.target.json": Tokenizer.train((pair.target for pair in train), text),
         }
 
-    @property
-    def reader(self) -> Tokenizer:
-        """The tokenizer of the source."""
-        return self.tokenizers["tokenizer.json"]
-
-    @property
-    def _begin(self) -> int:
-        return self.tokenizer.need(self.options.start, "to begin a translation")
-
-    def _end(self, tokenizer: Tokenizer) -> int:
-        return tokenizer.need("eos", "to end a sentence")
+    def training_texts(self) -> Iterator[str]:
+        return (side for pair in self.data.splits["train"] for side in pair)
 
     def check(self) -> None:
         super().check()
@@ -98,22 +85,6 @@ class Translate(Task[Translator]):
                 f"training (model.kind = seq2seq); {kind} reads the whole target at once: leave it at 1"
             )
 
-    def model_config(self) -> Any:
-        model = self.recipe.model
-        return replace(
-            model,
-            vocab=rows_for(self.reader, model.vocab, "vocab"),
-            target_vocab=rows_for(self.tokenizer, model.target_vocab, "target_vocab"),
-            bos=self._begin,
-        )
-
-    def build_model(self) -> Translator:
-        model = super().build_model()
-        model.known = len(self.tokenizer)
-        model.barred = self._begin if self.options.start == "pad" else -1
-        model.body.freeze(self.recipe.model.freeze)
-        return model
-
     @once
     def rows(self, split: str) -> tuple[Ragged, Ragged]:
         """The tokens of both sides."""
@@ -131,9 +102,9 @@ class Translate(Task[Translator]):
         return SentencePairs(
             source,
             target,
-            source_eos=self._end(self.reader),
-            target_bos=self._begin,
-            target_eos=self._end(self.tokenizer),
+            source_eos=self.end_id(self.reader),
+            target_bos=self.begin_id,
+            target_eos=self.end_id(self.tokenizer),
             max_length=self.longest,
         )
 
@@ -171,10 +142,10 @@ class Translate(Task[Translator]):
         self, model: Translator, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE
     ) -> list[Score]:
         """BLEU, chrF and exact match."""
-        pairs, found = list(self.data.splits[split]), dict[int, str]()
+        pairs, found, predictor = list(self.data.splits[split]), dict[int, str](), self.predictor(model)
         for piece in extent.pieces(len(pairs)):
-            prompts = (self._source(model, pairs[number], decode) for number in piece)
-            answers = write(model, self.tokenizer, prompts, decode)
+            prompts = (predictor.read_cut(pairs[number].source, decode) for number in piece)
+            answers = answered(predictor.answers(prompts, decode))
             found |= {int(number): answer.text for number, answer in zip(piece, answers)}
         search = {
             "greedy": "greedy",
@@ -186,98 +157,29 @@ class Translate(Task[Translator]):
         scores = translation_scores(
             [text for _, text in done], [pair.target for pair, _ in done], self.recipe.text.lowercase
         )
-        self._tested = lambda: (
+        self.tested = lambda: (
             {"source": pair.source, "prediction": text, "reference": pair.target} for pair, text in done
         )
         return [replace(score, signature=f"{score.signature}|{search}|split:{split}") for score in scores]
-
-    def _source(self, model: Translator, pair: SentencePair, decode: DecodeConfig) -> Prompt:
-        """The prompt of a pair to be scored: unknown words, or a source that is too long and cut, only lower the
-        score."""
-        room, end = None if model.limit is None else model.limit - 1, self._end(self.reader)
-        return self._prompt([*self.reader.encode(pair.source)[:room], end], decode)
 
     def scoring_seconds(self, model: Translator, decode: DecodeConfig, evaluation: float) -> float:
         """By translating a few sentences, which takes longer than computing their loss."""
         if not (self.has("valid") and self.has("test")):
             return 0.0
-        some = list(islice(self.data.splits["valid"], decode.batch))
-        prompts = [self._short(model, pair, decode, more=1) for pair in some]
+        some, predictor = list(islice(self.data.splits["valid"], decode.batch)), self.predictor(model)
+        prompts = [self._short(predictor, pair, decode, more=1) for pair in some]
         began = time.monotonic()
-        answers = len(list(write(model, self.tokenizer, prompts, decode)))
+        answers = len(list(answered(predictor.answers(prompts, decode))))
         return (time.monotonic() - began) / max(1, answers) * self.data.splits["test"].examples
 
     def samples(self, model: Translator, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
-        pairs = self.sampled(split)[:most]
-        answers = write(
-            model,
-            self.tokenizer,
-            [self._short(model, pair, decode, more=8) for pair in pairs],
-            replace(decode, n_best=1, batch=most),
-        )
+        pairs, predictor = self.sampled(split)[:most], self.predictor(model)
+        prompts = [self._short(predictor, pair, decode, more=8) for pair in pairs]
+        answers = answered(predictor.answers(prompts, replace(decode, n_best=1, batch=most)))
         return [Sample(pair.source, answer.text, pair.target) for pair, answer in zip(pairs, answers)]
 
-    def _short(self, model: Translator, pair: SentencePair, decode: DecodeConfig, more: int) -> Prompt:
+    def _short(self, predictor: TranslatePredictor, pair: SentencePair, decode: DecodeConfig, more: int) -> Prompt:
         """The prompt of a pair whose answer ends at most so many tokens after the reference does: a model that has
         hardly learned anything does not end by itself."""
-        prompt = self._source(model, pair, decode)
+        prompt = predictor.read_cut(pair.source, decode)
         return replace(prompt, max_new=min(prompt.max_new, len(self.tokenizer.encode(pair.target)) + more))
-
-    def prompt(self, model: Translator, text: str, decode: DecodeConfig) -> Prompt:
-        ids = [*check_input(text, self.reader, "sentence"), self._end(self.reader)]
-        check_length(model, len(ids), "sentence")
-        return self._prompt(ids, decode)
-
-    def _prompt(self, ids: list[int], decode: DecodeConfig) -> Prompt:
-        # A limit for a translation that does not end: three times the source is more than any language needs.
-        most = decode.times_source * len(ids) + 16 if decode.times_source else decode.max_new
-        return Prompt(ids, min(decode.max_new, most))
-
-    @torch.inference_mode()
-    def table(self, model: Translator, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
-        answer = next(self.predict(model, [text], decode))
-        written = [self._begin, *answer.tokens][: model.limit]  # learned positions may end before the answer
-        source = self.prompt(model, text, decode).ids
-        return guesses(model(*self._forced(model, source, written))[0], written, self.tokenizer, most)
-
-    @torch.inference_mode()
-    def align(self, model: Translator, text: str, tokens: list[int]) -> Alignment:
-        """The attention of the decoder to the source while it wrote these tokens, as `model.alignment` defines it."""
-        source = [*self.reader.encode(text), self._end(self.reader)]
-        written = [self._begin, *tokens][: model.limit]
-        weights, shown = model.alignment(*self._forced(model, source, written))  # (1, T, S)
-        ends = [*tokens, self._end(self.tokenizer)][: len(written)]
-        return Alignment(_labels(self.reader, source), _labels(self.tokenizer, ends), weights[0].float().cpu(), shown)
-
-    @torch.inference_mode()
-    def attention(self, model: Translator, text: str, decode: DecodeConfig) -> dict[str, Alignment]:
-        source, trace = self.prompt(model, text, decode).ids, Trace("weights")
-        answer = next(self.predict(model, [text], decode))
-        written = [self._begin, *answer.tokens][: model.limit]
-        model(*self._forced(model, source, written), trace=trace)
-        ends = [*answer.tokens, self._end(self.tokenizer)][: len(written)]
-        read, inputs, outputs = (
-            _labels(tokenizer, ids)
-            for tokenizer, ids in ((self.reader, source), (self.tokenizer, written), (self.tokenizer, ends))
-        )
-
-        def tokens(place: str) -> tuple[list[str], list[str]]:
-            if place.startswith("encoder"):
-                return read, read
-            return (read, outputs) if place.endswith("cross") else (inputs, inputs)
-
-        return traced(trace, tokens)
-
-    def _forced(self, model: Translator, source: list[int], written: list[int]) -> tuple[Tensor, Tensor, Tensor]:
-        """A batch of one source and the target written so far, as arguments of the model."""
-        return (
-            torch.tensor([source], device=model.device),
-            torch.tensor([len(source)], device=model.device),
-            torch.tensor([written], device=model.device),
-        )
-
-
-def _labels(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
-    """Tokens as labels of a picture; whole words without their spaces."""
-    tokens = [tokenizer.token(i) for i in ids]
-    return [token.strip() or token for token in tokens] if tokenizer.kind == "word" else tokens

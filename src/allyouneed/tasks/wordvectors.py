@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -29,19 +26,20 @@ from allyouneed.figures import word_map
 from allyouneed.format import human_bytes
 from allyouneed.metrics import Score, analogy_answers, analogy_score, similarity_score
 from allyouneed.models.word2vec import Word2Vec
-from allyouneed.predict.answers import Answer, Prompt
+from allyouneed.predict.base import answered
+from allyouneed.predict.wordmap import usual_words
+from allyouneed.predict.words import WordsProcessor
 from allyouneed.randomness import make_key
 from allyouneed.recipe import Recipe
 from allyouneed.runtime import available, pick_device
-from allyouneed.tasks.base import Carry, Guess, Moment, Say, Task
+from allyouneed.tasks.base import Answering, Carry, Moment, Task
 from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.running_text import RunningText
 from allyouneed.tasks.samples import Sample
-from allyouneed.tasks.wordmap import WordMap, chosen_words, usual_words
+from allyouneed.terminal import Say
 from allyouneed.text import Tokenizer
 from allyouneed.word2vec.negative import Blocks, Kernel
 
-NEAREST = 10  # words per answer
 FREQUENT = 100  # the rank of the first word that is shown as a sample, at most: more frequent ones mean little
 REAL = 2000  # the smallest vocabulary that takes the public tests
 
@@ -56,20 +54,16 @@ class WordVectorsOptions:
             object.__setattr__(self, "questions", os.path.abspath(os.path.expanduser(self.questions)))
 
 
-class WordVectors(RunningText[Word2Vec]):
+class WordVectors(WordsProcessor, RunningText[Word2Vec], Answering[Word2Vec]):
     """king → queen 0.85, prince 0.80, …; man + aunt - uncle → woman"""
 
     Options = WordVectorsOptions
-    asks = "a word, or a sum such as man + aunt - uncle"
-    expects = "nearest (cosine in per cent)"
     unit = "word"
     reading = 9.0  # learning has a kernel of its own
-    full_precision = True
     weights: ClassVar[dict[str, float]] = {"words": 1.0}
-    no_vectors = "it has one vector per word, and finds the words near to man + aunt - uncle"
     unknown_advice = ""  # rare words are left out on purpose, by text.min_count
     compiled: Kernel | Blocks | None = None
-    tested: Vectors | None = None
+    last: Vectors | None = None  # the vectors of the last test
 
     def check(self) -> None:
         super().check()
@@ -172,14 +166,14 @@ class WordVectors(RunningText[Word2Vec]):
             batch = examples.collate(numbers).to(model.inputs.weight.device)
             loss, predictions = model.loss(model.read(batch.tensors["tokens"], 0, every=True), 0)
             total, made, words = total + float(loss), made + float(predictions), words + batch.size.counts["words"]
-        c, self.tested = model.config, self.vectors(model)
+        c, self.last = model.config, self.predictor(model).vectors()
         against = f"negatives:{c.negatives}" if c.loss == "negative" else "softmax"
         detail = f"nats/prediction|{c.method}|{against}|window:{c.window}|tok:terms-{len(self.tokenizer)}|split:{split}"
         found: list[Score | None] = [Score("loss", total / max(1.0, made), f"{detail}|words:{words:.0f}")]
-        known = (self.tested.words, self.tested.matrix)
+        known = (self.last.words, self.last.matrix)
         found.append(analogy_score(*known, family.questions(), "questions:family"))
         several = [("family", family.questions()), *(named for tests in asked for named in tests.analogies.items())]
-        self._tested = lambda: (
+        self.tested = lambda: (
             {"questions": name, "words": question[:3], "prediction": answer, "reference": question[3]}
             for name, questions in several
             for question, answer in zip(questions, analogy_answers(*known, questions))
@@ -195,7 +189,7 @@ class WordVectors(RunningText[Word2Vec]):
 
     def _public(self, model: Word2Vec, say: Say) -> list[WordTests]:
         """The public tests, if the vocabulary is large enough for them."""
-        words = len(self._words(model))
+        words = len(self.predictor(model).words())
         if words >= REAL:
             return [wordtests.read(self.recipe.data.mirror, say)]
         why = f"they need {REAL:,} words, and this run has {words:,}"
@@ -206,126 +200,29 @@ class WordVectors(RunningText[Word2Vec]):
         """The user's own questions, for any vocabulary."""
         return [wordtests.read_own(Path(self.options.questions))] if self.options.questions else []
 
-    def vectors(self, model: Word2Vec) -> Vectors:
-        """The vectors of the words in the training text, the most frequent first."""
-        ids = self._words(model)
-        return Vectors(
-            [self.tokenizer.token(id) for id in ids.tolist()], model.inputs.weight[ids].detach().cpu().numpy()
-        )
-
-    def _words(self, model: Word2Vec) -> Tensor:
-        ids = model.counts.nonzero().squeeze(1)
-        return ids[model.counts[ids].argsort(descending=True, stable=True)]
-
     def export(self, model: Word2Vec, folder: Path, say: Say) -> list[Path]:
         binary = self.options.binary
         file = folder / f"vectors.{'bin' if binary else 'txt'}"
-        write_vectors(file, self.vectors(model), binary)
+        write_vectors(file, self.predictor(model).vectors(), binary)
         say(f"the vectors are in {file}, in word2vec's {'binary' if binary else 'text'} format")
         return [file]
 
     def draw(self, folder: Path, mark: str) -> list[Path]:
         """A map of words, the same for every split."""
-        found = usual_words(self.tested) if self.tested is not None else None
+        found = usual_words(self.last) if self.last is not None else None
         if found is None:
             return []
         word_map(found.words, found.vectors, folder / "words.png", found.arrows, folder.name, found.shown)
         return [folder / "words.png"]
-
-    def map_words(self, model: Word2Vec, words: Sequence[str]) -> WordMap:
-        ids = {word: self._id(model, word) for word in words}
-        self._known(model, [word for word, id in ids.items() if id is None])
-        known = list(dict.fromkeys(self.tokenizer.token(id) for id in ids.values() if id is not None))
-        vectors = self.vectors(model)
-        found = chosen_words(vectors, known) if known else usual_words(vectors)
-        if found is None or len(found.words) < 2:
-            raise UserError("a map needs at least two words: give more of them")
-        return found
-
-    def prompt(self, model: Word2Vec, text: str, decode: DecodeConfig) -> Prompt:
-        ids = [id for _, id in self._sum(model, text)]
-        return Prompt(ids, 1)
-
-    def _sum(self, model: Word2Vec, text: str) -> list[tuple[int, int]]:
-        """ "man + aunt - uncle" -> the sign and the id of each word."""
-        terms: list[tuple[int, str]] = []
-        sign = 0  # no sign before the next word yet
-        for piece in re.findall(r"[+\-−–]|[^\s+\-−–]+", text):
-            if piece in "+-−–":
-                if sign:
-                    raise UserError(f"'{text}' has two signs in a row: write a sum such as man + aunt - uncle")
-                sign = 1 if piece == "+" else -1
-                continue
-            terms.append((sign or 1, piece))
-            sign = 0
-        if sign or not terms:
-            raise UserError(f"'{text}' is not {self.asks}")
-        ids = {word: self._id(model, word) for _, word in terms}
-        strange = [word for word, id in ids.items() if id is None]
-        left, _, right = text.partition("=")
-        if any("=" in word for word in strange):
-            side, rest = ("left", right) if len(right) > len(left) else ("right", left)
-            raise UserError(f"leave out '=' and what is {side} of it: {rest.strip()}")
-        self._known(model, strange)
-        return [(sign, id) for sign, word in terms if (id := ids[word]) is not None]
-
-    def _id(self, model: Word2Vec, word: str) -> int | None:
-        ids = self.tokenizer.encode(word)
-        return ids[0] if len(ids) == 1 and model.counts[ids[0]] > 0 else None
-
-    def _known(self, model: Word2Vec, strange: list[str]) -> None:
-        """Raise a UserError for words that the run does not have, each with similar spellings."""
-        words = [self.tokenizer.token(id) for id in self._words(model).tolist()] if strange else []
-        told = []
-        for word in strange:
-            close = difflib.get_close_matches(word.lower(), words, n=3, cutoff=0.6)
-            hint = f"; similar spellings: {', '.join(close)}" if close else ""
-            told.append(f"'{word}' is not among the {len(words):,} words of this run{hint}")
-        if told:
-            raise UserError(". ".join(told))
-
-    @torch.inference_mode()
-    def predict(
-        self, model: Word2Vec, inputs: Iterable[str], decode: DecodeConfig, show: Callable[[str], None] | None = None
-    ) -> Iterator[Answer]:
-        """The words with the largest cosine to a word or a sum of words, without those in the input."""
-        for text in inputs:
-            near = self._nearest(model, self._sum(model, text), NEAREST)
-            if not near:
-                raise UserError(f"'{text}' has no nearest word: its sum is zero, or there is no other word; change it")
-            details = {"nearest": [{"word": self.tokenizer.token(id), "cosine": round(c, 6)} for id, c in near]}
-            answers = [Answer(self.tokenizer.token(id), [id], 0.0, "stop", cosine) for id, cosine in near]
-            yield replace(answers[0], others=answers[1:], details=details)
 
     def sampled(self, split: str) -> None:
         """Nothing is read: a sample is a word."""
 
     def samples(self, model: Word2Vec, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
         """The words nearest to frequent ones; there is no reference."""
-        words = self._words(model)
+        words = self.predictor(model).words()
         ranks = [max(1, min(FREQUENT, len(words) // 20)) * (number + 1) for number in range(most)]
         asked = [self.tokenizer.token(int(words[rank])) for rank in ranks if rank < len(words)]
-        found = self.predict(model, asked, decode)
+        predictor = self.predictor(model)
+        found = answered(predictor.answers([predictor.read(word, decode) for word in asked], decode))
         return [Sample(word, ", ".join(one.text for one in (a, *a.others[:4]))) for word, a in zip(asked, found)]
-
-    def _nearest(self, model: Word2Vec, terms: list[tuple[int, int]], most: int) -> list[tuple[int, float]]:
-        """cos(v, Σ ± v_i / |v_i|), the largest first."""
-        ids = self._words(model)
-        vectors = torch.nn.functional.normalize(model.inputs.weight)
-        goal = sum((sign * vectors[id] for sign, id in terms), torch.zeros_like(vectors[0]))
-        if goal.norm() < 1e-6:
-            return []
-        ids = ids[~torch.isin(ids, torch.tensor([id for _, id in terms], device=ids.device))]
-        cosines = vectors[ids] @ (goal / goal.norm())
-        best = cosines.topk(min(most, len(ids)))
-        return list(zip(ids[best.indices].tolist(), best.values.tolist()))
-
-    @torch.inference_mode()
-    def table(self, model: Word2Vec, text: str, decode: DecodeConfig, most: int = 5) -> list[Guess]:
-        """The words nearest to each word."""
-        ids = [id for _, id in self._sum(model, text)]
-        near = [self._nearest(model, [(1, id)], most) for id in ids]
-        return [
-            Guess(self.tokenizer.token(id), [(self.tokenizer.token(other), cosine) for other, cosine in row])
-            for id, row in zip(ids, near)
-        ]

@@ -10,9 +10,10 @@ from torch import Tensor
 from allyouneed.errors import UserError, told
 from allyouneed.format import human_count
 from allyouneed.models.base import Model
+from allyouneed.predict.saved import saved_processor, saved_weights
 from allyouneed.runfolder import RunFolder
-from allyouneed.tasks.base import Say, Task
-from allyouneed.tasks.saved import saved_task, saved_weights
+from allyouneed.tasks.base import Task
+from allyouneed.terminal import Say
 from allyouneed.training.starting import donor_folder
 
 
@@ -24,8 +25,8 @@ def load_body(model: Model, task: Task, new: RunFolder, say: Say) -> None:
     donor = donor_folder(recipe.train.init)
     if donor.path.resolve() == new.path.resolve():
         raise UserError(f"train.init: a run cannot start from itself, {donor.path}; choose another {told('--out')}")
-    donor_task = saved_task(donor)
-    theirs, own = saved_weights(donor, donor_task), model.state_dict()
+    theirs_read = saved_processor(donor)
+    theirs, own = saved_weights(donor, theirs_read), model.state_dict()
     body, others = _parts(own)
     for name, t in body.items():
         there = theirs.get(name)
@@ -36,7 +37,7 @@ def load_body(model: Model, task: Task, new: RunFolder, say: Say) -> None:
             raise UserError(f"train.init: the body of {donor.path} does not fit this model: {name} {what}")
         t.copy_(there)
     taken = {}
-    if donor_task.recipe.task_kind == recipe.task_kind and task.same_outputs(donor_task):
+    if theirs_read.recipe.task_kind == recipe.task_kind and task.same_outputs(theirs_read):
         unlike = {_module(n) for n, t in others.items() if n not in theirs or theirs[n].shape != t.shape}
         taken = {name: t for name, t in others.items() if _module(name) not in unlike}  # modules are taken whole
         for name, t in taken.items():

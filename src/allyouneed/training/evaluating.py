@@ -13,8 +13,9 @@ import torch
 
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model
-from allyouneed.tasks.base import Carry, Say, Task
+from allyouneed.tasks.base import Carry, Task
 from allyouneed.tasks.extent import Extent
+from allyouneed.terminal import Say
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.feed import Feed
 from allyouneed.training.named_losses import NamedLosses

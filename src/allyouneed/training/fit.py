@@ -25,17 +25,17 @@ from allyouneed.figures import loss_curve
 from allyouneed.format import human_count
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model
+from allyouneed.predict.saved import check_shapes, fill, saved_processor
+from allyouneed.predict.token_vectors import freeze_vectors, start_from_vectors
 from allyouneed.recipe import Recipe, to_toml
 from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import Runtime, allow_tf32, attend_by_cudnn, probe, versions
-from allyouneed.tasks.base import Say, Task
+from allyouneed.tasks.base import Task
 from allyouneed.tasks.baselines import beaten
 from allyouneed.tasks.extent import Extent
-from allyouneed.tasks.saved import check_shapes, saved_task
 from allyouneed.tasks.scoring import score_rows, score_run
-from allyouneed.tasks.token_vectors import freeze_vectors, start_from_vectors
 from allyouneed.tensorfile import read_tensors
-from allyouneed.terminal import say
+from allyouneed.terminal import Say, say
 from allyouneed.training.compiling import Choice, Trial, decide, go_on, share_compiled_code
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.donor import load_body
@@ -159,11 +159,11 @@ def _silent(text: str) -> None:
 def _prepare(recipe: Recipe, begun: RunFolder | None, say: Say) -> tuple[Task, Report]:
     """Read and tokenize the data, so that every error in it is found. A run that has begun has its own parts."""
     if begun is not None and _read_config(begun).get("parts"):  # otherwise it was killed before it wrote them
-        task = saved_task(begun, recipe)
+        task = fill(catalog.task(recipe.task_kind)(recipe), begun)
     else:
         task = catalog.task(recipe.task_kind)(recipe)
         if recipe.train.init:
-            task.take_tokenizers(saved_task(donor_folder(recipe.train.init)))
+            task.take_tokenizers(saved_processor(donor_folder(recipe.train.init)))
     report = task.prepare(say)
     task.model_config()
     for split in ("train", "valid"):

@@ -231,3 +231,9 @@ def _explicit(overrides: Iterable[str], cls: Any) -> set[str]:
     """The keys that the user set, with those that a model.size sets."""
     given = dict(text.partition("=")[::2] for text in overrides)
     return {*given, *(f"model.{field}" for field in cls.sizes.get(given.get("model.size", ""), ()))}
+
+
+def default_out(recipe: str | Recipe) -> Path:
+    """runs/<recipe>"""
+    name = Path(recipe).stem if isinstance(recipe, str) and recipe.endswith(".toml") else recipe
+    return Path("runs") / (str(name).replace("/", "-") if isinstance(name, str) else "run")

@@ -1,5 +1,5 @@
-"""The task and the weights of a run on disk. Every file is checked before it is used, and every size before memory is
-allocated for it."""
+"""The processor and the weights of a run on disk. Every file is checked before it is used, and every size before
+memory is allocated for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,23 +16,30 @@ from torch.nn.modules import module as registry
 
 from allyouneed import catalog
 from allyouneed.errors import UserError
-from allyouneed.recipe import Recipe
+from allyouneed.predict.processor import Processor
 from allyouneed.runfolder import RunFolder
-from allyouneed.tasks.base import Task
 from allyouneed.tensorfile import Header, not_finite, read_header, read_tensors
 
 TABLES = 1 << 28  # bytes that the computed tables of a model, such as sinusoidal positions, may always take
 
 
-def saved_task(folder: RunFolder, recipe: Recipe | None = None) -> Task:
-    """The task of a run with its parts. `recipe` is that of a resumed run; None is recipe.toml."""
-    config, recipe = folder.read_config(), recipe or folder.read_recipe()
-    task: Task = catalog.task(recipe.task_kind)(recipe)
+P = TypeVar("P", bound=Processor)
+
+
+def saved_processor(folder: RunFolder) -> Any:
+    """The processor of a run, with its parts."""
+    recipe = folder.read_recipe()
+    return fill(catalog.predictor(recipe.task_kind).Processor(recipe), folder)
+
+
+def fill(processor: P, folder: RunFolder) -> P:
+    """A processor with the parts of a run, if it fits the run."""
+    config, recipe = folder.read_config(), processor.recipe
     parts = folder.read_parts()
     try:
-        task.read_parts(parts)
+        processor.read_parts(parts)
         own = {"task": recipe.task_kind, "kind": recipe.model_kind}
-        own |= {"options": vars(folder.read_recipe().task), "model": vars(task.model_config())}
+        own |= {"options": vars(folder.read_recipe().task), "model": vars(processor.model_config())}
     except UserError as error:
         raise UserError(f"{folder.path} cannot be used: {error}; train it again") from None
     except KeyError as error:
@@ -45,7 +52,7 @@ def saved_task(folder: RunFolder, recipe: Recipe | None = None) -> Task:
             f"recipe.toml and config.json in {folder.path} are from different runs: {path} is {mine!r:.40} in the "
             f"first and {listed!r:.40} in the second; put back the right file, or train again"
         )
-    return task
+    return processor
 
 
 def _defaults(settings: Any) -> dict[str, Any]:
@@ -65,7 +72,7 @@ def _differences(
     return [(name, mine, listed) for name, mine, listed in pairs if mine != listed]
 
 
-def saved_weights(folder: RunFolder, task: Task) -> dict[str, Tensor]:
+def saved_weights(folder: RunFolder, processor: Processor) -> dict[str, Tensor]:
     """The weights in model.safetensors, checked: they belong to this run, fit the task's model and are finite."""
     if not folder.model.is_file():
         raise UserError(f"{folder.path} has no model yet: its training has not reached its first evaluation")
@@ -73,7 +80,7 @@ def saved_weights(folder: RunFolder, task: Task) -> dict[str, Tensor]:
         raise UserError(
             f"{folder.model} belongs to another run than config.json: put back the right file, or train again"
         )
-    check_shapes(task, folder.model)
+    check_shapes(processor, folder.model)
     weights = read_tensors(folder.model)
     if broken := not_finite(weights):
         raise UserError(
@@ -83,10 +90,12 @@ def saved_weights(folder: RunFolder, task: Task) -> dict[str, Tensor]:
     return weights
 
 
-def check_shapes(task: Task, path: Path) -> None:
+def check_shapes(processor: Processor, path: Path) -> None:
     """Raise a UserError if the weights in a file do not fit the task's model. Only the header is read, and the model
     is built without memory: the sizes in an untrusted file must not decide how much is allocated."""
-    compare_shapes(task.build_model, read_header(path), path, "the model that recipe.toml and the tokenizer describe")
+    compare_shapes(
+        processor.build_model, read_header(path), path, "the model that recipe.toml and the tokenizer describe"
+    )
 
 
 def compare_shapes(build: Callable[[], nn.Module], header: Header, path: Path, where: str) -> None:

@@ -16,16 +16,15 @@ from allyouneed.data.batches import fill
 from allyouneed.data.line_vectors import CUT, EMPTY, WHOLE, LineVectors, vectors_of
 from allyouneed.errors import UserError, shortened
 from allyouneed.metrics import unit
-from allyouneed.models.base import Model
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.heads import POOLS, pool
 from allyouneed.nn.layers import pad
 from allyouneed.nn.spelling import spell
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.answers import Answer
-from allyouneed.tasks.base import Task
-from allyouneed.tasks.checks import check_length, check_numbers
-from allyouneed.tasks.two_texts import two_texts
+from allyouneed.predict.base import Predictor
+from allyouneed.predict.checks import check_length, check_numbers
+from allyouneed.predict.two_texts import two_texts
 from allyouneed.text.layout import Layout
 from allyouneed.version import __version__
 
@@ -71,22 +70,21 @@ class Embedding:
     mean of its tokens.
     """
 
-    def __init__(
-        self, task: Task, model: Model, layers: Layers = "last", pooling: str = "", words: bool = False
-    ) -> None:
-        if task.no_vectors:
-            raise UserError(f"a run of the task '{task.recipe.task_kind}' has no vectors of texts: {task.no_vectors}")
+    def __init__(self, predictor: Predictor, layers: Layers = "last", pooling: str = "", words: bool = False) -> None:
+        if predictor.no_vectors:
+            kind, why = predictor.recipe.task_kind, predictor.no_vectors
+            raise UserError(f"a run of the task '{kind}' has no vectors of texts: {why}")
         if pooling and pooling not in POOLS:
             raise UserError(f"there is no pooling '{shortened(pooling)}': choose one of {', '.join(POOLS)}")
         if pooling and words:
             raise UserError(f"pooling {pooling} makes one vector per text, but one per word is asked for: leave it out")
-        self.task, self.model, self.words = task, model, words
-        self.pooling = pooling or task.pooling
-        self.layers = choose_layers(layers, len(model.body.stages()) - 1)
-        self.spelled = bool(task.kind.BodyClass.spelled)
-        self.layout = Layout() if self.spelled else Layout.of(task.tokenizer)
+        self.predictor, self.model, self.words = predictor, predictor.model, words
+        self.pooling = pooling or predictor.pooling
+        self.layers = choose_layers(layers, len(self.model.body.stages()) - 1)
+        self.spelled = bool(predictor.processor.kind.BodyClass.spelled)
+        self.layout = Layout() if self.spelled else Layout.of(predictor.tokenizer)
         self.around = len(self.layout.start), len(self.layout.end)
-        self.left_out = (0, 0) if task.pools_specials else self.around
+        self.left_out = (0, 0) if predictor.pools_specials else self.around
         self.lines: list[tuple[int, str]] = []  # what `answers` searches, with their numbers
         self.matrix = np.zeros((0, 0), np.float32)  # their vectors, of length one
         self.most = 0  # lines per answer
@@ -101,11 +99,11 @@ class Embedding:
         return self.fit(row, cut)
 
     def _row(self, text: str) -> Row:
-        places = self.task.places(text)
+        places = self.predictor.places(text)
         names = [text[start:end] for start, end in places]
         if self.spelled:
             return Row(list(range(len(names))), range(len(names)), names)
-        tokens = self.task.cut(text, places)
+        tokens = self.predictor.cut(text, places)
         return Row(tokens.ids, tokens.words, names) if self.words else Row(tokens.ids)
 
     def fit(self, row: Row, cut: bool) -> Row:
@@ -148,7 +146,8 @@ class Embedding:
         for numbers in fill(order, sizes[order], BATCH):
             tensors = self.tensors([rows[i] for i in numbers])
             trace = Trace("layers") if self.layers else None
-            hidden = self.model.body.read(tensors, trace).float()
+            with self.predictor.lock:
+                hidden = self.model.body.read(tensors, trace).float()
             if trace is not None:
                 hidden = self._mean(trace.recorded["layers"])
             yield numbers.tolist(), check_numbers(hidden), tensors["lengths"]
@@ -164,7 +163,7 @@ class Embedding:
     def tensors(self, rows: Sequence[Row]) -> Tensors:
         device = self.model.device
         if self.spelled:
-            letters = self.task.recipe.model.letters
+            letters = self.predictor.recipe.model.letters
             chars = np.zeros((len(rows), max(len(row.ids) for row in rows), letters), dtype=np.int64)
             for i, row in enumerate(rows):
                 chars[i, : len(row.ids)] = spell(row.names, letters)
@@ -204,12 +203,12 @@ class Embedding:
     def fingerprint(self) -> str:
         """Changes with all that the vectors of texts depend on: the weights, the settings and the parts of the run, the
         layers, the pooling, and what computes them."""
-        digest, recipe = hashlib.blake2b(digest_size=16), self.task.recipe.to_dict()
+        digest, recipe = hashlib.blake2b(digest_size=16), self.predictor.recipe.to_dict()
         run = [recipe[section] for section in ("task", "model", "text")]
         way = [self.layers, self.pooling, self.left_out, str(self.model.device), torch.get_float32_matmul_precision()]
         way += [__version__, torch.__version__]
         digest.update(json.dumps([run, way], sort_keys=True, default=str).encode())
-        for name, part in sorted(self.task.parts().items()):
+        for name, part in sorted(self.predictor.processor.parts().items()):
             digest.update(f"{name} {len(part)} ".encode() + part)
         for name, tensor in self.model.state_dict().items():
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
@@ -235,18 +234,22 @@ class Embedding:
         """The vector of each text, the vectors of its words, the lines nearest to it, or the cosine of two texts."""
         source = iter(texts)
         while several := [self.check(text) for text in islice(source, TOGETHER)]:
-            rows = [row for some in several for row in some]
-            if self.words:
-                yield from (_words_answer(found) for found in self.word_vectors(rows))
-                continue
-            vectors = self.vectors(rows)
-            if self.lines:
-                yield from map(_nearest_answer, self.nearest(vectors))
-                continue
-            at = 0
-            for some in several:
-                own, at = vectors[at : at + len(some)], at + len(some)
-                yield _vector_answer(own[0]) if len(some) == 1 else _cosine_answer(*unit(own))
+            yield from self.answer(several)
+
+    def answer(self, several: Sequence[list[Row]]) -> Iterator[Answer]:
+        """The same for what `check` has read, all together."""
+        rows = [row for some in several for row in some]
+        if self.words:
+            yield from (_words_answer(found) for found in self.word_vectors(rows))
+            return
+        vectors = self.vectors(rows)
+        if self.lines:
+            yield from map(_nearest_answer, self.nearest(vectors))
+            return
+        at = 0
+        for some in several:
+            own, at = vectors[at : at + len(some)], at + len(some)
+            yield _vector_answer(own[0]) if len(some) == 1 else _cosine_answer(*unit(own))
 
 
 def choose_layers(given: Layers, last: int) -> list[int]:

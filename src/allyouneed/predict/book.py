@@ -16,9 +16,9 @@ from allyouneed.config import build
 from allyouneed.data.augment import as_tensor
 from allyouneed.errors import UserError, shortened
 from allyouneed.models.dvae import DVAE, DVAEConfig
+from allyouneed.predict.saved import compare_shapes, saved_processor, saved_weights
 from allyouneed.recipe import recipe_names
 from allyouneed.runfolder import RunFolder
-from allyouneed.tasks.saved import compare_shapes, saved_task, saved_weights
 from allyouneed.tensorfile import chunks, not_finite, parse_tensors
 
 SETTINGS, WEIGHTS = "book.json", "book.safetensors"  # the parts of a run
@@ -42,14 +42,15 @@ class Book:
                 f"task.book: there is no run in {shortened(path)}: train one on the same pictures, with `ayn train "
                 f"{recipe}`{folder.neighbours()}"
             )
-        task = saved_task(folder)
-        if task.recipe.task_kind != "compress":
+        kind = folder.read_recipe().task_kind
+        if kind != "compress":
             raise UserError(
-                f"task.book: {path} is a run of the task '{task.recipe.task_kind}'; the codes of pictures come from a "
-                "run of the task compress"
+                f"task.book: {path} is a run of the task '{kind}'; the codes of pictures come from a run of the task "
+                "compress"
             )
-        model = task.build_model()
-        model.load_state_dict(saved_weights(folder, task))
+        processor = saved_processor(folder)
+        model = processor.build_model()
+        model.load_state_dict(saved_weights(folder, processor))
         return Book(model)
 
     def parts(self) -> dict[str, bytes]:

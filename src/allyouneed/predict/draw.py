@@ -1,0 +1,233 @@
+"""draw: a picture for a caption, code by code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+
+from allyouneed.config import DecodeConfig
+from allyouneed.errors import UserError
+from allyouneed.figures import contact_sheet
+from allyouneed.models.dalle import DALLE
+from allyouneed.nn.trace import Trace
+from allyouneed.predict.answers import Answer, Outcome
+from allyouneed.predict.base import Guess, Names, Painting, Show, Writing
+from allyouneed.predict.book import Book
+from allyouneed.predict.checks import check_numbers
+from allyouneed.predict.decoder import Event, Request
+from allyouneed.predict.processor import Processor, rows_for
+from allyouneed.predict.writer import Writer
+from allyouneed.text import Tokenizer
+
+
+class DrawProcessor(Processor):
+    _book: Book | None = None
+
+    @property
+    def book(self) -> Book:
+        """The codes of pictures: a part of the run or, before it is one, of the run task.book."""
+        if self._book is None:
+            if not self.options.book:
+                raise UserError(
+                    "task.book is empty: name a run of the task compress, whose codes are what is drawn with; `ayn "
+                    "train compress/shapes` makes one"
+                )
+            self._book = Book.load(self.options.book)
+        return self._book
+
+    def take_tokenizers(self, donor: Processor) -> None:
+        super().take_tokenizers(donor)
+        if isinstance(donor, DrawProcessor):
+            if os.path.isdir(self.options.book) and self.book.fingerprint != donor.book.fingerprint:
+                raise UserError(
+                    f"the code book of {self.options.book} is not the one that the run in train.init draws with: set "
+                    "task.book= to draw with that, or start from another run"
+                )
+            self._book = donor.book
+
+    def same_outputs(self, other: Processor) -> bool:
+        same = isinstance(other, DrawProcessor) and super().same_outputs(other)
+        return same and cast(DrawProcessor, other).book.fingerprint == self.book.fingerprint
+
+    def parts(self) -> dict[str, bytes]:
+        return {**super().parts(), **self.book.parts()}
+
+    def read_parts(self, parts: Mapping[str, bytes]) -> None:
+        super().read_parts(parts)
+        self._book = Book.read(parts)
+
+    def model_config(self) -> Any:
+        config, book = self.recipe.model, self.book.config
+        for name in ("codes", "grid"):
+            own, theirs = getattr(config, name), getattr(book, name)
+            if own and own != theirs:
+                raise UserError(
+                    f"model.{name} = {own}, but the code book has {theirs}: leave model.{name} out, or take another "
+                    "task.book"
+                )
+        vocab = rows_for(self.tokenizer, config.vocab, "vocab")
+        return replace(config, vocab=vocab, codes=book.codes, grid=book.grid)
+
+    def build_model(self) -> DALLE:
+        model: DALLE = super().build_model()
+        model.body.freeze(self.recipe.model.freeze)
+        return model
+
+    @property
+    def longest(self) -> int:
+        return 1 + int(self.recipe.model.caption) + self.book.config.tokens
+
+
+class Caption(NamedTuple):
+    given: str
+    ids: list[int]
+
+
+class DrawPredictor(Writing, Painting):
+    Processor = DrawProcessor
+    asks = "what to draw"
+    no_vectors = "it draws, and has no vectors of texts"
+    processor: DrawProcessor
+    model: DALLE
+
+    @property
+    def book(self) -> Book:
+        return self.processor.book
+
+    def read(self, given: str, decode: DecodeConfig) -> Caption:
+        ids, most = caption_ids(given, self.tokenizer), self.model.config.caption
+        if len(ids) > most:
+            raise UserError(f"the caption has {len(ids)} tokens, and this model reads at most {most}: shorten it")
+        check_method(decode)
+        return Caption(given, ids)
+
+    def answers(self, inputs: Iterable[Caption], decode: DecodeConfig, show: Show | None = None) -> Iterator[Outcome]:
+        source = iter(inputs)
+        while several := list(islice(source, max(1, decode.batch // decode.n_best))):
+            yield from self._each(several, decode)
+
+    def answer(self, inputs: list[Caption], decode: DecodeConfig) -> Iterator[Answer]:
+        """For each caption decode.n_best drawings, the best first: by log p(codes | caption) or, for the rank of the
+        caption, by log p(codes | caption) - log p(codes)."""
+        each, prompts = decode.n_best, [self.model.prompt(caption.ids) for caption in inputs]
+        codes = draw_codes(self.writer, prompts, self.book.config.tokens, decode)  # (prompts · n_best, codes)
+        asked = np.repeat(np.asarray(prompts), each, axis=0)
+        score = told = likelihood(self.model, asked, codes)
+        if decode.rank == "caption":
+            score = told - likelihood(self.model, np.full_like(asked, self.model.blank), codes)
+        self.book.model.to(self.model.device)
+        pictures = self.book.decode(codes)
+        made = []
+        for i, (row, picture) in enumerate(zip(codes.tolist(), pictures)):
+            logprob, text = float(told[i]), " ".join(map(str, row))
+            details = {"seed": decode.seed + i % each, "logprob": round(logprob, 4), "codes": row}
+            made.append(Answer(text, row, logprob, "length", float(score[i]), details=details, picture=picture))
+        for at in range(0, len(made), each):
+            best, *others = sorted(made[at : at + each], key=lambda answer: -answer.score)
+            yield replace(best, others=others)
+
+    def paint(self, asked: Sequence[tuple[Caption, Answer]], out: Path) -> None:
+        """The drawings of each caption, the best first, with their seeds."""
+        pictures, told = [], []
+        for caption, answer in asked:
+            for one in (answer, *answer.others):
+                pictures.append(one.picture)
+                told.append((f"{caption.given}\n" if len(asked) > 1 else "") + f"seed {one.details['seed']}")
+        contact_sheet(pictures, told, out, asked[0][0].given if len(asked) == 1 else "")
+
+    def table(self, given: Caption, decode: DecodeConfig, most: int = 5) -> list[Guess]:
+        """The likely next words of the caption: the model has learned to write these too."""
+        device = self.model.device
+        words = torch.tensor([self.model.prompt(given.ids)], device=device)
+        with torch.inference_mode(), self.lock:
+            logits, _ = self.model(words, torch.zeros(1, 1, dtype=torch.long, device=device))
+        p = check_numbers(logits[0].float()).softmax(-1)
+        named = [*(self.tokenizer.token(id) for id in range(len(self.tokenizer))), "(end)"]
+        rows = p[1 : 1 + len(given.ids)].topk(min(most, len(named)))
+        return [
+            Guess(self.tokenizer.token(id), [(named[i], value) for i, value in zip(best, values)])
+            for id, best, values in zip(given.ids, rows.indices.tolist(), rows.values.tolist())
+        ]
+
+    def look(self, given: Caption, decode: DecodeConfig, trace: Trace) -> Names:
+        """While it reads the caption and draws the best picture."""
+        answer = next(iter(self.answer([given], decode)))
+        prompt = self.model.prompt(given.ids)
+        words, codes = (torch.tensor([one], device=self.model.device) for one in (prompt, answer.tokens))
+        self.model(words, codes, trace=trace)
+        blank = ["·"] * (self.model.config.caption - len(given.ids))
+        grid = range(1, self.book.config.grid + 1)
+        places = [f"{row}, {column}" for row in grid for column in grid][:-1]
+        tokens = ["·", *(self.tokenizer.token(id) for id in given.ids), *blank, *places]
+        return lambda place: (tokens, tokens)
+
+
+def caption_ids(text: str, tokenizer: Tokenizer) -> list[int]:
+    """The ids of a user's caption. A word at the beginning and the same word after a space are two tokens. If training
+    has seen only one of them, it stands for both; and an unknown word is tried again in small letters."""
+    text = " ".join(text.split())
+    if not text:
+        raise UserError("the caption is empty: give some text")
+    ids, strange = [], []
+    for id, unit in tokenizer.units(text):
+        if id == tokenizer.unk:
+            word = unit.strip()
+            others = [tokenizer.encode(space + form) for form in (word, word.lower()) for space in ("", " ")]
+            id = next((one[0] for one in others if len(one) == 1 and one[0] != tokenizer.unk), id)
+            strange += [repr(word)] * (id == tokenizer.unk)
+        ids.append(id)
+    if strange:
+        told = ", ".join(dict.fromkeys(strange[:8]))
+        raise UserError(f"the caption has words that this model does not know: {told}; use others")
+    return ids
+
+
+def check_method(decode: DecodeConfig) -> None:
+    if decode.method == "beam":
+        raise UserError("decode.method = beam: a drawing is sampled; take sample, or greedy for the likeliest codes")
+
+
+def draw_codes(writer: Writer, prompts: Sequence[list[int]], codes: int, decode: DecodeConfig) -> np.ndarray:
+    """(prompts · decode.n_best, codes): drawn with the seeds decode.seed, decode.seed + 1, …"""
+    model = cast(DALLE, writer.stepper)
+    request = Request(
+        None,
+        codes,
+        temperature=decode.temperature if decode.method == "sample" else 0.0,
+        top_k=decode.top_k,
+        top_p=decode.top_p,
+        seed=decode.seed,
+        answers=decode.n_best,
+        guidance=decode.guidance,
+        free=model.prompt([]) if decode.guidance != 1 else None,
+    )
+    with writer.session(decode.batch) as session:
+        found: dict[int, list[list[int]]] = {}
+        for prompt in prompts:
+            found[session.add(replace(request, input=prompt))] = [[] for _ in range(decode.n_best)]
+        while events := session.wait():
+            for event in events:
+                assert isinstance(event, Event)
+                if event.error is not None:
+                    raise event.error
+                found[event.id][event.answer].append(cast(int, event.token))
+    return np.array([drawn for several in found.values() for drawn in several])
+
+
+@torch.inference_mode()
+def likelihood(model: DALLE, words: np.ndarray, codes: np.ndarray) -> np.ndarray:
+    """(B,): log p(codes | words) of each row."""
+    found = []
+    for at in range(0, len(codes), 64):
+        some = torch.from_numpy(codes[at : at + 64]).to(model.device)
+        _, logits = model(torch.from_numpy(words[at : at + 64]).to(model.device), some)
+        p = check_numbers(logits.float()).log_softmax(-1)
+        found.append(p.gather(-1, some[..., None]).sum((1, 2)).cpu())
+    return torch.cat(found).numpy()

@@ -1,0 +1,301 @@
+"""What labels share, and classify: a text gets a label."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from allyouneed.config import DecodeConfig
+from allyouneed.data.batches import Buckets, Labelled
+from allyouneed.data.store import Ragged
+from allyouneed.errors import UserError
+from allyouneed.models.labeller import Labeller
+from allyouneed.nn.heads import ClassifyHead
+from allyouneed.nn.spelling import spell
+from allyouneed.nn.trace import Trace
+from allyouneed.predict.answers import Answer
+from allyouneed.predict.base import Guess, Names, Predictor
+from allyouneed.predict.checks import check_numbers
+from allyouneed.predict.linear import WordPairs
+from allyouneed.predict.processor import Processor
+from allyouneed.predict.two_texts import BETWEEN, two_texts
+from allyouneed.text.layout import Layout, Tokens
+from allyouneed.text.words import find_words
+
+UNCUT = 1 << 30
+PADDING, SEPARATOR = "", "</s>"  # the first two rows of the table of letters
+
+
+class LabelsProcessor(Processor):
+    """What classify, tag and recognize share."""
+
+    file = "labels.json"
+    labels: list[str]  # in the order of the model's outputs
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.labels = []
+
+    def extras(self) -> dict[str, Any]:
+        return {"labels": self.labels}
+
+    def take(self, extras: dict[str, Any]) -> None:
+        self.labels = [str(label) for label in extras["labels"]]
+
+    def same_outputs(self, other: Processor) -> bool:
+        return isinstance(other, LabelsProcessor) and other.labels == self.labels
+
+
+class Spelling:
+    """The rows of words in a table of letters, for a body that reads letters; new words are added."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, int] = {PADDING: 0, SEPARATOR: 1}
+
+    def read(self, words: Iterable[str]) -> list[int]:
+        return [self.rows.setdefault(word, len(self.rows)) for word in words]
+
+    def table(self, letters: int) -> np.ndarray:
+        found = spell(list(self.rows), letters)
+        found[0] = 0
+        return found
+
+
+class TextLabelsProcessor(LabelsProcessor):
+    """What classify and tag share."""
+
+    sides: int = 1  # texts per example
+
+    @property
+    def spells(self) -> bool:
+        """Whether the body reads words by their letters; then no tokenizer is needed, and a token is a word."""
+        return bool(self.kind.BodyClass.spelled)
+
+    def take_tokenizers(self, donor: Processor) -> None:
+        if not self.spells:
+            super().take_tokenizers(donor)
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(between=(1,)) if self.spells else Layout.of(self.tokenizer, self.sides)
+
+    def model_config(self) -> Any:
+        return self.recipe.model if self.spells else super().model_config()
+
+    def build_model(self) -> Labeller:
+        config = self.model_config()
+        body, reader = self.kind.BodyClass(config), self.kind.make_reader(config)
+        body.freeze(config.freeze)
+        return Labeller(body, self.head((reader or body).width, config.dropout), reader, base=self.base())
+
+    @abstractmethod
+    def head(self, width: int, dropout: float) -> nn.Module:
+        """The head: vectors (…, width) -> label scores."""
+
+    def base(self) -> nn.Module | None:
+        """What gives scores that those of the model are added to, if anything does."""
+        return None
+
+    def batches(
+        self,
+        sides: Sequence[Ragged],
+        goals: np.ndarray | Ragged,
+        longest: int,
+        spelling: Spelling,
+        hidden: float = 0.0,
+        weights: np.ndarray | None = None,
+    ) -> Labelled:
+        """Texts with their labels, cut to so many tokens; `hidden` is the part of the tokens that become unknown."""
+        if not self.spells:
+            unknown = self.tokenizer.unk
+            return Labelled(sides, goals, self.layout, longest, unknown=unknown, hidden=hidden, weights=weights)
+        letters = spelling.table(self.recipe.model.letters)
+        return Labelled(sides, goals, self.layout, longest, letters=letters, weights=weights)
+
+
+class ClassifyProcessor(TextLabelsProcessor):
+    pair: bool | None = None  # None: not known before the data is read
+    features = 0  # words and pairs of the linear model; 0: not known before it is fitted
+
+    @property
+    def either(self) -> bool:
+        """Whether a text or a pair may be given: a run that was not trained here does not know which it is for."""
+        return self.pair is None and not (self.recipe.data.name or self.recipe.data.path)
+
+    @property
+    def sides(self) -> int:  # type: ignore[override]
+        return 2 if self.pair else 1
+
+    def head(self, width: int, dropout: float) -> nn.Module:
+        return ClassifyHead(width, len(self.labels), self.options.pool, dropout)
+
+    def base(self) -> WordPairs | None:
+        if not self.options.linear:
+            return None
+        return WordPairs(self.features, len(self.tokenizer), len(self.labels))
+
+    def extras(self) -> dict[str, Any]:
+        linear = {"features": self.features} if self.options.linear else {}
+        return {**super().extras(), "texts": 0 if self.either else self.sides, **linear}
+
+    def take(self, extras: dict[str, Any]) -> None:
+        super().take(extras)
+        self.pair = extras["texts"] == 2 if extras["texts"] else None
+        self.features = int(extras["features"]) if self.options.linear else 0
+
+
+@torch.inference_mode()
+def probabilities(model: Labeller, examples: Buckets, room: int, pieces: Iterable[np.ndarray]) -> dict[int, Tensor]:
+    """The label probabilities of each example of these pieces, by its number, in order: (C,), or (T, C) for its
+    tokens. `room` is the most tokens of a batch."""
+    found: dict[int, Tensor] = {}
+    for piece in pieces:
+        for numbers in examples.cover(room, piece):
+            batch = examples.collate(numbers).to(model.device)
+            p = check_numbers(model(batch.tensors).float()).softmax(-1).cpu()
+            for row, number, length in zip(p, numbers.tolist(), batch.tensors["lengths"].tolist()):
+                found[number] = row[:length] if row.dim() > 1 else row
+    return dict(sorted(found.items()))
+
+
+class LabelsPredictor(Predictor):
+    """What classify, tag and recognize share."""
+
+    processor: Any  # a LabelsProcessor
+    model: Labeller
+
+    @property
+    def labels(self) -> list[str]:
+        labels: list[str] = self.processor.labels
+        return labels
+
+    @property
+    def room(self) -> int:
+        """The most tokens of a batch."""
+        return max(self.recipe.train.batch_tokens, 4096)
+
+    def guess(self, token: str, p: Tensor, most: int) -> Guess:
+        """The likely labels of a token, up to `most` of them; p (C,)."""
+        top = p.topk(min(most, len(p)))
+        return Guess(token, [(self.labels[i], value) for i, value in zip(top.indices.tolist(), top.values.tolist())])
+
+    def labelled(self, p: Tensor, further: Mapping[str, Any], told: str = "") -> Answer:
+        """The answer that these probabilities (C,) give, with `further` details."""
+        best = int(p.argmax())
+        label, sure = self.labels[best], float(p[best])
+        details = {
+            "label": label,
+            "probability": round(sure, 6),
+            "probabilities": {name: round(value, 6) for name, value in zip(self.labels, p.tolist())},
+            **further,
+        }
+        shown = f"{label}  {100 * sure:.1f} %{told}"
+        return Answer(label, [best], float(p[best].log()), "stop", details=details, shown=shown)
+
+
+class Texts(NamedTuple):
+    """A text, or the two of a pair, as their tokens: ids, or words for a body that reads letters."""
+
+    given: str
+    tokens: list[list[Any]]
+    places: Sequence[tuple[int, int]] = ()  # tag: start and end of each word
+    pieces: Tokens | None = None  # tag: the tokens by word
+
+
+class TextLabelsPredictor(LabelsPredictor):
+    """What classify and tag share."""
+
+    processor: Any  # a TextLabelsProcessor
+
+    def _checked(self, texts: Sequence[str], read: Texts) -> Texts:
+        """A text may be unknown from beginning to end, as it may in the test."""
+        if not all(text.strip() for text in texts) or not all(read.tokens):
+            raise UserError("the text is empty: give some words")
+        return read
+
+    def _batches(self, texts: Sequence[Texts]) -> Labelled:
+        """User input, all of one text or all of two."""
+        spelling = Spelling()
+        read = spelling.read if self.processor.spells else list
+        sides = [Ragged.of(read(text.tokens[side]) for text in texts) for side in range(len(texts[0].tokens))]
+        longest = self.model.limit or UNCUT
+        made: Labelled = self.processor.batches(sides, np.zeros(len(texts), dtype=np.int64), longest, spelling)
+        return made
+
+    def judge(self, texts: Sequence[Texts]) -> list[Tensor]:
+        """The label probabilities of each text."""
+        found: dict[int, Tensor] = {}
+        for sides in {len(text.tokens) for text in texts}:
+            numbers = [number for number, text in enumerate(texts) if len(text.tokens) == sides]
+            batches = self._batches([texts[number] for number in numbers])
+            read = probabilities(self.model, batches, self.room, [np.arange(len(numbers))])
+            found |= dict(zip(numbers, read.values()))
+        return [found[number] for number in range(len(texts))]
+
+    def unread(self, text: Texts) -> tuple[dict[str, int], str]:
+        """How many tokens of a text are beyond the limit of the model, for --json and for the terminal."""
+        tokens, limit = sum(map(len, text.tokens)) + self.processor.layout.specials(len(text.tokens)), self.model.limit
+        beyond = max(0, tokens - limit) if limit is not None else 0
+        return ({"unread": beyond}, f"  ({beyond:,} of {tokens:,} tokens were not read)") if beyond else ({}, "")
+
+    def look(self, given: Texts, decode: DecodeConfig, trace: Trace) -> Names:
+        batch = self._batches([given]).collate(np.arange(1)).to(self.model.device)
+        self.model(batch.tensors, trace=trace)
+        tokens = self._names(given)
+        return lambda place: (tokens, tokens)
+
+    def _names(self, given: Texts) -> list[str]:
+        """The tokens that the model reads."""
+        first, *second = given.tokens
+        if self.processor.spells:
+            return [*first, *(word for side in second for word in (SEPARATOR, *side))]
+        laid = self.processor.layout.lay(first, second[0] if second else None, most=self.model.limit)
+        return [self.tokenizer.token(id) for id in laid.ids]
+
+
+class ClassifyPredictor(TextLabelsPredictor):
+    Processor = ClassifyProcessor
+    expects: ClassVar[str] = "likely labels of the text up to here (· is a space)"
+    processor: ClassifyProcessor
+
+    @property
+    def asks(self) -> str:  # type: ignore[override]
+        either = f"a text, or two with {BETWEEN} between them"
+        pair = f"two texts with {BETWEEN} between them"
+        return either if self.processor.either else pair if self.processor.sides == 2 else "a text"
+
+    def read(self, given: str, decode: DecodeConfig) -> Texts:
+        texts = self._texts(given)
+        return self._checked(texts, Texts(given, [classify_tokens(self.processor, text) for text in texts]))
+
+    def _texts(self, text: str) -> list[str]:
+        if self.processor.sides == 1 and not self.processor.either:
+            return [text]
+        sides = two_texts(text)
+        if len(sides) == 1 and not self.processor.either:
+            raise UserError(f"this run reads pairs of texts: give two texts with a tab or {BETWEEN} between them")
+        return sides
+
+    def answer(self, inputs: list[Texts], decode: DecodeConfig) -> Iterator[Answer]:
+        for text, p in zip(inputs, self.judge(inputs)):
+            yield self.labelled(p, *self.unread(text))
+
+    def table(self, given: Texts, decode: DecodeConfig, most: int = 5) -> list[Guess]:
+        """The likely labels if the text (of a pair, the second one) ended after each of its tokens."""
+        *first, tokens = given.tokens
+        with self.lock:
+            read = self.judge([Texts("", [*first, tokens[: i + 1]]) for i in range(len(tokens))])
+        names = tokens if self.processor.spells else [self.tokenizer.token(id) for id in tokens]
+        return [self.guess(name, p, most) for name, p in zip(names, read)]
+
+
+def classify_tokens(processor: ClassifyProcessor, text: str) -> list[Any]:
+    """The ids of a text, or its words for a body that reads letters."""
+    if processor.spells:
+        return [text[start:end] for start, end in find_words(text)]
+    return processor.tokenizer.encode(processor.layout.prefix + text)

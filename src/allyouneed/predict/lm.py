@@ -1,0 +1,90 @@
+"""lm: a text is continued, or a question of a chat is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from allyouneed.config import DecodeConfig
+from allyouneed.models.base import LanguageModel
+from allyouneed.nn.trace import Trace
+from allyouneed.predict.answers import Prompt
+from allyouneed.predict.base import Guess, Names, Writing
+from allyouneed.predict.chat import fill_template
+from allyouneed.predict.checks import check_input, check_length, check_numbers
+from allyouneed.predict.processor import Processor
+from allyouneed.text import Tokenizer
+
+
+class LMProcessor(Processor):
+    file = "writing.json"
+    ends: tuple[int, ...] = ()  # tokens besides eos that end an answer
+    chat: str = ""  # the template of a model that answers
+    named: Mapping[str, str] = {}  # the special tokens of the template: {"eos_token": "</s>"}
+
+    def extras(self) -> dict[str, Any]:
+        if not self.ends and not self.chat:
+            return {}
+        return {"ends": self.ends, "chat": self.chat, "named": dict(self.named)}
+
+    def take(self, extras: dict[str, Any]) -> None:
+        self.ends, self.chat = tuple(int(id) for id in extras["ends"]), str(extras["chat"])
+        self.named = {str(name): str(token) for name, token in extras["named"].items()}
+
+    @property
+    def longest(self) -> int:
+        """Tokens per window."""
+        return int(self.recipe.model.context)
+
+    def build_model(self) -> LanguageModel:
+        model: LanguageModel = super().build_model()
+        model.known = len(self.tokenizer)
+        model.body.freeze(self.recipe.model.freeze)
+        if self.kind.BodyClass.spelled and model.device.type != "meta":
+            model.spell([self.tokenizer.token(id) for id in range(len(self.tokenizer))])
+        return model
+
+
+class LMPredictor(Writing):
+    Processor = LMProcessor
+    asks = "the beginning of a text"
+    processor: LMProcessor
+    model: LanguageModel
+
+    def opening(self, text: str) -> str:
+        return "" if self.processor.chat else text
+
+    def read(self, given: str, decode: DecodeConfig) -> Prompt:
+        ids = [*self.tokenizer.template.start, *check_input(given, self.tokenizer, "prompt")]
+        if self.processor.chat and decode.chat:
+            filled = fill_template(self.processor.chat, given, self.tokenizer, self.processor.named)
+            ids = self.tokenizer.encode_written(filled)
+        check_length(self.model, len(ids), "prompt")
+        return Prompt(ids, decode.max_new, frozenset(self.processor.ends), given)
+
+    @torch.inference_mode()
+    def table(self, given: Prompt, decode: DecodeConfig, most: int = 5) -> list[Guess]:
+        return guesses(self._run(given.ids), given.ids, self.tokenizer, most)
+
+    def _run(self, ids: list[int], trace: Trace | None = None) -> Tensor:
+        with self.lock:
+            logits: Tensor = self.model(torch.tensor([ids], device=self.model.device), trace=trace)[0]
+        return logits
+
+    def look(self, given: Prompt, decode: DecodeConfig, trace: Trace) -> Names:
+        self._run(given.ids, trace)
+        tokens = [self.tokenizer.token(id) for id in given.ids]
+        return lambda place: (tokens, tokens)
+
+
+def guesses(logits: Tensor, ids: list[int], tokenizer: Tokenizer, most: int) -> list[Guess]:
+    """The likely next tokens after each of ids (T), from their logits (T, V)."""
+    known = check_numbers(logits[:, : len(tokenizer)].float())
+    top = known.softmax(-1).topk(min(most, known.size(-1)))
+    return [
+        Guess(tokenizer.token(id), [(tokenizer.token(i), p) for i, p in zip(row, ps)])
+        for id, row, ps in zip(ids, top.indices.tolist(), top.values.tolist())
+    ]

@@ -1,0 +1,273 @@
+"""recognize and compress: pictures in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from allyouneed.config import DecodeConfig
+from allyouneed.data.augment import Augment, PictureBatches, See
+from allyouneed.data.decoding import BadPictureError, check, damage_told, decode, decode_frames, is_image, square
+from allyouneed.data.paths import is_folder
+from allyouneed.data.picture_arrays import to_image
+from allyouneed.data.picture_files import is_hidden, is_picture_name
+from allyouneed.errors import UserError, told
+from allyouneed.figures import contact_sheet
+from allyouneed.models.dvae import DVAE
+from allyouneed.models.labeller import Labeller, PictureLabeller
+from allyouneed.nn.heads import ClassifyHead
+from allyouneed.nn.trace import Trace
+from allyouneed.predict.answers import Answer
+from allyouneed.predict.base import Alignment, Guess, Names, Painting, Predictor
+from allyouneed.predict.book import Book
+from allyouneed.predict.labels import LabelsPredictor, LabelsProcessor, probabilities
+from allyouneed.predict.processor import Processor
+
+FRAMES = 1024  # of a clip or a folder, that are looked at
+TOP = 5  # labels that an answer names
+
+
+class PictureProcessor(Processor):
+    """Of a run that reads pictures: it has no tokenizer."""
+
+    @property
+    def picture_shape(self) -> tuple[int, int]:
+        """The side of the pictures, and the values per pixel."""
+        return self.recipe.model.image, self.recipe.model.channels
+
+    @property
+    def longest(self) -> int:
+        return int(self.recipe.model.tokens)
+
+    def model_config(self) -> Any:
+        return self.recipe.model
+
+
+class RecognizeProcessor(PictureProcessor, LabelsProcessor):
+    mean: list[float]  # of each channel of the training pictures, from 0 to 1
+    std: list[float]
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.mean, self.std = [], []
+
+    def take_tokenizers(self, donor: Processor) -> None:
+        """The body expects pictures normalised as those that it has learned from."""
+        if isinstance(donor, RecognizeProcessor):
+            self.mean, self.std = donor.mean, donor.std
+
+    def build_model(self) -> Labeller:
+        config = self.recipe.model
+        body = self.kind.BodyClass(config)
+        body.freeze(config.freeze)
+        head = ClassifyHead(body.width, len(self.labels), self.options.pool, config.dropout, (1, 0))
+        augment = Augment(**{f.name: getattr(self.options, f.name) for f in fields(Augment)})
+        return PictureLabeller(body, head, see=See(self.mean, self.std, augment))
+
+    def extras(self) -> dict[str, Any]:
+        return {**super().extras(), "mean": self.mean, "std": self.std}
+
+    def take(self, extras: dict[str, Any]) -> None:
+        super().take(extras)
+        self.mean, self.std = ([float(value) for value in extras[name]] for name in ("mean", "std"))
+        if not len(self.mean) == len(self.std) == self.recipe.model.channels or min(self.std) <= 0:
+            raise ValueError
+
+
+class CompressProcessor(PictureProcessor):
+    def same_outputs(self, other: Processor) -> bool:
+        return False  # codes mean what their own book says
+
+
+class Frames(NamedTuple):
+    """A picture, or the frames of a clip, as bytes."""
+
+    given: Any
+    frames: list[bytes]
+
+
+class PictureReader(Predictor):
+    """Inputs are pictures."""
+
+    asks = "the path of a picture"
+    no_vectors: ClassVar[str] = "it reads pictures, not texts"
+    processor: Any  # a PictureProcessor
+
+    def as_pixels(self, pictures: Sequence[bytes]) -> np.ndarray:
+        """(N, H, W, C)"""
+        side, channels = self.processor.picture_shape
+        return np.frombuffer(b"".join(pictures), np.uint8).reshape(-1, side, side, channels)
+
+    def single(self, given: Any) -> bool:
+        several = isinstance(given, np.ndarray) and given.ndim > 3
+        return super().single(given) or isinstance(given, Path) or (_is_picture(given) and not several)
+
+    def listed(self, text: str) -> list[str]:
+        """A folder stands for each picture in it, and for all of them together."""
+        return [*_inside(text), text] if is_folder(Path(text).expanduser()) else [text]
+
+    def joined(self, given: Any) -> Any:
+        """A path, an image of Pillow, an array (H, W) or (H, W, C), or the frames of a clip, which are such."""
+        if isinstance(given, list | tuple):
+            return [one if isinstance(one, str) else self.joined(one) for one in given]
+        if isinstance(given, Path):
+            return str(given)
+        if not _is_picture(given):
+            raise UserError(
+                f"a picture is expected: its path, an image of Pillow, or an array; not {type(given).__name__}"
+            )
+        return given
+
+    def read(self, given: Any, decode: DecodeConfig) -> Frames:
+        return Frames(given, self.frames(given))
+
+    def frames(self, given: Any) -> list[bytes]:
+        """The pictures of an input: one, or those of a clip, which is a list, a folder, or a file with several: at
+        most FRAMES, at equal distances."""
+        if isinstance(given, Path):
+            given = str(given)
+        if isinstance(given, list):
+            if not given:
+                raise UserError("a clip without frames: give at least one")
+            return [frame for one in given for frame in self.frames(one)]
+        if not isinstance(given, str):
+            return [self._bytes(given)]
+        if not given.strip():
+            raise UserError("the path is empty: give that of a picture")
+        path = Path(given).expanduser()
+        if is_folder(path):
+            inside = _inside(str(path))
+            return [self._bytes(one) for one in inside[:: -(-len(inside) // FRAMES)]]
+        try:
+            side, channels = self.processor.picture_shape
+            return decode_frames(path, side, channels, FRAMES)
+        except BadPictureError as error:
+            raise UserError(f"{given}: {error}") from None
+
+    def _bytes(self, given: Any) -> bytes:
+        try:
+            if isinstance(given, str):
+                return decode(given, *self.processor.picture_shape)
+            if isinstance(given, np.ndarray):
+                return square(to_image(given), *self.processor.picture_shape)
+            check(given)
+            with damage_told():
+                return square(given, *self.processor.picture_shape)
+        except BadPictureError as error:
+            raise UserError(f"{given if isinstance(given, str) else 'the picture'}: {error}") from None
+
+
+class RecognizePredictor(PictureReader, LabelsPredictor):
+    Processor = RecognizeProcessor
+    expects: ClassVar[str] = "likely labels of the picture"
+    processor: RecognizeProcessor
+
+    def _batches(self, pictures: Sequence[bytes]) -> PictureBatches:
+        pixels = self.as_pixels(pictures)
+        return PictureBatches(pixels, np.zeros(len(pixels), np.int64), self.processor.longest)
+
+    def answer(self, inputs: list[Frames], decode: DecodeConfig) -> Iterator[Answer]:
+        """The mean over the frames of each input."""
+        for read, p in zip(inputs, self._judged(inputs)):
+            top = p.topk(min(TOP, len(p)))
+            pairs = zip(top.indices.tolist(), top.values.tolist())
+            others = [f"  {self.labels[i]} {100 * value:.1f} %" for i, value in pairs if value >= 0.0005][1:]
+            clip = {"frames": len(read.frames)} if len(read.frames) > 1 else {}
+            mean = f"  (the mean of {len(read.frames)} pictures)" if clip else ""
+            yield self.labelled(p, clip, "".join(others) + mean)
+
+    def _judged(self, inputs: Sequence[Frames]) -> Iterator[Tensor]:
+        """The label probabilities (C,) of each input."""
+        if not self.labels:
+            raise UserError(f"this run has no labels: it is a body to start a training from, with {told('--init')}")
+        batches = self._batches([frame for read in inputs for frame in read.frames])
+        found = iter(probabilities(self.model, batches, self.room, [np.arange(len(batches.sizes))]).values())
+        for read in inputs:
+            yield torch.stack(list(islice(found, len(read.frames)))).mean(0)
+
+    def table(self, given: Frames, decode: DecodeConfig, most: int = 5) -> list[Guess]:
+        """The likely labels of the picture."""
+        with self.lock:
+            (p,) = self._judged([given])
+        return [self.guess(str(given.given), p, most)]
+
+    def look(self, given: Frames, decode: DecodeConfig, trace: Trace) -> Names:
+        batch = self._batches(given.frames[:1]).collate(np.arange(1)).to(self.model.device)
+        self.model(batch.tensors, trace=trace)
+        grid = range(1, self.recipe.model.grid + 1)
+        tokens = ["[CLS]", *(f"{row}, {column}" for row in grid for column in grid)]
+        return lambda place: (tokens, tokens)
+
+    def draw_heads(self, found: dict[str, Alignment], given: Frames, place: str, out: Path) -> str:
+        """How much [CLS] attends to each patch, by layer and head, over the picture; first through all layers."""
+        c = self.recipe.model
+        pixels = self.as_pixels(given.frames[:1])[0]
+        whole = rollout([one.weights for one in found.values()])
+        several = len(next(iter(found.values())).weights)  # heads
+        columns = max(2, several)
+        maps: list[Tensor | None] = [None, whole[0, 1:]]
+        names = ["picture", "all layers"]
+        for layer, (name, one) in enumerate(found.items(), 1):
+            if place in ("", name):
+                maps += [None] * (-len(maps) % columns) + list(one.weights[:, 0, 1:])
+                names += [""] * (-len(names) % columns) + [f"layer {layer}, head {i + 1}" for i in range(several)]
+        sheet = [None if weights is None else lit(pixels, weights.view(c.grid, c.grid).numpy()) for weights in maps]
+        contact_sheet([pixels, *sheet[1:]], names, out, "Where [CLS] looks", columns)
+        return place or "all heads"
+
+
+class CompressPredictor(PictureReader, Painting):
+    Processor = CompressProcessor
+    model: DVAE
+
+    def answer(self, inputs: list[Frames], decode: DecodeConfig) -> Iterator[Answer]:
+        """The codes, row by row; of a clip, of each frame."""
+        book = Book(self.model)
+        for read in inputs:
+            codes = book.encode(self.as_pixels(read.frames))
+            grid = codes.reshape(-1, self.recipe.model.grid)
+            text = "\n".join(" ".join(f"{code:{len(str(len(book) - 1))}}" for code in row) for row in grid)
+            details = {"codes": codes.tolist() if len(codes) > 1 else codes[0].tolist()}
+            yield Answer(text, codes.ravel().tolist(), 0.0, "stop", details=details, picture=book.decode(codes)[0])
+
+    def paint(self, asked: Sequence[tuple[Frames, Answer]], out: Path) -> None:
+        """Each picture beside its copy."""
+        pictures = [one for read, answer in asked for one in (self.as_pixels(read.frames)[0], answer.picture)]
+        contact_sheet(pictures, ["picture", "copy"] * len(asked), out)
+
+
+def rollout(layers: Sequence[Tensor]) -> Tensor:
+    """(T, T): how much of each token is in each token after all layers, from their attention (H, T, T), if half of a
+    token stays what it was in each layer (Abnar and Zuidema, 2020)."""
+    found = torch.eye(layers[0].size(-1))
+    for weights in layers:
+        found = (0.5 * weights.mean(0) + 0.5 * torch.eye(weights.size(-1))) @ found
+    return found
+
+
+def lit(pixels: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """The picture (H, W, C), bright where the weights (G, G) are large and dark where they are small."""
+    share = weights / max(float(weights.max()), 1e-9)
+    share = share.repeat(pixels.shape[0] // len(share), 0).repeat(pixels.shape[1] // len(share), 1)
+    colours = pixels[..., :3] if pixels.shape[2] > 2 else pixels[..., :1].repeat(3, 2)
+    return np.rint(colours * (0.15 + 0.85 * share[..., None])).astype(np.uint8)
+
+
+def _inside(folder: str) -> list[str]:
+    root = Path(folder).expanduser()
+    files = (path for path in root.rglob("*") if is_picture_name(path.name) and not is_hidden(path, root))
+    found = sorted(map(str, files))
+    if not found:
+        raise UserError(f"the folder {folder} has no picture")
+    return found
+
+
+def _is_picture(given: Any) -> bool:
+    return isinstance(given, np.ndarray) or is_image(given)

@@ -1,0 +1,253 @@
+"""answer: a question about a text, answered by a piece of the text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from allyouneed.config import DecodeConfig
+from allyouneed.data.examples import Question
+from allyouneed.data.store import Ragged
+from allyouneed.data.windows import LONGEST, NONE, AnswerWindows
+from allyouneed.errors import UserError
+from allyouneed.models.answerer import Answerer
+from allyouneed.nn.trace import Trace
+from allyouneed.predict.answers import Answer
+from allyouneed.predict.base import Guess, Names, Predictor
+from allyouneed.predict.checks import check_numbers
+from allyouneed.predict.processor import Processor
+from allyouneed.predict.two_texts import BETWEEN, two_texts
+from allyouneed.text.layout import Layout, Tokens
+
+NO_ANSWER = "(no answer in the text)"
+
+
+class Piece(NamedTuple):
+    """A piece of a text that may be the answer. Empty: there is none."""
+
+    start: int  # in characters
+    end: int
+    logprob: float
+
+
+class Reading(NamedTuple):
+    """What was found in one text: pieces, the likeliest first; log p(no answer); windows that it was read in."""
+
+    pieces: list[Piece]
+    nothing: float
+    windows: int
+
+
+class One(NamedTuple):
+    """A question and its text, as their tokens."""
+
+    question: Question
+    ids: list[int]
+    text: Tokens
+
+
+class Asked(NamedTuple):
+    """Questions with the windows of their texts, whose tokens these are."""
+
+    questions: Sequence[Question]
+    windows: AnswerWindows
+    texts: list[Tokens]
+
+
+class AnswerProcessor(Processor):
+    file = "answers.json"
+    unanswerable = False  # the training data has questions without an answer
+    learned_longest = 0  # most tokens of an answer, by the training data
+
+    @property
+    def layout(self) -> Layout:
+        return Layout.of(self.tokenizer, 2)
+
+    @property
+    def most_tokens(self) -> int:
+        """Of an answer."""
+        return self.options.longest or self.learned_longest
+
+    def build_model(self) -> Answerer:
+        config = self.model_config()
+        body = self.kind.BodyClass(config)
+        body.freeze(config.freeze)
+        return Answerer(body, self.options.head, config.dropout)
+
+    def extras(self) -> dict[str, Any]:
+        return {"unanswerable": self.unanswerable, "longest": self.learned_longest}
+
+    def take(self, extras: dict[str, Any]) -> None:
+        self.unanswerable, self.learned_longest = bool(extras["unanswerable"]), int(extras.get("longest", 0))
+        if not (self.options.longest or 1 <= self.learned_longest <= LONGEST):
+            raise ValueError
+
+    def same_outputs(self, other: Processor) -> bool:
+        return isinstance(other, AnswerProcessor) and other.options.head == self.options.head
+
+    def tokenized(self, contexts: Sequence[str]) -> tuple[list[Tokens], np.ndarray]:
+        """The tokens of each different text, and which of them each of these is."""
+        different: dict[str, int] = {}
+        of = [different.setdefault(context, len(different)) for context in contexts]
+        return [self.tokenizer.tokenize(context) for context in different], np.array(of, dtype=np.int64)
+
+    def encoded(self, questions: Sequence[str]) -> list[list[int]]:
+        """The ids of each question."""
+        return self.tokenizer.encode_batch([self.layout.prefix + question for question in questions])
+
+    def windows(
+        self, questions: Sequence[Question], ids: Sequence[list[int]], texts: Sequence[Tokens], of: np.ndarray
+    ) -> AnswerWindows:
+        """The questions, which have these ids, with the windows of their texts; `of` says which is whose."""
+        answers = [
+            _place(texts[text].spans, *question.answers[0]) if question.answers else NONE
+            for question, text in zip(questions, of.tolist())
+        ]
+        read, stride = Ragged.of(text.ids for text in texts), self.options.stride
+        return AnswerWindows(Ragged.of(ids), read, of, answers, self.layout, self.longest, stride)
+
+
+class AnswerPredictor(Predictor):
+    Processor = AnswerProcessor
+    asks = f"a question and a text with {BETWEEN} between them"
+    expects: ClassVar[str] = "likely begin and end"
+    processor: AnswerProcessor
+    model: Answerer
+
+    def read(self, given: str, decode: DecodeConfig) -> One:
+        sides = two_texts(given)
+        if len(sides) == 1:
+            raise UserError(f"give {self.asks}, or a tab")
+        question, context = sides
+        if not question or not context:
+            raise UserError(f"the {'text' if question else 'question'} is empty: give {self.asks}")
+        return self.read_question(Question(question, context))
+
+    def read_question(self, question: Question) -> One:
+        (ids,), ((text,), _) = self.processor.encoded([question.question]), self.processor.tokenized([question.context])
+        if not ids or not text.ids:
+            raise UserError("the tokenizer of this run has no tokens for this text")
+        return One(question, ids, text)
+
+    def gather(self, inputs: Sequence[One]) -> Asked:
+        """Questions that are answered together."""
+        questions = [one.question for one in inputs]
+        different = {one.question.context: one.text for one in inputs}
+        number = {context: i for i, context in enumerate(different)}
+        of, texts = np.array([number[question.context] for question in questions]), list(different.values())
+        return Asked(questions, self.processor.windows(questions, [one.ids for one in inputs], texts, of), texts)
+
+    def together(self, decode: DecodeConfig) -> int:
+        return decode.batch
+
+    def answer(self, inputs: list[One], decode: DecodeConfig) -> Iterator[Answer]:
+        return self.found(self.gather(inputs), decode.n_best)
+
+    def found(self, asked: Asked, most: int) -> Iterator[Answer]:
+        readings = self.search(asked, np.arange(len(asked.questions)), most)
+        for row, question in enumerate(asked.questions):
+            reading = readings[row]
+            chosen = self.chosen(reading)
+            first, *others = [chosen, *(piece for piece in reading.pieces if piece != chosen)][:most]
+            listed = [_plain(question.context, piece) for piece in (first, *others)]
+            details = {**listed[0], "windows": reading.windows, "answers": listed}
+            if self.processor.unanswerable:
+                details["no_answer"] = round(float(np.exp(reading.nothing)), 6)
+            told = f"  (read in {reading.windows} windows)" if reading.windows > 1 else ""
+            best = _answer(question.context, first, told)
+            rest = [_answer(question.context, piece) for piece in others]
+            yield Answer(best.text, [], best.logprob, "stop", others=rest, details=details, shown=best.shown)
+
+    @torch.inference_mode()
+    def search(self, asked: Asked, among: np.ndarray, most: int) -> dict[int, Reading]:
+        """The answers to these questions, by their number: up to `most` pieces each."""
+        found: dict[int, Reading] = {}
+        for some in asked.windows.groups(among, self.processor.most_tokens):
+            found |= self._search_group(asked, some, most)
+        return found
+
+    def _search_group(self, asked: Asked, among: np.ndarray, most: int) -> dict[int, Reading]:
+        _, windows, texts = asked
+        numbers = np.flatnonzero(np.isin(windows.rows, among))
+        sizes = {row: len(texts[windows.of[row]].ids) for row in among.tolist()}
+        longest = self.processor.most_tokens
+        tables = {row: torch.full((n, min(n, longest)), -torch.inf) for row, n in sizes.items()}
+        nothing: dict[int, list[float]] = {row: [] for row in tables}
+        for batch in windows.cover(max(self.recipe.train.batch_tokens, 4096), numbers):
+            tensors = windows.collate(batch).to(self.model.device).tensors
+            logits = check_numbers(self.model(tensors).float()).cpu()
+            places = zip(batch.tolist(), windows.begins(batch).tolist(), windows.nothing(batch).tolist())
+            for rows, (number, begin, special) in zip(logits, places):
+                row, start, end = (int(of[number]) for of in (windows.rows, windows.starts, windows.ends))
+                table = tables[row][start:end]
+                scores = self.model.spans(rows[begin : begin + end - start], table.size(1))
+                torch.maximum(table, scores, out=table)  # a piece in two windows counts by the better one
+                nothing[row].append(float(rows[special].sum()))
+        return {
+            row: self._best(table, texts[windows.of[row]].spans, min(nothing[row]), len(nothing[row]), most)
+            for row, table in tables.items()
+        }
+
+    def _best(
+        self, table: Tensor, spans: Sequence[tuple[int, int]], nothing: float, windows: int, most: int
+    ) -> Reading:
+        scores = table.flatten()
+        silent = torch.tensor([nothing if self.processor.unanswerable else -torch.inf])
+        total = torch.cat([silent, scores]).logsumexp(0)
+        top = scores.topk(min(most, len(scores)))
+        found = []
+        for place, score in zip(top.indices.tolist(), top.values.tolist()):
+            if score > -torch.inf:
+                first, length = divmod(place, table.size(1))
+                found.append(Piece(spans[first][0], spans[first + length][1], score - float(total)))
+        return Reading(found, float(silent - total), windows)
+
+    def chosen(self, reading: Reading) -> Piece:
+        """The best piece, or none if that is likelier."""
+        best = reading.pieces[0]
+        return Piece(0, 0, reading.nothing) if reading.nothing > best.logprob + self.options.margin else best
+
+    @torch.inference_mode()
+    def table(self, given: One, decode: DecodeConfig, most: int = 5) -> list[Guess]:
+        """Of each token of the first window: how likely the answer begins and ends there, or is there."""
+        _, windows, texts = self.gather([given])
+        tensors = windows.collate(np.arange(1)).to(self.model.device).tensors
+        with self.lock:
+            logits = check_numbers(self.model(tensors)[0].float())
+        begin, ids = int(windows.begins(np.arange(1))[0]), texts[0].ids[: int(windows.ends[0])]
+        if self.options.head == "span":
+            p, names = logits.masked_fill(~tensors["allowed"][0][:, None], -torch.inf).softmax(0), ("begin", "end")
+        else:
+            p, names = logits.sigmoid(), ("inside", "")
+        rows = p[begin : begin + len(ids)].tolist()
+        return [Guess(self.tokenizer.token(id), list(zip(names, row))) for id, row in zip(ids, rows)]
+
+    def look(self, given: One, decode: DecodeConfig, trace: Trace) -> Names:
+        tensors = self.gather([given]).windows.collate(np.arange(1)).to(self.model.device).tensors
+        self.model(tensors, trace=trace)
+        tokens = [self.tokenizer.token(id) for id in tensors["ids"][0].tolist()]
+        return lambda place: (tokens, tokens)
+
+
+def _place(spans: Sequence[tuple[int, int]], start: int, text: str) -> tuple[int, int]:
+    """The first and the last token that overlap the characters of an answer."""
+    end = start + len(text)
+    inside = [place for place, (low, high) in enumerate(spans) if low < end and high > start]
+    return (inside[0], inside[-1]) if inside else NONE
+
+
+def _plain(context: str, piece: Piece) -> dict[str, Any]:
+    text = context[piece.start : piece.end]
+    start = piece.start + len(text) - len(text.lstrip())
+    found = {"answer": text.strip(), "start": start, "end": start + len(text.strip())}
+    return {**found, "probability": round(float(np.exp(piece.logprob)), 6)}
+
+
+def _answer(context: str, piece: Piece, told: str = "") -> Answer:
+    text = context[piece.start : piece.end].strip()
+    shown = f"{text or NO_ANSWER}  {100 * float(np.exp(piece.logprob)):.1f} %{told}"
+    return Answer(text, [], piece.logprob, "stop", shown=shown)

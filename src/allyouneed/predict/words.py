@@ -1,0 +1,145 @@
+"""wordvectors: the words near to a word, or to a sum of words."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from allyouneed.config import DecodeConfig
+from allyouneed.data.vectors import Vectors
+from allyouneed.errors import UserError
+from allyouneed.models.word2vec import Word2Vec
+from allyouneed.predict.answers import Answer
+from allyouneed.predict.base import Guess, Predictor
+from allyouneed.predict.processor import Processor
+from allyouneed.predict.wordmap import WordMap, chosen_words, usual_words
+
+NEAREST = 10  # words per answer
+
+
+class WordsProcessor(Processor):
+    @property
+    def longest(self) -> int:
+        """Tokens per window."""
+        return int(self.recipe.model.context)
+
+
+class Sum(NamedTuple):
+    """man + aunt - uncle: the sign and the id of each word."""
+
+    given: str
+    terms: list[tuple[int, int]]
+
+
+class WordsPredictor(Predictor):
+    """king → queen 0.85, prince 0.80, …; man + aunt - uncle → woman"""
+
+    Processor = WordsProcessor
+    asks = "a word, or a sum such as man + aunt - uncle"
+    expects: ClassVar[str] = "nearest (cosine in per cent)"
+    full_precision: ClassVar[bool] = True
+    no_vectors: ClassVar[str] = "it has one vector per word, and finds the words near to man + aunt - uncle"
+    model: Word2Vec
+
+    def vectors(self) -> Vectors:
+        """The vectors of the words in the training text, the most frequent first."""
+        ids = self.words()
+        names = [self.tokenizer.token(id) for id in ids.tolist()]
+        return Vectors(names, self.model.inputs.weight[ids].detach().cpu().numpy())
+
+    def words(self) -> Tensor:
+        """The ids of the words in the training text, the most frequent first."""
+        ids = self.model.counts.nonzero().squeeze(1)
+        return ids[self.model.counts[ids].argsort(descending=True, stable=True)]
+
+    def map_words(self, words: Sequence[str]) -> WordMap:
+        ids = {word: self._id(word) for word in words}
+        self._known([word for word, id in ids.items() if id is None])
+        known = list(dict.fromkeys(self.tokenizer.token(id) for id in ids.values() if id is not None))
+        vectors = self.vectors()
+        found = chosen_words(vectors, known) if known else usual_words(vectors)
+        if found is None or len(found.words) < 2:
+            raise UserError("a map needs at least two words: give more of them")
+        return found
+
+    def read(self, given: str, decode: DecodeConfig) -> Sum:
+        terms: list[tuple[int, str]] = []
+        sign = 0  # no sign before the next word yet
+        for piece in re.findall(r"[+\-−–]|[^\s+\-−–]+", given):
+            if piece in "+-−–":
+                if sign:
+                    raise UserError(f"'{given}' has two signs in a row: write a sum such as man + aunt - uncle")
+                sign = 1 if piece == "+" else -1
+                continue
+            terms.append((sign or 1, piece))
+            sign = 0
+        if sign or not terms:
+            raise UserError(f"'{given}' is not {self.asks}")
+        ids = {word: self._id(word) for _, word in terms}
+        strange = [word for word, id in ids.items() if id is None]
+        left, _, right = given.partition("=")
+        if any("=" in word for word in strange):
+            side, rest = ("left", right) if len(right) > len(left) else ("right", left)
+            raise UserError(f"leave out '=' and what is {side} of it: {rest.strip()}")
+        self._known(strange)
+        return Sum(given, [(sign, id) for sign, word in terms if (id := ids[word]) is not None])
+
+    def _id(self, word: str) -> int | None:
+        ids = self.tokenizer.encode(word)
+        return ids[0] if len(ids) == 1 and self.model.counts[ids[0]] > 0 else None
+
+    def _known(self, strange: list[str]) -> None:
+        """Raise a UserError for words that the run does not have, each with similar spellings."""
+        words = [self.tokenizer.token(id) for id in self.words().tolist()] if strange else []
+        told = []
+        for word in strange:
+            close = difflib.get_close_matches(word.lower(), words, n=3, cutoff=0.6)
+            hint = f"; similar spellings: {', '.join(close)}" if close else ""
+            told.append(f"'{word}' is not among the {len(words):,} words of this run{hint}")
+        if told:
+            raise UserError(". ".join(told))
+
+    def together(self, decode: DecodeConfig) -> int:
+        return 1
+
+    @torch.inference_mode()
+    def answer(self, inputs: list[Sum], decode: DecodeConfig) -> list[Answer]:
+        """The words with the largest cosine to a word or a sum of words, without those in the input."""
+        return [self._answer(given) for given in inputs]
+
+    def _answer(self, given: Sum) -> Answer:
+        near = self._nearest(given.terms, NEAREST)
+        if not near:
+            raise UserError(
+                f"'{given.given}' has no nearest word: its sum is zero, or there is no other word; change it"
+            )
+        details = {"nearest": [{"word": self.tokenizer.token(id), "cosine": round(c, 6)} for id, c in near]}
+        answers = [Answer(self.tokenizer.token(id), [id], 0.0, "stop", cosine) for id, cosine in near]
+        return replace(answers[0], others=answers[1:], details=details)
+
+    def _nearest(self, terms: list[tuple[int, int]], most: int) -> list[tuple[int, float]]:
+        """cos(v, Σ ± v_i / |v_i|), the largest first."""
+        ids = self.words()
+        vectors = torch.nn.functional.normalize(self.model.inputs.weight)
+        goal = sum((sign * vectors[id] for sign, id in terms), torch.zeros_like(vectors[0]))
+        if goal.norm() < 1e-6:
+            return []
+        ids = ids[~torch.isin(ids, torch.tensor([id for _, id in terms], device=ids.device))]
+        cosines = vectors[ids] @ (goal / goal.norm())
+        best = cosines.topk(min(most, len(ids)))
+        return list(zip(ids[best.indices].tolist(), best.values.tolist()))
+
+    @torch.inference_mode()
+    def table(self, given: Sum, decode: DecodeConfig, most: int = 5) -> list[Guess]:
+        """The words nearest to each word."""
+        near = [(id, self._nearest([(1, id)], most)) for _, id in given.terms]
+        return [
+            Guess(self.tokenizer.token(id), [(self.tokenizer.token(other), cosine) for other, cosine in row])
+            for id, row in near
+        ]
