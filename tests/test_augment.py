@@ -9,8 +9,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from allyouneed.data import augment
-from allyouneed.data.augment import CHANGES, MOVES, Augment, Chance, PictureBatches, See, change, normalise, rectangle
+from allyouneed.data.batches import pictures as augment
+from allyouneed.data.batches.pictures import (
+    CHANGES,
+    MOVES,
+    Augment,
+    Chance,
+    PictureBatches,
+    See,
+    change,
+    normalise,
+    rectangle,
+)
 
 MEAN, STD = torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.25, 0.3])
 ALL = Augment(flip=0.5, shift=0.2, changes=2, strength=0.8, erase=0.5, mix=0.7)

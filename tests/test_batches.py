@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allyouneed.data.batches import SentencePairs, Streams, Windows
+from allyouneed.data.batches.pairs import SentencePairs
+from allyouneed.data.batches.windows import STRETCH, Streams, Stretches, Windows
 from allyouneed.data.store import Ragged
-from allyouneed.data.stretches import STRETCH, Stretches
 from allyouneed.nn.losses import IGNORE
 
 

@@ -110,7 +110,7 @@ def test_the_user_names_the_columns(tmp_path: Path) -> None:
     assert "the caption could also be de (data.target)" in opened(table, **WHOLE).understood[0]
     for settings, told in (
         ({"target": "fr"}, "has no column 'fr'"),
-        ({"target": "photo"}, "column photo cannot be the picture and the caption"),
+        ({"target": "photo"}, "picture and caption are both column photo"),
         ({"header": "false"}, r"row 1: there is no picture .*photo"),
     ):
         with pytest.raises(UserError, match=told):
@@ -153,7 +153,7 @@ def test_a_blank_caption_or_path_is_dropped_and_counted(tmp_path: Path) -> None:
 def test_only_blank_captions_are_refused(tmp_path: Path) -> None:
     rows = [(f"set/{path.name}", "") for path in drawings(tmp_path / "set", 12)]
     table = write_table(tmp_path / "table.csv", ("path", "caption"), rows)
-    with pytest.raises(UserError, match="has no column with captions; it has path, caption"):
+    with pytest.raises(UserError, match="has no column for the caption; it has path, caption"):
         opened(table, **WHOLE)
     with pytest.raises(UserError, match=r"no caption of it is in the train split \(it has 0 different ones"):
         opened(table, target="caption", **WHOLE)
@@ -285,16 +285,16 @@ def test_a_table_without_captions(tmp_path: Path) -> None:
     for form in ("csv", "tsv", "jsonl"):
         table = write_table(tmp_path / f"a.{form}", ("path", "width", "height"), rows)
         with pytest.raises(
-            UserError, match=r"has no column with captions; it has path, width, height: add one called capt"
+            UserError, match=r"has no column for the caption; it has path, width, height: name one 'capt"
         ):
             opened(table)
         table = write_table(tmp_path / f"b.{form}", ("path",), [row[:1] for row in rows])
-        with pytest.raises(UserError, match="has no column with captions; it has path: add one"):
+        with pytest.raises(UserError, match="has no column for the caption; it has path: name one"):
             opened(table)
         table = write_table(tmp_path / f"c.{form}", ("when", "caption"), [(row[1], "what it shows") for row in rows])
         for shape in ("captions", "plain", "pictures"):
             with pytest.raises(
-                UserError, match="no column with paths of pictures; it has when, caption: name it with data"
+                UserError, match="no column for the picture; it has when, caption: name one 'path', or choose"
             ):
                 opened(table, shape)
 

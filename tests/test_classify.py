@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from allyouneed import catalog
-from allyouneed.data.batches import Labelled
+from allyouneed.data.batches.labelled import Labelled
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.figures import confusion

@@ -25,7 +25,6 @@ from allyouneed import catalog
 from allyouneed.data import registry
 from allyouneed.data.fetch import File
 from allyouneed.data.public import PublicSet
-from allyouneed.data.sources import Split, Text
 from allyouneed.format import columns
 from allyouneed.recipe import Recipe, read_recipe, to_toml
 from allyouneed.run import load
@@ -304,10 +303,11 @@ def test_test_finds_a_mirror_that_has_moved(story, tmp_path, monkeypatch):
     content = story.read_bytes()
     file = File("set/story.txt", len(content), sha256(content).hexdigest())  # only a mirror has it
 
-    def read(paths: Sequence[Path], reverse: bool) -> dict[str, Split]:
-        return {name: Text(lambda: iter([[paths[0].read_text()]])) for name in ("train", "valid", "test")}
+    def read(paths: Sequence[Path], reverse: bool) -> dict[str, list[list[bytes]]]:
+        return {"train": [[paths[0].read_bytes()]]}
 
-    small = PublicSet("small", "text", "a story", "MIT", "nowhere", (file,), read, ())
+    whole = dict.fromkeys(("train", "valid", "test"), (0, len(content)))
+    small = PublicSet("small", "text", "a story", "MIT", "nowhere", (file,), read, (), bytes=whole)
     monkeypatch.setattr(registry, "PUBLIC_SETS", (small,))
     (tmp_path / "old" / "set").mkdir(parents=True)
     (tmp_path / "old" / "set" / "story.txt").write_bytes(content)

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from allyouneed.config import TrainConfig
-from allyouneed.data.batches import Batch
+from allyouneed.data.batches.base import Batch
 from allyouneed.models.gpt import GPT, GPTConfig
 from allyouneed.models.transformer import Transformer, TransformerConfig
 from allyouneed.nn import losses

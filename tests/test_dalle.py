@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from allyouneed.config import DecodeConfig
-from allyouneed.data.coded import CaptionedCodes, PlainPictures
+from allyouneed.data.batches.coded import CaptionedCodes, PlainPictures
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.models.dalle import DALLE, DALLEConfig

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from allyouneed.config import DataConfig
-from allyouneed.data import reading
-from allyouneed.data.compressed import plain_name
+from allyouneed.data.formats import textfile
+from allyouneed.data.formats.compressed import plain_name
+from allyouneed.data.formats.textfile import TextFile
 from allyouneed.data.opening import open_data
 from allyouneed.errors import UserError
 from allyouneed.training.starting import choose
@@ -43,9 +44,9 @@ def test_utf_16_with_its_mark_is_read(tmp_path: Path, code: str) -> None:
 def test_utf_16_is_read_whatever_the_size_of_its_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(reading, "CHUNK", size)
+    monkeypatch.setattr(textfile, "CHUNK", size)
     path = Path(put(tmp_path / "a.txt", "aè😀\nb\n😀".encode("utf-16")))
-    assert "".join(reading.text(path)) == "aè😀\nb\n😀"
+    assert "".join(TextFile(path).text()) == "aè😀\nb\n😀"
 
 
 @pytest.mark.parametrize("shape", ["pairs", "text"])
@@ -93,10 +94,10 @@ def test_western_text_is_read_and_that_is_said(tmp_path: Path, shape: str, name:
 def test_western_text_is_read_whatever_the_size_of_its_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(reading, "CHUNK", size)
+    monkeypatch.setattr(textfile, "CHUNK", size)
     for told in ("abc\r\nélan vital\n", "abcdefgh\nà la carte é", "plain"):
         path = Path(put(tmp_path / f"{len(told)}.txt", told.encode("latin-1")))
-        assert "".join(reading.text(path)) == told.replace("\r\n", "\n")
+        assert "".join(TextFile(path).text()) == told.replace("\r\n", "\n")
 
 
 KINDS = {

@@ -9,14 +9,12 @@ import lzma
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
 
 import pytest
 
 from allyouneed.config import DataConfig
-from allyouneed.data import sources
 from allyouneed.data.examples import LabelledText, SentencePair, TaggedSentence
 from allyouneed.data.opening import open_data
 from allyouneed.data.report import describe
@@ -62,7 +60,6 @@ def complaint(*paths: str, shape: str = "pairs", **options: object) -> str:
 def test_tsv_splits_never_share_a_source_and_lose_nothing(tmp_path: Path) -> None:
     rows = [*ROWS, *((source, target + " Già.") for source, target in ROWS)]
     data = pairs(put(tmp_path / "a.tsv", tsv(rows)), valid_part=0.2, test_part=0.2)
-    surveyed = {name: split.counts for name, split in data.splits.items()}  # before any pass of its own
     parts = {name: list(split) for name, split in data.splits.items()}
     assert list(parts) == ["train", "valid", "test"]
     assert sorted(chain(*parts.values())) == sorted(rows)
@@ -71,26 +68,10 @@ def test_tsv_splits_never_share_a_source_and_lose_nothing(tmp_path: Path) -> Non
     assert all(40 < len(part) < 140 for part in (parts["valid"], parts["test"]))
     for name, split in data.splits.items():
         assert isinstance(split, ExampleSplit)
-        assert split.counts == surveyed[name], name
-        assert split.counts is not surveyed[name]
+        assert split.examples == len(parts[name])
         assert split.bytes == sum(len((s + t).encode()) for s, t in parts[name])
-        assert list(split) == parts[name]  # from memory
-
-
-@pytest.mark.parametrize(("limit", "read"), [(10**9, 1), (100, 3)])
-def test_small_splits_are_read_once(limit: int, read: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "KEPT_BYTES", limit)
-    passes = []
-
-    def rows() -> Iterator[LabelledText]:
-        passes.append(1)
-        return (LabelledText(f"text {i}", "good") for i in range(50))
-
-    split = ExampleSplit(rows)
-    assert [len(list(split)) for _ in range(3)] == [50, 50, 50]
-    assert len(passes) == read
-    split.restrict(7)
-    assert len(list(split)) == 7
+        assert list(split) == parts[name]
+        assert list(split.texts("target")) == [pair.target for pair in parts[name]]
 
 
 def test_a_split_depends_on_the_sentence_alone() -> None:
@@ -214,21 +195,6 @@ def test_limit_draws_at_random_from_every_split(tmp_path: Path) -> None:
     assert [split.examples for split in pairs(path, limit=10**12).splits.values()] == [
         split.examples for split in pairs(path).splits.values()
     ]
-
-
-def test_many_drawn_examples_are_found_again_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = put(tmp_path / "a.tsv", tsv(ROWS))
-    few = pairs(path, limit=7).splits["train"]
-    monkeypatch.setattr(sources, "KEPT", 6)
-    many = pairs(path, limit=7).splits["train"]
-    assert list(few) == list(few) == list(many) == list(many)
-    assert isinstance(few, ExampleSplit)
-    assert isinstance(many, ExampleSplit)
-    assert (len(few.kept or ()), many.kept) == (7, None)
-    put(Path(path), tsv(ROWS[::-1]))
-    for split in (few, many):
-        with pytest.raises(UserError, match="has changed"):
-            list(split)
 
 
 def test_every_example_is_drawn_equally_often() -> None:

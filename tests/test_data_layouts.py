@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from allyouneed.data.columns import Column, are_names, unlike_below
 from allyouneed.data.examples import LabelledText
+from allyouneed.data.formats.columns import Column, are_names, unlike_below
 from test_label_data import complaint, dataset, put, whole
 
 TEXTS = [f"I {'like' if i % 3 else 'hate'} the film number {i}" for i in range(60)]
@@ -313,7 +313,8 @@ def test_a_header_of_pairs(tmp_path: Path) -> None:
     path = put(tmp_path / "a.tsv", "nr\tfirst\tthen\n" + rows)
     data = dataset("pairs", path)
     assert data.splits["train"].examples == 60
-    assert "source is column first, target is column then of 3; the columns are guessed" in data.understood[0]
+    told = "source is column first, target is column then of 3; source and target guessed from the cells"
+    assert told in data.understood[0]
     assert whole("pairs", put(tmp_path / "b.tsv", rows))[0] == (TEXTS[0], OTHERS[0])  # a number is no sentence
     assert len(whole("pairs", put(tmp_path / "c.tsv", lines(TEXTS, OTHERS)))) == 60
     assert len(whole("pairs", path, header="false")) == 61

@@ -89,10 +89,12 @@ def test_a_name_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def nobody() -> Iterator[Path]:
+def nobody(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder, with the rights of a user to whom not everything is open."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as cache:
         os.chmod(folder, 0o777)
+        os.chmod(cache, 0o777)
+        monkeypatch.setenv("ALLYOUNEED_CACHE", cache)
         root = os.geteuid() == 0
         if root:
             os.seteuid(65534)

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allyouneed.data import reading
+from allyouneed.data import records
+from allyouneed.data.formats import textfile
+from allyouneed.data.formats.textfile import TextFile
 from allyouneed.data.sources import Text
 from test_data_files import joined, put, text
 
@@ -23,21 +25,28 @@ def test_chunks_joined_are_the_text_whatever_their_size(
     path = tmp_path_factory.mktemp("t") / "a.txt"
     path.write_bytes(b"\xef\xbb\xbf" * mark + content.encode())
     expected = content.replace("\r\n", "\n")
-    before = reading.CHUNK
+    before = textfile.CHUNK
     try:
-        reading.CHUNK = size + 3  # a byte order mark is never torn apart
-        assert "".join(reading.text(path)) == expected
+        textfile.CHUNK = size + 3  # a byte order mark is never torn apart
+        file = TextFile(path)
+        assert "".join(file.text()) == expected
         if "\r" not in expected:  # the end of a line, if no newline comes before it in the first chunk
-            assert "\n".join(reading.lines(path)) == expected.removesuffix("\n")
-        for cut in range(len(expected.encode()) + 1):
-            assert "".join(reading.text(path, 0, cut)) + "".join(reading.text(path, cut)) == expected
+            assert "\n".join(file.lines()) == expected.removesuffix("\n")
     finally:
-        reading.CHUNK = before
+        textfile.CHUNK = before
 
 
-def test_a_line_end_is_never_torn_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "CHUNK", 5)
-    assert list(reading.chunks(Path(put(tmp_path / "a.txt", "aaaa\r\nb")))) == [b"aaaa", b"\n", b"b"]
+@settings(max_examples=60, deadline=None)
+@given(st.text(alphabet="ab\né😀", min_size=1, max_size=60), st.integers(4, 9))
+def test_the_pieces_of_a_document_joined_are_the_document(content: str, size: int) -> None:
+    before = records.PIECE
+    try:
+        records.PIECE = size
+        made = Text.of([content, "", content])
+        assert ["".join(document) for document in made.documents()] == [content, "", content]
+        assert all(len(piece.encode()) <= size for piece in made)
+    finally:
+        records.PIECE = before
 
 
 def test_a_cut_at_the_start_of_a_line_stays(tmp_path: Path) -> None:
@@ -53,10 +62,7 @@ def test_text_is_split_in_order_at_line_starts(tmp_path: Path) -> None:
     assert all(part.startswith("line") and part.endswith("qui\n") for part in parts)
     assert abs(len(parts[0]) - 0.8 * len(content)) < 30
     for name, part in zip(data.splits, parts):
-        surveyed = data.splits[name].counts
-        data.splits[name].counted = None
-        assert data.splits[name].counts == surveyed
-        assert surveyed.bytes == len(part.encode())
+        assert data.splits[name].bytes == len(part.encode())
 
 
 def test_text_without_lines_is_split_between_characters(tmp_path: Path) -> None:
@@ -80,7 +86,7 @@ def test_a_long_text_comes_in_chunks_of_about_a_megabyte(tmp_path: Path) -> None
     chunks = list(data.splits["train"])
     assert "".join(chunks) == content
     assert len(chunks) == 4
-    assert all(chunk.endswith("\n") and len(chunk) <= 2 * reading.CHUNK for chunk in chunks)
+    assert all(chunk.endswith("\n") and len(chunk) <= records.PIECE for chunk in chunks)
 
 
 def test_each_file_of_a_folder_is_a_document(tmp_path: Path) -> None:
@@ -96,7 +102,7 @@ def test_each_file_of_a_folder_is_a_document(tmp_path: Path) -> None:
     assert (split.examples, split.empty, split.bytes) == (2, 1, 8)
     next(iter(split.documents()))
     assert [1 for _ in split.documents()] == [1, 1]  # unread documents are skipped
-    assert split.counts.bytes == 8
+    assert split.bytes == 8
 
 
 def test_a_cut_may_fall_inside_a_document_of_many(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import torch
 import typer
 
 from allyouneed.cli import app
-from allyouneed.data.batches import SentencePairs
+from allyouneed.data.batches.pairs import SentencePairs
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.models.transformer import Transformer, TransformerConfig

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from allyouneed.cli import app
 from allyouneed.cli.completing import candidates
-from allyouneed.data.grouped import GroupedPairs
+from allyouneed.data.batches.pairs import GroupedPairs
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.metrics import find_nearest, retrieval_scores, unit

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from allyouneed.data.batches import Labelled, Size
+from allyouneed.data.batches.base import Size
+from allyouneed.data.batches.labelled import Labelled
 from allyouneed.data.store import Ragged
 from allyouneed.nn.losses import IGNORE, cross_entropy
 from allyouneed.text.layout import Layout

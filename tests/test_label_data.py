@@ -15,8 +15,8 @@ from allyouneed.config import DataConfig
 from allyouneed.data.builtin.entities import NAMES, entities
 from allyouneed.data.builtin.heldout import words
 from allyouneed.data.builtin.opinions import opinions
-from allyouneed.data.conll import spans
 from allyouneed.data.examples import LabelledText, TaggedSentence
+from allyouneed.data.formats.conll import spans
 from allyouneed.data.opening import open_data
 from allyouneed.data.report import describe
 from allyouneed.data.sources import Dataset

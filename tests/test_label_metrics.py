@@ -15,7 +15,7 @@ from seqeval.metrics import recall_score as seqeval_recall
 from seqeval.metrics.sequence_labeling import get_entities
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
 
-from allyouneed.data.conll import Span, Survey, spans, tagged
+from allyouneed.data.formats.conll import Span, Survey, spans, tagged
 from allyouneed.metrics import confusion, entity_scores, label_scores
 
 KINDS = ("person", "creative-work", "x")

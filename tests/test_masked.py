@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from allyouneed.data.masked import MaskedPassages, Passages
+from allyouneed.data.batches.masked import MaskedPassages, Passages
 from allyouneed.data.sentences import of_document, sentences
 from allyouneed.data.store import Ragged
 from allyouneed.nn.losses import IGNORE

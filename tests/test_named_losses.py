@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from allyouneed import catalog
-from allyouneed.data.batches import Size, Windows
+from allyouneed.data.batches.base import Size
+from allyouneed.data.batches.windows import Windows
 from allyouneed.figures import curves
 from allyouneed.tasks.lm import LM
 from allyouneed.training.evaluating import Evaluator

@@ -21,7 +21,7 @@ import pytest
 from PIL import Image
 
 from allyouneed.config import DataConfig
-from allyouneed.data.decoding import FORMATS, BadPictureError, decode_frames
+from allyouneed.data.formats.decoding import FORMATS, BadPictureError, decode_frames
 from allyouneed.data.opening import open_data
 from allyouneed.data.pictures import PictureSplit, Squares
 from allyouneed.errors import UserError

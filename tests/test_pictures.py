@@ -14,13 +14,13 @@ import pytest
 from PIL import Image
 
 from allyouneed.config import DataConfig
-from allyouneed.data import decoding
 from allyouneed.data import pictures as module
-from allyouneed.data.array_files import read_idx
 from allyouneed.data.builtin.shapes import COLOURS, FORMS, SIDE, Shape, caption, draw, held_out, shapes
-from allyouneed.data.decoding import BadPictureError, as_bytes, decode, decode_all, decode_frames
+from allyouneed.data.formats import decoding
+from allyouneed.data.formats.arrays import read_idx
+from allyouneed.data.formats.decoding import BadPictureError, as_bytes, decode, decode_all, decode_frames
+from allyouneed.data.formats.picture_arrays import to_image
 from allyouneed.data.opening import open_data
-from allyouneed.data.picture_arrays import to_image
 from allyouneed.data.pictures import PictureSplit
 from allyouneed.data.store import TokenKey
 from allyouneed.errors import UserError
@@ -235,7 +235,7 @@ def test_a_script_needs_no_main_guard(tmp_path):
     folder(tmp_path / "set", 120)
     script = tmp_path / "script.py"
     script.write_text(
-        "from allyouneed.data.decoding import decode_all\n"
+        "from allyouneed.data.formats.decoding import decode_all\n"
         "from pathlib import Path\n"
         f"paths = [str(p) for p in sorted(Path({str(tmp_path / 'set')!r}).rglob('*.png'))]\n"
         "print(len(list(decode_all(paths, 8, 3, 2))))\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from allyouneed.data.conll import spans
+from allyouneed.data.formats.conll import spans
 from allyouneed.metrics import confusion, entity_scores, label_scores, translation_scores
 from allyouneed.run import Run, load
 from allyouneed.tasks import predictions

@@ -52,7 +52,7 @@ def followed(name: str, *given: str, device: str = "cpu", **values: object) -> t
 
 
 def test_facts_count_words_and_lines():
-    text = Text(lambda: iter([iter(["a b b.\n\n  c a a\n"]), iter(["d\n"])]))
+    text = Text.of(["a b b.\n\n  c a a\n", "d\n"])
     found = gather(Dataset("", "text", {"train": text, "test": text}))
     assert (found.splits, found.examples, found.words, found.lines) == (("train", "test"), 2, 8, 4)
     assert found.different == 5 / 8
@@ -61,7 +61,7 @@ def test_facts_count_words_and_lines():
 
 
 def test_facts_of_a_long_text_are_in_proportion():
-    text = Text(lambda: iter([iter(["a b c d e f g h i j " * 100_000] * 8)]))
+    text = Text.of(["a b c d e f g h i j " * 800_000])
     found = gather(Dataset("", "text", {"train": text}))
     assert found.bytes == 16_000_000 > SAMPLE
     assert found.words == pytest.approx(8_000_000, rel=0.01)

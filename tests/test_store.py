@@ -17,11 +17,9 @@ import numpy as np
 import pytest
 
 from allyouneed import catalog
-from allyouneed.config import DataConfig, TextConfig
+from allyouneed.config import TextConfig
 from allyouneed.data import store
-from allyouneed.data.opening import open_data
 from allyouneed.data.store import Ragged, TokenKey, tokenize_rows, tokenize_stream
-from allyouneed.errors import UserError
 from allyouneed.text.tokenizer import Tokenizer
 from allyouneed.text.words import find_words
 from allyouneed.training.starting import choose
@@ -235,25 +233,6 @@ def test_processes_that_start_at_once_all_get_their_tokens(folder: Path) -> None
         _, said = process.communicate(timeout=120)
         assert process.returncode == 0, said.decode()
     assert len(list(folder.iterdir())) == 150
-
-
-def test_a_file_that_changes_while_it_is_tokenized_leaves_no_tokens(
-    tokenizer: Tokenizer, folder: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "a.tsv"
-    path.write_text("".join(f"text {i}\tlabel {i % 2}\n" for i in range(300)))
-    config = DataConfig(path=(str(path),), valid_part=0.0, test_part=0.0)
-    data = open_data(config, "labels")
-
-    def texts() -> Iterator[str]:
-        for number, example in enumerate(data.splits["train"]):
-            if number == 100:
-                path.write_text(path.read_text().replace("text", "word"))
-            yield example.text
-
-    with pytest.raises(UserError, match=r"a\.tsv has changed since this run first read it: start again"):
-        tokenize_rows(texts(), tokenizer, replace(KEY, data=data.fingerprint))
-    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("order", [("rnn", "elmo"), ("elmo", "rnn")])

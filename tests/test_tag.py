@@ -17,7 +17,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from allyouneed.data.conll import spans, tagged
+from allyouneed.data.formats.conll import spans, tagged
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, entity_scores
 from allyouneed.nn.losses import IGNORE

@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 from allyouneed.config import DataConfig
-from allyouneed.data.array_files import read_idx, read_npy
+from allyouneed.data.formats.arrays import read_idx, read_npy
 from allyouneed.data.memory import keep
 from allyouneed.data.opening import open_data
 from allyouneed.data.pictures import PictureSplit

@@ -15,7 +15,7 @@ import pytest
 from PIL import EpsImagePlugin, Image
 
 from allyouneed.config import DataConfig
-from allyouneed.data.decoding import ENDINGS, FORMATS, BadPictureError, decode, decode_frames
+from allyouneed.data.formats.decoding import ENDINGS, FORMATS, BadPictureError, decode, decode_frames
 from allyouneed.data.memory import keep
 from allyouneed.data.opening import open_data
 from allyouneed.data.pictures import PictureSplit

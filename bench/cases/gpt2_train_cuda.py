@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from allyouneed.data.batches import Windows
+from allyouneed.data.batches.windows import Windows
 from allyouneed.errors import UserError
 from allyouneed.models.base import Model
 from allyouneed.models.gpt import GPT

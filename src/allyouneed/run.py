@@ -17,7 +17,7 @@ import torch
 
 from allyouneed import catalog
 from allyouneed.config import READ_BY, DataConfig, DecodeConfig, build
-from allyouneed.data.paths import look
+from allyouneed.data.formats.paths import look
 from allyouneed.errors import UserError, told
 from allyouneed.exchange.exporting import export_run
 from allyouneed.exchange.hub import HUB, imported, with_imported

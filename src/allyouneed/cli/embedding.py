@@ -75,14 +75,14 @@ def prepare(run: Run, wanted: Wanted, decode: Mapping[str, Any]) -> Embedding | 
 
 def _read(path: Path) -> list[tuple[int, str]]:
     """The lines of a text file that are not blank, with their numbers."""
-    from allyouneed.data import reading
+    from allyouneed.data.formats.textfile import TextFile
 
     path = Path(os.path.expanduser(path))
     if not os.path.isfile(path):
         there = "is not a plain file" if os.path.exists(path) else "does not exist"
         raise UserError(f"--nearest {shortened(path)} {there}: give a text file, whose lines are searched")
-    found, size = [], 0
-    for number, line in enumerate(reading.lines(path), 1):
+    found, size, file = [], 0, TextFile(path)
+    for number, line in enumerate(file.lines(), 1):
         size += len(line)
         if line.strip():
             found.append((number, line))
@@ -91,7 +91,7 @@ def _read(path: Path) -> list[tuple[int, str]]:
                 f"--nearest {shortened(path)} has more than {MOST_LINES:,} lines or {MOST_TEXT:,} characters, which is "
                 "too much to search: give a smaller file"
             )
-    code = reading.encoding(path)
+    code = file.encoding
     if not code.startswith("UTF"):
         write(f"{shortened(path.name)} is read as {code.partition(' ')[0]}, as it is not UTF-8", err=True)
     if not found:

@@ -6,7 +6,7 @@ import os
 import select
 from collections.abc import Callable, Iterator
 
-from allyouneed.data.reading import UTF_8, western
+from allyouneed.data.formats.textfile import UTF_8, western
 from allyouneed.errors import UserError
 
 PIECE = 1 << 20  # bytes that are read together

@@ -3,7 +3,12 @@ picture with its label or caption."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+READING = 3  # raise it whenever the same files give other examples or other text than before
 
 
 class SentencePair(NamedTuple):
@@ -11,6 +16,15 @@ class SentencePair(NamedTuple):
 
     source: str
     target: str
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """As texts, one per field."""
+        return self
+
+    @classmethod
+    def of(cls, cells: Sequence[str]) -> Self:
+        return cls(*cells)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -31,6 +45,15 @@ class LabelledText(NamedTuple):
     second: str | None = None
 
     @property
+    def cells(self) -> tuple[str, ...]:
+        """As texts, one per field."""
+        return (self.text, self.label) if self.second is None else (self.text, self.label, self.second)
+
+    @classmethod
+    def of(cls, cells: Sequence[str]) -> Self:
+        return cls(*cells)
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         """The texts that a model reads."""
         return (self.text,) if self.second is None else (self.text, self.second)
@@ -48,6 +71,15 @@ class TaggedSentence(NamedTuple):
     tags: tuple[str, ...]
 
     @property
+    def cells(self) -> tuple[str, ...]:
+        """As texts, one per field."""
+        return " ".join(self.words), " ".join(self.tags)
+
+    @classmethod
+    def of(cls, cells: Sequence[str]) -> Self:
+        return cls(*(tuple(cell.split(" ")) for cell in cells))
+
+    @property
     def inputs(self) -> tuple[str, ...]:
         """The texts that a model reads: the words with single spaces between them."""
         return (" ".join(self.words),)
@@ -55,7 +87,7 @@ class TaggedSentence(NamedTuple):
     @property
     def texts(self) -> tuple[str, ...]:
         """Everything that is written in the example; nothing of it may be blank."""
-        return (" ".join(self.words), " ".join(self.tags))
+        return self.cells
 
 
 class Question(NamedTuple):
@@ -65,6 +97,16 @@ class Question(NamedTuple):
     context: str
     answers: tuple[tuple[int, str], ...] = ()  # where each begins in the context, and its text
     id: str = ""
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """As texts, one per field."""
+        return self.question, self.context, json.dumps(self.answers, ensure_ascii=False), self.id
+
+    @classmethod
+    def of(cls, cells: Sequence[str]) -> Self:
+        question, context, answers, id = cells
+        return cls(question, context, tuple((start, text) for start, text in json.loads(answers)), id)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -97,4 +139,32 @@ class LabelledPicture(NamedTuple):
         return (self.content, self.label)
 
 
-Example = SentencePair | LabelledText | TaggedSentence | Question | LabelledPicture
+TextExample = SentencePair | LabelledText | TaggedSentence | Question
+Example = TextExample | LabelledPicture
+
+
+class Shape(NamedTuple):
+    """The examples of a data set as rows of texts. A field is the number of one of the texts."""
+
+    kind: Any  # the class of the examples; None: a row is a document
+    inputs: tuple[int, ...]  # fields that a model reads; by the first one splits are made
+    filled: tuple[int, ...]  # fields of which none may be blank
+
+
+SHAPES = {
+    "text": Shape(None, (0,), (0,)),
+    "pairs": Shape(SentencePair, (0,), (0, 1)),
+    "labels": Shape(LabelledText, (0, 2), (0, 1, 2)),
+    "tags": Shape(TaggedSentence, (0,), (0, 1)),
+    "questions": Shape(Question, (1, 0), (0, 1)),
+}
+
+
+def is_blank(example: Example) -> bool:
+    """Whether some part of it is blank, so that it is dropped."""
+    return not all(text.strip() for text in example.texts)
+
+
+def digest(text: str) -> int:
+    """A 64-bit hash, the same on every machine."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")

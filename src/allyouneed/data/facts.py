@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from allyouneed.data.examples import LabelledPicture, Question, SentencePair
-from allyouneed.data.sources import PICTURES, Dataset, Split, Text
+from allyouneed.data.sources import PICTURES, Dataset, ExampleSplit, Split, Text
 
 WORD = re.compile(r"\w+|[^\w\s]")
 LOOSE = re.compile(r"\n(?=[ \t\n])")
@@ -32,17 +32,24 @@ class Facts:
 
 
 def gather(data: Dataset) -> Facts:
-    """Reads the training split once; of pictures the captions, if they have any, and the first bytes of some files."""
+    """Of the training split; the words are those of its first texts. Of pictures those of the captions, if they have
+    any."""
     split, counts = data.splits["train"], Counter[str]()
     side, channels = split.look() if data.shape in PICTURES else (0, 0)
-    seen = counted = lines = loose = 0
+    seen = counted = read = lines = loose = 0
     for text, again in () if data.shape in ("pictures", "plain") else _texts(split):
         if counted < SAMPLE and not again:
             counts.update(WORD.findall(text[: SAMPLE - counted]))
             counted = min(SAMPLE, counted + len(text))
         seen += len(text)
-        lines += text.count("\n")
-        loose += len(LOOSE.findall(text))
+        if isinstance(split, Text):
+            lines += text.count("\n")
+            loose += len(LOOSE.findall(text))
+        elif isinstance(split, ExampleSplit):
+            read += len(text) if text.isascii() else len(text.encode())
+            if counted == SAMPLE:
+                seen = round(seen * split.text_bytes / read)
+                break
     words = sum(counts.values())
     return Facts(
         splits=tuple(data.splits),

@@ -1,213 +1,278 @@
-"""The user's own files -> a Dataset. Everything is read and checked once before it is used."""
+"""The user's own files -> records. Each file is hashed; if the cache has no records of this content, it is read once,
+and everything in it is checked."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from allyouneed.config import DataConfig
-from allyouneed.data import reading
-from allyouneed.data.compressed import plain_name
-from allyouneed.data.conll import TagTable, open_tags
-from allyouneed.data.labels import LabelTable, open_labels
-from allyouneed.data.pairs import PairTable, open_pairs
-from allyouneed.data.paths import existing, table_files, text_files
-from allyouneed.data.questions import QuestionFile, open_questions
-from allyouneed.data.reading import CHUNK, chunks, encoding
-from allyouneed.data.sources import (
-    Counts,
-    Dataset,
-    ExampleSplit,
-    Split,
-    Text,
-    fingerprint,
-    is_blank,
-    limited,
-    part_of,
-    shorten,
-    split_by_hash,
-)
-from allyouneed.data.tables import first_line, form_of
-from allyouneed.data.watch import WatchedFile
+from allyouneed.data.examples import SHAPES
+from allyouneed.data.formats.compressed import plain_name
+from allyouneed.data.formats.conll import TagTable, open_tags
+from allyouneed.data.formats.labels import LabelTable, open_labels
+from allyouneed.data.formats.pairs import PairTable, open_pairs
+from allyouneed.data.formats.paths import existing, form_of, table_files, text_files
+from allyouneed.data.formats.squad import QuestionFile, open_questions
+from allyouneed.data.formats.textfile import CHUNK, TextFile, shorten
+from allyouneed.data.records import Records, Writer, keep
+from allyouneed.data.sources import Dataset, Split, Text, fingerprint, limited, split_by_hash
 from allyouneed.errors import UserError
 
-Files = dict[str, list[Path]]  # of each split that has files of its own
-Examples = PairTable | LabelTable | TagTable | QuestionFile
+Files = Mapping[str, Sequence[Path]]  # of each split that has files of its own
+Table = PairTable | LabelTable | TagTable | QuestionFile
+LABEL = 1  # the field of a label
 
 
-def open_own(config: DataConfig, shape: str) -> Dataset:
-    """The data set that data.path, data.valid_path and data.test_path describe."""
+@dataclass(frozen=True)
+class OwnFiles:
+    """What the files of the user hold."""
+
+    config: DataConfig  # with which they were read
+    shape: str
+    records: Records
+    contents: dict[str, list[tuple[str, str]]]  # the ending and the hash of each file, by split
+
+    def split(self, config: DataConfig) -> Dataset:
+        valid, test = (
+            0.0 if name in self.contents else part
+            for name, part in (("valid", config.valid_part), ("test", config.test_part))
+        )
+        splits: Mapping[str, Split]
+        if self.shape == "text":
+            splits = _ranges(self.records, valid, test)
+        else:
+            splits = split_by_hash(self.shape, self.records, valid, test, config.limit, config.fold)
+        splits = {name: splits[name] for name in ("train", "valid", "test") if name in splits}
+        for name, split in splits.items():
+            if not split.bytes:
+                raise UserError(self._nothing(name, config))
+        told = [*self.records.meta["told"], *self._held_out(valid, test)]
+        if config.limit:
+            told.append(limited(config.limit))
+        return Dataset(" ".join(config.path), self.shape, splits, told, self._fingerprint(config))
+
+    def _fingerprint(self, config: DataConfig) -> str:
+        """The names of the files do not matter, but for their endings: these decide how a file is read."""
+        parts = (config.valid_part, config.test_part, config.limit, *([config.fold] if config.fold else []))
+        return fingerprint(self.shape, self.contents, (*_reading(config), *parts))
+
+    def _held_out(self, valid: float, test: float) -> Iterator[str]:
+        """For the user."""
+        held = ", ".join(f"{100 * part:g} % for {name}" for name, part in (("valid", valid), ("test", test)) if part)
+        what = {"pairs": "source", "labels": "text", "tags": "sentence", "questions": "text"}.get(self.shape)
+        if held and what:
+            yield f"split by a hash of the {what}, so that no {what} is in two splits: {held}"
+        elif held:
+            yield f"split in the order of the text, at the beginning of a line if one is near: the last {held}"
+
+    def _nothing(self, name: str, config: DataConfig) -> str:
+        own = {"train": config.path, "valid": config.valid_path, "test": config.test_path}
+        where = " ".join(own[name] or config.path)
+        if name == "train" or name in self.contents:
+            return f"{where} is too small or has no usable example: nothing is left for the {name} split"
+        part = config.valid_part if name == "valid" else config.test_part
+        return (
+            f"{where} is too small: nothing of it is in the {name} split (data.{name}_part = {part:g}); "
+            f"give more data, a larger part, or a file of its own (data.{name}_path)"
+        )
+
+
+def read_own(config: DataConfig, shape: str) -> OwnFiles:
+    """The data that data.path, data.valid_path and data.test_path describe."""
     given = {"train": config.path, "valid": config.valid_path, "test": config.test_path}
     paths = {name: [existing(path) for path in listed] for name, listed in given.items() if listed}
     files = text_files(paths, config.encoding) if shape == "text" else table_files(paths, config.source, config.target)
-    watched = {name: [WatchedFile(path) for path in listed] for name, listed in files.items()}
-    made, told = _read_text(files, config) if shape == "text" else _read_examples(files, config, shape)
-    splits = {name: made[name] for name in given if name in made}
-    for name, split in splits.items():
-        if not split.bytes:  # this reads the splits that have files of their own
-            raise UserError(_nothing(name, paths, config))
-    # From here on the files must stay as they were when the first of them was opened.
-    contents = {name: [(_ending(file.path), file.digest()) for file in listed] for name, listed in watched.items()}
-    for name, split in splits.items():
-        split.files = watched.get(name, watched["train"])
+    stamps = {path: _stamp(path) for listed in files.values() for path in listed}
+    contents = {
+        name: [(Path(plain_name(path)).suffix, _digest(path, *stamps[path])) for path in listed]
+        for name, listed in files.items()
+    }
+
+    def write(writer: Writer) -> dict[str, Any]:
+        try:
+            told = _write_text(writer, files, config) if shape == "text" else _write(writer, files, config, shape)
+        except UserError:  # a file that is being written often looks broken: say what really happened
+            _check_unchanged(stamps)
+            raise
+        _check_unchanged(stamps)
+        return {"told": told}
+
+    names = {name: [path.name for path in listed] for name, listed in files.items()}
+    known = {"shape": shape, "contents": contents, "names": names, "how": _reading(config)}
+    return OwnFiles(config, shape, keep(shape, _plain(known), SHAPES[shape].filled, write), contents)
+
+
+def _plain(known: dict[str, Any]) -> dict[str, Any]:
+    """With lists in the place of tuples, as JSON has them."""
+    contents = {name: [list(one) for one in listed] for name, listed in known["contents"].items()}
+    return {**known, "contents": contents, "how": list(known["how"])}
+
+
+def _reading(config: DataConfig) -> tuple[Any, ...]:
+    """The settings that decide how files are read."""
     columns = (config.source, config.target, config.second, config.header)
-    parts = (config.valid_part, config.test_part, config.limit, *([config.fold] if config.fold else []))
-    settings = (*columns, config.encoding, config.reverse, *parts)
-    return Dataset(" ".join(config.path), shape, splits, told, fingerprint(shape, contents, settings))
+    return (*columns, config.encoding, config.reverse)
 
 
-def _ending(path: Path) -> str:
-    """It decides how a file is read, so it belongs to the contents; the rest of the path does not."""
-    return Path(plain_name(path)).suffix
+def _stamp(path: Path) -> tuple[int, ...]:
+    """It changes with the contents of a file."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        raise UserError(f"{path} is not there any more: put it back and start again") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _nothing(name: str, paths: Files, config: DataConfig) -> str:
-    where = " ".join(str(path) for path in paths.get(name, paths["train"]))
-    if name == "train" or name in paths:
-        return f"{where} is too small or has no usable example: nothing is left for the {name} split"
-    part = config.valid_part if name == "valid" else config.test_part
-    return (
-        f"{where} is too small: nothing of it is in the {name} split (data.{name}_part = {part:g}); "
-        f"give more data, a larger part, or a file of its own (data.{name}_path)"
-    )
+def _check_unchanged(stamps: Mapping[Path, tuple[int, ...]]) -> None:
+    for path, stamp in stamps.items():
+        if _stamp(path) != stamp:
+            raise UserError(f"{path} changed while it was being read: wait until it is complete, then start")
 
 
-def _read_examples(files: Files, config: DataConfig, shape: str) -> tuple[dict[str, Split], list[str]]:
-    """The splits, and how their files were understood."""
-    train = _open_examples(files["train"], config, shape)
-    like = train if isinstance(train, LabelTable) else None
-    own = {name: _open_examples(listed, config, shape, like) for name, listed in files.items() if name != "train"}
-    valid = 0.0 if "valid" in own else config.valid_part
-    test = 0.0 if "test" in own else config.test_part
-    parts = split_by_hash(train.__iter__, valid, test, config.limit, config.fold)
-    counts = {name: Counts() for name in parts}
-    for example in train:  # one pass finds every error in the file and counts for all its splits
-        counted = counts[part_of(example.inputs[0], valid, test, config.fold)]
-        if is_blank(example):
-            counted.empty += 1
-        else:
-            counted.add(example)
-    for name, split in parts.items():
-        split.total = counts[name].examples
-        if not config.limit or split.total <= config.limit:
-            split.counted = counts[name]
-    splits = {**parts, **{name: ExampleSplit(examples.__iter__, config.limit) for name, examples in own.items()}}
-    told = [train.understood(), *(examples.understood() for examples in own.values())]
-    if held := _held_out(valid, test):
-        what = {"pairs": "source", "labels": "text", "tags": "sentence", "questions": "text"}[shape]
-        told.append(f"split by a hash of the {what}, so that no {what} is in two splits: {held}")
-    if config.limit:
-        told.append(limited(config.limit))
-    return dict(splits), told
+@lru_cache(maxsize=4096)
+def _digest(path: Path, *stamp: int) -> str:
+    """A hash of the contents; `stamp` tells a file from a later one of that name."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "blake2b").hexdigest()
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
-def _open_examples(paths: list[Path], config: DataConfig, shape: str, like: LabelTable | None = None) -> Examples:
+# Examples
+
+
+def _write(writer: Writer, files: Files, config: DataConfig, shape: str) -> list[str]:
+    """Write the rows of the files of each split; returns how they were understood."""
+    told: list[str] = []
+    train: Table | None = None
+    for name in ("train", "valid", "test"):
+        if name not in files:
+            continue
+        table = _open(files[name], config, shape, train if isinstance(train, LabelTable) else None)
+        writer.add(name, table.rows())
+        if isinstance(table, LabelTable):
+            writer.drop(name, LABEL, table.unlabelled)
+        told.append(table.understood())
+        train = train or table
+    return told
+
+
+def _open(paths: Sequence[Path], config: DataConfig, shape: str, like: LabelTable | None) -> Table:
     """The examples in a file, or in two. Columns that neither the user nor the file names are those of `like`."""
     listed = ", ".join(str(path) for path in paths)
     if shape in ("tags", "questions") and len(paths) > 1:
         what = "tagged sentences come from one CoNLL file" if shape == "tags" else "questions come from one file"
         raise UserError(f"{listed}: {what}")
-    if shape == "questions":
-        return open_questions(paths[0], config.source, config.target, config.second, config.header, config.encoding)
-    if shape == "tags":
-        return open_tags(paths[0], config.source, config.target, config.encoding)
-    if len(paths) > 2 or (len(paths) == 2 and any(form_of(path) for path in paths)):
+    if shape in ("pairs", "labels") and (len(paths) > 2 or (len(paths) == 2 and any(map(form_of, paths)))):
         what = {"pairs": "pairs come", "labels": "texts and labels come"}[shape]
         raise UserError(f"{listed}: {what} from one TSV, CSV or JSONL file, or from two parallel text files")
+    files = [TextFile(path, config.encoding) for path in paths]
+    if shape == "questions":
+        return open_questions(files[0], config.source, config.target, config.second, config.header)
+    if shape == "tags":
+        return open_tags(files[0], config.source, config.target)
     if shape == "labels":
-        return open_labels(paths, config.source, config.target, config.second, config.header, like, config.encoding)
-    return open_pairs(paths, config.source, config.target, config.reverse, config.header, config.encoding)
+        return open_labels(files, config.source, config.target, config.second, config.header, like)
+    return open_pairs(files, config.source, config.target, config.reverse, config.header)
 
 
-def _held_out(valid: float, test: float) -> str:
-    return ", ".join(f"{100 * part:g} % for {name}" for name, part in (("valid", valid), ("test", test)) if part)
+# Running text
 
 
-@dataclass(frozen=True)
-class Document:
-    """A text file and the length of its text in bytes."""
-
-    path: Path
-    code: str  # data.encoding
-    bytes: int
-
-
-def _read_text(files: Files, config: DataConfig) -> tuple[dict[str, Split], list[str]]:
-    """The splits, and how their files were understood."""
-    splits: dict[str, Split] = {}
+def _write_text(writer: Writer, files: Files, config: DataConfig) -> list[str]:
+    """Write the documents of each split; returns how they were understood."""
     told = []
-    valid = 0.0 if "valid" in files else config.valid_part
-    test = 0.0 if "test" in files else config.test_part
     for name, listed in files.items():
-        documents = _documents(listed, config.encoding)
-        total, empty = sum(document.bytes for document in documents), len(listed) - len(documents)
-        if name == "train":
-            start, middle, end = _cuts(documents, total, valid, test)
-            splits["train"] = _part(documents, 0, start, empty)
-            if valid:
-                splits["valid"] = _part(documents, start, middle)
-            if test:
-                splits["test"] = _part(documents, middle, end)
-        else:
-            splits[name] = _part(documents, 0, total, empty)
+        codes: dict[str, None] = {}
+        begins: list[str] = []
+
+        def documents(listed: Sequence[Path] = listed, codes: dict = codes, begins: list = begins) -> Iterator[Any]:
+            for path in listed:
+                file = TextFile(path, config.encoding)
+                first = next(file.text(), "").strip()[:200]
+                if first or any(piece.strip() for piece in file.chunks()):
+                    codes[file.encoding] = None
+                    begins.append(first)
+                yield file.chunks()
+
+        writer.add_documents(name, documents())
+        blank, sizes = writer.blank[-1], writer.sizes[-1]
+        empty = int(blank.sum())
+        if empty == len(listed):
+            TextFile(listed[0], config.encoding).first_line()
+            raise UserError(f"{listed[0]} holds only blank lines")
         many = f"{len(listed):,} files, each a document, in the order of their names"
         dropped = f"; {empty} without text left out" if empty else ""
-        first = shorten(next(reading.text(documents[0].path, code=config.encoding), "").strip()[:200])
-        codes = " and ".join(sorted({encoding(document.path, document.code) for document in documents}))
+        total = int(sizes[~blank].sum())
         told.append(
-            f"{name}: {listed[0].name if len(listed) == 1 else many}{dropped}; {codes} text, {total:,} bytes; "
-            f"it begins {first}"
+            f"{name}: {listed[0].name if len(listed) == 1 else many}{dropped}; {' and '.join(sorted(codes))} text, "
+            f"{total:,} bytes; it begins {shorten(begins[0])}"
         )
-    if held := _held_out(valid, test):
-        told.append(f"split in the order of the text, at the beginning of a line if one is near: the last {held}")
-    return splits, told
+    return told
 
 
-def _documents(files: Sequence[Path], code: str) -> list[Document]:
-    """Checks every byte. Files without text are left out; if all are, that is an error."""
-    documents = []
-    for path in files:
-        length, blank = 0, True
-        for piece in chunks(path, code):
-            length += len(piece)
-            blank = blank and not piece.strip()
-        if not blank:
-            documents.append(Document(path, code, length))
-    if not documents:
-        first_line(files[0], code)
-        raise UserError(f"{files[0]} holds only blank lines")
-    return documents
+def _ranges(records: Records, valid: float, test: float) -> dict[str, Split]:
+    """Splits of the part train in the order of the text: the last parts of it are valid and test."""
+    found: dict[str, Split] = {}
+    for name, (low, high) in records.parts.items():
+        bounds = zip(range(low, high), records.ends[low:high].tolist(), records.ends[low + 1 : high + 1].tolist())
+        documents = [(start, end) for row, start, end in bounds if not records.blank[row]]
+        empty, total = high - low - len(documents), sum(end - start for start, end in documents)
+        if name != "train":
+            found[name] = Text(records, documents, empty)
+            continue
+        start, middle = _cuts(records, documents, total, valid, test)
+        found["train"] = Text(records, list(_between(documents, 0, start)), empty)
+        if valid:
+            found["valid"] = Text(records, list(_between(documents, start, middle)))
+        if test:
+            found["test"] = Text(records, list(_between(documents, middle, total)))
+    return found
 
 
-def _cuts(documents: Sequence[Document], total: int, valid: float, test: float) -> tuple[int, int, int]:
-    """Where train, valid and test end, in bytes of all documents one after the other."""
+def _cuts(
+    records: Records, documents: Sequence[tuple[int, int]], total: int, valid: float, test: float
+) -> tuple[int, int]:
+    """Where train and valid end, in bytes of all documents one after the other."""
     middle = int((1 - test) * total)
     start = min(int((1 - valid - test) * total), middle)
-    start = _line_start(documents, start, middle) if valid else middle
-    middle = _line_start(documents, middle, total) if test else total
-    return (start if valid else middle), middle, total
+    start = _line_start(records, documents, start, middle) if valid else middle
+    middle = _line_start(records, documents, middle, total) if test else total
+    return (start if valid else middle), middle
 
 
-def _line_start(documents: Sequence[Document], cut: int, stop: int) -> int:
+def _line_start(records: Records, documents: Sequence[tuple[int, int]], cut: int, stop: int) -> int:
     """Where a line begins, at `cut` or at most a megabyte after it but before `stop`; else where a character begins."""
     before = 0
-    for document in documents:
-        if before < cut < before + document.bytes:
-            high = min(cut + CHUNK, stop) - before
-            return before + reading.boundary(document.path, cut - before, high, document.code)
-        before += document.bytes
+    for start, end in documents:
+        if before < cut < before + end - start:
+            shift = start - before
+            high = min(cut + CHUNK, stop) + shift
+            text = records.stream[cut - 1 + shift : high - 1].tobytes()
+            newline = text.find(b"\n")
+            if newline >= 0:
+                return cut + newline
+            while records.stream[cut + shift] & 0xC0 == 0x80:
+                cut -= 1
+            return cut
+        before += end - start
     return cut
 
 
-def _part(documents: Sequence[Document], start: int, end: int, empty: int = 0) -> Text:
-    """The bytes [start, end) of all documents one after the other."""
-    pieces, before = [], 0
-    for document in documents:
-        low, high = max(start - before, 0), min(end - before, document.bytes)
-        if low < high:
-            pieces.append((document.path, low, high, document.code))
-        before += document.bytes
-    split = Text(lambda: (reading.text(*piece) for piece in pieces), empty)
-    split.counted = Counts(len(pieces), empty, sum(high - low for _, low, high, _ in pieces))
-    return split
+def _between(documents: Iterable[tuple[int, int]], low: int, high: int) -> Iterator[tuple[int, int]]:
+    """The bytes [low, high) of all documents one after the other, as ranges of the records."""
+    before = 0
+    for start, end in documents:
+        first, last = max(low - before, 0), min(high - before, end - start)
+        if first < last:
+            yield start + first, start + last
+        before += end - start

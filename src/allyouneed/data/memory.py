@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from allyouneed.data.fetch import cache_folder
-from allyouneed.data.paths import check_name
+from allyouneed.data.formats.paths import check_name
+from allyouneed.data.formats.roles import Role, find_columns
 from allyouneed.data.sources import PICTURES
 from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.format import human_bytes
@@ -135,8 +136,8 @@ def _pictures(data: Any, shape: str, source: str, target: str) -> Path:
     they are plain. Two arrays in a tuple are two columns."""
     import numpy as np
 
-    from allyouneed.data.picture_arrays import BESIDE, IMAGES
-    from allyouneed.data.picture_files import PATHS
+    from allyouneed.data.formats.picture_arrays import BESIDE, IMAGES
+    from allyouneed.data.formats.pictures import PICTURE
 
     word = "caption" if shape == "captions" else "label"
     if isinstance(data, tuple) and len(data) == 2 and _dimensions(data[0]) > 2 >= _dimensions(data[1]):
@@ -145,7 +146,7 @@ def _pictures(data: Any, shape: str, source: str, target: str) -> Path:
     if shape == "plain":
         data, usual = _single_cells(data), {1: ("image",), **usual}
     names, found = _table(data, usual)
-    image = _column(names, source, (*IMAGES, *PATHS), "pictures")
+    image = _column(names, source, (*IMAGES, *PICTURE.usual), "pictures")
     rows, size = [], 0
     for row in found:
         rows.append(row)
@@ -194,7 +195,7 @@ def _labels(rows: Sequence[Row], at: int, names: Names, word: str) -> Any:
     """An array of texts: one label or caption per picture."""
     import numpy as np
 
-    from allyouneed.data.picture_arrays import as_label
+    from allyouneed.data.formats.picture_arrays import as_label
 
     try:
         cells = [np.asarray(row[at]).squeeze() for row in rows]
@@ -215,7 +216,7 @@ def _pixels(picture: Any, number: int) -> Any:
     import numpy as np
     from PIL import ImageOps
 
-    from allyouneed.data.decoding import BadPictureError, check, check_form, damage_told, is_image, plain
+    from allyouneed.data.formats.decoding import BadPictureError, check, check_form, damage_told, is_image, plain
 
     try:
         if not is_image(picture):
@@ -318,16 +319,8 @@ def _cells(row: Any, names: Names, number: int) -> Row:
 
 def _column(names: Names, wanted: str, usual: Names, what: str) -> int:
     """The number of a column: the one that the user names, or one with a usual name."""
-    if wanted:
-        if wanted not in names:
-            raise UserError(f"data has no column '{wanted}'{nearest(wanted, names)}")
-        return names.index(wanted)
-    found = next((names.index(name) for name in usual if name in names), None)
-    if found is None:
-        raise UserError(
-            f"data has no column for the {what}; it has {shortened(', '.join(names), 300)}: name one '{usual[0]}'"
-        )
-    return found
+    role = Role(what, usual=tuple(usual))
+    return find_columns(names, [role], {what: wanted}, "data").columns[what]
 
 
 def _jsonl(rows: Iterable[Row], names: Names, missing: bool) -> Iterator[str]:

@@ -1,17 +1,22 @@
-"""The [data] section of a recipe -> a Dataset: the user's own files, or a data set with a name."""
+"""The one door for data: the [data] section of a recipe -> what it names, read once."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from allyouneed.config import READ_BY, DataConfig
-from allyouneed.data import files, registry
-from allyouneed.data.paths import check_name
-from allyouneed.data.sources import PICTURES, Dataset
+from allyouneed.data import registry
+from allyouneed.data.formats.paths import check_name
+from allyouneed.data.sources import PICTURES, Dataset, Source
 from allyouneed.errors import UserError, nearest
 
 
 def open_data(config: DataConfig, shape: str) -> Dataset:
+    """The data of a recipe, read and split."""
+    return read_data(config, shape).split(config)
+
+
+def read_data(config: DataConfig, shape: str) -> Source:
     """The user's own files if a path is given, else the built-in or public data set of that name."""
     if config.limit and shape == "text":
         raise UserError("data.limit counts examples, and a text has none: give a shorter file instead")
@@ -27,11 +32,13 @@ def open_data(config: DataConfig, shape: str) -> Dataset:
     if config.mirror:
         check_name(Path(config.mirror))
     if config.path and shape in PICTURES:
-        from allyouneed.data.pictures import open_pictures  # which imports numpy
+        from allyouneed.data.pictures import read_pictures  # which imports numpy
 
-        return open_pictures(config, shape)
+        return read_pictures(config, shape)
     if config.path:
-        return files.open_own(config, shape)
+        from allyouneed.data.files import read_own
+
+        return read_own(config, shape)
     if not config.name:
         raise UserError("there is no data: give your own files (data.path) or a name of `ayn list data` (data.name)")
     known = {row.name: row.shape for row in registry.listing()}
@@ -46,7 +53,7 @@ def open_data(config: DataConfig, shape: str) -> Dataset:
     for key in ("valid_path", "test_path", *READ_BY):
         if getattr(config, key) != getattr(DataConfig, key):
             raise UserError(f"data.{key} goes with your own files (data.path); '{config.name}' has fixed splits")
-    return registry.open_named(config, shape)
+    return registry.read_named(config, shape)
 
 
 def fits(its: str, wanted: str) -> bool:

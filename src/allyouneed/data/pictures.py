@@ -6,26 +6,24 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from allyouneed.config import DataConfig
-from allyouneed.data.array_files import is_idx
-from allyouneed.data.decoding import VERSION, BadPictureError, damage_told, decode_all, open_picture, square
-from allyouneed.data.examples import LabelledPicture
-from allyouneed.data.paths import existing, is_folder
-from allyouneed.data.picture_arrays import Listed, idx_pictures, npz_pictures, to_image
-from allyouneed.data.picture_files import folder_pictures, is_picture_name, table_pictures, unlabelled
-from allyouneed.data.sources import Counts, Dataset, Split, caption_key, drawn, fingerprint, is_blank, limited, part_of
+from allyouneed.data.examples import LabelledPicture, digest, is_blank
+from allyouneed.data.formats.arrays import is_idx
+from allyouneed.data.formats.decoding import VERSION, BadPictureError, decode_all, square
+from allyouneed.data.formats.paths import existing, form_of, is_folder
+from allyouneed.data.formats.picture_arrays import Listed, idx_pictures, npz_pictures, to_image
+from allyouneed.data.formats.pictures import file_pictures, folder_pictures, is_picture_name, table_pictures
+from allyouneed.data.sources import Dataset, Split, caption_key, drawn, fingerprint, limited, part_of
 from allyouneed.data.store import TokenKey, store_rows
-from allyouneed.data.tables import form_of
 from allyouneed.errors import UserError
 from allyouneed.runtime import cores
 
-LOOKED_AT = 100  # pictures
 EXPECTED = {  # of data.path
     "pictures": "labelled pictures: give a folder with one folder per class, a CSV, TSV or JSONL file with paths and "
     "labels, an .npz file, or two idx files",
@@ -40,7 +38,7 @@ MANY = 500  # pictures; the decoding of more shows a bar
 class PictureSplit(Split):
     """Yields pictures without their pixels; `stored` gives these. Pictures without a label are dropped, unless `plain`
     says that labels do not matter, and so are damaged ones, if they may be. `array`: the pixels of pictures that have a
-    number."""
+    number; `seen`: what `look` gives of files."""
 
     def __init__(
         self,
@@ -48,44 +46,44 @@ class PictureSplit(Split):
         array: np.ndarray | None = None,
         limit: int = 0,
         plain: bool = False,
+        seen: tuple[int, int] = (0, 3),
     ) -> None:
-        super().__init__()
         good = [picture for picture in found if (picture.content if plain else not is_blank(picture))]
-        self.empty_labels = len(found) - len(good)
-        self.listed, self.array, self.damaged = good, array, 0
-        self.pictures = good
-        self.restrict(limit)
-
-    def drop_labels(self) -> None:
-        """From now on these are plain pictures."""
-        self.listed = self.pictures = [picture._replace(label="") for picture in self.listed]
-
-    def restrict(self, limit: int) -> None:
+        self.empty_labels, self.damaged, self.seen = len(found) - len(good), 0, seen
         if limit:
-            used = drawn(limit, len(self.listed))
-            self.listed = self.pictures = [picture for picture, use in zip(self.listed, used) if use]
+            good = [picture for picture, use in zip(good, drawn(limit, len(good))) if use]
+        self.listed, self.array = good, array
+        self.pictures = good
         self._count()
 
+    def drawn(self, limit: int, plain: bool = False) -> PictureSplit:
+        listed = [picture._replace(label="") for picture in self.listed] if plain else self.listed
+        return PictureSplit(listed, self.array, limit, plain, self.seen)
+
     def _count(self) -> None:
+        self.examples, self.empty = len(self.pictures), self.empty_labels + self.damaged
         if self.array is not None:
-            size = len(self.pictures) * int(np.prod(self.array.shape[1:]))
+            self.bytes = len(self.pictures) * int(np.prod(self.array.shape[1:]))
         else:
-            size = sum(os.path.getsize(p.where) for p in self.pictures if os.path.exists(p.where))
-        self.counted = Counts(len(self.pictures), self.empty_labels + self.damaged, size)
+            self.bytes = sum(os.path.getsize(p.where) for p in self.pictures if os.path.exists(p.where))
 
     def __iter__(self) -> Iterator[LabelledPicture]:
         return iter(self.pictures)
 
+    def hashes(self) -> tuple[np.ndarray, np.ndarray]:
+        both = ((digest(p.content), digest("\t".join(p.texts))) for p in self.pictures)
+        found = np.fromiter((one for pair in both for one in pair), np.uint64).reshape(-1, 2)
+        return found[:, 0], found[:, 1]
+
+    def labels(self) -> tuple[list[str], np.ndarray]:
+        numbers: dict[str, int] = {}
+        kinds = np.array([numbers.setdefault(picture.label, len(numbers)) for picture in self.pictures], np.int64)
+        return list(numbers), kinds
+
     def look(self) -> tuple[int, int]:
-        """Of some pictures, without decoding them; a damaged one tells nothing."""
         if self.array is not None:
             return min(self.array.shape[1:3]), 3 if self.array.shape[3] > 2 else 1
-        sides, grey = [], True
-        for picture in self.pictures[:: max(1, len(self.pictures) // LOOKED_AT)]:
-            with suppress(BadPictureError), damage_told(), open_picture(picture.where) as opened_picture:
-                sides.append(min(opened_picture.size))
-                grey = grey and opened_picture.mode in ("1", "L", "LA", "I", "F", "I;16")
-        return sorted(sides)[len(sides) // 2] if sides else 0, 1 if grey and sides else 3
+        return self.seen
 
     def stored(self, key: TokenKey, side: int, channels: int, config: DataConfig) -> np.ndarray:
         """(N, side, side, channels) bytes of the pictures, from the cache or decoded. The pictures that cannot be
@@ -159,41 +157,51 @@ def _progress(total: int) -> Iterator[Callable[[], None]]:
         yield lambda: bar.advance(job)
 
 
-def open_pictures(config: DataConfig, shape: str) -> Dataset:
-    """The data set that data.path, data.valid_path and data.test_path describe: pictures of one of the shapes PICTURES.
-    Captioned ones are split by a hash of the caption, others by a hash of the picture."""
-    given = {"train": config.path, "valid": config.valid_path, "test": config.test_path}
+@dataclass(frozen=True)
+class OwnPictures:
+    """The pictures of the user, by the splits that have files of their own."""
+
+    shape: str
+    listed: dict[str, Listed]
+
+    def split(self, config: DataConfig) -> Dataset:
+        """Captioned pictures are split by a hash of the caption, others by a hash of the picture."""
+        given = {"train": config.path, "valid": config.valid_path, "test": config.test_path}
+        by, listed = "caption" if self.shape == "captions" else "picture", self.listed
+        train = listed["train"]
+        held = {"valid": config.valid_part, "test": config.test_part}
+        held = {name: 0.0 if name in listed else part for name, part in held.items()}
+        splits: dict[str, Split] = {}
+        for name in given:
+            if name != "train" and name not in listed and not held[name]:
+                continue
+            of = listed.get(name, train)
+            own = of.pictures
+            if of is train:
+                keys = (caption_key(p.label) if by == "caption" else p.content for p in own)
+                own = [p for p, key in zip(own, keys) if part_of(key, held["valid"], held["test"], config.fold) == name]
+            splits[name] = PictureSplit(own, of.array, config.limit, self.shape == "plain", of.seen)
+            if not splits[name].examples:
+                raise UserError(_too_small(" ".join(given[name] or config.path), of, name, by))
+        told = [one.told for one in listed.values()]
+        if parts := ", ".join(f"{100 * part:g} % for {name}" for name, part in held.items() if part):
+            told.append(f"split by a hash of the {by}, so that none is in two splits: {parts}")
+        if config.limit:
+            told.append(limited(config.limit))
+        contents = {name: [(p.content, p.label) for p in one.pictures] for name, one in listed.items()}
+        fold = [config.fold] if config.fold else []
+        key = fingerprint(self.shape, contents, config.valid_part, config.test_part, config.limit, *fold)
+        return Dataset(" ".join(config.path), self.shape, splits, told, key)
+
+
+def read_pictures(config: DataConfig, shape: str) -> OwnPictures:
+    """What data.path, data.valid_path and data.test_path describe: pictures of one of the shapes PICTURES."""
     listed: dict[str, Listed] = {}
-    for split, paths in given.items():
+    for split, paths in {"train": config.path, "valid": config.valid_path, "test": config.test_path}.items():
         if paths:
             found = _open([existing(path) for path in paths], config, shape)
             listed |= found if split == "train" else {split: _only(found, paths)}
-    by = "caption" if shape == "captions" else "picture"
-    train = listed["train"]
-    held = {"valid": config.valid_part, "test": config.test_part}
-    held = {name: 0.0 if name in listed else part for name, part in held.items()}
-    splits: dict[str, Split] = {}
-    for name in given:
-        if name != "train" and name not in listed and not held[name]:
-            continue
-        of = listed.get(name, train)
-        own = of.pictures
-        if of is train:
-            keys = (caption_key(p.label) if by == "caption" else p.content for p in own)
-            own = [p for p, key in zip(own, keys) if part_of(key, held["valid"], held["test"], config.fold) == name]
-        splits[name] = PictureSplit(own, of.array, config.limit, plain=shape == "plain")
-        if not splits[name].examples:
-            raise UserError(_too_small(" ".join(given[name] or config.path), of, name, by))
-    told = [one.told for one in listed.values()]
-    if parts := ", ".join(f"{100 * part:g} % for {name}" for name, part in held.items() if part):
-        told.append(f"split by a hash of the {by}, so that none is in two splits: {parts}")
-    if config.limit:
-        told.append(limited(config.limit))
-    contents = {name: [(p.content, p.label) for p in one.pictures] for name, one in listed.items()}
-    key = fingerprint(
-        shape, contents, config.valid_part, config.test_part, config.limit, *([config.fold] if config.fold else [])
-    )
-    return Dataset(" ".join(config.path), shape, splits, told, key)
+    return OwnPictures(shape, listed)
 
 
 def _too_small(where: str, of: Listed, split: str, by: str) -> str:
@@ -221,7 +229,7 @@ def _open(paths: list[Path], config: DataConfig, shape: str) -> dict[str, Listed
     if not files and not others:
         return folder_pictures(path, shape)
     if plain and len(files) == len(paths) and all(is_picture_name(one.name) for one in paths):
-        return {"train": Listed(unlabelled(paths), f"{len(paths):,} pictures, each a file of its own")}
+        return {"train": file_pictures(dict.fromkeys(paths, ""), f"{len(paths):,} pictures, each a file of its own")}
     if len(files) == len(paths) == 2 and all(map(is_idx, paths)):
         return {"train": idx_pictures(path, None if plain else others[0])}
     if others:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
-from allyouneed.data import reading
-from allyouneed.data.examples import LabelledText
 from allyouneed.data.fetch import File
-from allyouneed.data.pairs import PairTable, open_pairs
-from allyouneed.data.questions import open_questions
-from allyouneed.data.sources import ExampleSplit, Split, Text, split_by_hash
-from allyouneed.data.tables import Table
+from allyouneed.data.formats.pairs import PairTable, open_pairs
+from allyouneed.data.formats.squad import open_questions
+from allyouneed.data.formats.table import Table
+from allyouneed.data.formats.textfile import TextFile
 
-Splits = dict[str, Split]
-Reader = Callable[[Sequence[Path], bool], Splits]
+Row = Sequence[str]
+# From the local paths of the files, in their order, and whether to swap the two sides: the rows of each part. The rows
+# of running text are documents, each in pieces of UTF-8; those of pictures are splits.
+Reader = Callable[[Sequence[Path], bool], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class PublicSet:
-    """A public data set. `read` gets the local paths of `files`, in their order, and whether to swap the two sides."""
+    """A public data set."""
 
     name: str
     shape: str
@@ -31,100 +32,80 @@ class PublicSet:
     files: tuple[File, ...]
     read: Reader
     notes: tuple[str, ...]
+    held: tuple[float, float] = (0.0, 0.0)  # of train, for valid and for test, by a hash of the first text
+    bytes: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # of one document that each split has
+    documents: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # that each split has
 
 
 def _parallel(*names: str) -> Reader:
     """Each split has two files, one after the other."""
 
-    def read(paths: Sequence[Path], reverse: bool) -> Splits:
-        tables = [Table(both, "parallel", ("1", "2")) for both in zip(paths[::2], paths[1::2])]
+    def read(paths: Sequence[Path], reverse: bool) -> Mapping[str, Iterable[Row]]:
         columns = (1, 0) if reverse else (0, 1)
-        return {name: ExampleSplit(PairTable(table, *columns).__iter__) for name, table in zip(names, tables)}
+
+        def rows(left: Path, right: Path) -> Iterator[Row]:
+            yield from PairTable(Table((TextFile(left), TextFile(right)), "parallel", ("1", "2")), *columns).rows()
+
+        return {name: rows(*both) for name, both in zip(names, zip(paths[::2], paths[1::2]))}
 
     return read
 
 
 def _one_table(swapped: bool) -> Reader:
-    """One TSV without splits: a fiftieth each for valid and test, by a hash of the source."""
+    """One TSV without splits."""
 
-    def read(paths: Sequence[Path], reverse: bool) -> Splits:
-        table = open_pairs(paths[:1], "1", "2", reverse != swapped, "false")
-        return dict(split_by_hash(table.__iter__, valid=1 / 50, test=1 / 50))
-
-    return read
-
-
-def _labelled(names: dict[str, str], rows: Callable[[Path], Iterable[LabelledText]], valid: float = 0.0) -> Reader:
-    """Files of train, valid and test, or of train and test: then the part `valid` of train is held out, by a hash of
-    the text. `names`: better names for some labels."""
-
-    def read(paths: Sequence[Path], reverse: bool) -> Splits:
-        def examples(path: Path) -> Callable[[], Iterator[LabelledText]]:
-            return lambda: (row._replace(label=names.get(row.label, row.label)) for row in rows(path))
-
-        first, *middle, last = paths
-        splits: Splits = dict(split_by_hash(examples(first), valid, 0.0))
-        if middle:
-            splits["valid"] = ExampleSplit(examples(middle[0]))
-        return {**splits, "test": ExampleSplit(examples(last))}
+    def read(paths: Sequence[Path], reverse: bool) -> Mapping[str, Iterable[Row]]:
+        return {"train": open_pairs([TextFile(paths[0])], "1", "2", reverse != swapped, "false").rows()}
 
     return read
 
 
-def _table(path: Path) -> Iterator[LabelledText]:
+def _labelled(names: dict[str, str], rows: Callable[[Path], Iterable[tuple[str, str]]]) -> Reader:
+    """Files of train, valid and test, or of train and test. `names`: better names for some labels."""
+
+    def read(paths: Sequence[Path], reverse: bool) -> Mapping[str, Iterable[Row]]:
+        def named(path: Path) -> Iterator[Row]:
+            return ((text, names.get(label, label)) for text, label in rows(path))
+
+        parts = ("train", "valid", "test") if len(paths) == 3 else ("train", "test")
+        return {part: named(path) for part, path in zip(parts, paths)}
+
+    return read
+
+
+def _table(path: Path) -> Iterator[tuple[str, str]]:
     """text<TAB>label; in reviews `<br />` is the end of a line."""
-    return (
-        LabelledText(row.source.replace("<br />", "\n"), row.target)
-        for row in open_pairs([path], "1", "2", header="false")
-    )
+    rows = open_pairs([TextFile(path)], "1", "2", header="false").rows()
+    return ((text.replace("<br />", "\n"), label) for text, label in rows)
 
 
-def _trec(path: Path) -> Iterator[LabelledText]:
+def _trec(path: Path) -> Iterator[tuple[str, str]]:
     """LABEL:fine question, one per line, in Latin-1; the fine part of the label is left out."""
     for line in path.read_text(encoding="latin-1").removesuffix("\n").split("\n"):
         label, _, question = line.partition(" ")
-        yield LabelledText(question, label.partition(":")[0])
+        yield question, label.partition(":")[0]
 
 
-def _tagged(paths: Sequence[Path], reverse: bool) -> Splits:
+def _tagged(paths: Sequence[Path], reverse: bool) -> Mapping[str, Iterable[Row]]:
     """CoNLL files of train, valid and test."""
-    from allyouneed.data.conll import open_tags  # which imports numpy: names of data sets come without it
+    from allyouneed.data.formats.conll import open_tags  # which imports numpy: names of data sets come without it
 
-    return {name: ExampleSplit(open_tags(path).__iter__) for name, path in zip(("train", "valid", "test"), paths)}
-
-
-def _asked(paths: Sequence[Path], reverse: bool) -> Splits:
-    """SQuAD's JSON of train and test; a twentieth of train is held out for valid, by a hash of the context."""
-    train, test = (open_questions(path).__iter__ for path in paths)
-    return {**split_by_hash(train, valid=1 / 20, test=0.0), "test": ExampleSplit(test)}
+    return {name: open_tags(TextFile(path)).rows() for name, path in zip(("train", "valid", "test"), paths)}
 
 
-def _ranges(**ranges: tuple[int, int]) -> Reader:
-    """One text; the splits are ranges of its bytes, moved back to the beginning of a character."""
-
-    def read(paths: Sequence[Path], reverse: bool) -> Splits:
-        def part(low: int, high: int) -> Callable[[], Iterator[Iterator[str]]]:
-            return lambda: iter([reading.text(paths[0], low, high)])
-
-        return {name: Text(part(*bounds)) for name, bounds in ranges.items()}
-
-    return read
+def _asked(paths: Sequence[Path], reverse: bool) -> Mapping[str, Iterable[Row]]:
+    """SQuAD's JSON of train and test."""
+    return {name: open_questions(TextFile(path)).rows() for name, path in zip(("train", "test"), paths)}
 
 
-def _reviews(**ranges: tuple[int, int]) -> Reader:
-    """One document per line, in which `<br />` is the end of a line, without the label after a tab; the splits are
-    ranges of the documents."""
+def _one_text(paths: Sequence[Path], reverse: bool) -> Mapping[str, Iterable[Iterable[bytes]]]:
+    return {"train": [TextFile(paths[0]).chunks()]}
 
-    def read(paths: Sequence[Path], reverse: bool) -> Splits:
-        def part(low: int, high: int) -> Callable[[], Iterator[list[str]]]:
-            return lambda: (
-                [line.partition("\t")[0].replace("<br />", "\n")]
-                for line in islice(chain.from_iterable(map(reading.lines, paths)), low, high)
-            )
 
-        return {name: Text(part(*bounds)) for name, bounds in ranges.items()}
-
-    return read
+def _reviews(paths: Sequence[Path], reverse: bool) -> Mapping[str, Iterable[Iterable[bytes]]]:
+    """One document per line, in which `<br />` is the end of a line, without the label after a tab."""
+    lines = chain.from_iterable(TextFile(path).lines() for path in paths)
+    return {"train": ([line.partition("\t")[0].replace("<br />", "\n").encode()] for line in lines)}
 
 
 MULTI30K_SPLITS = {"train": "train", "valid": "val", "test": "test_2016_flickr", "test_2017": "test_2017_flickr"}
@@ -169,11 +150,12 @@ def _imdb_text(name: str, what: str, files: tuple[File, ...], splits: dict[str, 
         licence="research use",
         origin="ai.stanford.edu/~amaas/data/sentiment",
         files=files,
-        read=_reviews(**splits),
+        read=_reviews,
         notes=(
             "a review is a document; `<br />` is read as the end of a line",
             f"in the order of the files: {counts}",
         ),
+        documents=splits,
     )
 
 
@@ -206,6 +188,7 @@ def _tatoeba(source: str, target: str) -> PublicSet:
             "split by a hash of the source, so that no source is in two splits: a fiftieth each for valid and test",
             "a source may have several translations, each a pair of its own",
         ),
+        held=(1 / 50, 1 / 50),
     )
 
 
@@ -256,8 +239,9 @@ TEXT_SETS = (
                 "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
             ),
         ),
-        read=_ranges(train=(0, 1003854), valid=(1003854, 1115394), test=(1003854, 1115394)),
+        read=_one_text,
         notes=("the first 90 % of the characters are train, the rest is valid; test is the same text as valid",),
+        bytes={"train": (0, 1003854), "valid": (1003854, 1115394), "test": (1003854, 1115394)},
     ),
     _imdb_text(
         "imdb-unlabelled",
@@ -305,11 +289,12 @@ TEXT_SETS = (
                 "https://cogcomp.seas.upenn.edu/Data/QA/QC/TREC_10.label",
             ),
         ),
-        read=_labelled({}, _trec, valid=1 / 10),
+        read=_labelled({}, _trec),
         notes=(
             "official test of 500 questions; a tenth of train is held out for valid by a hash of the text",
             "the coarse classes only: the part before the colon",
         ),
+        held=(1 / 10, 0.0),
     ),
     PublicSet(
         name="imdb",
@@ -321,11 +306,12 @@ TEXT_SETS = (
             IMDB_TRAIN,
             File("imdb/test.tsv.xz", 9083800, "0e7284d56fb74fd78b25d4da28042d4521f6572b819078d0a0eca09b38fd60f4"),
         ),
-        read=_labelled({"0": "negative", "1": "positive"}, _table, valid=1 / 20),
+        read=_labelled({"0": "negative", "1": "positive"}, _table),
         notes=(
             "official test of 25,000 reviews; a twentieth of train is held out for valid by a hash of the text",
             "0 is called negative, 1 positive",
         ),
+        held=(1 / 20, 0.0),
     ),
     PublicSet(
         name="wnut17",
@@ -356,6 +342,7 @@ TEXT_SETS = (
             "and valid, 6 articles with 923 for the test; scores do not compare with those of the whole SQuAD",
             "a twentieth of train is held out for valid by a hash of the text, so that no text is in two splits",
         ),
+        held=(1 / 20, 0.0),
     ),
     PublicSet(
         name="enwik8",
@@ -373,7 +360,8 @@ TEXT_SETS = (
                 content_sha256="2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8",
             ),
         ),
-        read=_ranges(train=(0, 90_000_000), valid=(90_000_000, 95_000_000), test=(95_000_000, 100_000_000)),
+        read=_one_text,
         notes=("the usual splits: 90, 5 and 5 million bytes",),
+        bytes={"train": (0, 90_000_000), "valid": (90_000_000, 95_000_000), "test": (95_000_000, 100_000_000)},
     ),
 )

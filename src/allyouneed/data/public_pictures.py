@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from allyouneed.data.compressed import DAMAGED
 from allyouneed.data.fetch import File
-from allyouneed.data.public import PublicSet, Reader, Splits
-from allyouneed.data.reading import lines
+from allyouneed.data.formats.compressed import DAMAGED
+from allyouneed.data.formats.textfile import TextFile
+from allyouneed.data.public import PublicSet, Reader
 from allyouneed.data.sources import caption_key, part_of
 from allyouneed.errors import UserError
 
 if TYPE_CHECKING:  # names of data sets come without numpy
     import numpy as np
+
+    from allyouneed.data.pictures import PictureSplit
 
 HELD = 1 / 20  # of train, for valid; of captions, for valid and again for test
 FASHION = (*("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),)
@@ -50,9 +52,11 @@ FASHION_FILES = {
 HELD_OUT = "official test of 10,000 pictures; a twentieth of train is held out for valid by a hash of the picture"
 
 
-def _splits(train: tuple[np.ndarray, Sequence[str]], test: tuple[np.ndarray, Sequence[str]], name: str) -> Splits:
+def _splits(
+    train: tuple[np.ndarray, Sequence[str]], test: tuple[np.ndarray, Sequence[str]], name: str
+) -> dict[str, PictureSplit]:
     """Pictures (N, H, W) or (N, H, W, C) and their labels."""
-    from allyouneed.data.picture_arrays import from_arrays
+    from allyouneed.data.formats.picture_arrays import from_arrays
     from allyouneed.data.pictures import PictureSplit
 
     first, last = (from_arrays(*both, name, "") for both in (train, test))
@@ -66,8 +70,8 @@ def _splits(train: tuple[np.ndarray, Sequence[str]], test: tuple[np.ndarray, Seq
 def _idx(name: str, labels: Sequence[str]) -> Reader:
     """Four files, as MNIST has them."""
 
-    def read(paths: Sequence[Path], reverse: bool) -> Splits:
-        from allyouneed.data.array_files import read_idx
+    def read(paths: Sequence[Path], reverse: bool) -> dict[str, PictureSplit]:
+        from allyouneed.data.formats.arrays import read_idx
 
         found = [read_idx(path) for path in paths]
         for path, array, of in zip(paths, found, (3, 1, 3, 1)):
@@ -81,7 +85,7 @@ def _idx(name: str, labels: Sequence[str]) -> Reader:
     return read
 
 
-def _cifar10(paths: Sequence[Path], reverse: bool) -> Splits:
+def _cifar10(paths: Sequence[Path], reverse: bool) -> dict[str, PictureSplit]:
     """An archive of files with 10,000 records each: a label, and the red, green and blue of 32 x 32 pixels."""
     import numpy as np
 
@@ -108,13 +112,13 @@ def _cifar10(paths: Sequence[Path], reverse: bool) -> Splits:
     return _splits(named(train), named(test), "cifar10")
 
 
-def _emoji(paths: Sequence[Path], reverse: bool) -> Splits:
+def _emoji(paths: Sequence[Path], reverse: bool) -> dict[str, PictureSplit]:
     """An array (N, 32, 32, 3) of bytes, and one line per picture: the style in which it is drawn, and its caption. What
     is held out is held out in every style."""
     import numpy as np
 
-    from allyouneed.data.array_files import read_npy
-    from allyouneed.data.picture_arrays import from_arrays
+    from allyouneed.data.formats.arrays import read_npy
+    from allyouneed.data.formats.picture_arrays import from_arrays
     from allyouneed.data.pictures import PictureSplit
 
     images, texts = paths
@@ -122,7 +126,7 @@ def _emoji(paths: Sequence[Path], reverse: bool) -> Splits:
     if pixels.dtype != np.uint8 or pixels.shape[1:] != (32, 32, 3):
         raise UserError(f"{images} is damaged: it should hold one array of bytes, (N, 32, 32, 3)")
     captions = []
-    for number, line in enumerate(lines(texts), 1):
+    for number, line in enumerate(TextFile(texts).lines(), 1):
         style, tab, caption = line.partition("\t")
         if not (style.strip() and tab and caption.strip()):
             raise UserError(f"{texts} is damaged: line {number} is not a style, a tab and a caption")

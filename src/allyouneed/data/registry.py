@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 from allyouneed.config import DataConfig
-from allyouneed.data.examples import Example, SentencePair
+from allyouneed.data.examples import SHAPES, SentencePair, TextExample, digest
 from allyouneed.data.fetch import obtain
 from allyouneed.data.public import TEXT_SETS, PublicSet
 from allyouneed.data.public_pictures import PICTURE_SETS
-from allyouneed.data.sources import PICTURES, Dataset, ExampleSplit, Split, Text, digest, fingerprint, limited
-from allyouneed.data.watch import WatchedFile
+from allyouneed.data.sources import PICTURES, Dataset, Source, Split, Text, fingerprint, limited, split_by_hash
 from allyouneed.format import human_bytes
+
+if TYPE_CHECKING:  # names of data sets come without numpy
+    from allyouneed.data.records import Records
 
 
 class NamedSet(NamedTuple):
@@ -52,78 +55,129 @@ def _line(public: PublicSet) -> NamedSet:
     return NamedSet(public.name, public.shape, f"{public.what} ({size})", public.licence, public.origin + mirror)
 
 
-def open_named(config: DataConfig, shape: str) -> Dataset:
+def read_named(config: DataConfig, shape: str) -> Source:
     """The data set data.name, which `listing` has, with this shape, which fits its own."""
     built_in = next((known for known in BUILT_IN if known.name == config.name), None)
     if built_in is None:
         public = next(known for known in PUBLIC_SETS if known.name == config.name)
-        dataset = _public(public, config.mirror, config.reverse)
-    elif built_in.shape == "text":
-        dataset = _built_in_text(config.name)
-    elif built_in.shape in PICTURES:
-        dataset = _built_in_pictures(config.name)
-    else:
-        dataset = _built_in_examples(config.name, built_in.shape, config.reverse)
+        return _public(public, shape, config.mirror, config.reverse)
+    if built_in.shape in PICTURES:
+        return _built_in_pictures(config.name, shape)
+    return _built_in_text(config.name) if built_in.shape == "text" else _built_in_examples(built_in, config.reverse)
+
+
+@dataclass(frozen=True)
+class NamedTexts:
+    """The texts of a data set that has a name, with fixed splits."""
+
+    dataset: Dataset  # without its splits
+    records: Records
+    held: tuple[float, float] = (0.0, 0.0)  # of train, for valid and test
+    ranges: Mapping[str, list[tuple[int, int]]] | None = None  # bytes of the documents of each split
+
+    def split(self, config: DataConfig) -> Dataset:
+        shape = self.dataset.shape
+        splits: Mapping[str, Split]
+        if self.ranges is not None:
+            splits = {name: Text(self.records, ranges) for name, ranges in self.ranges.items()}
+        else:
+            splits = split_by_hash(shape, self.records, *self.held, config.limit)
+        first = [name for name in ("train", "valid", "test") if name in splits]
+        ordered = {name: splits[name] for name in (*first, *(name for name in splits if name not in first))}
+        return limited_to(config, replace(self.dataset, splits=ordered))
+
+
+@dataclass(frozen=True)
+class NamedPictures:
+    """The pictures of a data set that has a name."""
+
+    dataset: Dataset
+    shape: str
+
+    def split(self, config: DataConfig) -> Dataset:
+        plain = self.shape == "plain" != self.dataset.shape
+        splits = {name: split.drawn(config.limit, plain) for name, split in self.dataset.splits.items()}
+        checker = None if plain else self.dataset.checker
+        return limited_to(config, replace(self.dataset, splits=splits, shape=self.shape, checker=checker))
+
+
+def limited_to(config: DataConfig, dataset: Dataset) -> Dataset:
+    """The data set with what the settings add to its description."""
+    understood = list(dataset.understood)
     if config.reverse and dataset.shape == "pairs":
-        dataset.understood.append("source and target are swapped (data.reverse)")
+        understood.append("source and target are swapped (data.reverse)")
+    key = dataset.fingerprint
     if config.limit:
-        for split in dataset.splits.values():
-            split.restrict(config.limit)
-        dataset.fingerprint = fingerprint(dataset.fingerprint, config.limit)
-        dataset.understood.append(limited(config.limit))
-    return dataset if dataset.shape == shape else _plain(dataset)
+        key = fingerprint(key, config.limit)
+        understood.append(limited(config.limit))
+    return replace(dataset, understood=understood, fingerprint=key)
 
 
-def _plain(dataset: Dataset) -> Dataset:
-    """Its pictures without their labels or captions."""
-    from allyouneed.data.pictures import PictureSplit  # which imports numpy
-
-    for split in dataset.splits.values():
-        assert isinstance(split, PictureSplit)
-        split.drop_labels()
-    return replace(dataset, shape="plain", checker=None)
-
-
-def _public(public: PublicSet, mirror: str, reverse: bool) -> Dataset:
-    files = [WatchedFile(obtain(file, mirror)) for file in public.files]
-    splits = public.read([file.path for file in files], reverse)
-    for file in files:
-        file.digest()  # what a later pass is compared with
-    for split in splits.values():
-        split.files = files
-    key = fingerprint(public.name, [file.sha256 for file in public.files], reverse)
+def _public(public: PublicSet, shape: str, mirror: str, reverse: bool) -> Source:
+    paths = [obtain(file, mirror) for file in public.files]
+    sums = [file.sha256 for file in public.files]
+    key = fingerprint(public.name, sums, reverse)
     told = [f"{public.name}: {public.what}, from {public.origin}", *public.notes]
-    return Dataset(public.name, public.shape, splits, told, key, public.licence)
+    dataset = Dataset(public.name, public.shape, {}, told, key, public.licence)
+    if public.shape in PICTURES:
+        return NamedPictures(replace(dataset, splits=public.read(paths, reverse)), shape)
+    from allyouneed.data.records import Writer, keep  # which import numpy
+
+    def write(writer: Writer) -> None:
+        add = writer.add_documents if public.shape == "text" else writer.add
+        for name, rows in public.read(paths, reverse).items():
+            add(name, rows)
+
+    known = {"set": public.name, "files": sums, "reverse": reverse}
+    records = keep(public.name, known, SHAPES[public.shape].filled, write)
+    ranges = _ranges(public, records) if public.shape == "text" else None
+    return NamedTexts(dataset, records, public.held, ranges)
 
 
-def _built_in_examples(name: str, shape: str, reverse: bool) -> Dataset:
+def _ranges(public: PublicSet, records: Records) -> dict[str, list[tuple[int, int]]]:
+    """The documents of each split, as bytes of the records; one is cut at the beginning of a character."""
+    ends = records.ends.tolist()
+
+    def begin(at: int) -> int:
+        while 0 < at < ends[-1] and records.stream[at] & 0xC0 == 0x80:
+            at -= 1
+        return min(at, ends[-1])
+
+    found = {name: [(begin(low), begin(high))] for name, (low, high) in public.bytes.items()}
+    for name, (low, high) in public.documents.items():
+        found[name] = [(start, end) for start, end in pairwise(ends[low : high + 1]) if start < end]
+    return found
+
+
+def _built_in_examples(known: NamedSet, reverse: bool) -> Source:
     """The phrasebook, the opinions, the entities or the questions."""
     from allyouneed.data.builtin.entities import entities
     from allyouneed.data.builtin.opinions import opinions
     from allyouneed.data.builtin.phrasebook import phrasebook
     from allyouneed.data.builtin.questions import questions
+    from allyouneed.data.records import Records
 
-    examples: Mapping[str, Sequence[Example]]
+    name, examples = known.name, dict[str, Sequence[TextExample]]()
     if name == "phrasebook":
         book = phrasebook()
-        examples = (
+        examples |= (
             {split: [SentencePair(it, en) for en, it in pairs] for split, pairs in book.items()} if reverse else book
         )
     else:
-        examples = entities() if name == "entities" else questions() if name == "questions" else opinions()
+        examples |= entities() if name == "entities" else questions() if name == "questions" else opinions()
     counts = ", ".join(f"{len(listed):,} {split}" for split, listed in examples.items())
     key = fingerprint({split: digest(repr(listed)) for split, listed in examples.items()})
     told = [f"{name}: built in; {counts}; fixed splits"]
-    return Dataset(
-        name, shape, {split: ExampleSplit(listed.__iter__) for split, listed in examples.items()}, told, key, "MIT"
-    )
+    rows = {split: (example.cells for example in listed) for split, listed in examples.items()}
+    dataset = Dataset(name, known.shape, {}, told, key, "MIT")
+    return NamedTexts(dataset, Records.of(rows, SHAPES[known.shape].filled))
 
 
-def _built_in_pictures(name: str) -> Dataset:
+def _built_in_pictures(name: str, shape: str) -> Source:
     """The shapes, by their form, or the scenes with their captions."""
     from allyouneed.data.builtin.scenes import check, scenes
     from allyouneed.data.builtin.shapes import shapes
-    from allyouneed.data.picture_arrays import from_arrays
+    from allyouneed.data.formats.picture_arrays import from_arrays
     from allyouneed.data.pictures import PictureSplit
 
     captioned = name == "scenes"
@@ -136,25 +190,25 @@ def _built_in_pictures(name: str) -> Dataset:
         {split: digest("".join(p.content + p.label for p in one.pictures)) for split, one in listed.items()}
     )
     splits: dict[str, Split] = {split: PictureSplit(one.pictures, one.array) for split, one in listed.items()}
-    shape, checker = ("captions", check) if captioned else ("pictures", None)
-    return Dataset(name, shape, splits, told, key, "MIT", checker)
+    own, checker = ("captions", check) if captioned else ("pictures", None)
+    return NamedPictures(Dataset(name, own, splits, told, key, "MIT", checker), shape)
 
 
-def _built_in_text(name: str) -> Dataset:
+def _built_in_text(name: str) -> Source:
     """The corpus, the family or the stories; each story is a document."""
     from allyouneed.data.builtin.corpus import corpus
     from allyouneed.data.builtin.family import family
     from allyouneed.data.builtin.stories import stories
+    from allyouneed.data.records import Records
 
     if name == "stories":
         documents = {split: [f"{text}\n" for text in texts] for split, texts in stories().items()}
     else:
         documents = {split: [text] for split, text in (family() if name == "family" else corpus()).items()}
-
-    def read(texts: list[str]) -> Callable[[], Iterator[list[str]]]:
-        return lambda: ([text] for text in texts)
-
     counts = ", ".join(f"{sum(map(len, texts)):,} characters {split}" for split, texts in documents.items())
     key = fingerprint({split: digest("".join(texts)) for split, texts in documents.items()})
+    records = Records.of({split: ((text,) for text in texts) for split, texts in documents.items()}, (0,))
+    ends = records.ends.tolist()
+    ranges = {split: list(pairwise(ends[low : high + 1])) for split, (low, high) in records.parts.items()}
     told = [f"{name}: built in; {counts}; fixed splits"]
-    return Dataset(name, "text", {split: Text(read(texts)) for split, texts in documents.items()}, told, key, "MIT")
+    return NamedTexts(Dataset(name, "text", {}, told, key, "MIT"), records, ranges=ranges)

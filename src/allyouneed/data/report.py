@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
-from allyouneed.data.sources import PICTURES, Dataset, Split, Text, caption_key, digest
+from allyouneed.data.examples import digest
+from allyouneed.data.sources import PICTURES, Dataset, Split, caption_key
 from allyouneed.errors import shortened
 
 QUANTILES = (50, 90, 99)
@@ -149,7 +148,7 @@ def describe(
     unknown: Mapping[str, Sequence[float | None]] | None = None,
     advice: str = "",
 ) -> Report:
-    """Reads every split once. `lengths`: one per example; for pairs, those of the sources and of the targets.
+    """`lengths`: one per example; for pairs, those of the sources and of the targets.
     `unknown`: the fraction of unknown tokens of each side."""
     parts: list[Part] = []
     known: np.ndarray | None = None
@@ -167,25 +166,12 @@ def describe(
 
 
 def _hashes(split: Split, shape: str) -> tuple[np.ndarray, np.ndarray]:
-    """One number for the input of each example and one for the whole example; a document is both. The input of a
-    captioned picture is its caption."""
-    inputs, examples = array("Q"), array("Q")
-    if isinstance(split, Text):
-        inputs.extend(_digest(document) for document in split.documents())
-        examples = inputs
-    else:
-        for example in split:
-            read = (caption_key(example.label),) if shape == "captions" else example.inputs
-            inputs.append(digest("\t".join(read)))
-            examples.append(digest("\t".join(example.texts)))
-    return np.asarray(inputs, dtype=np.uint64), np.asarray(examples, dtype=np.uint64)
-
-
-def _digest(chunks: Iterable[str]) -> int:
-    state = hashlib.blake2b(digest_size=8)
-    for chunk in chunks:
-        state.update(chunk.encode())
-    return int.from_bytes(state.digest(), "big")
+    """One number for the input of each example and one for the whole example. The input of a captioned picture is its
+    caption."""
+    inputs, examples = split.hashes()
+    if shape == "captions":
+        inputs = np.fromiter((digest(caption_key(picture.label)) for picture in split), np.uint64)
+    return inputs, examples
 
 
 def _sides(lengths: Lengths | tuple[Lengths, Lengths], limit: int | None) -> list[Side]:

@@ -1,145 +1,189 @@
-"""Where examples come from: a Dataset is named splits, and each pass over a Split reads it again."""
+"""Where examples come from: a Source is read once, and gives a Dataset: named splits of it."""
 
 from __future__ import annotations
 
 import hashlib
 import heapq
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Protocol
 
-from allyouneed.data.examples import Example
-from allyouneed.data.watch import WatchedFile
-from allyouneed.errors import UserError
+from allyouneed.data.examples import READING, SHAPES, SentencePair, TextExample, digest
 from allyouneed.randomness import WORD, make_key
 
 if TYPE_CHECKING:  # names of data sets come without numpy
     import numpy as np
 
-READING = 3  # raise it whenever the same files give other examples or other text than before
+    from allyouneed.config import DataConfig
+    from allyouneed.data.records import Records
+
 DRAWN = 7  # the key of the random numbers that draw examples
-KEPT, KEPT_BYTES = 100_000, 2**24  # examples, and UTF-8 bytes of text, that are kept in memory
 PICTURES = ("pictures", "captions", "plain")  # shapes of data: pictures with labels, with captions, with neither
 
 
-@dataclass
-class Counts:
-    """What one whole pass over a split saw; `bytes` is the UTF-8 length of the text that is used."""
-
-    examples: int = 0
-    empty: int = 0
-    bytes: int = 0
-
-    def add(self, example: Example) -> None:
-        """Counts an example that is used."""
-        self.examples += 1
-        self.bytes += sum(size(text) for text in example.texts)
-
-
 class Split:
-    """Examples that can be read any number of times, streaming. The counts are those of the last whole pass.
+    """Examples that can be read any number of times."""
 
-    `files` are those that it reads; each pass looks before and after whether they are still the same.
-    """
-
-    def __init__(self) -> None:
-        self.files: Sequence[WatchedFile] = ()
-        self.counted: Counts | None = None
+    examples: int = 0  # how many there are, or documents
+    empty: int = 0  # examples with a blank part, or blank documents: dropped
+    bytes: int = 0  # of the text that is used, in UTF-8
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError
 
-    @contextmanager
-    def unchanged(self) -> Iterator[None]:
-        """Around a pass: an error if the files have changed before it or during it."""
-        self._check_files()
-        try:
-            yield
-        except UserError:  # a file that is being written often looks broken: say what really happened
-            self._check_files()
-            raise
-        self._check_files()
+    def inputs(self) -> Iterator[tuple[str, ...]]:
+        """Of examples: the texts that a model reads."""
+        raise NotImplementedError
 
-    def _check_files(self) -> None:
-        for file in self.files:
-            file.check()
+    def texts(self, field: str) -> Iterator[str]:
+        """Of examples: one field of each."""
+        raise NotImplementedError
 
-    def restrict(self, limit: int) -> None:
-        """Yield at most so many examples, drawn at random; a text has none."""
+    def documents(self) -> Iterator[Iterator[str]]:
+        """Of running text: one iterator of chunks per document."""
+        raise NotImplementedError
+
+    def hashes(self) -> tuple[np.ndarray, np.ndarray]:
+        """(N,) one number for the input of each example, and (N,) one for the whole example."""
+        raise NotImplementedError
+
+    def labels(self) -> tuple[list[str], np.ndarray]:
+        """The different labels, by their first places, and (N,) which of them each example has."""
+        raise NotImplementedError
+
+    def drawn(self, limit: int, plain: bool = False) -> Split:
+        """Of pictures: at most so many, drawn at random (0: all), and, if `plain`, without their labels."""
+        raise NotImplementedError
 
     def look(self) -> tuple[int, int]:
         """Of pictures: the usual length of the shorter side, and the values per pixel."""
         raise NotImplementedError
 
-    @property
-    def counts(self) -> Counts:
-        """Reads the split once if nobody has yet."""
-        if self.counted is None:
-            for _ in self:
-                pass
-        assert self.counted is not None
-        return self.counted
-
-    @property
-    def examples(self) -> int:
-        """How many examples there are, or documents."""
-        return self.counts.examples
-
-    @property
-    def empty(self) -> int:
-        """Examples with a blank part, or blank documents: dropped."""
-        return self.counts.empty
-
-    @property
-    def bytes(self) -> int:
-        """UTF-8 bytes of the text, for bits per byte."""
-        return self.counts.bytes
-
 
 class ExampleSplit(Split):
-    """Yields examples; those with a blank part are dropped. `limit`: at most so many, drawn at random (0: all). `read`
-    starts a new pass; `total` is how many examples it gives, if that is known. Small ones are kept in memory: a run
-    reads them dozens of times before it trains."""
+    """Some rows of the records of a data set, by their numbers `rows` (N,)."""
 
-    def __init__(self, read: Callable[[], Iterable[Example]], limit: int = 0) -> None:
-        super().__init__()
-        self.read, self.limit = read, limit
-        self.total: int | None = None
-        self.kept: list[Example] | None = None
+    def __init__(self, shape: str, records: Records, rows: np.ndarray, empty: int = 0) -> None:
+        self.shape, self.records, self.rows = SHAPES[shape], records, rows
+        self.examples, self.empty = len(rows), empty
+        self._inputs, self._filled = ([f for f in some if f < records.width] for some in self.shape[1:])
+        self.bytes = int(records.sizes(self._filled)[rows].sum())
 
-    def restrict(self, limit: int) -> None:
-        self.limit, self.kept = limit, None
+    @staticmethod
+    def of(shape: str, examples: Iterable[TextExample]) -> ExampleSplit:
+        """In memory."""
+        import numpy as np
+
+        from allyouneed.data.records import Records
+
+        records = Records.of({"train": (example.cells for example in examples)}, SHAPES[shape].filled)
+        rows = np.flatnonzero(~records.blank)
+        return ExampleSplit(shape, records, rows, len(records) - len(rows))
+
+    @property
+    def text_bytes(self) -> int:
+        """Of what a model reads or writes as text: not of labels and tags."""
+        fields = self._filled if self.shape.kind is SentencePair else self._inputs
+        return int(self.records.sizes(fields)[self.rows].sum())
 
     def __iter__(self) -> Iterator[Any]:
-        counts, kept, small = Counts(), [], True
-        with self.unchanged():
-            if self.kept is not None:
-                yield from self.kept
-                return
-            if self.limit and self.total is None:
-                self.total = sum(not is_blank(example) for example in self.read())
-            used = drawn(self.limit, self.total) if self.limit and self.total is not None else repeat(True)
-            for example in self.read():
-                if is_blank(example):
-                    counts.empty += 1
-                elif next(used, False):
-                    counts.add(example)
-                    small = small and counts.examples <= KEPT and counts.bytes <= KEPT_BYTES
-                    if small:
-                        kept.append(example)
-                    else:
-                        kept.clear()
-                    yield example
-        self.counted, self.kept = counts, kept if small else None
+        return map(self.shape.kind.of, self.records.cells(self.rows))
+
+    def inputs(self) -> Iterator[tuple[str, ...]]:
+        return zip(*(self.records.texts(field, self.rows) for field in self._inputs))
+
+    def texts(self, field: str) -> Iterator[str]:
+        return self.records.texts(self.shape.kind._fields.index(field), self.rows)
+
+    def hashes(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.records.hashes(self._inputs)[self.rows], self.records.hashes(self._filled)[self.rows]
+
+    def labels(self) -> tuple[list[str], np.ndarray]:
+        return self.records.different(self.shape.kind._fields.index("label"), self.rows)
 
 
-def is_blank(example: Example) -> bool:
-    """Whether some part of it is blank, so that it is dropped."""
-    return not all(text.strip() for text in example.texts)
+class Text(Split):
+    """Yields chunks of about a megabyte, which joined are exactly the text. A document is a range of bytes of the
+    records."""
+
+    def __init__(self, records: Records, ranges: Sequence[tuple[int, int]], empty: int = 0) -> None:
+        self.records, self.ranges = records, ranges
+        self.examples, self.empty = len(ranges), empty
+        self.bytes = sum(end - start for start, end in ranges)
+
+    @staticmethod
+    def of(documents: Iterable[str]) -> Text:
+        """In memory."""
+        from allyouneed.data.records import Records
+
+        records = Records.of({"train": ((text,) for text in documents)}, ())
+        return Text(records, list(pairwise(records.ends.tolist())))
+
+    def __iter__(self) -> Iterator[str]:
+        for document in self.documents():
+            yield from document
+
+    def documents(self) -> Iterator[Iterator[str]]:
+        return (self.records.pieces(start, end) for start, end in self.ranges)
+
+    def hashes(self) -> tuple[np.ndarray, np.ndarray]:
+        import numpy as np
+
+        view = memoryview(self.records.stream)  # type: ignore[arg-type]
+        states = (hashlib.blake2b(view[start:end], digest_size=8).digest() for start, end in self.ranges)
+        found = np.fromiter((int.from_bytes(state, "big") for state in states), np.uint64)
+        return found, found
+
+
+@dataclass
+class Dataset:
+    """Named splits of one shape. `understood`: how the files were read, in sentences for the user."""
+
+    name: str
+    shape: str  # "text", "pairs", "labels", "tags", "questions", or one of PICTURES
+    splits: Mapping[str, Split]  # train, and if there are any valid and test; some sets have more
+    understood: list[str] = field(default_factory=list)
+    fingerprint: str = ""  # changes when the examples may have changed
+    licence: str = ""
+    # What a drawing shows of what its caption says, by name of the attribute; None if there are no rules.
+    checker: Callable[[str, np.ndarray], dict[str, bool]] | None = None
+
+
+class Source(Protocol):
+    """Data that has been read. Nothing of what it was read from is needed any more."""
+
+    def split(self, config: DataConfig) -> Dataset:
+        """As the settings of [data] want it: what is held out, and how much of it is used."""
+        ...
+
+
+def split_by_hash(
+    shape: str, records: Records, valid: float, test: float, limit: int = 0, fold: int = 0
+) -> dict[str, ExampleSplit]:
+    """Splits of the part train by a hash of the first input: the same sentence is never in two of them; the other parts
+    of the records are splits of their own. `limit`: of each split."""
+    import numpy as np
+
+    held = {"train": 0, **({"valid": 1} if valid else {}), **({"test": 2} if test else {})}
+    found = {}
+    for name, (low, high) in records.parts.items():
+        rows, own = np.arange(low, high), {name: 0}
+        if name == "train":
+            own = held
+            place = (records.digests[low:high, SHAPES[shape].inputs[0]] / 2**64 + max(0, fold - 1) * test) % 1.0
+            which = np.where(place < valid, 1, np.where(place < valid + test, 2, 0))
+        else:
+            which = np.zeros(high - low, int)
+        for split, number in own.items():
+            mine, blank = which == number, records.blank[low:high]
+            used = rows[mine & ~blank]
+            if limit and limit < len(used):
+                used = used[np.fromiter(drawn(limit, len(used)), bool)]
+            found[split] = ExampleSplit(shape, records, used, int((mine & blank).sum()))
+    return found
 
 
 def drawn(limit: int, total: int) -> Iterator[bool]:
@@ -152,65 +196,6 @@ def drawn(limit: int, total: int) -> Iterator[bool]:
 @lru_cache
 def _largest_drawn(limit: int, total: int) -> int:
     return heapq.nsmallest(limit, (make_key(DRAWN, place) for place in range(total)))[-1]
-
-
-class Text(Split):
-    """Yields chunks of about a megabyte, which joined are exactly the text.
-
-    `documents()` gives the same chunks document by document; `read` starts a new pass over the documents.
-    """
-
-    def __init__(self, read: Callable[[], Iterable[Iterable[str]]], empty: int = 0) -> None:
-        super().__init__()
-        self.read, self.dropped = read, empty
-
-    def __iter__(self) -> Iterator[str]:
-        for document in self.documents():
-            yield from document
-
-    def documents(self) -> Iterator[Iterator[str]]:
-        """One iterator of chunks per document. The unread rest of a document is skipped when the next is asked for."""
-        counts = Counts(empty=self.dropped)
-        with self.unchanged():
-            for chunks in self.read():
-                document = _counted(chunks, counts)
-                counts.examples += 1
-                yield document
-                for _ in document:  # the counts are always those of the whole document
-                    pass
-        self.counted = counts
-
-
-def _counted(chunks: Iterable[str], counts: Counts) -> Iterator[str]:
-    for chunk in chunks:
-        counts.bytes += size(chunk)
-        yield chunk
-
-
-@dataclass
-class Dataset:
-    """Named splits of one shape. `understood`: how the files were read, in sentences for the user."""
-
-    name: str
-    shape: str  # "text", "pairs", "labels", "tags", "questions", or one of PICTURES
-    splits: dict[str, Split]  # train, and if there are any valid and test; some sets have more
-    understood: list[str] = field(default_factory=list)
-    fingerprint: str = ""  # changes when the examples may have changed
-    licence: str = ""
-    # What a drawing shows of what its caption says, by name of the attribute; None if there are no rules.
-    checker: Callable[[str, np.ndarray], dict[str, bool]] | None = None
-
-
-def split_by_hash(
-    read: Callable[[], Iterable[Example]], valid: float, test: float, limit: int = 0, fold: int = 0
-) -> dict[str, ExampleSplit]:
-    """Splits by a hash of the first input: the same sentence is never in two of them. `limit`: of each."""
-
-    def part(wanted: str) -> Callable[[], Iterator[Example]]:
-        return lambda: (example for example in read() if part_of(example.inputs[0], valid, test, fold) == wanted)
-
-    wanted = ["train"] + ["valid"] * (valid > 0) + ["test"] * (test > 0)
-    return {name: ExampleSplit(part(name), limit) for name in wanted}
 
 
 def limited(limit: int) -> str:
@@ -229,23 +214,6 @@ def caption_key(caption: str) -> str:
     return " ".join(caption.lower().split())
 
 
-def digest(text: str) -> int:
-    """A 64-bit hash, the same on every machine."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
-
-
 def fingerprint(*parts: Any) -> str:
     """A short hash of plain values, and of how this version of the library reads data."""
     return hashlib.blake2b(json.dumps([READING, *parts]).encode(), digest_size=16).hexdigest()
-
-
-def size(text: str) -> int:
-    """UTF-8 bytes."""
-    return len(text) if text.isascii() else len(text.encode())
-
-
-def shorten(text: str, width: int = 50) -> str:
-    """The beginning of a text, in quotes."""
-    most = 20 * width  # a text may be very long
-    line = " ".join(text[:most].split())
-    return f"“{line}”" if len(line) <= width and len(text) <= most else f"“{line[: width - 1]}…”"

@@ -1,8 +1,8 @@
-"""Tokens on disk: text is encoded once, streaming, and read back through a memory map.
+"""Files in the cache: a stream of bytes that is written once and read through a memory map, with arrays beside it.
 
-One file holds the tokens of one side of a split: the tokens, the offsets of the rows, a JSON object with all that the
-tokens depend on and their checksum, and the length of that object. It is written under another name and renamed when
-it is complete, so that any number of processes may read and write the same file at once.
+A file holds the stream, the arrays, a JSON object with all that they depend on and their checksum, and the length of
+that object. It is written under another name and renamed when it is complete, so that any number of processes may read
+and write the same file at once. Examples are kept in such files, and tokens.
 """
 
 from __future__ import annotations
@@ -15,26 +15,148 @@ import re
 import time
 import zlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from itertools import accumulate, chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 
+from allyouneed.data.examples import READING
 from allyouneed.data.fetch import cache_folder
-from allyouneed.data.sources import READING
 from allyouneed.errors import UserError
 from allyouneed.text import Tokenizer
 
 BLOCK = 1 << 24  # tokens that are counted at once
-VERSION = 1  # raise it whenever this file writes other tokens, or writes them in another way
+VERSION = 2  # raise it whenever this file writes other tokens, or writes them in another way
 BATCH = 1 << 20  # characters that are encoded together; the tokenizer shares them among the cores
 QUIET = 600  # seconds without a write after which a file that nobody has locked is abandoned
 CODES = {"B": 1, "H": 2, "I": 4}  # types of a token, and their bytes
 LENGTH = 8  # bytes of the last number in a file
 TEMPORARY = ".tmp-"
+
+
+class Stored(NamedTuple):
+    """What a file of the cache holds."""
+
+    stream: np.ndarray  # bytes, through a memory map
+    arrays: dict[str, np.ndarray]
+    meta: dict[str, Any]
+
+
+class Stream:
+    """Appends bytes to a file."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file, self.size, self.checksum = file, 0, 0
+
+    def put(self, data: bytes) -> None:
+        self.file.write(data)
+        self.size += len(data)
+        self.checksum = zlib.crc32(data, self.checksum)
+
+    def finish(self, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """What comes after the stream; then everything is on the disk."""
+        size = self.size
+        for value in arrays.values():
+            self.put(np.ascontiguousarray(value).tobytes())
+        listed = [[name, value.dtype.str, list(value.shape)] for name, value in arrays.items()]
+        text = json.dumps({**meta, "size": size, "arrays": listed, "crc32": self.checksum}).encode()
+        self.file.write(text + len(text).to_bytes(LENGTH, "little"))
+        self.file.flush()
+        os.fsync(self.file.fileno())
+
+
+Filled = tuple[Mapping[str, Any], Mapping[str, np.ndarray]]  # what is known of a stream that was written, and arrays
+
+
+def stored(folder: str, name: str, known: Mapping[str, Any], write: Callable[[Stream], Filled]) -> Stored:
+    """The file of this key in a folder of the cache if it is complete; otherwise it is written."""
+    known = {**known, "version": VERSION, "reading": READING}
+    key = hashlib.blake2b(json.dumps(known, sort_keys=True).encode(), digest_size=16).hexdigest()
+    path = cache_folder() / folder / f"{name}-{key}"
+    found = _open(path, known)
+    if found is not None:
+        return found
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(path.parent)
+        with _temporary(path) as (file, fresh):
+            stream = Stream(file)
+            meta, arrays = write(stream)
+            stream.finish({**meta, **known}, arrays)
+            made = _read(file, known)
+            with suppress(FileNotFoundError):  # if it was taken for abandoned, the next run writes it again
+                os.replace(fresh, path)  # or another process has put the same there: either file will do
+    except OSError as error:
+        raise UserError(
+            f"the prepared data cannot be kept in {path.parent}: {error.strerror or error}; "
+            "free space, or let ALLYOUNEED_CACHE name another folder"
+        ) from error
+    if made is None:
+        raise UserError(f"the prepared data in {path.parent} is not what was written there: the disk may be damaged")
+    return made
+
+
+@contextmanager
+def _temporary(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
+    """A file beside `path`, locked while it is written, and removed unless it is renamed."""
+    fresh = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}-{time.time_ns()}")
+    with fresh.open("x+b") as file:
+        try:
+            with suppress(OSError):  # some network file systems have no locks
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield file, fresh
+        finally:
+            fresh.unlink(missing_ok=True)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """Removes files whose writer was killed. A writer holds a lock; and where locks do not reach other machines, the
+    time of its last write shows that it is at work."""
+    for path in folder.glob(f"{TEMPORARY}*"):
+        with suppress(OSError), path.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # an error if it is locked
+            if time.time() - os.fstat(file.fileno()).st_mtime > QUIET:
+                path.unlink()
+
+
+def _open(path: Path, known: Mapping[str, Any]) -> Stored | None:
+    """None: nothing is there, or it is damaged."""
+    try:
+        with path.open("rb") as file:
+            return _read(file, known)
+    except OSError:
+        return None
+
+
+def _read(file: BinaryIO, known: Mapping[str, Any]) -> Stored | None:
+    """What a file holds; None if it is damaged. The checksum is always compared: 100 MB take 0.06 seconds."""
+    try:
+        length = os.fstat(file.fileno()).st_size - LENGTH
+        file.seek(length)
+        end = length - int.from_bytes(file.read(LENGTH), "little")
+        file.seek(end)
+        meta = json.loads(file.read(length - end))
+        if any(meta.get(name) != value for name, value in known.items()):
+            return None
+        data = np.memmap(file, dtype=np.uint8, mode="r", shape=(end,)) if end else np.zeros(0, np.uint8)
+        arrays, at = {}, meta["size"]
+        for name, code, shape in meta["arrays"]:
+            dtype = np.dtype(code)
+            size = dtype.itemsize * int(np.prod(shape))
+            arrays[name] = np.frombuffer(data[at : at + size].tobytes(), dtype).reshape(shape)
+            at += size
+        if at != end or zlib.crc32(data.data) != meta["crc32"]:
+            return None
+        return Stored(data[: meta["size"]], arrays, meta)
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return None
+
+
+# Tokens
 
 
 class Maker(Protocol):
@@ -104,13 +226,11 @@ def unknown_part(tokenizer: Tokenizer, sides: Iterable[Ragged]) -> float | None:
 def tokenize_rows(texts: Iterable[str], tokenizer: Encoder, key: TokenKey) -> Ragged:
     """One row per text, each after `key.prefix`. The texts are read only if their tokens are not in the cache."""
 
-    def write(writer: _Writer) -> None:
+    def write(writer: _Tokens) -> None:
         for batch in _batches(key.prefix + text for text in texts):
-            for ids in tokenizer.encode_batch(batch):
-                writer.add(ids)
-                writer.end_row()
+            writer.add_rows(tokenizer.encode_batch(batch))
 
-    return _stored(tokenizer, key, "rows", write)
+    return _tokens(tokenizer, key, "rows", write)
 
 
 def tokenize_stream(documents: Iterable[Iterable[str]], tokenizer: Encoder, key: TokenKey, separator: int) -> Ragged:
@@ -121,7 +241,7 @@ def tokenize_stream(documents: Iterable[Iterable[str]], tokenizer: Encoder, key:
     if key.prefix:
         raise ValueError("a stream is tokenized as it is: its key has no prefix")
 
-    def write(writer: _Writer) -> None:
+    def write(writer: _Tokens) -> None:
         several = False
         for number, document in enumerate(documents):
             if number:
@@ -135,18 +255,18 @@ def tokenize_stream(documents: Iterable[Iterable[str]], tokenizer: Encoder, key:
             writer.add([separator])
         writer.end_row()
 
-    return _stored(tokenizer, key, f"stream {separator}", write)
+    return _tokens(tokenizer, key, f"stream {separator}", write)
 
 
 def store_rows(rows: Iterable[Sequence[int]], maker: Maker, key: TokenKey) -> Ragged:
     """Rows that are made as they are needed, unless they are in the cache."""
 
-    def write(writer: _Writer) -> None:
+    def write(writer: _Tokens) -> None:
         for row in rows:
             writer.add(row)
             writer.end_row()
 
-    return _stored(maker, key, "made", write)
+    return _tokens(maker, key, "made", write)
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
@@ -179,110 +299,35 @@ def _between_words(chunks: Iterable[str]) -> Iterator[str]:
         yield rest
 
 
-class _Writer:
-    """Appends tokens to a file and remembers where the rows end."""
+class _Tokens:
+    """Writes tokens and remembers where the rows end."""
 
-    def __init__(self, file: BinaryIO, vocabulary: int) -> None:
-        self.file, self.code = file, next(code for code, size in CODES.items() if vocabulary <= 1 << 8 * size)
-        self.count, self.checksum, self.ends = 0, 0, array("q", [0])
+    def __init__(self, stream: Stream, vocabulary: int) -> None:
+        self.stream, self.code = stream, next(code for code, size in CODES.items() if vocabulary <= 1 << 8 * size)
+        self.count, self.ends = 0, array("q", [0])
 
     def add(self, ids: Sequence[int]) -> None:
-        self._put(array(self.code, ids).tobytes())
+        self.stream.put(array(self.code, ids).tobytes())
         self.count += len(ids)
 
     def end_row(self) -> None:
         self.ends.append(self.count)
 
-    def _put(self, data: bytes) -> None:
-        self.file.write(data)
-        self.checksum = zlib.crc32(data, self.checksum)
-
-    def finish(self, known: dict[str, Any]) -> None:
-        """What comes after the tokens; then everything is on the disk."""
-        self._put(self.ends.tobytes())
-        meta = {**known, "rows": len(self.ends) - 1, "tokens": self.count}
-        meta |= {"dtype": f"uint{8 * CODES[self.code]}", "crc32": self.checksum}
-        text = json.dumps(meta).encode()
-        self.file.write(text + len(text).to_bytes(LENGTH, "little"))
-        self.file.flush()
-        os.fsync(self.file.fileno())
+    def add_rows(self, rows: Sequence[Sequence[int]]) -> None:
+        """Several rows at once."""
+        self.ends.extend(islice(accumulate(map(len, rows), initial=self.count), 1, None))
+        self.stream.put(array(self.code, chain.from_iterable(rows)).tobytes())
+        self.count = self.ends[-1]
 
 
-def _stored(tokenizer: Maker, key: TokenKey, layout: str, write: Callable[[_Writer], None]) -> Ragged:
-    """The tokens in the cache if they are complete and have this key; otherwise they are written."""
-    known = {**asdict(key), "layout": layout, "tokenizer": tokenizer.fingerprint}
-    known |= {"version": VERSION, "reading": READING}
-    name = hashlib.blake2b(json.dumps(known, sort_keys=True).encode(), digest_size=16).hexdigest()
-    path = cache_folder() / "tokens" / f"{key.split}-{key.side}-{name}"
-    found = _open(path, known)
-    if found is not None:
-        return found
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(path.parent)
-        with _temporary(path) as (file, fresh):
-            writer = _Writer(file, len(tokenizer))
-            write(writer)
-            writer.finish(known)
-            made = _read(file, known)
-            with suppress(FileNotFoundError):  # if it was taken for abandoned, the next run writes it again
-                os.replace(fresh, path)  # or another process has put the same tokens there: either file will do
-    except OSError as error:
-        raise UserError(
-            f"the prepared data cannot be kept in {path.parent}: {error.strerror or error}; "
-            "free space, or let ALLYOUNEED_CACHE name another folder"
-        ) from error
-    if made is None:
-        raise UserError(f"the prepared data in {path.parent} is not what was written there: the disk may be damaged")
-    return made
+def _tokens(maker: Maker, key: TokenKey, layout: str, write: Callable[[_Tokens], None]) -> Ragged:
+    """The tokens in the cache, or else written there."""
 
+    def fill(stream: Stream) -> Filled:
+        writer = _Tokens(stream, len(maker))
+        write(writer)
+        return {"dtype": f"uint{8 * CODES[writer.code]}"}, {"offsets": np.asarray(writer.ends)}
 
-@contextmanager
-def _temporary(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
-    """A file beside `path`, locked while it is written, and removed unless it is renamed."""
-    fresh = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}-{time.time_ns()}")
-    with fresh.open("x+b") as file:
-        try:
-            with suppress(OSError):  # some network file systems have no locks
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield file, fresh
-        finally:
-            fresh.unlink(missing_ok=True)
-
-
-def _remove_abandoned(folder: Path) -> None:
-    """Removes files whose writer was killed. A writer holds a lock; and where locks do not reach other machines, the
-    time of its last write shows that it is at work."""
-    for path in folder.glob(f"{TEMPORARY}*"):
-        with suppress(OSError), path.open("r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # an error if it is locked
-            if time.time() - os.fstat(file.fileno()).st_mtime > QUIET:
-                path.unlink()
-
-
-def _open(path: Path, known: dict[str, Any]) -> Ragged | None:
-    """None: nothing is there, or it is damaged."""
-    try:
-        with path.open("rb") as file:
-            return _read(file, known)
-    except OSError:
-        return None
-
-
-def _read(file: BinaryIO, known: dict[str, Any]) -> Ragged | None:
-    """The tokens in a file; None if it is damaged. The checksum is always compared: 100 MB take 0.06 seconds."""
-    try:
-        length = os.fstat(file.fileno()).st_size - LENGTH
-        file.seek(length)
-        end = length - int.from_bytes(file.read(LENGTH), "little")
-        file.seek(end)
-        meta = json.loads(file.read(length - end))
-        data = np.memmap(file, dtype=np.uint8, mode="r", shape=(end,))
-        dtype = np.dtype(meta["dtype"])
-        start = meta["tokens"] * dtype.itemsize
-        whole = end == start + 8 * (meta["rows"] + 1) and zlib.crc32(data.data) == meta["crc32"]
-        if not whole or any(meta.get(name) != value for name, value in known.items()):
-            return None
-        return Ragged(data[:start].view(dtype), np.frombuffer(data[start:].tobytes(), dtype=np.int64))
-    except (OSError, ValueError, KeyError, TypeError, OverflowError):
-        return None
+    known = {**asdict(key), "layout": layout, "tokenizer": maker.fingerprint}
+    found = stored("tokens", f"{key.split}-{key.side}", known, fill)
+    return Ragged(found.stream.view(np.dtype(found.meta["dtype"])), found.arrays["offsets"])

@@ -9,9 +9,9 @@ from itertools import islice
 from pathlib import Path
 
 from allyouneed.data.fetch import obtain
-from allyouneed.data.paths import is_file
+from allyouneed.data.formats.paths import is_file
+from allyouneed.data.formats.textfile import TextFile
 from allyouneed.data.public import WORDS
-from allyouneed.data.reading import lines
 from allyouneed.errors import UserError
 
 Question = tuple[str, str, str, str]
@@ -67,7 +67,7 @@ def read_own(path: Path) -> WordTests:
 def questions(path: Path) -> list[tuple[str, Question]]:
     """Lines of four words below ": name of the section"; a line that begins with # is a comment."""
     section, found = "", []
-    for number, line in enumerate(lines(path), 1):
+    for number, line in enumerate(TextFile(path).lines(), 1):
         words = line.split()
         if line.startswith("#"):
             continue
@@ -98,7 +98,7 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The number of each line and its fields, without blank lines and comments."""
     return (
         (number, fields)
-        for number, line in enumerate(lines(path), 1)
+        for number, line in enumerate(TextFile(path).lines(), 1)
         if not line.startswith("#") and (fields := _fields(line))
     )
 

@@ -14,7 +14,7 @@ import torch
 
 from allyouneed import catalog
 from allyouneed.config import DecodeConfig, build
-from allyouneed.data.conll import PER_WORD
+from allyouneed.data.formats.conll import PER_WORD
 from allyouneed.errors import UserError, shortened
 from allyouneed.exchange.families import Family, Head, find_family
 from allyouneed.exchange.folder import read_folder

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from allyouneed.config import build
-from allyouneed.data.augment import as_tensor
+from allyouneed.data.batches.pictures import as_tensor
 from allyouneed.errors import UserError, shortened
 from allyouneed.models.dvae import DVAE, DVAEConfig
 from allyouneed.predict.saved import compare_shapes, saved_processor, saved_weights

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from allyouneed.data.batches import fill
+from allyouneed.data.batches.base import fill
 from allyouneed.data.line_vectors import CUT, EMPTY, WHOLE, LineVectors, vectors_of
 from allyouneed.errors import UserError, shortened
 from allyouneed.metrics import unit

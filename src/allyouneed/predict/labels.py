@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from allyouneed.config import DecodeConfig
-from allyouneed.data.batches import Buckets, Labelled
+from allyouneed.data.batches.base import Buckets
+from allyouneed.data.batches.labelled import Labelled
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.models.labeller import Labeller

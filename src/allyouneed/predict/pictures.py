@@ -13,11 +13,19 @@ import torch
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig
-from allyouneed.data.augment import Augment, PictureBatches, See
-from allyouneed.data.decoding import BadPictureError, check, damage_told, decode, decode_frames, is_image, square
-from allyouneed.data.paths import is_folder
-from allyouneed.data.picture_arrays import to_image
-from allyouneed.data.picture_files import is_hidden, is_picture_name
+from allyouneed.data.batches.pictures import Augment, PictureBatches, See
+from allyouneed.data.formats.decoding import (
+    BadPictureError,
+    check,
+    damage_told,
+    decode,
+    decode_frames,
+    is_image,
+    square,
+)
+from allyouneed.data.formats.paths import is_folder
+from allyouneed.data.formats.picture_arrays import to_image
+from allyouneed.data.formats.pictures import is_hidden, is_picture_name
 from allyouneed.errors import UserError, told
 from allyouneed.figures import contact_sheet
 from allyouneed.models.dvae import DVAE

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig
+from allyouneed.data.batches.answers import LONGEST, NONE, AnswerWindows
 from allyouneed.data.examples import Question
 from allyouneed.data.store import Ragged
-from allyouneed.data.windows import LONGEST, NONE, AnswerWindows
 from allyouneed.errors import UserError
 from allyouneed.models.answerer import Answerer
 from allyouneed.nn.trace import Trace

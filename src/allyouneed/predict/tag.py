@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from allyouneed.config import DecodeConfig
-from allyouneed.data.conll import PER_WORD, Span, spans, tagged
+from allyouneed.data.formats.conll import PER_WORD, Span, spans, tagged
 from allyouneed.nn.heads import TagHead
 from allyouneed.predict.answers import Answer
 from allyouneed.predict.base import Guess

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from allyouneed import catalog
 from allyouneed.config import DecodeConfig
-from allyouneed.data.batches import Batch, Examples
-from allyouneed.data.opening import open_data
+from allyouneed.data.batches.base import Batch, Examples
+from allyouneed.data.opening import read_data
 from allyouneed.data.report import Report
-from allyouneed.data.sources import Dataset
+from allyouneed.data.sources import Dataset, Source
 from allyouneed.data.store import TokenKey
 from allyouneed.errors import UserError, told
 from allyouneed.metrics import Score
@@ -81,6 +81,7 @@ class Task(Processor, ABC, Generic[M]):
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
+        self.source: Source | None = None
         self._data: Dataset | None = None
         self._found: dict[tuple[str, str], Any] = {}  # by `once`
         self.covered = 0  # examples, or windows, that the last test has scored
@@ -95,9 +96,10 @@ class Task(Processor, ABC, Generic[M]):
 
     @property
     def data(self) -> Dataset:
-        """The data set of the recipe, opened at first use."""
+        """The data set of the recipe: a split of `source`, which is read at first use."""
         if self._data is None:
-            self._data = open_data(self.recipe.data, self.shape)
+            self.source = self.source or read_data(self.recipe.data, self.shape)
+            self._data = self.source.split(self.recipe.data)
         return self._data
 
     def origin(self, split: str) -> str:

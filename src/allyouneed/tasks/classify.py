@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
-from allyouneed.data.batches import Batch
+from allyouneed.data.batches.base import Batch
 from allyouneed.data.examples import LabelledText
 from allyouneed.data.store import Ragged, tokenize_rows
 from allyouneed.errors import UserError
@@ -94,7 +94,7 @@ class Classify(ClassifyProcessor, OneLabel, Labelling):
     def tokens(self, split: str) -> list[Ragged]:
         found = []
         for side in range(self.sides):
-            texts = (example.inputs[side] for example in self.data.splits[split])
+            texts = self.data.splits[split].texts("second" if side else "text")
             if self.spells:
                 found.append(Ragged.of(self.spelling.read(classify_tokens(self, text)) for text in texts))
                 continue
@@ -104,7 +104,7 @@ class Classify(ClassifyProcessor, OneLabel, Labelling):
 
     @once
     def simple(self, split: str) -> dict[str, np.ndarray]:
-        texts = ([example.inputs for example in self.data.splits[name]] for name in ("train", split))
+        texts = (list(self.data.splits[name].inputs()) for name in ("train", split))
         return classify_baselines(next(texts), self.goals("train"), next(texts), len(self.labels))
 
     def test(self, model: Labeller, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:

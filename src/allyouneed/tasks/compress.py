@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig
-from allyouneed.data.batches import Batch
-from allyouneed.data.coded import PlainPictures
+from allyouneed.data.batches.base import Batch
+from allyouneed.data.batches.coded import PlainPictures
 from allyouneed.data.report import Report, describe
 from allyouneed.figures import contact_sheet
 from allyouneed.metrics import Score

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
-from allyouneed.data.batches import Batch
-from allyouneed.data.coded import CaptionedCodes
+from allyouneed.data.batches.base import Batch
+from allyouneed.data.batches.coded import CaptionedCodes
 from allyouneed.data.report import Report, describe
 from allyouneed.data.store import Ragged, store_rows, tokenize_rows, unknown_part
 from allyouneed.errors import UserError

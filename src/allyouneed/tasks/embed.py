@@ -11,8 +11,8 @@ import numpy as np
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
-from allyouneed.data.batches import Batch
-from allyouneed.data.grouped import GroupedPairs
+from allyouneed.data.batches.base import Batch
+from allyouneed.data.batches.pairs import GroupedPairs
 from allyouneed.data.report import Report, describe
 from allyouneed.data.store import Ragged, tokenize_rows, unknown_part
 from allyouneed.errors import UserError
@@ -59,7 +59,7 @@ class Embed(EmbedProcessor, Answering[Embedder]):
     def rows(self, split: str) -> tuple[Ragged, Ragged]:
         """The tokens of both sides; a UserError if the split or a text in it is empty."""
         pairs, prefix = self.data.splits[split], self.layout.prefix
-        sources, targets = (pair.source for pair in pairs), (pair.target for pair in pairs)
+        sources, targets = pairs.texts("source"), pairs.texts("target")
         found = (
             tokenize_rows(sources, self.tokenizer, self.token_key(split, "source", prefix)),
             tokenize_rows(targets, self.tokenizer, self.token_key(split, "target", prefix)),

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from allyouneed.config import DecodeConfig, option
-from allyouneed.data.batches import Labelled
+from allyouneed.data.batches.labelled import Labelled
 from allyouneed.data.report import Report, describe
 from allyouneed.data.store import Ragged, unknown_part
 from allyouneed.errors import UserError
@@ -49,7 +49,7 @@ class Labelling(TextLabelsProcessor, Labels):
         return {} if self.spells else super().make_tokenizers()
 
     def training_texts(self) -> Iterator[str]:
-        return (f" {part}" for example in self.data.splits["train"] for part in example.inputs)
+        return (f" {part}" for parts in self.data.splits["train"].inputs() for part in parts)
 
     def check(self) -> None:
         if self.spells:

@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from allyouneed.config import option
-from allyouneed.data.batches import Batch, Buckets
+from allyouneed.data.batches.base import Batch, Buckets
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.figures import confusion_matrix
@@ -135,8 +135,13 @@ class OneLabel(Labels):
     chooses_by = "accuracy"
 
     @once
+    def kinds_of(self, split: str) -> tuple[list[str], np.ndarray]:
+        """The labels of a split, and which of them each example has."""
+        return self.data.splits[split].labels()
+
     def classes(self, split: str) -> Counter[str]:
-        return Counter(example.label for example in self.data.splits[split])
+        names, kinds = self.kinds_of(split)
+        return Counter(dict(zip(names, np.bincount(kinds, minlength=len(names)).tolist())))
 
     def find_labels(self) -> list[str]:
         found = self.classes("train")
@@ -158,7 +163,8 @@ class OneLabel(Labels):
     def goals(self, split: str) -> np.ndarray:
         self.unseen(split, self.classes(split), self.labels, "label")
         numbers = {label: number for number, label in enumerate(self.labels)}
-        return np.fromiter((numbers[example.label] for example in self.data.splits[split]), dtype=np.int64)
+        names, kinds = self.kinds_of(split)
+        return np.array([numbers[name] for name in names], dtype=np.int64)[kinds]
 
     def simply(self, name: str, found: Any, numbers: Sequence[int]) -> Score:
         right = int((found[list(numbers)] == self.goals("test")[list(numbers)]).sum())

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
-from allyouneed.data.batches import Batch, Streams, Windows
+from allyouneed.data.batches.base import Batch
+from allyouneed.data.batches.windows import Streams, Windows
 from allyouneed.data.store import BLOCK
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, language_scores

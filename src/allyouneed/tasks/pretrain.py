@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
-from allyouneed.data.batches import Batch
-from allyouneed.data.masked import MaskedPassages, Passages
+from allyouneed.data.batches.base import Batch
+from allyouneed.data.batches.masked import MaskedPassages, Passages
 from allyouneed.data.report import Report, describe
 from allyouneed.data.sentences import of_document
 from allyouneed.data.store import Ragged, tokenize_rows, unknown_part
@@ -56,7 +56,7 @@ class Pretrain(FillProcessor, Task[Bert]):
         """The tokens of each sentence; a row without tokens ends a document."""
 
         def rows() -> Iterator[str]:
-            for document in self.data.splits[split].documents():  # type: ignore[attr-defined]
+            for document in self.data.splits[split].documents():
                 yield from of_document(document)
                 yield ""
 

@@ -10,11 +10,11 @@ import numpy as np
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
-from allyouneed.data.batches import Batch
+from allyouneed.data.batches.answers import AnswerWindows
+from allyouneed.data.batches.base import Batch
 from allyouneed.data.examples import Question
 from allyouneed.data.report import Report, describe
 from allyouneed.data.store import unknown_part
-from allyouneed.data.windows import AnswerWindows
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score
 from allyouneed.metrics.spans import span_scores

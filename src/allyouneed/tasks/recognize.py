@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
-from allyouneed.data.augment import PictureBatches
+from allyouneed.data.batches.pictures import PictureBatches
 from allyouneed.data.examples import LabelledPicture
 from allyouneed.data.report import Report, describe
 from allyouneed.figures import contact_sheet

@@ -16,7 +16,7 @@ class RunningText(Task[M]):
     @once
     def stream(self, split: str) -> Ragged:
         """The tokens of a split; documents end with the end token."""
-        documents = self.data.splits[split].documents()  # type: ignore[attr-defined]
+        documents = self.data.splits[split].documents()
         end = self.tokenizer.need("eos", "to end a document")
         return tokenize_stream(documents, self.tokenizer, self.token_key(split, "text"), separator=end)
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from allyouneed.config import DecodeConfig
-from allyouneed.data.conll import PER_WORD, Span, Survey, spans, tagged
 from allyouneed.data.examples import TaggedSentence
+from allyouneed.data.formats.conll import PER_WORD, Span, Survey, spans, tagged
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, bootstrap_scores, confusion, entity_scores, label_scores

@@ -12,7 +12,8 @@ from typing import ClassVar
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
-from allyouneed.data.batches import Batch, SentencePairs
+from allyouneed.data.batches.base import Batch
+from allyouneed.data.batches.pairs import SentencePairs
 from allyouneed.data.examples import SentencePair
 from allyouneed.data.report import Report, describe
 from allyouneed.data.store import Ragged, tokenize_rows, unknown_part
@@ -60,8 +61,8 @@ class Translate(TranslateProcessor, Answering[Translator]):
         if text.joint or text.path:
             return super().make_tokenizers()
         return {
-            "tokenizer.json": Tokenizer.train((pair.source for pair in train), text),
-            "tokenizer.target.json": Tokenizer.train((pair.target for pair in train), text),
+            "tokenizer.json": Tokenizer.train(train.texts("source"), text),
+            "tokenizer.target.json": Tokenizer.train(train.texts("target"), text),
         }
 
     def training_texts(self) -> Iterator[str]:
@@ -89,7 +90,7 @@ class Translate(TranslateProcessor, Answering[Translator]):
     def rows(self, split: str) -> tuple[Ragged, Ragged]:
         """The tokens of both sides."""
         pairs = self.data.splits[split]
-        sources, targets = (pair.source for pair in pairs), (pair.target for pair in pairs)
+        sources, targets = pairs.texts("source"), pairs.texts("target")
         return (
             tokenize_rows(sources, self.reader, self.token_key(split, "source")),
             tokenize_rows(targets, self.tokenizer, self.token_key(split, "target")),

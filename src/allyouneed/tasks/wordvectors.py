@@ -13,12 +13,12 @@ from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data import wordtests
-from allyouneed.data.batches import Batch
+from allyouneed.data.batches.base import Batch
+from allyouneed.data.batches.windows import Stretches
 from allyouneed.data.builtin import family
 from allyouneed.data.fetch import cache_folder
 from allyouneed.data.report import Report
 from allyouneed.data.store import BLOCK
-from allyouneed.data.stretches import Stretches
 from allyouneed.data.vectors import Vectors, write_vectors
 from allyouneed.data.wordtests import WordTests
 from allyouneed.errors import UserError

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from allyouneed.data.batches import Batch
+from allyouneed.data.batches.base import Batch
 from allyouneed.data.fetch import cache_folder
 from allyouneed.errors import UserError
 from allyouneed.models.base import Model

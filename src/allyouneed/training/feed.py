@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from allyouneed.data.batches import Batch, Examples, Numbers, Size
+from allyouneed.data.batches.base import Batch, Examples, Numbers, Size
 from allyouneed.randomness import make_key
 from allyouneed.training.distributed import Ranks
 

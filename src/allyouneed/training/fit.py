@@ -16,10 +16,11 @@ import torch
 
 from allyouneed import catalog
 from allyouneed.config import LENGTHS
-from allyouneed.data.batches import Batch
+from allyouneed.data.batches.base import Batch
 from allyouneed.data.facts import gather
-from allyouneed.data.opening import open_data
+from allyouneed.data.opening import read_data
 from allyouneed.data.report import Report
+from allyouneed.data.sources import Source
 from allyouneed.errors import UserError
 from allyouneed.figures import loss_curve
 from allyouneed.format import human_count
@@ -69,16 +70,23 @@ def fit(
     if Ranks().world > 1:
         raise UserError("train.folds trains in one process: leave it out under torchrun")
 
-    def one(part: Recipe, place: Path, shown: bool) -> RunFolder:
-        return _fit(part, place, resume, overwrite, quiet or not shown, say, None)
+    def one(part: Recipe, place: Path, shown: bool, source: Source) -> RunFolder:
+        return _fit(part, place, resume, overwrite, quiet or not shown, say, None, source)
 
     return fit_folds(recipe, Path(out), one, _silent if quiet else say)
 
 
 def _fit(
-    recipe: Recipe, out: str | Path, resume: bool, overwrite: bool, quiet: bool, say: Say, began: float | None
+    recipe: Recipe,
+    out: str | Path,
+    resume: bool,
+    overwrite: bool,
+    quiet: bool,
+    say: Say,
+    began: float | None,
+    source: Source | None = None,
 ) -> RunFolder:
-    """One training."""
+    """One training. `source`: its data, if that has been read."""
     began, ranks = time.monotonic() if began is None else began, Ranks()
     if not ranks.first or quiet:
         say = _silent
@@ -93,13 +101,13 @@ def _fit(
         with terminable(), ExitStack() as held, ExitStack() as tentative:
             if ranks.first:
                 with ranks.leading():
-                    task, report, followed = _claim(recipe, folder, runtime, resume, overwrite, held, say)
+                    task, report, followed = _claim(recipe, folder, runtime, resume, overwrite, held, say, source)
                     if not (resume and folder.begun()):
                         tentative.enter_context(folder.replacing())
                     _describe(task, report, followed, folder, say)
             else:
                 ranks.follow()  # the first process writes the files that the others read
-                task, report = _prepare(recipe if recipe.given is None else folder.read_recipe(), folder, say)
+                task, report = _prepare(recipe if recipe.given is None else folder.read_recipe(), folder, say, None)
             trainer = _trainer(task.recipe, task, folder, runtime, ranks, resume, say, quiet, began)
             trainer.caution = small_data(report, task, trainer.model, len(trainer.feed.plan(0)))
             if ranks.first and task.has("test") and task.recipe.train.test_limit >= 0:
@@ -115,7 +123,14 @@ def _fit(
 
 
 def _claim(
-    recipe: Recipe, folder: RunFolder, runtime: Runtime, resume: bool, overwrite: bool, held: ExitStack, say: Say
+    recipe: Recipe,
+    folder: RunFolder,
+    runtime: Runtime,
+    resume: bool,
+    overwrite: bool,
+    held: ExitStack,
+    say: Say,
+    source: Source | None,
 ) -> tuple[Task, Report, list[str]]:
     """Check the settings, the folder and the data, and lock the folder. Also returns what follows from the data."""
     if recipe.train.tensorboard:
@@ -129,9 +144,10 @@ def _claim(
     RunFolder.create(folder.path, resume=resume, overwrite=overwrite)
     if resume and folder.begun():
         held.enter_context(folder.lock())
-        return *_prepare(recipe, folder, say), _read_config(folder).get("followed", [])
-    recipe, followed = _follow(recipe, runtime)
-    task, report = _prepare(recipe, None, say)
+        return *_prepare(recipe, folder, say, source), _read_config(folder).get("followed", [])
+    source = source or read_data(recipe.data, catalog.task(recipe.task_kind).shape)
+    recipe, followed = _follow(recipe, source, runtime)
+    task, report = _prepare(recipe, None, say, source)
     for line in [*followed, *([""] if followed else [])]:
         say(line)
     check_weights(task.build_model, adam=recipe.train.optimizer == "adamw", device=runtime.torch_device)
@@ -142,28 +158,28 @@ def _claim(
     return task, report, followed
 
 
-def _follow(recipe: Recipe, runtime: Runtime) -> tuple[Recipe, list[str]]:
+def _follow(recipe: Recipe, source: Source, runtime: Runtime) -> tuple[Recipe, list[str]]:
     """The recipe with the settings that the data decides, and a line for each."""
     if recipe.given is None:
         return recipe, []
     held_out = ("valid_part", "test_part")  # of own files; the rules see them whole
     parts: dict[str, Any] = {name: 0.0 for name in held_out if f"data.{name}" not in recipe.given}
-    data = open_data(replace(recipe.data, **parts), catalog.task(recipe.task_kind).shape)
-    return follow(recipe, gather(data), runtime)
+    return follow(recipe, gather(source.split(replace(recipe.data, **parts))), runtime)
 
 
 def _silent(text: str) -> None:
     pass
 
 
-def _prepare(recipe: Recipe, begun: RunFolder | None, say: Say) -> tuple[Task, Report]:
-    """Read and tokenize the data, so that every error in it is found. A run that has begun has its own parts."""
+def _prepare(recipe: Recipe, begun: RunFolder | None, say: Say, source: Source | None) -> tuple[Task, Report]:
+    """Split and tokenize the data. A run that has begun has its own parts."""
     if begun is not None and _read_config(begun).get("parts"):  # otherwise it was killed before it wrote them
         task = fill(catalog.task(recipe.task_kind)(recipe), begun)
     else:
         task = catalog.task(recipe.task_kind)(recipe)
         if recipe.train.init:
             task.take_tokenizers(saved_processor(donor_folder(recipe.train.init)))
+    task.source = source
     report = task.prepare(say)
     task.model_config()
     for split in ("train", "valid"):

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from allyouneed import catalog
-from allyouneed.data.opening import open_data
+from allyouneed.data.opening import read_data
+from allyouneed.data.sources import Source
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, exact_score
 from allyouneed.recipe import Recipe
@@ -23,23 +24,22 @@ VALID = 0.1  # of the data, for the validation of each training
 KEY = "folds"  # of the scores, in scores.json
 OF_ONE = re.compile(r"\|(n|step|true|found|ci95):[^|]*")  # what a signature says of one fold
 
-Fit = Callable[[Recipe, Path, bool], RunFolder]  # a recipe, where its run goes, whether to print how it goes
+Fit = Callable[[Recipe, Path, bool, Source], RunFolder]  # a recipe, where its run goes, whether to print, its data
 
 
 def fit_folds(recipe: Recipe, out: Path, fit: Fit, say: Say) -> RunFolder:
     """Train as often as there are folds, each time with another part of the data as the test, into folders beside
     `out`; then once with no test, into `out`, whose scores are those of the others."""
-    folds = recipe.train.folds
-    _check(recipe)
+    folds, source = recipe.train.folds, _read(recipe)
     scores = []
     for fold in range(1, folds + 1):
         place = out.with_name(f"{out.name}-folds") / str(fold)
         held = {"fold": fold, "test_part": 1 / folds, "valid_part": _valid(recipe)}
-        done = fit(_part(recipe, place, held), place, False)
+        done = fit(_part(recipe, place, held), place, False, source)
         scores.append(_scores(done))
         say(f"fold {fold} of {folds}: {', '.join(score.short for score in scores[-1][:1])}; its run is in {place}")
     say("")
-    run = fit(_part(recipe, out, {"fold": 0, "test_part": 0.0, "valid_part": _valid(recipe)}), out, True)
+    run = fit(_part(recipe, out, {"fold": 0, "test_part": 0.0, "valid_part": _valid(recipe)}), out, True, source)
     pooled = pooled_scores(scores)
     write_json(run.scores, {**run.read_scores(), KEY: [vars(score) for score in pooled]})
     say(f"cross-validation: {folds} runs have scored every example once")
@@ -70,7 +70,8 @@ def pooled_scores(folds: Sequence[Sequence[Score]]) -> list[Score]:
     return found
 
 
-def _check(recipe: Recipe) -> None:
+def _read(recipe: Recipe) -> Source:
+    """The data, if it can be scored by folds."""
     if recipe.train.folds < 2:
         raise UserError(f"train.folds = {recipe.train.folds}: give 2 or more, 5 for example")
     shape = catalog.task(recipe.task_kind).shape
@@ -78,9 +79,11 @@ def _check(recipe: Recipe) -> None:
         raise UserError("train.folds takes turns with examples, and a text has none: leave it out")
     if recipe.train.test_limit < 0:
         raise UserError("train.folds is for the test, and train.test_limit = -1 leaves it out: give one of them")
-    data = open_data(replace(recipe.data, valid_part=0.0, test_part=0.0), shape)
+    source = read_data(recipe.data, shape)
+    data = source.split(replace(recipe.data, valid_part=0.0, test_part=0.0))
     if "test" in data.splits:
         raise UserError(f"train.folds is for data without a test split, and {data.name} has one: leave it out")
+    return source
 
 
 def _valid(recipe: Recipe) -> float:

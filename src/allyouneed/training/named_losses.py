@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from allyouneed.data.batches import Size
+from allyouneed.data.batches.base import Size
 
 
 class NamedLosses:

@@ -12,8 +12,8 @@ from typing import Any
 from allyouneed import catalog
 from allyouneed.config import TextConfig
 from allyouneed.data import memory
+from allyouneed.data.formats.paths import look
 from allyouneed.data.memory import is_path
-from allyouneed.data.paths import look
 from allyouneed.data.registry import BUILT_IN, listing
 from allyouneed.data.sources import PICTURES
 from allyouneed.errors import UserError, nearest, shortened, told

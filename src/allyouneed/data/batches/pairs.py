@@ -1,14 +1,57 @@
-"""Pairs of texts that belong together, in groups: the other texts of a group are the wrong answers."""
+"""Pairs of texts: to translate, or that belong together."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 
-from allyouneed.data.batches import Examples, Numbers, Size, fill, lay_rows
+from allyouneed.data.batches.base import Buckets, Examples, Numbers, Size, by_length, fill, lay_rows, padded
 from allyouneed.data.store import Ragged
 from allyouneed.nn.batch import Tensors
+from allyouneed.nn.losses import IGNORE
 from allyouneed.text.layout import Layout
+
+
+class SentencePairs(Buckets):
+    """Translation."""
+
+    def __init__(
+        self,
+        sources: Ragged,
+        targets: Ragged,
+        *,
+        source_eos: int,
+        target_bos: int,
+        target_eos: int,
+        max_length: int,
+    ) -> None:
+        self.sources, self.targets, self.max_length = sources, targets, max_length
+        self.source_eos, self.target_bos, self.target_eos = source_eos, target_bos, target_eos
+        lengths = (sources.lengths, targets.lengths)
+        super().__init__(np.minimum(np.maximum(*lengths), max_length - 1) + 1)  # with the end of the sentence
+
+    def size(self, numbers: Numbers, key: int) -> Size:
+        tokens = int((np.minimum(self.targets.lengths[numbers], self.max_length - 1) + 1).sum())
+        return Size({"tokens": tokens}, tokens)
+
+    def tensors(self, numbers: Numbers, key: int) -> Tensors:
+        source, lengths = self._rows(self.sources, numbers, self.source_eos, 0)
+        targets, _ = self._rows(self.targets, numbers, self.target_eos, IGNORE)
+        inputs = np.roll(targets, 1, axis=1)  # one later: what is predicted is never in its own input
+        inputs[:, 0] = self.target_bos
+        inputs[inputs == IGNORE] = 0
+        return {
+            "source": torch.from_numpy(source),
+            "lengths": torch.from_numpy(lengths),
+            "target": torch.from_numpy(inputs),
+            "targets": torch.from_numpy(targets),
+        }
+
+    def _rows(self, rows: Ragged, numbers: Numbers, end: int, padding: int) -> tuple[np.ndarray, np.ndarray]:
+        """`padded` with the end of each sentence."""
+        ids, lengths = padded(rows, numbers, self.max_length - 1, padding, room=1)
+        ids[np.arange(len(numbers)), lengths] = end
+        return ids, lengths + 1
 
 
 class GroupedPairs(Examples):
@@ -29,13 +72,12 @@ class GroupedPairs(Examples):
         return len(self.sizes)
 
     def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
-        draw = np.random.default_rng((seed, epoch))
-        noise = draw.uniform(0, 1, len(self)) * (1 + 0.1 * self.sizes)  # the pairs of a group change every epoch
-        batches = self._batches(np.argsort(-(self.sizes + noise), kind="stable"), batch_tokens)
-        return [batches[i] for i in draw.permutation(len(batches))]
+        random = np.random.default_rng((seed, epoch))
+        batches = self._batches(by_length(self.sizes, random), batch_tokens)
+        return [batches[i] for i in random.permutation(len(batches))]
 
     def cover(self, batch_tokens: int) -> list[Numbers]:
-        return self._batches(np.argsort(-self.sizes, kind="stable"), batch_tokens)
+        return self._batches(by_length(self.sizes), batch_tokens)
 
     def _batches(self, order: Numbers, batch_tokens: int) -> list[Numbers]:
         """Batches (B, G) of these pairs, whose lengths fall."""

@@ -8,9 +8,11 @@ import lzma
 import shlex
 import zipfile
 import zlib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any
 
 from allyouneed.errors import UserError
 
@@ -28,33 +30,44 @@ def plain_name(path: Path) -> str:
     ending = ""
     if path.suffix.lower() == ".zip":
         with suppress(UserError, OSError):  # `opened` tells what is wrong with it
-            ending = PurePosixPath(_only_member(path).filename).suffix
+            found = path.stat()
+            ending = _ending_inside(path, found.st_ino, found.st_size, found.st_mtime_ns)
     return path.stem if path.stem.lower().endswith(ending.lower()) else path.stem + ending
 
 
-def opened(path: Path) -> IO[bytes]:
+@lru_cache
+def _ending_inside(path: Path, *stamp: int) -> str:
+    """The ending of the file in an archive; `stamp` tells it from a later one of that name."""
+    with path.open("rb") as file:
+        return PurePosixPath(_only_member(path, file).filename).suffix
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
     """A stream of the decompressed bytes. The first bytes tell the format, whatever the file is called."""
-    with path.open("rb") as stream:
-        head = stream.read(10)
-    if head.startswith(b"\x1f\x8b"):
-        return gzip.open(path)  # type: ignore[return-value]
-    if head.startswith(b"\xfd7zXZ\0"):
-        return lzma.open(path)
-    if head.startswith(b"BZh") and head[4:] == b"1AY&SY":
-        return bz2.open(path)
-    if head.startswith((b"PK\3\4", b"PK\5\6")):
-        member = _only_member(path)
-        try:
-            return zipfile.ZipFile(path).open(member)
-        except BROKEN as error:  # or a compression that Python does not know
-            raise UserError(f"{path} cannot be unpacked here: {error}; unpack it and give the file") from None
-    return path.open("rb")
+    with path.open("rb") as file:
+        head = file.read(10)
+        file.seek(0)
+        unpacked: Any = file
+        if head.startswith(b"\x1f\x8b"):
+            unpacked = gzip.open(file)  # noqa: SIM115  (it ends with the file)
+        elif head.startswith(b"\xfd7zXZ\0"):
+            unpacked = lzma.open(file)  # noqa: SIM115  (it ends with the file)
+        elif head.startswith(b"BZh") and head[4:] == b"1AY&SY":
+            unpacked = bz2.open(file)  # noqa: SIM115  (it ends with the file)
+        elif head.startswith((b"PK\3\4", b"PK\5\6")):
+            member = _only_member(path, file)
+            try:
+                unpacked = zipfile.ZipFile(file).open(member)  # noqa: SIM115  (it ends with the file)
+            except BROKEN as error:  # or a compression that Python does not know
+                raise UserError(f"{path} cannot be unpacked here: {error}; unpack it and give the file") from None
+        yield unpacked
 
 
-def _only_member(path: Path) -> zipfile.ZipInfo:
+def _only_member(path: Path, file: IO[bytes]) -> zipfile.ZipInfo:
     """The file in a zip archive; hidden files and a readme do not count."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(file) as archive:
             listed = [member for member in archive.infolist() if not member.is_dir()]
     except BROKEN as error:
         raise UserError(f"{path} is damaged: it is not a whole zip archive ({error})") from None

@@ -12,14 +12,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
-from allyouneed.data.columns import beginning
 from allyouneed.data.examples import TaggedSentence
-from allyouneed.data.reading import encoding, lines
-from allyouneed.data.sources import shorten
-from allyouneed.data.tables import check_width, column_named, first_line
+from allyouneed.data.formats.columns import beginning
+from allyouneed.data.formats.roles import column_named
+from allyouneed.data.formats.table import check_width
+from allyouneed.data.formats.textfile import TextFile, shorten
 from allyouneed.errors import UserError
 from allyouneed.text.words import unbroken
 
@@ -122,59 +121,106 @@ class TagColumns:
         return bool(TAG.fullmatch(tag.strip()) if self.entities else len(tag.split()) == 1)
 
 
-@dataclass(frozen=True)
+@dataclass
 class TagTable:
-    """A CoNLL file. Iterating reads it again."""
+    """A CoNLL file. While it is read, its tags are counted: the scheme follows from all of them."""
 
-    path: Path
+    file: TextFile
     columns: TagColumns
-    skipped: int  # lines that only say that a document begins
-    survey: Survey
-    code: str = ""  # data.encoding
+    survey: Survey = field(default_factory=Survey)
+    skipped: int = 0  # lines that only say that a document begins
 
-    def __iter__(self) -> Iterator[TaggedSentence]:
-        return _sentences(self.path, self.code, self.columns)
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """The words and the tags of each sentence, with spaces between them. Every broken line is an error."""
+        survey, at, path, sentences = self.survey, self.columns, self.file.path, 0
+        for sentence in self._sentences():
+            survey.add(sentence.tags)
+            sentences += 1
+            yield sentence.cells
+        words = survey.letters.total()
+        if sentences == 1 and words > LONG:
+            raise UserError(f"{path} is one sentence of {words:,} words: a blank line must stand between two sentences")
+        if survey.scheme == PER_WORD and 2 * len(survey.different) > words > 20:
+            raise UserError(
+                f"{path}: column {at.names[at.tag]} has {len(survey.different):,} different values for {words:,} "
+                "words: is this the tag? choose it with data.target, the word with data.source"
+            )
+
+    def _sentences(self) -> Iterator[TaggedSentence]:
+        """The lines between two blank lines are a sentence; every line is checked."""
+        path, at = self.file.path, self.columns
+        words: list[str] = []
+        tags: list[str] = []
+        width = len(at.names)
+        for number, line in enumerate(self.file.lines(), 1):
+            if not line.strip() or line.startswith(DOCUMENT):
+                self.skipped += line.startswith(DOCUMENT)
+                if words:
+                    yield TaggedSentence(tuple(words), tuple(tags))
+                words, tags = [], []
+                continue
+            cells = _cells(line, at.separator)
+            if at.indexed and (line.startswith("#") or SKIPPED.fullmatch(cells[0])):
+                continue
+            if not words and line.startswith("# ") and not (len(cells) == width and at.fits(cells[at.tag])):
+                continue  # a comment before a sentence
+            if len(cells) != width or width < 2:
+                mark = "a tab" if at.separator == "\t" else "a blank"
+                wanted = (
+                    f"the first has {width}" if width > 1 else f"a word and its tag need two, with {mark} between them"
+                )
+                comment = "; a comment stands before a sentence" if line.startswith("#") else ""
+                raise UserError(
+                    f"{path}, line {number} has {_columns(len(cells))}, but {wanted}: {shorten(line)}{comment}"
+                )
+            word, tag = cells[at.word].strip(), cells[at.tag].strip()
+            if not word:
+                raise UserError(f"{path}, line {number} has no word in column {at.names[at.word]}: {shorten(line)}")
+            if not at.fits(tag):
+                kind = "tag of an entity" if at.entities else "tag"
+                form = "O, or B-, I-, E- or S- and a type without blanks" if at.entities else "one word"
+                raise UserError(
+                    f"{path}, line {number}: '{tag}' is not the {kind}: column {at.names[at.tag]} must have {form}; "
+                    "another column is chosen with data.target"
+                )
+            if len(words) == LONGEST:
+                raise UserError(
+                    f"{path}, line {number}: this sentence has more than {LONGEST:,} words: a blank line must stand "
+                    "between two sentences"
+                )
+            words.append(unbroken(word))
+            tags.append(tag)
+        if words:
+            yield TaggedSentence(tuple(words), tuple(tags))
 
     def understood(self) -> str:
         """One sentence for the user, with the first example."""
         at = self.columns
         marks = "tabs" if at.separator == "\t" else "blanks"
         skipped = f"; {self.skipped:,} {DOCUMENT} lines skipped" if self.skipped else ""
-        words, tags = (shorten(text) for text in next(iter(self), TaggedSentence((), ())).texts)
+        first = next(TagTable(self.file, at)._sentences(), TaggedSentence((), ()))
+        words, tags = (shorten(text) for text in first.texts)
         form = "CoNLL-U" if at.names == CONLL_U else "CoNLL"
         others = " (choose others with data.source and data.target)" if len(at.names) > 2 else ""
         return (
-            f"{self.path.name}: {form} (columns between {marks}), {encoding(self.path, self.code)}; the word is column "
+            f"{self.file.path.name}: {form} (columns between {marks}), {self.file.encoding}; the word is column "
             f"{at.names[at.word]}, the tag column {at.names[at.tag]}{others}; {self.survey.told()}{skipped}; the first "
             f"sentence is {words} → {tags}"
         )
 
 
-def open_tags(path: Path, word: str = "", tag: str = "", code: str = "") -> TagTable:
-    """Reads the whole file, so that every broken line is found, and finds the scheme of its tags. `word` and `tag`:
-    their columns, by number or by name; `code`: data.encoding."""
-    at, survey, sentences = _find_columns(path, code, word, tag), Survey(), 0
-    for sentence in _sentences(path, code, at):
-        survey.add(sentence.tags)
-        sentences += 1
-    if sentences == 1 and survey.letters.total() > LONG:
-        raise UserError(
-            f"{path} is one sentence of {survey.letters.total():,} words: a blank line must stand between two sentences"
-        )
-    if survey.scheme == PER_WORD and 2 * len(survey.different) > survey.letters.total() > 20:
-        raise UserError(
-            f"{path}: column {at.names[at.tag]} has {len(survey.different):,} different values for "
-            f"{survey.letters.total():,} words: is this the tag? choose it with data.target, the word with data.source"
-        )
-    return TagTable(path, at, sum(line.startswith(DOCUMENT) for line in lines(path, code)), survey, code)
+def open_tags(file: TextFile, word: str = "", tag: str = "") -> TagTable:
+    """`word` and `tag`: their columns, by number or by name."""
+    return TagTable(file, _find_columns(file, word, tag))
 
 
-def _find_columns(path: Path, code: str, word: str, tag: str) -> TagColumns:
+def _find_columns(file: TextFile, word: str, tag: str) -> TagColumns:
     """The columns of the word and the tag: those that the user names, else FORM and UPOS in CoNLL-U, else the first one
     (after the number of the word) and the last, or the last that has only tags of entities."""
-    head = [line for line in beginning(lines(path, code), len) if line.strip() and not line.startswith(DOCUMENT)]
+    path = file.path
+    head = [line for line in beginning(file.lines(), len) if line.strip() and not line.startswith(DOCUMENT)]
     if not head:
-        first_line(path, code)  # an error if the file has no line at all
+        file.first_line()  # an error if the file has no line at all
         raise UserError(f"{path} has only {DOCUMENT} lines: there is no sentence in it")
     plain = [line for line in head if not line.startswith("#")] or head
     separator = "\t" if "\t" in plain[0].strip() else " "
@@ -198,48 +244,6 @@ def _find_columns(path: Path, code: str, word: str, tag: str) -> TagColumns:
         raise UserError(f"{path}: the word and the tag are both column {name}; set data.source and data.target")
     marks = any(TAG.fullmatch(cells[at["tag"]].strip()) for cells in rows)
     return TagColumns(separator, names, indexed, **at, entities=marks)
-
-
-def _sentences(path: Path, code: str, at: TagColumns) -> Iterator[TaggedSentence]:
-    """The lines between two blank lines are a sentence; every line is checked."""
-    words: list[str] = []
-    tags: list[str] = []
-    width = len(at.names)
-    for number, line in enumerate(lines(path, code), 1):
-        if not line.strip() or line.startswith(DOCUMENT):
-            if words:
-                yield TaggedSentence(tuple(words), tuple(tags))
-            words, tags = [], []
-            continue
-        cells = _cells(line, at.separator)
-        if at.indexed and (line.startswith("#") or SKIPPED.fullmatch(cells[0])):
-            continue
-        if not words and line.startswith("# ") and not (len(cells) == width and at.fits(cells[at.tag])):
-            continue  # a comment before a sentence
-        if len(cells) != width or width < 2:
-            mark = "a tab" if at.separator == "\t" else "a blank"
-            wanted = f"the first has {width}" if width > 1 else f"a word and its tag need two, with {mark} between them"
-            comment = "; a comment stands before a sentence" if line.startswith("#") else ""
-            raise UserError(f"{path}, line {number} has {_columns(len(cells))}, but {wanted}: {shorten(line)}{comment}")
-        word, tag = cells[at.word].strip(), cells[at.tag].strip()
-        if not word:
-            raise UserError(f"{path}, line {number} has no word in column {at.names[at.word]}: {shorten(line)}")
-        if not at.fits(tag):
-            kind = "tag of an entity" if at.entities else "tag"
-            form = "O, or B-, I-, E- or S- and a type without blanks" if at.entities else "one word"
-            raise UserError(
-                f"{path}, line {number}: '{tag}' is not the {kind}: column {at.names[at.tag]} must have {form}; "
-                "another column is chosen with data.target"
-            )
-        if len(words) == LONGEST:
-            raise UserError(
-                f"{path}, line {number}: this sentence has more than {LONGEST:,} words: a blank line must stand "
-                "between two sentences"
-            )
-        words.append(unbroken(word))
-        tags.append(tag)
-    if words:
-        yield TaggedSentence(tuple(words), tuple(tags))
 
 
 def _cells(line: str, separator: str) -> list[str]:

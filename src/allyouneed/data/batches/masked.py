@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from allyouneed.data.batches import EXAMPLE, Batch, Examples, Numbers, Rows, Size, fill, lay_rows
+from allyouneed.data.batches.base import EXAMPLE, Batch, Examples, Numbers, Rows, Size, by_length, fill, lay_rows
 from allyouneed.data.store import Ragged
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.losses import IGNORE
@@ -114,8 +114,7 @@ class MaskedPassages(Examples):
     def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
         random, numbers = np.random.default_rng((seed, epoch)), self.firsts
         sizes = self._sizes(numbers, make_key(seed, epoch))
-        noise = random.uniform(0, 1, len(sizes)) * (1 + 0.1 * sizes)
-        order = np.argsort(-(sizes + noise), kind="stable")
+        order = by_length(sizes, random)
         batches = fill(numbers[order], sizes[order], batch_tokens)
         return [batches[i] for i in random.permutation(len(batches))]
 
@@ -123,7 +122,7 @@ class MaskedPassages(Examples):
         """All examples, or those at these places of `firsts`."""
         numbers = self.firsts if among is None else self.firsts[among]
         sizes = self._sizes(numbers, 0)
-        order = np.argsort(-sizes, kind="stable")
+        order = by_length(sizes)
         return fill(numbers[order], sizes[order], batch_tokens)
 
     def _sizes(self, numbers: Numbers, key: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from allyouneed.data.reading import LONGEST
+from allyouneed.data.formats.textfile import LONGEST
 
 LOOKED_AT = 1000  # rows
 LOOKED_INTO = 10_000  # characters of a cell

@@ -9,26 +9,26 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from allyouneed.data.compressed import plain_name
-from allyouneed.data.examples import Question
-from allyouneed.data.objects import LINES, is_listed, is_unicode, json_objects, json_told
-from allyouneed.data.reading import encoding, text
-from allyouneed.data.sources import digest, is_blank, shorten
-from allyouneed.data.tables import JSON, Table, column_named, first_line, form_of, likely_form, open_table
+from allyouneed.data.examples import Question, digest, is_blank
+from allyouneed.data.formats.compressed import plain_name
+from allyouneed.data.formats.objects import LINES, is_listed, is_unicode, json_objects, json_told
+from allyouneed.data.formats.paths import form_of
+from allyouneed.data.formats.roles import Role, by_names, find_columns
+from allyouneed.data.formats.table import JSON, Table, likely_form, open_table
+from allyouneed.data.formats.textfile import TextFile, shorten
 from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.format import human_bytes
 
 Record = dict[str, Any]  # one question as its file has it
-USUAL = {  # names of the columns, or of the keys
-    "context": ("context", "text", "passage", "paragraph", "document", "article"),
-    "question": ("question", "query"),
-    "answer": ("answers", "answer", "answer_text"),
-}
-SETTINGS = {"context": "data.source", "question": "data.second", "answer": "data.target"}
+ROLES = (
+    Role("context", "data.source", ("context", "text", "passage", "paragraph", "document", "article")),
+    Role("question", "data.second", ("question", "query")),
+    Role("answer", "data.target", ("answers", "answer", "answer_text")),
+)
 SQUAD = {"context": "context", "question": "question", "answer": "answers"}
 MOST = 1 << 29  # characters of SQuAD's JSON, which is read as a whole
 START, ID, IMPOSSIBLE = "answer_start", "id", "is_impossible"
@@ -56,98 +56,93 @@ class Survey:
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class QuestionFile:
-    """Questions in a file. Iterating reads it again."""
+    """Questions in a file. While it is read, they are counted."""
 
-    path: Path
+    file: TextFile
     names: dict[str, str]  # of the columns or keys with context, question and answer
     table: Table | None  # of CSV and TSV
     form: str  # csv, tsv, jsonl, json (a list of objects), or squad
-    survey: Survey
-    code: str = ""  # data.encoding
+    survey: Survey = field(default_factory=Survey)
 
-    def __iter__(self) -> Iterator[Question]:
-        return (question for question, _ in self.read())
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """The cells of each question; every error in the file is found."""
+        found, contexts = self.survey, set()
+        for question, several in self._questions():
+            yield question.cells
+            if is_blank(question):
+                continue
+            found.first = found.first or question
+            found.questions += 1
+            found.unanswered += not question.answers
+            found.searched += several
+            contexts.add(digest(question.context))
+        found.contexts = len(contexts)
+        if not found.questions:
+            raise UserError(
+                f"{self.file.path} has no question about a text: give a file with questions and their contexts"
+            )
 
-    def read(self) -> Iterator[tuple[Question, bool]]:
+    def _questions(self) -> Iterator[tuple[Question, bool]]:
         """Each question, and whether an answer was searched and is found in several places."""
         if self.table is not None:
             records = _rows(self.table, self.names)
         else:
-            records = _squad(self.path, self.code) if self.form == "squad" else self._objects()
+            records = _squad(self.file) if self.form == "squad" else self._objects()
         return (_question(record, self.names, where) for where, record in records)
 
     def _objects(self) -> Iterator[tuple[str, Record]]:
-        for where, item in json_objects(self.path, self.code, self.form == "json"):
+        for where, item in json_objects(self.file, self.form == "json"):
             yield where, dict.fromkeys(self.names.values(), "") if item is None else item
 
     def understood(self) -> str:
         """One sentence for the user, with the first question."""
         if self.table is not None:
-            columns = {side: self.table.names.index(name) for side, name in self.names.items()}
+            columns = {role: self.table.names.index(name) for role, name in self.names.items()}
             return self.table.understood(columns, "example", f"; {self.survey.told()}")
-        keys = ", ".join(f"{side} is key {name}" for side, name in self.names.items())
+        keys = ", ".join(f"{role} is key {name}" for role, name in self.names.items())
         listed = "JSON (a list of objects)" if self.form == "json" else "JSONL (one object per line)"
         form = "SQuAD's JSON" if self.form == "squad" else f"{listed}, {keys}"
         first = self.survey.first
-        assert first is not None  # a file without any question is not opened
+        assert first is not None  # a file without any question is refused
         answer = shorten(first.answers[0][1]) if first.answers else "no answer"
         return (
-            f"{self.path.name}: {form}, {encoding(self.path, self.code)}; {self.survey.told()}; "
+            f"{self.file.path.name}: {form}, {self.file.encoding}; {self.survey.told()}; "
             f"the first is {shorten(first.question)} → {answer}"
         )
 
 
 def open_questions(
-    path: Path, context: str = "", answer: str = "", question: str = "", header: str = "auto", code: str = ""
+    file: TextFile, context: str = "", answer: str = "", question: str = "", header: str = "auto"
 ) -> QuestionFile:
-    """Reads the whole file, so that every error in it is found. The columns, or the keys of JSONL, are those that the
-    user names, else those with usual names."""
-    wanted = {"context": context, "question": question, "answer": answer}
-    form = _form(path, code)
+    """The columns, or the keys of JSONL, are those that the user names, else those with usual names."""
+    path, wanted = file.path, {"context": context, "question": question, "answer": answer}
+    form = _form(file)
     table = None
     if form in ("csv", "tsv"):
-        table = open_table([path], tuple(wanted.values()), lambda first: len(_usual(first)) > 1, header, code=code)
+        table = open_table([file], tuple(wanted.values()), lambda first: len(_usual(first)) > 1, header)
         names = _names(table.names, wanted, path)
     elif header == "true":
         raise UserError(f"data.header = true, but {path} is neither TSV nor CSV and has no header: leave it out")
     elif form in JSON:
-        keys = list(next((item for _, item in json_objects(path, code, form == "json") if item is not None), {}))
+        keys = list(next((item for _, item in json_objects(file, form == "json") if item is not None), {}))
         if IMPOSSIBLE in keys and "answer" not in _usual(keys):  # this one has no answer, and needs no key for it
             keys.append(SQUAD["answer"])
         names = _names(keys, wanted, path)
     else:
-        for side, given in wanted.items():
-            if given:
+        for role in ROLES:
+            if given := wanted[role.name]:
                 raise UserError(
-                    f"{SETTINGS[side]} = {given} is for tables and JSONL; {path} is SQuAD's JSON: leave it out"
+                    f"{role.setting} = {given} is for tables and JSONL; {path} is SQuAD's JSON: leave it out"
                 )
         names = SQUAD
-    opened = QuestionFile(path, names, table, form, Survey(), code)
-    _look(opened)
-    return opened
+    return QuestionFile(file, names, table, form)
 
 
-def _look(opened: QuestionFile) -> None:
-    """Fills the survey."""
-    found, contexts = opened.survey, set()
-    for question, several in opened.read():
-        if is_blank(question):
-            continue
-        found.first = found.first or question
-        found.questions += 1
-        found.unanswered += not question.answers
-        found.searched += several
-        contexts.add(digest(question.context))
-    found.contexts = len(contexts)
-    if not found.questions:
-        raise UserError(f"{opened.path} has no question about a text: give a file with questions and their contexts")
-
-
-def _form(path: Path, code: str) -> str:
+def _form(file: TextFile) -> str:
     """csv, tsv, jsonl, json or squad, as the ending of the name and the beginning of the file tell."""
-    line = first_line(path, code)
+    path, line = file.path, file.first_line()
     form = form_of(path) or likely_form(line)
     if form in ("csv", "tsv"):
         return form
@@ -164,36 +159,23 @@ def _form(path: Path, code: str) -> str:
         item = json.loads(line)
     except (ValueError, RecursionError):
         item = None  # one object over many lines, or a very long one, or broken: reading it tells
-    if isinstance(item, dict) and (len(_usual(list(item))) > 1 or not ("data" in item or is_listed(path, code))):
+    if isinstance(item, dict) and (len(_usual(list(item))) > 1 or not ("data" in item or is_listed(file))):
         return "jsonl"
     first: Record | None = None
     with suppress(UserError):
-        first = next((found for _, found in json_objects(path, code, is_listed(path, code))), None)
+        first = next((found for _, found in json_objects(file, is_listed(file))), None)
     return "json" if first and "question" in _usual(list(first)) else "squad"
 
 
-def _usual(names: Sequence[str]) -> dict[str, str]:
+def _usual(names: Sequence[str]) -> dict[str, int]:
     """The columns with usual names."""
-    plain = {name.strip().lower(): name for name in reversed(names)}
-    found = {side: next((plain[name] for name in usual if name in plain), None) for side, usual in USUAL.items()}
-    return {side: name for side, name in found.items() if name is not None}
+    return by_names(names, ROLES)
 
 
 def _names(names: Sequence[str], wanted: dict[str, str], path: Path) -> dict[str, str]:
-    """The column or key of each side."""
-    asked = {side: names[column_named(names, name, str(path))] for side, name in wanted.items() if name}
-    usual = {side: name for side, name in _usual(names).items() if name not in asked.values()}
-    found = usual | asked
-    for side, usual_names in USUAL.items():
-        if side not in found:
-            raise UserError(
-                f"{path} has no column or key for the {side}; it has {shortened(', '.join(names)) or 'none'}: "
-                f"name one '{usual_names[0]}', or choose it with {SETTINGS[side]}"
-            )
-    if len(set(found.values())) < len(found):
-        told = ", ".join(f"{side} is {name}" for side, name in found.items())
-        raise UserError(f"{path}: {told}; each needs a column of its own (data.source, data.second, data.target)")
-    return {side: found[side] for side in USUAL}
+    """The column or key of each role."""
+    found = find_columns(names, ROLES, wanted, str(path), kind="column or key")
+    return {role.name: names[found.columns[role.name]] for role in ROLES}
 
 
 def _rows(table: Table, names: dict[str, str]) -> Iterator[tuple[str, Record]]:
@@ -214,10 +196,10 @@ def _number(cell: str) -> Any:
         return cell
 
 
-def _squad(path: Path, code: str) -> Iterator[tuple[str, Record]]:
+def _squad(file: TextFile) -> Iterator[tuple[str, Record]]:
     """Articles have paragraphs, and a paragraph is a context with its questions."""
-    pieces, size = [], 0
-    for piece in text(path, code=code):
+    path, pieces, size = file.path, [], 0
+    for piece in file.text():
         pieces.append(piece)
         size += len(piece)
         if size > MOST:

@@ -6,6 +6,7 @@ What the user does not say is guessed, and the guess is reported.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import operator
 import re
@@ -16,40 +17,37 @@ from itertools import dropwhile, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
-from allyouneed.data.columns import LOOKED_AT, Column, are_names, beginning, survey, unlike_below
-from allyouneed.data.compressed import plain_name
-from allyouneed.data.objects import Found, is_listed, is_unicode, json_objects, json_told
-from allyouneed.data.reading import LONGEST, encoding, lines, text
-from allyouneed.data.sources import shorten
+from allyouneed.data.formats.columns import LOOKED_AT, Column, are_names, beginning, survey, unlike_below
+from allyouneed.data.formats.compressed import plain_name
+from allyouneed.data.formats.objects import Found, is_listed, is_unicode, json_objects, json_told
+from allyouneed.data.formats.paths import form_of
+from allyouneed.data.formats.roles import is_number
+from allyouneed.data.formats.textfile import LONGEST, TextFile, shorten
 from allyouneed.errors import UserError, nearest, shortened
 
-FORMS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
 JSON = ("jsonl", "json")
 MARK = "__label__"  # before a label, as fastText writes it
 MOST_COLUMNS = 4096
 CELLS = 1_000_000  # that are looked at, at most
-BLANK_LINES = re.compile(r"(?:[^\S\n]*\n)*")
-START = 1 << 16  # characters of a first line that are looked at
 
 
 @dataclass(frozen=True)
 class Table:
     """Rows of cells in a file, or in two files with one cell per line each. All rows have the same columns."""
 
-    paths: tuple[Path, ...]
+    files: tuple[TextFile, ...]
     form: str  # tsv, csv, jsonl, json (a list of objects), parallel, or words: the first word of a line, and the rest
     names: tuple[str, ...]  # of the columns, or the keys of JSONL; numbers if the file gives no names
     header: bool = False  # whether the first row gives the names
     guessed: str = ""  # why that is so, for the user
     separator: str = "\t"
     values: tuple[type, ...] = (str,)  # which JSON values are read
-    code: str = ""  # data.encoding
     lists: tuple[str, ...] = ()  # JSON keys that have lists
 
     @property
     def where(self) -> str:
         """The files, for an error message."""
-        return " and ".join(str(path) for path in self.paths)
+        return " and ".join(str(file.path) for file in self.files)
 
     @property
     def named(self) -> bool:
@@ -57,20 +55,21 @@ class Table:
         return self.header or self.form in JSON
 
     def rows(self, columns: Sequence[int]) -> Iterator[tuple[str, ...]]:
-        """The cells of these columns, row by row; the files are read again. A blank line has blank cells."""
+        """The cells of these columns, row by row. A blank line has blank cells."""
         if self.form in JSON:
-            items = json_objects(self.paths[0], self.code, self.form == "json")
+            items = json_objects(self.files[0], self.form == "json")
             return _objects(items, [self.names[column] for column in columns], self.values)
         if self.form == "parallel":
-            rows = _side_by_side(self.paths[0], self.paths[1], self.code)
+            rows = _side_by_side(*self.files)
         elif self.form == "words":
-            rows = _first_words(self.paths[0], self.code)
+            rows = _first_words(self.files[0])
         else:
-            rows = _delimited(self.paths[0], self.code, self.form, self.separator, len(self.names))
+            rows = _delimited(self.files[0], self.form, self.separator, len(self.names))
         if self.header:
-            rows = islice(dropwhile(operator.not_, rows), 1, None)
-        blank = ("",) * len(columns)
-        return (tuple(row[column] for column in columns) if row else blank for row in rows)
+            rows = islice(dropwhile(lambda row: not any(row), rows), 1, None)
+        if len(columns) == 1:
+            return ((row[columns[0]],) for row in rows)
+        return map(operator.itemgetter(*columns), rows)
 
     def survey(self, most: int | None = LOOKED_AT) -> list[Column]:
         """What the cells of the first rows are like, up to the first row that is wrong; whoever reads on finds it."""
@@ -85,7 +84,7 @@ class Table:
 
     def understood(self, columns: dict[str, int], what: str, guessed: str = "") -> str:
         """One sentence for the user: the format, the column of each side, what was guessed, and the first example."""
-        files = " and ".join(path.name for path in self.paths)
+        files = " and ".join(file.path.name for file in self.files)
         form = {
             "tsv": "TSV (columns between tabs, no quoting)",
             "csv": f"CSV (columns between '{self.separator}', quoting)",
@@ -100,7 +99,7 @@ class Table:
         told = ", ".join(f"{side} is {place} {self.names[column]}" for side, column in columns.items())
         if self.form == "words":
             told = "label is the first word, text is the rest of the line"
-        codes = " and ".join(dict.fromkeys(encoding(path, self.code) for path in self.paths))
+        codes = " and ".join(dict.fromkeys(file.encoding for file in self.files))
         rows = self.rows(list(columns.values()))
         first = next((row for row in rows if all(cell.strip() for cell in row)), ())
         return (
@@ -110,37 +109,37 @@ class Table:
 
 
 def open_table(
-    paths: Sequence[Path],
+    files: Sequence[TextFile],
     wanted: Sequence[str],
     usual: Callable[[Sequence[str]], bool],
     header: str = "auto",
     values: tuple[type, ...] = (str,),
     least: int = 2,
-    code: str = "",
 ) -> Table:
     """Finds the format of a file, or of two, and whether the first row is a header (data.header): `columns` has the
     rule. `wanted`: the columns that the user names; `usual`: whether these cells are usual names; `values`: which JSON
-    values are read; `least`: how many keys an object needs at least; `code`: data.encoding."""
-    starts = [first_line(path, code) for path in paths]  # also refuses files without text
-    (path, *other) = paths
-    form = "parallel" if other else _form(path, starts[0])
+    values are read; `least`: how many keys an object needs at least."""
+    starts = [file.first_line() for file in files]  # also refuses files without text
+    (file, *other) = files
+    path, form = file.path, "parallel" if other else _form(file.path, starts[0])
     if header == "true" and form not in ("tsv", "csv"):
         raise UserError(f"data.header = true, but {path} is neither TSV nor CSV and has no header: leave it out")
     if form == "parallel":
-        names = tuple(Path(plain_name(path)).suffix[1:] or plain_name(path) for path in paths)
-        names = names if names[0] != names[1] else tuple(plain_name(path) for path in paths)
-        return Table(tuple(paths), form, names, code=code)
+        plain = [plain_name(file.path) for file in files]
+        names = tuple(Path(name).suffix[1:] or name for name in plain)
+        return Table(tuple(files), form, names if names[0] != names[1] else tuple(plain))
     if form == "jsonl":
-        form = "json" if is_listed(path, code) else form
-        keys = _first_keys(json_objects(path, code, form == "json"), path, values, least)
+        form = "json" if is_listed(file) else form
+        keys = _first_keys(json_objects(file, form == "json"), path, values, least)
         names, lists = (tuple(key for key, is_list in keys.items() if is_list == wanted) for wanted in (False, True))
         check_width(f"{path}: its first object", len(names), "keys")
-        return Table((path,), form, names, values=values, code=code, lists=lists)
-    separator = "\t" if form == "tsv" else _separator(path, code)
-    head = beginning(_delimited(path, code, form, separator, 0), lambda row: sum(map(len, row)))
+        return Table((file,), form, names, values=values, lists=lists)
+    separator = "\t" if form == "tsv" else _separator(file)
+    head = beginning(_delimited(file, form, separator, 0), lambda row: sum(map(len, row)))
     first, *below = [row for row in head if row] or [[]]
     if not first:
         raise UserError(f"{path} holds only blank cells")
+    check_width(f"{path}: its first row", len(first), "columns")
     has, why = header == "true", ""
     if header == "auto":
         has = any(name and not is_number(name) for name in wanted) or (are_names(first) and usual(first))
@@ -149,29 +148,12 @@ def open_table(
             has = bool(why)
             why = f", guessed because {why} (data.header=false if not)" if has else " (data.header=true if it has one)"
     names = header_names(first if has else [""] * len(first))
-    return Table((path,), form, names, has, why, separator, code=code)
+    return Table((file,), form, names, has, why, separator)
 
 
 def header_names(first: Sequence[str]) -> tuple[str, ...]:
     """The cells of a header; a column without a name has its number."""
     return tuple(cell.strip() or str(number) for number, cell in enumerate(first, 1))
-
-
-def form_of(path: Path) -> str:
-    """tsv, csv or jsonl, as the ending of the name says; "" for any other."""
-    return FORMS.get(Path(plain_name(path)).suffix.lower(), "")
-
-
-def first_line(path: Path, code: str = "") -> str:
-    """The beginning of the first line that is not blank; an error if there is none."""
-    blank = False
-    for piece in text(path, code=code):
-        if piece.strip():
-            blanks = BLANK_LINES.match(piece)
-            start = piece[blanks.end() if blanks else 0 :][:START]
-            return start.partition("\n" if "\n" in start else "\r")[0]
-        blank = True
-    raise UserError(f"{path} holds only blank lines" if blank else f"{path} is empty")
 
 
 def likely_form(line: str) -> str:
@@ -188,52 +170,37 @@ def _form(path: Path, line: str) -> str:
     )
 
 
-def _separator(path: Path, code: str) -> str:
+def _separator(file: TextFile) -> str:
     """The mark that cuts the first rows into equally many cells; CSV in many countries is written with semicolons."""
-    widths = {mark: _widths(path, code, mark) for mark in ",;\t"}
+    widths = {mark: _widths(file, mark) for mark in ",;\t"}
     steady = [mark for mark, found in widths.items() if len(set(found)) == 1 and found[0] > 1]
     return steady[0] if steady else max(widths, key=lambda mark: widths[mark][:1])
 
 
-def _widths(path: Path, code: str, mark: str) -> list[int]:
+def _widths(file: TextFile, mark: str) -> list[int]:
     try:
-        return [len(row) for _, row in islice(_csv(path, code, mark), 20) if row]
+        return [len(row) for row in islice(_csv(file, mark), 20) if row]
     except UserError:  # quotes that make no sense with this mark
         return []
 
 
-def column_of(table: Table, wanted: str) -> int:
-    """By its name, or by its number from 1."""
-    return column_named(table.names, wanted, table.where)
+def _delimited(file: TextFile, form: str, separator: str, width: int) -> Iterator[list[str]]:
+    """The rows as cells, all `width` wide (0: any). A blank row has blank cells, or none if any width will do."""
+    if form == "csv":
+        yield from _csv(file, separator, width)
+        return
+    for number, line in enumerate(file.lines(), 1):
+        row = line.split("\t")
+        yield row if len(row) == width and row[0].strip() else _checked(row, width, f"{file.path}, line {number}")
 
 
-def column_named(names: Sequence[str], wanted: str, where: str) -> int:
-    """The column with this name, or this number from 1."""
-    if wanted in names:
-        return names.index(wanted)
-    if is_number(wanted):
-        if 1 <= int(wanted) <= len(names):
-            return int(wanted) - 1
-        raise UserError(f"{where} has no column {wanted}; it has {len(names)}")
-    raise UserError(f"{where} has no column '{wanted}'{nearest(wanted, names)}")
-
-
-def is_number(name: str) -> bool:
-    return name.isascii() and name.isdecimal() and len(name) < 10
-
-
-def _delimited(path: Path, code: str, form: str, separator: str, width: int) -> Iterator[list[str]]:
-    """The rows as cells, all `width` wide (0: any); a blank line is an empty row."""
-    rows: Iterator[tuple[int, list[str]]]
-    if form == "tsv":
-        rows = enumerate((line.split("\t") if line.strip() else [] for line in lines(path, code)), 1)
-    else:
-        rows = _csv(path, code, separator)
-    for number, row in rows:
-        check_width(f"{path}, line {number}", len(row), "columns")
-        if width and row and len(row) != width:
-            raise UserError(f"{path}, line {number} has {len(row)} columns, but the first row has {width}")
-        yield row
+def _checked(row: list[str], width: int, where: str) -> list[str]:
+    if not any(cell.strip() for cell in row):
+        return [""] * width
+    if width and len(row) != width:
+        check_width(where, len(row), "columns")
+        raise UserError(f"{where} has {len(row)} columns, but the first row has {width}")
+    return row
 
 
 def check_width(where: str, width: int, what: str) -> None:
@@ -242,47 +209,51 @@ def check_width(where: str, width: int, what: str) -> None:
         raise UserError(f"{where} has {width:,} {what}, but a table has at most {MOST_COLUMNS:,}: leave some out")
 
 
-def _csv(path: Path, code: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+def _csv(file: TextFile, separator: str, width: int = 0) -> Iterator[list[str]]:
     csv.field_size_limit(max(csv.field_size_limit(), 2 * LONGEST))
-    begun, size = 1, 0  # the first line of a row, and the length of its lines
+    begun, size = 1, 0  # the first line of a row, and the characters that were read since
 
     def fed() -> Iterator[str]:
         nonlocal size
-        for line in lines(path, code):
-            size += len(line) + 1
+        for block in file.blocks_of_lines():
             if size > LONGEST:
                 raise UserError(
-                    f"{path}: the row that begins at line {begun} has more than {LONGEST:,} characters, which is too "
-                    'long for one example: does it open a quote (") and never close it?'
+                    f"{file.path}: the row that begins at line {begun} has more than {LONGEST:,} characters, which is "
+                    'too long for one example: does it open a quote (") and never close it?'
                 )
-            yield line + "\n"
+            size += len(block)
+            yield from io.StringIO(block, newline="\n")
 
     reader = csv.reader(fed(), delimiter=separator, strict=True)
     try:
         for row in reader:
-            yield reader.line_num, row if any(cell.strip() for cell in row) else []
+            whole = len(row) == width > 0 and row[0].strip()
+            yield row if whole else _checked(row, width, f"{file.path}, line {reader.line_num}")
             begun, size = reader.line_num + 1, 0
     except csv.Error as error:
-        raise UserError(f"{path}, line {reader.line_num} is not CSV: {error}") from None
+        raise UserError(f"{file.path}, line {reader.line_num} is not CSV: {error}") from None
 
 
-def _first_words(path: Path, code: str) -> Iterator[list[str]]:
+def _first_words(file: TextFile) -> Iterator[list[str]]:
     """The first word of each line, without fastText's mark, and the rest of the line."""
-    for number, line in enumerate(lines(path, code), 1):
+    for number, line in enumerate(file.lines(), 1):
         label, _, text = line.strip().partition(" ")
         if text.lstrip().startswith(MARK):
-            raise UserError(f"{path}, line {number} has more than one label, but a text has one here: {shorten(line)}")
-        yield [label.removeprefix(MARK), text.strip()] if line.strip() else []
+            raise UserError(
+                f"{file.path}, line {number} has more than one label, but a text has one here: {shorten(line)}"
+            )
+        yield [label.removeprefix(MARK), text.strip()]
 
 
-def _side_by_side(left: Path, right: Path, code: str) -> Iterator[list[str]]:
-    one, two = lines(left, code), lines(right, code)
+def _side_by_side(left: TextFile, right: TextFile) -> Iterator[list[str]]:
+    one, two = left.lines(), right.lines()
     for number, row in enumerate(zip_longest(one, two)):
         if row[0] is None or row[1] is None:
             longer = number + 1 + sum(1 for _ in (two if row[0] is None else one))
             counts = (number, longer) if row[0] is None else (longer, number)
             raise UserError(
-                f"parallel files need the same number of lines, but {left} has {counts[0]} and {right} has {counts[1]}"
+                f"parallel files need the same number of lines, but {left.path} has {counts[0]} and {right.path} has "
+                f"{counts[1]}"
             )
         yield list(row)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from allyouneed.data.augment import as_tensor
-from allyouneed.data.batches import EvenBatches, Numbers, Size
+from allyouneed.data.batches.base import EvenBatches, Numbers, Size
+from allyouneed.data.batches.pictures import as_tensor
 from allyouneed.data.store import Ragged
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.losses import IGNORE

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from allyouneed.data.batches import Buckets, Numbers, Size, lay_rows
+from allyouneed.data.batches.base import Buckets, Numbers, Size, lay_rows
 from allyouneed.data.store import Ragged
 from allyouneed.nn.batch import Tensors
 from allyouneed.text.layout import Layout

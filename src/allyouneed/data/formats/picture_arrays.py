@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from allyouneed.data.array_files import check_memory, is_npy, npz_members, read_idx, read_members, read_npy
-from allyouneed.data.decoding import BadPictureError, as_bytes, check_form
 from allyouneed.data.examples import LabelledPicture
-from allyouneed.data.paths import SPLITS
+from allyouneed.data.formats.arrays import check_memory, is_npy, npz_file, read_idx, read_npy
+from allyouneed.data.formats.decoding import BadPictureError, as_bytes, check_form
+from allyouneed.data.formats.paths import SPLITS
 from allyouneed.errors import UserError, shortened
 
 IMAGES, LABELS = ("images", "image", "x", "pixels", "data"), ("labels", "label", "y", "targets", "classes")
@@ -35,6 +35,7 @@ class Listed:
     pictures: list[LabelledPicture]
     told: str
     array: np.ndarray | None = None
+    seen: tuple[int, int] = (0, 3)  # of files: the usual length of the shorter side, and the values per pixel
 
 
 def to_image(pixels: np.ndarray) -> Any:
@@ -72,20 +73,20 @@ def npz_pictures(path: Path, shape: str) -> dict[str, Listed]:
                 f"with its {word}s"
             )
         return {"train": _listed(path, "train", read_npy(path), None, word)}
-    members = npz_members(path)
-    named: dict[str, tuple[str, str | None]] = {}
-    for mark, split in {"": "train", **SPLITS}.items():
-        images, beside = (_named(list(members), kinds, mark) for kinds in (IMAGES, BESIDE[shape]))
-        if images and (beside or shape == "plain") and split not in named:
-            named[split] = images, beside
-    if "train" not in named:
-        usual = "images" if shape == "plain" else f"images and {word}s"
-        raise UserError(
-            f"{path} has the arrays {shortened(', '.join(members), 300) or 'none'}: name them {usual}, or x_train, "
-            "y_train, x_test and y_test"
-        )
-    wanted = {name for both in named.values() for name in both if name}
-    arrays = read_members(path, {name: members[name] for name in members if name in wanted})
+    with npz_file(path) as (members, read):
+        named: dict[str, tuple[str, str | None]] = {}
+        for mark, split in {"": "train", **SPLITS}.items():
+            images, beside = (_named(members, kinds, mark) for kinds in (IMAGES, BESIDE[shape]))
+            if images and (beside or shape == "plain") and split not in named:
+                named[split] = images, beside
+        if "train" not in named:
+            usual = "images" if shape == "plain" else f"images and {word}s"
+            raise UserError(
+                f"{path} has the arrays {shortened(', '.join(members), 300) or 'none'}: name them {usual}, or x_train, "
+                "y_train, x_test and y_test"
+            )
+        wanted = {name for both in named.values() for name in both if name}
+        arrays = {name: read(name) for name in members if name in wanted}
     return {
         split: _listed(path, split, arrays[images], arrays[beside] if beside else None, word)
         for split, (images, beside) in named.items()

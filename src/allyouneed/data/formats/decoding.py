@@ -252,7 +252,7 @@ class _Helper:
     `if __name__ == "__main__"`."""
 
     def __init__(self, side: int, channels: int) -> None:
-        command = [sys.executable, "-P", "-m", "allyouneed.data.decoding", str(side), str(channels)]
+        command = [sys.executable, "-P", "-m", "allyouneed.data.formats.decoding", str(side), str(channels)]
         here = str(Path(__file__).parents[2])
         paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

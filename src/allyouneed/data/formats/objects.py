@@ -13,9 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from allyouneed.data import reading
-from allyouneed.data.compressed import plain_name
-from allyouneed.data.reading import LONGEST, lines
+from allyouneed.data.formats.compressed import plain_name
+from allyouneed.data.formats.textfile import LONGEST, TextFile
 from allyouneed.errors import UserError
 
 LINES = (".jsonl", ".ndjson")  # endings that say: one object per line
@@ -24,13 +23,14 @@ DECODER = json.JSONDecoder()
 Found = tuple[str, dict[str, Any] | None]  # where an object stands, and the object; None for a blank line
 
 
-def json_objects(path: Path, code: str, listed: bool) -> Iterator[Found]:
-    """The objects of a list, or of the lines; `code`: data.encoding."""
+def json_objects(file: TextFile, listed: bool) -> Iterator[Found]:
+    """The objects of a list, or of the lines."""
     if listed:
-        yield from _listed(path, code)
+        yield from _listed(file)
         return
-    for number, line in enumerate(lines(path, code), 1):
-        yield f"{path}, line {number}", json_object(path, number, line) if line.strip() else None
+    for number, line in enumerate(file.lines(), 1):
+        where = f"{file.path}, line {number}"
+        yield where, json_object(file.path, number, line) if line.strip() else None
 
 
 def json_object(path: Path, number: int, line: str) -> dict[str, Any]:
@@ -69,26 +69,26 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def is_listed(path: Path, code: str) -> bool:
+def is_listed(file: TextFile) -> bool:
     """Whether the objects of a file are in a list, not on lines. The first line of JSONL is an object, and so is the
     second."""
-    source = _Source(path, code)
+    source = _Source(file)
     if source.next() == "[":
         return True
-    if Path(plain_name(path)).suffix.lower() in LINES:
+    if Path(plain_name(file.path)).suffix.lower() in LINES:
         return False
     with suppress(UserError):  # whoever reads the file tells what is wrong with it
         if source.find_list() is None:
             return False
         with suppress(UserError):  # a line that is too long is not one of JSONL
-            first, *second = islice((line.strip() for line in lines(path, code) if line.strip()), 2)
+            first, *second = islice((line.strip() for line in file.lines() if line.strip()), 2)
             return not (first.endswith("}") and second and second[0].startswith("{"))
         return True
     return False
 
 
-def _listed(path: Path, code: str) -> Iterator[Found]:
-    source, number = _Source(path, code), 0
+def _listed(file: TextFile) -> Iterator[Found]:
+    path, source, number = file.path, _Source(file), 0
     inside = source.find_list()
     more = inside is not None and source.next() != "]"
     while more:
@@ -118,8 +118,8 @@ def _listed(path: Path, code: str) -> Iterator[Found]:
 class _Source:
     """The text of a file, of which only the part that is looked at is held."""
 
-    def __init__(self, path: Path, code: str) -> None:
-        self.path, self.pieces = path, reading.text(path, code=code)
+    def __init__(self, file: TextFile) -> None:
+        self.path, self.pieces = file.path, file.text()
         self.held, self.at, self.before = "", 0, 1  # before: the line at which `held` begins
 
     @property

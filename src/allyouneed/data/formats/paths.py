@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from allyouneed.data.compressed import plain_name
-from allyouneed.data.reading import is_text
-from allyouneed.data.tables import form_of
+from allyouneed.data.formats.compressed import plain_name
+from allyouneed.data.formats.textfile import is_text
 from allyouneed.errors import UserError, nearest
 
 SPLITS = {"train": "train", "valid": "valid", "val": "valid", "dev": "valid", "test": "test"}
 PROSE = (".txt", ".md", ".text")
 SHOWN = 200  # characters of a path that may be too long to exist
+FORMS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
 KINDS = {stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device", stat.S_IFCHR: "a device"}
 
 
@@ -50,8 +50,8 @@ def existing(given: str) -> Path:
 
 
 def readable(path: Path) -> Path:
-    """The path, if it is that of a regular file. A pipe is none: it can be read only once, and a run reads its data
-    several times."""
+    """The path, if it is that of a regular file. A pipe is none: a run can be resumed and tested only if its data can
+    be read again."""
     check_name(path)
     found = look(path)
     if found is None:
@@ -66,6 +66,11 @@ def readable(path: Path) -> Path:
     if kind == stat.S_IFDIR:
         raise UserError(f"{path} is a folder, but a file is expected here")
     return path
+
+
+def form_of(path: Path) -> str:
+    """The form of a table, as the ending of its name says: tsv, csv or jsonl; "" for any other."""
+    return FORMS.get(Path(plain_name(path)).suffix.lower(), "")
 
 
 def check_name(path: Path) -> None:

@@ -8,7 +8,7 @@ import math
 import re
 import struct
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import IO
 
 import numpy as np
 
-from allyouneed.data.compressed import BROKEN, DAMAGED, opened
+from allyouneed.data.formats.compressed import BROKEN, DAMAGED, opened
 from allyouneed.errors import UserError, shortened
 from allyouneed.format import human_bytes
 from allyouneed.runtime import free_memory
@@ -50,16 +50,6 @@ class Header:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-@dataclass(frozen=True)
-class Source:
-    """Where the bytes of an array come from. `stored`: how many are on the disk; `packed`: whether they are compressed,
-    so that only reading tells how many they become."""
-
-    open: Callable[[], IO[bytes]]
-    stored: int
-    packed: bool
-
-
 def is_idx(path: Path) -> bool:
     with _damage_told(path), opened(path) as file:
         return file.read(3) == IDX
@@ -67,8 +57,7 @@ def is_idx(path: Path) -> bool:
 
 def read_idx(path: Path) -> np.ndarray:
     """An idx file of bytes, compressed or not: zeros, the type, the number of dimensions, their sizes, the bytes."""
-    with _damage_told(path, "idx file of bytes"):
-        return _read(_file(path), _idx_header)
+    return _read_file(path, "idx file of bytes", _idx_header)
 
 
 def is_npy(path: Path) -> bool:
@@ -78,26 +67,28 @@ def is_npy(path: Path) -> bool:
 
 def read_npy(path: Path) -> np.ndarray:
     """An npy file, compressed or not."""
-    with _damage_told(path, "npy file of plain arrays"):
-        return _read(_file(path), _npy_header)
+    return _read_file(path, "npy file of plain arrays", _npy_header)
 
 
-def npz_members(path: Path) -> dict[str, zipfile.ZipInfo]:
-    """The arrays of an npz file by their names."""
+def _read_file(path: Path, what: str, header_of: Callable[[IO[bytes]], Header]) -> np.ndarray:
+    with _damage_told(path, what), opened(path) as file:
+        return _read(file, path.stat().st_size, not isinstance(file, io.BufferedReader), header_of)
+
+
+@contextmanager
+def npz_file(path: Path) -> Iterator[tuple[list[str], Callable[[str], np.ndarray]]]:
+    """The names of the arrays of an npz file, and what reads one of them."""
     with _damage_told(path, "npz file of plain arrays"), zipfile.ZipFile(path) as archive:
-        return {member.filename.removesuffix(".npy"): member for member in archive.infolist() if not member.is_dir()}
+        listed = archive.infolist()
+        members = {member.filename.removesuffix(".npy"): member for member in listed if not member.is_dir()}
 
-
-def read_members(path: Path, members: Mapping[str, zipfile.ZipInfo]) -> dict[str, np.ndarray]:
-    """Some of the arrays of an npz file."""
-    found = {}
-    with _damage_told(path, "npz file of plain arrays"), zipfile.ZipFile(path) as archive:
-        for name, member in members.items():
+        def read(name: str) -> np.ndarray:
             try:
-                found[name] = _read(_member(archive, member, path.stat().st_size), _npy_header)
+                return _read_member(archive, members[name], path.stat().st_size)
             except (ValueError, RuntimeError, *DAMAGED) as error:
                 raise ValueError(f"of '{shortened(name)}', {error}") from None
-    return found
+
+        yield list(members), read
 
 
 @contextmanager
@@ -113,37 +104,34 @@ def _damage_told(path: Path, what: str = "") -> Iterator[None]:
         raise UserError(f"{path} is damaged{what and f', or no {what}'}: {shortened(error, 300)}") from None
 
 
-def _file(path: Path) -> Source:
-    with opened(path) as file:
-        return Source(lambda: opened(path), path.stat().st_size, not isinstance(file, io.BufferedReader))
-
-
-def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, whole: int) -> Source:
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, whole: int) -> np.ndarray:
     """`whole`: the size of the archive."""
     if member.flag_bits & 1:
         raise ValueError("the data is encrypted: unpack it with its password and save the arrays without one")
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # what NumPy writes
         raise ValueError("the data is compressed in a way that NumPy does not use: save it with numpy.savez_compressed")
     packed = member.compress_type == zipfile.ZIP_DEFLATED
-    return Source(lambda: archive.open(member), min(member.compress_size, whole), packed)
+    with archive.open(member) as file:
+        return _read(file, min(member.compress_size, whole), packed, _npy_header)
 
 
-def _read(source: Source, header_of: Callable[[IO[bytes]], Header]) -> np.ndarray:
-    with source.open() as file:
-        header = header_of(file)
-        if not source.packed:
-            _check_size(header.size, source.stored - header.begin)
-        elif header.size > FREELY:
-            if header.size > RATIO * source.stored:
-                raise ValueError(f"it says that it has {header.size:,} bytes, far more than {source.stored:,} can hold")
-            with source.open() as again:
-                _check_size(header.size, _measure(again, header.begin + header.size) - header.begin)
-        check_memory(header.size)
-        data, at = np.empty(header.size, np.uint8), 0
-        while at < header.size and (piece := file.read(min(PIECE, header.size - at))):
-            data[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
-            at += len(piece)
-        _check_size(header.size, at + len(file.read(1)))
+def _read(file: IO[bytes], stored: int, packed: bool, header_of: Callable[[IO[bytes]], Header]) -> np.ndarray:
+    """`stored`: how many bytes are on the disk; `packed`: whether they are compressed, so that only reading tells how
+    many they become."""
+    header = header_of(file)
+    if not packed:
+        _check_size(header.size, stored - header.begin)
+    elif header.size > FREELY:
+        if header.size > RATIO * stored:
+            raise ValueError(f"it says that it has {header.size:,} bytes, far more than {stored:,} can hold")
+        _check_size(header.size, _measure(file, header.size))
+        file.seek(header.begin)
+    check_memory(header.size)
+    data, at = np.empty(header.size, np.uint8), 0
+    while at < header.size and (piece := file.read(min(PIECE, header.size - at))):
+        data[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
+        at += len(piece)
+    _check_size(header.size, at + len(file.read(1)))
     return data.view(header.dtype).reshape(header.shape, order="F" if header.columns else "C")
 
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from allyouneed.data.batches import EvenBatches, Numbers, Size
+from allyouneed.data.batches.base import EvenBatches, Numbers, Size
 from allyouneed.nn.batch import Tensors
 from allyouneed.randomness import draw, shifted
 

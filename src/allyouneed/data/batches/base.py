@@ -1,0 +1,196 @@
+"""Examples -> batches. The plan of an epoch is a function of (seed, epoch), so a run resumes at any batch at once."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from allyouneed.data.store import Ragged
+from allyouneed.nn.batch import Tensors
+from allyouneed.text.layout import Layout
+
+Numbers = np.ndarray  # of examples
+EXAMPLE = 1 << 24  # places of a draw that one example has: positions in its text
+
+
+@dataclass(frozen=True)
+class Size:
+    """What is known of a batch before it is made."""
+
+    counts: dict[str, float]  # by the name of each loss: what its sum is divided by; whole numbers or weights
+    units: int  # tokens, words or texts, as the progress line shows them
+
+
+@dataclass
+class Batch:
+    """Tensors for the model, and the batch's size."""
+
+    tensors: Tensors
+    size: Size
+
+    @property
+    def rows(self) -> int:
+        return self.shapes[0][0]
+
+    @property
+    def shapes(self) -> tuple[torch.Size, ...]:
+        """Of each tensor."""
+        return tuple(cast(Tensor, t).shape for t in self.tensors.values())
+
+    def to(self, device: torch.device) -> Batch:
+        """On the device; from pinned memory the copy does not wait."""
+        return self._map(lambda t: t.to(device, non_blocking=True))
+
+    def pin(self) -> Batch:
+        return self._map(lambda t: t.pin_memory())
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        changed = {name: change(cast(Tensor, t)) for name, t in self.tensors.items()}
+        return Batch(cast(Tensors, changed), self.size)
+
+
+class Examples(ABC):
+    """One split, ready for the loop. Everything random in a batch is a function of its key and its examples."""
+
+    varies: ClassVar[bool] = True  # batches differ in their shapes
+    in_order: ClassVar[bool] = False  # each batch goes on where the one before has ended
+
+    @abstractmethod
+    def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
+        """The batches of one epoch, shuffled: a function of its arguments and nothing else."""
+
+    @abstractmethod
+    def cover(self, batch_tokens: int) -> list[Numbers]:
+        """Batches that show every token exactly once, in a fixed order: for evaluation."""
+
+    def sample(self, batch_tokens: int, part: float) -> list[Numbers]:
+        """A part of the batches of `cover`, always the same one: spread evenly, or the first if they are in order."""
+        batches = self.cover(batch_tokens)
+        some = min(len(batches), max(1, math.ceil(part * len(batches))))
+        return batches[:some] if self.in_order else [batches[i * len(batches) // some] for i in range(some)]
+
+    @abstractmethod
+    def size(self, numbers: Numbers, key: int) -> Size:
+        """The size of a batch, without making it: each process knows it for the examples of all processes."""
+
+    @abstractmethod
+    def tensors(self, numbers: Numbers, key: int) -> Tensors:
+        """The tensors of some examples."""
+
+    def collate(self, numbers: Numbers, key: int = 0) -> Batch:
+        """The batch of some examples. `key` is that of the epoch, and always the same in evaluation."""
+        return Batch(self.tensors(numbers, key), self.size(numbers, key))
+
+
+class Buckets(Examples):
+    """Examples of about one length together, as many as the token budget allows. `sizes`: tokens per example."""
+
+    def __init__(self, sizes: np.ndarray) -> None:
+        self.sizes = sizes
+
+    def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
+        random = np.random.default_rng((seed, epoch))
+        order = by_length(self.sizes, random)
+        batches = fill(order, self.sizes[order], batch_tokens)
+        return [batches[i] for i in random.permutation(len(batches))]
+
+    def cover(self, batch_tokens: int, among: Numbers | None = None) -> list[Numbers]:
+        """All examples, or some of them."""
+        among = np.arange(len(self.sizes)) if among is None else among
+        order = among[by_length(self.sizes[among])]
+        return fill(order, self.sizes[order], batch_tokens)
+
+
+class EvenBatches(Buckets):
+    """Examples of one length, in batches of equal size: a rest that does not fill one waits for the next epoch."""
+
+    varies = False
+
+    def __init__(self, examples: int, tokens: int) -> None:
+        super().__init__(np.full(examples, tokens))
+
+    def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
+        batches = super().plan(seed, epoch, batch_tokens)
+        most = max(map(len, batches), default=0)
+        return [numbers for numbers in batches if len(numbers) == most]
+
+
+def by_length(sizes: np.ndarray, random: np.random.Generator | None = None) -> np.ndarray:
+    """(N,) the order of examples by their sizes, the longest first; with `random` only about so: the neighbours of an
+    example change every epoch."""
+    noise = 0.0 if random is None else random.uniform(0, 1, len(sizes)) * (1 + 0.1 * sizes)
+    return np.argsort(-(sizes + noise), kind="stable")
+
+
+def fill(order: Numbers, sizes: np.ndarray, batch_tokens: int) -> list[Numbers]:
+    """Batches of these examples, of so many tokens each (N,): longest first, so that the first of the next ones tells
+    how many fit."""
+    batches, i = [], 0
+    while i < len(order):
+        rows = max(1, batch_tokens // int(sizes[i]))
+        rows = max(1, batch_tokens // int(sizes[i : i + rows].max()))
+        batches.append(order[i : i + rows])
+        i += rows
+    return batches
+
+
+def padded(
+    rows: Ragged, numbers: Numbers, longest: int | np.ndarray, padding: int = 0, room: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """(B, T) tokens of some rows, each cut to the longest allowed, padded on the right, with `room` more columns; and
+    the lengths (B,).
+
+    Without a loop over the rows: on a GPU this runs beside the thread that launches kernels.
+    """
+    lengths = np.minimum(rows.offsets[numbers + 1] - rows.offsets[numbers], longest)
+    at = np.arange(lengths.max() + room)
+    inside = at < lengths[:, None]
+    ids = np.full(inside.shape, padding, dtype=np.int64)
+    ids[inside] = rows.tokens[(rows.offsets[numbers][:, None] + at)[inside]]
+    return ids, lengths.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Texts in rows, padded on the right."""
+
+    ids: np.ndarray  # (B, T)
+    lengths: np.ndarray  # (B,)
+    segments: np.ndarray  # (B, T)
+    texts: np.ndarray  # (B, T) the text that a token is of; -1: a special token, or padding
+    places: np.ndarray  # (B, T) of a token of a text: its place in the array it comes from
+
+
+def lay_rows(layout: Layout, sides: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Rows:
+    """One row per example. Each of the one or two sides is an array of tokens, and for each example where its text
+    begins there, and how many tokens it has, (B,) each. Like `padded`, without a loop over the rows."""
+    lengths = np.sum([kept for _, _, kept in sides], axis=0) + layout.specials(len(sides))
+    ids = np.zeros((len(lengths), int(lengths.max())), dtype=np.int64)
+    segments, texts, places = np.zeros_like(ids), np.full_like(ids, -1), np.zeros_like(ids)
+    at = np.zeros(len(lengths), dtype=np.int64)  # where the next part begins in each row
+
+    def put(special: int) -> None:
+        ids[np.arange(len(at)), at] = special
+        at[:] += 1
+
+    for special in layout.start:
+        put(special)
+    for number, (tokens, starts, kept) in enumerate(sides):
+        place = np.arange(ids.shape[1]) - at[:, None]
+        inside = (place >= 0) & (place < kept[:, None])
+        places[inside] = (starts[:, None] + place)[inside]
+        ids[inside] = tokens[places[inside]]
+        texts[inside] = number
+        segments[place >= 0] = number
+        at += kept
+        for special in layout.between if number + 1 < len(sides) else layout.end:
+            put(special)
+    segments[np.arange(ids.shape[1]) >= lengths[:, None]] = 0
+    return Rows(ids, lengths.astype(np.int64), segments, texts, places)

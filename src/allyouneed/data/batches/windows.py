@@ -1,0 +1,154 @@
+"""Pieces of a long stream of tokens: windows for language models, stretches for word vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+import torch
+
+from allyouneed.data.batches.base import Batch, Examples, Numbers, Size
+from allyouneed.nn.batch import Tensors
+from allyouneed.nn.losses import IGNORE
+
+STRETCH = 1000  # tokens
+
+
+class Windows(Examples):
+    """Language modelling: one long stream of tokens, cut into windows of `context`. An example is its start.
+
+    Every epoch shifts the cuts by a random phase, so that no token always stands first.
+    """
+
+    varies = False
+
+    def __init__(self, stream: np.ndarray, context: int) -> None:
+        self.stream, self.context = stream, context
+
+    def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
+        draw = np.random.default_rng((seed, epoch))
+        most = len(self.stream) - 1 - self.context
+        phase = int(draw.integers(0, min(self.context, most + 1)))
+        starts = draw.permutation(np.arange(phase, most + 1, self.context))
+        rows = max(1, batch_tokens // self.context)
+        whole = len(starts) // rows
+        return np.split(starts[: whole * rows], whole) if whole else [starts]
+
+    def cover(self, batch_tokens: int) -> list[Numbers]:
+        starts = np.arange(0, len(self.stream) - 1, self.context)
+        rows = max(1, batch_tokens // self.context)
+        return [starts[i : i + rows] for i in range(0, len(starts), rows)]
+
+    def __len__(self) -> int:
+        return -(-(len(self.stream) - 1) // self.context)
+
+    def first(self, windows: int) -> Self:
+        """The first windows of the stream."""
+        return type(self)(self.stream[: windows * self.context + 1], self.context)
+
+    def size(self, numbers: Numbers, key: int) -> Size:
+        tokens = int(np.clip(len(self.stream) - 1 - self._starts(numbers), 0, self.context).sum())
+        return Size({"tokens": tokens}, tokens)
+
+    def _starts(self, numbers: Numbers) -> np.ndarray:
+        return numbers
+
+    def tensors(self, numbers: Numbers, key: int) -> Tensors:
+        at = self._starts(numbers)[:, None] + np.arange(self.context + 1)  # (B, T + 1)
+        real = at < len(self.stream)
+        if real.all():
+            tokens = self.stream[at].astype(np.int64)
+            ids, targets = tokens[:, :-1], tokens[:, 1:]
+        else:
+            tokens = np.where(real, self.stream[np.minimum(at, len(self.stream) - 1)], 0).astype(np.int64)
+            ids, targets = tokens[:, :-1], np.where(real, tokens, IGNORE)[:, 1:]
+        return {"ids": torch.from_numpy(ids), "targets": torch.from_numpy(targets)}
+
+
+class Streams(Windows):
+    """Language modelling with a state that goes on: the stream is cut into lanes of equal length, and batch t has
+    window t of every lane, so that each row continues its row of the batch before. An example is a row (its start, its
+    lane, whether it is the first of its lane).
+
+    Every epoch shifts the lanes by a random phase.
+    """
+
+    in_order = True
+
+    def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
+        targets = len(self.stream) - 1
+        lanes = self._lanes(batch_tokens, targets // self.context)
+        # As many windows a lane as leave room for a phase of any size below one window.
+        each = max(1, (targets + 1 - self.context) // (lanes * self.context))
+        rest = targets - lanes * each * self.context
+        phase = int(np.random.default_rng((seed, epoch)).integers(0, rest + 1))
+        return self._walk(phase, lanes, each)
+
+    def cover(self, batch_tokens: int) -> list[Numbers]:
+        windows = len(self)
+        # Rather few long lanes than many short ones: at its beginning a lane knows nothing of the text before it.
+        each = -(-windows // self._lanes(batch_tokens, max(1, windows // 16)))
+        return self._walk(0, -(-windows // each), each)  # the last lane may end with padding
+
+    def _lanes(self, batch_tokens: int, windows: int) -> int:
+        """As many as the budget allows, and each has a window."""
+        return max(1, min(batch_tokens // self.context, windows))
+
+    def _walk(self, phase: int, lanes: int, each: int) -> list[Numbers]:
+        lane = np.arange(lanes)
+        return [
+            np.stack([phase + (lane * each + t) * self.context, lane, np.full(lanes, t == 0)], axis=1)
+            for t in range(each)
+        ]
+
+    def _starts(self, numbers: Numbers) -> np.ndarray:
+        return numbers[:, 0]
+
+    def tensors(self, numbers: Numbers, key: int) -> Tensors:
+        lanes, fresh = torch.from_numpy(numbers[:, 1].copy()), torch.from_numpy(numbers[:, 2] == 1)
+        return {**super().tensors(numbers, key), "lanes": lanes, "fresh": fresh}
+
+
+class Stretches(Examples):
+    """An example is a stretch of 1000 tokens; a batch has as many in a row as its budget allows, and the batches of an
+    epoch come in a random order. `ends` are the tokens that end a line, `unknown` is no word either."""
+
+    def __init__(self, stream: np.ndarray, ends: Sequence[int], unknown: int) -> None:
+        self.stream, self.ends, self.unknown = stream, list(ends), unknown
+
+    def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
+        batches = self.cover(batch_tokens)
+        return [batches[i] for i in np.random.default_rng((seed, epoch)).permutation(len(batches))]
+
+    def __len__(self) -> int:
+        return -(-len(self.stream) // STRETCH)
+
+    def first(self, stretches: int) -> Stretches:
+        """The first stretches of the text."""
+        return Stretches(self.stream[: stretches * STRETCH], self.ends, self.unknown)
+
+    def cover(self, batch_tokens: int) -> list[Numbers]:
+        stretches = np.arange(len(self))
+        rows = max(1, batch_tokens // STRETCH)
+        return [stretches[i : i + rows] for i in range(0, len(stretches), rows)]
+
+    def collate(self, numbers: Numbers, key: int = 0) -> Batch:
+        tokens = self._tokens(numbers)
+        return Batch({"tokens": torch.from_numpy(tokens)}, self._size(tokens))
+
+    def size(self, numbers: Numbers, key: int) -> Size:
+        return self._size(self._tokens(numbers))
+
+    def _size(self, tokens: np.ndarray) -> Size:
+        words = int(((tokens >= 0) & (tokens != self.unknown)).sum())
+        return Size({"words": words}, words)
+
+    def tensors(self, numbers: Numbers, key: int) -> Tensors:
+        return {"tokens": torch.from_numpy(self._tokens(numbers))}
+
+    def _tokens(self, numbers: Numbers) -> np.ndarray:
+        """One row of tokens (N,), where -1 ends a line; the numbers follow each other."""
+        tokens = self.stream[numbers[0] * STRETCH : (numbers[-1] + 1) * STRETCH].astype(np.int32)
+        tokens[np.isin(tokens, self.ends)] = -1
+        return tokens

@@ -1,0 +1,252 @@
+"""Labelled texts in files: TSV, CSV, JSONL, a file of texts beside one of labels, or lines that begin with a label."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from allyouneed.data.formats.columns import FEW, Column, label_column, text_column
+from allyouneed.data.formats.paths import form_of
+from allyouneed.data.formats.roles import Role, by_names, find_columns, with_usual_names
+from allyouneed.data.formats.table import MARK, Table, header_names, likely_form, open_table
+from allyouneed.data.formats.textfile import TextFile, shorten
+from allyouneed.errors import UserError, nearest
+
+TWO_TEXTS = (
+    *(("text", "second"), ("text1", "text2"), ("text_a", "text_b"), ("sentence1", "sentence2")),
+    *(("sentence_a", "sentence_b"), ("question1", "question2"), ("premise", "hypothesis")),
+)
+NEVER = frozenset(("nan", "NaN", "<NA>", "#N/A"))  # as programs write a value that is missing
+SELDOM = frozenset(("-", "?", "NA", "N/A", "n/a", "null", "NULL"))  # a missing label, or one of the labels
+RARE = 5  # times fewer rows than a label has on average
+MANY = 10_000  # different labels that are counted
+TOGETHER = 4096  # rows that are looked at together
+
+
+def _filled(columns: Sequence[Column], free: Sequence[int]) -> int | None:
+    """The first column that is mostly filled."""
+    return next((at for at in free if 2 * columns[at].filled > columns[at].rows), None)
+
+
+LABEL = Role(
+    "label",
+    "data.target",
+    (
+        *("label", "labels", "class", "category", "sentiment", "intent", "topic", "polarity", "target", "emotion"),
+        *("duplicate", "toxic", "spam", "rating", "stars", "score", "overall", "stance", "genre", "language", "output"),
+    ),
+    parts=True,
+    among=_filled,
+    by_cells=label_column,
+)
+TEXT = Role(
+    "text",
+    "data.source",
+    (
+        *("text", "sentence", "review", "question", "comment", "content", "document", "message", "tweet", "phrase"),
+        *("utterance", "query", "post", "sms", "email", "body", "statement", "article", "abstract", "description"),
+        *("headline", "summary", "title", "input"),
+    ),
+    parts=True,
+    among=text_column,
+    by_cells=text_column,
+)
+SECOND = Role("second", "data.second", optional=True)
+
+
+@dataclass
+class LabelTable:
+    """Texts and their labels in a table. While it is read, its labels are counted: only then it is known what stands in
+    the column of the label where there is none."""
+
+    table: Table
+    columns: dict[str, int]  # of text, label and, if there are two texts, second
+    guessed: str = ""  # what was guessed, for the user
+    like: LabelTable | None = None  # the training file
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def two(self) -> bool:
+        return "second" in self.columns
+
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """Text, label and, if there is one, the second text."""
+        counts, rows = self.counts, self.table.rows(list(self.columns.values()))
+        while some := list(islice(rows, TOGETHER)):
+            texts, cells, *seconds = zip(*some)
+            labels = [cell.strip() for cell in cells]
+            counts.update(labels if len(counts) < MANY else (label for label in labels if label in counts))
+            yield from zip(texts, labels, *seconds)
+
+    @property
+    def unlabelled(self) -> frozenset[str]:
+        """What stands for a label where there is none. NaN and the like are never labels. A dash, say, is none if it is
+        rare and the labels are words or numbers; a file for valid or test has it from the training file."""
+        counts = self.counts
+        never = NEVER & counts.keys()
+        if self.like is not None:
+            return never | (self.like.unlabelled & counts.keys())
+        labels = [label for label in counts if label and label not in NEVER | SELDOM]
+        words = len(labels) > 1 and all(re.search(r"\w", label) for label in labels)
+        fair = (counts.total() - counts[""]) / (len(labels) + 1)
+        return never | {mark for mark in SELDOM & counts.keys() if words and RARE * counts[mark] < fair}
+
+    def understood(self, columns: dict[str, int] | None = None) -> str:
+        """One sentence for the user, with the first example. `columns`: what the columns are, if not texts."""
+        columns = columns or {"second text" if role == "second" else role: at for role, at in self.columns.items()}
+        marks, guessed = self.unlabelled, self.guessed
+        if marks:
+            told = ", ".join(f"'{mark}'" for mark in sorted(marks))
+            guessed += f"; {sum(self.counts[mark] for mark in marks):,} rows without a label ({told}) left out"
+        return self.table.understood(columns, "example", guessed)
+
+
+def open_labels(
+    files: Sequence[TextFile],
+    text: str = "",
+    label: str = "",
+    second: str = "",
+    header: str = "auto",
+    like: LabelTable | None = None,
+) -> LabelTable:
+    """Finds the format and the columns: those that the user names, else those of `like`, the training file, if it has
+    the same names, else those whose names are usual, else those that are found by their cells."""
+    table = _label_lines(files, label, like) or open_table(
+        files,
+        (text, label, second),
+        lambda first: _tell(first) or _same_header(first, like),
+        header,
+        values=(str, int, float, type(None)),  # a label may be a number, or missing
+        least=1,
+    )
+    names, where = table.names, table.where
+    _refuse_lists(table, label)
+    if len(names) < 2:
+        raise UserError(f"{where} has only one column ({names[0]}), but a text and its label need two")
+    wanted = {"text": text, "label": label, "second": second}
+    roles = (TEXT, LABEL, SECOND)
+    known = _by_names(table, wanted) if like is None else _columns_like(table, like)
+    if text:  # a user who names one text also says whether there are two
+        known.pop("second", None)
+    if like is not None:
+        _check_like(table, like, {role for role, given in wanted.items() if given} | known.keys())
+    found = find_columns(names, roles, wanted, where, lambda: _survey(table), known=known)
+    columns = {role.name: found.columns[role.name] for role in roles if role.name in found.columns}
+    if like is not None and like.two != ("second" in columns):
+        here, there = ("one text", "two") if like.two else ("two texts", "one")
+        raise UserError(
+            f"{where} has {here} per example, the training data {there}: name the columns with data.source, "
+            "data.second and data.target, or give files of one kind"
+        )
+    guessed = found.told()
+    if like is None and table.form != "words":
+        guessed += _could_be(table, columns, wanted)
+    return LabelTable(table, columns, guessed, like)
+
+
+def _survey(table: Table) -> list[Column]:
+    """What the cells of the first rows are like; of all, if none of the first are labels: a file may be sorted."""
+    columns = table.survey()
+    return columns if any(column.has_labels for column in columns) else table.survey(None)
+
+
+def _refuse_lists(table: Table, label: str) -> None:
+    """Raise a UserError if the label is a list."""
+    usual = [] if label or with_usual_names(table.names, LABEL) else with_usual_names(table.lists, LABEL)
+    for name in [label] if label in table.lists else [table.lists[at] for at in usual]:
+        raise UserError(
+            f"{table.where}: '{name}' is a list, but a text has one label here, and several are not supported: write "
+            "one label for each text, or name another key with data.target"
+        )
+
+
+def _label_lines(files: Sequence[TextFile], label: str, like: LabelTable | None) -> Table | None:
+    """A file whose lines begin with their label: one of few words, or with fastText's mark. None: it is a table."""
+    file, *other = files
+    if other or form_of(file.path) or likely_form(start := file.first_line()):
+        return None
+    words, marked = Column(), 0
+    for line in file.lines():
+        word = line.strip().partition(" ")[0]
+        words.add(word)
+        marked += word.startswith(MARK)
+    known = label in ("1", "label") or (like is not None and like.table.form == "words")
+    if known or words.has_labels or marked == words.filled:
+        return Table((file,), "words", ("label", "text"))
+    many = f"{len(words.different):,}" if len(words.different) <= FEW else f"more than {FEW}"
+    raise UserError(
+        f"{file.path}: its first line {shorten(start)} has no tab and is no JSON object, and {many} words begin its "
+        f"{words.filled:,} lines; give a TSV, CSV or JSONL file with that ending, two parallel files, or data.target=1 "
+        "if the first word of each line is its label"
+    )
+
+
+def _usual(names: Sequence[str]) -> dict[str, int]:
+    """The columns with usual names; one that could be both, such as review_score, is the label."""
+    return by_names(names, (LABEL, TEXT), together=_pairs())
+
+
+def _pairs() -> list[dict[str, str]]:
+    return [{"text": first, "second": second} for first, second in TWO_TEXTS]
+
+
+def _tell(names: Sequence[str]) -> bool:
+    """Whether the names tell both columns."""
+    return {"text", "label"} <= _usual(names).keys()
+
+
+def _by_names(table: Table, wanted: dict[str, str]) -> dict[str, int]:
+    """The columns with usual names. Of several that could be the text, one that is called so counts, or else the one
+    with the longest texts."""
+    found = by_names(table.names, (LABEL, TEXT), None, table.survey, _pairs())
+    called = [at for at, name in enumerate(table.names) if name.strip().lower() == TEXT.usual[0]]
+    if called and "second" not in found and called[0] != found.get("label"):
+        found["text"] = called[0]
+    return found
+
+
+def _columns_like(table: Table, like: LabelTable) -> dict[str, int]:
+    """Those with the names that they have in the training file, or with usual names; if nothing has names, those at the
+    same places."""
+    names = table.names
+    if not _tell(names) and not (table.named and like.table.named) and len(names) == len(like.table.names):
+        return dict(like.columns)
+    theirs = {role: like.table.names[at] for role, at in like.columns.items()} if like.table.named else {}
+    return _usual(names) | {role: names.index(name) for role, name in theirs.items() if name in names}
+
+
+def _same_header(first: Sequence[str], like: LabelTable | None) -> bool:
+    """Whether a first row has the names that the training file gives to its columns."""
+    return (
+        like is not None
+        and like.table.named
+        and {like.table.names[at] for at in like.columns.values()} <= set(header_names(first))
+    )
+
+
+def _check_like(table: Table, like: LabelTable, known: set[str]) -> None:
+    """Raise a UserError if a file with names has no column for the text or the label of the training file."""
+    for role in ("text", "label"):
+        if role not in known and table.named and like.table.named:
+            name = like.table.names[like.columns[role]]
+            raise UserError(
+                f"{table.where} has no column '{name}', which is the {role} in the training data"
+                f"{nearest(name, table.names)}; correct it, or leave this file out"
+            )
+
+
+def _could_be(table: Table, chosen: dict[str, int], wanted: dict[str, str]) -> str:
+    """Which other columns could be the text or the label, for the user."""
+    columns, told = table.survey(), ""
+    for role in (TEXT, LABEL):
+        others = set(with_usual_names(table.names, role))
+        if role is LABEL:
+            most = len(columns[chosen["label"]].different)
+            others |= {at for at, column in enumerate(columns) if column.has_labels and len(column.different) <= most}
+        names = ", ".join(table.names[at] for at in sorted(others - set(chosen.values())) if columns[at].filled)
+        if names and not wanted[role.name]:
+            told += f"; the {role.name} could also be {names} ({role.setting})"
+    return told
