@@ -52,6 +52,7 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...], tuple[Any, ...]]] = {
     "classify-conv": ("classify/conv", ("model.width=16", "model.layers=2"), OPINIONS),
     "classify-bert": ("classify/bert", (*ATTENDS, "model.context=32"), OPINIONS),
     "tag-lstm": ("tag/lstm", ("model.width=16",), NAMES),
+    "tag-elmo": ("tag/elmo", ("model.width=16", "model.layers=2", "model.filters=2", "model.reader=8"), NAMES),
     "tag-bert": ("tag/bert", (*ATTENDS, "model.context=32"), NAMES),
     "answer": ("answer/bert", (*ATTENDS, "model.context=64"), ASKED),
     "embed": ("embed/bert", (*ATTENDS, "model.context=32"), PAIRS),

@@ -210,15 +210,15 @@ def test_the_models_limit_bounds_the_search() -> None:
 
 
 def test_the_trace_holds_the_tree_of_hypotheses() -> None:
-    toy, trace = ToyTranslator(6, 4), Trace("beam")
+    toy, trace = ToyTranslator(6, 4), Trace("beams")
     found = beam_search(toy, [[1], [2], [3]], beam=3, max_new=[3, 6, 6], eos=99, n_best=3, record=trace.record)
     kept = trace.recorded
-    assert set(trace) == {"beam.sentences", "beam.parents", "beam.tokens", "beam.logprobs"}
-    assert [x.tolist() for x in kept["beam.sentences"]] == [[0, 1, 2]] * 3 + [[1, 2]] * 3
+    assert set(trace) == {"beams.sentences", "beams.parents", "beams.tokens", "beams.logprobs"}
+    assert [x.tolist() for x in kept["beams.sentences"]] == [[0, 1, 2]] * 3 + [[1, 2]] * 3
     for sentence, hypotheses in enumerate(found):
         steps = [
-            tuple(kept[f"beam.{name}"][n][at.tolist().index(sentence)] for name in ("parents", "tokens", "logprobs"))
-            for n, at in enumerate(kept["beam.sentences"])
+            tuple(kept[f"beams.{name}"][n][at.tolist().index(sentence)] for name in ("parents", "tokens", "logprobs"))
+            for n, at in enumerate(kept["beams.sentences"])
             if sentence in at
         ]
         assert steps[-1][2].tolist() == [h.logprob for h in hypotheses]

@@ -15,9 +15,9 @@ from allyouneed.errors import UserError
 from allyouneed.models.convnet import ConvNet, ConvNetConfig
 from allyouneed.models.convseq2seq import ConvSeq2Seq, ConvSeq2SeqConfig
 from allyouneed.nn.convolution import ConvAttention, ConvBlock, ConvConfig, ConvStack, GatedConvolution, Source
-from allyouneed.nn.layers import store_by_columns
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.decoder import Request
+from allyouneed.predict.saved import store_by_columns
 from allyouneed.recipe import read_recipe
 from allyouneed.run import train
 from allyouneed.training.memory import estimate
@@ -228,7 +228,7 @@ def test_alignment_is_the_mean_of_the_layers_and_looking_changes_nothing():
     model(source, lengths, target, trace=trace)
     torch.testing.assert_close(weights.sum(-1), torch.ones(2, 5))
     assert (weights[1, :, 3:] == 0).all()
-    layers = [trace[f"decoder.{i}.cross.weights"] for i in range(3)]
+    layers = [trace[f"body.decoder.blocks.{i}.cross.weights"] for i in range(3)]
     assert all(w.shape == (2, 1, 5, 6) for w in layers)
     torch.testing.assert_close(weights, sum(layers)[:, 0] / 3)
     torch.testing.assert_close(model(source, lengths, target, trace=trace), model(source, lengths, target), **CLOSE)

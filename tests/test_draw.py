@@ -260,8 +260,8 @@ def test_both_losses_are_logged_and_weighted(drawer):
 
 def test_where_it_looks_and_what_it_expects(drawer, tmp_path):
     found = drawer.attention(CAPTION)
-    assert list(found) == ["0.self", "1.self"]
-    assert found["0.self"].weights.shape == (2, 1 + 11 + 15, 1 + 11 + 15)
+    assert list(found) == ["body.stack.blocks.0.attention", "body.stack.blocks.1.attention"]
+    assert found["body.stack.blocks.0.attention"].weights.shape == (2, 1 + 11 + 15, 1 + 11 + 15)
     assert ayn("use", drawer.folder.path, CAPTION, "--heads", tmp_path / "heads.png").code == 0
     table = drawer.table("a small red")
     assert [guess.token for guess in table] == ["a", " small", " red"]

@@ -81,24 +81,23 @@ def test_the_layers_are_those_of_transformers():
     ours = Bert(SMALL).eval()
     for p in ours.parameters():
         p.data.add_(0.1 * torch.randn_like(p))
-    tensors, trace = batch(), Trace("layers")
+    tensors, trace = batch(), Trace("embeddings", "layers")
     real = torch.arange(12) < tensors["lengths"][:, None]
     segments, mask = tensors["segments"], real.long()
     output = theirs(ours)(tensors["ids"], mask, segments, output_hidden_states=True)
-    hidden = ours.body.read(tensors, trace)
-    assert len(trace.recorded["layers"]) == len(output.hidden_states) == 3
-    for mine, right in zip(trace.recorded["layers"], output.hidden_states):
+    layers = ours.body.layers(trace, ours.body.read(tensors, trace))
+    assert len(layers) == len(output.hidden_states) == 3
+    for mine, right in zip(layers, output.hidden_states):
         torch.testing.assert_close(mine[real], right[real], **CLOSE)
-    assert torch.equal(trace["layers"], hidden)
 
 
 @each_run
 @torch.inference_mode()
 def test_a_trace_has_the_embeddings_each_layer_and_the_output(run):
     made = run.embedding(words=True)
-    tensors, trace = made.tensors([made.read(text) for text in TEXTS]), Trace("layers")
+    tensors, trace = made.tensors([made.read(text) for text in TEXTS]), Trace("embeddings", "layers")
     hidden = run.model.body.read(tensors, trace)
-    layers = trace.recorded["layers"]
+    layers = run.model.body.layers(trace, hidden)
     assert len(layers) == len(run.model.body.stages())
     torch.testing.assert_close(layers[-1], hidden)
     torch.testing.assert_close(run.model.body.read(tensors), hidden)  # and nothing changes
@@ -107,10 +106,10 @@ def test_a_trace_has_the_embeddings_each_layer_and_the_output(run):
 
 
 def test_one_token_has_its_layers_too():
-    body, trace = RNNBody(RNNConfig(vocab=9, width=8, layers=2)).eval(), Trace("layers")
+    body, trace = RNNBody(RNNConfig(vocab=9, width=8, layers=2)).eval(), Trace("embeddings", "layers")
     hidden = body.read({"ids": torch.tensor([[3]]), "lengths": torch.tensor([1])}, trace)
-    assert [layer.shape for layer in trace.recorded["layers"]] == [(1, 1, 8)] * 3
-    torch.testing.assert_close(trace["layers"], hidden)
+    assert [layer.shape for layer in body.layers(trace, hidden)] == [(1, 1, 8)] * 3
+    torch.testing.assert_close(trace["recurrent.layers.1.layers"], hidden)
 
 
 @each_run
@@ -472,9 +471,10 @@ def test_its_table_and_its_attention(run):
     shown = ayn("use", run.folder.path, "one two", "--table").out
     assert "nearest tokens" in shown
     weights = run.attention("one two")
-    assert list(weights) == ["0.self", "1.self"]
-    assert weights["0.self"].source[0] == "[CLS]"
-    torch.testing.assert_close(weights["1.self"].weights.sum(-1), torch.ones(2, len(weights["0.self"].source)))
+    assert list(weights) == ["body.stack.blocks.0.attention", "body.stack.blocks.1.attention"]
+    assert weights["body.stack.blocks.0.attention"].source[0] == "[CLS]"
+    last = weights["body.stack.blocks.1.attention"]
+    torch.testing.assert_close(last.weights.sum(-1), torch.ones(2, len(last.source)))
 
 
 def test_one_run_starts_from_another(trained, pairs, tmp_path):

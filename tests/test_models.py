@@ -18,11 +18,12 @@ from allyouneed.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from allyouneed.models.transformer import Transformer, TransformerConfig
 from allyouneed.models.word2vec import Word2Vec, Word2VecConfig
 from allyouneed.nn.heads import TagHead
-from allyouneed.nn.layers import store_by_columns
 from allyouneed.nn.losses import IGNORE, cross_entropy
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.decoder import Decoder, Request
+from allyouneed.predict.saved import store_by_columns
+from allyouneed.training.sizes import flops
 from generation import generate
 
 POSITIONS = ["learned", "rotary", "sinusoidal", "none"]
@@ -156,8 +157,8 @@ def test_the_alignment_is_the_mean_of_the_last_layers_heads():
     weights, shown = model.alignment(source, lengths, target)
     assert shown == f"decoder layer {len(model.body.decoder.blocks)}, mean of {model.config.heads} heads"
     model(source, lengths, target, trace=trace)
-    torch.testing.assert_close(weights, trace["decoder.1.cross.weights"].mean(1))
-    assert not torch.allclose(weights, trace["decoder.0.cross.weights"].mean(1), atol=1e-3)
+    torch.testing.assert_close(weights, trace["body.decoder.blocks.1.cross.weights"].mean(1))
+    assert not torch.allclose(weights, trace["body.decoder.blocks.0.cross.weights"].mean(1), atol=1e-3)
 
 
 def test_what_ends_on_the_residual_stream_begins_smaller():
@@ -182,12 +183,11 @@ def test_one_embedding_for_two_vocabularies_is_a_callers_bug():
 
 def test_flops_are_two_for_each_weight_that_meets_a_token():
     lstm = RNN(RNNConfig(vocab=50, width=8, embedding=6))
-    assert lstm.flops(16) == 2 * (4 * 8 * (6 + 8) + 8 * 50)
+    assert flops(lstm, 16) == 2 * (4 * 8 * (6 + 8) + 8 * 50)
     words = Word2Vec(Word2VecConfig(vocab=50, width=8, window=4, negatives=2))
-    assert words.flops(9) == 2 * 8 * 3 * 5
-    assert Word2Vec(Word2VecConfig(vocab=50, width=8, window=4, method="cbow", loss="softmax")).flops(9) == (
-        8 * 5 + 2 * 8 * 50
-    )
+    assert flops(words, 9) == 2 * 8 * 3 * 5
+    soft = Word2Vec(Word2VecConfig(vocab=50, width=8, window=4, method="cbow", loss="softmax"))
+    assert flops(soft, 9) == 8 * 5 + 2 * 8 * 50
 
 
 def test_ragged_prefill_in_pieces_equals_each_alone():
@@ -323,12 +323,13 @@ def test_trace_keeps_every_layer_and_changes_nothing():
     model, trace = transformer(), Trace()
     source, lengths, target = torch.randint(4, 37, (2, 6)), torch.tensor([6, 3]), torch.randint(4, 37, (2, 5))
     torch.testing.assert_close(model(source, lengths, target, trace=trace), model(source, lengths, target))
-    assert trace["encoder.1.self.weights"].shape == (2, 4, 6, 6)
-    assert trace["decoder.0.cross.weights"].shape == (2, 4, 5, 6)
-    assert (trace["decoder.0.cross.weights"][1, :, :, 3:] == 0).all()
+    assert trace["body.encoder.blocks.1.attention.weights"].shape == (2, 4, 6, 6)
+    assert trace["body.decoder.blocks.0.cross.weights"].shape == (2, 4, 5, 6)
+    assert (trace["body.decoder.blocks.0.cross.weights"][1, :, :, 3:] == 0).all()
     for part in ("queries", "keys", "values"):
-        assert trace[f"decoder.1.self.{part}"].shape == (2, 4, 5, 8)
-    torch.testing.assert_close(model.body.decoder.norm(trace["decoder.1.outputs"]), model.body(source, lengths, target))
+        assert trace[f"body.decoder.blocks.1.attention.{part}"].shape == (2, 4, 5, 8)
+    last = trace["body.decoder.blocks.1.layers"]
+    torch.testing.assert_close(model.body.decoder.norm(last), model.body(source, lengths, target))
 
 
 def test_sizes_are_the_named_ones():

@@ -177,11 +177,11 @@ def test_data_in_memory(tmp_path):
             train("recognize/vit", *TINY, data=data, **settings)
 
 
-@pytest.mark.parametrize("place", ["", "1.self"])
+@pytest.mark.parametrize("place", ["", "body.stack.blocks.1.attention"])
 def test_where_it_looks(place, small, picture, tmp_path):
     found = small.attention(picture)
-    assert list(found) == ["0.self", "1.self"]
-    weights = found["0.self"].weights
+    assert list(found) == ["body.stack.blocks.0.attention", "body.stack.blocks.1.attention"]
+    weights = found["body.stack.blocks.0.attention"].weights
     assert weights.shape == (2, 17, 17)
     assert torch.allclose(weights.sum(-1), torch.ones(2, 17), atol=1e-5)
     done = ayn(

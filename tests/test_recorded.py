@@ -51,7 +51,7 @@ def test_a_replayed_step_gives_the_same_tokens(kind: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(Recorded, "_record", lambda *given: recordings.append(1) or record(*given))
     replayed = written(stepper, requests)
     assert len(recordings) >= 3
-    monkeypatch.setattr("allyouneed.decode.recorded.EAGER", 1 << 30)
+    monkeypatch.setattr("allyouneed.predict.recorded.EAGER", 1 << 30)
     assert replayed == written(stepper, requests)
 
 

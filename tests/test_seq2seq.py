@@ -15,6 +15,7 @@ from allyouneed.models.seq2seq import SCORES, Seq2Seq, Seq2SeqConfig
 from allyouneed.nn.losses import cross_entropy
 from allyouneed.nn.recurrent import CELLS, Recurrent
 from allyouneed.nn.scores import make_score
+from allyouneed.nn.trace import Trace
 from allyouneed.predict.decoder import Request
 from allyouneed.run import Run, load, train
 from allyouneed.tasks.base import Moment
@@ -78,7 +79,8 @@ def test_the_context_is_the_sum_that_the_lecture_writes(kind):
     source, lengths, _ = batch()
     memory, first = model.body.encode(source, lengths)
     s = first[0][-1]
-    c, a = model.body.look(s, memory)
+    trace = Trace("weights").at(model)
+    c, a = model.body.look(s[:, None], memory, trace)[:, 0], trace.get(model.body.score, "weights")[:, 0, 0]
     h = model.body.encoder(model.body.source(source), lengths)[0]
     for b in range(3):
         real = range(int(lengths[b]))

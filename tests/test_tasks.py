@@ -72,9 +72,9 @@ def test_the_attention_of_every_head_by_its_place(translator, writer):
     aligned = translator.align("one two three", method="greedy")
     assert (found[crossed].source, found[crossed].target) == (aligned.source, aligned.target)
     torch.testing.assert_close(found[crossed].weights.mean(0), aligned.weights)  # one layer: the mean of its heads
-    read = found["encoder.0.self"]
+    read = found["body.encoder.blocks.0.attention"]
     assert read.source == read.target == aligned.source
-    written = found["decoder.0.self"]
+    written = found["body.decoder.blocks.0.attention"]
     assert written.source == written.target == ["<s>", *aligned.target[:-1]]
     (past,) = writer.attention("one two three").values()
     assert (

@@ -111,21 +111,26 @@ def test_table_shows_the_five_likeliest_words_at_each_place(lm):
 
 def test_the_heads_of_one_attention_are_a_picture(translator, lm, tmp_path):
     done = ayn("use", translator, "one two", "--heads", tmp_path / "a.svg")
-    places = "encoder.0.self, decoder.0.self, decoder.0.cross"
-    assert done == (0, f"the picture of decoder.0.cross is in {tmp_path / 'a.svg'}; there are {places}\n", "")
+    places = "body.encoder.blocks.0.attention, body.decoder.blocks.0.attention, body.decoder.blocks.0.cross"
+    assert done == (
+        0,
+        f"the picture of body.decoder.blocks.0.cross is in {tmp_path / 'a.svg'}; there are {places}\n",
+        "",
+    )
     drawn = (tmp_path / "a.svg").read_text(encoding="utf-8")
-    assert all(text in drawn for text in ("head 1", "head 2", "decoder.0.cross", "query", "one"))
-    done = ayn("use", lm, "one two", "--heads", tmp_path / "b.png", "--place", "0.self")
+    assert all(text in drawn for text in ("head 1", "head 2", "body.decoder.blocks.0.cross", "query", "one"))
+    done = ayn("use", lm, "one two", "--heads", tmp_path / "b.png", "--place", "body.stack.blocks.0.attention")
     assert done.code == 0
     assert (tmp_path / "b.png").read_bytes().startswith(b"\x89PNG")
-    said = mistake("use", translator, "one two", "--heads", tmp_path / "c.png", "--place", "decoder.0.cros")
-    assert said == "--place decoder.0.cros is not an attention of this model; did you mean 'decoder.0.cross'?"
+    said = mistake("use", translator, "one two", "--heads", tmp_path / "c.png", "--place", "body.decoder.blocks.0.cros")
+    assert said.startswith("--place body.decoder.blocks.0.cros is not an attention of this model; did you mean ")
+    assert said.endswith("'body.decoder.blocks.0.cross'?")
     assert (
         mistake("use", translator, "one", "two", "--heads", tmp_path / "c.png")
         == "--heads draws one text: give one TEXT"
     )
-    said = mistake("use", translator, "one", "--place", "decoder.0.cross")
-    assert said == "--place decoder.0.cross chooses what --heads FILE draws: give both"
+    said = mistake("use", translator, "one", "--place", "body.decoder.blocks.0.cross")
+    assert said == "--place body.decoder.blocks.0.cross chooses what --heads FILE draws: give both"
 
 
 def test_alignment_and_heads_are_two_pictures(translator, tmp_path):

@@ -100,14 +100,12 @@ def theirs(ours: Labeller, config: ViTConfig) -> torch.nn.Module:
 @torch.inference_mode()
 def test_it_equals_transformers(change):
     config = replace(SMALL, **change)
-    ours, given, trace = labeller(config), pictures(config), Trace("layers")
+    ours, given, trace = labeller(config), pictures(config), Trace("embeddings", "layers")
     logits, model = ours(given, trace=trace), theirs(ours, config)
     output = model(pixel_values=given["pixels"], output_hidden_states=True)
     assert torch.allclose(logits, output.logits, atol=1e-5)
-    for own, other in zip(trace.recorded["layers"][: config.layers], output.hidden_states):
+    for own, other in zip([*trace.of("embeddings"), *trace.of("layers")], output.hidden_states, strict=True):
         assert torch.allclose(own, other, atol=1e-5)
-    (name,) = [name for name, _ in model.named_modules() if name.endswith("layernorm")]
-    assert torch.allclose(trace["layers"], model.get_submodule(name)(output.hidden_states[-1]), atol=1e-5)
 
 
 @pytest.mark.parametrize("pool", ["first", "mean"])

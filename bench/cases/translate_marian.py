@@ -17,8 +17,8 @@ from allyouneed.exchange.families.translators import MARIAN
 from allyouneed.exchange.importing import table
 from allyouneed.exchange.maps import export_tensors
 from allyouneed.models.transformer import Transformer, TransformerConfig
-from allyouneed.nn.layers import store_by_columns
 from allyouneed.predict.decoder import Decoder, Request
+from allyouneed.predict.saved import store_by_columns
 from bench.harness import OURS, Case, Peer, Prepared, same
 
 LAYERS, HEADS, WIDTH, HIDDEN, VOCAB = 3, 8, 256, 1024, 8000

@@ -24,12 +24,11 @@ from allyouneed.exchange.hub import HUB, imported, with_imported
 from allyouneed.format import human_count
 from allyouneed.metrics import Score
 from allyouneed.models.base import Writer
-from allyouneed.nn.layers import store_by_columns
 from allyouneed.predict.answers import Answer, Outcome
-from allyouneed.predict.base import Alignment, Guess, Predictor, Writing, answered
+from allyouneed.predict.base import Alignment, Guess, Predictor, Traced, Writing, answered
 from allyouneed.predict.embedding import Embedding, Found, Layers
 from allyouneed.predict.lines import Line, Text, answer_lines
-from allyouneed.predict.saved import saved_processor, saved_weights
+from allyouneed.predict.saved import saved_processor, saved_weights, store_by_columns
 from allyouneed.predict.token_vectors import freeze_vectors
 from allyouneed.predict.wordmap import WordMap
 from allyouneed.recipe import Recipe, as_overrides
@@ -41,6 +40,7 @@ from allyouneed.tasks.scoring import score_run
 from allyouneed.terminal import brief, printable, say
 from allyouneed.training.fit import fit
 from allyouneed.training.memory import check_rows, explain_memory, lasting
+from allyouneed.training.sizes import flops, parameters
 from allyouneed.training.starting import Given, choose, default_out, resumed, with_data
 from allyouneed.wholefile import read_bytes
 
@@ -251,11 +251,18 @@ class Run:
             return self.predictor.align(given, settings)
 
     def attention(self, text: str, **decode: Any) -> dict[str, Alignment]:
-        """The attention weights (H, T, S) of every head while the model reads the text and writes its answer, by their
-        place in the model: "decoder.1.cross"."""
+        """The attention weights (H, T, S) of every head while the model reads the text and writes its answer, by the
+        path of the module: "body.decoder.blocks.1.cross"."""
         given, settings = self.read(text, whole=True, **decode)
         with explain_memory():
             return self.predictor.attention(given, settings)
+
+    def trace(self, text: Text, *kinds: str, **decode: Any) -> dict[str, Traced]:
+        """What the model computes while it reads the text and writes its answer, by the path of the module: see
+        `Predictor.trace`."""
+        given, settings = self.read(text, whole=True, **decode)
+        with explain_memory():
+            return self.predictor.trace(given, settings, kinds)
 
     def embedding(self, layers: Layers = "last", pool: str = "", words: bool = False) -> Embedding:
         """What makes vectors of texts, from these layers of the body and with this pooling; see `Embedding`."""
@@ -302,9 +309,7 @@ class Run:
 
     def info(self) -> dict[str, Any]:
         """Parameters by part, FLOPs per token, memory, data, scores and versions."""
-        parts: dict[str, int] = {}
-        for name, p in self.model.named_parameters():  # tied ones come once
-            parts[_part(name)] = parts.get(_part(name), 0) + p.numel()
+        parts = parameters(self.model)
         total = sum(parts.values())
         adam = self.recipe.train.optimizer == "adamw"
         context = self.processor.longest
@@ -313,7 +318,7 @@ class Run:
             "task": self.recipe.task_kind,
             "model": self.recipe.model_kind,
             "parameters": {**parts, "total": total},
-            "flops per token": self.model.flops(context),
+            "flops per token": flops(self.model, context),
             "context": context,
             "loaded": {"device": self.device, "precision": self.precision},
             "memory": {
@@ -335,12 +340,6 @@ class Run:
             split: [Score(**{**s, "value": math.nan if s["value"] is None else s["value"]}) for s in found]
             for split, found in self.folder.read_scores().items()
         }
-
-
-def _part(name: str) -> str:
-    """ "body.decoder.blocks.2.cross.q.weight" -> "decoder.cross" """
-    pieces = [piece for piece in name.split(".") if piece not in ("body", "blocks") and not piece.isdigit()]
-    return ".".join(pieces[:2] if pieces[0] in ("stack", "encoder", "decoder") and len(pieces) > 2 else pieces[:1])
 
 
 def load(path: str | os.PathLike[str], device: str = "auto", precision: str = "auto") -> Run:

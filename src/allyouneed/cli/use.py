@@ -35,9 +35,7 @@ def use_command(
     heads: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The weights of each attention head: a .png or .svg.")
     ] = None,
-    place: Annotated[
-        str, typer.Option(metavar="PLACE", help="Which attention --heads draws, such as decoder.0.self.")
-    ] = "",
+    place: Annotated[str, typer.Option(metavar="PLACE", help="Which attention --heads draws, by its path.")] = "",
     map_: Annotated[
         Path | None,
         typer.Option("--map", metavar="FILE", help="Word vectors: a map of the words in TEXT, a .png or .svg."),

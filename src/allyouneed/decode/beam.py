@@ -248,7 +248,7 @@ class Search:
             live = self.live
             values = {"sentences": ids, "parents": live.parent, "tokens": live.token, "logprobs": live.logprob}
             for name, value in values.items():
-                record(f"beam.{name}", value)
+                record(f"beams.{name}", value)
         leave = [i for i in range(len(done)) if done[i] or broken[i]]
         found = []
         for i, hypotheses in zip(leave, self.best.select(self._rows(leave)).read() if leave else ()):

@@ -13,8 +13,8 @@ from allyouneed.config import BodyConfig, option
 from allyouneed.errors import UserError
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.heads import LMHead
-from allyouneed.nn.layers import last, pad
-from allyouneed.nn.trace import Trace
+from allyouneed.nn.layers import Embedding, last, pad
+from allyouneed.nn.trace import Trace, record
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,11 @@ class Body(nn.Module):
         """Texts -> (B, T, width). Vectors of padding mean nothing."""
         raise NotImplementedError
 
+    def layers(self, trace: Trace, hidden: Tensor) -> list[Tensor]:
+        """From a trace of embeddings and layers: the embeddings, what each layer gives, and last `hidden`, which `read`
+        gave."""
+        return [*trace.of("embeddings"), *trace.of("layers")[:-1], hidden]
+
     def summary(self, hidden: Tensor) -> Tensor:
         """What the vector of the first token says of the whole text: (B, T, D) -> (B, D)"""
         return hidden[:, 0]
@@ -71,10 +76,6 @@ class Body(nn.Module):
     def fitted(self, name: str, tensor: Tensor) -> Tensor:
         """A tensor of the body of another run, as this body needs it."""
         return tensor
-
-    def looking(self, context: int) -> int:
-        """FLOPs per token of attention to `context` tokens."""
-        return 0
 
     def held(self, tokens: int) -> int:
         """Values that a step holds: those of the layers that learn, or of one layer at a time if none does."""
@@ -98,6 +99,25 @@ class Body(nn.Module):
         for module in self.frozen:
             nn.Module.train(module, False)
         return self
+
+
+class TranslatorBody(Body):
+    """Reads a source and writes a target."""
+
+    source: Embedding
+    target: Embedding
+
+    def tables(self) -> list[nn.Embedding]:
+        return [self.source.tokens, self.target.tokens]
+
+
+def two_embeddings(config: Any, width: int, **settings: Any) -> list[Embedding]:
+    """Of the source and of the target, which may share one table."""
+    how = {"width": width, "dropout": config.dropout, **settings}
+    source, target = Embedding(config.vocab, **how), Embedding(config.target_vocab, **how)
+    if config.share:
+        target.tokens = source.tokens
+    return [source, target]
 
 
 # Settings that do not shape a body.
@@ -154,12 +174,6 @@ class Model(nn.Module):
         """Values that a backward pass over so many tokens needs."""
         raise NotImplementedError
 
-    def flops(self, context: int) -> int:
-        """FLOPs per token of a forward pass: two for each weight of each matrix, and the attention to `context`."""
-        layers = [m for m in self.modules() if isinstance(m, nn.Linear | nn.RNNBase | nn.Conv1d)]
-        matrices = sum(2 * p.numel() for m in layers for p in m.parameters(recurse=False) if p.dim() > 1)
-        return matrices + int(self.body.looking(context))
-
 
 class Writer(Model):
     """Writes one token after another: a Stepper. `start` and `step` give the logits of the next token of each row."""
@@ -209,7 +223,9 @@ class LanguageModel(Writer):
 
     def forward(self, ids: Tensor, *, trace: Trace | None = None) -> Tensor:
         """ids (B, T) -> logits (B, T, V) of each next token."""
-        return self.head(self.ahead(ids, trace=trace))
+        logits = self.head(self.ahead(ids, trace=trace and trace.at(self)))
+        record(trace, self, "logits", logits)
+        return logits
 
     def loss(self, ids: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """The cross-entropy of the next tokens, summed."""
@@ -254,7 +270,9 @@ class Translator(Writer):
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
         """source (B, S), right-padded, true lengths (B,), target (B, T) -> logits (B, T, V) of each next token."""
-        return self.head(self.body(source, lengths, target, trace=trace))
+        logits = self.head(self.body(source, lengths, target, trace=trace and trace.at(self)))
+        record(trace, self, "logits", logits)
+        return logits
 
     def loss(self, source: Tensor, lengths: Tensor, target: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """The cross-entropy of the next target tokens, summed."""

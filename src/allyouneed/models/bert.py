@@ -16,7 +16,7 @@ from allyouneed.nn.heads import MaskedHead
 from allyouneed.nn.layers import ACTIVATIONS, Embedding, initialise
 from allyouneed.nn.losses import cross_entropy
 from allyouneed.nn.masks import Mask
-from allyouneed.nn.trace import Trace
+from allyouneed.nn.trace import Trace, record
 
 POOLERS = ("tanh", "relu", "none")
 
@@ -59,7 +59,9 @@ class BertBody(Body):
         if self.segments is not None:
             apart = segments is not None and self.segments.num_embeddings > 1
             x = x + self.segments(segments if apart else torch.zeros_like(ids))
-        return self.stack(self.dropout(self.norm(x)), Mask.padding(lengths, ids.size(1)), trace=trace)
+        x = self.dropout(self.norm(x))
+        record(trace, self, "embeddings", x)
+        return self.stack(x, Mask.padding(lengths, ids.size(1)), trace=trace)
 
     def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
         return self(tensors["ids"], tensors["lengths"], tensors.get("segments"), trace=trace)
@@ -78,9 +80,6 @@ class BertBody(Body):
     def stages(self) -> list[list[nn.Module]]:
         embeddings = [part for part in (self.embedding, self.segments, self.norm) if part is not None]
         return [embeddings, *([block] for block in self.stack.blocks)]
-
-    def looking(self, context: int) -> int:
-        return self.stack.looking(context)
 
 
 class Bert(Model):
@@ -112,8 +111,11 @@ class Bert(Model):
 
     def forward(self, tensors: Tensors, *, trace: Trace | None = None) -> tuple[Tensor, Tensor]:
         """-> logits of each word (B, T, V), and of whether the second text follows the first (B, 2)"""
+        trace = trace and trace.at(self)
         hidden = self.body.read(tensors, trace)
-        return self.words(hidden), self.follows(hidden)
+        words, follows = self.words(hidden), self.follows(hidden)
+        record(trace, self.words, "logits", words)
+        return words, follows
 
     def follows(self, hidden: Tensor) -> Tensor:
         """(B, T, D) -> (B, 2); zeros in a model that has no pooler"""

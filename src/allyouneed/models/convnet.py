@@ -15,7 +15,7 @@ from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.convolution import ConvConfig, ConvStack
 from allyouneed.nn.heads import LMHead
 from allyouneed.nn.layers import Embedding
-from allyouneed.nn.trace import Trace
+from allyouneed.nn.trace import Trace, record
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,12 @@ class ConvBody(Body):
         self, ids: Tensor, state: RecurrentState | None = None, count: Tensor | None = None, trace: Trace | None = None
     ) -> Tensor:
         """ids (B, T) -> (B, T, E). With a state, ids are the next tokens of each row, the first `count` (B,) real."""
+        at = None if state is None else state.length[:, None] + torch.arange(ids.size(1), device=ids.device)
+        x = self.embedding(ids, at)
+        record(trace, self, "embeddings", x)
         if state is None:
-            return self.dropout(self.stack(self.embedding(ids), trace=trace))
-        at = state.length[:, None] + torch.arange(ids.size(1), device=ids.device)
-        hidden = self.stack(self.embedding(ids, at), past=state.parts["past"], count=count, trace=trace)
+            return self.dropout(self.stack(x, trace=trace))
+        hidden = self.stack(x, past=state.parts["past"], count=count, trace=trace)
         state.advance(ids.size(1) if count is None else count)
         return hidden
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from allyouneed.config import option
-from allyouneed.models.base import Body, Positioned, Translator, TranslatorConfig
+from allyouneed.models.base import Positioned, Translator, TranslatorBody, TranslatorConfig, two_embeddings
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.convolution import HALF, ConvConfig, ConvStack, Source
-from allyouneed.nn.layers import Embedding, real
-from allyouneed.nn.trace import Trace
+from allyouneed.nn.layers import real
+from allyouneed.nn.trace import Trace, record
 
 
 @dataclass(frozen=True)
@@ -26,21 +26,14 @@ class ConvSeq2SeqConfig(Positioned, TranslatorConfig, ConvConfig):
     context: int = option(512, "learned positions: longest sentence, in tokens", low=1, high=10**7)
 
 
-class ConvSeq2SeqBody(Body):
+class ConvSeq2SeqBody(TranslatorBody):
     """Decoder(E[y] + P, Encoder(E[x] + P))"""
 
     def __init__(self, config: ConvSeq2SeqConfig) -> None:
         super().__init__()
         self.width, self.limit = config.embedding or config.width, config.limit
-
-        def embedding(vocab: int) -> Embedding:
-            size, dropout = config.context, config.dropout
-            return Embedding(vocab, self.width, positions=config.positions, size=size, dropout=dropout, scale=True)
-
-        self.source = embedding(config.vocab)
-        self.target = embedding(config.target_vocab)
-        if config.share:
-            self.target.tokens = self.source.tokens
+        where = {"positions": config.positions, "size": config.context}
+        self.source, self.target = two_embeddings(config, self.width, **where, scale=True)
         self.encoder = ConvStack(config, config.layers, causal=False)
         self.decoder = ConvStack(config, config.decoder_layers or config.layers, causal=True, cross=True)
         self.remembered = self.encoder.remembered + self.decoder.remembered
@@ -49,13 +42,16 @@ class ConvSeq2SeqBody(Body):
     def encode(self, source: Tensor, lengths: Tensor, *, trace: Trace | None = None) -> Source:
         """source (B, S), right-padded, and true lengths (B,) -> what the decoder attends to."""
         e, tokens = self.source(source), real(lengths, source.size(1))
-        z = self.encoder(e, real=tokens, trace=trace and trace.at("encoder"))
+        record(trace, self.source, "embeddings", e)
+        z = self.encoder(e, real=tokens, trace=trace)
         return Source(z, (z + e) * HALF, tokens)
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
         """The decoder's output at each position of the target (B, T): (B, T, E)."""
-        encoded = self.encode(source, lengths, trace=trace)
-        return self.dropout(self.decoder(self.target(target), source=encoded, trace=trace and trace.at("decoder")))
+        trace = trace and trace.at(self)
+        encoded, y = self.encode(source, lengths, trace=trace), self.target(target)
+        record(trace, self.target, "embeddings", y)
+        return self.dropout(self.decoder(y, source=encoded, trace=trace))
 
     def begin(self, source: Tensor, lengths: Tensor, room: int) -> RecurrentState:
         return self._state(self.encode(source, lengths))
@@ -78,9 +74,6 @@ class ConvSeq2SeqBody(Body):
         length = torch.zeros(rows, dtype=torch.long, device=source.z.device)
         return RecurrentState({"past": self.decoder.no_past(rows)}, length, vars(source))
 
-    def tables(self) -> list[nn.Embedding]:
-        return [self.source.tokens, self.target.tokens]
-
     def stages(self) -> list[list[nn.Module]]:
         lowest = [self.source, self.target, self.encoder.into, self.decoder.into]
         return [lowest, *([block] for block in (*self.encoder.blocks, *self.decoder.blocks))]
@@ -101,5 +94,5 @@ class ConvSeq2Seq(Translator):
 
     def aligned(self, trace: Trace) -> tuple[Tensor, str]:
         """The mean over the layers."""
-        weights = [trace[f"decoder.{i}.cross.weights"] for i in range(len(self.body.decoder.blocks))]
+        weights = [trace.get(block.cross, "weights") for block in self.body.decoder.blocks]
         return torch.cat(weights, dim=1).mean(1), f"mean of {len(weights)} decoder layer{'s' * (len(weights) > 1)}"

@@ -17,7 +17,7 @@ from allyouneed.nn.cache import KVCache
 from allyouneed.nn.heads import LMHead
 from allyouneed.nn.layers import ACTIVATIONS, initialise
 from allyouneed.nn.masks import Mask
-from allyouneed.nn.trace import Trace
+from allyouneed.nn.trace import Trace, record
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,9 @@ class DALLEBody(Body):
     def forward(self, words: Tensor, codes: Tensor, *, trace: Trace | None = None) -> Tensor:
         """words (B, 1 + caption), codes (B, N) -> (B, 1 + caption + N, D)"""
         places = torch.arange(codes.size(1), device=codes.device)
-        x = torch.cat([self.embed_words(words), self.embed_codes(codes, places)], dim=1)
-        return self.stack(self.dropout(x), Mask(causal=True), trace=trace)
+        x = self.dropout(torch.cat([self.embed_words(words), self.embed_codes(codes, places)], dim=1))
+        record(trace, self, "embeddings", x)
+        return self.stack(x, Mask(causal=True), trace=trace)
 
     def empty(self, rows: int, room: int) -> KVCache:
         return self.stack.empty_cache(rows, room, self.words.weight)
@@ -77,9 +78,6 @@ class DALLEBody(Body):
 
     def stages(self) -> list[list[nn.Module]]:
         return [[self.words, self.codes, self.places, self.rows, self.columns], *([b] for b in self.stack.blocks)]
-
-    def looking(self, context: int) -> int:
-        return self.stack.looking(context)
 
 
 class DALLE(Writer):
@@ -114,9 +112,12 @@ class DALLE(Writer):
     def forward(self, words: Tensor, codes: Tensor, *, trace: Trace | None = None) -> tuple[Tensor, Tensor]:
         """words (B, 1 + caption), codes (B, N) -> the logits of each next word (B, caption, V + 1), and of each code
         (B, N, K)"""
-        hidden = self.body(words, codes[:, :-1], trace=trace)
-        at = self.config.caption
-        return self.word_head(hidden[:, :at]), self.head(hidden[:, at:])
+        trace = trace and trace.at(self)
+        hidden, at = self.body(words, codes[:, :-1], trace=trace), self.config.caption
+        found, chosen = self.word_head(hidden[:, :at]), self.head(hidden[:, at:])
+        record(trace, self.word_head, "logits", found)
+        record(trace, self.head, "logits", chosen)
+        return found, chosen
 
     def loss(self, words: Tensor, targets: Tensor, codes: Tensor) -> Tensor:
         """(2,): the cross-entropy of the words, targets (B, caption), and that of the codes; summed."""

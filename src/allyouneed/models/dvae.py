@@ -14,6 +14,7 @@ from allyouneed.config import BodyConfig, option
 from allyouneed.errors import UserError
 from allyouneed.models.base import Model
 from allyouneed.models.vit import check_patch, cut_patches
+from allyouneed.nn.trace import Trace, record
 
 BOOKS = ("grid", "gumbel")
 MOST = 1 << 20  # codes
@@ -110,39 +111,55 @@ class DVAE(Model):
         if self.book is not None:
             nn.init.uniform_(self.book.weight, -1, 1)
 
-    def encode(self, pixels: Tensor) -> Tensor:
+    def encode(self, pixels: Tensor, trace: Trace | None = None) -> Tensor:
         """(B, C, H, W), from 0 to 1 -> codes (B, N), row by row."""
-        scores = self._scores(pixels)
+        scores = self._scores(pixels, trace and trace.at(self))
         if self.book is not None:
-            return scores.argmax(-1)
-        digits = ((scores.float().tanh() + 1) / 2 * (self.config.levels - 1)).round().long()
-        return (digits * self._values(scores.device)).sum(-1)
+            codes = scores.argmax(-1)
+        else:
+            digits = ((scores.float().tanh() + 1) / 2 * (self.config.levels - 1)).round().long()
+            codes = (digits * self._values(scores.device)).sum(-1)
+        if trace is not None:
+            trace.at(self).record("codes", self._square(codes))
+        return codes
 
-    def decode(self, codes: Tensor) -> Tensor:
+    def decode(self, codes: Tensor, trace: Trace | None = None) -> Tensor:
         """(B, N) -> pixels (B, C, H, W), about from 0 to 1."""
+        trace = trace and trace.at(self)
         if self.book is not None:
-            return self._paint(self.book(codes))
+            return self._paint(self.book(codes), trace)
         levels = self.config.levels
         digits = codes[..., None] // self._values(codes.device) % levels
-        return self._paint((digits * 2 / (levels - 1) - 1).to(self.unfold.weight.dtype))
+        return self._paint((digits * 2 / (levels - 1) - 1).to(self.unfold.weight.dtype), trace)
 
     def _values(self, device: torch.device) -> Tensor:
         """(digits,): 1, levels, levels² …"""
         return self.config.levels ** torch.arange(self.config.digits, device=device)
 
-    def _scores(self, pixels: Tensor) -> Tensor:
+    def _scores(self, pixels: Tensor, trace: Trace | None = None) -> Tensor:
         """(B, C, H, W) -> (B, N, digits), or (B, N, codes)"""
         x = self.into(cut_patches(pixels, self.config.patch).to(self.into.weight.dtype))
-        return self.choose(self.encoder(self._square(x)).flatten(1, 2))
+        record(trace, self.into, "embeddings", x)
+        scores = self.choose(self._through(self.encoder, x, trace))
+        record(trace, self.choose, "logits", scores)
+        return scores
 
-    def _paint(self, vectors: Tensor) -> Tensor:
+    def _paint(self, vectors: Tensor, trace: Trace | None = None) -> Tensor:
         """(B, N, digits) -> (B, C, H, W)"""
-        c = self.config
-        patches = self.out(self.decoder(self._square(self.unfold(vectors)))).flatten(1, 2)
-        return join_patches(patches, c.channels, c.patch)
+        c, x = self.config, self.unfold(vectors)
+        record(trace, self.unfold, "embeddings", x)
+        return join_patches(self.out(self._through(self.decoder, x, trace)), c.channels, c.patch)
+
+    def _through(self, blocks: nn.Sequential, x: Tensor, trace: Trace | None) -> Tensor:
+        """(B, N, D) -> (B, N, D)"""
+        x = self._square(x)
+        for block in blocks:
+            x = block(x)
+            record(trace, block, "layers", x.flatten(1, 2))
+        return x.flatten(1, 2)
 
     def _square(self, x: Tensor) -> Tensor:
-        """(B, N, D) -> (B, G, G, D)"""
+        """(B, N, …) -> (B, G, G, …)"""
         return x.unflatten(1, (self.config.grid, self.config.grid))
 
     def loss(self, pixels: Tensor, heat: Tensor | None = None) -> Tensor:
@@ -168,6 +185,3 @@ class DVAE(Model):
         """Seven vectors per block."""
         c = self.config
         return tokens * (14 * c.layers * c.width + (3 * c.codes if self.book is not None else 0))
-
-    def flops(self, context: int) -> int:
-        return sum(2 * m.weight.numel() for m in self.modules() if isinstance(m, nn.Linear | nn.Conv2d))

@@ -19,7 +19,7 @@ from allyouneed.nn.losses import IGNORE, MOST_LOGITS
 from allyouneed.nn.mix import MIXES, Mix
 from allyouneed.nn.recurrent import Recurrent
 from allyouneed.nn.spelling import WIDTHS, LetterCNN, spell
-from allyouneed.nn.trace import Trace
+from allyouneed.nn.trace import Trace, record
 
 
 @dataclass(frozen=True)
@@ -53,22 +53,24 @@ class ELMoBody(Body):
         self.back = nn.ModuleList(Recurrent("lstm", config.width, config.width) for _ in range(config.layers))
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, words: Tensor, lengths: Tensor) -> list[Tensor]:
+    def forward(self, words: Tensor, lengths: Tensor, trace: Trace | None = None) -> list[Tensor]:
         """Vectors of words (B, T, D) -> the L + 1 layers, each (B, T, 2D)."""
-        forth = self.climb(self.forth, words)
-        back = [reverse(h, lengths) for h in self.climb(self.back, reverse(words, lengths))]
+        record(trace, self, "embeddings", words)
+        forth = self.climb(self.forth, words, trace)
+        turned = trace and trace.changed(lambda value: reverse(value, lengths))
+        back = [reverse(h, lengths) for h in self.climb(self.back, reverse(words, lengths), turned)]
         return [torch.cat(both, dim=-1) for both in zip(forth, back)]
 
+    def layers(self, trace: Trace, hidden: Tensor) -> list[Tensor]:
+        """The two directions side by side."""
+        (words,) = trace.of("embeddings")
+        sides = [(words, words), *([trace.get(m, "layers") for m in pair] for pair in zip(self.forth, self.back))]
+        return [torch.cat(list(both), dim=-1) for both in sides]
+
     def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
-        """The last layer."""
-        layers = self(self.words(tensors["chars"]), tensors["lengths"])
-        if trace is not None:
-            for layer in layers:
-                trace.record("layers", layer)
-        return layers[-1]
+        return self(self.words(tensors["chars"]), tensors["lengths"], trace)[-1]
 
     def empty(self, rows: int, room: int) -> RecurrentState:
-        """The states of free rows."""
         like = self.words.project.weight.detach()
         parts = {name: like.new_zeros(rows, len(self.forth), self.config.width) for name in ("h", "c")}
         return RecurrentState(parts, torch.zeros(rows, dtype=torch.long, device=like.device))
@@ -83,12 +85,13 @@ class ELMoBody(Body):
         lstms = sum(layer.remembered for layer in (*self.forth, *self.back))
         return int(letters * c.letters * sum(WIDTHS) * c.filters * 3 + lstms)
 
-    def climb(self, layers: Iterable[Any], x: Tensor) -> list[Tensor]:
+    def climb(self, layers: Iterable[Any], x: Tensor, trace: Trace | None = None) -> list[Tensor]:
         """x and the outputs of each layer of one direction. Padding lies behind, where nothing reads it."""
         found = [x]
         for k, layer in enumerate(layers):
-            h, _ = layer(self.dropout(x))
+            h, _ = layer(self.dropout(x), trace=trace)
             x = x + h if k else h
+            record(trace, layer, "layers", x)
             found.append(x)
         return found
 
@@ -105,10 +108,10 @@ class ELMoBody(Body):
 
 
 def reverse(x: Tensor, lengths: Tensor) -> Tensor:
-    """x (B, T, D) with the words of each row from last to first; the padding stays behind them."""
+    """x (B, T, …) with the words of each row from last to first; the padding stays behind them."""
     at = torch.arange(x.size(1), device=x.device).expand(x.shape[:2])
     mirrored = lengths[:, None] - 1 - at
-    return x.gather(1, torch.where(mirrored < 0, at, mirrored)[..., None].expand_as(x))
+    return x[torch.arange(len(x), device=x.device)[:, None], torch.where(mirrored < 0, at, mirrored)]
 
 
 class ELMoReader(nn.Module):
@@ -123,10 +126,10 @@ class ELMoReader(nn.Module):
         self.width = self.lstm.out_width
         self.remembered = self.lstm.remembered + 3 * mixed  # values per token that a backward pass needs
 
-    def forward(self, body: ELMoBody, tensors: Tensors) -> Tensor:
+    def forward(self, body: ELMoBody, tensors: Tensors, trace: Trace | None = None) -> Tensor:
         """chars (B, T, C), lengths (B,) -> (B, T, width)"""
-        layers = body(body.words(tensors["chars"]), tensors["lengths"])
-        return self.lstm(self.dropout(self.mix(layers)), tensors["lengths"])[0]
+        layers = body(body.words(tensors["chars"]), tensors["lengths"], trace)
+        return self.lstm(self.dropout(self.mix(layers)), tensors["lengths"], trace=trace)[0]
 
 
 class ELMo(LanguageModel):
@@ -172,8 +175,9 @@ class ELMo(LanguageModel):
         self, ids: Tensor, state: RecurrentState | None = None, count: Tensor | None = None, trace: Trace | None = None
     ) -> Tensor:
         """The top of the forward direction."""
-        words = self.words(ids)
-        return self.body.climb(self.body.forth, words)[-1] if state is None else self.body.step(words, state, count)
+        words, body = self.words(ids), self.body
+        record(trace, body, "embeddings", words)
+        return body.climb(body.forth, words, trace)[-1] if state is None else body.step(words, state, count)
 
     def loss(self, ids: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """The cross-entropy of the next words forth and of the words before them back: the mean of the two sums."""

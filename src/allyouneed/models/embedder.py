@@ -24,7 +24,7 @@ class Embedder(Model):
 
     def forward(self, tensors: Tensors, *, trace: Trace | None = None) -> Tensor:
         """ids (B, T) and lengths (B,) -> (B, D)"""
-        return pool(self.body.read(tensors, trace), tensors["lengths"], self.pooling, self.around)
+        return pool(self.body.read(tensors, trace and trace.at(self)), tensors["lengths"], self.pooling, self.around)
 
     def loss(self, tensors: Tensors, temperature: float) -> Tensor:
         """-Σ log p(b_i | a_i) with p = softmax_j(cos(a_i, b_j) / temperature) over the pairs j of the group, and the

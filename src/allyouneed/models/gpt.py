@@ -16,7 +16,7 @@ from allyouneed.nn.cache import KVCache
 from allyouneed.nn.heads import LMHead
 from allyouneed.nn.layers import ACTIVATIONS, Embedding
 from allyouneed.nn.masks import Mask
-from allyouneed.nn.trace import Trace
+from allyouneed.nn.trace import Trace, record
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ class GPTBody(Body):
         """ids (B, T) -> (B, T, D). With a cache, ids are the next tokens of each row, the first `count` (B,) real."""
         at = state.positions(ids.size(1)) if state is not None else None
         x = self.embedding(ids, at, state.room if state is not None else 0)
+        record(trace, self, "embeddings", x)
         return self.stack(x, mask, cache=state, at=at, count=count, trace=trace)
 
     def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
@@ -80,9 +81,6 @@ class GPTBody(Body):
 
     def stages(self) -> list[list[nn.Module]]:
         return [[self.embedding], *([block] for block in self.stack.blocks)]
-
-    def looking(self, context: int) -> int:
-        return self.stack.looking(context)
 
 
 class GPT(LanguageModel):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from allyouneed.models.base import Body, Model
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.losses import cross_entropy, divergence
-from allyouneed.nn.trace import Trace
+from allyouneed.nn.trace import Trace, record
 
 
 class Labeller(Model):
@@ -40,13 +40,15 @@ class Labeller(Model):
         return self._label(self.see(tensors), trace)
 
     def _label(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
-        hidden = self.body.read(tensors, trace) if self.reader is None else self.reader(self.body, tensors)
+        trace = trace and trace.at(self)
+        hidden = self.body.read(tensors, trace) if self.reader is None else self.reader(self.body, tensors, trace)
         if self.head.pool == "first":
             hidden = self.body.summary(hidden)[:, None]
         logits = self.head(hidden, tensors["lengths"])
-        if self.base is None or self.training:
-            return logits
-        return self.shares[0] * self.base(tensors) + self.shares[1] * logits
+        if self.base is not None and not self.training:
+            logits = self.shares[0] * self.base(tensors) + self.shares[1] * logits
+        record(trace, self, "logits", logits)
+        return logits
 
     def loss(self, tensors: Tensors, targets: Tensor, smoothing: float = 0.0, agreement: float = 0.0) -> Tensor:
         """The cross-entropy of the labels, summed. With `agreement` (R-Drop, Liang et al., 2021): its mean over two
@@ -62,7 +64,8 @@ class Labeller(Model):
 
     def _errors(self, logits: Tensor, tensors: Tensors, targets: Tensor, smoothing: float) -> Tensor:
         """The cross-entropy. An example that is a mixture of two has two labels."""
-        loss = cross_entropy(logits, targets, smoothing, _flat(tensors.get("weights")))
+        weights = tensors.get("weights")
+        loss = cross_entropy(logits, targets, smoothing, None if weights is None else weights.flatten())
         if "other_targets" in tensors:
             loss = loss + cross_entropy(logits, tensors["other_targets"], smoothing, tensors["other_weights"])
         return loss
@@ -76,7 +79,3 @@ class PictureLabeller(Labeller):
     """Pictures have one size, so one compiled loss fits all batches."""
 
     compiles: ClassVar[bool] = True
-
-
-def _flat(weights: Tensor | None) -> Tensor | None:
-    return None if weights is None else weights.flatten()

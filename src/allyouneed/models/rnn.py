@@ -16,7 +16,7 @@ from allyouneed.nn.batch import Tensors
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.heads import LMHead
 from allyouneed.nn.recurrent import CELLS, Hidden, Recurrent
-from allyouneed.nn.trace import Trace
+from allyouneed.nn.trace import Trace, record
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,9 @@ class RNNBody(Body):
     ) -> Tensor:
         """ids (B, T), the first `count` (B,) of each row real -> (B, T, width). A state moves on."""
         before = _hidden(state.parts) if state is not None else None
-        hidden, after = self.recurrent(self.dropout(self.embedding(ids)), count, before, trace)
+        x = self.dropout(self.embedding(ids))
+        record(trace, self, "embeddings", x)
+        hidden, after = self.recurrent(x, count, before, trace)
         if state is not None:
             state.advance(ids.size(1) if count is None else count, **_parts(after))
         return self.dropout(hidden)

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from allyouneed.config import option
 from allyouneed.errors import UserError
-from allyouneed.models.base import Body, Translator, TranslatorConfig
+from allyouneed.models.base import Translator, TranslatorBody, TranslatorConfig, two_embeddings
 from allyouneed.nn.attention import attend
 from allyouneed.nn.cache import RecurrentState
-from allyouneed.nn.layers import Embedding, last, real
+from allyouneed.nn.layers import last, real
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.recurrent import CELLS, Hidden, Recurrent
 from allyouneed.nn.scores import make_score
-from allyouneed.nn.trace import Trace
+from allyouneed.nn.trace import Trace, record
 
 SCORES = ("additive", "dot", "general", "cosine", "none")
 Encoded = dict[str, Tensor]  # keys (B, S, K), values (B, S, D), real (B, S); without attention one value (B, 1, D)
@@ -44,7 +44,7 @@ class Seq2SeqConfig(TranslatorConfig):
             raise UserError(f"model.width = {self.width} is split between two directions: it must be even")
 
 
-class Seq2SeqBody(Body):
+class Seq2SeqBody(TranslatorBody):
     """h = Encoder(E[x]), read in both directions; then, with s_0 = tanh(W h_end), for each target token
 
     c_t = Σ_j a_tj h_j,  a_t = softmax_j score(s_{t-1}, h_j)      (without attention c = tanh(W h_end), at every step)
@@ -58,10 +58,7 @@ class Seq2SeqBody(Body):
         width, size = config.width, config.embedding or config.width
         self.width = size
         layers, dropout = config.decoder_layers or config.layers, config.dropout
-        self.source = Embedding(config.vocab, size, positions="none", size=0, dropout=dropout)
-        self.target = Embedding(config.target_vocab, size, positions="none", size=0, dropout=dropout)
-        if config.share:
-            self.target.tokens = self.source.tokens
+        self.source, self.target = two_embeddings(config, size, positions="none", size=0)
         for embedding in (self.source, self.target):
             nn.init.normal_(embedding.tokens.weight, std=0.3)
         self.encoder = Recurrent(config.cell, size, width // 2, config.layers, bidirectional=True, dropout=dropout)
@@ -77,9 +74,11 @@ class Seq2SeqBody(Body):
         self.remembered = (10 * (config.layers + layers) + 6 + 32 * (config.score == "additive")) * width
         self.dropout = nn.Dropout(dropout)
 
-    def encode(self, source: Tensor, lengths: Tensor) -> tuple[Encoded, Hidden]:
+    def encode(self, source: Tensor, lengths: Tensor, trace: Trace | None = None) -> tuple[Encoded, Hidden]:
         """source (B, S), right-padded, and true lengths (B,) -> what the decoder attends to, and its first state."""
-        layers = self.encoder.layer_outputs(self.source(source), lengths)
+        x = self.source(source)
+        record(trace, self.source, "embeddings", x)
+        layers = self.encoder.layer_outputs(x, lengths, trace)
         h = layers[-1] if self.mix is None else torch.einsum("l,lbsd->bsd", self.mix, torch.stack(layers))
         forward, backward = h.chunk(2, dim=-1)
         end = torch.cat([last(forward, lengths), backward[:, 0]], dim=-1)  # each direction after its last token
@@ -89,14 +88,12 @@ class Seq2SeqBody(Body):
             return {"values": torch.tanh(self.context(end))[:, None]}, first
         return {"keys": self.score.keys(h), "values": h, "real": real(lengths, source.size(1))}, first
 
-    def look(self, s: Tensor, encoded: Encoded) -> tuple[Tensor, Tensor]:
-        """c_t (B, D) and the weights a_t (B, S) for the states s_{t-1} (B, D), where B counts all beams."""
-        q = s.unflatten(0, (len(encoded["values"]), -1))  # (sentences, beams, D)
+    def look(self, s: Tensor, encoded: Encoded, trace: Trace | None = None) -> Tensor:
+        """c_t for the states s_{t-1} of each sentence: (B, N, D) -> (B, N, D)"""
         if self.score is None:
-            return encoded["values"].expand_as(q).flatten(0, 1), torch.ones_like(s[:, :1])
+            return encoded["values"].expand_as(s)
         k, v, mask = encoded["keys"][:, None], encoded["values"][:, None], Mask(encoded["real"][:, None, None])
-        c, a = attend(q[:, None], k, v, mask, score=self.score, weights=True)
-        return c.flatten(0, 2), a.flatten(0, 2)
+        return attend(s[:, None], k, v, mask, score=self.score, trace=trace and trace.at(self.score))[:, 0]
 
     def output(self, s: Tensor, c: Tensor, y: Tensor) -> Tensor:
         """tanh(U [s_t; c_t; y_{t-1}]), (..., E)"""
@@ -114,25 +111,28 @@ class Seq2SeqBody(Body):
     ) -> Tensor:
         """The decoder's output at each position of the target (B, T): (B, T, E). Each input token is the true one with
         the probability p (teacher forcing), otherwise the one that `choose` picks, (B, E) -> (B,)."""
-        encoded, state = self.encode(source, lengths)
+        trace = trace and trace.at(self)
+        encoded, first = self.encode(source, lengths, trace)
         y = self.target(target)  # (B, T, E)
+        record(trace, self.target, "embeddings", y)
         if self.score is None and p == 1:  # all inputs are known: one call for all steps
             c = encoded["values"].expand(-1, target.size(1), -1)
-            return self.output(self.decoder(torch.cat([y, c], dim=-1), state=state)[0], c, y)
-        steps, s = [], state[0][-1]
+            return self.output(self.decoder(torch.cat([y, c], dim=-1), state=first, trace=trace)[0], c, y)
+        steps, state, s = [], first, first[0][-1]
         own = torch.full_like(target[:, 0], self.config.bos)
         forced = torch.rand(target.size(1), len(target), 1, device=target.device) < p
         for word, true in zip(y.unbind(1), forced):
             y = word if p == 1 else torch.where(true, word, self.target(own))
-            c, a = self.look(s, encoded)
+            c = self.look(s[:, None], encoded)[:, 0]
             s, state = self.decoder.step(torch.cat([y, c], dim=-1), state)
-            steps.append((s, c, y, a))
+            steps.append((s, c, y))
             if choose is not None and p < 1:
                 own = choose(self.output(s, c, y))
-        *known, weights = (torch.stack(parts, dim=1) for parts in zip(*steps))
-        if trace is not None:
-            trace.at("decoder.cross").record("weights", weights[:, None])  # (B, 1, T, S)
-        return self.output(*known)
+        s, c, y = (torch.stack(parts, dim=1) for parts in zip(*steps))
+        if trace is not None:  # what each step did, in one call for all
+            self.look(torch.cat([first[0][-1][:, None], s[:, :-1]], dim=1), encoded, trace)
+            self.decoder(torch.cat([y, c], dim=-1), state=first, trace=trace)
+        return self.output(s, c, y)
 
     def begin(self, source: Tensor, lengths: Tensor, room: int) -> RecurrentState:
         """Before the first token of each target; parts are (B, L, D)."""
@@ -143,7 +143,8 @@ class Seq2SeqBody(Body):
     def step(self, tokens: Tensor, state: RecurrentState) -> Tensor:
         """(B,) -> (B, E)"""
         before = tuple(state.parts[name].transpose(0, 1) for name in self.parts)
-        y, (c, _) = self.target(tokens), self.look(before[0][-1], state.source)
+        beams = before[0][-1].unflatten(0, (len(state.source["values"]), -1))  # (sentences, beams, D)
+        y, c = self.target(tokens), self.look(beams, state.source).flatten(0, 1)
         s, after = self.decoder.step(torch.cat([y, c], dim=-1), before)
         state.advance(1, **{name: t.transpose(0, 1) for name, t in zip(self.parts, after)})
         return self.output(s, c, y)
@@ -152,9 +153,6 @@ class Seq2SeqBody(Body):
         """A state of free rows, each with one blank source token."""
         blank = torch.zeros(rows, 1, dtype=torch.long, device=self.out.weight.device)
         return self.begin(blank, blank[:, 0] + 1, room)
-
-    def tables(self) -> list[nn.Embedding]:
-        return [self.source.tokens, self.target.tokens]
 
     def stages(self) -> list[list[nn.Module]]:
         return [[self.source, self.target], *([layer] for layer in (*self.encoder.layers, *self.decoder.layers))]
@@ -177,7 +175,7 @@ class Seq2Seq(Translator):
         """The weights a_t."""
         if self.body.score is None:
             raise UserError("this model has no attention (model.score = none), so there is no alignment to show")
-        return trace["decoder.cross.weights"][:, 0], f"{self.config.score} attention"
+        return trace.get(self.body.score, "weights")[:, 0], f"{self.config.score} attention"
 
     def loss(
         self, source: Tensor, lengths: Tensor, target: Tensor, targets: Tensor, smoothing: float = 0.0, p: float = 1.0

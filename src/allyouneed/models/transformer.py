@@ -10,12 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from allyouneed.config import option
-from allyouneed.models.base import Body, Positioned, Translator, TranslatorConfig
+from allyouneed.models.base import Positioned, Translator, TranslatorBody, TranslatorConfig, two_embeddings
 from allyouneed.nn.block import BlockConfig, Stack
 from allyouneed.nn.cache import KVCache
-from allyouneed.nn.layers import Embedding
 from allyouneed.nn.masks import Mask
-from allyouneed.nn.trace import Trace
+from allyouneed.nn.trace import Trace, record
 
 
 @dataclass(frozen=True)
@@ -26,21 +25,14 @@ class TransformerConfig(Positioned, TranslatorConfig, BlockConfig):
     context: int = option(512, "learned positions: longest sentence, in tokens", low=1, high=10**7)
 
 
-class TransformerBody(Body):
+class TransformerBody(TranslatorBody):
     """Decoder(E[y] + P, Encoder(E[x] + P))"""
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.width, self.limit = config.width, config.limit
-
-        def embedding(vocab: int) -> Embedding:
-            size, dropout = config.context, config.dropout
-            return Embedding(vocab, config.width, positions=config.positions, size=size, dropout=dropout, scale=True)
-
-        self.source = embedding(config.vocab)
-        self.target = embedding(config.target_vocab)
-        if config.share:
-            self.target.tokens = self.source.tokens
+        where = {"positions": config.positions, "size": config.context}
+        self.source, self.target = two_embeddings(config, self.width, **where, scale=True)
         self.encoder = Stack(config, config.layers)
         self.decoder = Stack(config, config.decoder_layers or config.layers, cross=True)
         self.remembered = self.encoder.remembered + self.decoder.remembered
@@ -52,17 +44,20 @@ class TransformerBody(Body):
 
     def encode(self, source: Tensor, lengths: Tensor, *, trace: Trace | None = None) -> Tensor:
         """source (B, S), right-padded, and true lengths (B,) -> memory (B, S, D)"""
-        padding = Mask.padding(lengths, source.size(1))
-        return self.encoder(self.source(source), padding, trace=trace and trace.at("encoder"))
+        x = self.source(source)
+        record(trace, self.source, "embeddings", x)
+        return self.encoder(x, Mask.padding(lengths, source.size(1)), trace=trace)
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
         """The decoder's output at each position of the target (B, T): (B, T, D).
 
         Right-padding of the target needs no mask of its own: real positions see nothing to their right.
         """
+        trace = trace and trace.at(self)
         memory, padding = self.encode(source, lengths, trace=trace), Mask.padding(lengths, source.size(1))
-        inner = trace and trace.at("decoder")
-        return self.decoder(self.target(target), Mask(causal=True), memory=memory, memory_mask=padding, trace=inner)
+        y = self.target(target)
+        record(trace, self.target, "embeddings", y)
+        return self.decoder(y, Mask(causal=True), memory=memory, memory_mask=padding, trace=trace)
 
     def begin(self, source: Tensor, lengths: Tensor, room: int) -> KVCache:
         return self._cache(room, self.encode(source, lengths), lengths)
@@ -82,14 +77,8 @@ class TransformerBody(Body):
         cache.source = self.decoder.encode_source(memory, lengths)
         return cache
 
-    def tables(self) -> list[nn.Embedding]:
-        return [self.source.tokens, self.target.tokens]
-
     def stages(self) -> list[list[nn.Module]]:
         return [[self.source, self.target], *([block] for block in (*self.encoder.blocks, *self.decoder.blocks))]
-
-    def looking(self, context: int) -> int:
-        return self.encoder.looking(context) + self.decoder.looking(context)
 
 
 class Transformer(Translator):
@@ -115,4 +104,4 @@ class Transformer(Translator):
         """The last layer, mean over its heads."""
         layer, heads = len(self.body.decoder.blocks), self.config.heads
         shown = f"decoder layer {layer}, mean of {heads} head{'s' * (heads > 1)}"
-        return trace[f"decoder.{layer - 1}.cross.weights"].mean(1), shown
+        return trace.get(self.body.decoder.blocks[-1].cross, "weights").mean(1), shown

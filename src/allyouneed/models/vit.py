@@ -16,7 +16,7 @@ from allyouneed.nn.batch import Tensors
 from allyouneed.nn.block import BlockConfig, Stack
 from allyouneed.nn.layers import ACTIVATIONS, initialise
 from allyouneed.nn.positions import Learned, sinusoid
-from allyouneed.nn.trace import Trace
+from allyouneed.nn.trace import Trace, record
 
 POSITIONS = ("learned", "sinusoidal", "sinusoidal_2d", "none")
 
@@ -121,7 +121,9 @@ class ViTBody(Body):
 
     def forward(self, pixels: Tensor, *, trace: Trace | None = None) -> Tensor:
         """(B, C, H, W), normalised -> (B, 1 + N, D)"""
-        return self.stack(self.dropout(self.patches(pixels)), trace=trace)
+        x = self.dropout(self.patches(pixels))
+        record(trace, self, "embeddings", x)
+        return self.stack(x, trace=trace)
 
     def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
         return self(tensors["pixels"], trace=trace)
@@ -134,9 +136,6 @@ class ViTBody(Body):
         if name != "patches.positions.table.weight" or self.patches.positions is None:
             return tensor
         return resize_positions(tensor, self.patches.config.grid, self.patches.config.grid)
-
-    def looking(self, context: int) -> int:
-        return self.stack.looking(context)
 
 
 class ViT(Model):

@@ -100,14 +100,6 @@ class Word2Vec(Model):
         block, shared = BLOCK["cuda"]
         return min(tokens, block) * (4 * c.width + 3 * shared)
 
-    def flops(self, context: int) -> int:
-        """Of the predictions of one word: window + 1 neighbours on average, against each negative sample."""
-        c = self.config
-        goals, near = (c.vocab if c.loss == "softmax" else 1 + c.negatives), c.window + 1
-        if c.method == "cbow":
-            return c.width * near + 2 * c.width * goals
-        return 2 * c.width * goals * near
-
     def count(self, counts: Tensor) -> None:
         """Set how often each word (V,) is in the training text; 0 for tokens that are not words."""
         if counts.shape != self.counts.shape or bool((counts < 0).any()) or not bool(counts.any()):

@@ -45,18 +45,19 @@ def attend(  # type: ignore[misc]
         if q.size(1) % k.size(1):
             raise ValueError(f"{q.size(1)} heads of queries cannot share {k.size(1)} of keys and values equally")
         k, v = (x.repeat_interleave(q.size(1) // x.size(1), dim=1) for x in (k, v))
-    if weights or score != "scaled_dot" or (trace is not None and trace.wants("weights")):
-        out, w = _formula(q, k, v, mask.tensor(q.size(-2), k.size(-2), q.device), score, dropout)
-        if trace is not None:
-            trace.record("weights", w)
-        return (out, w) if weights else out
-    mask = mask.prepare(q.size(-2), k.size(-2), q.device)
-    out = F.scaled_dot_product_attention(q, k, v, mask.allowed, dropout_p=dropout, is_causal=mask.causal)
-    return torch.where(mask.sees, out, 0.0) if isinstance(mask, Prepared) and mask.sees is not None else out
+    if weights or score != "scaled_dot" or (trace is not None and trace.wants("scores", "weights")):
+        out, w = _formula(q, k, v, mask.tensor(q.size(-2), k.size(-2), q.device), score, dropout, trace)
+    else:
+        mask = mask.prepare(q.size(-2), k.size(-2), q.device)
+        out = F.scaled_dot_product_attention(q, k, v, mask.allowed, dropout_p=dropout, is_causal=mask.causal)
+        out = torch.where(mask.sees, out, 0.0) if isinstance(mask, Prepared) and mask.sees is not None else out
+    if trace is not None:
+        trace.record("heads", out)
+    return (out, w) if weights else out
 
 
 def _formula(
-    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, score: str | Score, dropout: float
+    q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, score: str | Score, dropout: float, trace: Trace | None
 ) -> tuple[Tensor, Tensor]:
     s = (named_score(score) if isinstance(score, str) else score)(q, k).float()  # (B, H, Tq, Tk)
     if allowed is None:
@@ -64,6 +65,9 @@ def _formula(
     else:
         w = s.masked_fill(~allowed, torch.finfo(s.dtype).min).softmax(-1).masked_fill(~allowed, 0.0)
     w = w.to(v.dtype)
+    if trace is not None:
+        trace.record("scores", s if allowed is None else s.masked_fill(~allowed, -torch.inf))
+        trace.record("weights", w)
     return F.dropout(w, dropout) @ v, w
 
 
@@ -143,7 +147,8 @@ class Attention(nn.Module):
         beams = q.size(0) // k.size(0)  # one memory serves all beams of its sentence
         if beams > 1:
             q = q.unflatten(0, (-1, beams)).transpose(1, 2).flatten(2, 3)  # (B, H, beams * Tq, K)
-        z = attend(q, k, v, mask, score=self.score, dropout=self.dropout if self.training else 0.0, trace=trace)
+        inner = trace and trace.at(self)
+        z = attend(q, k, v, mask, score=self.score, dropout=self.dropout if self.training else 0.0, trace=inner)
         if beams > 1:
             z = z.unflatten(2, (beams, -1)).transpose(1, 2).flatten(0, 1)
         z = z.transpose(1, 2).flatten(2)  # (B, Tq, H * K)

@@ -16,7 +16,7 @@ from allyouneed.nn.cache import KVCache, LayerCache
 from allyouneed.nn.layers import ACTIVATIONS, NORMS, Drop, FeedForward, make_norm, real
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.positions import Rotary
-from allyouneed.nn.trace import Trace
+from allyouneed.nn.trace import Trace, record
 
 POSITIONS = ("sinusoidal", "sinusoidal_half", "learned", "rotary", "none")
 
@@ -115,15 +115,19 @@ class Block(nn.Module):
     ) -> Tensor:
         """x (B, T, D) -> (B, T, D). `memory` is an encoder's output (B, S, D), or its keys and values."""
         h = self.attention_norm(x) if self.prenorm else x
-        x = x + self.dropout(self.attention(h, mask, rotary=rotary, cache=cache, trace=trace and trace.at("self")))
+        x = x + self.dropout(self.attention(h, mask, rotary=rotary, cache=cache, trace=trace))
         x = x if self.prenorm else self.attention_norm(x)
         if memory is not None:
             h = self.cross_norm(x) if self.prenorm else x
-            x = x + self.dropout(self.cross(h, memory_mask, memory=memory, trace=trace and trace.at("cross")))
+            x = x + self.dropout(self.cross(h, memory_mask, memory=memory, trace=trace))
             x = x if self.prenorm else self.cross_norm(x)
         h = self.feed_forward_norm(x) if self.prenorm else x
-        x = x + self.dropout(self.feed_forward(h))
-        return x if self.prenorm else self.feed_forward_norm(x)
+        y = self.feed_forward(h)
+        x = x + self.dropout(y)
+        x = x if self.prenorm else self.feed_forward_norm(x)
+        record(trace, self, "feed_forward", y)
+        record(trace, self, "layers", x)
+        return x
 
 
 class Stack(nn.Module):
@@ -170,29 +174,16 @@ class Stack(nn.Module):
         rotary = self.rotary(positions, room) if self.rotary is not None else None
         layers = cache.layers(positions) if cache is not None else repeat(None)
         for i, (block, layer) in enumerate(zip(self.blocks, layers)):
-            inner = trace and trace.at(i)
-            if trace is not None:
-                trace.record("layers", x)
-            x = block(x, mask, memory=memories[i], memory_mask=memory_mask, rotary=rotary, cache=layer, trace=inner)
-            if inner is not None:
-                inner.record("outputs", x)
+            x = block(x, mask, memory=memories[i], memory_mask=memory_mask, rotary=rotary, cache=layer, trace=trace)
         if cache is not None:
             cache.advance(x.size(1) if count is None else count)
-        x = self.norm(x)
-        if trace is not None:
-            trace.record("layers", x)
-        return x
+        return self.norm(x)
 
     @property
     def remembered(self) -> int:
         """Values per token that a backward pass needs: about 14 vectors per block, and the feed-forward layer."""
         c = self.config
         return len(self.blocks) * (14 * c.width + 3 * (c.hidden or 4 * c.width))
-
-    def looking(self, context: int) -> int:
-        """FLOPs per token of attention to `context` tokens."""
-        attentions = [m for m in self.modules() if isinstance(m, Attention)]
-        return sum(2 * a.heads * (a.head_width + a.value_width) * context for a in attentions)
 
     def empty_cache(self, rows: int, room: int, like: Tensor) -> KVCache:
         """A cache for so many rows of at least `room` tokens, with the dtype and device of `like`."""

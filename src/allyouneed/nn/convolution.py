@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from allyouneed.config import BodyConfig, option
 from allyouneed.nn.attention import attend
 from allyouneed.nn.masks import Mask
-from allyouneed.nn.trace import Trace
+from allyouneed.nn.trace import Trace, record
 
 HALF = math.sqrt(0.5)  # (x + y) · sqrt(1/2) has the variance of x and y, if they are independent and alike
 
@@ -55,7 +55,13 @@ class GatedConvolution(nn.Module):
         self.conv = nn.Linear(kernel * width, 2 * width)
 
     def forward(
-        self, x: Tensor, *, real: Tensor | None = None, past: Tensor | None = None, count: Tensor | None = None
+        self,
+        x: Tensor,
+        *,
+        real: Tensor | None = None,
+        past: Tensor | None = None,
+        count: Tensor | None = None,
+        trace: Trace | None = None,
     ) -> Tensor:
         """x (B, T, D) -> (B, T, D).
 
@@ -72,7 +78,10 @@ class GatedConvolution(nn.Module):
             past.copy_(_newest(wide, count, self.kernel - 1))
         size = x.size(1)
         window = torch.cat([wide[:, i : i + size] for i in range(self.kernel)], dim=-1)  # (B, T, kernel * D)
-        return F.glu(self.conv(window), dim=-1)
+        both = self.conv(window)  # (B, T, 2 * D)
+        if trace is not None:
+            trace.at(self).record("gates", both.chunk(2, dim=-1)[1].sigmoid()[:, :, None, None])
+        return F.glu(both, dim=-1)
 
 
 def _newest(wide: Tensor, count: Tensor | None, size: int) -> Tensor:
@@ -100,7 +109,7 @@ class ConvAttention(nn.Module):
         d = self.into(h) + g
         q = d.reshape(source.z.size(0), 1, -1, d.size(-1))  # one head
         k, v, mask = source.z[:, None], source.values[:, None], Mask(source.real[:, None, None])
-        return self.out(attend(q, k, v, mask, trace=trace).reshape(d.shape))
+        return self.out(attend(q, k, v, mask, trace=trace and trace.at(self)).reshape(d.shape))
 
 
 class ConvBlock(nn.Module):
@@ -125,12 +134,11 @@ class ConvBlock(nn.Module):
         trace: Trace | None = None,
     ) -> Tensor:
         """x (B, T, D) and its embeddings g (B, T, E) -> (B, T, D)"""
-        h = self.gated(self.norm(x), real=real, past=past, count=count)
+        h = self.gated(self.norm(x), real=real, past=past, count=count, trace=trace)
         if self.cross is not None and source is not None:
-            h = (h + self.cross(h, g, source, trace and trace.at("cross"))) * HALF
+            h = (h + self.cross(h, g, source, trace)) * HALF
         y = (x + h) * HALF
-        if trace is not None:
-            trace.record("outputs", y)
+        record(trace, self, "layers", y)
         return y
 
 
@@ -174,13 +182,8 @@ class ConvStack(nn.Module):
         x, real = self.into(e), None if real is None else real[..., None]
         for i, block in enumerate(self.blocks):
             before = None if past is None else past[:, i]
-            if trace is not None:
-                trace.record("layers", x if i else e)
-            x = block(x, e, real=real, past=before, count=count, source=source, trace=trace and trace.at(i))
-        x = self.out(self.norm(x))
-        if trace is not None:
-            trace.record("layers", x)
-        return x
+            x = block(x, e, real=real, past=before, count=count, source=source, trace=trace)
+        return self.out(self.norm(x))
 
     @property
     def remembered(self) -> int:

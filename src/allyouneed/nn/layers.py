@@ -125,13 +125,3 @@ def real(lengths: Tensor, size: int) -> Tensor:
 def last(hidden: Tensor, lengths: Tensor) -> Tensor:
     """The vector of the last token of each right-padded row: (B, T, D) and lengths (B,) -> (B, D)"""
     return hidden[torch.arange(hidden.size(0), device=hidden.device), lengths - 1]
-
-
-def store_by_columns(model: nn.Module) -> None:
-    """Store the matrices of the linear layers column by column; their shapes and values stay the same. On a CPU a
-    product with few rows, which is what decoding does, is then up to twice as fast. A matrix that is also an embedding
-    is read row by row, so it stays as it is."""
-    embeddings = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
-    for m in model.modules():
-        if isinstance(m, nn.Linear) and id(m.weight) not in embeddings:
-            m.weight.data = m.weight.data.t().contiguous().t()

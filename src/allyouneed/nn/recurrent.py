@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from allyouneed.errors import UserError
 from allyouneed.nn.layers import last, real
-from allyouneed.nn.trace import Trace
+from allyouneed.nn.trace import Trace, record
 
 CELLS = ("rnn", "gru", "lstm")
 Hidden = tuple[Tensor, ...]  # (h,), of an LSTM (h, c)
@@ -65,6 +65,15 @@ def lstm_cell(x: Tensor, state: Hidden, w: Weights) -> Hidden:
     i, f, g, o = (F.linear(x, w.x, w.bias_x) + F.linear(h, w.h, w.bias_h)).chunk(4, dim=-1)
     c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(c), c
+
+
+GATES = {"rnn": (), "gru": ("reset", "update"), "lstm": ("input", "forget", "output")}
+
+
+def gates(cell: str, x: Tensor, h: Tensor, w: Weights) -> Tensor:
+    """The gates of a cell that reads x (B, T, inputs) after the states h (B, T, D): (B, T, gates, D), as in GATES."""
+    parts = (F.linear(x, w.x, w.bias_x) + F.linear(h, w.h, w.bias_h)).chunk({"gru": 3, "lstm": 4}[cell], dim=-1)
+    return torch.stack([torch.sigmoid(parts[i]) for i in ((0, 1) if cell == "gru" else (0, 1, 3))], dim=2)
 
 
 Cell = Callable[[Tensor, Hidden, Weights], Hidden]
@@ -136,15 +145,35 @@ class Recurrent(nn.Module):
             output, end = self.step(x[:, 0], self.zeros(x.size(0), x) if state is None else state)
             return output[:, None], end
         signals, end = self._read(x, lengths, state, stateful=True)
+        outputs = [_padded(signal, lengths, x.size(1)) for signal in (signals if trace is not None else signals[-1:])]
         if trace is not None:
-            for output in (x, *(_padded(signal, lengths, x.size(1)) for signal in signals)):
-                trace.record("layers", output)
-        return _padded(signals[-1], lengths, x.size(1)), end
+            self._record(trace, x, outputs, lengths, state)
+        return outputs[-1], end
 
-    def layer_outputs(self, x: Tensor, lengths: Tensor | None = None) -> list[Tensor]:
+    def layer_outputs(self, x: Tensor, lengths: Tensor | None = None, trace: Trace | None = None) -> list[Tensor]:
         """The outputs (B, T, R·D) of every layer, the lowest first."""
         signals, _ = self._read(x, lengths, None, stateful=False)
-        return [_padded(signal, lengths, x.size(1)) for signal in signals]
+        outputs = [_padded(signal, lengths, x.size(1)) for signal in signals]
+        if trace is not None:
+            self._record(trace, x, outputs, lengths, None)
+        return outputs
+
+    def _record(
+        self, trace: Trace, x: Tensor, outputs: list[Tensor], lengths: Tensor | None, state: Hidden | None
+    ) -> None:
+        """What each layer gives, and its gates: they follow from what it reads and from its own states."""
+        first = (self.zeros(x.size(0), x) if state is None else state)[0]
+        for i, (layer, output) in enumerate(zip(self.layers, outputs)):
+            record(trace, layer, "layers", output)
+            if GATES[self.cell] and trace.wants("gates"):
+                found = []
+                for r, own in enumerate(output.chunk(self.directions, dim=-1)):
+                    begin = first[i * self.directions + r][:, None]  # (B, 1, D)
+                    # Where a backward pass begins, padding follows, whose outputs are zeros, as the first state is.
+                    before = torch.cat([own[:, 1:], begin] if r else [begin, own[:, :-1]], dim=1)
+                    found.append(gates(self.cell, x, before, Weights(*layer.all_weights[r])))  # type: ignore[index]
+                record(trace, layer, "gates", torch.stack(found, dim=2))  # (B, T, R, gates, D)
+            x = output
 
     def zeros(self, rows: int, like: Tensor) -> Hidden:
         """The state before the first token, with the dtype and device of `like`."""

@@ -167,7 +167,7 @@ def _beams(writer: Writer, tokenizer: Tokenizer, prompts: Iterable[Prompt], deco
     while several := list(islice(source, 8 * decode.batch)):
         with writer.session(decode.batch) as session:
             order = sorted(range(len(several)), key=lambda i: len(several[i].ids))
-            places = {session.add(_search(several[i], decode, tokenizer.eos)): i for i in order}
+            places = {session.add(beam_request(several[i], decode, tokenizer.eos)): i for i in order}
             answers: dict[int, Outcome] = {}
             while len(answers) < len(several):
                 for found in session.wait():
@@ -179,7 +179,8 @@ def _beams(writer: Writer, tokenizer: Tokenizer, prompts: Iterable[Prompt], deco
         yield from (answers[i] for i in range(len(several)))
 
 
-def _search(prompt: Prompt, decode: DecodeConfig, eos: int | None) -> BeamRequest:
+def beam_request(prompt: Prompt, decode: DecodeConfig, eos: int | None) -> BeamRequest:
+    """A prompt as beam search takes it."""
     return BeamRequest(
         prompt.ids,
         max_new=prompt.max_new,

@@ -8,16 +8,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig
+from allyouneed.decode import beam_search
 from allyouneed.errors import UserError
 from allyouneed.figures import heads
-from allyouneed.nn.trace import Trace
-from allyouneed.predict.answers import Answer, Outcome, write
+from allyouneed.nn.recurrent import GATES
+from allyouneed.nn.trace import KINDS, Trace, kind_of
+from allyouneed.predict.answers import Answer, Outcome, Prompt, beam_request, write
 from allyouneed.predict.processor import Processor
 from allyouneed.predict.wordmap import WordMap
 from allyouneed.predict.writer import Writer
@@ -47,6 +49,20 @@ class Alignment:
     weights: Tensor
     shown: str = ""  # which attention this is
     answer: str = ""  # the text of the target, if the model has written it
+
+
+class Axis(NamedTuple):
+    """What an axis of a value counts, and what stands at each place of it; no labels, if these are only numbers."""
+
+    name: str  # tokens, seen, heads, gates, directions, classes, width, …
+    labels: list[str]
+
+
+class Traced(NamedTuple):
+    """A value that a model has computed for one input."""
+
+    value: Tensor
+    axes: list[Axis]
 
 
 class Predictor(ABC):
@@ -145,19 +161,45 @@ class Predictor(ABC):
 
     def look(self, given: Any, decode: DecodeConfig, trace: Trace) -> Names:
         """Let the model read the input and write its answer, with a trace; returns the names of what was read."""
-        raise UserError(f"a run of the task '{self.recipe.task_kind}' has no attention to look at")
+        raise UserError(f"a run of the task '{self.recipe.task_kind}' cannot be looked into")
 
     @torch.inference_mode()
-    def attention(self, given: Any, decode: DecodeConfig) -> dict[str, Alignment]:
-        """The weights of every head (H, T, S) while the model reads the input and writes its answer, by their place in
-        the model: "decoder.1.cross"."""
-        trace = Trace("weights")
+    def trace(self, given: Any, decode: DecodeConfig, kinds: Sequence[str] = ()) -> dict[str, Traced]:
+        """What the model computes while it reads the input and writes its answer: values of these kinds of a Trace, or
+        of all, by the path of their module and their kind: "body.stack.blocks.0.attention.weights"."""
+        trace = Trace(*kinds)
         with self.lock:
             names = self.look(given, decode, trace)
-        if not trace.recorded:
+        found = {}
+        for name in trace:
+            kind = kind_of(name)
+            if kind == "beams":
+                steps = torch.stack([step[0] for step in trace.recorded[name]]).cpu()
+                found[name] = Traced(steps, [Axis("steps", []), Axis("beams", [])][: steps.dim()])
+                continue
+            seen, tokens = names(name.rpartition(".")[0])
+            value, several = trace[name][0].cpu(), {"seen": [seen], "tokens": [tokens], "classes": [self.classes]}
+            several["gates"] = [list(names) for names in GATES.values()]
+            sizes = zip(KINDS[kind][-value.dim() :], value.shape)
+            axes = [Axis(axis, next((s for s in several.get(axis, ()) if len(s) == n), [])) for axis, n in sizes]
+            found[name] = Traced(value.float() if value.is_floating_point() else value, axes)
+        return found
+
+    @property
+    def classes(self) -> list[str]:
+        """What the logits of the model are of, if they are not of the tokens of a vocabulary."""
+        return []
+
+    def attention(self, given: Any, decode: DecodeConfig) -> dict[str, Alignment]:
+        """The weights of every head (H, T, S) while the model reads the input and writes its answer, by the path of the
+        attention: "body.decoder.blocks.1.cross"."""
+        found = self.trace(given, decode, ("weights",))
+        if not found:
             raise UserError("this model has no attention to look at")
-        places = [name.removesuffix(".weights") for name in trace]
-        return {place: Alignment(*names(place), trace[f"{place}.weights"][0].float().cpu()) for place in places}
+        return {
+            name.removesuffix(".weights"): Alignment(value.axes[2].labels, value.axes[1].labels, value.value)
+            for name, value in found.items()
+        }
 
     def draw_heads(self, found: dict[str, Alignment], given: Any, place: str, out: Path) -> str:
         """Draw one heat map per head at a place of the `attention` to this input; at the last one if the place is "".
@@ -194,6 +236,12 @@ class Writing(Predictor):
 
     def answer(self, inputs: list[Any], decode: DecodeConfig) -> Iterable[Answer]:
         return answered(self.answers(inputs, decode))
+
+    def search(self, given: Prompt, decode: DecodeConfig, trace: Trace) -> None:
+        """Record the hypotheses of a beam search, if that is how it writes."""
+        if decode.method == "beam" and trace.wants("beams"):
+            settings = dict(vars(beam_request(given, decode, self.tokenizer.eos)))
+            beam_search(self.model, [settings.pop("input")], record=trace.record, **settings)
 
 
 class Painting(ABC):

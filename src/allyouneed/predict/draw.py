@@ -16,12 +16,13 @@ from allyouneed.config import DecodeConfig
 from allyouneed.errors import UserError
 from allyouneed.figures import contact_sheet
 from allyouneed.models.dalle import DALLE
-from allyouneed.nn.trace import Trace
+from allyouneed.nn.trace import Trace, record
 from allyouneed.predict.answers import Answer, Outcome
 from allyouneed.predict.base import Guess, Names, Painting, Show, Writing
 from allyouneed.predict.book import Book
 from allyouneed.predict.checks import check_numbers
 from allyouneed.predict.decoder import Event, Request
+from allyouneed.predict.pictures import grid_places
 from allyouneed.predict.processor import Processor, rows_for
 from allyouneed.predict.writer import Writer
 from allyouneed.text import Tokenizer
@@ -162,11 +163,12 @@ class DrawPredictor(Writing, Painting):
         prompt = self.model.prompt(given.ids)
         words, codes = (torch.tensor([one], device=self.model.device) for one in (prompt, answer.tokens))
         self.model(words, codes, trace=trace)
+        record(trace, self.model, "codes", codes.unflatten(1, (self.book.config.grid, -1)))
         blank = ["·"] * (self.model.config.caption - len(given.ids))
-        grid = range(1, self.book.config.grid + 1)
-        places = [f"{row}, {column}" for row in grid for column in grid][:-1]
-        tokens = ["·", *(self.tokenizer.token(id) for id in given.ids), *blank, *places]
-        return lambda place: (tokens, tokens)
+        places = grid_places(self.book.config.grid)[:-1]
+        tokens, at = ["·", *(self.tokenizer.token(id) for id in given.ids), *blank, *places], self.model.config.caption
+        own = {"word_head": tokens[:at], "head": tokens[at:]}
+        return lambda place: (tokens, own.get(place, tokens))
 
 
 def caption_ids(text: str, tokenizer: Tokenizer) -> list[int]:

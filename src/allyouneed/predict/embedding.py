@@ -145,11 +145,12 @@ class Embedding:
         order = np.argsort(-sizes, kind="stable")
         for numbers in fill(order, sizes[order], BATCH):
             tensors = self.tensors([rows[i] for i in numbers])
-            trace = Trace("layers") if self.layers else None
+            trace = Trace("embeddings", "layers") if self.layers else None
             with self.predictor.lock:
-                hidden = self.model.body.read(tensors, trace).float()
+                hidden = self.model.body.read(tensors, trace)
             if trace is not None:
-                hidden = self._mean(trace.recorded["layers"])
+                hidden = self._mean(self.model.body.layers(trace, hidden))
+            hidden = hidden.float()
             yield numbers.tolist(), check_numbers(hidden), tensors["lengths"]
 
     def _mean(self, recorded: list[Tensor]) -> Tensor:

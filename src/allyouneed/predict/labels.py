@@ -176,6 +176,10 @@ class LabelsPredictor(Predictor):
         return labels
 
     @property
+    def classes(self) -> list[str]:
+        return self.labels
+
+    @property
     def room(self) -> int:
         """The most tokens of a batch."""
         return max(self.recipe.train.batch_tokens, 4096)

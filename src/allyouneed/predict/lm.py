@@ -75,6 +75,7 @@ class LMPredictor(Writing):
         return logits
 
     def look(self, given: Prompt, decode: DecodeConfig, trace: Trace) -> Names:
+        self.search(given, decode, trace)
         self._run(given.ids, trace)
         tokens = [self.tokenizer.token(id) for id in given.ids]
         return lambda place: (tokens, tokens)

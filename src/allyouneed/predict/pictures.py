@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig
-from allyouneed.data.batches.pictures import Augment, PictureBatches, See
+from allyouneed.data.batches.pictures import Augment, PictureBatches, See, as_tensor
 from allyouneed.data.formats.decoding import (
     BadPictureError,
     check,
@@ -209,8 +209,7 @@ class RecognizePredictor(PictureReader, LabelsPredictor):
     def look(self, given: Frames, decode: DecodeConfig, trace: Trace) -> Names:
         batch = self._batches(given.frames[:1]).collate(np.arange(1)).to(self.model.device)
         self.model(batch.tensors, trace=trace)
-        grid = range(1, self.recipe.model.grid + 1)
-        tokens = ["[CLS]", *(f"{row}, {column}" for row in grid for column in grid)]
+        tokens = ["[CLS]", *grid_places(self.recipe.model.grid)]
         return lambda place: (tokens, tokens)
 
     def draw_heads(self, found: dict[str, Alignment], given: Frames, place: str, out: Path) -> str:
@@ -245,10 +244,22 @@ class CompressPredictor(PictureReader, Painting):
             details = {"codes": codes.tolist() if len(codes) > 1 else codes[0].tolist()}
             yield Answer(text, codes.ravel().tolist(), 0.0, "stop", details=details, picture=book.decode(codes)[0])
 
+    def look(self, given: Frames, decode: DecodeConfig, trace: Trace) -> Names:
+        """While it makes codes of the picture, and a picture of the codes."""
+        pixels = as_tensor(self.as_pixels(given.frames[:1]), np.arange(1)).to(self.model.device).float() / 255
+        self.model.decode(self.model.encode(pixels, trace), trace)
+        patches = grid_places(self.recipe.model.grid)
+        return lambda place: (patches, patches)
+
     def paint(self, asked: Sequence[tuple[Frames, Answer]], out: Path) -> None:
         """Each picture beside its copy."""
         pictures = [one for read, answer in asked for one in (self.as_pixels(read.frames)[0], answer.picture)]
         contact_sheet(pictures, ["picture", "copy"] * len(asked), out)
+
+
+def grid_places(grid: int) -> list[str]:
+    """Row and column of each patch, from 1."""
+    return [f"{row}, {column}" for row in range(1, grid + 1) for column in range(1, grid + 1)]
 
 
 def rollout(layers: Sequence[Tensor]) -> Tensor:

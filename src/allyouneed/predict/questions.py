@@ -226,6 +226,10 @@ class AnswerPredictor(Predictor):
         rows = p[begin : begin + len(ids)].tolist()
         return [Guess(self.tokenizer.token(id), list(zip(names, row))) for id, row in zip(ids, rows)]
 
+    @property
+    def classes(self) -> list[str]:
+        return ["begin", "end"] if self.options.head == "span" else ["inside"]
+
     def look(self, given: One, decode: DecodeConfig, trace: Trace) -> Names:
         tensors = self.gather([given]).windows.collate(np.arange(1)).to(self.model.device).tensors
         self.model(tensors, trace=trace)

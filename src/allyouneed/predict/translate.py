@@ -109,6 +109,7 @@ class TranslatePredictor(Writing):
         return Alignment(*names, weights[0].float().cpu(), shown, answer.text)
 
     def look(self, given: Prompt, decode: DecodeConfig, trace: Trace) -> Names:
+        self.search(given, decode, trace)
         tokens = self._written(given, decode)
         written = self._inputs(tokens)
         self.model(*self._forced(given.ids, written), trace=trace)
@@ -117,9 +118,9 @@ class TranslatePredictor(Writing):
         inputs, outputs = _labels(self.tokenizer, written), _labels(self.tokenizer, ends)
 
         def names(place: str) -> tuple[list[str], list[str]]:
-            if place.startswith("encoder"):
+            if place.startswith(("body.encoder", "body.source")):
                 return read, read
-            return (read, outputs) if place.endswith("cross") else (inputs, inputs)
+            return (read, outputs) if place.endswith(("cross", "score")) else (inputs, inputs)
 
         return names
 

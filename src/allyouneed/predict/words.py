@@ -15,8 +15,9 @@ from allyouneed.config import DecodeConfig
 from allyouneed.data.vectors import Vectors
 from allyouneed.errors import UserError
 from allyouneed.models.word2vec import Word2Vec
+from allyouneed.nn.trace import Trace, record
 from allyouneed.predict.answers import Answer
-from allyouneed.predict.base import Guess, Predictor
+from allyouneed.predict.base import Guess, Names, Predictor
 from allyouneed.predict.processor import Processor
 from allyouneed.predict.wordmap import WordMap, chosen_words, usual_words
 
@@ -104,6 +105,12 @@ class WordsPredictor(Predictor):
             told.append(f"'{word}' is not among the {len(words):,} words of this run{hint}")
         if told:
             raise UserError(". ".join(told))
+
+    def look(self, given: Sum, decode: DecodeConfig, trace: Trace) -> Names:
+        ids = torch.tensor([[id for _, id in given.terms]], device=self.model.device)
+        record(trace.at(self.model), self.model.inputs, "embeddings", self.model.inputs(ids))
+        words = [self.tokenizer.token(id) for _, id in given.terms]
+        return lambda place: (words, words)
 
     def together(self, decode: DecodeConfig) -> int:
         return 1
