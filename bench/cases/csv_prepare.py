@@ -15,7 +15,7 @@ from allyouneed.data.fetch import cache_folder
 from allyouneed.data.opening import read_data
 from allyouneed.text import Tokenizer
 from allyouneed.training.starting import choose
-from bench.harness import OURS, Case, Peer, Prepared, same
+from bench.harness import OURS, Case, Prepared, same
 
 ALONE = "csv alone"
 WORDS, LONGEST = 30_000, 22
@@ -68,7 +68,7 @@ CASES = (
         name="csv-prepare",
         work="a CSV of texts and labels, prepared for classify/rnn beyond tokenising; or only cut into cells by Python",
         unit="MB",
-        peers=(Peer(ALONE, "csv"),),
+        peers=(),
         prepare=prepare,
         rounds=3,
         options={"rows": "2000000"},
