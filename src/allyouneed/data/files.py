@@ -33,7 +33,6 @@ LABEL = 1  # the field of a label
 class OwnFiles:
     """What the files of the user hold."""
 
-    config: DataConfig  # with which they were read
     shape: str
     records: Records
     contents: dict[str, list[tuple[str, str]]]  # the ending and the hash of each file, by split
@@ -105,7 +104,7 @@ def read_own(config: DataConfig, shape: str) -> OwnFiles:
 
     names = {name: [path.name for path in listed] for name, listed in files.items()}
     known = {"shape": shape, "contents": contents, "names": names, "how": _reading(config)}
-    return OwnFiles(config, shape, keep(shape, _plain(known), SHAPES[shape].filled, write), contents)
+    return OwnFiles(shape, keep(shape, _plain(known), SHAPES[shape].filled, write), contents)
 
 
 def _plain(known: dict[str, Any]) -> dict[str, Any]:

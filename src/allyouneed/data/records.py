@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from allyouneed.data.examples import digest
-from allyouneed.data.store import Filled, Stored, Stream, stored
+from allyouneed.data.store import Filled, Stream, stored
 
 PIECE = 1 << 20  # bytes that are decoded at a time
 TOGETHER = 4096  # rows that are written at a time
@@ -199,8 +199,4 @@ def keep(name: str, known: Mapping[str, Any], filled: Sequence[int], write: Call
         writer = Writer(stream.put, filled)
         return writer.finish(write(writer))
 
-    return as_records(stored("examples", name, known, fill))
-
-
-def as_records(found: Stored) -> Records:
-    return Records(found.stream, found.arrays, found.meta)
+    return Records(*stored("examples", name, known, fill))
