@@ -17,7 +17,7 @@ from allyouneed.data.examples import digest
 from allyouneed.data.store import Filled, Stream, stored
 
 PIECE = 1 << 20  # bytes that are decoded at a time
-TOGETHER = 4096  # rows that are written at a time
+READ, WRITTEN = 4096, 256  # rows at a time; with many more tuples alive, garbage collection takes half of the time
 MIX = np.uint64(0x9E3779B97F4A7C15)
 Row = Sequence[str]
 
@@ -54,8 +54,8 @@ class Records:
     def texts(self, field: int, rows: Iterable[int]) -> Iterator[str]:
         """One text of each of these rows."""
         numbers = np.asarray(rows)
-        for at in range(0, len(numbers), TOGETHER):
-            some = numbers[at : at + TOGETHER] * self.width + field
+        for at in range(0, len(numbers), READ):
+            some = numbers[at : at + READ] * self.width + field
             starts, stops = self.ends[some], self.ends[some + 1]
             first, last = int(starts.min()), int(stops.max())
             near = last - first <= PIECE + 4 * int((stops - starts).sum())  # not rows from all over the file
@@ -119,7 +119,7 @@ class Writer:
     def add(self, part: str, rows: Iterable[Row]) -> None:
         """The rows of the files of a split."""
         first, source = self.count, iter(rows)
-        while some := list(islice(source, TOGETHER)):
+        while some := list(islice(source, WRITTEN)):
             self.width = len(some[0])
             cells = list(chain.from_iterable(some))
             data = "".join(cells).encode()

@@ -151,12 +151,12 @@ def describe(
     """`lengths`: one per example; for pairs, those of the sources and of the targets.
     `unknown`: the fraction of unknown tokens of each side."""
     parts: list[Part] = []
-    known: np.ndarray | None = None
+    train: np.ndarray | None = None
     for name, split in dataset.splits.items():
         inputs, examples = _hashes(split, dataset.shape)
-        in_train = None if known is None else int(np.isin(inputs, known).sum())
-        known = np.unique(inputs) if name == "train" else known
-        duplicates = len(examples) - len(np.unique(examples))
+        in_train = None if train is None else int(_are_in(train, inputs).sum())
+        train = np.sort(inputs) if name == "train" else train
+        duplicates = int((np.diff(np.sort(examples)) == 0).sum())
         sides = _sides(lengths[name], limit) if name in lengths else []
         for side, share in zip(sides, (unknown or {}).get(name, ())):
             side.unknown = share
@@ -172,6 +172,11 @@ def _hashes(split: Split, shape: str) -> tuple[np.ndarray, np.ndarray]:
     if shape == "captions":
         inputs = np.fromiter((digest(caption_key(picture.label)) for picture in split), np.uint64)
     return inputs, examples
+
+
+def _are_in(known: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Which of the values are among those known, which are sorted; several times as fast as np.isin."""
+    return np.searchsorted(known, values, "right") > np.searchsorted(known, values, "left")
 
 
 def _sides(lengths: Lengths | tuple[Lengths, Lengths], limit: int | None) -> list[Side]:
