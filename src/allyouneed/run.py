@@ -25,7 +25,7 @@ from allyouneed.format import human_count
 from allyouneed.metrics import Score
 from allyouneed.models.base import Writer
 from allyouneed.predict.answers import Answer, Outcome
-from allyouneed.predict.base import Alignment, Guess, Predictor, Traced, Writing, answered
+from allyouneed.predict.base import Alignment, Guess, MapsWords, Predictor, Traced, Writing, answered
 from allyouneed.predict.embedding import Embedding, Found, Layers
 from allyouneed.predict.lines import Line, Text, answer_lines
 from allyouneed.predict.saved import saved_processor, saved_weights, store_by_columns
@@ -305,6 +305,8 @@ class Run:
     def map_words(self, *words: str) -> WordMap:
         """Word vectors of length 1, as a map draws them: of these words, or of usual ones if none are given."""
         self._ready({})
+        if not isinstance(self.predictor, MapsWords):
+            raise UserError(f"a run of the task '{self.recipe.task_kind}' has no word vectors to map")
         return self.predictor.map_words(words)
 
     def info(self) -> dict[str, Any]:

@@ -301,15 +301,23 @@ def _draw(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None
 
 
 def _draw_heads(run: Run, texts: list[str], out: Path, place: str, decode: dict[str, Any]) -> None:
-    """The attention of one text at one place of the model, one heat map per head; the last place if none is named."""
+    """The attention of one text at one place of the model, one heat map per head; the last place if none is named, or
+    all over a picture."""
+    from allyouneed.figures import heads
+    from allyouneed.predict.pictures import RecognizePredictor
+
     if len(texts) != 1:
         raise UserError("--heads draws one text: give one TEXT")
     given, settings = run.read(texts[0], whole=True, **decode)
     found = run.predictor.attention(given, settings)
     if place and place not in found:
         raise UserError(f"--place {place} is not an attention of this model{nearest(place, found)}")
-    drawn = run.predictor.draw_heads(found, given, place, out)
-    write(f"the picture of {drawn} is in {out}; there are {', '.join(found)}")
+    if isinstance(run.predictor, RecognizePredictor):
+        run.predictor.draw_heads(found, given, place, out)
+    else:
+        place = place or list(found)[-1]
+        heads(found[place].weights.numpy(), found[place].source, found[place].target, out, title=place)
+    write(f"the picture of {place or 'all heads'} is in {out}; there are {', '.join(found)}")
 
 
 def _paint(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None:

@@ -16,7 +16,6 @@ from torch import Tensor
 from allyouneed.config import DecodeConfig
 from allyouneed.decode import beam_search
 from allyouneed.errors import UserError
-from allyouneed.figures import heads
 from allyouneed.nn.recurrent import GATES
 from allyouneed.nn.trace import KINDS, Trace, kind_of
 from allyouneed.predict.answers import Answer, Outcome, Prompt, beam_request, write
@@ -66,7 +65,7 @@ class Traced(NamedTuple):
 
 
 class Predictor(ABC):
-    """A processor and a model. An input is read once, by `read`; every other method takes what that returns."""
+    """A processor and a model. An input is read once, by `read`; what is asked for takes what that returns."""
 
     asks: str = "a sentence"  # what to type at a prompt
     expects: ClassVar[str] = "likely next (· is a space)"  # the heading of `table`
@@ -127,10 +126,10 @@ class Predictor(ABC):
         """The answer to each input that was read, or its error, in order. Inputs are taken as they are needed. `show`
         gets the first answer piece by piece."""
         source = iter(inputs)
-        while several := list(islice(source, self.together(decode))):
+        while several := list(islice(source, self._together(decode))):
             yield from self._each(several, decode)
 
-    def together(self, decode: DecodeConfig) -> int:
+    def _together(self, decode: DecodeConfig) -> int:
         """How many inputs are answered at a time."""
         return 8 * decode.batch
 
@@ -139,14 +138,14 @@ class Predictor(ABC):
         found: list[Outcome] = []
         try:
             with self.lock:
-                found += self.answer(inputs, decode)
+                found += self._answer(inputs, decode)
         except Exception as error:
             alone = (one for given in inputs for one in self._each([given], decode))
             found = list(alone) if len(inputs) > 1 else [error]
         yield from found
 
     @abstractmethod
-    def answer(self, inputs: list[Any], decode: DecodeConfig) -> Iterable[Answer]:
+    def _answer(self, inputs: list[Any], decode: DecodeConfig) -> Iterable[Answer]:
         """The answers to inputs that are read together."""
 
     def table(self, given: Any, decode: DecodeConfig, most: int = 5) -> list[Guess]:
@@ -159,7 +158,7 @@ class Predictor(ABC):
         """The attention of the best answer to the input; only for tasks that have a source."""
         raise UserError(f"a run of the task '{self.recipe.task_kind}' has no source to align with")
 
-    def look(self, given: Any, decode: DecodeConfig, trace: Trace) -> Names:
+    def _look(self, given: Any, decode: DecodeConfig, trace: Trace) -> Names:
         """Let the model read the input and write its answer, with a trace; returns the names of what was read."""
         raise UserError(f"a run of the task '{self.recipe.task_kind}' cannot be looked into")
 
@@ -169,7 +168,7 @@ class Predictor(ABC):
         of all, by the path of their module and their kind: "body.stack.blocks.0.attention.weights"."""
         trace = Trace(*kinds)
         with self.lock:
-            names = self.look(given, decode, trace)
+            names = self._look(given, decode, trace)
         found = {}
         for name in trace:
             kind = kind_of(name)
@@ -178,7 +177,7 @@ class Predictor(ABC):
                 found[name] = Traced(steps, [Axis("steps", []), Axis("beams", [])][: steps.dim()])
                 continue
             seen, tokens = names(name.rpartition(".")[0])
-            value, several = trace[name][0].cpu(), {"seen": [seen], "tokens": [tokens], "classes": [self.classes]}
+            value, several = trace[name][0].cpu(), {"seen": [seen], "tokens": [tokens], "classes": [self._classes]}
             several["gates"] = [list(names) for names in GATES.values()]
             sizes = zip(KINDS[kind][-value.dim() :], value.shape)
             axes = [Axis(axis, next((s for s in several.get(axis, ()) if len(s) == n), [])) for axis, n in sizes]
@@ -186,7 +185,7 @@ class Predictor(ABC):
         return found
 
     @property
-    def classes(self) -> list[str]:
+    def _classes(self) -> list[str]:
         """What the logits of the model are of, if they are not of the tokens of a vocabulary."""
         return []
 
@@ -201,14 +200,6 @@ class Predictor(ABC):
             for name, value in found.items()
         }
 
-    def draw_heads(self, found: dict[str, Alignment], given: Any, place: str, out: Path) -> str:
-        """Draw one heat map per head at a place of the `attention` to this input; at the last one if the place is "".
-        Returns what was drawn."""
-        place = place or list(found)[-1]
-        chosen = found[place]
-        heads(chosen.weights.numpy(), chosen.source, chosen.target, out, title=place)
-        return place
-
     # Vectors
 
     def places(self, text: str) -> list[tuple[int, int]]:
@@ -218,10 +209,6 @@ class Predictor(ABC):
     def cut(self, text: str, places: Sequence[tuple[int, int]]) -> Tokens:
         """The tokens of a text with words at these places, as the body reads it."""
         return self.tokenizer.tokenize(text, places)
-
-    def map_words(self, words: Sequence[str]) -> WordMap:
-        """These words, or usual ones if there are none, with their vectors; only for tasks that have word vectors."""
-        raise UserError(f"a run of the task '{self.recipe.task_kind}' has no word vectors to map")
 
 
 class Writing(Predictor):
@@ -234,14 +221,22 @@ class Writing(Predictor):
     def answers(self, inputs: Iterable[Any], decode: DecodeConfig, show: Show | None = None) -> Iterator[Outcome]:
         return write(self.writer, self.tokenizer, inputs, decode, show)
 
-    def answer(self, inputs: list[Any], decode: DecodeConfig) -> Iterable[Answer]:
+    def _answer(self, inputs: list[Any], decode: DecodeConfig) -> Iterable[Answer]:
         return answered(self.answers(inputs, decode))
 
-    def search(self, given: Prompt, decode: DecodeConfig, trace: Trace) -> None:
+    def _search(self, given: Prompt, decode: DecodeConfig, trace: Trace) -> None:
         """Record the hypotheses of a beam search, if that is how it writes."""
         if decode.method == "beam" and trace.wants("beams"):
             settings = dict(vars(beam_request(given, decode, self.tokenizer.eos)))
             beam_search(self.model, [settings.pop("input")], record=trace.record, **settings)
+
+
+class MapsWords(ABC):
+    """Has a vector for each word."""
+
+    @abstractmethod
+    def map_words(self, words: Sequence[str]) -> WordMap:
+        """These words, or usual ones if there are none, with their vectors."""
 
 
 class Painting(ABC):

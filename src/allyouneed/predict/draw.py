@@ -114,7 +114,7 @@ class DrawPredictor(Writing, Painting):
         while several := list(islice(source, max(1, decode.batch // decode.n_best))):
             yield from self._each(several, decode)
 
-    def answer(self, inputs: list[Caption], decode: DecodeConfig) -> Iterator[Answer]:
+    def _answer(self, inputs: list[Caption], decode: DecodeConfig) -> Iterator[Answer]:
         """For each caption decode.n_best drawings, the best first: by log p(codes | caption) or, for the rank of the
         caption, by log p(codes | caption) - log p(codes)."""
         each, prompts = decode.n_best, [self.model.prompt(caption.ids) for caption in inputs]
@@ -157,9 +157,9 @@ class DrawPredictor(Writing, Painting):
             for id, best, values in zip(given.ids, rows.indices.tolist(), rows.values.tolist())
         ]
 
-    def look(self, given: Caption, decode: DecodeConfig, trace: Trace) -> Names:
+    def _look(self, given: Caption, decode: DecodeConfig, trace: Trace) -> Names:
         """While it reads the caption and draws the best picture."""
-        answer = next(iter(self.answer([given], decode)))
+        answer = next(iter(self._answer([given], decode)))
         prompt = self.model.prompt(given.ids)
         words, codes = (torch.tensor([one], device=self.model.device) for one in (prompt, answer.tokens))
         self.model(words, codes, trace=trace)

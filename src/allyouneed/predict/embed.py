@@ -48,10 +48,10 @@ class EmbedPredictor(Predictor):
     def read(self, given: str, decode: DecodeConfig) -> list[Row]:
         return Embedding(self).check(given)
 
-    def together(self, decode: DecodeConfig) -> int:
+    def _together(self, decode: DecodeConfig) -> int:
         return TOGETHER
 
-    def answer(self, inputs: list[list[Row]], decode: DecodeConfig) -> Iterator[Answer]:
+    def _answer(self, inputs: list[list[Row]], decode: DecodeConfig) -> Iterator[Answer]:
         return Embedding(self).answer(inputs)
 
     def table(self, given: list[Row], decode: DecodeConfig, most: int = 5) -> list[Guess]:
@@ -65,7 +65,7 @@ class EmbedPredictor(Predictor):
             found.append(Guess(self.tokenizer.token(id), [(self.tokenizer.token(i), cosines[i]) for i in best]))
         return found
 
-    def look(self, given: list[Row], decode: DecodeConfig, trace: Trace) -> Names:
+    def _look(self, given: list[Row], decode: DecodeConfig, trace: Trace) -> Names:
         if len(given) > 1:
             raise UserError("attention is that of one text, but two are given: give one")
         tensors = Embedding(self).tensors(given)

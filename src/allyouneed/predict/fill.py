@@ -90,14 +90,14 @@ class FillPredictor(Predictor):
         ids, segments = (torch.tensor([row], device=device) for row in (given.laid.ids, given.laid.segments))
         return {"ids": ids, "segments": segments, "lengths": torch.tensor([ids.size(1)], device=device)}
 
-    def together(self, decode: DecodeConfig) -> int:
+    def _together(self, decode: DecodeConfig) -> int:
         return 1
 
     @torch.inference_mode()
-    def answer(self, inputs: list[Hidden], decode: DecodeConfig) -> list[Answer]:
-        return [self._answer(given) for given in inputs]
+    def _answer(self, inputs: list[Hidden], decode: DecodeConfig) -> list[Answer]:
+        return [self._fill(given) for given in inputs]
 
-    def _answer(self, given: Hidden) -> Answer:
+    def _fill(self, given: Hidden) -> Answer:
         ids = given.laid.ids
         logits, following = self.model(self._tensors(given))
         p = check_numbers(logits[0, :, : len(self.tokenizer)].float()).softmax(-1)
@@ -124,7 +124,7 @@ class FillPredictor(Predictor):
             logits, _ = self.model(self._tensors(given))
         return guesses(logits[0], given.laid.ids, self.tokenizer, most)
 
-    def look(self, given: Hidden, decode: DecodeConfig, trace: Trace) -> Names:
+    def _look(self, given: Hidden, decode: DecodeConfig, trace: Trace) -> Names:
         self.model(self._tensors(given), trace=trace)
         tokens = [self.tokenizer.token(id) for id in given.laid.ids]
         return lambda place: (tokens, tokens)

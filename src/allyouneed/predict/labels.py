@@ -176,7 +176,7 @@ class LabelsPredictor(Predictor):
         return labels
 
     @property
-    def classes(self) -> list[str]:
+    def _classes(self) -> list[str]:
         return self.labels
 
     @property
@@ -248,7 +248,7 @@ class TextLabelsPredictor(LabelsPredictor):
         beyond = max(0, tokens - limit) if limit is not None else 0
         return ({"unread": beyond}, f"  ({beyond:,} of {tokens:,} tokens were not read)") if beyond else ({}, "")
 
-    def look(self, given: Texts, decode: DecodeConfig, trace: Trace) -> Names:
+    def _look(self, given: Texts, decode: DecodeConfig, trace: Trace) -> Names:
         batch = self._batches([given]).collate(np.arange(1)).to(self.model.device)
         self.model(batch.tensors, trace=trace)
         tokens = self._names(given)
@@ -286,7 +286,7 @@ class ClassifyPredictor(TextLabelsPredictor):
             raise UserError(f"this run reads pairs of texts: give two texts with a tab or {BETWEEN} between them")
         return sides
 
-    def answer(self, inputs: list[Texts], decode: DecodeConfig) -> Iterator[Answer]:
+    def _answer(self, inputs: list[Texts], decode: DecodeConfig) -> Iterator[Answer]:
         for text, p in zip(inputs, self.judge(inputs)):
             yield self.labelled(p, *self.unread(text))
 

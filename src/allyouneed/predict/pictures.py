@@ -181,7 +181,7 @@ class RecognizePredictor(PictureReader, LabelsPredictor):
         pixels = self.as_pixels(pictures)
         return PictureBatches(pixels, np.zeros(len(pixels), np.int64), self.processor.longest)
 
-    def answer(self, inputs: list[Frames], decode: DecodeConfig) -> Iterator[Answer]:
+    def _answer(self, inputs: list[Frames], decode: DecodeConfig) -> Iterator[Answer]:
         """The mean over the frames of each input."""
         for read, p in zip(inputs, self._judged(inputs)):
             top = p.topk(min(TOP, len(p)))
@@ -206,14 +206,15 @@ class RecognizePredictor(PictureReader, LabelsPredictor):
             (p,) = self._judged([given])
         return [self.guess(str(given.given), p, most)]
 
-    def look(self, given: Frames, decode: DecodeConfig, trace: Trace) -> Names:
+    def _look(self, given: Frames, decode: DecodeConfig, trace: Trace) -> Names:
         batch = self._batches(given.frames[:1]).collate(np.arange(1)).to(self.model.device)
         self.model(batch.tensors, trace=trace)
         tokens = ["[CLS]", *grid_places(self.recipe.model.grid)]
         return lambda place: (tokens, tokens)
 
-    def draw_heads(self, found: dict[str, Alignment], given: Frames, place: str, out: Path) -> str:
-        """How much [CLS] attends to each patch, by layer and head, over the picture; first through all layers."""
+    def draw_heads(self, found: dict[str, Alignment], given: Frames, place: str, out: Path) -> None:
+        """How much [CLS] attends to each patch, by layer and head, over the picture; first through all layers. `place`:
+        only the heads of this attention."""
         c = self.recipe.model
         pixels = self.as_pixels(given.frames[:1])[0]
         whole = rollout([one.weights for one in found.values()])
@@ -227,14 +228,13 @@ class RecognizePredictor(PictureReader, LabelsPredictor):
                 names += [""] * (-len(names) % columns) + [f"layer {layer}, head {i + 1}" for i in range(several)]
         sheet = [None if weights is None else lit(pixels, weights.view(c.grid, c.grid).numpy()) for weights in maps]
         contact_sheet([pixels, *sheet[1:]], names, out, "Where [CLS] looks", columns)
-        return place or "all heads"
 
 
 class CompressPredictor(PictureReader, Painting):
     Processor = CompressProcessor
     model: DVAE
 
-    def answer(self, inputs: list[Frames], decode: DecodeConfig) -> Iterator[Answer]:
+    def _answer(self, inputs: list[Frames], decode: DecodeConfig) -> Iterator[Answer]:
         """The codes, row by row; of a clip, of each frame."""
         book = Book(self.model)
         for read in inputs:
@@ -244,7 +244,7 @@ class CompressPredictor(PictureReader, Painting):
             details = {"codes": codes.tolist() if len(codes) > 1 else codes[0].tolist()}
             yield Answer(text, codes.ravel().tolist(), 0.0, "stop", details=details, picture=book.decode(codes)[0])
 
-    def look(self, given: Frames, decode: DecodeConfig, trace: Trace) -> Names:
+    def _look(self, given: Frames, decode: DecodeConfig, trace: Trace) -> Names:
         """While it makes codes of the picture, and a picture of the codes."""
         pixels = as_tensor(self.as_pixels(given.frames[:1]), np.arange(1)).to(self.model.device).float() / 255
         self.model.decode(self.model.encode(pixels, trace), trace)

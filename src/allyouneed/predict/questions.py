@@ -141,10 +141,10 @@ class AnswerPredictor(Predictor):
         of, texts = np.array([number[question.context] for question in questions]), list(different.values())
         return Asked(questions, self.processor.windows(questions, [one.ids for one in inputs], texts, of), texts)
 
-    def together(self, decode: DecodeConfig) -> int:
+    def _together(self, decode: DecodeConfig) -> int:
         return decode.batch
 
-    def answer(self, inputs: list[One], decode: DecodeConfig) -> Iterator[Answer]:
+    def _answer(self, inputs: list[One], decode: DecodeConfig) -> Iterator[Answer]:
         return self.found(self.gather(inputs), decode.n_best)
 
     def found(self, asked: Asked, most: int) -> Iterator[Answer]:
@@ -227,10 +227,10 @@ class AnswerPredictor(Predictor):
         return [Guess(self.tokenizer.token(id), list(zip(names, row))) for id, row in zip(ids, rows)]
 
     @property
-    def classes(self) -> list[str]:
+    def _classes(self) -> list[str]:
         return ["begin", "end"] if self.options.head == "span" else ["inside"]
 
-    def look(self, given: One, decode: DecodeConfig, trace: Trace) -> Names:
+    def _look(self, given: One, decode: DecodeConfig, trace: Trace) -> Names:
         tensors = self.gather([given]).windows.collate(np.arange(1)).to(self.model.device).tensors
         self.model(tensors, trace=trace)
         tokens = [self.tokenizer.token(id) for id in tensors["ids"][0].tolist()]

@@ -84,7 +84,7 @@ class TagPredictor(TextLabelsPredictor):
         for text, p in zip(inputs, self.judge(inputs)):
             yield self.processor.by_word(p, text.pieces, len(text.places))
 
-    def answer(self, inputs: list[Texts], decode: DecodeConfig) -> Iterator[Answer]:
+    def _answer(self, inputs: list[Texts], decode: DecodeConfig) -> Iterator[Answer]:
         for read, p in zip(inputs, self._judged(inputs)):
             text, best, (unread, told) = read.given, p.max(-1), self.unread(read)
             words = [text[start:end] for start, end in read.places]

@@ -77,7 +77,7 @@ class TranslatePredictor(Writing):
 
     def _written(self, given: Prompt, decode: DecodeConfig) -> list[int]:
         """The tokens of the best answer."""
-        (answer,) = self.answer([given], decode)
+        (answer,) = self._answer([given], decode)
         return answer.tokens
 
     def _inputs(self, tokens: list[int]) -> list[int]:
@@ -101,15 +101,15 @@ class TranslatePredictor(Writing):
     def align(self, given: Prompt, decode: DecodeConfig) -> Alignment:
         """The attention of the decoder to the source while it wrote its answer, as `model.alignment` defines it."""
         with self.lock:
-            (answer,) = self.answer([given], decode)
+            (answer,) = self._answer([given], decode)
             inputs = self._inputs(answer.tokens)
             weights, shown = self.model.alignment(*self._forced(given.ids, inputs))  # (1, T, S)
         ends = [*answer.tokens, self._end(self.tokenizer)][: len(inputs)]
         names = _labels(self.processor.reader, given.ids), _labels(self.tokenizer, ends)
         return Alignment(*names, weights[0].float().cpu(), shown, answer.text)
 
-    def look(self, given: Prompt, decode: DecodeConfig, trace: Trace) -> Names:
-        self.search(given, decode, trace)
+    def _look(self, given: Prompt, decode: DecodeConfig, trace: Trace) -> Names:
+        self._search(given, decode, trace)
         tokens = self._written(given, decode)
         written = self._inputs(tokens)
         self.model(*self._forced(given.ids, written), trace=trace)

@@ -17,7 +17,7 @@ from allyouneed.errors import UserError
 from allyouneed.models.word2vec import Word2Vec
 from allyouneed.nn.trace import Trace, record
 from allyouneed.predict.answers import Answer
-from allyouneed.predict.base import Guess, Names, Predictor
+from allyouneed.predict.base import Guess, MapsWords, Names, Predictor
 from allyouneed.predict.processor import Processor
 from allyouneed.predict.wordmap import WordMap, chosen_words, usual_words
 
@@ -38,7 +38,7 @@ class Sum(NamedTuple):
     terms: list[tuple[int, int]]
 
 
-class WordsPredictor(Predictor):
+class WordsPredictor(Predictor, MapsWords):
     """king → queen 0.85, prince 0.80, …; man + aunt - uncle → woman"""
 
     Processor = WordsProcessor
@@ -106,21 +106,23 @@ class WordsPredictor(Predictor):
         if told:
             raise UserError(". ".join(told))
 
-    def look(self, given: Sum, decode: DecodeConfig, trace: Trace) -> Names:
+    def _look(self, given: Sum, decode: DecodeConfig, trace: Trace) -> Names:
         ids = torch.tensor([[id for _, id in given.terms]], device=self.model.device)
-        record(trace.at(self.model), self.model.inputs, "embeddings", self.model.inputs(ids))
+        model, vectors = self.model, self.model.inputs(ids)
+        record(trace.at(model), model.inputs, "embeddings", vectors)
+        record(trace.at(model), model.outputs, "logits", vectors @ model.outputs.weight.T)
         words = [self.tokenizer.token(id) for _, id in given.terms]
         return lambda place: (words, words)
 
-    def together(self, decode: DecodeConfig) -> int:
+    def _together(self, decode: DecodeConfig) -> int:
         return 1
 
     @torch.inference_mode()
-    def answer(self, inputs: list[Sum], decode: DecodeConfig) -> list[Answer]:
+    def _answer(self, inputs: list[Sum], decode: DecodeConfig) -> list[Answer]:
         """The words with the largest cosine to a word or a sum of words, without those in the input."""
-        return [self._answer(given) for given in inputs]
+        return [self._one(given) for given in inputs]
 
-    def _answer(self, given: Sum) -> Answer:
+    def _one(self, given: Sum) -> Answer:
         near = self._nearest(given.terms, NEAREST)
         if not near:
             raise UserError(

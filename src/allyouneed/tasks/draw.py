@@ -22,6 +22,7 @@ from allyouneed.errors import UserError
 from allyouneed.figures import contact_sheet
 from allyouneed.metrics import Score, bootstrap_scores, exact_score
 from allyouneed.models.dalle import DALLE
+from allyouneed.predict.base import answered
 from allyouneed.predict.draw import Caption, DrawProcessor, check_method, likelihood
 from allyouneed.runtime import pick_device
 from allyouneed.tasks.base import Carry, Moment, Task, once
@@ -152,7 +153,7 @@ class Draw(DrawProcessor, PictureTask[DALLE]):
             rows, most = self.captions(split), len(piece) if checker is not None else SHOWN
             asked = [Caption("", rows[number][: model.config.caption].tolist()) for number in piece[:most]]
             for at in range(0, len(asked), decode.batch):
-                answers = predictor.answer(asked[at : at + decode.batch], decode)
+                answers = answered(predictor.answers(asked[at : at + decode.batch], decode))
                 for number, answer in zip(piece[at : at + decode.batch], answers):
                     told = captions[number]
                     if checker is not None:
