@@ -57,6 +57,7 @@ class PictureSplit(Split):
         self._count()
 
     def drawn(self, limit: int, plain: bool = False) -> PictureSplit:
+        """At most so many, drawn at random (0: all), and, if `plain`, without their labels."""
         listed = [picture._replace(label="") for picture in self.listed] if plain else self.listed
         return PictureSplit(listed, self.array, limit, plain, self.seen)
 
@@ -76,11 +77,13 @@ class PictureSplit(Split):
         return found[:, 0], found[:, 1]
 
     def labels(self) -> tuple[list[str], np.ndarray]:
+        """The different labels, by their first places, and (N,) which of them each picture has."""
         numbers: dict[str, int] = {}
         kinds = np.array([numbers.setdefault(picture.label, len(numbers)) for picture in self.pictures], np.int64)
         return list(numbers), kinds
 
     def look(self) -> tuple[int, int]:
+        """The usual length of the shorter side, and the values per pixel."""
         if self.array is not None:
             return min(self.array.shape[1:3]), 3 if self.array.shape[3] > 2 else 1
         return self.seen

@@ -34,32 +34,8 @@ class Split:
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError
 
-    def inputs(self) -> Iterator[tuple[str, ...]]:
-        """Of examples: the texts that a model reads."""
-        raise NotImplementedError
-
-    def texts(self, field: str) -> Iterator[str]:
-        """Of examples: one field of each."""
-        raise NotImplementedError
-
-    def documents(self) -> Iterator[Iterator[str]]:
-        """Of running text: one iterator of chunks per document."""
-        raise NotImplementedError
-
     def hashes(self) -> tuple[np.ndarray, np.ndarray]:
         """(N,) one number for the input of each example, and (N,) one for the whole example."""
-        raise NotImplementedError
-
-    def labels(self) -> tuple[list[str], np.ndarray]:
-        """The different labels, by their first places, and (N,) which of them each example has."""
-        raise NotImplementedError
-
-    def drawn(self, limit: int, plain: bool = False) -> Split:
-        """Of pictures: at most so many, drawn at random (0: all), and, if `plain`, without their labels."""
-        raise NotImplementedError
-
-    def look(self) -> tuple[int, int]:
-        """Of pictures: the usual length of the shorter side, and the values per pixel."""
         raise NotImplementedError
 
 
@@ -93,15 +69,18 @@ class ExampleSplit(Split):
         return map(self.shape.kind.of, self.records.cells(self.rows))
 
     def inputs(self) -> Iterator[tuple[str, ...]]:
+        """The texts that a model reads."""
         return zip(*(self.records.texts(field, self.rows) for field in self._inputs))
 
     def texts(self, field: str) -> Iterator[str]:
+        """One field of each example."""
         return self.records.texts(self.shape.kind._fields.index(field), self.rows)
 
     def hashes(self) -> tuple[np.ndarray, np.ndarray]:
         return self.records.hashes(self._inputs)[self.rows], self.records.hashes(self._filled)[self.rows]
 
     def labels(self) -> tuple[list[str], np.ndarray]:
+        """The different labels, by their first places, and (N,) which of them each example has."""
         return self.records.different(self.shape.kind._fields.index("label"), self.rows)
 
 
@@ -127,6 +106,7 @@ class Text(Split):
             yield from document
 
     def documents(self) -> Iterator[Iterator[str]]:
+        """The chunks of each document."""
         return (self.records.pieces(start, end) for start, end in self.ranges)
 
     def hashes(self) -> tuple[np.ndarray, np.ndarray]:
@@ -144,7 +124,7 @@ class Dataset:
 
     name: str
     shape: str  # "text", "pairs", "labels", "tags", "questions", or one of PICTURES
-    splits: Mapping[str, Split]  # train, and if there are any valid and test; some sets have more
+    splits: Mapping[str, Any]  # Splits of this shape: train, valid and test if there are any; some sets have more
     understood: list[str] = field(default_factory=list)
     fingerprint: str = ""  # changes when the examples may have changed
     licence: str = ""
