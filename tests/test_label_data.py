@@ -58,6 +58,8 @@ FILES = {
     "numbered.csv": "".join(f'{i},"{text}",{label},en\n' for i, (text, label) in enumerate(ROWS)),
     "named.csv": "id,category,review\n" + "".join(f'{i},{label},"{text}"\n' for i, (text, label) in enumerate(ROWS)),
     "half named.tsv": "tweet_text\tairline_sentiment\n" + "".join(f"{text}\t {label} \n" for text, label in ROWS),
+    "numbered.tsv": "category_id\tcategory_name\tabstract\n"
+    + "".join(f"{len(label)}\t{label}\t{text}\n" for text, label in ROWS),
     "objects.jsonl": "".join(json.dumps({"n": 1, "label": label, "text": text}) + "\n" for text, label in ROWS),
 }
 

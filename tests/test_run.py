@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Iterable
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -31,6 +32,7 @@ from allyouneed.training.starting import choose, resumed
 from allyouneed.wholefile import write_bytes
 from commands import ayn, contents, mistake
 from conftest import RUNTIME, TINY_LM, TINY_TRANSLATE
+from families import FAMILIES, made
 
 
 @pytest.mark.parametrize("setting", ["optimizer=sgd", "ema=0.9", "seed=2", "batch_tokens=32"])
@@ -322,3 +324,18 @@ def test_the_demo_reaches_its_score_and_leaves_its_pictures(tmp_path):
     assert out.count("ayn ") >= 3
     for picture in ("loss.png", "alignment.png"):
         assert (tmp_path / "run" / picture).read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_input_that_cannot_be_answered_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, (one, bad, *_, two) = made("classify-rnn"), FAMILIES["classify-rnn"][2]
+    alone, usual = [run.predict(one), run.predict(two)], run.predictor._answer
+
+    def refusing(inputs: list[Any], decode: DecodeConfig) -> Any:
+        if any(read.given == bad for read in inputs):
+            raise UserError("not this one")
+        return usual(inputs, decode)
+
+    monkeypatch.setattr(run.predictor, "_answer", refusing)
+    found = list(run.lines([one, bad, two]))
+    assert str(found[1].error) == "not this one"
+    assert [line.answer and line.answer.result for line in found] == [alone[0], None, alone[1]]

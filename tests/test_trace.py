@@ -91,6 +91,31 @@ def test_each_value_follows_from_its_neighbours(name: str) -> None:
     assert checked
 
 
+@pytest.mark.parametrize("name", sorted(SHOWS.keys() - {"word2vec", "dvae"}))  # which have no forward pass
+def test_what_is_recorded_is_what_the_model_gives_without_a_trace(name: str) -> None:
+    run, calls = made(name), list[Any]()
+    hook = run.model.register_forward_hook(lambda *call: calls.append(call[1:]), with_kwargs=True)
+    try:
+        found = looked(run, name, "logits")
+    finally:
+        hook.remove()
+    plain = []
+    with torch.inference_mode():
+        for args, named, traced in calls:
+            again = leaves(run.model(*args, **{**named, "trace": None}))
+            for one, other in zip(leaves(traced), again, strict=True):
+                torch.testing.assert_close(one, other)
+            plain += again
+    assert plain
+    for value in found.values():
+        assert any(value.shape == leaf.shape and torch.allclose(value, leaf, atol=1e-4) for leaf in plain)
+
+
+def leaves(output: Any) -> list[Tensor]:
+    """The tensors that a model gives."""
+    return [output] if isinstance(output, Tensor) else [leaf for part in output for leaf in leaves(part)]
+
+
 def recomputed(run: Run, values: dict[str, Tensor]) -> int:
     """How many modules were checked."""
     checked = 0

@@ -112,6 +112,23 @@ def test_a_step_that_fails_ends_what_was_being_written_and_nothing_after() -> No
     assert ask(writer, [Request([1], max_new=2)]) == [alone(toy, Request([1], max_new=2))[0]]
 
 
+class Refuses(ToyTranslator):
+    """Cannot read an input with a 5 in it."""
+
+    def start(self, inputs: Any, room: int) -> Any:
+        if any(5 in ids for ids in inputs):
+            raise UserError("a five")
+        return super().start(inputs, room)
+
+
+def test_an_input_that_cannot_be_read_ends_no_other_search() -> None:
+    toy = Refuses(7, ends=1.0)
+    one, bad, two = (BeamRequest(ids, max_new=5, beam=2, eos=0) for ids in ([1, 2], [5], [3]))
+    found = ask(Writer(toy), [one, bad, two])
+    assert str(found[1]) == "a five"
+    assert [found[0], found[2]] == beam_search(toy, [[1, 2], [3]], max_new=5, beam=2, eos=0)
+
+
 def test_ctrl_c_ends_what_was_being_written_for_others_with_a_sentence() -> None:
     toy = Breaks(7)
     toy.error = KeyboardInterrupt()
