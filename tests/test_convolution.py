@@ -20,9 +20,7 @@ from allyouneed.predict.decoder import Request
 from allyouneed.predict.saved import store_by_columns
 from allyouneed.recipe import read_recipe
 from allyouneed.run import train
-from allyouneed.training.memory import estimate
 from generation import generate
-from peak import check_remembered
 
 CLOSE = {"atol": 2e-5, "rtol": 1e-4}
 
@@ -292,23 +290,6 @@ def test_a_wrong_setting_is_a_sentence(name):
     for wrong in ("model.kernel=0", "model.dropout=2", "model.positions=rotary", "model.size=giant"):
         with pytest.raises(UserError, match=wrong.partition("=")[0].partition(".")[2]):
             read_recipe(name, [wrong])
-
-
-@both
-def test_the_memory_of_a_step_is_estimated_to_a_factor_of_two(make):
-    model = make(
-        width=64,
-        embedding=64,
-        layers=4,
-        vocab=200,
-        dropout=0.1,
-        **({"target_vocab": 200} if make is convseq2seq else {}),
-    )
-    ids, lengths = torch.randint(4, 200, (8, 16)), torch.full((8,), 16)
-    given = (ids, ids) if make is convnet else (ids, lengths, ids, ids)
-    check_remembered(model.train(), ids.numel(), *given)
-    need = estimate(model, ids.numel(), adam=True, device=torch.device("cpu"), half=False)
-    assert need.activations == 4 * model.remembered(ids.numel())
 
 
 @pytest.mark.slow

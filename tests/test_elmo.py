@@ -22,7 +22,6 @@ from allyouneed.tensorfile import read_tensors
 from allyouneed.text import Tokenizer
 from commands import ayn
 from generation import generate
-from peak import check_remembered
 
 WORDS = ["the", "bank", "Bank", "river", "unbelievable", "é", "a", "money", "on", "result"]
 
@@ -175,13 +174,6 @@ def test_what_comes_out_of_the_last_lstm_is_dropped_in_training():
     seeing = model.loss(text[:, :-1], text[:, 1:])
     close(model.train().loss(text[:, :-1], text[:, 1:]), 0.5 * blind)
     assert not torch.isclose(seeing, 0.5 * blind, rtol=1e-2)
-
-
-def test_the_memory_of_a_step_is_estimated_to_a_factor_of_two():
-    for vocab in (50, 3000):  # the most for the letters, and for the logits
-        model = elmo([str(number) for number in range(vocab)], width=16, dropout=0.1).train()
-        text = torch.randint(0, vocab, (8, 17))
-        check_remembered(model, 8 * 16, text[:, :-1], text[:, 1:])
 
 
 def test_words_are_written_step_by_step_as_they_are_read():

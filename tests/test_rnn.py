@@ -28,7 +28,6 @@ from allyouneed.training.starting import choose
 from commands import ayn
 from conftest import TINY_LM
 from generation import generate
-from peak import check_remembered
 from test_training import close, rows, same, torchrun
 
 SMALL = [setting for setting in TINY_LM if "heads" not in setting]
@@ -163,13 +162,6 @@ def test_a_language_model_in_both_directions_is_refused_before_anything_is_writt
     assert not list((tmp_path / "run").glob("*"))
     with pytest.raises(UserError, match="predict"):
         RNN(RNNConfig(vocab=9, bidirectional=True))
-
-
-@pytest.mark.parametrize("cell", CELLS)
-def test_the_memory_of_a_step_is_estimated_to_a_factor_of_two(cell):
-    model = RNN(RNNConfig(vocab=20, width=64, layers=2, cell=cell))
-    ids = torch.randint(0, 20, (8, 32))
-    check_remembered(model, ids.numel(), ids, ids)
 
 
 # Truncated backpropagation through time

@@ -4,7 +4,6 @@ what it says."""
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -23,7 +22,6 @@ from allyouneed.tasks.translate import Translate
 from allyouneed.training.starting import choose
 from commands import ayn
 from generation import generate
-from peak import check_remembered
 
 LOOKING = [score for score in SCORES if score != "none"]
 KINDS = [*((score, "gru") for score in SCORES), ("additive", "lstm"), ("none", "lstm"), ("dot", "rnn")]
@@ -238,16 +236,6 @@ def test_the_decoders_first_state_is_bounded_as_every_other(cell):
     torch.nn.init.normal_(model.body.first.weight, std=9.0)
     _, first = model.body.encode(source, lengths)
     assert 0.99 < max(part.abs().max().item() for part in first) <= 1.0
-
-
-@pytest.mark.parametrize("score", ["additive", "dot", "none"])
-def test_the_memory_of_a_step_is_estimated_to_a_factor_of_two(score):
-    torch.manual_seed(0)
-    model = Seq2Seq(Seq2SeqConfig(vocab=2000, target_vocab=2000, width=64, layers=2, dropout=0.1, score=score))
-    ids, lengths = torch.randint(4, 2000, (4, 32)), torch.full((4,), 32)
-    check_remembered(model.train(), ids.numel(), ids, lengths, ids, ids)
-    smaller = Seq2Seq(replace(model.config, vocab=1000, target_vocab=1000))
-    assert model.remembered(7) - smaller.remembered(7) == 7 * 3 * 1000  # logits, their logarithms, their gradient
 
 
 def test_a_mix_of_the_layers_is_their_weighted_sum():

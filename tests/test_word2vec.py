@@ -30,7 +30,6 @@ from allyouneed.word2vec.draws import (
 from allyouneed.word2vec.full_softmax import learn_full_softmax
 from allyouneed.word2vec.negative import Kernel, learn_block, neighbours, scatter_to_neighbours
 from allyouneed.word2vec.plain import learn_plain
-from peak import Peak
 
 KINDS = [("skipgram", True), ("skipgram", False), ("cbow", True)]
 RATE, KEY = 0.05, 77
@@ -534,27 +533,3 @@ def test_the_softmax_takes_smaller_blocks_for_a_very_large_vocabulary():
         assert 1 <= config.softmax_block <= 128
         assert config.softmax_block == 1 or config.softmax_block * config.context * vocab <= MOST_LOGITS
     assert Word2VecConfig(vocab=1000).softmax_block == 128
-
-
-@pytest.mark.parametrize("method", ["skipgram", "cbow"])
-@pytest.mark.parametrize(
-    ("vocab", "width", "window", "loss"),
-    [
-        (2000, 13, 3, "softmax"),
-        (2000, 100, 5, "softmax"),
-        (200, 300, 10, "softmax"),
-        (40, 100, 30, "softmax"),
-        (2000, 100, 5, "negative"),
-        (200, 300, 10, "negative"),
-    ],
-)
-def test_the_memory_of_a_step_is_estimated_to_a_factor_of_two(method, vocab, width, window, loss, monkeypatch):
-    monkeypatch.setitem(word2vec.BLOCK, "cpu", word2vec.BLOCK["cuda"])  # the estimate is for the larger blocks
-    model = Word2Vec(Word2VecConfig(vocab=vocab, width=width, window=window, method=method, loss=loss))
-    model.count(torch.ones(vocab))
-    count = 128 if loss == "softmax" else 2048
-    sampled = model.read(long_text(count, vocab).clamp(min=0), KEY, every=True)
-    monkeypatch.setattr(model, "read", lambda tokens, key: sampled)
-    with Peak() as peak:
-        model.learn(torch.empty(0), KEY, RATE)
-    assert peak.most / 2 < model.remembered(count) < 2 * peak.most

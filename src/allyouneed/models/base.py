@@ -46,7 +46,6 @@ class Body(nn.Module):
     spelled: ClassVar[bool] = False  # it reads letters (`chars`), not tokens (`ids`)
     width: int  # of its vectors
     limit: int | None = None  # tokens that it can read at most
-    remembered: int  # values per token that a backward pass needs, to a factor of two
     frozen: tuple[nn.Module, ...] = ()
 
     def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
@@ -76,12 +75,6 @@ class Body(nn.Module):
     def fitted(self, name: str, tensor: Tensor) -> Tensor:
         """A tensor of the body of another run, as this body needs it."""
         return tensor
-
-    def held(self, tokens: int) -> int:
-        """Values that a step holds: those of the layers that learn, or of one layer at a time if none does."""
-        layers = self.stages()[1:]
-        learning = sum(any(p.requires_grad for m in layer for p in m.parameters()) for layer in layers)
-        return tokens * self.remembered * max(1, learning) // (len(layers) + (not learning))
 
     def freeze(self, what: str) -> None:
         """model.freeze: nothing (""), the whole body, or its lowest layers."""
@@ -170,10 +163,6 @@ class Model(nn.Module):
         """The loss of a batch, summed."""
         raise NotImplementedError
 
-    def remembered(self, tokens: int) -> int:
-        """Values that a backward pass over so many tokens needs."""
-        raise NotImplementedError
-
 
 class Writer(Model):
     """Writes one token after another: a Stepper. `start` and `step` give the logits of the next token of each row."""
@@ -198,9 +187,6 @@ class Writer(Model):
     def read_on(self, inputs: Sequence[Any], state: Any) -> Tensor:
         """Logits (B, V) after the next tokens of each prompt."""
         raise NotImplementedError
-
-    def remembered(self, tokens: int) -> int:
-        return int(self.body.held(tokens)) + tokens * 3 * self.head.out.out_features
 
 
 class LanguageModel(Writer):

@@ -48,7 +48,6 @@ class BertBody(Body):
         self.stack = Stack(config, config.layers)
         self.pooler = nn.Linear(config.width, config.width) if config.pooler != "none" else None
         self.squash = torch.relu if config.pooler == "relu" else torch.tanh
-        self.remembered = self.stack.remembered
         initialise(self)
 
     def forward(
@@ -129,6 +128,3 @@ class Bert(Model):
         if not follows:
             return words, words.new_zeros(())
         return words, cross_entropy(self.follows(hidden), tensors["follows"])
-
-    def remembered(self, tokens: int) -> int:
-        return int(self.body.held(tokens)) + tokens * self.config.vocab // 2  # logits of a sixth of the tokens

@@ -44,7 +44,6 @@ class ConvBody(Body):
             scale=True,
         )
         self.stack = ConvStack(config, config.layers, causal=True)
-        self.remembered = self.stack.remembered
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(

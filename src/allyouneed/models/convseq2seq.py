@@ -36,7 +36,6 @@ class ConvSeq2SeqBody(TranslatorBody):
         self.source, self.target = two_embeddings(config, self.width, **where, scale=True)
         self.encoder = ConvStack(config, config.layers, causal=False)
         self.decoder = ConvStack(config, config.decoder_layers or config.layers, causal=True, cross=True)
-        self.remembered = self.encoder.remembered + self.decoder.remembered
         self.dropout = nn.Dropout(config.dropout)
 
     def encode(self, source: Tensor, lengths: Tensor, *, trace: Trace | None = None) -> Source:

@@ -50,7 +50,6 @@ class DALLEBody(Body):
         self.places = nn.Embedding(1 + config.caption, config.width)
         self.rows, self.columns = (nn.Embedding(config.grid, config.width) for _ in range(2))
         self.dropout, self.stack = nn.Dropout(config.dropout), Stack(config, config.layers)
-        self.remembered = self.stack.remembered
         initialise(self)
 
     def embed_words(self, words: Tensor) -> Tensor:
@@ -135,7 +134,3 @@ class DALLE(Writer):
         """One more code per row, (B,) -> logits (B, K)."""
         at = state.positions(1) - 1 - self.config.caption
         return self.choices(self.body.stack(self.body.embed_codes(tokens[:, None], at), cache=state)[:, 0])
-
-    def remembered(self, tokens: int) -> int:
-        rows = max(self.head.out.out_features, self.word_head.out.out_features)
-        return int(self.body.held(tokens)) + tokens * 3 * rows

@@ -180,8 +180,3 @@ class DVAE(Model):
 
     def tables(self) -> list[nn.Embedding]:
         return []
-
-    def remembered(self, tokens: int) -> int:
-        """Seven vectors per block."""
-        c = self.config
-        return tokens * (14 * c.layers * c.width + (3 * c.codes if self.book is not None else 0))

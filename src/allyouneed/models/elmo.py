@@ -15,10 +15,10 @@ from allyouneed.models.base import FREE, Body, LanguageModel
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.heads import LMHead
-from allyouneed.nn.losses import IGNORE, MOST_LOGITS
+from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.mix import MIXES, Mix
 from allyouneed.nn.recurrent import Recurrent
-from allyouneed.nn.spelling import WIDTHS, LetterCNN, spell
+from allyouneed.nn.spelling import LetterCNN, spell
 from allyouneed.nn.trace import Trace, record
 
 
@@ -78,13 +78,6 @@ class ELMoBody(Body):
     def stages(self) -> list[list[nn.Module]]:
         return [[self.words], *([*pair] for pair in zip(self.forth, self.back))]
 
-    @property
-    def remembered(self) -> int:  # type: ignore[override]
-        """The convolutions over the letters, if they learn, and the LSTMs."""
-        c, letters = self.config, any(p.requires_grad for p in self.words.parameters())
-        lstms = sum(layer.remembered for layer in (*self.forth, *self.back))
-        return int(letters * c.letters * sum(WIDTHS) * c.filters * 3 + lstms)
-
     def climb(self, layers: Iterable[Any], x: Tensor, trace: Trace | None = None) -> list[Tensor]:
         """x and the outputs of each layer of one direction. Padding lies behind, where nothing reads it."""
         found = [x]
@@ -124,7 +117,6 @@ class ELMoReader(nn.Module):
         mixed = config.width if config.mix == "sum" else 2 * config.width
         self.lstm = Recurrent("lstm", mixed, config.reader, bidirectional=True)
         self.width = self.lstm.out_width
-        self.remembered = self.lstm.remembered + 3 * mixed  # values per token that a backward pass needs
 
     def forward(self, body: ELMoBody, tensors: Tensors, trace: Trace | None = None) -> Tensor:
         """chars (B, T, C), lengths (B,) -> (B, T, width)"""
@@ -193,7 +185,3 @@ class ELMo(LanguageModel):
         """The vectors of the words of one sentence in every layer: (L + 1, T, 2D). Layer 0 knows the spelling alone."""
         letters = torch.from_numpy(spell(words)).to(self.device)
         return torch.cat(self.body(self.body.words(letters[None]), torch.tensor([len(words)], device=self.device)))
-
-    def remembered(self, tokens: int) -> int:
-        """The logits are made in pieces where they are many."""
-        return self.body.held(tokens) + 3 * min(2 * tokens * self.config.vocab, MOST_LOGITS)

@@ -42,6 +42,3 @@ class Embedder(Model):
         """(B, G, T) -> vectors of length one (B, G, D)"""
         vectors = self({"ids": ids.flatten(0, 1), "lengths": lengths.flatten()})
         return F.normalize(vectors, dim=-1).view(*ids.shape[:2], -1)
-
-    def remembered(self, tokens: int) -> int:
-        return int(self.body.held(tokens)) + tokens * self.body.width

@@ -41,7 +41,6 @@ class GPTBody(Body):
             config.vocab, config.width, positions=config.positions, size=config.context, dropout=config.dropout
         )
         self.stack = Stack(config, config.layers)
-        self.remembered = self.stack.remembered
         self._initialise(config.layers)
 
     def _initialise(self, layers: int) -> None:

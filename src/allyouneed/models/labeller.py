@@ -70,10 +70,6 @@ class Labeller(Model):
             loss = loss + cross_entropy(logits, tensors["other_targets"], smoothing, tensors["other_weights"])
         return loss
 
-    def remembered(self, tokens: int) -> int:
-        reading = 0 if self.reader is None else int(self.reader.remembered)
-        return int(self.body.held(tokens)) + tokens * (reading + self.body.width)
-
 
 class PictureLabeller(Labeller):
     """Pictures have one size, so one compiled loss fits all batches."""

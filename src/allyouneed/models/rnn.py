@@ -60,7 +60,6 @@ class RNNBody(Body):
         )
         self.dropout = nn.Dropout(config.dropout)
         self.width = self.recurrent.out_width
-        self.remembered = self.recurrent.remembered
 
     def forward(
         self, ids: Tensor, state: RecurrentState | None = None, count: Tensor | None = None, trace: Trace | None = None

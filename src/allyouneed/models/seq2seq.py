@@ -70,8 +70,6 @@ class Seq2SeqBody(TranslatorBody):
         if self.score is None:
             self.context = nn.Linear(width, width)
         self.out = nn.Linear(width + width + size, size)
-        # The gates and states of every layer, and the tanh of the additive score for sources of about 32 tokens.
-        self.remembered = (10 * (config.layers + layers) + 6 + 32 * (config.score == "additive")) * width
         self.dropout = nn.Dropout(dropout)
 
     def encode(self, source: Tensor, lengths: Tensor, trace: Trace | None = None) -> tuple[Encoded, Hidden]:

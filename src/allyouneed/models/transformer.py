@@ -35,7 +35,6 @@ class TransformerBody(TranslatorBody):
         self.source, self.target = two_embeddings(config, self.width, **where, scale=True)
         self.encoder = Stack(config, config.layers)
         self.decoder = Stack(config, config.decoder_layers or config.layers, cross=True)
-        self.remembered = self.encoder.remembered + self.decoder.remembered
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)

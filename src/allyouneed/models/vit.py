@@ -116,7 +116,6 @@ class ViTBody(Body):
         self.width = config.width
         self.patches, self.dropout = Patches(config), nn.Dropout(config.dropout)
         self.stack = Stack(config, config.layers)
-        self.remembered = self.stack.remembered
         initialise(self)
 
     def forward(self, pixels: Tensor, *, trace: Trace | None = None) -> Tensor:

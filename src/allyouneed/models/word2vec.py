@@ -90,16 +90,6 @@ class Word2Vec(Model):
         """None: word vectors are what it learns."""
         return []
 
-    def remembered(self, tokens: int) -> int:
-        """Values held at once during a step."""
-        c = self.config
-        if c.loss == "softmax":
-            rows = min(tokens, c.softmax_block) * 2 * c.window
-            logits = (rows if c.method == "skipgram" else min(tokens, c.softmax_block)) * c.vocab
-            return logits + max(logits, 2 * c.vocab * c.width, 3 * rows * c.width)
-        block, shared = BLOCK["cuda"]
-        return min(tokens, block) * (4 * c.width + 3 * shared)
-
     def count(self, counts: Tensor) -> None:
         """Set how often each word (V,) is in the training text; 0 for tokens that are not words."""
         if counts.shape != self.counts.shape or bool((counts < 0).any()) or not bool(counts.any()):

@@ -179,12 +179,6 @@ class Stack(nn.Module):
             cache.advance(x.size(1) if count is None else count)
         return self.norm(x)
 
-    @property
-    def remembered(self) -> int:
-        """Values per token that a backward pass needs: about 14 vectors per block, and the feed-forward layer."""
-        c = self.config
-        return len(self.blocks) * (14 * c.width + 3 * (c.hidden or 4 * c.width))
-
     def empty_cache(self, rows: int, room: int, like: Tensor) -> KVCache:
         """A cache for so many rows of at least `room` tokens, with the dtype and device of `like`."""
         c = self.config

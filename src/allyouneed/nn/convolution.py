@@ -185,13 +185,6 @@ class ConvStack(nn.Module):
             x = block(x, e, real=real, past=before, count=count, source=source, trace=trace)
         return self.out(self.norm(x))
 
-    @property
-    def remembered(self) -> int:
-        """Values per token that a backward pass needs: for each block about the window, both halves of the gate and
-        four more vectors; twice as many with attention to a source."""
-        vectors = self.config.kernel + 6 + (self.config.kernel + 6 if self.blocks[0].cross is not None else 0)
-        return len(self.blocks) * vectors * self.config.width
-
     def no_past(self, rows: int) -> Tensor:
         """Nothing before the first position: zeros."""
         weight = self.into.weight

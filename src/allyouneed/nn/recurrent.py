@@ -126,13 +126,6 @@ class Recurrent(nn.Module):
         )
         self.dropout = nn.Dropout(dropout)  # between the layers
 
-    @property
-    def remembered(self) -> int:
-        """Values per token that a backward pass needs: gates and states. Kernels differ; this is about the middle."""
-        gates = {"rnn": 1, "gru": 3, "lstm": 4}[self.cell]
-        inputs = next(self.layers[0].parameters()).size(1)
-        return 2 * inputs + len(self.layers) * (3 * gates + 2) * self.out_width
-
     def forward(
         self, x: Tensor, lengths: Tensor | None = None, state: Hidden | None = None, trace: Trace | None = None
     ) -> tuple[Tensor, Hidden]:

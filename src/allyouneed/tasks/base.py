@@ -72,7 +72,6 @@ class Task(Processor, ABC, Generic[M]):
     shape: ClassVar[str]  # of the data
     unit: ClassVar[str] = "token"  # what the losses count
     weights: ClassVar[dict[str, float]]  # of the named losses
-    passes: int = 1  # of a batch through the model, in a step of training
     looking: ClassVar[float] = 0.05  # of the training time, at most, for evaluations with train.eval_every = 0
     reading: ClassVar[float] = 1 / 3  # time to evaluate a batch, as a part of that to learn it
     item_name: ClassVar[str] = "examples"  # what a test scores one by one

@@ -45,10 +45,6 @@ class Labels(LabelsProcessor, Answering[Labeller]):
     confused: tuple[np.ndarray, list[str], str] | None = None  # of the last test: counts, classes, title
     scored: Sequence[int] = ()  # the numbers of the examples of the last test
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.passes = 2 if self.options.agreement else 1
-
     def check_model(self) -> None:
         super().check_model()
         drops = (getattr(self.recipe.model, name, 0.0) for name in ("dropout", "attention_dropout", "drop_path"))

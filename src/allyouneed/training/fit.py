@@ -7,8 +7,10 @@ import math
 import os
 import shlex
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,7 @@ from allyouneed.training.donor import load_body
 from allyouneed.training.feed import Feed
 from allyouneed.training.folds import fit_folds
 from allyouneed.training.interrupt import terminable
-from allyouneed.training.memory import check_weights, estimate
+from allyouneed.training.memory import check_weights, estimate, micro_batches
 from allyouneed.training.position import read_state
 from allyouneed.training.progress import board_writer
 from allyouneed.training.rules import follow
@@ -260,8 +262,9 @@ def _trainer(
     model = task.build_model().to(runtime.torch_device)
     task.begin(model, say)
     _start(model, task, folder, say, fresh=checkpoint is None)
-    pieces, told = _fit_memory(recipe, task, model, runtime)
-    runtime = _choose_compile(recipe, task, model, runtime, ranks, before, pieces, say)
+    loss = partial(_loss, task, model, runtime)
+    pieces, told = micro_batches(train, estimate(train, task, model, loss))
+    runtime = _choose_compile(recipe, task, model, loss, runtime, ranks, before, pieces, say)
     trainer = Trainer(model, task, train, folder, runtime, ranks, say=say, quiet=quiet, began=began)
     trainer.pieces = pieces
     parameters = sum(p.numel() for p in model.parameters())
@@ -289,28 +292,16 @@ def _trainer(
     return trainer
 
 
-def _fit_memory(recipe: Recipe, task: Task, model: Model, runtime: Runtime) -> tuple[int, list[str]]:
-    """The number of micro-batches per step that fits into memory, and the lines to print about it."""
-    train, pieces = recipe.train, recipe.train.accumulate
-    need = estimate(
-        model,
-        train.batch_tokens // pieces * task.passes,
-        adam=train.optimizer == "adamw",
-        device=runtime.torch_device,
-        half=runtime.precision == "bf16",
-    )
-    told = [f"memory: {need}"]
-    while need.total > need.available and pieces < train.batch_tokens:
-        pieces, need = 2 * pieces, need.halved()
-    if pieces > train.accumulate:
-        told.append(f"this exceeds the available memory: {pieces} micro-batches per step, {need}")
-    return pieces, told
+def _loss(task: Task, model: Model, runtime: Runtime, batch: Batch) -> torch.Tensor:
+    with torch.autocast(runtime.torch_device.type, torch.bfloat16, enabled=runtime.precision == "bf16"):
+        return sum(task.losses(model, batch).values())  # type: ignore[return-value]
 
 
 def _choose_compile(
     recipe: Recipe,
     task: Task,
     model: Model,
+    loss: Callable[[Batch], torch.Tensor],
     runtime: Runtime,
     ranks: Ranks,
     before: dict[str, Any] | None,
@@ -320,10 +311,6 @@ def _choose_compile(
     """Compile as asked, as before, or as a trial decides. The first process decides for all."""
     train, examples = recipe.train, task.examples("train")
     attend_by_cudnn(not examples.varies)
-
-    def loss(batch: Batch) -> torch.Tensor:
-        with torch.autocast(runtime.torch_device.type, torch.bfloat16, enabled=runtime.precision == "bf16"):
-            return sum(task.losses(model, batch).values())  # type: ignore[return-value]
 
     def draw() -> list[Batch]:
         feed = Feed(examples, ranks, runtime.torch_device, seed=train.seed, batch_tokens=train.batch_tokens)

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-from allyouneed.config import DecodeConfig
+from allyouneed.config import DecodeConfig, TrainConfig
+from allyouneed.data.batches.base import Batch
 from allyouneed.errors import UserError
 from allyouneed.format import human_bytes, human_count
 from allyouneed.models.base import Model, Writer
 from allyouneed.runtime import available
+from allyouneed.tasks.base import Task
+
+MEASURED = 512  # tokens of the batch by which the memory of a step is measured
 
 
 @dataclass(frozen=True)
@@ -41,11 +50,63 @@ class Estimate:
         )
 
 
-def estimate(model: Model, tokens: int, *, adam: bool, device: torch.device, half: bool) -> Estimate:
-    """The memory of a step: weights and gradients, the optimizer, and the activations of `tokens` tokens as the model
-    estimates them. Right within a factor of two, which is enough to choose the number of micro-batches."""
-    weights, optimizer = lasting(model, adam=adam)
-    return Estimate(weights, optimizer, model.remembered(tokens) * (2 if half else 4), available(device))
+class PeakMemory(TorchDispatchMode):
+    """While it is open: the most bytes that the tensors made inside it take at once."""
+
+    now = most = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = function(*args, **(kwargs or {}))
+        given, fresh = _storages((args, kwargs)), _storages(made)
+        for storage in (fresh[key] for key in fresh.keys() - given.keys()):
+            self.now += storage.nbytes()
+            weakref.finalize(storage, self._freed, storage.nbytes())
+        self.most = max(self.most, self.now)
+        return made
+
+    def _freed(self, size: int) -> None:
+        self.now -= size
+
+
+def _storages(values: Any) -> dict[int, Any]:
+    found = (leaf.untyped_storage() for leaf in tree_leaves(values) if isinstance(leaf, Tensor))
+    return {id(storage): storage for storage in found}
+
+
+def measure_activations(model: Model, loss: Callable[[], Tensor]) -> int:
+    """Bytes that the forward and the backward pass of a loss take besides weights and gradients. Random numbers and
+    gradients are afterwards as before."""
+    learning = [p for p in model.parameters() if p.requires_grad]
+    for p in learning:
+        p.grad = torch.zeros_like(p)
+    with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []), PeakMemory() as peak:
+        loss().backward()
+    for p in learning:
+        p.grad = None
+    return peak.most
+
+
+def estimate(train: TrainConfig, task: Task, model: Model, loss: Callable[[Batch], Tensor]) -> Estimate:
+    """What a micro-batch takes, measured with a few examples of the first batch."""
+    activations = 0
+    if not model.in_place:
+        examples = task.examples("train")
+        first = examples.plan(train.seed, 0, train.batch_tokens)[0]
+        some = first[: max(1, len(first) * MEASURED // train.batch_tokens)]
+        batch = examples.collate(some).to(model.device)
+        activations = measure_activations(model, partial(loss, batch)) * len(first) // len(some)
+    weights, optimizer = lasting(model, adam=train.optimizer == "adamw")
+    return Estimate(weights, optimizer, activations // train.accumulate, available(model.device))
+
+
+def micro_batches(train: TrainConfig, need: Estimate) -> tuple[int, list[str]]:
+    """The number of micro-batches per step that fits into memory, and the lines to print about it."""
+    pieces, lines = train.accumulate, [f"memory: {need}"]
+    while need.total > need.available and pieces < train.batch_tokens:
+        pieces, need = 2 * pieces, need.halved()
+    if pieces > train.accumulate:
+        lines.append(f"this exceeds the available memory: {pieces} micro-batches per step, {need}")
+    return pieces, lines
 
 
 def lasting(model: Model, *, adam: bool) -> tuple[int, int]:
