@@ -13,7 +13,7 @@ import pytest
 
 from allyouneed.config import TextConfig
 from allyouneed.errors import UserError
-from allyouneed.predict.chat import MOST_TEMPLATE, fill_template
+from allyouneed.predict.inputs import MOST_TEMPLATE, fill_template
 from allyouneed.text import Tokenizer
 from test_chat_templates import theirs
 

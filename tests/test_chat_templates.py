@@ -11,7 +11,7 @@ from jinja2 import TemplateError
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from allyouneed.config import TextConfig
-from allyouneed.predict.chat import fill_template
+from allyouneed.predict.inputs import fill_template
 from allyouneed.text import Tokenizer
 from allyouneed.text.jinja import fill
 

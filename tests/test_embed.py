@@ -25,7 +25,7 @@ from allyouneed.models.gpt import GPTBody, GPTConfig
 from allyouneed.models.rnn import RNNBody, RNNConfig
 from allyouneed.nn.heads import POOLS, pool
 from allyouneed.nn.trace import Trace
-from allyouneed.predict.embedding import choose_layers
+from allyouneed.predict.embed import choose_layers
 from allyouneed.run import Run, load, train
 from allyouneed.text.layout import Layout
 from allyouneed.training.distributed import Ranks

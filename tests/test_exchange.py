@@ -19,7 +19,7 @@ import allyouneed
 from allyouneed.errors import UserError
 from allyouneed.exchange import hub
 from allyouneed.exchange.importing import import_run
-from allyouneed.predict.chat import fill_template
+from allyouneed.predict.inputs import fill_template
 from allyouneed.run import load, train
 from allyouneed.tensorfile import read_tensors
 from commands import ayn, mistake

@@ -13,8 +13,8 @@ import torch
 from allyouneed.config import TextConfig, TrainConfig
 from allyouneed.metrics import translation_scores
 from allyouneed.run import load
-from allyouneed.tasks import extent as extent_module
-from allyouneed.tasks.extent import WHOLE, Extent
+from allyouneed.tasks import base as extent_module
+from allyouneed.tasks.base import WHOLE, Extent
 from allyouneed.text import Tokenizer
 from allyouneed.training.plan import AFTER, LAST, SPARE, Budget, Pacer, Plan
 from commands import ayn, mistake, trained

@@ -23,7 +23,7 @@ from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.decoder import Decoder, Request
 from allyouneed.predict.saved import store_by_columns
-from allyouneed.training.sizes import flops
+from allyouneed.training.memory import flops
 from generation import generate
 
 POSITIONS = ["learned", "rotary", "sinusoidal", "none"]

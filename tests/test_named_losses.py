@@ -13,9 +13,8 @@ from allyouneed.data.batches.base import Size
 from allyouneed.data.batches.windows import Windows
 from allyouneed.figures import curves
 from allyouneed.tasks.lm import LM
-from allyouneed.training.evaluating import Evaluator
+from allyouneed.training.evaluating import Evaluator, NamedLosses
 from allyouneed.training.fit import fit
-from allyouneed.training.named_losses import NamedLosses
 from allyouneed.training.starting import choose
 from conftest import TINY_LM
 

@@ -12,7 +12,7 @@ import pytest
 from allyouneed.data.formats.conll import spans
 from allyouneed.metrics import confusion, entity_scores, label_scores, translation_scores
 from allyouneed.run import Run, load
-from allyouneed.tasks import predictions
+from allyouneed.tasks import scoring
 from allyouneed.training.fit import fit
 from allyouneed.training.starting import choose
 from commands import ayn, mistake, trained
@@ -177,7 +177,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_test(wrong, pairs, 
 
 def test_a_folder_that_is_closed_is_refused_before_the_test(pairs, tmp_path, monkeypatch):
     monkeypatch.setattr("allyouneed.run.score_run", None)
-    monkeypatch.setattr(predictions.os, "access", lambda path, mode: Path(path) != tmp_path)  # root may write anywhere
+    monkeypatch.setattr(scoring.os, "access", lambda path, mode: Path(path) != tmp_path)  # root may write anywhere
     said = mistake("test", trained("translate", pairs), "--out", tmp_path / "found.jsonl")
     assert said.endswith(f"you may not write into {tmp_path}; give another folder")
 

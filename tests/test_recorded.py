@@ -11,8 +11,7 @@ import torch
 from allyouneed.models.dalle import DALLE, DALLEConfig
 from allyouneed.models.gpt import GPT, GPTConfig
 from allyouneed.models.transformer import Transformer, TransformerConfig
-from allyouneed.predict.decoder import Decoder, Request
-from allyouneed.predict.recorded import EAGER, Recorded
+from allyouneed.predict.decoder import EAGER, Decoder, Recorded, Request
 from generation import generate
 
 KINDS = ("gpt", "rotary", "transformer", "guided")
@@ -51,7 +50,7 @@ def test_a_replayed_step_gives_the_same_tokens(kind: str, monkeypatch: pytest.Mo
     monkeypatch.setattr(Recorded, "_record", lambda *given: recordings.append(1) or record(*given))
     replayed = written(stepper, requests)
     assert len(recordings) >= 3
-    monkeypatch.setattr("allyouneed.predict.recorded.EAGER", 1 << 30)
+    monkeypatch.setattr("allyouneed.predict.decoder.EAGER", 1 << 30)
     assert replayed == written(stepper, requests)
 
 

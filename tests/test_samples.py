@@ -13,12 +13,11 @@ from allyouneed import catalog
 from allyouneed.config import DecodeConfig
 from allyouneed.errors import UserError
 from allyouneed.predict.translate import TranslatePredictor
-from allyouneed.tasks.base import Task
-from allyouneed.tasks.samples import Sample, places
+from allyouneed.tasks.base import Sample, Task, places
 from allyouneed.tensorfile import read_tensors
 from allyouneed.training import trainer as trainer_module
+from allyouneed.training.evaluating import Sampler
 from allyouneed.training.fit import fit
-from allyouneed.training.sampling import Sampler
 from allyouneed.training.starting import choose
 from commands import ayn
 from conftest import RUNTIME, TINY_LM, TINY_TRANSLATE

@@ -9,8 +9,7 @@ import torch
 
 from allyouneed.config import TrainConfig
 from allyouneed.runtime import Runtime
-from allyouneed.training.plan import Pacer
-from allyouneed.training.threads import Threads
+from allyouneed.training.plan import Pacer, Threads
 
 QUIET, BUSY = {1: 100.0, 2: 160.0, 4: 250.0}, {1: 60.0, 2: 6.0, 4: 1.0}  # steps per second, by the number of threads
 MINUTES = 4.0

@@ -24,8 +24,8 @@ from allyouneed.training import trainer as trainer_module
 from allyouneed.training.evaluating import Evaluator
 from allyouneed.training.fit import fit
 from allyouneed.training.optim import learning_rate, parameter_groups
-from allyouneed.training.position import Position
 from allyouneed.training.starting import choose
+from allyouneed.training.state import Position
 from commands import ayn
 from conftest import RUNTIME, TINY_LM, TINY_TRANSLATE
 

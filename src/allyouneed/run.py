@@ -25,22 +25,20 @@ from allyouneed.format import human_count
 from allyouneed.metrics import Score
 from allyouneed.models.base import Writer
 from allyouneed.predict.answers import Answer, Outcome
-from allyouneed.predict.base import Alignment, Guess, MapsWords, Predictor, Traced, Writing, answered
-from allyouneed.predict.embedding import Embedding, Found, Layers
+from allyouneed.predict.base import Alignment, Guess, Predictor, Traced, Writing, answered
+from allyouneed.predict.embed import Embedding, Found, Layers
 from allyouneed.predict.lines import Line, Text, answer_lines
 from allyouneed.predict.saved import saved_processor, saved_weights, store_by_columns
 from allyouneed.predict.token_vectors import freeze_vectors
-from allyouneed.predict.wordmap import WordMap
+from allyouneed.predict.words import WordMap, WordsPredictor
 from allyouneed.recipe import Recipe, as_overrides
 from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import allow_tf32, attend_by_cudnn, claim_process, loaded_precision, pick_device, silence_bf16
 from allyouneed.tasks.base import Answering, Task
-from allyouneed.tasks.predictions import check_out, write_predictions
-from allyouneed.tasks.scoring import score_run
+from allyouneed.tasks.scoring import check_out, score_run, write_predictions
 from allyouneed.terminal import brief, printable, say
 from allyouneed.training.fit import fit
-from allyouneed.training.memory import check_rows, explain_memory, lasting
-from allyouneed.training.sizes import flops, parameters
+from allyouneed.training.memory import check_rows, explain_memory, flops, lasting, parameters
 from allyouneed.training.starting import Given, choose, default_out, resumed, with_data
 from allyouneed.wholefile import read_bytes
 
@@ -305,7 +303,7 @@ class Run:
     def map_words(self, *words: str) -> WordMap:
         """Word vectors of length 1, as a map draws them: of these words, or of usual ones if none are given."""
         self._ready({})
-        if not isinstance(self.predictor, MapsWords):
+        if not isinstance(self.predictor, WordsPredictor):
             raise UserError(f"a run of the task '{self.recipe.task_kind}' has no word vectors to map")
         return self.predictor.map_words(words)
 

@@ -14,7 +14,7 @@ from allyouneed.terminal import write
 
 if TYPE_CHECKING:
     from allyouneed.predict.answers import Answer, Outcome
-    from allyouneed.predict.embedding import Embedding
+    from allyouneed.predict.embed import Embedding
     from allyouneed.predict.lines import Line
     from allyouneed.run import Run
 
@@ -110,7 +110,7 @@ def answers(made: Embedding, texts: Iterable[str]) -> Iterator[Answer]:
 def answer_lines(made: Embedding, lines: Iterable[str | UserError], first: int) -> Iterator[Line]:
     """Every line of input with its answer, or with the error that says why it has none."""
     from allyouneed.predict import lines as asked
-    from allyouneed.predict.embedding import TOGETHER
+    from allyouneed.predict.embed import TOGETHER
     from allyouneed.training.memory import explain_memory
 
     def answered(rows: Iterable[Any]) -> Iterator[Outcome]:

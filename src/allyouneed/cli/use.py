@@ -19,7 +19,7 @@ from allyouneed.terminal import write
 
 if TYPE_CHECKING:
     from allyouneed.predict.answers import Answer
-    from allyouneed.predict.embedding import Embedding
+    from allyouneed.predict.embed import Embedding
     from allyouneed.predict.lines import Line
     from allyouneed.run import Run
 

@@ -23,7 +23,7 @@ from allyouneed.exchange.llama2c import read_llama2c
 from allyouneed.exchange.maps import Row, Shape, for_layers, import_tensors
 from allyouneed.exchange.options import Options
 from allyouneed.exchange.source import Source
-from allyouneed.predict.chat import check_template
+from allyouneed.predict.inputs import check_template
 from allyouneed.predict.processor import Processor
 from allyouneed.recipe import Recipe, to_toml
 from allyouneed.runfolder import RunFolder

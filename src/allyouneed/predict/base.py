@@ -20,7 +20,6 @@ from allyouneed.nn.recurrent import GATES
 from allyouneed.nn.trace import KINDS, Trace, kind_of
 from allyouneed.predict.answers import Answer, Outcome, Prompt, beam_request, write
 from allyouneed.predict.processor import Processor
-from allyouneed.predict.wordmap import WordMap
 from allyouneed.predict.writer import Writer
 from allyouneed.recipe import Recipe
 from allyouneed.text import Tokenizer
@@ -229,14 +228,6 @@ class Writing(Predictor):
         if decode.method == "beam" and trace.wants("beams"):
             settings = dict(vars(beam_request(given, decode, self.tokenizer.eos)))
             beam_search(self.model, [settings.pop("input")], record=trace.record, **settings)
-
-
-class MapsWords(ABC):
-    """Has a vector for each word."""
-
-    @abstractmethod
-    def map_words(self, words: Sequence[str]) -> WordMap:
-        """These words, or usual ones if there are none, with their vectors."""
 
 
 class Painting(ABC):

@@ -20,8 +20,8 @@ from allyouneed.nn.trace import Trace, record
 from allyouneed.predict.answers import Answer, Outcome
 from allyouneed.predict.base import Guess, Names, Painting, Show, Writing
 from allyouneed.predict.book import Book
-from allyouneed.predict.checks import check_numbers
 from allyouneed.predict.decoder import Event, Request
+from allyouneed.predict.inputs import check_numbers
 from allyouneed.predict.pictures import grid_places
 from allyouneed.predict.processor import Processor, rows_for
 from allyouneed.predict.writer import Writer

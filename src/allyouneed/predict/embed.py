@@ -1,24 +1,308 @@
-"""embed: one vector per text."""
+"""Vectors of texts and words, from any run; and the predictor of embed: one vector per text."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import ClassVar
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from allyouneed.config import DecodeConfig
-from allyouneed.errors import UserError
+from allyouneed.data.batches.base import fill
+from allyouneed.data.line_vectors import CUT, EMPTY, WHOLE, LineVectors, vectors_of
+from allyouneed.errors import UserError, shortened
 from allyouneed.metrics import unit
 from allyouneed.models.embedder import Embedder
+from allyouneed.nn.batch import Tensors
+from allyouneed.nn.heads import POOLS, pool
+from allyouneed.nn.layers import pad
+from allyouneed.nn.spelling import spell
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.answers import Answer
 from allyouneed.predict.base import Guess, Names, Predictor
-from allyouneed.predict.embedding import TOGETHER, Embedding, Row
+from allyouneed.predict.inputs import BETWEEN, check_length, check_numbers, two_texts
 from allyouneed.predict.processor import Processor
-from allyouneed.predict.two_texts import BETWEEN
 from allyouneed.text.layout import Layout
+from allyouneed.version import __version__
+
+BATCH = 4096  # tokens that are read together
+TOGETHER = 256  # texts that are answered together
+PIECE = 1 << 14  # lines that are embedded together
+SHOWN = 6  # numbers of a vector that a terminal shows
+CELLS = 1 << 24  # cosines that are in memory at a time
+
+Layers = str | int | Sequence[int]
+
+
+class Row(NamedTuple):
+    """A text as a body reads it."""
+
+    ids: list[int]  # its tokens, without the special ones; for a body that reads letters, the numbers of its words
+    words: Sequence[int] = ()  # the word that each token is of; -1: none
+    names: Sequence[str] = ()  # its words
+    whole: bool = True  # nothing was cut off
+
+
+class EmbeddedWords(NamedTuple):
+    """The words of a text that have tokens, and their vectors (words, D)."""
+
+    words: list[str]
+    vectors: np.ndarray
+
+
+class Found(NamedTuple):
+    """A line that is near to a text."""
+
+    line: int
+    text: str
+    cosine: float
+
+
+class Embedding:
+    """Vectors from one layer of a run's body, or from the mean of several.
+
+    `layers`: "last", "mix" (the mean of all), a number (0: the embeddings), or several, "1,2". `pooling` makes one
+    vector of those of the tokens: mean, max, first or last; mean and max leave out the special tokens, unless the run
+    is made otherwise, and first is [CLS] in a model that has it. "" is the run's own. `words`: one vector per word, the
+    mean of its tokens.
+    """
+
+    def __init__(self, predictor: Predictor, layers: Layers = "last", pooling: str = "", words: bool = False) -> None:
+        if predictor.no_vectors:
+            kind, why = predictor.recipe.task_kind, predictor.no_vectors
+            raise UserError(f"a run of the task '{kind}' has no vectors of texts: {why}")
+        if pooling and pooling not in POOLS:
+            raise UserError(f"there is no pooling '{shortened(pooling)}': choose one of {', '.join(POOLS)}")
+        if pooling and words:
+            raise UserError(f"pooling {pooling} makes one vector per text, but one per word is asked for: leave it out")
+        self.predictor, self.model, self.words = predictor, predictor.model, words
+        self.pooling = pooling or predictor.pooling
+        self.layers = choose_layers(layers, len(self.model.body.stages()) - 1)
+        self.spelled = bool(predictor.processor.kind.BodyClass.spelled)
+        self.layout = Layout() if self.spelled else Layout.of(predictor.tokenizer)
+        self.around = len(self.layout.start), len(self.layout.end)
+        self.left_out = (0, 0) if predictor.pools_specials else self.around
+        self.lines: list[tuple[int, str]] = []  # what `answers` searches, with their numbers
+        self.matrix = np.zeros((0, 0), np.float32)  # their vectors, of length one
+        self.most = 0  # lines per answer
+
+    def read(self, text: str, cut: bool = False) -> Row:
+        """The tokens of a text. A text that is too long for the model is an error, or is cut."""
+        if not text.strip():
+            raise UserError("the text is empty: give some words")
+        row = self._row(text)
+        if not row.ids:
+            raise UserError("the text has no words that this model knows: give other words")
+        return self.fit(row, cut)
+
+    def _row(self, text: str) -> Row:
+        places = self.predictor.places(text)
+        names = [text[start:end] for start, end in places]
+        if self.spelled:
+            return Row(list(range(len(names))), range(len(names)), names)
+        tokens = self.predictor.cut(text, places)
+        return Row(tokens.ids, tokens.words, names) if self.words else Row(tokens.ids)
+
+    def fit(self, row: Row, cut: bool) -> Row:
+        """A row that the model can read: an error if it is too long or, if it may be cut, its beginning."""
+        limit, special = self.model.limit, sum(self.around)
+        if limit is None or len(row.ids) + special <= limit:
+            return row
+        if not cut or limit <= special:
+            check_length(self.model, len(row.ids) + special, "text")
+        room = limit - special
+        return Row(row.ids[:room], row.words[:room], row.names, whole=False)
+
+    def vectors(self, rows: Sequence[Row]) -> np.ndarray:
+        """(N, D)"""
+        found: dict[int, np.ndarray] = {}
+        for numbers, hidden, lengths in self._hidden(rows):
+            pooled = pool(hidden, lengths, self.pooling, self.left_out).cpu().numpy()
+            found |= dict(zip(numbers, pooled))
+        return np.stack([found[i] for i in range(len(rows))]) if rows else np.zeros((0, 0), np.float32)
+
+    def word_vectors(self, rows: Sequence[Row]) -> list[EmbeddedWords]:
+        """The mean of the tokens of each word; words without a token are left out."""
+        found: dict[int, EmbeddedWords] = {}
+        for numbers, hidden, _ in self._hidden(rows):
+            for number, vectors in zip(numbers, hidden.cpu()):
+                row = rows[number]
+                words = torch.tensor(row.words)
+                own = vectors[self.around[0] :][: len(words)][words >= 0]  # (T, D) of the tokens of words
+                there, at, counts = words[words >= 0].unique(return_inverse=True, return_counts=True)
+                sums = own.new_zeros(len(there), own.size(-1)).index_add_(0, at, own)
+                found[number] = EmbeddedWords([row.names[i] for i in there.tolist()], (sums / counts[:, None]).numpy())
+        return [found[i] for i in range(len(rows))]
+
+    @torch.inference_mode()
+    def _hidden(self, rows: Sequence[Row]) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+        """In batches of about one length: the numbers of the rows, the vectors of their tokens (B, T, D), with those of
+        the special tokens, and the lengths (B,)."""
+        sizes = np.array([len(row.ids) for row in rows], dtype=np.int64) + sum(self.around)
+        order = np.argsort(-sizes, kind="stable")
+        for numbers in fill(order, sizes[order], BATCH):
+            tensors = self.tensors([rows[i] for i in numbers])
+            trace = Trace("embeddings", "layers") if self.layers else None
+            with self.predictor.lock:
+                hidden = self.model.body.read(tensors, trace)
+            if trace is not None:
+                hidden = self._mean(self.model.body.layers(trace, hidden))
+            hidden = hidden.float()
+            yield numbers.tolist(), check_numbers(hidden), tensors["lengths"]
+
+    def _mean(self, recorded: list[Tensor]) -> Tensor:
+        chosen = [recorded[i] for i in self.layers]
+        widths = [layer.size(-1) for layer in chosen]
+        if len(set(widths)) > 1:
+            told = ", ".join(f"{layer} is {width} wide" for layer, width in zip(self.layers, widths))
+            raise UserError(f"layers of different widths have no mean (layer {told}): choose layers of one width")
+        return torch.stack([layer.float() for layer in chosen]).mean(0)
+
+    def tensors(self, rows: Sequence[Row]) -> Tensors:
+        device = self.model.device
+        if self.spelled:
+            letters = self.predictor.recipe.model.letters
+            chars = np.zeros((len(rows), max(len(row.ids) for row in rows), letters), dtype=np.int64)
+            for i, row in enumerate(rows):
+                chars[i, : len(row.ids)] = spell(row.names, letters)
+            lengths = torch.tensor([len(row.ids) for row in rows], device=device)
+            return {"chars": torch.from_numpy(chars).to(device), "lengths": lengths}
+        ids, lengths = pad([[*self.layout.start, *row.ids, *self.layout.end] for row in rows], device)
+        return {"ids": ids, "lengths": lengths, "segments": torch.zeros_like(ids)}
+
+    def search(self, lines: Iterable[tuple[int, str]], most: int, keep: bool = False) -> int:
+        """From now on `answers` finds the `most` nearest of these lines, which have numbers. Lines without words are
+        skipped, and long ones are cut to what the model can read; returns how many were cut. With `keep`, the vectors
+        of lines that were searched before come from the cache."""
+        given = [(number, text.strip()) for number, text in lines]
+        texts, self.most = [text for _, text in given], most
+        kinds, vectors = vectors_of(texts, self.fingerprint(), self._lines) if keep else self._lines(texts)
+        there = np.flatnonzero(kinds != EMPTY)
+        self.lines = [given[i] for i in there.tolist()]
+        if not self.lines:
+            raise UserError("there are no lines to search: give some with words")
+        self.matrix = unit(vectors[there])
+        return int((kinds == CUT).sum())
+
+    def _lines(self, texts: Sequence[str]) -> LineVectors:
+        """The vectors of lines, each cut to what the model can read."""
+        kinds, found = np.full(len(texts), EMPTY, np.uint8), []
+        for start in range(0, len(texts), PIECE):
+            rows = [(i, self._row(texts[i])) for i in range(start, min(start + PIECE, len(texts)))]
+            cut = {i: self.fit(row, cut=True) for i, row in rows if row.ids}
+            for i, row in cut.items():
+                kinds[i] = WHOLE if row.whole else CUT
+            found.append(self.vectors(list(cut.values())))
+        width = max((some.shape[1] for some in found), default=0)
+        vectors = np.zeros((len(texts), width), np.float32)
+        vectors[kinds != EMPTY] = np.concatenate([*(some for some in found if len(some)), vectors[:0]])
+        return LineVectors(kinds, vectors)
+
+    def fingerprint(self) -> str:
+        """Changes with all that the vectors of texts depend on: the weights, the settings and the parts of the run, the
+        layers, the pooling, and what computes them."""
+        digest, recipe = hashlib.blake2b(digest_size=16), self.predictor.recipe.to_dict()
+        run = [recipe[section] for section in ("task", "model", "text")]
+        way = [self.layers, self.pooling, self.left_out, str(self.model.device), torch.get_float32_matmul_precision()]
+        way += [__version__, torch.__version__]
+        digest.update(json.dumps([run, way], sort_keys=True, default=str).encode())
+        for name, part in sorted(self.predictor.processor.parts().items()):
+            digest.update(f"{name} {len(part)} ".encode() + part)
+        for name, tensor in self.model.state_dict().items():
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+            digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    def nearest(self, vectors: np.ndarray) -> Iterator[list[Found]]:
+        """The lines nearest to each vector, (N, D), the nearest first."""
+        step = max(1, CELLS // max(1, len(self.lines)))
+        for start in range(0, len(vectors), step):
+            for cosines in unit(vectors[start : start + step]) @ self.matrix.T:
+                best = np.argsort(-cosines, kind="stable")[: self.most]
+                yield [Found(self.lines[i][0], self.lines[i][1], float(cosines[i])) for i in best.tolist()]
+
+    def check(self, text: str) -> list[Row]:
+        """The rows of what a user asks for: a text, or two texts with a separator between them, which are compared."""
+        sides = [text] if self.lines else two_texts(text)
+        if len(sides) > 1 and self.words:
+            raise UserError("vectors of words are those of one text, but two are given: give one")
+        return [self.read(side) for side in sides]
+
+    def answers(self, texts: Iterable[str]) -> Iterator[Answer]:
+        """The vector of each text, the vectors of its words, the lines nearest to it, or the cosine of two texts."""
+        source = iter(texts)
+        while several := [self.check(text) for text in islice(source, TOGETHER)]:
+            yield from self.answer(several)
+
+    def answer(self, several: Sequence[list[Row]]) -> Iterator[Answer]:
+        """The same for what `check` has read, all together."""
+        rows = [row for some in several for row in some]
+        if self.words:
+            yield from (_words_answer(found) for found in self.word_vectors(rows))
+            return
+        vectors = self.vectors(rows)
+        if self.lines:
+            yield from map(_nearest_answer, self.nearest(vectors))
+            return
+        at = 0
+        for some in several:
+            own, at = vectors[at : at + len(some)], at + len(some)
+            yield _vector_answer(own[0]) if len(some) == 1 else _cosine_answer(*unit(own))
+
+
+def choose_layers(given: Layers, last: int) -> list[int]:
+    """The numbers of the layers whose mean is asked for; none for the output of the body."""
+    said = str(given) if isinstance(given, str | int) else ",".join(map(str, given))
+    if said == "last":
+        return []
+    if said == "mix":
+        return list(range(last + 1))
+    numbers = [part.strip() for part in said.split(",")]
+    if not all(part.isascii() and part.isdecimal() and len(part) < 6 and int(part) <= last for part in numbers):
+        raise UserError(
+            f"layers = {shortened(said)}: this model has the layers 0 (the embeddings) to {last}; give one, several "
+            "such as 0,1, mix for the mean of all, or last"
+        )
+    return [int(part) for part in numbers]
+
+
+def _numbers(vector: np.ndarray) -> list[float]:
+    return [round(float(value), 6) for value in vector]
+
+
+def _short(vector: np.ndarray) -> str:
+    more = " …" if len(vector) > SHOWN else ""
+    return f"{' '.join(f'{value:.4f}' for value in vector[:SHOWN])}{more}  ({len(vector)} numbers)"
+
+
+def _answer(text: str, details: dict[str, Any], shown: str = "") -> Answer:
+    return Answer(text, [], 0.0, "stop", details=details, shown=shown)
+
+
+def _vector_answer(vector: np.ndarray) -> Answer:
+    return _answer(_short(vector), {"vector": _numbers(vector)})
+
+
+def _words_answer(found: EmbeddedWords) -> Answer:
+    pairs = list(zip(found.words, found.vectors))
+    details = [{"word": word, "vector": _numbers(vector)} for word, vector in pairs]
+    return _answer("\n".join(f"{word}  {_short(vector)}" for word, vector in pairs), {"words": details})
+
+
+def _cosine_answer(a: np.ndarray, b: np.ndarray) -> Answer:
+    cosine = float(a @ b)
+    return _answer(f"{cosine:.4f}", {"cosine": round(cosine, 6)}, f"cosine {cosine:.4f}")
+
+
+def _nearest_answer(found: list[Found]) -> Answer:
+    details = [{"line": one.line, "text": one.text, "cosine": round(one.cosine, 6)} for one in found]
+    shown = "\n".join(f"{one.cosine:7.4f}  {one.text}" for one in found)
+    return _answer(found[0].text, {"nearest": details}, shown)
 
 
 class EmbedProcessor(Processor):

@@ -13,10 +13,9 @@ from allyouneed.nn.batch import Tensors
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.answers import Answer
 from allyouneed.predict.base import Guess, Names, Predictor
-from allyouneed.predict.checks import check_length, check_numbers
+from allyouneed.predict.inputs import BETWEEN, check_length, check_numbers, two_texts
 from allyouneed.predict.lm import guesses
 from allyouneed.predict.processor import Processor
-from allyouneed.predict.two_texts import BETWEEN, two_texts
 from allyouneed.text.layout import Laid, Layout
 
 LIKELY = 5  # words that an answer gives for each [MASK]

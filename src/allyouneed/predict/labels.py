@@ -21,10 +21,9 @@ from allyouneed.nn.spelling import spell
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.answers import Answer
 from allyouneed.predict.base import Guess, Names, Predictor
-from allyouneed.predict.checks import check_numbers
+from allyouneed.predict.inputs import BETWEEN, check_numbers, two_texts
 from allyouneed.predict.linear import WordPairs
 from allyouneed.predict.processor import Processor
-from allyouneed.predict.two_texts import BETWEEN, two_texts
 from allyouneed.text.layout import Layout, Tokens
 from allyouneed.text.words import find_words
 

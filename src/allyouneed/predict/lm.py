@@ -13,8 +13,7 @@ from allyouneed.models.base import LanguageModel
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.answers import Prompt
 from allyouneed.predict.base import Guess, Names, Writing
-from allyouneed.predict.chat import fill_template
-from allyouneed.predict.checks import check_input, check_length, check_numbers
+from allyouneed.predict.inputs import check_input, check_length, check_numbers, fill_template
 from allyouneed.predict.processor import Processor
 from allyouneed.text import Tokenizer
 

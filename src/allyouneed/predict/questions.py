@@ -18,9 +18,8 @@ from allyouneed.models.answerer import Answerer
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.answers import Answer
 from allyouneed.predict.base import Guess, Names, Predictor
-from allyouneed.predict.checks import check_numbers
+from allyouneed.predict.inputs import BETWEEN, check_numbers, two_texts
 from allyouneed.predict.processor import Processor
-from allyouneed.predict.two_texts import BETWEEN, two_texts
 from allyouneed.text.layout import Layout, Tokens
 
 NO_ANSWER = "(no answer in the text)"

@@ -13,7 +13,7 @@ from allyouneed.models.base import Translator
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.answers import Prompt
 from allyouneed.predict.base import Alignment, Guess, Names, Writing
-from allyouneed.predict.checks import check_input, check_length
+from allyouneed.predict.inputs import check_input, check_length
 from allyouneed.predict.lm import guesses
 from allyouneed.predict.processor import Processor, rows_for
 from allyouneed.text import Tokenizer

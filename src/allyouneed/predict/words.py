@@ -1,25 +1,74 @@
-"""wordvectors: the words near to a word, or to a sum of words."""
+"""wordvectors: the words near to a word, or to a sum of words, and a map of words."""
 
 from __future__ import annotations
 
 import difflib
 import re
+import unicodedata
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig
+from allyouneed.data.builtin import family
 from allyouneed.data.vectors import Vectors
 from allyouneed.errors import UserError
+from allyouneed.metrics import unit
 from allyouneed.models.word2vec import Word2Vec
 from allyouneed.nn.trace import Trace, record
 from allyouneed.predict.answers import Answer
-from allyouneed.predict.base import Guess, MapsWords, Names, Predictor
+from allyouneed.predict.base import Guess, Names, Predictor
 from allyouneed.predict.processor import Processor
-from allyouneed.predict.wordmap import WordMap, chosen_words, usual_words
+
+FEWEST, MOST = 5, 60  # words on a map that nobody chose
+FREQUENT = 200  # the most frequent words, such as "the", say little; of a small vocabulary, a tenth
+
+
+@dataclass(frozen=True)
+class WordMap:
+    """Words and their vectors (N, D), each of length 1; arrows from one word to another."""
+
+    words: list[str]
+    vectors: np.ndarray
+    shown: str = ""  # which words these are
+    arrows: Sequence[tuple[str, str]] = field(default=())
+
+
+def chosen_words(
+    vectors: Vectors, words: Sequence[str], shown: str = "", arrows: Sequence[tuple[str, str]] = ()
+) -> WordMap:
+    """A map of these words, which have vectors."""
+    rows = {word: row for row, word in enumerate(vectors.words)}
+    return WordMap(list(words), unit(vectors.matrix[[rows[word] for word in words]]), shown, arrows)
+
+
+def usual_words(vectors: Vectors) -> WordMap | None:
+    """A map of couples such as uncle and aunt, with an arrow from him to her. If the text does not have them, of its
+    frequent words; None if these are too few."""
+    known = set(vectors.words)
+    couples = [couple for couple in family.ROLES if known >= set(couple)]
+    if len(couples) >= 3:
+        return chosen_words(vectors, [word for couple in couples for word in couple], arrows=couples)
+    words = frequent_words(vectors.words)
+    return chosen_words(vectors, words, f"{len(words)} frequent words of the text") if len(words) >= FEWEST else None
+
+
+def frequent_words(words: Sequence[str]) -> list[str]:
+    """Up to MOST content words, given all words with the most frequent first: without the very frequent ones, and
+    without short ones, most of which are "and" or "with"."""
+    rest = words[min(FREQUENT, len(words) // 10) :]
+    return [word for word in rest if _is_content(word)][:MOST]
+
+
+def _is_content(word: str) -> bool:
+    """Whether it has letters only, and more than three if its script has capitals: in others, one may be a word."""
+    letters = all(unicodedata.category(letter)[0] in "LM" for letter in word)
+    return letters and (len(word) > 3 or word.lower() == word.upper())
+
 
 NEAREST = 10  # words per answer
 
@@ -38,7 +87,7 @@ class Sum(NamedTuple):
     terms: list[tuple[int, int]]
 
 
-class WordsPredictor(Predictor, MapsWords):
+class WordsPredictor(Predictor):
     """king → queen 0.85, prince 0.80, …; man + aunt - uncle → woman"""
 
     Processor = WordsProcessor
@@ -60,6 +109,7 @@ class WordsPredictor(Predictor, MapsWords):
         return ids[self.model.counts[ids].argsort(descending=True, stable=True)]
 
     def map_words(self, words: Sequence[str]) -> WordMap:
+        """These words, or usual ones if there are none, with their vectors."""
         ids = {word: self._id(word) for word in words}
         self._known([word for word, id in ids.items() if id is None])
         known = list(dict.fromkeys(self.tokenizer.token(id) for id in ids.values() if id is not None))

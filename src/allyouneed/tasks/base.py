@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import wraps
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
+import numpy as np
 from torch import Tensor
 
 from allyouneed import catalog
@@ -19,16 +22,79 @@ from allyouneed.data.opening import read_data
 from allyouneed.data.report import Report
 from allyouneed.data.sources import Dataset, Source
 from allyouneed.data.store import TokenKey
-from allyouneed.errors import UserError, told
+from allyouneed.errors import UserError, shortened, told
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model
 from allyouneed.predict.base import Writing
 from allyouneed.predict.processor import Processor
 from allyouneed.recipe import Recipe
-from allyouneed.tasks.extent import WHOLE, Extent
-from allyouneed.tasks.samples import Sample, places
 from allyouneed.terminal import Say
 from allyouneed.text import Tokenizer
+
+DRAWN = 7  # the seed of the order in which examples are drawn
+FIRST, LEAST = 16, 4  # examples of the first piece, which is always scored, and of the smallest other one
+PART = 0.25  # of the time that is left, for the next piece: the machine may become slower
+
+
+@dataclass(frozen=True)
+class Extent:
+    """At most `limit` examples or windows (0: all). `until`: when to end, a time.monotonic()."""
+
+    limit: int = 0
+    until: float = math.inf
+
+    def over(self) -> bool:
+        return time.monotonic() >= self.until
+
+    def pieces(self, total: int) -> Iterator[np.ndarray]:
+        """The numbers of the examples to score: all in one piece or, if there is a limit or an end, drawn at random
+        and always in the same order. The pace of the pieces so far tells how many still fit."""
+        if self == WHOLE:
+            yield np.arange(total)
+            return
+        order, at = np.random.default_rng(DRAWN).permutation(total)[: self.limit or total], 0
+        size = FIRST if self.until < math.inf else len(order)
+        while at < len(order) and (size >= LEAST or not at):
+            began = time.monotonic()
+            piece = order[at : at + size]
+            yield np.sort(piece)
+            now, at = time.monotonic(), at + len(piece)
+            each = max(1e-9, now - began) / len(piece)
+            size = min(2 * len(piece), int(PART * max(0.0, min(self.until - now, 1e9)) / each))
+
+
+WHOLE = Extent()
+
+
+MOST = 3  # samples of a split
+AMONG = 1000  # they are taken from so many examples at its beginning
+WIDTH = 100  # characters of each text
+LINE = 120  # characters; a longer sample takes two lines
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the model read, its answer, and the reference; the text is empty if the answer repeats it."""
+
+    text: str
+    answer: str
+    reference: str | None = None
+
+    def lines(self) -> list[str]:
+        """One line, or two."""
+        text, answer = shortened(self.text.strip(), WIDTH), shortened(self.answer.strip(), WIDTH) or "(nothing)"
+        told = f" (reference: {shortened(self.reference.strip(), WIDTH)})" if self.reference is not None else ""
+        first = f"  sample: {text} → " if text else "  sample: "
+        if len(first + answer + told) <= LINE:
+            return [first + answer + told]
+        return [f"  sample: {text}", f"    → {answer}{told}"] if text else [first + answer, f"   {told}"]
+
+
+def places(total: int) -> list[int]:
+    """The numbers of the examples that are shown, spread over the beginning of a split."""
+    among = min(total, AMONG)
+    return sorted({(number + 1) * among // (MOST + 1) for number in range(MOST)} - {among})
+
 
 T = TypeVar("T", bound="Task[Any]")
 M = TypeVar("M", bound=Model)

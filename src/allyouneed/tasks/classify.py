@@ -18,12 +18,11 @@ from allyouneed.errors import UserError
 from allyouneed.metrics import Score
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.heads import POOLS
+from allyouneed.predict.inputs import BETWEEN
 from allyouneed.predict.labels import ClassifyProcessor, classify_tokens
 from allyouneed.predict.linear import Bags, Linear, WordPairs, best_shares, fit_linear, words_of
-from allyouneed.predict.two_texts import BETWEEN
-from allyouneed.tasks.base import once
+from allyouneed.tasks.base import WHOLE, Extent, once
 from allyouneed.tasks.baselines import classify_baselines
-from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.labelling import Labelling, LabellingOptions
 from allyouneed.tasks.labels import OneLabel
 from allyouneed.terminal import Say

@@ -20,8 +20,7 @@ from allyouneed.metrics import Score
 from allyouneed.models.dvae import DVAE
 from allyouneed.predict.book import Book
 from allyouneed.predict.pictures import CompressProcessor
-from allyouneed.tasks.base import Carry, Moment
-from allyouneed.tasks.extent import WHOLE, Extent
+from allyouneed.tasks.base import WHOLE, Carry, Extent, Moment
 from allyouneed.tasks.pictures import PictureTask
 from allyouneed.terminal import Say
 

@@ -25,8 +25,7 @@ from allyouneed.models.dalle import DALLE
 from allyouneed.predict.base import answered
 from allyouneed.predict.draw import Caption, DrawProcessor, check_method, likelihood
 from allyouneed.runtime import pick_device
-from allyouneed.tasks.base import Carry, Moment, Task, once
-from allyouneed.tasks.extent import WHOLE, Extent
+from allyouneed.tasks.base import WHOLE, Carry, Extent, Moment, Task, once
 from allyouneed.tasks.pictures import PictureTask
 from allyouneed.terminal import Say
 from allyouneed.text import Tokenizer

@@ -19,11 +19,8 @@ from allyouneed.errors import UserError
 from allyouneed.metrics import Score, find_nearest, retrieval_scores
 from allyouneed.models.embedder import Embedder
 from allyouneed.nn.heads import POOLS
-from allyouneed.predict.embed import EmbedProcessor
-from allyouneed.predict.embedding import Embedding, Row
-from allyouneed.tasks.base import Answering, Carry, Moment, once
-from allyouneed.tasks.extent import WHOLE, Extent
-from allyouneed.tasks.samples import Sample
+from allyouneed.predict.embed import Embedding, EmbedProcessor, Row
+from allyouneed.tasks.base import WHOLE, Answering, Carry, Extent, Moment, Sample, once
 from allyouneed.terminal import Say
 
 AMONG = 100  # targets among which a sample looks for the nearest

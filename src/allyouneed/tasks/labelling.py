@@ -18,10 +18,10 @@ from allyouneed.models.labeller import Labeller
 from allyouneed.predict.base import answered
 from allyouneed.predict.labels import UNCUT, Spelling, TextLabelsProcessor
 from allyouneed.tasks.base import (
+    Sample,
     once,
 )
 from allyouneed.tasks.labels import LabelOptions, Labels
-from allyouneed.tasks.samples import Sample
 from allyouneed.text import Tokenizer
 from allyouneed.text.layout import Tokens
 

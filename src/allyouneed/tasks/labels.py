@@ -21,9 +21,8 @@ from allyouneed.metrics import Score, confusion, exact_score, label_scores
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.losses import IGNORE
 from allyouneed.predict.labels import LabelsProcessor, probabilities
-from allyouneed.tasks.base import Answering, Carry, Moment, once
+from allyouneed.tasks.base import WHOLE, Answering, Carry, Extent, Moment, once
 from allyouneed.tasks.baselines import TOLD
-from allyouneed.tasks.extent import WHOLE, Extent
 
 
 @dataclass(frozen=True)

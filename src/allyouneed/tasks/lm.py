@@ -21,10 +21,8 @@ from allyouneed.nn.losses import IGNORE
 from allyouneed.predict.answers import Prompt
 from allyouneed.predict.base import answered
 from allyouneed.predict.lm import LMProcessor
-from allyouneed.tasks.base import Carry, Moment, once
-from allyouneed.tasks.extent import WHOLE, Extent
+from allyouneed.tasks.base import WHOLE, Carry, Extent, Moment, Sample, once, places
 from allyouneed.tasks.running_text import RunningText
-from allyouneed.tasks.samples import Sample, places
 from allyouneed.terminal import Say
 
 READ, WRITTEN = 60, 40  # bytes of text that a sample reads and writes, about

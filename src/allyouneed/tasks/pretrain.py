@@ -19,10 +19,9 @@ from allyouneed.errors import UserError
 from allyouneed.metrics import Score, exact_score
 from allyouneed.models.bert import Bert
 from allyouneed.nn.losses import IGNORE
-from allyouneed.predict.checks import check_numbers
 from allyouneed.predict.fill import FillProcessor
-from allyouneed.tasks.base import Carry, Moment, Task, once
-from allyouneed.tasks.extent import WHOLE, Extent
+from allyouneed.predict.inputs import check_numbers
+from allyouneed.tasks.base import WHOLE, Carry, Extent, Moment, Task, once
 from allyouneed.terminal import Say
 
 

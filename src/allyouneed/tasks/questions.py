@@ -21,9 +21,7 @@ from allyouneed.metrics.spans import span_scores
 from allyouneed.models.answerer import HEADS, Answerer
 from allyouneed.predict.base import answered
 from allyouneed.predict.questions import NO_ANSWER, AnswerProcessor, Asked, Piece
-from allyouneed.tasks.base import Answering, Carry, Moment, once
-from allyouneed.tasks.extent import WHOLE, Extent
-from allyouneed.tasks.samples import Sample
+from allyouneed.tasks.base import WHOLE, Answering, Carry, Extent, Moment, Sample, once
 from allyouneed.terminal import Say
 from allyouneed.text.layout import Tokens
 

@@ -18,9 +18,8 @@ from allyouneed.figures import contact_sheet
 from allyouneed.metrics import Score, exact_score
 from allyouneed.models.labeller import Labeller
 from allyouneed.predict.pictures import TOP, RecognizeProcessor
-from allyouneed.tasks.base import once
+from allyouneed.tasks.base import WHOLE, Extent, once
 from allyouneed.tasks.baselines import picture_baselines
-from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.labels import LabelOptions, OneLabel
 from allyouneed.tasks.pictures import PictureTask
 from allyouneed.terminal import Say

@@ -20,11 +20,9 @@ from allyouneed.metrics import Score, bootstrap_scores, confusion, entity_scores
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.losses import IGNORE
 from allyouneed.predict.tag import SCHEME, TagProcessor, mark, named
-from allyouneed.tasks.base import once
+from allyouneed.tasks.base import WHOLE, Extent, Sample, once
 from allyouneed.tasks.baselines import TOLD, tag_baselines
-from allyouneed.tasks.extent import WHOLE, Extent
 from allyouneed.tasks.labelling import Labelling, labels_on_first_pieces
-from allyouneed.tasks.samples import Sample
 from allyouneed.terminal import Say
 from allyouneed.text.layout import Tokens
 from allyouneed.text.words import WordCutter, WordText

@@ -23,9 +23,7 @@ from allyouneed.models.base import Translator
 from allyouneed.predict.answers import Prompt
 from allyouneed.predict.base import answered
 from allyouneed.predict.translate import TranslatePredictor, TranslateProcessor
-from allyouneed.tasks.base import Answering, Carry, Moment, once
-from allyouneed.tasks.extent import WHOLE, Extent
-from allyouneed.tasks.samples import Sample
+from allyouneed.tasks.base import WHOLE, Answering, Carry, Extent, Moment, Sample, once
 from allyouneed.terminal import Say
 from allyouneed.text import Tokenizer
 

@@ -27,15 +27,12 @@ from allyouneed.format import human_bytes
 from allyouneed.metrics import Score, analogy_answers, analogy_score, similarity_score
 from allyouneed.models.word2vec import Word2Vec
 from allyouneed.predict.base import answered
-from allyouneed.predict.wordmap import usual_words
-from allyouneed.predict.words import WordsProcessor
+from allyouneed.predict.words import WordsProcessor, usual_words
 from allyouneed.randomness import make_key
 from allyouneed.recipe import Recipe
 from allyouneed.runtime import available, pick_device
-from allyouneed.tasks.base import Answering, Carry, Moment, Task
-from allyouneed.tasks.extent import WHOLE, Extent
+from allyouneed.tasks.base import WHOLE, Answering, Carry, Extent, Moment, Sample, Task
 from allyouneed.tasks.running_text import RunningText
-from allyouneed.tasks.samples import Sample
 from allyouneed.terminal import Say
 from allyouneed.text import Tokenizer
 from allyouneed.word2vec.negative import Blocks, Kernel

@@ -1,24 +1,50 @@
-"""The loss and the score of the validation split, and how long they take."""
+"""The losses of a task by name, the loss and the score of the validation split, how long they take, and samples."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from allyouneed.data.batches.base import Size
+from allyouneed.errors import UserError
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model
-from allyouneed.tasks.base import Carry, Task
-from allyouneed.tasks.extent import Extent
+from allyouneed.tasks.base import Carry, Extent, Task
 from allyouneed.terminal import Say
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.feed import Feed
-from allyouneed.training.named_losses import NamedLosses
+from allyouneed.training.memory import is_out_of_memory
+
+
+class NamedLosses:
+    """`weights` by name, as the task declares them. A list or tensor of losses is in the order of `names`."""
+
+    def __init__(self, weights: Mapping[str, float]) -> None:
+        self.weights, self.names = weights, sorted(weights)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def means(self, sums: Mapping[str, Tensor], size: Size) -> Tensor:
+        """The mean of each loss: sum / count."""
+        return torch.stack([sums[name] / (size.counts[name] or 1.0) for name in self.names])
+
+    def total(self, losses: Any) -> Any:
+        """Σ weight · loss"""
+        return sum(self.weights[name] * losses[i] for i, name in enumerate(self.names))
+
+    def by_name(self, losses: Sequence[float]) -> dict[str, float]:
+        """For the log: the loss that is minimised and, if it has several parts, each part by its name."""
+        parts = dict(zip(self.names, losses)) if len(self.names) > 1 else {}
+        return {"loss": float(self.total(losses)), **{f"{name} loss": value for name, value in parts.items()}}
+
 
 BATCHES, EXAMPLES = 4, 128  # by which the time of the loss and of the score is estimated
 
@@ -116,3 +142,41 @@ class Evaluator:
         if limit and self.task.has("test"):
             seconds *= min(1.0, limit / max(1, self.task.items("test")))
         return seconds
+
+
+COST = 0.02  # of the time of the training, at most
+
+
+class Sampler:
+    """Answers with the model as it is; its training goes on as if nothing had been asked."""
+
+    def __init__(
+        self, model: Model, task: Task, arithmetic: Callable[[], AbstractContextManager[Any]], quiet: bool
+    ) -> None:
+        self.model, self.task, self.arithmetic = model, task, arithmetic
+        self.split = "" if quiet else next((split for split in ("valid", "test") if task.has(split)), "")
+        self.spent = 0.0  # seconds
+        if self.split:
+            task.sampled(self.split)  # read now: the files may change while the model trains
+
+    def affordable(self, seconds: float) -> bool:
+        """Whether samples have cost little, if the training took so long. True before the first sample."""
+        return self.spent <= COST * seconds
+
+    def lines(self, most: int) -> list[str]:
+        """Up to `most` samples, for the user; none if the model cannot answer."""
+        if not self.split:
+            return []
+        began, training = time.monotonic(), self.model.training
+        self.model.eval()
+        try:
+            with self.arithmetic():
+                samples = self.task.samples(self.model, self.split, self.task.recipe.decode, most)
+        except (UserError, RuntimeError, MemoryError) as error:  # samples are no reason to stop a training
+            if not isinstance(error, UserError) and not is_out_of_memory(error):
+                raise
+            samples = []
+        finally:
+            self.model.train(training)
+        self.spent += time.monotonic() - began
+        return [line for sample in samples for line in sample.lines()]

@@ -33,9 +33,8 @@ from allyouneed.predict.token_vectors import freeze_vectors, start_from_vectors
 from allyouneed.recipe import Recipe, to_toml
 from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import Runtime, allow_tf32, attend_by_cudnn, probe, versions
-from allyouneed.tasks.base import Task
+from allyouneed.tasks.base import Extent, Task
 from allyouneed.tasks.baselines import beaten
-from allyouneed.tasks.extent import Extent
 from allyouneed.tasks.scoring import score_rows, score_run
 from allyouneed.tensorfile import read_tensors
 from allyouneed.terminal import Say, say
@@ -46,10 +45,10 @@ from allyouneed.training.feed import Feed
 from allyouneed.training.folds import fit_folds
 from allyouneed.training.interrupt import terminable
 from allyouneed.training.memory import check_weights, estimate, micro_batches
-from allyouneed.training.position import read_state
 from allyouneed.training.progress import board_writer
 from allyouneed.training.rules import follow
 from allyouneed.training.starting import donor_folder
+from allyouneed.training.state import read_state
 from allyouneed.training.trainer import Trainer
 from allyouneed.training.warning import small_data
 from allyouneed.wholefile import Metrics

@@ -1,4 +1,4 @@
-"""Estimates of the memory that training and decoding need, and errors if it is not enough."""
+"""How many parameters a model has, how much work it does, and the memory that training and decoding need."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -19,8 +19,40 @@ from allyouneed.data.batches.base import Batch
 from allyouneed.errors import UserError
 from allyouneed.format import human_bytes, human_count
 from allyouneed.models.base import Model, Writer
+from allyouneed.models.word2vec import Word2Vec
+from allyouneed.nn.attention import Attention
 from allyouneed.runtime import available
 from allyouneed.tasks.base import Task
+
+
+def flops(model: Model, context: int) -> int:
+    """FLOPs per token of a forward pass: two for each weight of each matrix, and the attention to `context` tokens."""
+    if isinstance(model, Word2Vec):
+        return _of_words(model)
+    layers = [m for m in model.modules() if isinstance(m, nn.Linear | nn.RNNBase | nn.Conv1d | nn.Conv2d)]
+    matrices = sum(2 * p.numel() for m in layers for p in m.parameters(recurse=False) if p.dim() > 1)
+    attentions = [m for m in model.modules() if isinstance(m, Attention)]
+    return matrices + sum(2 * a.heads * (a.head_width + a.value_width) * context for a in attentions)
+
+
+def _of_words(model: Word2Vec) -> int:
+    """Of the predictions of one word: window + 1 neighbours on average, against each negative sample."""
+    c = model.config
+    goals, near = (c.vocab if c.loss == "softmax" else 1 + c.negatives), c.window + 1
+    if c.method == "cbow":
+        return c.width * near + 2 * c.width * goals
+    return 2 * c.width * goals * near
+
+
+def parameters(model: Model) -> dict[str, int]:
+    """By the path of their module, the same for all blocks: "body.decoder.blocks.*.cross"."""
+    found: dict[str, int] = {}
+    for name, p in model.named_parameters():  # tied ones come once
+        pieces = ["*" if piece.isdigit() else piece for piece in name.split(".")[:-1]]
+        part = ".".join(pieces[: pieces.index("*") + 2 if "*" in pieces else 2])
+        found[part] = found.get(part, 0) + p.numel()
+    return found
+
 
 MEASURED = 512  # tokens of the batch by which the memory of a step is measured
 

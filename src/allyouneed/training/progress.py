@@ -1,4 +1,4 @@
-"""The live display of a training: a bar on a terminal, lines elsewhere."""
+"""The live display of a training, a bar on a terminal, lines elsewhere; and its log: metrics.jsonl, TensorBoard."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from allyouneed.terminal import brief
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as Bar
+from allyouneed.runfolder import RunFolder
+from allyouneed.wholefile import Metrics
 
 BAR_SECONDS, LINE_SECONDS = 0.2, 5.0  # between two updates of the bar, and between two lines
 MEMORY_SECONDS = 60.0  # the estimate of the time left uses about the last minute
@@ -159,3 +161,23 @@ def board_writer() -> Any:
 def open_board(folder: Path, step: int) -> Any:
     """A writer for TensorBoard; what the run wrote after this step before it was stopped is hidden."""
     return board_writer()(str(folder), purge_step=step + 1)
+
+
+class Log:
+    """One record per event, by its kind: train, valid, plan, warning or stopped."""
+
+    def __init__(self, folder: RunFolder, step: int, board: bool) -> None:
+        self.metrics = Metrics(folder.metrics)
+        self.board = open_board(folder.path / "tensorboard", step) if board else None
+
+    def write(self, kind: str, step: int, seconds: float, **values: float | str) -> None:
+        self.metrics.write({"kind": kind, "step": step, **values, "seconds": round(seconds, 3)})
+        if self.board is not None:
+            for name, value in values.items():
+                if not isinstance(value, str):
+                    self.board.add_scalar(f"{kind}/{name}", value, step)
+
+    def close(self) -> None:
+        self.metrics.close()
+        if self.board is not None:
+            self.board.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from allyouneed import catalog
@@ -20,8 +20,143 @@ from allyouneed.format import human_bytes
 from allyouneed.recipe import Recipe
 from allyouneed.runtime import Runtime
 from allyouneed.tasks.classify import WITH_LINEAR
-from allyouneed.training.choices import LEARN, Case, Choice, Values, careful_rate
-from allyouneed.training.picture_rules import drawing, picture_size, picture_training
+
+SPEED = (2_000.0, 150_000.0)  # tokens per second that the models chosen here learn: per CPU thread, and on a GPU
+LEARN = (3_000_000, 100_000_000)  # tokens that they learn if nothing else is asked for: about ten minutes
+STEPS = 400  # fewer are too few, whatever the data: then batches are smaller
+CODES = 64  # of a picture, as most code books have them; the rules do not open the book
+Values = dict[str, tuple[Any, str]]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Some settings, `name`: what they are about, and the reason for them. By the key of each setting: its value, and
+    the value in words; "" if it is not worth any."""
+
+    name: str
+    why: str
+    values: Values
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the rules look at: the training data, the recipe so far, and the machine."""
+
+    facts: Facts
+    recipe: Recipe
+    gpu: bool
+    threads: int
+
+    @property
+    def given(self) -> frozenset[str]:
+        return self.recipe.given or frozenset()
+
+    @property
+    def tokens(self) -> float:
+        """About how many tokens an epoch has; of a translation, those of the target. A word has about 1.35 pieces."""
+        if self.recipe.task_kind in ("recognize", "compress", "draw"):
+            grid = CODES if self.recipe.task_kind == "draw" else 0
+            return max(1.0, float(self.facts.examples * (self.recipe.model.tokens + grid)))
+        per_word = {"translate": 1.35 / 2, "classify": 1.0, "wordvectors": 1.0}.get(self.recipe.task_kind, 1.35)
+        return max(1.0, self.facts.words * per_word)
+
+    def epochs(self, least: float, most: float, learn: float, batch: int) -> float:
+        """Passes over the data: as many as the user has asked for, fit into train.minutes, or `learn` tokens take.
+        `batch`: tokens per step."""
+        train = self.recipe.train
+        if train.minutes:
+            found = 60 * train.minutes * (SPEED[1] if self.gpu else SPEED[0] * self.threads) / self.tokens
+        elif train.epochs and "train.epochs" in self.given:
+            found = train.epochs
+        elif train.steps and "train.steps" in self.given:
+            found = train.steps * self._batch(batch) / self.tokens
+        else:
+            found = min(most, max(least, learn / self.tokens))
+        return float(f"{found:.2g}")
+
+    def training(self, epochs: float, batch: int, warmup: int = 100, part: float = 0.1) -> Values:
+        """The epochs, smaller batches if there would be too few of them, and `warmup` steps of warm-up, or this part
+        of the steps if that is less."""
+        while batch > 128 and epochs * self.tokens / batch < STEPS:
+            batch //= 2
+        steps = epochs * self.tokens / self._batch(batch)
+        return {
+            "train.epochs": (epochs, f"{epochs:g} epochs"),
+            "train.batch_tokens": (batch, f"{batch:,} tokens per step"),
+            "train.warmup": (min(400 if self.gpu else warmup, math.ceil(part * steps)), ""),
+        }
+
+    def _batch(self, batch: int) -> int:
+        return self.recipe.train.batch_tokens if "train.batch_tokens" in self.given else batch
+
+    def seen(self, epochs: float) -> str:
+        """A reason."""
+        return f"the data is seen {'about ' if self.recipe.train.minutes else ''}{epochs:g} times"
+
+
+def careful_rate(case: Case) -> float:
+    """The learning rate of a body that has learned to read: the wider, the smaller."""
+    return float(f"{min(5e-4, 0.1 / case.recipe.model.width):.1g}")
+
+
+PICTURES = ((28, 4), (32, 4), (64, 8), (96, 8), (128, 16), (224, 16))  # sides in pixels, and their patches
+
+
+def picture_size(case: Case) -> Iterator[Choice]:
+    """Small pictures as they are, larger ones scaled to what a machine can learn from; 49 to 196 patches."""
+    side, channels = case.facts.side or 32, case.facts.channels
+    known = PICTURES if case.gpu else PICTURES[:3]
+    image, patch = next((row for row in known if side <= row[0]), known[-1])
+    if not case.recipe.train.init:
+        kind = "grey" if channels == 1 else "colour"
+        values: Values = {
+            "model.image": (image, f"{image} x {image} pixels"),
+            "model.patch": (patch, f"patches of {patch} x {patch}"),
+            "model.channels": (channels, kind),
+        }
+        yield Choice("pictures", f"they are {kind}, {side} pixels on the shorter side", values)
+        if case.gpu:
+            values = {"model.layers": (6, "6 layers"), "model.width": (256, "256 wide"), "train.lr": (1e-3, "")}
+            yield Choice("model", "there is a GPU", values)
+
+
+def picture_training(case: Case) -> Iterator[Choice]:
+    """After the pictures have their size."""
+    batch = 128 * case.recipe.model.tokens if case.gpu else 32 * case.recipe.model.tokens
+    epochs = case.epochs(2, 60, LEARN[case.gpu] * 4, batch)
+    yield Choice("training", f"there are {case.facts.examples:,} pictures", case.training(epochs, batch))
+    if case.recipe.train.init:
+        rate = careful_rate(case)
+        yield Choice("rate", "it starts from a run that can see", {"train.lr": (rate, f"learning rate {rate:g}")})
+    if epochs < 5:  # Fashion-MNIST seen twice: 79.7 % with the shift of the recipe, 85.5 % without
+        yield Choice("augmentation", case.seen(epochs), {"task.shift": (0.0, "none")})
+    else:
+        flip = 0.5 if case.facts.channels == 3 else 0.0
+        values = {
+            "task.shift": (0.1, "shifted"),
+            "task.flip": (flip, "flipped (task.flip=0 if left and right matter)" if flip else ""),
+            "task.changes": (2, "changed in colour and shape"),
+            "task.strength": (0.4, ""),
+            "task.smoothing": (0.1, ""),
+            "model.drop_path": (0.1, ""),
+        }
+        yield Choice("against overfitting", case.seen(epochs), values)
+
+
+def drawing(case: Case) -> Iterator[Choice]:
+    """Captions that people write are longer than generated ones."""
+    caption = 32
+    yield Choice("captions", "people write them", {"model.caption": (caption, f"up to {caption} tokens")})
+    if case.gpu:
+        values: Values = {"model.layers": (8, "8 layers"), "model.heads": (8, ""), "model.width": (384, "384 wide")}
+        values["train.lr"] = (1e-3, "")
+        yield Choice("model", "there is a GPU", values)
+    batch = (128 if case.gpu else 32) * (1 + caption + CODES)
+    epochs = case.epochs(2, 60, LEARN[case.gpu] * 4, batch)
+    yield Choice("training", f"there are {case.facts.examples:,} pictures", case.training(epochs, batch))
+    dropout = 0.0 if epochs < 5 else 0.1
+    yield Choice("against overfitting", case.seen(epochs), {"model.dropout": (dropout, f"dropout {dropout:g}")})
+
 
 HELD = {"valid": "for validation", "test": "for the test"}
 HELD_OUT = {"valid": (0.1, 500), "test": (0.2, 1_000)}  # the largest part, and as many examples as are enough

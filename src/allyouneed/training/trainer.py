@@ -21,21 +21,16 @@ from allyouneed.runtime import Runtime
 from allyouneed.tasks.base import Carry, Task
 from allyouneed.tensorfile import not_finite
 from allyouneed.terminal import say
-from allyouneed.training.averages import MovingAverage, mean
 from allyouneed.training.compiling import stop_recording
 from allyouneed.training.distributed import Ranks
-from allyouneed.training.evaluating import Evaluator
+from allyouneed.training.evaluating import Evaluator, NamedLosses, Sampler
 from allyouneed.training.feed import Feed, Step
 from allyouneed.training.interrupt import Interrupt, Interrupted
-from allyouneed.training.kept import kept_tensors, restore_kept
-from allyouneed.training.log import Log
 from allyouneed.training.memory import is_out_of_memory
-from allyouneed.training.named_losses import NamedLosses
-from allyouneed.training.optim import make_optimizer
+from allyouneed.training.optim import MovingAverage, make_optimizer, mean
 from allyouneed.training.plan import Pacer
-from allyouneed.training.position import Pending, Position, State, Window, read_state
-from allyouneed.training.progress import Progress
-from allyouneed.training.sampling import Sampler
+from allyouneed.training.progress import Log, Progress
+from allyouneed.training.state import Pending, Position, State, Window, kept_tensors, read_state, restore_kept
 from allyouneed.training.warning import Watch
 from allyouneed.wholefile import Metrics, write_tensors
 

@@ -1,12 +1,26 @@
-"""Chat templates: a text becomes a turn of a conversation, as a model from elsewhere has learned to read it."""
+"""What an input may be: two texts in one, a chat, and checks of what a model can read and gives."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from torch import Tensor
+
+from allyouneed.decode.sample import NOT_A_NUMBER
 from allyouneed.errors import UserError, shortened
+from allyouneed.models.base import Model
 from allyouneed.text import Tokenizer
+
+BETWEEN = "|||"
+MARKS = ("\t", BETWEEN)
+
+
+def two_texts(text: str) -> list[str]:
+    """The texts on both sides of the first mark, without the white space around them; the text itself without one."""
+    marks = [mark for mark in MARKS if mark in text]
+    return [side.strip() for side in text.split(min(marks, key=text.index), 1)] if marks else [text]
+
 
 MOST_TEMPLATE = 100_000  # characters; the templates of well-known models have a few thousand
 
@@ -38,3 +52,28 @@ def fill_template(template: str, text: str, tokenizer: Tokenizer, tokens: Mappin
         raise UserError(
             f"the chat template of this run cannot be used: {shortened(error, 200)}; try decode.chat=false"
         ) from None
+
+
+def check_length(model: Model, tokens: int, what: str) -> None:
+    """Raise a UserError if a text is longer than the model can read."""
+    if model.limit is not None and tokens > model.limit:
+        raise UserError(f"the {what} has {tokens} tokens, but this model reads at most {model.limit}: shorten it")
+
+
+def check_numbers(logits: Tensor) -> Tensor:
+    """The logits, if none of them is NaN."""
+    if bool(logits.isnan().any()):
+        raise UserError(NOT_A_NUMBER)
+    return logits
+
+
+def check_input(text: str, tokenizer: Tokenizer, what: str) -> list[int]:
+    """The ids of the user's text; a UserError if it is empty or mostly unknown."""
+    if not text.strip():
+        raise UserError(f"the {what} is empty: give some text")
+    ids = tokenizer.encode(text)
+    unknown = 0 if tokenizer.unk is None else ids.count(tokenizer.unk)
+    if unknown * 2 > len(ids):
+        strange = ", ".join(repr(unit.strip() or unit) for unit in tokenizer.unknown(text)[:8])
+        raise UserError(f"most of the {what} is not in this model's vocabulary: {strange}")
+    return ids
