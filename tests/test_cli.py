@@ -422,6 +422,6 @@ def test_an_option_that_is_called_as_its_value_has_its_name_written_out():
     """Typer 0.27 names an option whose metavar is its name in capitals after the metavar: --RUN."""
     for command in cli.app.registered_commands:
         for name, hint in get_type_hints(command.callback, include_extras=True).items():
-            for option in (part for part in getattr(hint, "__metadata__", ()) if hasattr(part, "param_decls")):
-                same = (option.metavar or "").lower() == name.rstrip("_")
-                assert option.param_decls or not same or type(option).__name__ == "ArgumentInfo", (command.name, name)
+            for option in getattr(hint, "__metadata__", ()):
+                if type(option).__name__ == "OptionInfo" and option.metavar == name.upper():
+                    assert option.default == f"--{name}", (command.name, name)
