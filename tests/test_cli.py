@@ -16,12 +16,13 @@ from dataclasses import replace
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 import torch
 
 import allyouneed
-from allyouneed import catalog
+from allyouneed import catalog, cli
 from allyouneed.data import registry
 from allyouneed.data.fetch import File
 from allyouneed.data.public import PublicSet
@@ -415,3 +416,12 @@ def test_python_takes_paths_names_and_recipes(story, tmp_path):
     assert choose("lm/gpt", [], [story, story]).data.path == (str(story), str(story))
     assert choose("lm/gpt", [], "tinyshakespeare").data.name == "tinyshakespeare"
     assert choose(read_recipe("lm/gpt"), ["train.steps=7"], None).train.steps == 7
+
+
+def test_an_option_that_is_called_as_its_value_has_its_name_written_out():
+    """Typer 0.27 names an option whose metavar is its name in capitals after the metavar: --RUN."""
+    for command in cli.app.registered_commands:
+        for name, hint in get_type_hints(command.callback, include_extras=True).items():
+            for option in getattr(hint, "__metadata__", ()):
+                if type(option).__name__ == "OptionInfo" and option.metavar == name.upper():
+                    assert option.default == f"--{name}", (command.name, name)

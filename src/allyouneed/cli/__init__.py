@@ -212,7 +212,7 @@ def lecture_command(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of the results.  [default: runs/lecture-NAME]")
     ] = None,
-    run: Annotated[str, typer.Option(metavar="RUN", help="Use this run instead of training one.")] = "",
+    run: Annotated[str, typer.Option("--run", metavar="RUN", help="Use this run instead of training one.")] = "",
     mirror: Mirror = None,
 ) -> None:
     """Run an experiment of the lectures: it prints its numbers and draws its picture.
