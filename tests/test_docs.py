@@ -151,7 +151,7 @@ def test_the_plan_of_the_house_is_the_house() -> None:
         top |= {name.rstrip("/")} if not depth else set()
     rooms = {p.name for p in HOME.iterdir() if p.suffix == ".py" or p.is_dir()}
     assert {name for name in rooms if not name.startswith("_")} == top
-    for room in ("nn", "models", "decode"):
+    for room in ("nn", "models", "decode", "predict", "tasks", "training"):
         assert all(p.name in plan for p in (HOME / room).glob("[a-z]*.py"))
 
 
