@@ -145,7 +145,8 @@ class Bounded(ImmutableSandboxedEnvironment):
         self.filters |= {"trim": self.trim, "string": self.text, "safe": self.text}
         self.tests = {name: self.paid(test) for name, test in TESTS.items()}
         self.tests |= {"divisibleby": divisible, "even": divisible, "odd": lambda value: not divisible(value)}
-        self.globals = {"range": range, "dict": dict, "namespace": Namespace, "joiner": utils.Joiner}
+        self.globals = {"range": range, "namespace": Namespace, "joiner": utils.Joiner}
+        self.globals |= {"dict": partial(dict)}  # `dict[x, x]` would be a type with x inside, which is not paid for
         self.globals |= {"raise_exception": self.raise_exception, "strftime_now": self.strftime_now}
 
     def spend(self, steps: int) -> None:
