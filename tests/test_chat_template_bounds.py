@@ -203,7 +203,7 @@ ENDLESS = {
     "{{ '" + "\\" * 90_000: "unexpected char",
 }
 BOUNDED = 3.0  # seconds of a processor, of a slow one
-ROOM = 300 << 20  # bytes beside what the process has
+ROOM = 200 << 20  # bytes beside what the process has
 
 
 @pytest.fixture(scope="module")

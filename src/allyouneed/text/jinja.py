@@ -122,8 +122,10 @@ def _call(method: str, *args: Any) -> nodes.Call:
 
 
 class Namespace(utils.Namespace):
+    """Values that a template can change from inside a loop. It is not paid for by its size, so it gives no text."""
+
     def __repr__(self) -> str:
-        raise ValueError("it makes a text of a namespace")  # with any number of texts inside
+        raise ValueError("it makes a text of a namespace")
 
 
 class Bounded(ImmutableSandboxedEnvironment):
@@ -138,7 +140,7 @@ class Bounded(ImmutableSandboxedEnvironment):
         self.left = MOST_STEPS + room
         self.longest = MOST_TEXT + 4 * room
         divisible = lambda value, by=2: self.call_binop(None, "%", value, by) == 0
-        self.filters = {name: partial(self.refuse, name) for name in FILTERS}  # known, if never called
+        self.filters = {name: partial(self.refuse, name) for name in FILTERS}  # an error only if called
         self.filters |= {name: self.paid(FILTERS[name]) for name in VALUE_FILTERS}
         self.filters |= {name: self.paid(FILTERS[name], self.items) for name in LIST_FILTERS}
         self.filters |= {"join": self.join, "indent": self.indent, "tojson": self.tojson, "replace": self.replace}
@@ -209,7 +211,7 @@ class Bounded(ImmutableSandboxedEnvironment):
     def refuse(self, name: str, *args: Any, **named: Any) -> Any:
         raise ValueError(f"it uses the filter {name}, which this library does not have")
 
-    # Operators, attributes and calls, as the sandbox of jinja2 hands them on
+    # Hooks of jinja2's sandbox: operators, attributes, calls
 
     def call_binop(self, context: Context | None, operator: str, left: Any, right: Any) -> Any:
         sides, sequences = (left, right), (str, list, tuple)
@@ -258,7 +260,7 @@ class Bounded(ImmutableSandboxedEnvironment):
             self.check_size(args[0])
         return self.pay(getattr(text, name)(*args, **named))
 
-    # The filters and functions of a template that can make a long text of a short one, and its other functions
+    # Output, filters, functions
 
     @pass_context  # so that jinja2 computes nothing while it compiles
     def output(self, context: Context, value: Any) -> str:
