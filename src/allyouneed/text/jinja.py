@@ -110,7 +110,9 @@ class Payments(NodeTransformer):
                 node.expr = _call("pay", node.expr)
             case nodes.Pair():
                 node.key = _call("pay", node.key)
-            case nodes.Dict() | nodes.List() | nodes.Tuple(ctx="load") | nodes.Getitem(arg=nodes.Slice()):
+            case nodes.Getitem(arg=nodes.Slice()):
+                node.node = _call("pay", node.node)
+            case nodes.Dict() | nodes.List() | nodes.Tuple(ctx="load"):
                 return _call("pay", node)
             case nodes.Const(value=int() | float() as number) if abs(number) > MOST_NUMBER:
                 raise ValueError("it has a number of more than 64 bits")
