@@ -1,40 +1,70 @@
-"""Jinja templates, filled within bounds.
+"""Jinja templates, rendered within bounds.
 
-A template comes with a model from elsewhere, and Jinja compiles one to Python: a loop, a text that doubles itself or a
-filter with a huge number then runs without end. Here jinja2 only reads the template. Its syntax tree is walked with a
-number of steps that every loop, text and list is paid from, and there is only what `text/jinja_values.py` and
-`text/jinja_filters.py` list.
+A chat template comes with a model, and may come from anyone. The sandbox of jinja2 keeps it away from Python, but not
+from a loop without end or a text of gigabytes. So a template has a number of steps, and pays with them for every turn
+of a loop, every call of a macro, and every value by its size. `Payments` puts this into the syntax tree before jinja2
+compiles it; `Bounded` has the bounds: it checks the size of a value before the value is made.
 """
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from datetime import datetime
-from functools import lru_cache
-from itertools import chain, repeat
+from functools import lru_cache, partial, wraps
+from types import BuiltinMethodType, CodeType, MethodType
 from typing import Any
 
-from jinja2 import Environment, TemplateError, Undefined, nodes
+from jinja2 import Template, Undefined, nodes, pass_context, utils
 from jinja2.ext import Extension
+from jinja2.filters import FILTERS, do_indent, make_attrgetter
 from jinja2.parser import Parser
-from jinja2.runtime import LoopContext
+from jinja2.runtime import Context, LoopContext
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.tests import TESTS
+from jinja2.visitor import NodeTransformer
 
-from allyouneed.text.jinja_filters import Filters
-from allyouneed.text.jinja_values import TEXT, Namespace
-
+MOST_STEPS = 100_000  # a well-known template takes some thousands
+MOST_SIZE = 5_000  # nodes of the syntax tree; a well-known template has some hundreds
+MOST_TEXT = 1_000_000  # characters of a text, items of a list
+MOST_NUMBER = 2**63
+MOST_POWER = 64
+MOST_DEPTH = 100  # of lists in lists
+MOST_NESTED = 20  # loops and macros inside each other; Python compiles no more loops
 MOST_DATE = 100  # characters of the format of a date
-FILTERED = "filter block"  # the name of the text that a filter block filters; no variable can have it
+TEXT = 64  # characters that are copied, for one step
+SEARCH = 1024  # characters that are compared, for one step
 
-Scope = ChainMap[str, Any]
+CONTAINERS = (list, tuple, dict, KeysView, ValuesView, ItemsView)
+REFUSED_TAGS: dict[type[nodes.Node], str] = {
+    nodes.Block: "block", nodes.Extends: "extends", nodes.Include: "include", nodes.Import: "import",
+    nodes.FromImport: "import", nodes.ScopedEvalContextModifier: "autoescape",
+}  # fmt: skip
+REFUSED_METHODS = ("encode", "expandtabs", "format", "format_map", "maketrans", "translate")
+VALUE_FILTERS = ("capitalize", "count", "d", "default", "dictsort", "first", "float", "int", "items", "last", "length",
+                 "lower", "reverse", "title", "upper")  # fmt: skip
+LIST_FILTERS = ("list", "map", "reject", "rejectattr", "select", "selectattr", "sort", "unique")
 
 
-class Break(Exception):
-    """The loop ends here."""
+def fill(template: str, values: Mapping[str, Any], room: int = 0) -> str:
+    """The text of a template, which is not too long itself. `room` is how many characters the values have: a long text
+    may take more steps. Raises a ValueError that says what is wrong."""
+    try:
+        environment = Bounded(room)
+        made = Template.from_code(environment, _compile(template), environment.globals)
+        return environment.pay("".join(made.root_render_func(made.new_context(dict(values)))))
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+    except SyntaxError as error:  # of the Python code that jinja2 makes
+        raise ValueError(error.msg) from None
+    except Exception as error:  # whatever a template makes Python raise
+        raise ValueError(str(error) or type(error).__name__) from None
 
 
-class Continue(Exception):
-    """The next turn of the loop begins."""
+@lru_cache(maxsize=8)
+def _compile(template: str) -> CodeType:
+    environment = Bounded(0)
+    return environment.compile(Payments().visit(environment.parse(template)))
 
 
 class Generation(Extension):
@@ -47,292 +77,228 @@ class Generation(Extension):
         return nodes.Scope(parser.parse_statements(("name:endgeneration",), drop_needle=True), lineno=line)
 
 
-def fill(template: str, values: Mapping[str, Any], room: int = 0) -> str:
-    """The text of a template, which is not too long itself. `room` is how many characters the values have: a long text
-    may take more steps. Raises a ValueError that says what is wrong."""
-    try:
-        return Filling(room).fill(_parse(template), values)
-    except (Break, Continue) as error:
-        raise ValueError(f"it has a {type(error).__name__.lower()} outside of a loop") from None
-    except RecursionError:
-        raise ValueError("it is nested too deep") from None
-    except (TemplateError, TypeError, ArithmeticError, LookupError, AttributeError, MemoryError) as error:
-        raise ValueError(str(error) or type(error).__name__) from None
+class Payments(NodeTransformer):
+    """Puts payments into a syntax tree: calls of the methods of `Bounded`."""
+
+    def __init__(self) -> None:
+        self.size = 0  # nodes so far, and steps for their texts
+        self.nested = 0  # loops and macros around this node
+
+    def visit(self, node: nodes.Node) -> Any:
+        if type(node) in REFUSED_TAGS:
+            raise ValueError(f"it uses {REFUSED_TAGS[type(node)]}, which this library does not have")
+        if isinstance(node, nodes.For) and node.recursive:
+            raise ValueError("it uses a recursive loop, which this library does not have")
+        before, nested = self.size, isinstance(node, nodes.For | nodes.Macro | nodes.CallBlock)
+        self.size += 1 + (len(node.data) // TEXT if isinstance(node, nodes.TemplateData) else 0)
+        self.nested += nested
+        if self.size > MOST_SIZE:
+            raise ValueError("it is too long")
+        if self.nested > MOST_NESTED:
+            raise ValueError("it is nested too deep")
+        self.generic_visit(node)
+        self.nested -= nested
+        size = nodes.Const(self.size - before)
+        match node:
+            case nodes.For():
+                node.iter = _call("walk", node.iter, size)
+            case nodes.Macro() | nodes.CallBlock():
+                node.body.insert(0, nodes.ExprStmt(_call("spend", size), lineno=node.lineno))
+            case nodes.Concat():
+                return _call("join", nodes.List(node.nodes))
+            case nodes.Compare() | nodes.Operand():
+                node.expr = _call("pay", node.expr)
+            case nodes.Pair():
+                node.key = _call("pay", node.key)
+            case nodes.Getitem(arg=nodes.Slice()):
+                node.node = _call("pay", node.node)
+            case nodes.Dict() | nodes.List() | nodes.Tuple(ctx="load"):
+                return _call("pay", node)
+            case nodes.Const(value=int() | float() as number) if abs(number) > MOST_NUMBER:
+                raise ValueError("it has a number of more than 64 bits")
+        return node
 
 
-@lru_cache(maxsize=8)
-def _parse(template: str) -> nodes.Template:
-    """The syntax tree, with the settings of the transformers library."""
-    extensions: list[str | type[Extension]] = ["jinja2.ext.loopcontrols", Generation]
-    return Environment(trim_blocks=True, lstrip_blocks=True, extensions=extensions).parse(template)
+def _call(method: str, *args: Any) -> nodes.Call:
+    return nodes.Call(nodes.EnvironmentAttribute(method), [*args], [], None, None)
 
 
-class Filling(Filters):
-    """One walk through a template. Each statement and each expression has a method by the name of its node."""
+class Namespace(utils.Namespace):
+    """Values that a template can change from inside a loop. It is not paid for by its size, so it gives no text."""
+
+    def __repr__(self) -> str:
+        raise ValueError("it makes a text of a namespace")
+
+
+class Bounded(ImmutableSandboxedEnvironment):
+    """The environment of one rendering, with the settings of the transformers library and the steps that are left."""
+
+    intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%", "**"})
 
     def __init__(self, room: int) -> None:
-        super().__init__(room)
-        self.out: list[str] = []
+        extensions = ("jinja2.ext.loopcontrols", Generation)
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=extensions, optimized=False)
+        self.finalize = self.output
+        self.left = MOST_STEPS + room
+        self.longest = MOST_TEXT + 4 * room
+        divisible = lambda value, by=2: self.call_binop(None, "%", value, by) == 0
+        self.filters = {name: partial(self.refuse, name) for name in FILTERS}  # an error only if called
+        self.filters |= {name: self.paid(FILTERS[name]) for name in VALUE_FILTERS}
+        self.filters |= {name: self.paid(FILTERS[name], self.items) for name in LIST_FILTERS}
+        self.filters |= {"join": self.join, "indent": self.indent, "tojson": self.tojson, "replace": self.replace}
+        self.filters |= {"trim": self.trim, "string": self.text, "safe": self.text}
+        self.tests = {name: self.paid(test) for name, test in TESTS.items()}
+        self.tests |= {"divisibleby": divisible, "even": divisible, "odd": lambda value: not divisible(value)}
+        self.globals = {"range": range, "namespace": Namespace, "joiner": utils.Joiner}
+        self.globals |= {"dict": partial(dict)}  # `dict[x, x]` would be a type with x inside, which is not paid for
+        self.globals |= {"raise_exception": self.raise_exception, "strftime_now": self.strftime_now}
 
-    def fill(self, template: nodes.Template, values: Mapping[str, Any]) -> str:
-        known = {"range": self.range, "dict": self.dict, "namespace": self.namespace, "joiner": self.joiner}
-        known |= {"raise_exception": self.complain, "strftime_now": self.date}
-        return self.captured(template.body, ChainMap({}, dict(values), known))
+    def spend(self, steps: int) -> None:
+        self.left -= steps
+        if self.left < 0:
+            raise ValueError("it takes too many steps")
 
-    def run(self, statements: Sequence[nodes.Node], scope: Scope) -> None:
-        for statement in statements:
-            self.spend(1)
-            self._method("run", statement)(statement, scope)
+    def check_size(self, size: int) -> None:
+        """Call this before a value of this size is made."""
+        if size > self.longest:
+            raise ValueError(f"it makes a text or a list of {size:,}, and the most is {self.longest:,}")
 
-    def value(self, node: nodes.Node, scope: Scope) -> Any:
-        self.spend(1)
-        return self._method("value", node)(node, scope)
+    def pay(self, value: Any) -> Any:
+        """The value, paid for by its size, with all that is inside, as often as it is there."""
+        level = [value]
+        for _ in range(MOST_DEPTH):
+            inside: list[Any] = []
+            for item in level:
+                self.spend(1)
+                if isinstance(item, str):
+                    self.check_size(len(item))
+                    self.spend(len(item) // TEXT)
+                elif isinstance(item, CONTAINERS):
+                    self.spend(len(item))
+                    inside += [*item, *item.values()] if isinstance(item, dict) else item
+                elif isinstance(item, range):
+                    self.spend(len(item))
+                elif isinstance(item, int) and abs(item) > MOST_NUMBER:
+                    raise ValueError("it makes a number of more than 64 bits")
+            if not inside:
+                return value
+            level = inside
+        raise ValueError(f"it puts lists into lists, {MOST_DEPTH} deep")
 
-    def _method(self, what: str, node: nodes.Node) -> Callable[..., Any]:
-        name = type(node).__name__.lower()
-        found = getattr(self, f"{what}_{name}", None)
-        if found is None:
-            raise ValueError(f"it uses {name}, which this library does not have")
-        return found
-
-    def captured(self, statements: Sequence[nodes.Node], scope: Scope) -> str:
-        """What the statements write."""
-        outside, self.out = self.out, []
-        try:
-            self.run(statements, scope)
-            return self.made("".join(self.out))
-        finally:
-            self.out = outside
-
-    def write(self, text: str) -> None:
-        self.spend(len(text) // TEXT)
-        self.out.append(text)
-
-    def assign(self, target: nodes.Node, value: Any, scope: Scope) -> None:
-        if isinstance(target, nodes.Tuple):
-            values = self.items(value)
-            if len(values) != len(target.items):
-                raise ValueError(f"it takes {len(target.items)} values from {len(values)}")
-            for inner, one in zip(target.items, values):
-                self.assign(inner, one, scope)
-        elif isinstance(target, nodes.NSRef):
-            space = scope.get(target.name)
-            if not isinstance(space, Namespace):
-                raise ValueError(f"{target.name} is no namespace")
-            space.values[target.attr] = value
-        else:
-            assert isinstance(target, nodes.Name)
-            scope[target.name] = value
-
-    # Statements
-
-    def run_output(self, node: nodes.Output, scope: Scope) -> None:
-        for inner in node.nodes:
-            self.write(inner.data if isinstance(inner, nodes.TemplateData) else self.text(self.value(inner, scope)))
-
-    def run_if(self, node: nodes.If, scope: Scope) -> None:
-        for branch in (node, *node.elif_):
-            if self.value(branch.test, scope):
-                return self.run(branch.body, scope)
-        self.run(node.else_, scope)
-
-    def run_for(self, node: nodes.For, scope: Scope) -> None:
-        if node.recursive:
-            raise ValueError("it uses a recursive loop, which this library does not have")
-        turns = LoopContext(self._chosen(node, self.walk(self.value(node.iter, scope)), scope), Undefined)
-        for item, loop in turns:
-            inner = scope.new_child({"loop": loop})
-            self.assign(node.target, item, inner)
-            try:
-                self.run(node.body, inner)
-            except Continue:
-                continue
-            except Break:
-                break
-        if turns.index0 < 0:
-            self.run(node.else_, scope.new_child())
-
-    def _chosen(self, node: nodes.For, items: Iterator[Any], scope: Scope) -> Iterator[Any]:
-        """Those for which the condition of the loop holds. It is looked at before each turn, not before the first."""
+    def walk(self, items: Iterable[Any], cost: int = 1) -> Iterator[Any]:
         for item in items:
-            if node.test is not None:
-                inner = scope.new_child()
-                self.assign(node.target, item, inner)
-                if not self.value(node.test, inner):
-                    continue
+            self.spend(cost)
             yield item
 
-    def run_break(self, node: nodes.Node, scope: Scope) -> None:
-        raise Break
+    def items(self, value: Iterable[Any]) -> list[Any]:
+        return list(self.walk(value))
 
-    def run_continue(self, node: nodes.Node, scope: Scope) -> None:
-        raise Continue
+    def text(self, value: Any) -> str:
+        if callable(value) and not isinstance(value, Undefined):
+            raise ValueError(f"it makes a text of a {type(value).__name__}")
+        return self.pay(str(self.pay(value)))
 
-    def run_assign(self, node: nodes.Assign, scope: Scope) -> None:
-        self.assign(node.target, self.value(node.node, scope), scope)
+    def paid(self, function: Any, read: Callable[[Any], Any] | None = None) -> Callable[..., Any]:
+        """A filter or a test of jinja2 that pays for what it is given and for what it returns."""
+        start = int(hasattr(function, "jinja_pass_arg"))  # jinja2 puts its environment or context before the value
 
-    def run_assignblock(self, node: nodes.AssignBlock, scope: Scope) -> None:
-        text = self.captured(node.body, scope.new_child())
-        if node.filter is not None:
-            text = self.value(node.filter, scope.new_child({FILTERED: text}))
-        self.assign(node.target, text, scope)
-
-    def run_filterblock(self, node: nodes.FilterBlock, scope: Scope) -> None:
-        text = self.captured(node.body, scope.new_child())
-        self.write(self.text(self.value(node.filter, scope.new_child({FILTERED: text}))))
-
-    def run_scope(self, node: nodes.Scope, scope: Scope) -> None:
-        self.run(node.body, scope.new_child())
-
-    def run_with(self, node: nodes.With, scope: Scope) -> None:
-        inner = scope.new_child()
-        for target, value in zip(node.targets, node.values):
-            self.assign(target, self.value(value, scope), inner)
-        self.run(node.body, inner)
-
-    def run_macro(self, node: nodes.Macro, scope: Scope) -> None:
-        scope[node.name] = self.macro(node.name, node, scope)
-
-    def run_callblock(self, node: nodes.CallBlock, scope: Scope) -> None:
-        self.write(self.text(self.value_call(node.call, scope, caller=self.macro("caller", node, scope))))
-
-    def macro(self, name: str, node: nodes.Macro | nodes.CallBlock, scope: Scope) -> Callable[..., str]:
-        known = [argument.name for argument in node.args]
-        defaults = dict(zip(reversed(known), reversed(node.defaults)))
-
-        def call(*given: Any, **named: Any) -> str:
-            inner = scope.new_child({"caller": named.pop("caller", Undefined("there is no caller"))})
-            if len(given) > len(known) or not named.keys() <= set(known[len(given) :]):
-                raise ValueError(f"the macro {name} has no such arguments")
-            named |= zip(known, given)
-            for one in known:
-                if one not in named and one in defaults:
-                    inner[one] = self.value(defaults[one], inner)
-                else:
-                    inner[one] = named.get(one, Undefined(name=one))
-            try:
-                return self.captured(node.body, inner)
-            except (Break, Continue) as error:
-                raise ValueError(f"it has a {type(error).__name__.lower()} outside of a loop") from None
+        @wraps(function)
+        def call(*args: Any, **named: Any) -> Any:
+            value = read(args[start]) if read else args[start]
+            self.pay([value, *args[start + 1 :], *named.values()])
+            return self.pay(function(*args[:start], value, *args[start + 1 :], **named))
 
         return call
 
-    # Expressions
+    def refuse(self, name: str, *args: Any, **named: Any) -> Any:
+        raise ValueError(f"it uses the filter {name}, which this library does not have")
 
-    def value_name(self, node: nodes.Name, scope: Scope) -> Any:
-        return scope[node.name] if node.name in scope else Undefined(name=node.name)
+    # Hooks of jinja2's sandbox: operators, attributes, calls
 
-    def value_const(self, node: nodes.Const, scope: Scope) -> Any:
-        return self.made(node.value)
+    def call_binop(self, context: Context | None, operator: str, left: Any, right: Any) -> Any:
+        sides, sequences = (left, right), (str, list, tuple)
+        lengths = [len(side) for side in sides if isinstance(side, sequences)]
+        numbers = [side for side in sides if isinstance(side, int | float)]
+        known = all(isinstance(side, (int, float, Undefined, *sequences)) for side in sides)
+        if not known or (operator == "%" and isinstance(left, str)):
+            raise ValueError(f"it uses {operator} on a {type(left).__name__} and a {type(right).__name__}")
+        if operator == "**" and isinstance(right, int | float) and abs(right) > MOST_POWER:
+            raise ValueError("it makes a number of more than 64 bits")
+        self.check_size(lengths[0] * int(numbers[0]) if operator == "*" and lengths and numbers else sum(lengths))
+        return self.pay(self.binop_table[operator](left, right))
 
-    def value_templatedata(self, node: nodes.TemplateData, scope: Scope) -> str:
-        return node.data
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        known = isinstance(obj, str | list | tuple | dict | Namespace | LoopContext)
+        return known and attr not in REFUSED_METHODS and super().is_safe_attribute(obj, attr, value)
 
-    def value_list(self, node: nodes.List, scope: Scope) -> list[Any]:
-        return [self.value(item, scope) for item in node.items]
+    def unsafe_undefined(self, obj: Any, attribute: str) -> Undefined:
+        raise ValueError(f"it uses {attribute} of a {type(obj).__name__}, which this library does not have")
 
-    def value_tuple(self, node: nodes.Tuple, scope: Scope) -> tuple[Any, ...]:
-        return tuple(self.value(item, scope) for item in node.items)
+    def wrap_str_format(self, value: Any) -> None:
+        """`format` is a method like the others, and refused."""
 
-    def value_dict(self, node: nodes.Dict, scope: Scope) -> dict[Any, Any]:
-        return {self.key(self.value(pair.key, scope)): self.value(pair.value, scope) for pair in node.items}
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        return super().getitem(obj, self.pay(argument))
 
-    def value_condexpr(self, node: nodes.CondExpr, scope: Scope) -> Any:
-        if self.value(node.test, scope):
-            return self.value(node.expr1, scope)
-        return Undefined("there is no else") if node.expr2 is None else self.value(node.expr2, scope)
+    def call(self, context: Context, function: Any, /, *args: Any, _loop_vars: Any = None, **named: Any) -> Any:
+        if isinstance(function, MethodType) and function.__self__ is self:
+            return function(*args, **named)  # pays for itself
+        owner = function.__self__ if isinstance(function, BuiltinMethodType) else None
+        self.pay([owner, *args, *named.values()])
+        if isinstance(owner, str):
+            return self.method(owner, function.__name__, *args, **named)
+        return self.pay(super().call(context, function, *args, **named))
 
-    def value_and(self, node: nodes.And, scope: Scope) -> Any:
-        return self.value(node.left, scope) and self.value(node.right, scope)
+    def method(self, text: str, name: str, *args: Any, **named: Any) -> Any:
+        """A method of a text. A search may compare each character with each."""
+        patterns = [value for value in (*args, *named.values()) if isinstance(value, str)]
+        self.spend(len(text) * sum(map(len, patterns)) // SEARCH)
+        if name == "join":
+            args = tuple(map(self.items, args))
+            self.check_size(sum(len(item) + len(text) for items in args for item in items if isinstance(item, str)))
+        elif name == "replace":
+            self.check_size(len(text) + text.count(args[0]) * len(args[1]))
+        elif name in ("center", "ljust", "rjust", "zfill"):
+            self.check_size(args[0])
+        return self.pay(getattr(text, name)(*args, **named))
 
-    def value_or(self, node: nodes.Or, scope: Scope) -> Any:
-        return self.value(node.left, scope) or self.value(node.right, scope)
+    # Output, filters, functions
 
-    def value_not(self, node: nodes.Not, scope: Scope) -> bool:
-        return not self.value(node.node, scope)
+    @pass_context  # so that jinja2 computes nothing while it compiles
+    def output(self, context: Context, value: Any) -> str:
+        return self.text(value)
 
-    def value_neg(self, node: nodes.Neg, scope: Scope) -> Any:
-        return -self.value(node.node, scope)
+    def join(self, value: Any, d: Any = "", attribute: Any = None) -> str:
+        items: Iterable[Any] = self.items(value)
+        if attribute is not None:
+            items = map(make_attrgetter(self, attribute), items)
+        texts, between = [self.text(item) for item in items], self.text(d)
+        self.check_size(sum(map(len, texts)) + len(between) * len(texts))
+        return self.pay(between.join(texts))
 
-    def value_pos(self, node: nodes.Pos, scope: Scope) -> Any:
-        return +self.value(node.node, scope)
+    def replace(self, value: Any, old: Any, new: Any, count: int | None = None) -> str:
+        return self.method(self.text(value), "replace", self.text(old), self.text(new), -1 if count is None else count)
 
-    def value_concat(self, node: nodes.Concat, scope: Scope) -> str:
-        return self.join([self.value(inner, scope) for inner in node.nodes])
+    def trim(self, value: Any, chars: str | None = None) -> str:
+        return self.method(self.text(value), "strip", chars)
 
-    def value_compare(self, node: nodes.Compare, scope: Scope) -> bool:
-        one = self.value(node.expr, scope)
-        for operand in node.ops:
-            other = self.value(operand.expr, scope)
-            if not self.compare(operand.op, one, other):
-                return False
-            one = other
-        return True
+    def indent(self, value: Any, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
+        lines = self.text(value).splitlines()
+        self.check_size(len(value) + (1 + len(lines)) * (len(width) if isinstance(width, str) else width))
+        return self.pay(do_indent(value, width, first, blank))
 
-    def _binary(self, node: nodes.BinExpr, scope: Scope) -> Any:
-        return self.binary(node.operator, self.value(node.left, scope), self.value(node.right, scope))
+    def tojson(
+        self, value: Any, ensure_ascii: Any = False, indent: Any = None, separators: Any = None, sort_keys: Any = False
+    ) -> str:
+        width = len(indent) if isinstance(indent, str) else indent or 0
+        self.check_size(MOST_DEPTH**2 * width)  # what the encoder writes before an item, at each depth
+        coder = json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+        return self.join(map(self.pay, coder.iterencode(self.pay(value))))
 
-    value_add = value_sub = value_mul = value_div = value_floordiv = value_mod = value_pow = _binary
-
-    def value_getattr(self, node: nodes.Getattr, scope: Scope) -> Any:
-        return self.attribute(self.value(node.node, scope), node.attr)
-
-    def value_getitem(self, node: nodes.Getitem, scope: Scope) -> Any:
-        return self.item(self.value(node.node, scope), self.value(node.arg, scope))
-
-    def value_slice(self, node: nodes.Slice, scope: Scope) -> slice:
-        parts = (node.start, node.stop, node.step)
-        return slice(*(None if part is None else self.value(part, scope) for part in parts))
-
-    def value_filter(self, node: nodes.Filter, scope: Scope) -> Any:
-        value = scope[FILTERED] if node.node is None else self.value(node.node, scope)
-        args, named = self._arguments(node, scope)
-        return self.filter(node.name, value, *args, **named)
-
-    def value_test(self, node: nodes.Test, scope: Scope) -> bool:
-        value = self.value(node.node, scope)
-        args, named = self._arguments(node, scope)
-        return self.test(node.name, value, *args, *named.values())
-
-    def value_call(self, node: nodes.Call, scope: Scope, **more: Any) -> Any:
-        function = self.value(node.node, scope)
-        args, named = self._arguments(node, scope)
-        return function(*args, **named, **more)
-
-    def _arguments(
-        self, node: nodes.Call | nodes.Filter | nodes.Test, scope: Scope
-    ) -> tuple[list[Any], dict[str, Any]]:
-        args = [self.value(one, scope) for one in node.args or ()]
-        named = {str(one.key): self.value(one.value, scope) for one in node.kwargs or ()}
-        if node.dyn_args is not None:
-            args += self.items(self.value(node.dyn_args, scope))
-        if node.dyn_kwargs is not None:
-            named |= self.dict(self.value(node.dyn_kwargs, scope))
-        return args, named
-
-    # What a template may call
-
-    def range(self, *bounds: int) -> range:
-        found = range(*bounds)
-        self.spend(len(found))
-        return found
-
-    def dict(self, pairs: Any = (), /, **named: Any) -> dict[Any, Any]:
-        found = pairs.items() if isinstance(pairs, dict) else map(self.items, self.items(pairs))
-        return self.made({self.key(key): value for key, value in found} | named)
-
-    def namespace(self, pairs: Any = (), /, **named: Any) -> Namespace:
-        return Namespace(self.dict(pairs, **named))
-
-    def joiner(self, between: str = ", ") -> Callable[[], str]:
-        """Nothing at the first call, and then what stands between."""
-        parts = chain([""], repeat(between))
-        return lambda: next(parts)
-
-    def date(self, how: str) -> str:
+    def strftime_now(self, how: str) -> str:
         if len(how) > MOST_DATE:
             raise ValueError(f"it has a date of more than {MOST_DATE} characters")
-        return datetime.now().strftime(how)
+        return self.pay(datetime.now().strftime(how))
 
-    def complain(self, message: Any) -> None:
+    def raise_exception(self, message: Any) -> None:
         raise ValueError(f"it says '{self.text(message)}'")
