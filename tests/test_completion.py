@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import typer
 
-from allyouneed import catalog
-from allyouneed.cli import app, declared
+from allyouneed.cli import app
+from allyouneed.cli import listing as listing_module
 from allyouneed.cli.completing import answer
 from allyouneed.data.registry import listing
 from allyouneed.recipe import recipe_names
@@ -174,24 +174,10 @@ def test_it_is_quick_and_brings_no_torch(folder: Path, monkeypatch: pytest.Monke
         assert subprocess.run([sys.executable, "-c", program], capture_output=True).returncode == 0
 
 
-@pytest.mark.parametrize("kind", catalog.MODELS)
-def test_the_settings_of_a_model_are_those_of_its_class(kind: str) -> None:
-    model, place = catalog.model(kind), catalog.MODELS[kind]
-    assert declared.settings(place, "Config") == _settings(model.Config)
-    assert declared.sizes(place) == tuple(model.sizes)
-
-
-@pytest.mark.parametrize("kind", catalog.TASKS)
-def test_the_settings_of_a_task_are_those_of_its_class(kind: str) -> None:
-    assert declared.settings(catalog.TASKS[kind], "Options") == _settings(catalog.task(kind).Options)
-
-
-def _settings(cls: type) -> dict[str, tuple[str, ...]]:
-    return {
-        f.name: ("true", "false") if f.type == "bool" else f.metadata["choices"]
-        for f in fields(cls)
-        if not f.metadata["derived"]
-    }
+def test_the_settings_of_tasks_and_models_are_those_of_their_classes() -> None:
+    kept = json.loads(Path(listing_module.__file__).with_name(listing_module.SETTINGS).read_text(encoding="utf-8"))
+    found = json.loads(json.dumps(listing_module.values_of_kinds()))
+    assert kept == found, "write it again: allyouneed.cli.listing.write_settings()"
 
 
 def test_a_name_that_would_steer_the_terminal_is_not_offered(folder, tab):

@@ -3,19 +3,19 @@ the script that asks; its own answer would take twice as long, because it checks
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
+from importlib import resources
 from itertools import pairwise
 from typing import Any
 
 from allyouneed import catalog
-from allyouneed.cli import declared
-from allyouneed.cli.listing import LISTS
+from allyouneed.cli.listing import LISTS, SETTINGS, values_of
 from allyouneed.config import PRECISIONS, SECTIONS
 from allyouneed.errors import UserError
 from allyouneed.recipe import recipe_names, recipe_text
@@ -183,10 +183,7 @@ def _assignments(settings: Settings, unfinished: str) -> list[str]:
 
 
 def _of_section(name: str) -> Settings:
-    return {
-        f"{name}.{f.name}": ("true", "false") if f.type == "bool" else tuple(f.metadata["choices"])
-        for f in fields(SECTIONS[name])
-    }
+    return {f"{name}.{key}": values for key, values in values_of(SECTIONS[name]).items()}
 
 
 def _of_recipe(given: Sequence[str]) -> Settings:
@@ -200,13 +197,9 @@ def _of_recipe(given: Sequence[str]) -> Settings:
         if key in ("task.kind", "model.kind"):
             kinds[key.partition(".")[0]] = value
     found: Settings = {"task.kind": tuple(catalog.TASKS), "model.kind": tuple(catalog.MODELS)}
-    if kinds["task"] in catalog.TASKS:
-        options = declared.settings(catalog.TASKS[kinds["task"]], "Options")
-        found |= {f"task.{key}": values for key, values in options.items()}
-    if kinds["model"] in catalog.MODELS:
-        place = catalog.MODELS[kinds["model"]]
-        own = {"size": declared.sizes(place), **declared.settings(place, "Config")}
-        found |= {f"model.{key}": values for key, values in own.items()}
+    known = json.loads(resources.files("allyouneed.cli").joinpath(SETTINGS).read_text(encoding="utf-8"))
+    for name, kind in kinds.items():
+        found |= {f"{name}.{key}": tuple(values) for key, values in known[name].get(kind, {}).items()}
     for name in SECTIONS:
         found |= _of_section(name)
     return found

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import Field, fields
+from pathlib import Path
 from typing import Any
 
 from allyouneed import catalog
@@ -11,6 +13,7 @@ from allyouneed.config import SECTIONS
 from allyouneed.recipe import read_recipe, recipe_names, recipe_text
 
 Rows = list[tuple[str, ...]]
+SETTINGS = "settings.json"  # the settings of tasks and models, for completion: to import these would import torch
 
 
 def recipes() -> Rows:
@@ -48,6 +51,26 @@ def recipe_settings(name: str) -> Rows:
                 shown = ", ".join(map(repr, value)) if isinstance(value, tuple) else str(value)
                 rows.append((f"{section}.{f.name}", shown, f"{f.metadata['help']}{_allowed(f)}"))
     return rows
+
+
+def values_of(cls: type) -> dict[str, tuple[str, ...]]:
+    """The settings of a section with the values that each may have; () for any."""
+    listed = [f for f in fields(cls) if not f.metadata["derived"]]
+    return {f.name: ("true", "false") if f.type == "bool" else tuple(f.metadata["choices"]) for f in listed}
+
+
+def values_of_kinds() -> dict[str, dict[str, dict[str, tuple[str, ...]]]]:
+    """The same for every kind of task and model."""
+    models = {kind: catalog.model(kind) for kind in catalog.MODELS}
+    return {
+        "task": {kind: values_of(catalog.task(kind).Options) for kind in catalog.TASKS},
+        "model": {kind: {"size": tuple(model.sizes), **values_of(model.Config)} for kind, model in models.items()},
+    }
+
+
+def write_settings() -> None:
+    """Write the file that completion reads."""
+    Path(__file__).with_name(SETTINGS).write_text(json.dumps(values_of_kinds(), indent=1) + "\n", encoding="utf-8")
 
 
 def _allowed(f: Field[Any]) -> str:
