@@ -212,9 +212,12 @@ def test_a_published_sha_1_is_checked(server: Server, cache: Path) -> None:
     assert [p.name for p in (cache / "set").iterdir()] == ["file.bin"]
 
 
-def test_a_file_without_a_checksum_is_downloaded_once_and_known_by_its_content(server: Server) -> None:
+def test_a_file_without_a_checksum_is_downloaded_once_and_known_by_its_content(server: Server, cache: Path) -> None:
     file = File("set/file.bin", 1, sha256(b"mirrored"), f"{server.address}/file.bin", "")
+    (cache / "set").mkdir(parents=True)
+    (cache / "set/file.bin.part").write_bytes(b"of another version")
     path = obtain(file)
+    assert path.read_bytes() == CONTENT
     assert obtain(file) == path
     assert server.asked == [None]
     assert fetch.content_checksum(file, path) == sha256(CONTENT)

@@ -71,10 +71,12 @@ def obtain(file: File, mirror: str = "") -> Path:
     return cached
 
 
-def discard(file: File, path: Path) -> None:
-    """Remove a download without a checksum that cannot be read, so that the next attempt downloads it again."""
-    if not file.expected and path.is_relative_to(cache_folder()):
+def discard(file: File, path: Path) -> bool:
+    """Remove a file that cannot be read if it is a download without a checksum: the next attempt downloads it again."""
+    removed = not file.expected and path.is_relative_to(cache_folder())
+    if removed:
         path.unlink(missing_ok=True)
+    return removed
 
 
 def content_checksum(file: File, path: Path) -> str:
@@ -96,17 +98,15 @@ def _mirrored(file: File, mirror: Path) -> Path | None:
     return copy
 
 
-def _part(path: Path) -> Path:
-    return path.with_name(path.name + ".part")
-
-
 def _download(address: str, path: Path, checksum: str) -> None:
     """Continues the .part file and checks it. If the download is interrupted, the file stays; if it is wrong, it is
-    removed."""
+    removed. A file that may change is never continued."""
     import http.client
     import urllib.error
 
-    part = _part(path)
+    part = path.with_name(path.name + ".part")
+    if not checksum:
+        part.unlink(missing_ok=True)
     try:
         _transfer(address, part)
     except urllib.error.HTTPError as error:

@@ -116,7 +116,7 @@ def _reviews(path: Path, folders: Sequence[str]) -> dict[str, list[str]]:
     found: dict[str, list[tuple[int, str]]] = {folder: [] for folder in folders}
     size = 0
     try:
-        with tarfile.open(path) as archive:
+        with tarfile.open(path, "r:gz") as archive:
             for member in archive:
                 size += member.size
                 if size > UNPACKED:

@@ -40,7 +40,7 @@ def cifar10(files: Files, labels: Sequence[str]) -> dict[str, Pictures]:
     path = files["train"][0]
     parts: dict[str, list[np.ndarray]] = {split: [] for split in files}
     try:
-        with tarfile.open(path) as archive:
+        with tarfile.open(path, "r:gz") as archive:
             for member in sorted(archive.getmembers(), key=lambda member: member.name):
                 name = Path(member.name).name
                 if name.endswith(".bin") and member.isreg() and (file := archive.extractfile(member)) is not None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from allyouneed.config import DataConfig
-from allyouneed.data.examples import SHAPES, SentencePair, TextExample, digest
+from allyouneed.data.examples import SHAPES, SentencePair, digest
 from allyouneed.data.fetch import content_checksum, discard, obtain
 from allyouneed.data.layouts import LAYOUTS
 from allyouneed.data.public import PUBLIC_SETS, PublicSet
@@ -65,8 +66,8 @@ def read_named(config: DataConfig, shape: str) -> Source:
         public = next(known for known in PUBLIC_SETS if known.name == config.name)
         return _public(public, shape, config.mirror, config.reverse)
     if built_in.shape in PICTURES:
-        return _built_in_pictures(config.name, shape)
-    return _built_in_text(config.name) if built_in.shape == "text" else _built_in_examples(built_in, config.reverse)
+        return _built_in_pictures(built_in, shape)
+    return _built_in_text(built_in) if built_in.shape == "text" else _built_in_examples(built_in, config.reverse)
 
 
 @dataclass(frozen=True)
@@ -136,9 +137,9 @@ def _public(public: PublicSet, shape: str, mirror: str, reverse: bool) -> Source
             for split, rows in LAYOUTS[form.layout](files, **form.options).items():
                 swap = public.shape == "pairs" and reverse != public.swapped
                 add(split, (row[::-1] for row in rows) if swap else rows)
-        except UserError:
-            for file, path in paths.items():
-                discard(file, path)
+        except UserError as error:
+            if any([discard(file, path) for file, path in paths.items()]):
+                raise UserError(f"the download of {public.name} cannot be read, and is removed: {error}") from None
             raise
 
     known = {"set": public.name, "files": checksums, "reverse": reverse}
@@ -162,66 +163,61 @@ def _ranges(public: PublicSet, records: Records) -> dict[str, list[tuple[int, in
     return found
 
 
+def _generated(name: str) -> Mapping[str, Any]:
+    """The splits that the function NAME of builtin/NAME.py generates."""
+    splits: Mapping[str, Any] = getattr(import_module(f"allyouneed.data.builtin.{name}"), name)()
+    return splits
+
+
 def _built_in_examples(known: NamedSet, reverse: bool) -> Source:
     """The phrasebook, the opinions, the entities or the questions."""
-    from allyouneed.data.builtin.entities import entities
-    from allyouneed.data.builtin.opinions import opinions
-    from allyouneed.data.builtin.phrasebook import phrasebook
-    from allyouneed.data.builtin.questions import questions
     from allyouneed.data.records import Records
 
-    name, examples = known.name, dict[str, Sequence[TextExample]]()
-    if name == "phrasebook":
-        book = phrasebook()
-        examples |= (
-            {split: [SentencePair(it, en) for en, it in pairs] for split, pairs in book.items()} if reverse else book
-        )
-    else:
-        examples |= entities() if name == "entities" else questions() if name == "questions" else opinions()
+    name, examples = known.name, _generated(known.name)
+    if reverse:
+        examples = {split: [SentencePair(it, en) for en, it in pairs] for split, pairs in examples.items()}
     counts = ", ".join(f"{len(listed):,} {split}" for split, listed in examples.items())
     key = fingerprint({split: digest(repr(listed)) for split, listed in examples.items()})
-    told = [f"{name}: built in; {counts}; fixed splits"]
     rows = {split: (example.cells for example in listed) for split, listed in examples.items()}
-    dataset = Dataset(name, known.shape, {}, told, key, "MIT")
+    dataset = Dataset(name, known.shape, {}, [f"{name}: built in; {counts}; fixed splits"], key, "MIT")
     return NamedTexts(dataset, Records.of(rows, SHAPES[known.shape].filled))
 
 
-def _built_in_pictures(name: str, shape: str) -> Source:
+def _built_in_pictures(known: NamedSet, shape: str) -> Source:
     """The shapes, by their form, or the scenes with their captions."""
-    from allyouneed.data.builtin.scenes import check, scenes
-    from allyouneed.data.builtin.shapes import shapes
+    from allyouneed.data.builtin.scenes import check
     from allyouneed.data.formats.picture_arrays import from_arrays
     from allyouneed.data.pictures import PictureSplit
 
-    captioned = name == "scenes"
-    made = scenes() if captioned else {split: (pixels, forms) for split, (pixels, forms, _) in shapes().items()}
-    word = "caption" if captioned else "label"
-    listed = {split: from_arrays(*both, name, "", word) for split, both in made.items()}
+    name, captioned = known.name, known.shape == "captions"
+    listed = {
+        split: from_arrays(pixels, words, name, "", "caption" if captioned else "label")
+        for split, (pixels, words, *_) in _generated(name).items()
+    }
     counts = ", ".join(f"{len(one.pictures):,} {split}" for split, one in listed.items())
-    told = [f"{name}: built in; {counts}; fixed splits"]
     key = fingerprint(
         {split: digest("".join(p.content + p.label for p in one.pictures)) for split, one in listed.items()}
     )
     splits: dict[str, Split] = {split: PictureSplit(one.pictures, one.array) for split, one in listed.items()}
-    own, checker = ("captions", check) if captioned else ("pictures", None)
-    return NamedPictures(Dataset(name, own, splits, told, key, "MIT", checker), shape)
+    understood = [f"{name}: built in; {counts}; fixed splits"]
+    return NamedPictures(
+        Dataset(name, known.shape, splits, understood, key, "MIT", check if captioned else None), shape
+    )
 
 
-def _built_in_text(name: str) -> Source:
+def _built_in_text(known: NamedSet) -> Source:
     """The corpus, the family or the stories; each story is a document."""
-    from allyouneed.data.builtin.corpus import corpus
-    from allyouneed.data.builtin.family import family
-    from allyouneed.data.builtin.stories import stories
     from allyouneed.data.records import Records
 
+    name, documents = known.name, _generated(known.name)
     if name == "stories":
-        documents = {split: [f"{text}\n" for text in texts] for split, texts in stories().items()}
+        documents = {split: [f"{text}\n" for text in texts] for split, texts in documents.items()}
     else:
-        documents = {split: [text] for split, text in (family() if name == "family" else corpus()).items()}
+        documents = {split: [text] for split, text in documents.items()}
     counts = ", ".join(f"{sum(map(len, texts)):,} characters {split}" for split, texts in documents.items())
     key = fingerprint({split: digest("".join(texts)) for split, texts in documents.items()})
     records = Records.of({split: ((text,) for text in texts) for split, texts in documents.items()}, (0,))
     ends = records.ends.tolist()
     ranges = {split: list(pairwise(ends[low : high + 1])) for split, (low, high) in records.parts.items()}
-    told = [f"{name}: built in; {counts}; fixed splits"]
-    return NamedTexts(Dataset(name, "text", {}, told, key, "MIT"), records, ranges=ranges)
+    dataset = Dataset(name, "text", {}, [f"{name}: built in; {counts}; fixed splits"], key, "MIT")
+    return NamedTexts(dataset, records, ranges=ranges)
