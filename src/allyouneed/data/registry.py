@@ -138,7 +138,7 @@ def _public(public: PublicSet, shape: str, mirror: str, reverse: bool) -> Source
                 swap = public.shape == "pairs" and reverse != public.swapped
                 add(split, (row[::-1] for row in rows) if swap else rows)
         except UserError as error:
-            if any([discard(file, path) for file, path in paths.items()]):
+            if [path for file, path in paths.items() if discard(file, path)]:
                 raise UserError(f"the download of {public.name} cannot be read, and is removed: {error}") from None
             raise
 
