@@ -91,14 +91,14 @@ def lines(*paths: Path) -> Iterator[Iterable[bytes]]:
 
 def aclimdb(files: Files) -> dict[str, list[tuple[str, str]]]:
     """The archive of IMDB: one file per review, in folders of train and test, pos and neg."""
-    ((archive,),) = {tuple(paths) for paths in files.values()}
+    archive = files["train"][0]
     found = _reviews(archive, [f"{split}/{side}" for split in files for side in ("pos", "neg")])
     return {split: _mixed(found[f"{split}/pos"], found[f"{split}/neg"]) for split in files}
 
 
 def aclimdb_text(files: Files, labelled: bool) -> dict[str, Iterator[Iterable[bytes]]]:
     """The reviews of the folder unsup as documents. `labelled`: after those of pos and neg."""
-    (archive,) = files["train"]
+    archive = files["train"][0]
     found = _reviews(archive, ["train/unsup", *(["train/pos", "train/neg"] if labelled else [])])
     first = [review for review, _ in _mixed(found["train/pos"], found["train/neg"])] if labelled else []
     return {"train": ([review.encode()] for review in chain(first, found["train/unsup"]))}
