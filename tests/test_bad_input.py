@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from allyouneed.data import registry
+from allyouneed.data.public import Form
 from allyouneed.errors import UserError, nearest
 from allyouneed.run import load
 from allyouneed.tasks.translate import Translate
@@ -296,7 +297,7 @@ def server(tmp_path) -> Iterator[str]:
 def download(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address: str) -> str:
     monkeypatch.setenv("ALLYOUNEED_CACHE", str(tmp_path / "cache"))
     entries = [
-        replace(entry, files=tuple(replace(file, address=address) for file in entry.files))
+        replace(entry, forms=[Form("text", {"train": [replace(entry.forms[0].every_file[0], address=address)]})])
         if entry.name == "tinyshakespeare"
         else entry
         for entry in registry.PUBLIC_SETS

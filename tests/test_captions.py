@@ -15,15 +15,16 @@ from allyouneed.config import DataConfig
 from allyouneed.data import registry
 from allyouneed.data.facts import gather
 from allyouneed.data.opening import open_data
+from allyouneed.data.picture_layouts import read_splits
 from allyouneed.data.pictures import PictureSplit
-from allyouneed.data.public_pictures import PICTURE_SETS
+from allyouneed.data.public import public_set
 from allyouneed.data.report import describe
 from allyouneed.data.sources import Dataset, caption_key, part_of
 from allyouneed.errors import UserError
 from test_pictures import flat, folder, write_idx
 
 WHOLE = {"valid_part": 0.0, "test_part": 0.0}
-EMOJI = next(known for known in PICTURE_SETS if known.name == "emoji")
+EMOJI = public_set("emoji")
 
 
 def opened(path: Path | str | list[Path], shape: str = "captions", **settings: Any) -> Dataset:
@@ -343,9 +344,13 @@ def write_emoji(root: Path, array: np.ndarray, lines: list[str]) -> list[Path]:
     return [root / "images_u8.npy.xz", root / "captions.tsv"]
 
 
+def read_emoji(files: list[Path]) -> dict[str, PictureSplit]:
+    return read_splits(EMOJI, EMOJI.forms[0], {"train": files})
+
+
 def test_damaged_emoji_files(tmp_path: Path) -> None:
     pixels, lines = np.zeros((40, 32, 32, 3), np.uint8), [f"noto\tThing {i}" for i in range(40)]
-    good = EMOJI.read(write_emoji(tmp_path, pixels, lines), False)
+    good = read_emoji(write_emoji(tmp_path, pixels, lines))
     assert sum(split.examples for split in good.values()) == 40
     assert "thing 7" in {picture.label for split in good.values() for picture in split}
     for array, told in (
@@ -355,16 +360,16 @@ def test_damaged_emoji_files(tmp_path: Path) -> None:
         (pixels[:39], "emoji has 39 pictures, but 40 captions: give one for each picture"),
     ):
         with pytest.raises(UserError, match=told):
-            EMOJI.read(write_emoji(tmp_path, array, lines), False)
+            read_emoji(write_emoji(tmp_path, array, lines))
     for line in ("no tab", "noto\t ", "\tthing"):
         with pytest.raises(UserError, match=r"captions.tsv is damaged: line 41 is not a style, a tab and a caption"):
-            EMOJI.read(write_emoji(tmp_path, pixels, [*lines, line]), False)
+            read_emoji(write_emoji(tmp_path, pixels, [*lines, line]))
     images, texts = write_emoji(tmp_path, pixels, lines)
     whole = images.read_bytes()
     for broken in (whole[: len(whole) // 2], b"no array", b"", whole[:20] + b"x" * 20 + whole[40:]):
         images.write_bytes(broken)
         with pytest.raises(UserError, match=r"images_u8.npy.xz is damaged"):
-            EMOJI.read([images, texts], False)
+            read_emoji([images, texts])
 
 
 def test_an_emoji_file_with_another_checksum_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

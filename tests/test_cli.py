@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 from importlib import import_module
@@ -25,7 +24,7 @@ import allyouneed
 from allyouneed import catalog, cli
 from allyouneed.data import registry
 from allyouneed.data.fetch import File
-from allyouneed.data.public import PublicSet
+from allyouneed.data.public import Form, PublicSet
 from allyouneed.format import columns
 from allyouneed.recipe import Recipe, read_recipe, to_toml
 from allyouneed.run import load
@@ -303,12 +302,9 @@ def test_test_finds_a_mirror_that_has_moved(story, tmp_path, monkeypatch):
     """Nothing else tells where it is: neither the run nor the environment, and the cache is empty."""
     content = story.read_bytes()
     file = File("set/story.txt", len(content), sha256(content).hexdigest())  # only a mirror has it
-
-    def read(paths: Sequence[Path], reverse: bool) -> dict[str, list[list[bytes]]]:
-        return {"train": [[paths[0].read_bytes()]]}
-
     whole = dict.fromkeys(("train", "valid", "test"), (0, len(content)))
-    small = PublicSet("small", "text", "a story", "MIT", "nowhere", (file,), read, (), bytes=whole)
+    form = Form("text", {"train": [file]})
+    small = PublicSet("small", "text", "a story", "MIT", "nowhere", [form], bytes=whole)
     monkeypatch.setattr(registry, "PUBLIC_SETS", (small,))
     (tmp_path / "old" / "set").mkdir(parents=True)
     (tmp_path / "old" / "set" / "story.txt").write_bytes(content)

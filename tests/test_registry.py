@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import os
 import re
 import socket
 import struct
 import threading
-import zipfile
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,6 +21,7 @@ from allyouneed.data.fetch import File, obtain
 from allyouneed.data.opening import open_data
 from allyouneed.data.sources import Dataset, Text
 from allyouneed.errors import UserError
+from allyouneed.version import __version__
 
 CONTENT = bytes(range(256)) * 4000
 MIRROR = os.environ.get("ALLYOUNEED_MIRROR", "")
@@ -39,6 +38,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.asked: list[str | None] = []
+        self.agents: list[str | None] = []
         self.released = threading.Event()
 
     @property
@@ -53,6 +53,7 @@ class Handler(BaseHTTPRequestHandler):
         server, start = self.server, 0
         asked = self.headers.get("Range")
         server.asked.append(asked)
+        server.agents.append(self.headers.get("User-Agent"))
         if server.hang:
             server.released.wait(20)
             return
@@ -175,7 +176,7 @@ def test_a_part_that_is_too_long_starts_over(server: Server, cache: Path) -> Non
 
 def test_a_wrong_checksum_removes_the_file(server: Server, cache: Path) -> None:
     file = public(server, content=b"something else")
-    with pytest.raises(UserError, match=f"{file.sha256} is expected, it has {sha256(CONTENT)}"):
+    with pytest.raises(UserError, match=f"{file.checksum} is expected, it has {sha256(CONTENT)}"):
         obtain(file)
     assert list((cache / "set").iterdir()) == []
 
@@ -194,67 +195,38 @@ def test_no_server_and_no_answer(server: Server, monkeypatch: pytest.MonkeyPatch
         obtain(public(server))
 
 
-def test_a_zip_gives_its_member(server: Server, cache: Path) -> None:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("inside", CONTENT)
-    server.content = packed.getvalue()
-    file = File("set/data.gz", 1, "0", f"{server.address}/data.zip", member="inside", content_sha256=sha256(CONTENT))
+def test_a_file_that_is_packed_in_another_way_at_its_address(server: Server, cache: Path, tmp_path: Path) -> None:
+    file = File("set/file.bin", 1, sha256(b"mirrored"), f"{server.address}/file.zip", sha256(CONTENT))
+    assert obtain(file).read_bytes() == CONTENT
+    copy = tmp_path / "mirror/set/file.bin"
+    copy.parent.mkdir(parents=True)
+    copy.write_bytes(b"mirrored")
+    assert obtain(file, str(tmp_path / "mirror")) == copy
+
+
+def test_a_published_sha_1_is_checked(server: Server, cache: Path) -> None:
+    right = hashlib.sha1(CONTENT).hexdigest()
+    assert obtain(File("set/file.bin", 0, right, f"{server.address}/file.bin")).read_bytes() == CONTENT
+    with pytest.raises(UserError, match=f"wrong checksum: SHA-1 {'0' * 40} is expected, it has {right}"):
+        obtain(File("set/other.bin", 0, "0" * 40, f"{server.address}/other.bin"))
+    assert [p.name for p in (cache / "set").iterdir()] == ["file.bin"]
+
+
+def test_a_file_without_a_checksum_is_downloaded_once_and_known_by_its_content(server: Server, cache: Path) -> None:
+    file = File("set/file.bin", 1, sha256(b"mirrored"), f"{server.address}/file.bin", "")
+    (cache / "set").mkdir(parents=True)
+    (cache / "set/file.bin.part").write_bytes(b"of another version")
     path = obtain(file)
-    assert path == cache / "set/inside"
     assert path.read_bytes() == CONTENT
     assert obtain(file) == path
-    assert len(server.asked) == 1
-    assert [p.name for p in path.parent.iterdir()] == ["inside"]
-    path.unlink()
-    wrong = File("set/data.gz", 1, "0", f"{server.address}/data.zip", member="inside", content_sha256="1")
-    with pytest.raises(UserError, match=r"wrong checksum"):
-        obtain(wrong)
-    assert list(path.parent.iterdir()) == []
-    server.content = b"no archive"
-    with pytest.raises(UserError, match=r"not the expected archive"):
-        obtain(file)
+    assert server.asked == [None]
+    assert fetch.content_checksum(file, path) == sha256(CONTENT)
+    assert fetch.content_checksum(public(server), path) == sha256(CONTENT)
 
 
-def archive(content: bytes, how: int = zipfile.ZIP_DEFLATED) -> bytearray:
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", how) as zipped:
-        zipped.writestr("inside", content)
-    return bytearray(packed.getvalue())
-
-
-def encrypted(packed: bytearray) -> bytearray:
-    packed[6] |= 1  # the flag in the file's own header, and in the list of files at the end
-    packed[packed.rindex(b"PK\x01\x02") + 8] |= 1
-    return packed
-
-
-def with_byte(packed: bytearray, place: int, value: int) -> bytearray:
-    packed[place] = value
-    return packed
-
-
-WORDS = b"".join(b"%d " % (i * i) for i in range(40_000))
-BROKEN = {
-    "encrypted": encrypted(archive(WORDS)),
-    "damaged": with_byte(archive(WORDS), 60_000, 0xFF),
-    "an impossible first block": with_byte(archive(WORDS), 36, 0xFF),
-    "cut and mended": archive(WORDS)[:50_000] + archive(WORDS)[-80:],
-    "cut": archive(WORDS)[:50_000],
-    "an unknown compression": with_byte(archive(WORDS), archive(WORDS).rindex(b"PK\x01\x02") + 10, 77),
-    "damaged bzip2": with_byte(archive(WORDS, zipfile.ZIP_BZIP2), 20_000, 0xFF),
-    "damaged xz": with_byte(archive(WORDS, zipfile.ZIP_LZMA), 20_000, 0xFF),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_an_archive_that_cannot_be_unpacked(server: Server, cache: Path, name: str) -> None:
-    server.content = bytes(BROKEN[name])
-    file = File("set/data.gz", 1, "0", f"{server.address}/data.zip", member="inside", content_sha256=sha256(WORDS))
-    expected = r"data\.zip was downloaded, but (it is not the expected archive|its member inside cannot be unpacked)"
-    with pytest.raises(UserError, match=expected):
-        obtain(file)
-    assert list((cache / "set").iterdir()) == []
+def test_a_server_is_told_who_asks(server: Server) -> None:
+    obtain(public(server))
+    assert server.agents == [f"allyouneed/{__version__}"]
 
 
 def test_the_mirror_comes_first_and_is_verified_once(
@@ -296,21 +268,23 @@ def test_listing_has_every_name_once() -> None:
     assert {"shapes", "scenes", "mnist", "fashion-mnist", "cifar10", "emoji"} <= set(names)
     assert {"text", "pairs", "labels", "tags", "questions", "pictures", "captions"} <= {row.shape for row in rows}
     assert all(row.what and row.licence and row.origin for row in rows)
-    private = ("tatoeba", "sst2", "imdb", "squad", "emoji")
-    assert all(("mirror only" in row.origin) == row.name.startswith(private) for row in rows)
+    assert [row.name for row in rows if "mirror only" in row.origin] == ["emoji"]
+    changing = {"sst2", "tatoeba-eng-ita", "tatoeba-ita-eng"}
+    assert {row.name for row in rows if "may change" in row.origin} == changing
 
 
 def test_entries_are_complete() -> None:
     for entry in registry.PUBLIC_SETS:
-        for file in entry.files:
-            assert re.fullmatch("[0-9a-f]{64}", file.sha256), entry.name
-            assert file.bytes > 0
+        assert entry.forms, entry.name
+        for file in {file for form in entry.forms for file in form.every_file}:
+            assert re.fullmatch("[0-9a-f]{64}|[0-9a-f]{40}", file.checksum) or file.path == "tatoeba/ita-eng.zip"
+            assert file.bytes > 0 or file.path in ("tatoeba/ita-eng.zip", "tatoeba/fra-eng.zip")
             assert file.address is None or file.address.startswith("https://")
 
 
 def test_a_set_without_address_says_so() -> None:
     with pytest.raises(UserError, match=r"no public address.*data.mirror=DIR"):
-        open_data(DataConfig(name="tatoeba-eng-ita"), "pairs")
+        open_data(DataConfig(name="emoji"), "captions")
 
 
 def test_wrong_names_and_shapes() -> None:
@@ -396,4 +370,4 @@ def test_enwik8_has_the_usual_splits() -> None:
             whole.update(chunk.encode())
         sizes[name] = split.bytes
     assert sizes == {"train": 90_000_000, "valid": 5_000_000, "test": 5_000_000}
-    assert whole.hexdigest() == registry.TEXT_SETS[-1].files[0].content_sha256
+    assert whole.hexdigest() == "2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8"

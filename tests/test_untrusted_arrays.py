@@ -26,8 +26,9 @@ from allyouneed.config import DataConfig
 from allyouneed.data.formats.arrays import read_idx, read_npy
 from allyouneed.data.memory import keep
 from allyouneed.data.opening import open_data
+from allyouneed.data.picture_layouts import read_splits
 from allyouneed.data.pictures import PictureSplit
-from allyouneed.data.public_pictures import PICTURE_SETS
+from allyouneed.data.public import public_set
 from allyouneed.errors import UserError
 from commands import mistake
 from conftest import RUNTIME
@@ -407,15 +408,19 @@ def test_labels_in_memory_of_any_type() -> None:
 
 
 def test_public_sets_that_are_damaged(tmp_path: Path) -> None:
-    mnist, cifar = (next(one for one in PICTURE_SETS if one.name == name) for name in ("mnist", "cifar10"))
+    mnist, cifar = public_set("mnist"), public_set("cifar10")
+
+    def read_mnist(paths: list[Path]) -> dict[str, PictureSplit]:
+        return read_splits(mnist, mnist.forms[0], {"train": paths[:2], "test": paths[2:]})
+
     files = [write_idx(tmp_path / f"{i}.gz", a) for i, a in enumerate([PIXELS, np.arange(6)] * 2)]
-    assert sum(split.examples for split in mnist.read(files, False).values()) == 12
-    with pytest.raises(UserError, match=r"0\.gz is damaged: it does not hold the labels of mnist"):
-        mnist.read([files[0], files[0], *files[2:]], False)
-    with pytest.raises(UserError, match=r"1\.gz is damaged: it does not hold the pictures of mnist"):
-        mnist.read([files[1], files[1], *files[2:]], False)
-    with pytest.raises(UserError, match=r"1\.gz is damaged: it does not hold the labels of mnist"):
-        mnist.read([files[0], write_idx(files[1], np.arange(6) + 5), *files[2:]], False)
+    assert sum(split.examples for split in read_mnist(files).values()) == 12
+    with pytest.raises(UserError, match=r"0\.gz is damaged: it does not hold labels from 0 to 9"):
+        read_mnist([files[0], files[0], *files[2:]])
+    with pytest.raises(UserError, match=r"1\.gz is damaged: it does not hold pictures"):
+        read_mnist([files[1], files[1], *files[2:]])
+    with pytest.raises(UserError, match=r"1\.gz is damaged: it does not hold labels from 0 to 9"):
+        read_mnist([files[0], write_idx(files[1], np.arange(6) + 5), *files[2:]])
     for members, told in (
         ({}, "is damaged"),
         (
@@ -431,7 +436,7 @@ def test_public_sets_that_are_damaged(tmp_path: Path) -> None:
                 member.size = len(content)
                 archive.addfile(member, io.BytesIO(content))
         with pytest.raises(UserError, match=told):
-            cifar.read([tmp_path / "cifar.tar.gz"], False)
+            read_splits(cifar, cifar.forms[0], {key: [tmp_path / "cifar.tar.gz"] for key in ("train", "test")})
 
 
 def test_pictures_of_odd_arrays_are_stored(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -35,7 +34,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ):
         (tmp_path / name).write_text(content)
         files.append(File(name, len(content), sha256(content.encode()).hexdigest()))  # only a mirror has it
-    monkeypatch.setattr(wordtests, "WORDS", replace(wordtests.WORDS, files=tuple(files)))
+    monkeypatch.setattr(wordtests, "FILES", files)
     return tmp_path
 
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import lzma
 import os
 import sys
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,6 +14,7 @@ from pathlib import Path
 from allyouneed.errors import UserError, told
 from allyouneed.format import human_bytes
 from allyouneed.terminal import brief, write
+from allyouneed.version import __version__
 
 TIMEOUT = 30.0  # seconds without a byte
 BLOCK = 1 << 18  # bytes
@@ -24,15 +22,18 @@ BLOCK = 1 << 18  # bytes
 
 @dataclass(frozen=True)
 class File:
-    """A public file. If the address is that of a zip archive, `member` names the file in it that is used."""
+    """A public file."""
 
-    path: str  # in a mirror
-    bytes: int
-    sha256: str
+    path: str  # in a mirror and in the cache
+    bytes: int = 0  # 0: unknown
+    checksum: str = ""  # SHA-256, or SHA-1 if only that is published; "": unknown
     address: str | None = None  # None: only a mirror has it
-    member: str = ""
-    content_sha256: str = ""  # of the decompressed file, which is the member of the archive
-    address_sha256: str = ""  # of the file at the address, if that is compressed in another way
+    address_checksum: str | None = None  # of the file at the address, if that is another
+
+    @property
+    def expected(self) -> str:
+        """The checksum of a download; "": the file may change."""
+        return self.checksum if self.address_checksum is None else self.address_checksum
 
 
 def cache_folder() -> Path:
@@ -40,36 +41,47 @@ def cache_folder() -> Path:
     return Path(os.environ.get("ALLYOUNEED_CACHE") or "~/.cache/allyouneed").expanduser()
 
 
+def mirror_folder(mirror: str) -> Path | None:
+    """The mirror, or ALLYOUNEED_MIRROR, if there is one."""
+    named = mirror or os.environ.get("ALLYOUNEED_MIRROR", "")
+    return Path(os.path.expanduser(named)) if named else None
+
+
 def obtain(file: File, mirror: str = "") -> Path:
     """A verified local copy: from the mirror (or ALLYOUNEED_MIRROR), else from the cache, else downloaded."""
-    mirror = mirror or os.environ.get("ALLYOUNEED_MIRROR", "")
-    missing = ""
-    if mirror:
-        copy = _mirrored(file, Path(os.path.expanduser(mirror)))
-        if copy is not None:
+    folder, missing = mirror_folder(mirror), ""
+    if folder is not None:
+        if (copy := _mirrored(file, folder)) is not None:
             return copy
-        missing = f"the mirror {mirror} has no {file.path}, and "
-    kept = cache_folder() / (file.path if not file.member else str(Path(file.path).with_name(file.member)))
-    expected = file.content_sha256 or file.address_sha256 or file.sha256
-    if _is_right(kept, expected):
-        return kept
+        missing = f"the mirror {folder} has no {file.path}, and "
+    cached = cache_folder() / file.path
+    if _is_right(cached, file.expected):
+        return cached
     if file.address is None:
         raise UserError(
             f"{missing}{file.path} has no public address; give a folder that holds it with {told('--mirror DIR')}"
         )
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        if file.member:
-            archive = kept.with_name(Path(file.address).name)
-            _download(file.address, archive, lambda path: _unpack(path, file, kept))
-        else:
-            _download(file.address, kept, lambda path: _check(path, expected))
-            os.replace(_part(kept), kept)
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        _download(file.address, cached, file.expected)
     except OSError as error:
         raise UserError(f"{missing}the cache {cache_folder()} cannot be written: {error.strerror or error}") from None
     except UserError as error:
         raise UserError(f"{missing}{error}") from None
-    return kept
+    return cached
+
+
+def discard(file: File, path: Path) -> bool:
+    """Remove a file that cannot be read if it is a download without a checksum: the next attempt downloads it again."""
+    removed = not file.expected and path.is_relative_to(cache_folder())
+    if removed:
+        path.unlink(missing_ok=True)
+    return removed
+
+
+def content_checksum(file: File, path: Path) -> str:
+    """The checksum of the file, or of the copy if the file may change."""
+    return file.checksum if file.expected else _checksum(path, "sha256")
 
 
 def _mirrored(file: File, mirror: Path) -> Path | None:
@@ -80,23 +92,21 @@ def _mirrored(file: File, mirror: Path) -> Path | None:
             raise UserError(f"the mirror {mirror} is not a folder")
         if not copy.is_file():
             return None
-        _verify(copy, file.sha256)
+        _verify(copy, file.checksum)
     except OSError as error:
         raise UserError(f"{copy} cannot be read: {error.strerror or error}") from None
     return copy
 
 
-def _part(path: Path) -> Path:
-    return path.with_name(path.name + ".part")
-
-
-def _download(address: str, path: Path, accept: Callable[[Path], None]) -> None:
+def _download(address: str, path: Path, checksum: str) -> None:
     """Continues the .part file and checks it. If the download is interrupted, the file stays; if it is wrong, it is
-    removed."""
+    removed. A file that may change is never continued."""
     import http.client
     import urllib.error
 
-    part = _part(path)
+    part = path.with_name(path.name + ".part")
+    if not checksum:
+        part.unlink(missing_ok=True)
     try:
         _transfer(address, part)
     except urllib.error.HTTPError as error:
@@ -104,10 +114,11 @@ def _download(address: str, path: Path, accept: Callable[[Path], None]) -> None:
     except (OSError, http.client.HTTPException) as error:
         raise _failed(address, str(getattr(error, "reason", error)) or type(error).__name__) from None
     try:
-        accept(part)
+        _check(part, checksum)
     except UserError as error:
         part.unlink()
         raise UserError(f"{address} was downloaded, but {error}") from None
+    os.replace(part, path)
 
 
 def _transfer(address: str, part: Path) -> None:
@@ -115,7 +126,8 @@ def _transfer(address: str, part: Path) -> None:
     import urllib.request
 
     have = part.stat().st_size if part.is_file() else 0
-    request = urllib.request.Request(address, headers={"Range": f"bytes={have}-"} if have else {})
+    headers = {"User-Agent": f"allyouneed/{__version__}"}  # some servers refuse that of urllib
+    request = urllib.request.Request(address, headers=headers | ({"Range": f"bytes={have}-"} if have else {}))
     try:
         answer = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
@@ -169,54 +181,27 @@ def _failed(address: str, reason: str) -> UserError:
     return UserError(f"{address} cannot be downloaded: {reason}. {told('--mirror DIR')} takes a local copy instead")
 
 
-def _unpack(archive: Path, file: File, to: Path) -> None:
-    """The member of a zip archive, verified, at `to`; the archive is removed."""
-    part = _part(to)
-    try:
-        with part.open("wb") as out:
-            for block in _member(archive, file.member):
-                out.write(block)
-        _check(part, file.content_sha256)
-    except UserError:
-        part.unlink()
-        raise
-    os.replace(part, to)
-    archive.unlink()
-
-
-def _member(archive: Path, name: str) -> Iterator[bytes]:
-    """Blocks of one file in a zip archive; whatever is wrong with the archive is one error."""
-    try:
-        with zipfile.ZipFile(archive) as zipped, zipped.open(name) as member:
-            while block := member.read(BLOCK):
-                yield block
-    except (zipfile.BadZipFile, KeyError, ValueError, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-        raise UserError(f"it is not the expected archive: {error}") from None
-    except RuntimeError as error:  # encrypted, or compressed in a way that Python does not know
-        raise UserError(f"its member {name} cannot be unpacked: {error}") from None
-
-
-def _is_right(path: Path, sha256: str) -> bool:
+def _is_right(path: Path, checksum: str) -> bool:
     try:
         if not path.is_file():
             return False
-        _verify(path, sha256)
+        _verify(path, checksum)
     except (UserError, OSError):
         return False
     return True
 
 
-def _verify(path: Path, sha256: str) -> None:
+def _verify(path: Path, checksum: str) -> None:
     """Like `_check`, but a file that was right is not read again while its size and time stay the same."""
     register = cache_folder() / "verified.json"
     stat = path.stat()
-    key, stamp = str(path.resolve()), [stat.st_size, stat.st_mtime_ns, sha256]
+    key, stamp = str(path.resolve()), [stat.st_size, stat.st_mtime_ns, checksum]
     known: dict[str, list[int | str]] = {}
     with suppress(OSError, ValueError, TypeError):
         known = dict(json.loads(register.read_text(encoding="utf-8")))
     if known.get(key) == stamp:
         return
-    _check(path, sha256)
+    _check(path, checksum)
     with suppress(OSError):  # without the register the file is only read again
         register.parent.mkdir(parents=True, exist_ok=True)
         fresh = register.with_name(f"verified.json.{os.getpid()}")
@@ -224,8 +209,14 @@ def _verify(path: Path, sha256: str) -> None:
         os.replace(fresh, register)
 
 
-def _check(path: Path, sha256: str) -> None:
+def _check(path: Path, checksum: str) -> None:
+    """Raise a UserError if the file has another checksum; without one, any file is right."""
+    name = "SHA-1" if len(checksum) == 40 else "SHA-256"
+    got = _checksum(path, name.replace("-", "").lower()) if checksum else ""
+    if got != checksum:
+        raise UserError(f"{path} has the wrong checksum: {name} {checksum} is expected, it has {got}")
+
+
+def _checksum(path: Path, algorithm: str) -> str:
     with path.open("rb") as stream:
-        got = hashlib.file_digest(stream, "sha256").hexdigest()
-    if got != sha256:
-        raise UserError(f"{path} has the wrong checksum: SHA-256 {sha256} is expected, it has {got}")
+        return hashlib.file_digest(stream, algorithm).hexdigest()

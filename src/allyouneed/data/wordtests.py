@@ -11,11 +11,12 @@ from pathlib import Path
 from allyouneed.data.fetch import obtain
 from allyouneed.data.formats.paths import is_file
 from allyouneed.data.formats.textfile import TextFile
-from allyouneed.data.public import WORDS
+from allyouneed.data.public import public_set
 from allyouneed.errors import UserError
 
 Question = tuple[str, str, str, str]
 Judged = tuple[str, str, float]
+FILES = public_set("words").forms[0].every_file  # of analogies, and of pairs with their similarity
 
 
 @dataclass
@@ -29,7 +30,7 @@ class WordTests:
 def read(mirror: str, say: Callable[[str], None]) -> WordTests:
     """The public tests, all together and by kind. Those that cannot be obtained are left out, and the user is told."""
     tests = WordTests()
-    for file, judged in zip(WORDS.files, (False, True)):
+    for file, judged in zip(FILES, (False, True)):
         try:
             path = obtain(file, mirror)
         except UserError as error:

@@ -65,6 +65,7 @@ class QuestionFile:
     table: Table | None  # of CSV and TSV
     form: str  # csv, tsv, jsonl, json (a list of objects), or squad
     survey: Survey = field(default_factory=Survey)
+    titles: Sequence[str] = ()  # of the articles to read from SQuAD's JSON, in this order; none: all
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """The cells of each question; every error in the file is found."""
@@ -89,7 +90,7 @@ class QuestionFile:
         if self.table is not None:
             records = _rows(self.table, self.names)
         else:
-            records = _squad(self.file) if self.form == "squad" else self._objects()
+            records = _squad(self.file, self.titles) if self.form == "squad" else self._objects()
         return (_question(record, self.names, where) for where, record in records)
 
     def _objects(self) -> Iterator[tuple[str, Record]]:
@@ -196,8 +197,8 @@ def _number(cell: str) -> Any:
         return cell
 
 
-def _squad(file: TextFile) -> Iterator[tuple[str, Record]]:
-    """Articles have paragraphs, and a paragraph is a context with its questions."""
+def _squad(file: TextFile, titles: Sequence[str] = ()) -> Iterator[tuple[str, Record]]:
+    """Articles have paragraphs, and a paragraph is a context with its questions. `titles`: the articles to read."""
     path, pieces, size = file.path, [], 0
     for piece in file.text():
         pieces.append(piece)
@@ -215,7 +216,13 @@ def _squad(file: TextFile) -> Iterator[tuple[str, Record]]:
         raise UserError(f"{path}: its lists and objects are nested too deeply") from None
     except ValueError:
         raise UserError(f"{path} has a number with too many digits: write it as text") from None
-    for i, article in enumerate(_listed(document, "data", str(path)), 1):
+    articles = list(enumerate(_listed(document, "data", str(path)), 1))
+    if titles:
+        found = {article.get("title"): (i, article) for i, article in articles if isinstance(article, dict)}
+        if missing := [title for title in titles if title not in found]:
+            raise UserError(f"{path} is damaged: it has no article {', '.join(map(shorten, missing))}")
+        articles = [found[title] for title in titles]
+    for i, article in articles:
         for j, paragraph in enumerate(_listed(article, "paragraphs", f"{path}, article {i}"), 1):
             where = f"{path}, article {i}, paragraph {j}"
             for k, asked in enumerate(_listed(paragraph, "qas", where), 1):
