@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import gzip
 import os
-import subprocess
 import sys
 import tracemalloc
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 
 from allyouneed.config import DataConfig
+from allyouneed.data import files
 from allyouneed.data.formats.pairs import PairTable
 from allyouneed.data.opening import open_data, read_data
+from allyouneed.run import train
 from conftest import RUNTIME
 from test_data_files import ROWS, complaint, pairs, put, tsv
 
@@ -63,8 +66,6 @@ def test_a_file_that_changes_while_it_is_read_is_noticed(tmp_path: Path, monkeyp
 
 @pytest.mark.parametrize("shape", ["pairs", "text"])
 def test_a_file_that_vanishes_after_it_was_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str) -> None:
-    from allyouneed.data import files
-
     path = put(tmp_path / "a.tsv", tsv(ROWS))
     stamp = files._stamp
     monkeypatch.setattr(files, "_stamp", lambda path: (path.unlink(missing_ok=True), stamp(path))[1])
@@ -72,8 +73,6 @@ def test_a_file_that_vanishes_after_it_was_found(tmp_path: Path, monkeypatch: py
 
 
 def test_what_was_read_is_used_again_without_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from allyouneed.data import files
-
     path = put(tmp_path / "a.tsv", tsv(ROWS))
     before = pairs(path)
     monkeypatch.setattr(files, "TextFile", None)
@@ -85,19 +84,18 @@ def test_what_was_read_is_used_again_without_reading(tmp_path: Path, monkeypatch
 
 # How often a training opens the files of the user, counted by what Python itself tells of each.
 
-COUNT = """
-import collections, os, sys
-opened = collections.Counter()
-def hook(event, details):
-    if event == "open" and isinstance(details[0], (str, bytes, os.PathLike)):
+WATCHED: list[str] = []  # folders
+OPENED: Counter[str] = Counter()
+
+
+def watch(event: str, details: Any) -> None:
+    if WATCHED and event == "open" and isinstance(details[0], str | bytes | os.PathLike):
         path = os.path.abspath(os.fsdecode(details[0]))
-        if path.startswith(os.environ["WATCHED"]):
-            opened[os.path.basename(path)] += 1
-sys.addaudithook(hook)
-from allyouneed.run import train
-train(sys.argv[1], *sys.argv[3:], data=sys.argv[2].split("|"), out="run", quiet=True)
-print(max(opened.values()), len(opened))
-"""
+        if path.startswith(tuple(WATCHED)):
+            OPENED[path] += 1
+
+
+sys.addaudithook(watch)  # for good: there is no way to remove one
 SMALL = [*RUNTIME, "train.steps=2", "train.epochs=0", "model.width=16", "data.follow=true"]
 
 
@@ -162,24 +160,18 @@ INPUTS = {
 
 
 @pytest.mark.parametrize("kind", INPUTS)
-def test_a_training_opens_each_file_twice_at_most(kind: str, tmp_path: Path) -> None:
+def test_a_training_opens_each_file_twice_at_most(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe, make, more = INPUTS[kind]
     folder = tmp_path / "own"
     folder.mkdir()
     data = make(folder)
     counts = []
-    for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-c", COUNT, recipe, data, *SMALL, *more],
-            env={**os.environ, "WATCHED": str(folder), "OMP_NUM_THREADS": "1"},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stderr
-        counts.append(int(done.stdout.split()[0]))
-        os.rename(tmp_path / "run", tmp_path / f"run {len(counts)}")
+    monkeypatch.setattr(sys.modules[__name__], "WATCHED", [str(folder)])
+    for number in range(2):
+        OPENED.clear()
+        files._digest.cache_clear()  # as in another process
+        train(recipe, *SMALL, *more, data=data.split("|"), out=tmp_path / f"run {number}", quiet=True)
+        counts.append(max(OPENED.values()))
     assert counts == [2, 1]  # hashed and read; then hashed
 
 
