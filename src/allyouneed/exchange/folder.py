@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from allyouneed.errors import UserError
+from allyouneed.exchange.families import find_family
 from allyouneed.exchange.source import Source
 from allyouneed.exchange.vocabularies import read_tokenizers
 from allyouneed.exchange.weights import WeightFiles
 from allyouneed.runjson import parse_object
-from allyouneed.text import Tokenizer
 from allyouneed.wholefile import read_bytes
 
 LARGEST = 1 << 28  # bytes of a JSON file
 MOST_CHAT = 1 << 20  # bytes of a chat template
-BLIND = ("vit",)  # types of models that have no tokenizer
 # Options of generation_config.json that older files have in config.json.
 WRITING = (
     *("max_length", "min_length", "max_new_tokens", "do_sample", "num_beams", "early_stopping", "temperature", "top_k"),
@@ -29,19 +28,20 @@ WRITING = (
 )
 
 
-def read_folder(path: Path) -> Source:
-    """What is in the folder. The weights stay on the disk until they are asked for."""
+def read_folder(path: Path, architecture: str = "") -> Source:
+    """What is in the folder. The weights stay on the disk until they are asked for. A model that this library does not
+    have is refused before any other file is opened."""
     if not os.path.isfile(path / "config.json"):
         raise UserError(f"{path} has no config.json: a folder as the transformers library saves it has one")
     config = read_json(path / "config.json")
-    kind = str(config.get("model_type"))
+    family, _ = find_family(config, architecture)
     older = {name: config.pop(name) for name in WRITING if name in config}
     generation = {name: config[name] for name in ("eos_token_id", "decoder_start_token_id") if name in config}
     return Source(
         path,
         config,
         WeightFiles(path),
-        _tokenizers(path, kind),
+        read_tokenizers(path, config["model_type"]) if family.kind != "vit" else {},
         generation | (read_json(path / "generation_config.json") or older),
         _chat(path),
         read_json(path / "preprocessor_config.json"),
@@ -86,10 +86,6 @@ def read_json(path: Path, kind: type = dict) -> Any:
         return found
     except (ValueError, RecursionError, OSError) as error:
         raise UserError(f"{path} is damaged ({error})") from None
-
-
-def _tokenizers(path: Path, kind: str) -> dict[str, Tokenizer]:
-    return {} if kind in BLIND else read_tokenizers(path, kind)
 
 
 def _chat(path: Path) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from allyouneed.exchange.families import Family, Head, find_family
 from allyouneed.exchange.folder import read_folder
 from allyouneed.exchange.ggufs import read_gguf
 from allyouneed.exchange.llama2c import read_llama2c
-from allyouneed.exchange.maps import Row, Shape, for_layers, import_tensors
+from allyouneed.exchange.maps import Row, Shape, check_tensors, for_layers, import_tensors
 from allyouneed.exchange.options import Options
 from allyouneed.exchange.source import Source
 from allyouneed.predict.chat import check_template
@@ -30,6 +32,7 @@ from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import versions
 from allyouneed.tensorfile import not_finite
 from allyouneed.terminal import Say, say
+from allyouneed.text import Tokenizer
 from allyouneed.wholefile import write_tensors
 
 MOST_LABELS = 1_000_000
@@ -67,14 +70,14 @@ def import_run(
     """Write a run folder from a model of another library: a folder as transformers saves it, or a file of GGUF or
     llama2.c. Nothing in it is executed, every size is checked before memory is taken for it, and `out` is complete or
     as before. With an `architecture` it is read as that one, and tensors of other heads are left out."""
-    source = read_source(Path(path))
+    source = read_source(Path(path), architecture)
     family, head = find_family(source.config, architecture)
     given = Options(source.config, family.neutral)
     model = family.read(given, source.weights.shapes.keys())
     given.must(problem_type="single_label_classification")
     given.finish()
     options = dict(head.options)
-    if head.task == "classify" and model["pooler"] == "none":
+    if head.task == "classify" and model.get("pooler") == "none":
         model["pooler"] = "tanh"  # which is missing, and will be named
     if head.task == "pretrain":
         options["next"] = model["pooler"] != "none"
@@ -82,17 +85,16 @@ def import_run(
         options |= {"specials": True, **_pooling(source.pooling)}
     if head.task == "translate":
         options["start"] = _start(source)
-    decode = _decode(source.generation, head, say)
+    own = {field.name for field in fields(catalog.model(family.kind).Config)}
     values = {
         "task": {"kind": head.task, **options},
-        "model": {"kind": family.kind, **model},
-        "decode": decode,
+        "model": {"kind": family.kind, **{name: value for name, value in model.items() if name in own}},
+        "decode": _decode(source.generation, head, say),
         "text": {"joint": "tokenizer.target.json" not in source.tokenizers},
     }
     with _their_names(family):
         processor: Processor = catalog.predictor(head.task).Processor(Recipe.parse(values))
-    processor.tokenizers = dict(source.tokenizers)
-    _fill(processor, head, source)
+    processor.read_parts(_parts(processor, head, source))
     _check_rows(source, model)
     tensors = _tensors(source, family, head, processor, model, say, strict=not architecture)
     return _write(Path(out), processor, tensors, source, overwrite, say)
@@ -109,10 +111,10 @@ def _their_names(family: Family) -> Iterator[None]:
         raise UserError(f"config.json: {message}") from None
 
 
-def read_source(path: Path) -> Source:
+def read_source(path: Path, architecture: str = "") -> Source:
     """A folder, or a file of one of the other formats."""
     if os.path.isdir(path):
-        return read_folder(path)
+        return read_folder(path, architecture)
     if not os.path.exists(path):
         raise UserError(
             f"there is no folder or file {shortened(path)}; a model of the Hugging Face Hub has hf: before its name"
@@ -124,29 +126,34 @@ def read_source(path: Path) -> Source:
     raise UserError(f"{shortened(path)} is not a model: give a folder, a .gguf file, or a .bin file of llama2.c")
 
 
-def _fill(processor: Processor, head: Head, source: Source) -> None:
-    """What the processor of a trained run has learned from its data: labels, and how pictures are normalised."""
-    kind, attributes = processor.recipe.task_kind, dict[str, Any]()
-    if kind in ("classify", "tag", "recognize"):
-        attributes["labels"] = _labels(source.config) if not head.bare else []
-    if kind == "tag" and not any(label.startswith(("B-", "I-")) for label in attributes["labels"]):
-        attributes["scheme"] = PER_WORD
-    if kind == "recognize":
-        channels = processor.recipe.model.channels
-        attributes |= _normalised(source.pictures, channels)
-    if kind == "lm":
-        ends = source.generation.get("eos_token_id")
-        ends = ends if isinstance(ends, list) else [ends]
-        attributes["ends"] = tuple(end for end in ends if type(end) is int and end != processor.tokenizer.eos)
-        check_template(source.chat)
-        attributes["chat"] = source.chat
-        attributes["named"] = source.named or {
-            f"{role}_token": processor.tokenizer.token(id)
-            for role in ("bos", "eos")
-            if type(id := source.generation.get(f"{role}_token_id")) is int and 0 <= id < len(processor.tokenizer)
-        }
-    for name, value in attributes.items():
-        setattr(processor, name, value)
+def _parts(processor: Processor, head: Head, source: Source) -> dict[str, bytes]:
+    """The files that a run has besides its weights: the tokenizers, and what a training learns from its data."""
+    parts = {name: tokenizer.to_json().encode() for name, tokenizer in source.tokenizers.items()}
+    extras, labels = processor.extras(), list[str]()
+    if head.task in ("classify", "tag", "recognize"):
+        labels = extras["labels"] = _labels(source.config) if not head.bare else []
+    if head.task == "tag" and not any(label.startswith(("B-", "I-")) for label in labels):
+        extras["scheme"] = PER_WORD
+    if head.task == "recognize":
+        extras |= _normalised(source.pictures, processor.recipe.model.channels)
+    if head.task == "lm":
+        extras |= _writing(source, source.tokenizers["tokenizer.json"])
+    return parts | ({processor.file: json.dumps(extras).encode()} if extras else {})
+
+
+def _writing(source: Source, tokenizer: Tokenizer) -> dict[str, Any]:
+    """The tokens that end an answer, and the chat template with its special tokens."""
+    check_template(source.chat)
+    given = source.generation
+    ends = given.get("eos_token_id")
+    ends = ends if isinstance(ends, list) else [ends]
+    named = {
+        f"{role}_token": tokenizer.token(id)
+        for role in ("bos", "eos")
+        if type(id := given.get(f"{role}_token_id")) is int and 0 <= id < len(tokenizer)
+    }
+    ends = [end for end in ends if type(end) is int and end != tokenizer.eos]
+    return {"ends": ends, "chat": source.chat, "named": source.named or named}
 
 
 def _labels(config: Mapping[str, Any]) -> list[str]:
@@ -274,12 +281,11 @@ def _tensors(
             raise UserError(f"the weights have the same tensor twice: {stored[today]} and {name}")
         shapes[today], stored[today] = tuple(shape), name
     spare = {*family.copies, *(name for name in stored if name.endswith(family.ignored))}
-    extra = sorted(stored[name] for name in stored if name not in names | spare)
-    if extra and strict:
-        raise UserError(f"the weights have a tensor that this model has no place for: {extra[0]}")
+    unknown = sorted(stored[name] for name in stored if name not in names | spare)
+    check_tensors(rows, shapes, outline, unknown if strict else ())
     ours = outline.state_dict().keys()
     used = {name for row in rows if row.ours in ours for name in row.names}
-    if unused := sorted([*extra, *(stored[name] for name in stored if name in names - used)]):
+    if unused := sorted([*unknown, *(stored[name] for name in stored if name in names - used)]):
         say(f"not used: {', '.join(unused)}")
 
     def read(name: str) -> torch.Tensor:
@@ -288,15 +294,15 @@ def _tensors(
             raise UserError(f"the tensor {stored[name]} holds numbers that are not finite")
         return tensor
 
-    found = import_tensors(rows, shapes, read, outline)
+    found = import_tensors(rows, read, outline)
     for name, ours in family.copies.items():
         copied = name in stored and name not in names and ours in found
         if copied and not torch.equal(source.weights.get(stored[name]).float(), found[ours]):
             whole = next(row.theirs for row in rows if row.ours == ours)
-            raise UserError(
-                f"the tensor {stored[name]} is not equal to {whole}, although config.json says that both are one "
-                "(tie_word_embeddings)"
-            )
+            why = "although config.json says that both are one (tie_word_embeddings)"
+            if source.config.get("tie_word_embeddings") is False:
+                why = f"and a {family.kind} of this library has one tensor for both"
+            raise UserError(f"the tensor {stored[name]} is not equal to {whole}, {why}")
     return found
 
 

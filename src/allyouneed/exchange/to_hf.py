@@ -16,7 +16,7 @@ from allyouneed.config import build
 from allyouneed.errors import UserError
 from allyouneed.exchange.families import FAMILIES, Family, Head
 from allyouneed.exchange.importing import table
-from allyouneed.exchange.maps import export_tensors
+from allyouneed.exchange.maps import Row, export_tensors
 from allyouneed.exchange.options import Options
 from allyouneed.exchange.tokenizer_files import write_tokenizers
 from allyouneed.models.base import Model
@@ -58,6 +58,8 @@ def export_hf(processor: Processor, model: Model, folder: Path, say: Say, about:
     if processor.recipe.task_kind == "embed":
         _write_pooling(processor, folder, say)
     write_text(folder / "README.md", _card(form, processor, about))
+    if form.head.bare and "body.pooler.weight" in {row.ours for row in _table(form)} - weights.keys():
+        say(f"this run has no pooler: {form.name} of transformers gives one random weights")
     say(f"a {form.name} for transformers")
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
@@ -67,6 +69,7 @@ def find_form(processor: Processor, model: Model, family: str = "") -> tuple[For
     back to its `family`."""
     kind, weights = processor.recipe.model_kind, dict(model.state_dict())
     settings = _plain(vars(processor.model_config()))
+    settings["qkv_bias"] = any(bool(t.any()) for name, t in weights.items() if name.endswith(".attention.qkv.bias"))
     if kind == "transformer":
         settings, weights = _with_tables(settings, weights, model)
     found = []
@@ -92,11 +95,15 @@ def find_form(processor: Processor, model: Model, family: str = "") -> tuple[For
 
 def their_tensors(form: Form, weights: Mapping[str, Tensor], model: Model) -> dict[str, Tensor]:
     """As transformers saves them."""
-    tensors = export_tensors(table(form.family, form.head, form.settings), weights, model)
+    tensors = export_tensors(_table(form), weights, model)
     if form.family.kind == "transformer" and not form.settings["output_bias"]:
         tensors["final_logits_bias"] = torch.zeros(1, form.settings["target_vocab"])
     prefix = form.family.prefix if form.head.bare else ""
     return {name.removeprefix(prefix): tensor.cpu() for name, tensor in tensors.items()}
+
+
+def _table(form: Form) -> list[Row]:
+    return table(form.family, form.head, form.settings)
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -136,7 +143,7 @@ def _fits(head: Head, weights: Mapping[str, Tensor]) -> bool:
 
 def _differences(form: Form, processor: Processor, weights: Mapping[str, Tensor]) -> list[tuple[str, str]]:
     """The settings that the family cannot express, and those in their place: what comes back from its config.json."""
-    rows = table(form.family, form.head, form.settings)
+    rows = _table(form)
     # Instead of rotary positions it could have a table of them, as it has if they are learned.
     table_too = form.settings["positions"] == "rotary"
     there = [row for row in rows if row.ours in weights or (table_too and row.ours.endswith(".positions.table.weight"))]
@@ -148,12 +155,15 @@ def _differences(form: Form, processor: Processor, weights: Mapping[str, Tensor]
         return [(str(error), "")]
     cls = processor.kind.Config
     known = {field.name for field in fields(cls)}
-    found = _plain(vars(build(cls, {name: value for name, value in back.items() if name in known}, "model")))
+    found = back | _plain(vars(build(cls, {name: value for name, value in back.items() if name in known}, "model")))
     free = {*FREE, *(ROTARY if form.settings["positions"] != "rotary" else ())}
-    pairs = [(f"model.{name} =", value, found[name]) for name, value in form.settings.items() if name not in free]
+    asked = form.settings.keys() & found.keys() - free
+    pairs = [(f"model.{name} =", value, found[name]) for name, value in form.settings.items() if name in asked]
     options = vars(processor.options)
     pairs += [(f"task.{name} =", options[name], value) for name, value in form.head.options.items()]
-    return [(f"{name} {own}", f"{name} {theirs}") for name, own, theirs in pairs if own != theirs]
+    different = [(f"{name} {own}", f"{name} {theirs}") for name, own, theirs in pairs if own != theirs]
+    biased = [row.ours for row in rows if not row.names and row.ours in weights and weights[row.ours].any()]
+    return different + [(f"numbers other than 0 in {name}", "") for name in biased[:1]]
 
 
 def config_json(form: Form, processor: Any) -> dict[str, Any]:

@@ -181,6 +181,7 @@ KINDS: dict[str, tuple[tuple[str, ...], Callable[[Path], dict[str, Tokenizer]]]]
     "gpt2": (("vocab.json", "merges.txt"), _gpt2),
     "roberta": (("vocab.json", "merges.txt"), _roberta),
     "llama": (("tokenizer.model",), _llama),
+    "mistral": (("tokenizer.model",), _llama),
     "marian": (("source.spm", "target.spm", "vocab.json"), _marian),
 }
 
