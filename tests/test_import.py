@@ -232,7 +232,7 @@ class Evil:
         (lambda p: change(p, architectures=["GPT2ForThings"]), "architecture ['GPT2ForThings']"),
         (lambda p: change(p, activation_function="mish"), "activation_function = mish is not supported; this library"),
         (lambda p: change(p, add_cross_attention=True), "add_cross_attention = True is not supported"),
-        (lambda p: change(p, sliding_window=7), "the option sliding_window is not supported"),
+        (lambda p: change(p, sliding_window=7), "the option sliding_window = 7 is not supported"),
         (lambda p: change(p, n_embd="wide"), "'n_embd' is 'wide', which it cannot be"),
         (lambda p: change(p, n_layer=3), "the tensors transformer.h.2.attn.c_attn.weight, transformer.h.2.attn.c"),
         (lambda p: change(p, n_layer=1), "tensors that this model has no place for: transformer.h.1.attn.c_attn.bias"),

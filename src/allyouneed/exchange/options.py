@@ -1,8 +1,8 @@
-"""config.json of another library: every option in it is used, or known to change nothing, or refused by its name."""
+"""The options of a model of another library: each is used, or known to change nothing, or refused by its name."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from allyouneed.errors import UserError, shortened
@@ -24,22 +24,22 @@ MISSING = object()
 
 
 class Options:
-    """The options of a config.json. `take` gives a value and remembers that it was used; `finish` refuses the rest."""
+    """The options of a file. `take` gives a value and remembers that it was used; `finish` refuses the rest."""
 
-    def __init__(self, values: Mapping[str, Any], neutral: frozenset[str] | set[str] = frozenset()) -> None:
-        self.values, self.left = dict(values), set(values) - NEUTRAL - neutral
+    def __init__(self, values: Mapping[str, Any], neutral: Collection[str] = (), where: str = "config.json") -> None:
+        self.values, self.left, self.where = dict(values), set(values) - NEUTRAL - {*neutral}, where
 
     def take(self, name: str, default: Any = MISSING, kind: type = int) -> Any:
         """The value of an option, of this kind. A missing one, or null, has its default; without one it is needed."""
         value = self._value(name)
         if value is None:
             if default is MISSING:
-                raise UserError(f"config.json has no '{name}', which a model of this kind needs")
+                raise UserError(f"{self.where} has no '{name}', which a model of this kind needs")
             return default
         if kind is float and type(value) is int:
             value = float(value)
         if type(value) is not kind or (isinstance(value, int | float) and not 0 <= value < 2**40):
-            raise UserError(f"config.json: '{name}' is {shortened(repr(value))}, which it cannot be")
+            raise UserError(f"{self.where}: '{name}' is {shortened(repr(value))}, which it cannot be")
         return value
 
     def choose(self, name: str, choices: Mapping[Any, Any], default: Any) -> Any:
@@ -49,7 +49,7 @@ class Options:
         if not isinstance(value, str | bool | int | float) or value not in choices:
             known = ", ".join(str(choice) for choice in choices)
             raise UserError(
-                f"config.json: the option {name} = {shortened(str(value))} is not supported; this library has {known}"
+                f"{self.where}: the option {name} = {shortened(str(value))} is not supported; this library has {known}"
             )
         return choices[value]
 
@@ -64,6 +64,10 @@ class Options:
 
     def finish(self) -> None:
         """Refuse what nobody asked for and is set to something."""
-        strange = sorted(name for name in self.left if self.values[name] not in (None, False, 0, [], {}, ""))
+        strange = [
+            f"{shortened(name)} = {shortened(self.values[name])}"
+            for name in sorted(self.left)
+            if self.values[name] not in (None, False, 0, [], {}, "")
+        ]
         if strange:
-            raise UserError(f"config.json: the option {', '.join(strange)} is not supported")
+            raise UserError(f"{self.where}: the option {', '.join(strange)} is not supported")
