@@ -20,10 +20,10 @@ import torch
 from tokenizers import models, pre_tokenizers, trainers
 
 from allyouneed.errors import UserError
+from allyouneed.exchange.folder import Source
 from allyouneed.exchange.ggufs import CUTS, read_gguf
 from allyouneed.exchange.llama2c import read_llama2c
 from allyouneed.exchange.sentencepieces import NORMAL, scored_tokenizer
-from allyouneed.exchange.source import Source
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")

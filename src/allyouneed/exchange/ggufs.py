@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from allyouneed.errors import UserError, shortened
+from allyouneed.exchange.families.base import Options
+from allyouneed.exchange.folder import Source
 from allyouneed.exchange.llama2c import to_halves
-from allyouneed.exchange.options import Options
 from allyouneed.exchange.sentencepieces import NORMAL, finish_tokenizer, isolate, number_pieces, scored_tokenizer
-from allyouneed.exchange.source import Source
 from allyouneed.text import Tokenizer
 
 TRAINED = 8192  # tokens that Llama 3 was trained on, before its positions were stretched

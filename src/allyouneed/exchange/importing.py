@@ -19,12 +19,11 @@ from allyouneed.config import DecodeConfig, build
 from allyouneed.data.formats.conll import PER_WORD
 from allyouneed.errors import UserError, shortened
 from allyouneed.exchange.families import Family, Head, find_family
-from allyouneed.exchange.folder import read_folder
+from allyouneed.exchange.families.base import Options
+from allyouneed.exchange.folder import Source, read_folder
 from allyouneed.exchange.ggufs import read_gguf
 from allyouneed.exchange.llama2c import read_llama2c
 from allyouneed.exchange.maps import Row, Shape, check_tensors, for_layers, import_tensors
-from allyouneed.exchange.options import Options
-from allyouneed.exchange.source import Source
 from allyouneed.predict.chat import check_template
 from allyouneed.predict.processor import Processor
 from allyouneed.recipe import Recipe, to_toml

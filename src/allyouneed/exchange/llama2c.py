@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from allyouneed.errors import UserError, shortened
+from allyouneed.exchange.folder import Source
 from allyouneed.exchange.sentencepieces import BYTE, CONTROL, NORMAL, UNKNOWN, scored_tokenizer
-from allyouneed.exchange.source import Source
 from allyouneed.text import Tokenizer
 from allyouneed.wholefile import read_bytes
 

@@ -15,9 +15,9 @@ from allyouneed import catalog
 from allyouneed.config import build
 from allyouneed.errors import UserError
 from allyouneed.exchange.families import FAMILIES, Family, Head
+from allyouneed.exchange.families.base import Options
 from allyouneed.exchange.importing import table
 from allyouneed.exchange.maps import Row, export_tensors
-from allyouneed.exchange.options import Options
 from allyouneed.exchange.tokenizer_files import write_tokenizers
 from allyouneed.models.base import Model
 from allyouneed.nn.positions import Sinusoidal

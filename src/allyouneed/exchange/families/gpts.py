@@ -6,9 +6,8 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from allyouneed.errors import UserError
-from allyouneed.exchange.families.base import ACTIVATIONS, Family, Head, Setting, Settings
+from allyouneed.exchange.families.base import ACTIVATIONS, Family, Head, Options, Setting, Settings
 from allyouneed.exchange.maps import Row, both, without_biases
-from allyouneed.exchange.options import Options
 
 BLOCK = "body.stack.blocks.{i}"
 SUMMARY = frozenset(f"summary_{what}" for what in ("activation", "first_dropout", "proj_to_labels", "type", "use_proj"))
