@@ -35,7 +35,7 @@ from allyouneed.text import Tokenizer
 from allyouneed.wholefile import write_tensors
 
 MOST_LABELS = 1_000_000
-POOLINGS = {
+POOLS = {
     "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max", "pooling_mode_cls_token": "first",
     "pooling_mode_lasttoken": "last",
 }  # fmt: skip
@@ -212,12 +212,12 @@ def _pooling(given: Mapping[str, Any]) -> dict[str, Any]:
         chosen = [f"pooling_mode_{given['pooling_mode']}_tokens".replace("cls_tokens", "cls_token")]
     if not chosen:
         return {}
-    if len(chosen) > 1 or chosen[0] not in POOLINGS:
+    if len(chosen) > 1 or chosen[0] not in POOLS:
         raise UserError(
             f"1_Pooling/config.json: {' with '.join(chosen)} is not supported; this library has one of "
-            f"{', '.join(POOLINGS)}"
+            f"{', '.join(POOLS)}"
         )
-    return {"pool": POOLINGS[chosen[0]]}
+    return {"pool": POOLS[chosen[0]]}
 
 
 def _decode(given: Mapping[str, Any], head: Head, say: Say) -> dict[str, Any]:
