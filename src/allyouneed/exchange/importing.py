@@ -23,7 +23,7 @@ from allyouneed.exchange.families.base import Options
 from allyouneed.exchange.folder import Source, read_folder
 from allyouneed.exchange.ggufs import read_gguf
 from allyouneed.exchange.llama2c import read_llama2c
-from allyouneed.exchange.maps import Row, Shape, check_tensors, for_layers, import_tensors
+from allyouneed.exchange.maps import Shape, check_tensors, import_tensors
 from allyouneed.predict.chat import check_template
 from allyouneed.predict.processor import Processor
 from allyouneed.recipe import Recipe, to_toml
@@ -35,6 +35,7 @@ from allyouneed.text import Tokenizer
 from allyouneed.wholefile import write_tensors
 
 MOST_LABELS = 1_000_000
+WITH_WORDS = ("lm", "pretrain", "translate")  # tasks whose head gives scores of words
 POOLS = {
     "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max", "pooling_mode_cls_token": "first",
     "pooling_mode_lasttoken": "last",
@@ -43,16 +44,11 @@ POOLS = {
 USED = {
     *("do_sample", "num_beams", "temperature", "top_k", "top_p", "length_penalty", "max_new_tokens", "max_length"),
     *("eos_token_id", "bos_token_id", "pad_token_id", "decoder_start_token_id", "stop_strings", "use_cache"),
-    *(
-        "renormalize_logits",
-        "transformers_version",
-        "_from_model_config",
-        "num_return_sequences",
-        "cache_implementation",
-    ),
+    *("renormalize_logits", "transformers_version", "_from_model_config", "num_return_sequences"),
     *("output_attentions", "output_hidden_states", "output_scores", "output_logits", "return_dict_in_generate"),
     *("forced_eos_token_id", "is_assistant", "num_assistant_tokens", "num_assistant_tokens_schedule", "sep_token_id"),
     *("assistant_confidence_threshold", "assistant_lookbehind", "target_lookbehind", "return_legacy_cache"),
+    "cache_implementation",
 }
 # Values of the others that change nothing.
 NOTHING = {"repetition_penalty": 1.0, "typical_p": 1.0, "num_beam_groups": 1, "encoder_repetition_penalty": 1.0}
@@ -221,12 +217,12 @@ def _pooling(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _decode(given: Mapping[str, Any], head: Head, say: Say) -> dict[str, Any]:
-    """[decode] from generation_config.json. What this library cannot do is told."""
-    drawn, beams = given.get("do_sample") is True, given.get("num_beams") or 1
-    found: dict[str, Any] = {"method": "sample" if drawn else "beam" if beams != 1 else "greedy"}
+    """[decode] from generation_config.json. What this library cannot do is printed."""
+    sample, beams = given.get("do_sample") is True, given.get("num_beams") or 1
+    found: dict[str, Any] = {"method": "sample" if sample else "beam" if beams != 1 else "greedy"}
     if head.task == "translate":
         found["times_source"] = 0
-    if drawn:
+    if sample:
         found["top_k"] = 50  # theirs, if the file does not say
         found |= {name: given[name] for name in ("temperature", "top_k", "top_p") if given.get(name) is not None}
     elif beams != 1:
@@ -256,30 +252,22 @@ def _check_rows(source: Source, model: Mapping[str, Any]) -> None:
             raise UserError(f"the tokenizer has {len(tokenizer):,} ids, but the model only {most:,} rows")
 
 
-def table(family: Family, head: Head, model: Mapping[str, Any]) -> list[Row]:
-    """All rows of a model with these settings, each layer by its number."""
-
-    def layers(name: str) -> int:
-        return int(model.get("decoder_layers") or model["layers"] if "decoder" in name else model["layers"])
-
-    return for_layers([*family.rows(dict(model)), *head.rows], layers)
-
-
 def _tensors(
     source: Source, family: Family, head: Head, processor: Processor, model: Mapping[str, Any], say: Say, strict: bool
 ) -> dict[str, torch.Tensor]:
     with torch.device("meta"), _their_names(family):
         outline = processor.build_model()
-    rows = table(family, head, model)
+    rows = family.table(head, model)
     names = {name for row in rows for name in row.names}
     shapes: dict[str, Shape] = {}
     stored: dict[str, str] = {}
     for name, shape in source.weights.shapes.items():
-        today = _today(name, names, family)
-        if today in stored:
-            raise UserError(f"the weights have the same tensor twice: {stored[today]} and {name}")
-        shapes[today], stored[today] = tuple(shape), name
-    spare = {*family.copies, *(name for name in stored if name.endswith(family.ignored))}
+        current = _current_name(name, names, family)
+        if current in stored:
+            raise UserError(f"the weights have the same tensor twice: {stored[current]} and {name}")
+        shapes[current], stored[current] = tuple(shape), name
+    copies = family.copies if head.task in WITH_WORDS else {}
+    spare = {*copies, *(name for name in stored if name.endswith(family.ignored))}
     unknown = sorted(stored[name] for name in stored if name not in names | spare)
     check_tensors(rows, shapes, outline, unknown if strict else ())
     ours = outline.state_dict().keys()
@@ -294,7 +282,7 @@ def _tensors(
         return tensor
 
     found = import_tensors(rows, read, outline)
-    for name, ours in family.copies.items():
+    for name, ours in copies.items():
         copied = name in stored and name not in names and ours in found
         if copied and not torch.equal(source.weights.get(stored[name]).float(), found[ours]):
             whole = next(row.theirs for row in rows if row.ours == ours)
@@ -305,7 +293,7 @@ def _tensors(
     return found
 
 
-def _today(name: str, names: set[str], family: Family) -> str:
+def _current_name(name: str, names: set[str], family: Family) -> str:
     """The name that a tensor has in the table: files have older endings, and a model without its head no prefix."""
     for older, newer in family.older.items():
         if name.endswith(older):
@@ -317,9 +305,9 @@ def _write(
     out: Path, processor: Processor, tensors: dict[str, torch.Tensor], source: Source, overwrite: bool, say: Say
 ) -> RunFolder:
     recipe, kind = processor.recipe, source.config["model_type"]
-    with ExitStack() as held:
+    with ExitStack() as stack:
         if not os.path.exists(out):
-            held.callback(RunFolder(out).drop_if_empty, [path for path in out.parents if not os.path.exists(path)])
+            stack.callback(RunFolder(out).drop_if_empty, [path for path in out.parents if not os.path.exists(path)])
         folder = RunFolder.create(out, resume=None, overwrite=overwrite)
         with folder.lock(), folder.replacing():
             about = {

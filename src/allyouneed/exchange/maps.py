@@ -33,6 +33,10 @@ class Row(NamedTuple):
     def names(self) -> list[str]:
         return self.theirs.split(" + ") if self.theirs else []
 
+    def layer(self, i: int) -> Row:
+        """The row of one layer."""
+        return self._replace(theirs=self.theirs.replace("{i}", str(i)), ours=self.ours.replace("{i}", str(i)))
+
     def their_shape(self, ours: Shape) -> Shape:
         """The shape of their tensor, or of several together, if ours has this one."""
         if self.shape:
@@ -66,15 +70,6 @@ def both(theirs: str, ours: str, turned: bool = False) -> list[Row]:
 def without_biases(rows: Iterable[Row]) -> list[Row]:
     """The rows of layers that have no biases there, and here biases of zero."""
     return [row._replace(theirs="") if row.ours.endswith(".bias") else row for row in rows]
-
-
-def for_layers(rows: Iterable[Row], layers: Callable[[str], int]) -> list[Row]:
-    """The rows with {i} once for each layer, the others once; `layers` of one of our names with {i}."""
-    return [
-        row._replace(theirs=row.theirs.replace("{i}", str(i)), ours=row.ours.replace("{i}", str(i)))
-        for row in rows
-        for i in range(layers(row.ours) if "{i}" in row.ours else 1)
-    ]
 
 
 def check_tensors(rows: Sequence[Row], shapes: Mapping[str, Shape], model: nn.Module, unknown: Sequence[str]) -> None:
@@ -129,7 +124,7 @@ def import_tensors(rows: Sequence[Row], get: Callable[[str], Tensor], model: nn.
 def export_tensors(rows: Sequence[Row], tensors: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
     """Their tensors from ours."""
     made: dict[str, Tensor] = {}
-    for row in {row.ours: row for row in rows}.values():
+    for row in rows:
         if row.names and row.ours in tensors:
             whole = row.to_theirs(tensors[row.ours])
             parts = whole.split(_sizes(row, whole.size(0), model))

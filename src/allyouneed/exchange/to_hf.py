@@ -16,7 +16,7 @@ from allyouneed.config import build
 from allyouneed.errors import UserError
 from allyouneed.exchange.families import FAMILIES, Family, Head
 from allyouneed.exchange.families.base import Options
-from allyouneed.exchange.importing import POOLS, table
+from allyouneed.exchange.importing import POOLS
 from allyouneed.exchange.maps import Row, export_tensors
 from allyouneed.models.base import Model
 from allyouneed.models.bert import BertConfig
@@ -58,6 +58,10 @@ class Form:
     head: Head
     settings: dict[str, Any]
 
+    @property
+    def table(self) -> list[Row]:
+        return self.family.table(self.head, self.settings)
+
 
 def export_hf(processor: Processor, model: Model, folder: Path, say: Say, about: Mapping[str, Any]) -> list[Path]:
     """Write config.json, weights, tokenizer and a model card. `about` is the config.json of the run."""
@@ -73,7 +77,7 @@ def export_hf(processor: Processor, model: Model, folder: Path, say: Say, about:
     if processor.recipe.task_kind == "embed":
         _write_pooling(processor, folder, say)
     write_text(folder / "README.md", _card(form.name, processor, about))
-    if form.head.bare and "body.pooler.weight" in {row.ours for row in _table(form)} - weights.keys():
+    if form.head.bare and "body.pooler.weight" in {row.ours for row in form.table} - weights.keys():
         say(f"this run has no pooler: {form.name} of transformers gives one random weights")
     say(f"a {form.name} for transformers")
     return sorted(path for path in folder.rglob("*") if path.is_file())
@@ -110,15 +114,11 @@ def find_form(processor: Processor, model: Model, family: str = "") -> tuple[For
 
 def their_tensors(form: Form, weights: Mapping[str, Tensor], model: Model) -> dict[str, Tensor]:
     """As transformers saves them."""
-    tensors = export_tensors(_table(form), weights, model)
+    tensors = export_tensors(form.table, weights, model)
     if form.family.kind == "transformer" and not form.settings["output_bias"]:
         tensors["final_logits_bias"] = torch.zeros(1, form.settings["target_vocab"])
     prefix = form.family.prefix if form.head.bare else ""
     return {name.removeprefix(prefix): tensor.cpu() for name, tensor in tensors.items()}
-
-
-def _table(form: Form) -> list[Row]:
-    return table(form.family, form.head, form.settings)
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def _fits(head: Head, weights: Mapping[str, Tensor]) -> bool:
 
 def _differences(form: Form, processor: Processor, weights: Mapping[str, Tensor]) -> list[tuple[str, str]]:
     """The settings that the family cannot express, and those in their place: what comes back from its config.json."""
-    rows = _table(form)
+    rows = form.table
     # Instead of rotary positions it could have a table of them, as it has if they are learned.
     table_too = form.settings["positions"] == "rotary"
     there = [row for row in rows if row.ours in weights or (table_too and row.ours.endswith(".positions.table.weight"))]

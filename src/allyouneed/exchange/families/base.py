@@ -158,3 +158,12 @@ class Family:
         """config.json from our settings, which `read` must give back."""
         written = {setting.theirs: setting.write(model[setting.ours]) for setting in self.settings}
         return {name: value for name, value in written.items() if value is not None} | self.fixed | self.write(model)
+
+    def table(self, head: Head, model: Mapping[str, Any]) -> list[Row]:
+        """All rows of a model with these settings, each layer by its number; those of the head win."""
+        found: dict[str, Row] = {}
+        for row in [*self.rows(dict(model)), *head.rows]:
+            layers = model.get("decoder_layers") if "decoder" in row.ours else 0
+            for i in range(layers or model["layers"] if "{i}" in row.ours else 1):
+                found[row.layer(i).ours] = row.layer(i)
+        return list(found.values())
