@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import math
 import os
 import re
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from allyouneed.errors import UserError, shortened
 from allyouneed.exchange.families.base import Options
 from allyouneed.exchange.folder import Source
-from allyouneed.exchange.llama2c import to_halves
+from allyouneed.exchange.llama2c import MappedWeights, Place
 from allyouneed.exchange.sentencepieces import NORMAL, finish_tokenizer, isolate, number_pieces, scored_tokenizer
 from allyouneed.text import Tokenizer
 
@@ -57,20 +53,6 @@ CUTS: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a tensor is in the file: its first byte, its shape, the bytes of a row, and the kind of its numbers."""
-
-    start: int
-    shape: tuple[int, ...]
-    row: int
-    kind: Any
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape[:-1]) * self.row
-
-
 def read_gguf(path: Path) -> Source:
     """A GGUF file of a Llama, in one file, with its tokenizer and its chat template."""
     try:
@@ -83,7 +65,9 @@ def read_gguf(path: Path) -> Source:
     if (parts := str(facts.get("split.count", 1))) not in ("0", "1"):
         raise UserError(f"{path} is one of {shortened(parts)} parts of a model; join them into one file first")
     config = _config(facts, places, path)
-    weights = GgufWeights(path, places, config)
+    if factors := places.pop("rope_freqs.weight", None):
+        config |= _rope(factors.read(path).ravel(), config, path)
+    weights = MappedWeights(path, {_their_name(name, path): place for name, place in places.items()}, config)
     tokenizer, generation = _tokenizer(facts, path)
     chat = facts.get("tokenizer.chat_template")
     tokenizers = {"tokenizer.json": tokenizer}
@@ -135,10 +119,7 @@ class Reader:
         if count > self.left:
             raise ValueError("its header is longer than the file, or than any header may be")
         self.left -= count
-        data = self.file.read(count)
-        if len(data) != count:
-            raise ValueError("it ends too early")
-        return data
+        return self.file.read(count)
 
     def number(self, code: str) -> Any:
         (value,) = struct.unpack(f"<{code}", self.take(struct.calcsize(f"<{code}")))
@@ -179,51 +160,13 @@ class Reader:
 
     def checked(self, found: dict[str, Place], begin: int) -> dict[str, Place]:
         """The places counted from the start of the file. None is outside of it, and no two overlap."""
-        places = {}
-        end = begin
+        places, end = dict[str, Place](), begin
         for name, place in sorted(found.items(), key=lambda pair: pair[1].start):
-            start = begin + place.start
-            if start < end or start + place.size > self.size:
+            places[name] = place._replace(start=begin + place.start)
+            if places[name].start < end or places[name].end > self.size:
                 raise ValueError(f"the tensor {shortened(name)} is not inside the file, or on top of another one")
-            end = start + place.size
-            places[name] = Place(start, place.shape, place.row, place.kind)
+            end = places[name].end
         return places
-
-
-class GgufWeights:
-    """The tensors under the names that the transformers library gives them, as 32-bit numbers whatever they are in the
-    file. llama.cpp has the rows of queries and keys in another order, which is undone."""
-
-    def __init__(self, path: Path, places: dict[str, Place], config: dict[str, Any]) -> None:
-        self._path = path
-        self._places: dict[str, tuple[Place, int]] = {}  # and the heads whose rows are in another order
-        for name, place in places.items():
-            heads = 0
-            if ".attn_q." in name or ".attn_k." in name:
-                heads = config["num_attention_heads" if ".attn_q." in name else "num_key_value_heads"]
-                if place.shape[0] % (2 * heads):
-                    raise UserError(f"{path}: the tensor {name} has {place.shape[0]} rows for {heads} heads")
-            if name == "rope_freqs.weight":
-                config |= _rope(self._numbers(place).ravel(), config, path)
-                continue
-            self._places[_their_name(name, path)] = place, heads
-        self.shapes = {name: place.shape for name, (place, _) in self._places.items()}
-
-    def get(self, name: str) -> Tensor:
-        place, heads = self._places[name]
-        array = self._numbers(place)
-        return torch.from_numpy(to_halves(array, heads) if heads else array)
-
-    def _numbers(self, place: Place) -> np.ndarray:
-        quants = importlib.import_module("gguf.quants")
-        try:
-            stored = np.memmap(self._path, np.uint8, "r", place.start, (*place.shape[:-1], place.row))
-            with np.errstate(all="ignore"):
-                return np.array(quants.dequantize(stored, place.kind), np.float32).reshape(place.shape)
-        except NotImplementedError:
-            raise UserError(f"{self._path} has numbers of the kind {place.kind.name}, not supported") from None
-        except (OSError, ValueError) as error:
-            raise UserError(f"{self._path} cannot be read: {error}") from None
 
 
 def _rope(factors: np.ndarray, config: dict[str, Any], path: Path) -> dict[str, Any]:

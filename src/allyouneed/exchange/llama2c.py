@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,70 +30,94 @@ MOST_BYTES = 1 << 26  # of a tokenizer.bin
 FIRST = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]  # the pieces of every tokenizer.bin
 
 
-class Llama2cWeights:
-    """The tensors of a model file, read from the mapped file when they are asked for."""
+class Place(NamedTuple):
+    """Where a tensor is in a file: its first byte, its shape, the bytes of a row, and the kind of its numbers in GGUF;
+    without a kind they are 32-bit."""
 
-    def __init__(self, path: Path, version: int, config: dict[str, Any]) -> None:
-        self.path, self.config, self.size = path, config, HEADER[version]
-        self.shapes: dict[str, tuple[int, ...]] = {}
-        self._starts: dict[str, int] = {}
-        parts = self._parts()
-        for name, shape in (parts[part] for part in ORDER[version].split()):
-            for i in range(config["num_hidden_layers"] if "{i}" in name else 1):  # all layers, one after the other
-                if name:
-                    tensor = name.replace("{i}", str(i))
-                    self.shapes[tensor], self._starts[tensor] = shape, self.size
-                self.size += 4 * math.prod(shape)
+    start: int
+    shape: tuple[int, ...]
+    row: int
+    kind: Any = None
 
-    def _parts(self) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """The name and the shape of each part of the file; {i} stands for each layer."""
-        c, layer = self.config, "model.layers.{i}."
-        width, hidden, vocab, head = c["hidden_size"], c["intermediate_size"], c["vocab_size"], c["head_dim"]
-        inner = c["num_key_value_heads"] * head
-        return {
-            "embedding": ("model.embed_tokens.weight", (vocab, width)),
-            "attention_norm": (f"{layer}input_layernorm.weight", (width,)),
-            "wq": (f"{layer}self_attn.q_proj.weight", (width, width)),
-            "wk": (f"{layer}self_attn.k_proj.weight", (inner, width)),
-            "wv": (f"{layer}self_attn.v_proj.weight", (inner, width)),
-            "wo": (f"{layer}self_attn.o_proj.weight", (width, width)),
-            "ffn_norm": (f"{layer}post_attention_layernorm.weight", (width,)),
-            "w1": (f"{layer}mlp.gate_proj.weight", (hidden, width)),
-            "w2": (f"{layer}mlp.down_proj.weight", (width, hidden)),
-            "w3": (f"{layer}mlp.up_proj.weight", (hidden, width)),
-            "norm": ("model.norm.weight", (width,)),
-            "tables": ("", (2, c["max_position_embeddings"], head // 2)),  # cosines and sines, which nobody needs
-            "classifier": ("", (0,)) if c["tie_word_embeddings"] else ("lm_head.weight", (vocab, width)),
-        }
+    @property
+    def end(self) -> int:
+        return self.start + math.prod(self.shape[:-1]) * self.row
+
+    def read(self, path: Path) -> np.ndarray:
+        """The numbers as 32-bit ones."""
+        try:
+            stored = np.memmap(path, np.uint8, "r", self.start, (*self.shape[:-1], self.row))
+            if self.kind is None:
+                return np.array(stored.view("<f4"), np.float32)
+            dequantize = importlib.import_module("gguf.quants").dequantize
+            with np.errstate(all="ignore"):
+                return np.array(dequantize(stored, self.kind), np.float32).reshape(self.shape)
+        except NotImplementedError:
+            raise UserError(f"{path} has numbers of the kind {self.kind.name}, not supported") from None
+        except (OSError, ValueError) as error:
+            raise UserError(f"{path} cannot be read: {error}") from None
+
+
+class MappedWeights:
+    """The tensors of a Llama, read from a mapped file when they are asked for. In each head of width K such a file
+    rotates the pairs (x_2i, x_2i+1), and the transformers library (x_i, x_i+K/2): the rows of queries and keys are put
+    into another order."""
+
+    def __init__(self, path: Path, places: dict[str, Place], config: dict[str, Any]) -> None:
+        self.shapes = {name: place.shape for name, place in places.items()}
+        self._path, self._places = path, places
+        self._heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
+        for name, shape in self.shapes.items():
+            if (heads := self._heads.get(name.split(".")[-2], 0)) and shape[0] % (2 * heads):
+                raise UserError(f"{path}: the tensor {name} has {shape[0]} rows for {heads} heads")
 
     def get(self, name: str) -> Tensor:
-        try:
-            mapped = np.memmap(self.path, "<f4", "r", self._starts[name], self.shapes[name])
-        except (OSError, ValueError) as error:
-            raise UserError(f"{self.path} cannot be read: {error}") from None
-        array = np.array(mapped, np.float32)
-        if "q_proj" in name or "k_proj" in name:
-            array = to_halves(array, self.config["num_attention_heads" if "q_proj" in name else "num_key_value_heads"])
+        array = self._places[name].read(self._path)
+        if heads := self._heads.get(name.split(".")[-2], 0):
+            pairs = array.reshape(heads, -1, 2, *array.shape[1:])
+            array = np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(array.shape)
         return torch.from_numpy(array)
-
-
-def to_halves(rows: np.ndarray, heads: int) -> np.ndarray:
-    """The rows of queries or keys for another way to rotate. In each head of width K this file turns the pairs
-    (x_2i, x_2i+1), the transformers library turns (x_i, x_i+K/2)."""
-    pairs = rows.reshape(heads, -1, 2, *rows.shape[1:])
-    return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)
 
 
 def read_llama2c(path: Path) -> Source:
     """A model file of llama2.c, version 0 or 1, and its tokenizer.bin."""
     version, config = _read_header(path)
-    weights = Llama2cWeights(path, version, config)
-    if (size := os.path.getsize(path)) != weights.size:
-        raise UserError(f"{path} has {size:,} bytes, but by its header it should have {weights.size:,}")
+    places, end = _places(version, config)
+    if (size := os.path.getsize(path)) != end:
+        raise UserError(f"{path} has {size:,} bytes, but by its header it should have {end:,}")
     tokenizer = _read_tokenizer(path.parent / "tokenizer.bin", config["vocab_size"])
     # In its training data only <s> stands between two stories, so the start of another one is the end of this one.
     ends = {"bos_token_id": 1, "eos_token_id": [1, 2]}
-    return Source(path, config, weights, {"tokenizer.json": tokenizer}, ends)
+    return Source(path, config, MappedWeights(path, places, config), {"tokenizer.json": tokenizer}, ends)
+
+
+def _places(version: int, c: dict[str, Any]) -> tuple[dict[str, Place], int]:
+    """Where the tensors are, and the size of the file. Of each part, all layers follow one after the other."""
+    width, hidden, vocab, head = c["hidden_size"], c["intermediate_size"], c["vocab_size"], c["head_dim"]
+    inner, layer = c["num_key_value_heads"] * head, "model.layers.{i}."
+    parts: dict[str, tuple[str, tuple[int, ...]]] = {
+        "embedding": ("model.embed_tokens.weight", (vocab, width)),
+        "attention_norm": (f"{layer}input_layernorm.weight", (width,)),
+        "wq": (f"{layer}self_attn.q_proj.weight", (width, width)),
+        "wk": (f"{layer}self_attn.k_proj.weight", (inner, width)),
+        "wv": (f"{layer}self_attn.v_proj.weight", (inner, width)),
+        "wo": (f"{layer}self_attn.o_proj.weight", (width, width)),
+        "ffn_norm": (f"{layer}post_attention_layernorm.weight", (width,)),
+        "w1": (f"{layer}mlp.gate_proj.weight", (hidden, width)),
+        "w2": (f"{layer}mlp.down_proj.weight", (width, hidden)),
+        "w3": (f"{layer}mlp.up_proj.weight", (hidden, width)),
+        "norm": ("model.norm.weight", (width,)),
+        "tables": ("", (2, c["max_position_embeddings"], head // 2)),  # cosines and sines, which nobody needs
+        "classifier": ("", (0,)) if c["tie_word_embeddings"] else ("lm_head.weight", (vocab, width)),
+    }
+    places, at = {}, HEADER[version]
+    for name, shape in (parts[part] for part in ORDER[version].split()):
+        for i in range(c["num_hidden_layers"] if "{i}" in name else 1):
+            place = Place(at, shape, 4 * shape[-1])
+            places[name.replace("{i}", str(i))] = place
+            at = place.end
+    places.pop("", None)
+    return places, at
 
 
 def _read_header(path: Path) -> tuple[int, dict[str, Any]]:
