@@ -135,8 +135,14 @@ def _vocabulary(tokenizer: Tokenizer, rows: int) -> list[str]:
     """The token of each id. An id without one has a name that no token has."""
     ids: dict[str, int] = tokenizer._raw.get_vocab(with_added_tokens=True)
     found = {id: token for token, id in ids.items()}
-    mark = "'" * max((name.count("'") + 1 for name in ids if name.startswith("<id ")), default=0)
-    return [found.get(id, f"<id {id}{mark}>") for id in range(rows)]
+    return [found[id] if id in found else _free_name(id, ids) for id in range(rows)]
+
+
+def _free_name(id: int, taken: dict[str, int]) -> str:
+    name = f"<id {id}>"
+    while name in taken:
+        name += "'"
+    return name
 
 
 def _embed(table: Any, scope: Any, embedding: Embedding, c: Any, rows: int) -> None:
