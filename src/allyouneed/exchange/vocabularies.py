@@ -205,7 +205,7 @@ def _build(
     added_tokens.json and of tokenizer_config.json. A special token that has no id is left out."""
     vocabulary = spec["model"]["vocab"]
     ids = dict(vocabulary) if isinstance(vocabulary, dict) else {text: id for id, (text, _) in enumerate(vocabulary)}
-    extra = _ids(folder / "added_tokens.json")
+    extra = _ids(folder / "added_tokens.json") if os.path.isfile(folder / "added_tokens.json") else {}
     added = {text: added_token(text, ids.get(text, id), special=False) for text, id in extra.items()}
     added |= _declared(folder / CONFIG, config)
     ids |= {text: token["id"] for text, token in added.items()}
@@ -261,6 +261,8 @@ def _need(ids: Mapping[str, int], names: Iterable[str], path: Path) -> None:
 
 def _ids(path: Path) -> dict[str, int]:
     """A JSON object of tokens with different ids."""
+    if not os.path.isfile(path):
+        raise UserError(f"there is no file {path}")
     ids: dict[str, int] = read_json(path)
     owners: dict[int, str] = {}
     for token, id in ids.items():
