@@ -356,7 +356,8 @@ def test_a_classifier_without_its_pooler_is_not_one(tmp_path):
     weights = transformers.BertForSequenceClassification.from_pretrained(path).state_dict()
     (path / "model.safetensors").unlink()
     torch.save({name: t for name, t in weights.items() if "pooler" not in name}, path / "pytorch_model.bin")
-    assert "the tensor bert.pooler.dense.weight is missing" in mistake("import", path, "--out", tmp_path / "run")
+    told = mistake("import", path, "--out", tmp_path / "run")
+    assert "the tensors bert.pooler.dense.weight, bert.pooler.dense.bias are missing" in told
 
 
 def test_the_older_names_of_norms(tmp_path):

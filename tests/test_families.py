@@ -30,7 +30,9 @@ ROBERTA = {**SMALL, "vocab_size": 300, "max_position_embeddings": 42, "type_voca
 DISTIL = {
     "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "vocab_size": 100, "max_position_embeddings": 40,
 }  # fmt: skip
-GPT2 = {"vocab_size": 100, "n_positions": 40, "n_embd": 32, "n_layer": 2, "n_head": 4, "pad_token_id": 0}
+GPT2 = {
+    "vocab_size": 100, "n_positions": 40, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_inner": 48, "pad_token_id": 0,
+}  # fmt: skip
 LLAMA = {**BERT, "num_key_value_heads": 2, "pad_token_id": 0, "eos_token_id": 3, "bos_token_id": 2}
 VIT = {**SMALL, "image_size": 12, "patch_size": 4}
 MARIAN = {
@@ -66,7 +68,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt2, labels": ("GPT2ForSequenceClassification", {**GPT2, **LABELS}),
     "llama, labels": ("LlamaForSequenceClassification", {**LLAMA, **LABELS}),
     "mistral, labels": ("MistralForSequenceClassification", {**LLAMA, **LABELS, "sliding_window": None}),
-    "qwen2, labels": ("Qwen2ForSequenceClassification", {**LLAMA, **LABELS}),
+    "qwen2, labels": ("Qwen2ForSequenceClassification", {**LLAMA, **LABELS, "head_dim": 8}),
     "marian": ("MarianMTModel", {**MARIAN, "activation_function": "swish"}),
     "marian, nothing tied": ("MarianMTModel", {**MARIAN, "activation_function": "gelu", "tie_word_embeddings": False}),
     "pegasus": ("PegasusForConditionalGeneration", {**MARIAN, "activation_function": "relu"}),

@@ -51,7 +51,7 @@ GPT2 = Family(
     _gpt2_rows,
     fixed={"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False},
     prefix="transformer.",
-    ignored=("attn.bias", "attn.masked_bias"),
+    ignored=(".attn.bias", ".attn.masked_bias"),
     copies={"lm_head.weight": "head.out.weight"},
     neutral=SUMMARY | {"embd_pdrop", "n_ctx", "reorder_and_upcast_attn", "is_decoder"},
 )
