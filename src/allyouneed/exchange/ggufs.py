@@ -236,16 +236,16 @@ def _tokenizer(facts: dict[str, Any], path: Path) -> tuple[Tokenizer, dict[str, 
     if not isinstance(pieces, list) or not pieces or not isinstance(pieces[0], str):
         raise UserError(f"{path} has no tokens (tokenizer.ggml.tokens)")
     roles = {}
-    for role, id in (("bos", 1), ("eos", 2)):
-        if (id := given.get(f"{role}_token_id", id if kind == "llama" else None)) is not None:
+    for role, usual_id in (("bos", 1), ("eos", 2)):
+        if (id := given.get(f"{role}_token_id", usual_id if kind == "llama" else None)) is not None:
             if type(id) is not int or not 0 <= id < len(pieces):
                 raise UserError(f"{path}: tokenizer.ggml.{role}_token_id is {shortened(id)}, which is no token")
             roles[role] = id
     opens = given.get("add_bos_token", kind == "llama" or given.get("pre") == "llama-bpe") is True
     start = roles.get("bos") if opens else None
     end = roles.get("eos") if given.get("add_eos_token") is True else None
-    usual = [NORMAL] * len(pieces) if kind == "gpt2" else None
-    kinds = _numbers(given.get("token_type", usual), len(pieces), f"{path}, tokenizer.ggml.token_type")
+    usual_kinds = [NORMAL] * len(pieces) if kind == "gpt2" else None
+    kinds = _numbers(given.get("token_type", usual_kinds), len(pieces), f"{path}, tokenizer.ggml.token_type")
     if kind == "llama":
         scores = _numbers(given.get("scores"), len(pieces), f"{path}, tokenizer.ggml.scores")
         space = given.get("add_space_prefix", True) is True
