@@ -174,7 +174,7 @@ def test_vectors_of_an_imported_run(tmp_path):
         ("bert, labels", {"architectures": ["BertForThings"]}, "--as reads it as one of these"),
         ("roberta, words", {"pad_token_id": 0}, "pad_token_id = 0 is not supported"),
         ("roberta, words", {"type_vocab_size": 2}, "type_vocab_size = 2 is not supported"),
-        ("vit", {"qkv_bias": False}, "qkv_bias = False is not supported"),
+        ("vit", {"qkv_bias": False}, "tensors that this model has no place for: vit.encoder.layer.0.attention.a"),
         ("vit", {"patch_size": 5}, "does not divide"),
         ("marian", {"scale_embedding": False}, "scale_embedding = False is not supported"),
         ("pegasus", {"scale_embedding": None}, "scale_embedding = False is not supported"),
@@ -356,7 +356,8 @@ def test_a_classifier_without_its_pooler_is_not_one(tmp_path):
     weights = transformers.BertForSequenceClassification.from_pretrained(path).state_dict()
     (path / "model.safetensors").unlink()
     torch.save({name: t for name, t in weights.items() if "pooler" not in name}, path / "pytorch_model.bin")
-    assert "the tensor bert.pooler.dense.weight is missing" in mistake("import", path, "--out", tmp_path / "run")
+    told = mistake("import", path, "--out", tmp_path / "run")
+    assert "the tensors bert.pooler.dense.weight, bert.pooler.dense.bias are missing" in told
 
 
 def test_the_older_names_of_norms(tmp_path):

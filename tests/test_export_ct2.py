@@ -201,8 +201,8 @@ def test_other_mistakes_are_told(lm, pretrained, tmp_path, monkeypatch):
     run = load(lm, "cpu")
     with pytest.raises(UserError, match="a run of the model elmo for the task lm cannot be written for CTranslate2"):
         export_ct2(load(pretrained, "cpu"), tmp_path, "float32", print)
-    with pytest.raises(UserError, match="quantization = 'int3': it is float32 or int8"):
-        export_ct2(run, tmp_path, "int3", print)
+    with pytest.raises(UserError, match="weights of the type 'int3' cannot be written: choose float32 or int8"):
+        run.export(tmp_path / "out", "ct2", "int3")
     monkeypatch.setattr(to_ct2, "LARGEST", 100)
     with pytest.raises(UserError, match="too large for CTranslate2"):
         export_ct2(run, tmp_path, "float32", print)

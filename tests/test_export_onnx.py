@@ -272,7 +272,7 @@ def test_a_graph_that_differs_is_an_error(lm, tmp_path, monkeypatch):
 
     monkeypatch.setattr(graphs, "Past", Late)
     with pytest.raises(UserError, match="ONNX gives other values than the model: they differ by 0"):
-        export_onnx(other(load(lm, "cpu"), **SMALL), tmp_path, print)
+        other(load(lm, "cpu"), **SMALL).export(tmp_path / "out", "onnx")
     assert not list(tmp_path.iterdir())
 
 

@@ -11,6 +11,7 @@ import tokenizers
 import torch
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from allyouneed.errors import UserError
 from allyouneed.exchange.importing import import_run
 from allyouneed.exchange.to_hf import find_form, their_tensors
 from allyouneed.run import Run, load
@@ -29,6 +30,10 @@ ROBERTA = {**SMALL, "vocab_size": 300, "max_position_embeddings": 42, "type_voca
 DISTIL = {
     "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "vocab_size": 100, "max_position_embeddings": 40,
 }  # fmt: skip
+GPT2 = {
+    "vocab_size": 100, "n_positions": 40, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_inner": 48, "pad_token_id": 0,
+}  # fmt: skip
+LLAMA = {**BERT, "num_key_value_heads": 2, "pad_token_id": 0, "eos_token_id": 3, "bos_token_id": 2}
 VIT = {**SMALL, "image_size": 12, "patch_size": 4}
 MARIAN = {
     "vocab_size": 100, "d_model": 32, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 4,
@@ -58,7 +63,12 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "ViTForImageClassification",
         {**VIT, **LABELS, "num_channels": 1, "hidden_act": "gelu_new", "layer_norm_eps": 1e-3, "patch_size": 3},
     ),
+    "vit, no biases of queries, keys and values": ("ViTForImageClassification", {**VIT, **LABELS, "qkv_bias": False}),
     "vit, no head": ("ViTModel", VIT),
+    "gpt2, labels": ("GPT2ForSequenceClassification", {**GPT2, **LABELS}),
+    "llama, labels": ("LlamaForSequenceClassification", {**LLAMA, **LABELS}),
+    "mistral, labels": ("MistralForSequenceClassification", {**LLAMA, **LABELS, "sliding_window": None}),
+    "qwen2, labels": ("Qwen2ForSequenceClassification", {**LLAMA, **LABELS, "head_dim": 8}),
     "marian": ("MarianMTModel", {**MARIAN, "activation_function": "swish"}),
     "marian, nothing tied": ("MarianMTModel", {**MARIAN, "activation_function": "gelu", "tie_word_embeddings": False}),
     "pegasus": ("PegasusForConditionalGeneration", {**MARIAN, "activation_function": "relu"}),
@@ -140,6 +150,7 @@ def compare(run: Run, theirs: Any) -> None:
         return
     ids, lengths = torch.randint(5, min(vocab, 90), (3, 11)), torch.tensor([11, 4, 7])
     seen = (torch.arange(11) < lengths[:, None]).long()
+    ids = ids * seen  # a classifier that reads left to right finds the last token by the id of the padding
     if kind in ("marian", "pegasus"):
         target = torch.randint(5, 90, (3, 6))
         expected = theirs(input_ids=ids, attention_mask=seen, decoder_input_ids=target).logits
@@ -182,8 +193,52 @@ def test_it_equals_transformers_and_goes_back(name, seed, tmp_path):
     assert form.name == CASES[name][0]
     back = their_tensors(form, weights, run.model)
     stored = read_tensors(tmp_path / "theirs/model.safetensors")
+    if "vit" in name or "labels" in name:
+        assert back.keys() <= stored.keys()
     for key, tensor in stored.items():
         if ("pooler" in key and key not in back) or ("nothing tied" in name and key == "model.shared.weight"):
             continue  # nothing asks for it
         same = tensor if "position_embeddings.weight" not in key or "roberta" not in name else tensor[2:]
         assert torch.equal(back[key][-len(same) :], same), key
+
+
+@torch.inference_mode()
+def test_a_classifier_that_reads_left_to_right_labels_texts(tmp_path):
+    """The same probabilities for a text, through the tokenizer, and after it has gone back."""
+    theirs = make(*CASES["gpt2, labels"], 1)
+    save(theirs, tmp_path / "theirs")
+    run = imported(tmp_path / "theirs", tmp_path / "run")
+    run.export(tmp_path / "back", "hf", say=lambda line: None)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "back")
+    opened = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "back").eval()
+    for text in TEXTS:
+        probabilities = list(run.answers([text])[0].details["probabilities"].values())
+        ids = torch.tensor([bert_tokenizer().encode(text).ids])
+        assert tokenizer(text)["input_ids"] == ids[0].tolist()
+        for model in (theirs, opened):
+            assert probabilities == pytest.approx(model(ids).logits.softmax(-1)[0].tolist(), abs=1e-5)
+    run.model.head.out.bias.data.fill_(0.1)
+    with pytest.raises(UserError, match=r"no gpt with numbers other than 0 in head\.out\.bias"):
+        find_form(run.task, run.model, run.config["family"])
+
+
+def test_the_pooler_of_a_vit_is_said_to_be_dropped(tmp_path):
+    save(make(*CASES["vit, no head"], 1), tmp_path / "theirs")
+    lines: list[str] = []
+    import_run(tmp_path / "theirs", tmp_path / "run", say=lines.append)
+    assert "not used: pooler.dense.bias, pooler.dense.weight" in lines
+    load(tmp_path / "run", device="cpu").export(tmp_path / "back", "hf", say=lines.append)
+    assert "this run has no pooler: ViTModel of transformers gives one random weights" in lines
+
+
+@pytest.mark.parametrize("name", ["bert, words", "roberta, words", "distilbert, words"])
+def test_a_head_for_words_with_a_matrix_of_its_own_is_refused(name, tmp_path):
+    kind, config = CASES[name]
+    save(make(kind, {**config, "tie_word_embeddings": False}, 1), tmp_path / "theirs")
+    with pytest.raises(
+        UserError, match=r"is not equal to \S+word_embeddings.weight, and a bert of this library has one"
+    ):
+        import_run(tmp_path / "theirs", tmp_path / "run", say=lambda line: None)
+    kind, config = CASES[name.replace("words", "labels")]
+    save(make(kind, {**config, "tie_word_embeddings": False}, 1), tmp_path / "labels")
+    assert imported(tmp_path / "labels", tmp_path / "run").recipe.task_kind == "classify"

@@ -63,12 +63,25 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "llama with biases": ("Llama", {**LLAMA, "attention_bias": True, "mlp_bias": True}),
-}
+    "mistral, no window": ("Mistral", {**LLAMA, "num_key_value_heads": 2, "sliding_window": None}),
+    "mistral, a window as long as the context": (
+        "Mistral",
+        {**LLAMA, "num_key_value_heads": 4, "sliding_window": 64, "head_dim": 16, "tie_word_embeddings": True},
+    ),
+    "qwen2": ("Qwen2", {**LLAMA, "num_key_value_heads": 2}),
+    "qwen2, tied, a window that no layer has": (
+        "Qwen2",
+        {
+            **LLAMA, "num_key_value_heads": 4, "tie_word_embeddings": True, "use_sliding_window": True,
+            "sliding_window": 8, "max_window_layers": 2,
+        },
+    ),
+}  # fmt: skip
 
 
 def make(kind: str, config: dict[str, Any], seed: int) -> Any:
     torch.manual_seed(seed)
-    model = getattr(transformers, "GPT2LMHeadModel" if kind == "GPT2" else "LlamaForCausalLM")(
+    model = getattr(transformers, "GPT2LMHeadModel" if kind == "GPT2" else f"{kind}ForCausalLM")(
         getattr(transformers, f"{kind}Config")(**config)
     )
     for p in model.parameters():
@@ -107,7 +120,7 @@ def test_it_equals_transformers(name, seed, tokenizer, tmp_path):
     kind, config = CASES[name]
     theirs = make(kind, config, seed)
     theirs.save_pretrained(tmp_path / "theirs")
-    if kind == "Llama":
+    if kind != "GPT2":
         tokenizer = tokenizers.Tokenizer.from_str(tokenizer.to_str())
         tokenizer.post_processor = processors.TemplateProcessing(
             single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", 0)]
@@ -219,10 +232,10 @@ class Evil:
         (lambda p: change(p, architectures=["GPT2ForThings"]), "architecture ['GPT2ForThings']"),
         (lambda p: change(p, activation_function="mish"), "activation_function = mish is not supported; this library"),
         (lambda p: change(p, add_cross_attention=True), "add_cross_attention = True is not supported"),
-        (lambda p: change(p, sliding_window=7), "the option sliding_window is not supported"),
+        (lambda p: change(p, sliding_window=7), "the option sliding_window = 7 is not supported"),
         (lambda p: change(p, n_embd="wide"), "'n_embd' is 'wide', which it cannot be"),
-        (lambda p: change(p, n_layer=3), "the tensor transformer.h.2.attn.c_attn.weight is missing"),
-        (lambda p: change(p, n_layer=1), "a tensor that this model has no place for: transformer.h.1"),
+        (lambda p: change(p, n_layer=3), "the tensors transformer.h.2.attn.c_attn.weight, transformer.h.2.attn.c"),
+        (lambda p: change(p, n_layer=1), "tensors that this model has no place for: transformer.h.1.attn.c_attn.bias"),
         (lambda p: change(p, n_positions=65), "transformer.wpe.weight has the shape (64, 32), but"),
         (lambda p: change(p, vocab_size=10**7, n_embd=10**6, n_head=1), "but config.json describes"),
         (lambda p: change(p, n_layer=10**9), "config.json: n_layer = 1000000000 is too large"),
@@ -243,6 +256,60 @@ def test_what_cannot_be_read_is_told(spoil, told, saved, tmp_path, monkeypatch):
     spoil(path)
     assert told in mistake("import", path, "--out", tmp_path / "runs/run")
     assert not (tmp_path / "runs").exists()
+
+
+def test_all_tensors_that_do_not_fit_are_in_one_message(saved, tmp_path):
+    _, path = saved
+    tensors = load_file(path / "model.safetensors")
+    for name in ("transformer.h.0.ln_1.weight", "transformer.h.1.mlp.c_fc.bias"):
+        del tensors[name]
+    tensors |= {"transformer.h.0.adapter.weight": torch.zeros(2), "transformer.ln_f.bias": torch.zeros(31)}
+    tensors["transformer.wpe.weight"] = torch.zeros(63, 32)
+    save_file(tensors, path / "model.safetensors")
+    assert mistake("import", path, "--out", tmp_path / "run").endswith(
+        "the tensors transformer.h.0.ln_1.weight, transformer.h.1.mlp.c_fc.bias are missing in the weights; "
+        "the weights have a tensor that this model has no place for: transformer.h.0.adapter.weight; "
+        "the tensor transformer.wpe.weight has the shape (63, 32), but config.json describes a model in which it is "
+        "(64, 32); "
+        "the tensor transformer.ln_f.bias has the shape (31,), but config.json describes a model in which it is (32,)"
+    )
+    change(path, n_layer=100)
+    assert "and 1,158 more are missing" in mistake("import", path, "--out", tmp_path / "run")
+
+
+def test_a_model_that_is_not_supported_is_named_before_its_tokenizer(saved, tmp_path):
+    _, path = saved
+    (path / "tokenizer.json").unlink()
+    change(path, model_type="deit", architectures=["DeiTModel"])
+    assert "config.json is of a model of type 'deit'" in mistake("import", path, "--out", tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "window"),
+    [
+        ("Mistral", {"sliding_window": 63}, 63),
+        ("Qwen2", {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}, 8),
+    ],
+)
+def test_a_sliding_window_that_would_matter_is_refused(kind, options, window, tokenizer, tmp_path):
+    make(kind, {**LLAMA, "num_key_value_heads": 4, **options}, 1).save_pretrained(tmp_path / "theirs")
+    tokenizer.save(str(tmp_path / "theirs/tokenizer.json"))
+    told = mistake("import", tmp_path / "theirs", "--out", tmp_path / "run")
+    assert f"sliding_window = {window} is shorter than max_position_embeddings = 64" in told
+
+
+def test_biases_that_a_qwen2_has_no_place_for_make_it_a_llama(tokenizer, tmp_path):
+    make("Qwen2", {**LLAMA, "num_key_value_heads": 2}, 1).save_pretrained(tmp_path / "theirs")
+    tokenizer.save(str(tmp_path / "theirs/tokenizer.json"))
+    run = imported(tmp_path / "theirs", tmp_path / "run")
+    run.model.body.stack.blocks[1].feed_forward.out.bias.data.fill_(0.5)
+    lines: list[str] = []
+    run.export(tmp_path / "back", "hf", say=lines.append)
+    assert "a LlamaForCausalLM for transformers" in lines
+    opened = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "back")
+    ids = torch.randint(1, VOCAB, (2, 50))
+    with torch.inference_mode():
+        torch.testing.assert_close(opened(ids).logits, run.model(ids), atol=1e-5, rtol=1e-5)
 
 
 def test_more_tokens_than_rows(saved, tmp_path):

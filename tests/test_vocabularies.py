@@ -325,6 +325,9 @@ def test_marian_may_have_a_vocabulary_per_side(marian, tmp_path):
     text = "das kleine house"
     assert with_template(ours["tokenizer.json"], text) == theirs(text)["input_ids"]
     assert with_template(ours["tokenizer.target.json"], text) == theirs(text_target=text)["input_ids"]
+    (folder / "target_vocab.json").unlink()
+    with pytest.raises(UserError, match=r"there is no file .*target_vocab\.json"):
+        read_tokenizers(folder, "marian")
 
 
 def test_llama_gives_the_ids_of_sentencepiece_and_of_transformers(llama, tmp_path):

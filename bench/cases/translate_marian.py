@@ -14,7 +14,6 @@ from torch import nn
 
 from allyouneed.decode import beam_search
 from allyouneed.exchange.families.translators import MARIAN
-from allyouneed.exchange.importing import table
 from allyouneed.exchange.maps import export_tensors
 from allyouneed.models.transformer import Transformer, TransformerConfig
 from allyouneed.predict.decoder import Decoder, Request
@@ -63,7 +62,7 @@ def their_model(ours: Transformer) -> Any:
         decoder_start_token_id=BOS, forced_eos_token_id=None, max_position_embeddings=512,
     )  # fmt: skip
     model = transformers.MarianMTModel(config).eval()
-    rows = table(MARIAN, MARIAN.heads["MarianMTModel"], vars(ours.config))
+    rows = MARIAN.table(MARIAN.heads["MarianMTModel"], vars(ours.config))
     missing, unexpected = model.load_state_dict(export_tensors(rows, ours.state_dict(), ours), strict=False)
     # The shared embedding again, and the fixed sinusoids.
     derived = ("embed_tokens.weight", "lm_head.weight", "embed_positions.weight")

@@ -23,8 +23,8 @@ def import_command(
     ] = "",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
 ) -> None:
-    """Make a run of a model of another library: GPT-2, Llama, BERT, DistilBERT, RoBERTa, ViT,
-    Marian or Pegasus. Nothing in its files is executed.
+    """Make a run of a model of another library: GPT-2, Llama, Mistral, Qwen2, BERT, DistilBERT,
+    RoBERTa, ViT, Marian or Pegasus. Nothing in its files is executed.
 
     \b
     Example:

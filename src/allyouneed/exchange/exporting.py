@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from allyouneed.errors import UserError, nearest, shortened, told
+from allyouneed.terminal import Say
 from allyouneed.version import __version__
 from allyouneed.wholefile import write_json, writing
 
@@ -18,9 +18,7 @@ NUMBERS = ("float32", "int8")
 MARK = "allyouneed.json"  # in every export
 
 
-def export_run(
-    run: Any, out: str | os.PathLike[str], to: str, numbers: str, overwrite: bool, say: Callable[[str], None]
-) -> list[Path]:
+def export_run(run: Any, out: str | os.PathLike[str], to: str, numbers: str, overwrite: bool, say: Say) -> list[Path]:
     """Write the run into the folder `out`, `to` one of WAYS; returns the files. `numbers`: the type of the weights for
     ct2."""
     if to not in WAYS:
@@ -74,7 +72,7 @@ def _replace(place: Path, folder: Path, old: Path) -> None:
         raise
 
 
-def _export(run: Any, to: str, folder: Path, numbers: str, say: Callable[[str], None]) -> list[Path]:
+def _export(run: Any, to: str, folder: Path, numbers: str, say: Say) -> list[Path]:
     if to == "hf":
         from allyouneed.exchange.to_hf import export_hf
 

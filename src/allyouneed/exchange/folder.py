@@ -1,23 +1,22 @@
-"""A folder as the transformers library saves it -> a Source."""
+"""A model of another library, whatever files it came in; and a folder as the transformers library saves it."""
 
 from __future__ import annotations
 
-import json
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+from torch import Tensor
 
 from allyouneed.errors import UserError
-from allyouneed.exchange.source import Source
-from allyouneed.exchange.vocabularies import read_tokenizers
+from allyouneed.exchange.families import find_family
+from allyouneed.exchange.vocabularies import read_json, read_text, read_tokenizers, tokenizer_config
 from allyouneed.exchange.weights import WeightFiles
-from allyouneed.runjson import parse_object
 from allyouneed.text import Tokenizer
-from allyouneed.wholefile import read_bytes
 
-LARGEST = 1 << 28  # bytes of a JSON file
 MOST_CHAT = 1 << 20  # bytes of a chat template
-BLIND = ("vit",)  # types of models that have no tokenizer
 # Options of generation_config.json that older files have in config.json.
 WRITING = (
     *("max_length", "min_length", "max_new_tokens", "do_sample", "num_beams", "early_stopping", "temperature", "top_k"),
@@ -29,19 +28,47 @@ WRITING = (
 )
 
 
-def read_folder(path: Path) -> Source:
-    """What is in the folder. The weights stay on the disk until they are asked for."""
+class Weights(Protocol):
+    """The names and shapes of all tensors, known before any is read; a tensor is read when it is asked for."""
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]: ...
+
+    def get(self, name: str) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Source:
+    """`config` is what the transformers library has in config.json, and the tensors have the names that it gives them.
+    `tokenizers` are by the names of their files in a run: tokenizer.json, and tokenizer.target.json if a translator has
+    another one for the target. `chat` is a chat template in Jinja; `pooling` is how sentence-transformers makes one
+    vector of a text."""
+
+    path: Path
+    config: dict[str, Any]
+    weights: Weights
+    tokenizers: dict[str, Tokenizer] = field(default_factory=dict)
+    generation: dict[str, Any] = field(default_factory=dict)  # generation_config.json
+    chat: str = ""
+    pictures: dict[str, Any] = field(default_factory=dict)  # preprocessor_config.json
+    pooling: dict[str, Any] = field(default_factory=dict)  # 1_Pooling/config.json
+    named: dict[str, str] = field(default_factory=dict)  # {"eos_token": "</s>"}, as a chat template writes them
+
+
+def read_folder(path: Path, architecture: str = "") -> Source:
+    """What is in the folder. The weights stay on the disk until they are asked for. A model that this library does not
+    have is refused before any other file is opened."""
     if not os.path.isfile(path / "config.json"):
         raise UserError(f"{path} has no config.json: a folder as the transformers library saves it has one")
     config = read_json(path / "config.json")
-    kind = str(config.get("model_type"))
+    family, _ = find_family(config, architecture)
     older = {name: config.pop(name) for name in WRITING if name in config}
     generation = {name: config[name] for name in ("eos_token_id", "decoder_start_token_id") if name in config}
     return Source(
         path,
         config,
         WeightFiles(path),
-        _tokenizers(path, kind),
+        read_tokenizers(path, config["model_type"]) if family.kind != "vit" else {},
         generation | (read_json(path / "generation_config.json") or older),
         _chat(path),
         read_json(path / "preprocessor_config.json"),
@@ -67,39 +94,15 @@ def _pooling(path: Path) -> dict[str, Any]:
 
 def _named(path: Path) -> dict[str, str]:
     """The special tokens by their roles: {"eos_token": "</s>"}."""
-    found = read_json(path / "special_tokens_map.json") | read_json(path / "tokenizer_config.json")
-    named = {name: token.get("content") if isinstance(token, dict) else token for name, token in found.items()}
+    found = tokenizer_config(path).items()
+    named = {name: token.get("content") if isinstance(token, dict) else token for name, token in found}
     return {name: token for name, token in named.items() if name.endswith("_token") and isinstance(token, str)}
-
-
-def read_json(path: Path, kind: type = dict) -> Any:
-    """An object or a list in a JSON file; empty if there is no such file."""
-    if not os.path.isfile(path):
-        return kind()
-    try:
-        text = read_bytes(path, LARGEST).decode("utf-8")
-        if kind is dict:
-            return parse_object(text)
-        found = json.loads(text)
-        if not isinstance(found, kind):
-            raise ValueError("it is not a list")
-        return found
-    except (ValueError, RecursionError, OSError) as error:
-        raise UserError(f"{path} is damaged ({error})") from None
-
-
-def _tokenizers(path: Path, kind: str) -> dict[str, Tokenizer]:
-    return {} if kind in BLIND else read_tokenizers(path, kind)
 
 
 def _chat(path: Path) -> str:
     """The template in its own file or in tokenizer_config.json; of several that one of the name "default"."""
-    own = path / "chat_template.jinja"
-    if os.path.isfile(own):
-        try:
-            return read_bytes(own, MOST_CHAT).decode("utf-8")
-        except (ValueError, OSError) as error:
-            raise UserError(f"{own} is damaged ({error})") from None
+    if os.path.isfile(path / "chat_template.jinja"):
+        return read_text(path / "chat_template.jinja", MOST_CHAT)
     found = read_json(path / "tokenizer_config.json").get("chat_template")
     if isinstance(found, list):
         named = {str(one.get("name")): one.get("template") for one in found if isinstance(one, dict)}

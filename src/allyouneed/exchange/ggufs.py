@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import importlib
-import math
 import os
 import re
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from allyouneed.errors import UserError, shortened
-from allyouneed.exchange.llama2c import finish_tokenizer, number_pieces, sentencepiece, to_halves
-from allyouneed.exchange.sentencepieces import NORMAL
-from allyouneed.exchange.source import Source
+from allyouneed.exchange.families.base import Options
+from allyouneed.exchange.folder import Source
+from allyouneed.exchange.llama2c import MappedWeights, Place
+from allyouneed.exchange.sentencepieces import NORMAL, finish_tokenizer, isolate, number_pieces, scored_tokenizer
 from allyouneed.text import Tokenizer
 
 TRAINED = 8192  # tokens that Llama 3 was trained on, before its positions were stretched
@@ -34,15 +30,14 @@ LAYER = {
     "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
 }  # fmt: skip
 NEEDED = {
-    "block_count": "num_hidden_layers", "context_length": "max_position_embeddings", "embedding_length": "hidden_size",
-    "feed_forward_length": "intermediate_size", "attention.head_count": "num_attention_heads",
-}  # fmt: skip
-# Settings that change nothing if they have one of these values; None: whatever it is.
-NEUTRAL: dict[str, tuple[Any, ...] | None] = {
-    "rope.scaling.type": ("none", "linear"), "rope.scaling.factor": (1.0,), "rope.scaling.attn_factor": (1.0,),
-    "rope.scale_linear": (1.0,), "rope.scaling.original_context_length": None, "attention.causal": (True,),
-    "tensor_data_layout": None,
-}  # fmt: skip
+    "block_count": "num_hidden_layers",
+    "context_length": "max_position_embeddings",
+    "embedding_length": "hidden_size",
+    "feed_forward_length": "intermediate_size",
+    "attention.head_count": "num_attention_heads",
+}  # fmt: skipNEUTRAL = ("rope.scaling.original_context_length", "tensor_data_layout")  # settings that change nothing
+
+NEUTRAL = ("rope.scaling.original_context_length", "tensor_data_layout")  # settings that change nothing
 
 # How a text is cut before byte-level BPE: by each expression in turn. ByteLevel has the expression of GPT-2 inside.
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
@@ -58,20 +53,6 @@ CUTS: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a tensor is in the file: its first byte, its shape, the bytes of a row, and the kind of its numbers."""
-
-    start: int
-    shape: tuple[int, ...]
-    row: int
-    kind: Any
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape[:-1]) * self.row
-
-
 def read_gguf(path: Path) -> Source:
     """A GGUF file of a Llama, in one file, with its tokenizer and its chat template."""
     try:
@@ -84,11 +65,13 @@ def read_gguf(path: Path) -> Source:
     if (parts := str(facts.get("split.count", 1))) not in ("0", "1"):
         raise UserError(f"{path} is one of {shortened(parts)} parts of a model; join them into one file first")
     config = _config(facts, places, path)
-    weights = GgufWeights(path, places, config)
+    if factors := places.pop("rope_freqs.weight", None):
+        config |= _rope(factors.read(path).ravel(), config, path)
+    weights = MappedWeights(path, {_their_name(name, path): place for name, place in places.items()}, config)
     tokenizer, generation = _tokenizer(facts, path)
-    chat = facts.get("tokenizer.chat_template", "")
-    chat = chat if isinstance(chat, str) else ""
-    return Source(path, config, weights, {"tokenizer.json": tokenizer}, generation, chat)
+    chat = facts.get("tokenizer.chat_template")
+    tokenizers = {"tokenizer.json": tokenizer}
+    return Source(path, config, weights, tokenizers, generation, chat if isinstance(chat, str) else "")
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Place]]:
@@ -136,10 +119,7 @@ class Reader:
         if count > self.left:
             raise ValueError("its header is longer than the file, or than any header may be")
         self.left -= count
-        data = self.file.read(count)
-        if len(data) != count:
-            raise ValueError("it ends too early")
-        return data
+        return self.file.read(count)
 
     def number(self, code: str) -> Any:
         (value,) = struct.unpack(f"<{code}", self.take(struct.calcsize(f"<{code}")))
@@ -149,7 +129,7 @@ class Reader:
         return self.take(self.number("Q")).decode()
 
     def value(self, kind: int) -> Any:
-        """A number, a text, an array of numbers or a list of texts."""
+        """A number, a text, or a list of numbers or texts."""
         if kind == TEXT:
             return self.text()
         if kind != ARRAY:
@@ -158,7 +138,7 @@ class Reader:
         if kind == TEXT:
             return [self.text() for _ in range(count)]
         code = self.code(kind)
-        return np.frombuffer(self.take(count * struct.calcsize(f"<{code}")), f"<{code}")
+        return np.frombuffer(self.take(count * struct.calcsize(f"<{code}")), f"<{code}").tolist()
 
     def code(self, kind: int) -> str:
         if kind not in NUMBERS:
@@ -180,50 +160,13 @@ class Reader:
 
     def checked(self, found: dict[str, Place], begin: int) -> dict[str, Place]:
         """The places counted from the start of the file. None is outside of it, and no two overlap."""
-        places = {}
-        end = begin
+        places, end = dict[str, Place](), begin
         for name, place in sorted(found.items(), key=lambda pair: pair[1].start):
-            start = begin + place.start
-            if start < end or start + place.size > self.size:
+            places[name] = place._replace(start=begin + place.start)
+            if places[name].start < end or places[name].end > self.size:
                 raise ValueError(f"the tensor {shortened(name)} is not inside the file, or on top of another one")
-            end = start + place.size
-            places[name] = Place(start, place.shape, place.row, place.kind)
+            end = places[name].end
         return places
-
-
-class GgufWeights:
-    """The tensors under the names that the transformers library gives them, as 32-bit numbers whatever they are in the
-    file. llama.cpp has the rows of queries and keys in another order, which is undone."""
-
-    def __init__(self, path: Path, places: dict[str, Place], config: dict[str, Any]) -> None:
-        self._path = path
-        self._places: dict[str, tuple[Place, int]] = {}  # and the heads whose rows are in another order
-        for name, place in places.items():
-            heads = 0
-            if ".attn_q." in name or ".attn_k." in name:
-                heads = config["num_attention_heads" if ".attn_q." in name else "num_key_value_heads"]
-                if place.shape[0] % (2 * heads):
-                    raise UserError(f"{path}: the tensor {name} has {place.shape[0]} rows for {heads} heads")
-            _check_kind(name, place, path)
-            if name == "rope_freqs.weight":
-                config |= _rope(self._numbers(place).ravel(), config, path)
-                continue
-            self._places[_their_name(name, path)] = place, heads
-        self.shapes = {name: place.shape for name, (place, _) in self._places.items()}
-
-    def get(self, name: str) -> Tensor:
-        place, heads = self._places[name]
-        array = self._numbers(place)
-        return torch.from_numpy(to_halves(array, heads) if heads else array)
-
-    def _numbers(self, place: Place) -> np.ndarray:
-        quants = importlib.import_module("gguf.quants")
-        try:
-            stored = np.memmap(self._path, np.uint8, "r", place.start, (*place.shape[:-1], place.row))
-            with np.errstate(all="ignore"):
-                return np.array(quants.dequantize(stored, place.kind), np.float32).reshape(place.shape)
-        except (OSError, ValueError) as error:
-            raise UserError(f"{self._path} cannot be read: {error}") from None
 
 
 def _rope(factors: np.ndarray, config: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -240,16 +183,6 @@ def _rope(factors: np.ndarray, config: dict[str, Any], path: Path) -> dict[str, 
     return {"rope_parameters": rule}
 
 
-def _check_kind(name: str, place: Place, path: Path) -> None:
-    """Whether the package can turn this kind of numbers into 32-bit ones: it is asked with a few zeros."""
-    quants = importlib.import_module("gguf.quants")
-    size = quants.GGML_QUANT_SIZES[place.kind][1]
-    try:
-        quants.dequantize(np.zeros((1, size), np.uint8), place.kind)
-    except NotImplementedError:
-        raise UserError(f"{path}: {name} has numbers of the kind {place.kind.name}, not supported") from None
-
-
 def _their_name(name: str, path: Path) -> str:
     layer = re.fullmatch(r"blk\.([0-9]{1,5})\.(\w+)\.(weight|bias)", name)
     if layer and layer[2] in LAYER:
@@ -262,51 +195,35 @@ def _their_name(name: str, path: Path) -> str:
 
 def _config(facts: dict[str, Any], places: dict[str, Place], path: Path) -> dict[str, Any]:
     """config.json from the metadata; a setting that is not known is refused by its name, unless it is zero."""
-    given = {name.removeprefix("llama."): value for name, value in facts.items() if name.startswith("llama.")}
-    config: dict[str, Any] = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu"}
-    config |= {theirs: _whole(given, name, path) for name, theirs in NEEDED.items()}
+    settings = {name.removeprefix("llama."): value for name, value in facts.items() if name.startswith("llama.")}
+    given = Options(settings, NEUTRAL, f"{path}, llama.*")
+    config: dict[str, Any] = {theirs: given.take(name) for name, theirs in NEEDED.items()}
     width, heads = config["hidden_size"], config["num_attention_heads"]
-    config["num_key_value_heads"] = _whole(given, "attention.head_count_kv", path, heads)
-    config["head_dim"] = head = _whole(given, "attention.key_length", path, width // heads)
-    for name in ("attention.value_length", "rope.dimension_count"):
-        if (other := _whole(given, name, path, head)) != head:
-            raise UserError(f"{path}: llama.{name} = {other} is not supported; the heads are {head} wide")
-    config["rms_norm_eps"] = _real(given, "attention.layer_norm_rms_epsilon", path)
-    config["rope_theta"] = _real(given, "rope.freq_base", path, 10000.0)
+    config["num_key_value_heads"] = given.take("attention.head_count_kv", heads)
+    config["head_dim"] = head = given.take("attention.key_length", width // max(1, heads))
+    config["rms_norm_eps"] = given.take("attention.layer_norm_rms_epsilon", kind=float)
+    config["rope_theta"] = given.take("rope.freq_base", 10000.0, float)
+    if small := [name for name, value in config.items() if not value]:
+        raise UserError(f"{path}: {small[0]} has to be above 0")
+    given.must(**{"attention.value_length": head, "rope.dimension_count": head, "attention.causal": True})
+    given.must(**{f"rope.{name}": 1.0 for name in ("scaling.factor", "scaling.attn_factor", "scale_linear")})
+    given.choose("rope.scaling.type", {"none": True, "linear": True}, "none")
     layers = {int(match[1]) for name in places if (match := re.match(r"blk\.([0-9]{1,5})\.", name))}
     if layers != set(range(min(config["num_hidden_layers"], len(places)))):
         raise UserError(f"{path}: llama.block_count is {config['num_hidden_layers']:,}, but its tensors are of others")
     table = places.get("token_embd.weight")
     if table is None or len(table.shape) != 2:
         raise UserError(f"{path} has no tensor token_embd.weight with a row for each token")
-    config["vocab_size"] = table.shape[0]
-    if (vocab := _whole(given, "vocab_size", path, table.shape[0])) != table.shape[0]:
+    if (vocab := given.take("vocab_size", table.shape[0])) != table.shape[0]:
         raise UserError(f"{path}: llama.vocab_size is {vocab:,}, but token_embd.weight has {table.shape[0]:,} rows")
-    config["tie_word_embeddings"] = "output.weight" not in places
-    config["attention_bias"] = any(".attn_" in name and name.endswith(".bias") for name in places)
-    config["mlp_bias"] = any(".ffn_" in name and name.endswith(".bias") for name in places)
-    for name, value in given.items():
-        allowed = NEUTRAL.get(name, (0, False, "", "none"))
-        if allowed is not None and (isinstance(value, list | np.ndarray) or value not in allowed):
-            raise UserError(f"{path}: the setting llama.{shortened(name)} = {shortened(value)} is not supported")
-    return config
-
-
-def _whole(given: dict[str, Any], name: str, path: Path, default: int | None = None) -> int:
-    """Takes a whole number out of the settings."""
-    value = given.pop(name, default)
-    if value is None:
-        raise UserError(f"{path} has no llama.{name}, which a Llama needs")
-    if type(value) is not int or not 1 <= value < 1 << 40:
-        raise UserError(f"{path}: llama.{name} is {shortened(value)}; it has to be a whole number above 0")
-    return value
-
-
-def _real(given: dict[str, Any], name: str, path: Path, default: float | None = None) -> float:
-    value = given.pop(name, default)
-    if type(value) is not float or not 0 < value < 1e30:
-        raise UserError(f"{path}: llama.{name} is {shortened(value)}; it has to be a number above 0")
-    return value
+    given.finish()
+    biases = [name for name in places if name.endswith(".bias")]
+    return config | {
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "vocab_size": vocab,
+        "tie_word_embeddings": "output.weight" not in places,
+        "attention_bias": any(".attn_" in name for name in biases),
+        "mlp_bias": any(".ffn_" in name for name in biases),
+    }  # fmt: skip
 
 
 def _tokenizer(facts: dict[str, Any], path: Path) -> tuple[Tokenizer, dict[str, Any]]:
@@ -316,57 +233,48 @@ def _tokenizer(facts: dict[str, Any], path: Path) -> tuple[Tokenizer, dict[str, 
     kind, pieces = str(given.get("model")), given.get("tokens")
     if kind not in ("gpt2", "llama"):
         raise UserError(f"{path} has a tokenizer of the kind '{shortened(kind)}'; this library reads gpt2 and llama")
-    if not isinstance(pieces, list) or not pieces:
+    if not isinstance(pieces, list) or not pieces or not isinstance(pieces[0], str):
         raise UserError(f"{path} has no tokens (tokenizer.ggml.tokens)")
-    usual = (1, 2) if kind == "llama" else (None, None)
     roles = {}
-    for role, id in zip(("bos", "eos"), usual):
-        if (id := given.get(f"{role}_token_id", id)) is not None:
+    for role, usual_id in (("bos", 1), ("eos", 2)):
+        if (id := given.get(f"{role}_token_id", usual_id if kind == "llama" else None)) is not None:
             if type(id) is not int or not 0 <= id < len(pieces):
                 raise UserError(f"{path}: tokenizer.ggml.{role}_token_id is {shortened(id)}, which is no token")
             roles[role] = id
     opens = given.get("add_bos_token", kind == "llama" or given.get("pre") == "llama-bpe") is True
     start = roles.get("bos") if opens else None
     end = roles.get("eos") if given.get("add_eos_token") is True else None
-    read = _llama_tokenizer if kind == "llama" else _gpt2_tokenizer
-    return read(given, pieces, start, end, path), {f"{role}_token_id": id for role, id in roles.items()}
+    usual_kinds = [NORMAL] * len(pieces) if kind == "gpt2" else None
+    kinds = _numbers(given.get("token_type", usual_kinds), len(pieces), f"{path}, tokenizer.ggml.token_type")
+    if kind == "llama":
+        scores = _numbers(given.get("scores"), len(pieces), f"{path}, tokenizer.ggml.scores")
+        space = given.get("add_space_prefix", True) is True
+        made = scored_tokenizer(pieces, scores, kinds, str(path), start, end, space)
+    else:
+        made = finish_tokenizer(_byte_level(given, pieces, path), pieces, kinds, start, end, str(path))
+    return made, {f"{role}_token_id": id for role, id in roles.items()}
 
 
-def _llama_tokenizer(
-    given: dict[str, Any], pieces: list[str], start: int | None, end: int | None, path: Path
-) -> Tokenizer:
-    scores, kinds = _numbers(given, "scores", len(pieces), path), _numbers(given, "token_type", len(pieces), path)
-    return sentencepiece(pieces, scores, kinds, str(path), start, end, given.get("add_space_prefix", True) is True)
-
-
-def _gpt2_tokenizer(
-    given: dict[str, Any], pieces: list[str], start: int | None, end: int | None, path: Path
-) -> Tokenizer:
+def _byte_level(given: dict[str, Any], pieces: list[str], path: Path) -> dict[str, Any]:
+    """The spec of a tokenizer of byte-level BPE."""
     name, merges = given.get("pre", "default"), given.get("merges")
     if not isinstance(name, str) or name not in CUTS:
         raise UserError(f"{path} cuts texts by '{shortened(name)}' (tokenizer.ggml.pre); known are {', '.join(CUTS)}")
     if not isinstance(merges, list):
         raise UserError(f"{path} has no list of merges (tokenizer.ggml.merges)")
-    given.setdefault("token_type", np.full(len(pieces), NORMAL))
-    kinds = _numbers(given, "token_type", len(pieces), path)
-    cuts: list[dict[str, Any]] = [
-        {"type": "Split", "pattern": {"Regex": cut}, "behavior": "Isolated", "invert": False} for cut in CUTS[name]
-    ]
+    cuts = [isolate(cut) for cut in CUTS[name]]
     whole = name in ("gpt-2", "smollm")
     last = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": whole}
     model = {"type": "BPE", "vocab": number_pieces(pieces, str(path)), "merges": merges}
-    spec = {
+    return {
         "model": model | {"ignore_merges": name == "llama-bpe"},
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*cuts, last]} if cuts else last,
         "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
     }
-    return finish_tokenizer(spec, pieces, kinds, start, end, str(path))
 
 
-def _numbers(given: dict[str, Any], name: str, count: int, path: Path) -> Sequence[Any]:
-    """An array with a number for each token."""
-    found = given.get(name)
-    if not isinstance(found, np.ndarray) or len(found) != count:
-        raise UserError(f"{path} has no number for each of its {count:,} tokens in tokenizer.ggml.{name}")
-    numbers: list[Any] = found.tolist()
-    return numbers
+def _numbers(found: Any, count: int, where: str) -> list[Any]:
+    """A list with a number for each token."""
+    if not isinstance(found, list) or len(found) != count or not isinstance(found[0], int | float):
+        raise UserError(f"{where}: there is not one number for each of the {count:,} tokens")
+    return found

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,11 @@ from allyouneed.config import DecodeConfig, build
 from allyouneed.data.formats.conll import PER_WORD
 from allyouneed.errors import UserError, shortened
 from allyouneed.exchange.families import Family, Head, find_family
-from allyouneed.exchange.folder import read_folder
+from allyouneed.exchange.families.base import Options
+from allyouneed.exchange.folder import Source, read_folder
 from allyouneed.exchange.ggufs import read_gguf
 from allyouneed.exchange.llama2c import read_llama2c
-from allyouneed.exchange.maps import Row, Shape, for_layers, import_tensors
-from allyouneed.exchange.options import Options
-from allyouneed.exchange.source import Source
+from allyouneed.exchange.maps import Shape, check_tensors, import_tensors
 from allyouneed.predict.inputs import check_template
 from allyouneed.predict.processor import Processor
 from allyouneed.recipe import Recipe, to_toml
@@ -30,10 +31,12 @@ from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import versions
 from allyouneed.tensorfile import not_finite
 from allyouneed.terminal import Say, say
+from allyouneed.text import Tokenizer
 from allyouneed.wholefile import write_tensors
 
 MOST_LABELS = 1_000_000
-POOLINGS = {
+WITH_WORDS = ("lm", "pretrain", "translate")  # tasks whose head gives scores of words
+POOLS = {
     "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max", "pooling_mode_cls_token": "first",
     "pooling_mode_lasttoken": "last",
 }  # fmt: skip
@@ -41,16 +44,11 @@ POOLINGS = {
 USED = {
     *("do_sample", "num_beams", "temperature", "top_k", "top_p", "length_penalty", "max_new_tokens", "max_length"),
     *("eos_token_id", "bos_token_id", "pad_token_id", "decoder_start_token_id", "stop_strings", "use_cache"),
-    *(
-        "renormalize_logits",
-        "transformers_version",
-        "_from_model_config",
-        "num_return_sequences",
-        "cache_implementation",
-    ),
+    *("renormalize_logits", "transformers_version", "_from_model_config", "num_return_sequences"),
     *("output_attentions", "output_hidden_states", "output_scores", "output_logits", "return_dict_in_generate"),
     *("forced_eos_token_id", "is_assistant", "num_assistant_tokens", "num_assistant_tokens_schedule", "sep_token_id"),
     *("assistant_confidence_threshold", "assistant_lookbehind", "target_lookbehind", "return_legacy_cache"),
+    "cache_implementation",
 }
 # Values of the others that change nothing.
 NOTHING = {"repetition_penalty": 1.0, "typical_p": 1.0, "num_beam_groups": 1, "encoder_repetition_penalty": 1.0}
@@ -67,14 +65,14 @@ def import_run(
     """Write a run folder from a model of another library: a folder as transformers saves it, or a file of GGUF or
     llama2.c. Nothing in it is executed, every size is checked before memory is taken for it, and `out` is complete or
     as before. With an `architecture` it is read as that one, and tensors of other heads are left out."""
-    source = read_source(Path(path))
+    source = read_source(Path(path), architecture)
     family, head = find_family(source.config, architecture)
     given = Options(source.config, family.neutral)
     model = family.read(given, source.weights.shapes.keys())
     given.must(problem_type="single_label_classification")
     given.finish()
     options = dict(head.options)
-    if head.task == "classify" and model["pooler"] == "none":
+    if head.task == "classify" and model.get("pooler") == "none":
         model["pooler"] = "tanh"  # which is missing, and will be named
     if head.task == "pretrain":
         options["next"] = model["pooler"] != "none"
@@ -82,17 +80,16 @@ def import_run(
         options |= {"specials": True, **_pooling(source.pooling)}
     if head.task == "translate":
         options["start"] = _start(source)
-    decode = _decode(source.generation, head, say)
+    own = {field.name for field in fields(catalog.model(family.kind).Config)}
     values = {
         "task": {"kind": head.task, **options},
-        "model": {"kind": family.kind, **model},
-        "decode": decode,
+        "model": {"kind": family.kind, **{name: value for name, value in model.items() if name in own}},
+        "decode": _decode(source.generation, head, say),
         "text": {"joint": "tokenizer.target.json" not in source.tokenizers},
     }
     with _their_names(family):
         processor: Processor = catalog.predictor(head.task).Processor(Recipe.parse(values))
-    processor.tokenizers = dict(source.tokenizers)
-    _fill(processor, head, source)
+    processor.read_parts(_parts(processor, head, source))
     _check_rows(source, model)
     tensors = _tensors(source, family, head, processor, model, say, strict=not architecture)
     return _write(Path(out), processor, tensors, source, overwrite, say)
@@ -109,10 +106,10 @@ def _their_names(family: Family) -> Iterator[None]:
         raise UserError(f"config.json: {message}") from None
 
 
-def read_source(path: Path) -> Source:
+def read_source(path: Path, architecture: str = "") -> Source:
     """A folder, or a file of one of the other formats."""
     if os.path.isdir(path):
-        return read_folder(path)
+        return read_folder(path, architecture)
     if not os.path.exists(path):
         raise UserError(
             f"there is no folder or file {shortened(path)}; a model of the Hugging Face Hub has hf: before its name"
@@ -124,29 +121,34 @@ def read_source(path: Path) -> Source:
     raise UserError(f"{shortened(path)} is not a model: give a folder, a .gguf file, or a .bin file of llama2.c")
 
 
-def _fill(processor: Processor, head: Head, source: Source) -> None:
-    """What the processor of a trained run has learned from its data: labels, and how pictures are normalised."""
-    kind, attributes = processor.recipe.task_kind, dict[str, Any]()
-    if kind in ("classify", "tag", "recognize"):
-        attributes["labels"] = _labels(source.config) if not head.bare else []
-    if kind == "tag" and not any(label.startswith(("B-", "I-")) for label in attributes["labels"]):
-        attributes["scheme"] = PER_WORD
-    if kind == "recognize":
-        channels = processor.recipe.model.channels
-        attributes |= _normalised(source.pictures, channels)
-    if kind == "lm":
-        ends = source.generation.get("eos_token_id")
-        ends = ends if isinstance(ends, list) else [ends]
-        attributes["ends"] = tuple(end for end in ends if type(end) is int and end != processor.tokenizer.eos)
-        check_template(source.chat)
-        attributes["chat"] = source.chat
-        attributes["named"] = source.named or {
-            f"{role}_token": processor.tokenizer.token(id)
-            for role in ("bos", "eos")
-            if type(id := source.generation.get(f"{role}_token_id")) is int and 0 <= id < len(processor.tokenizer)
-        }
-    for name, value in attributes.items():
-        setattr(processor, name, value)
+def _parts(processor: Processor, head: Head, source: Source) -> dict[str, bytes]:
+    """The files that a run has besides its weights: the tokenizers, and what a training learns from its data."""
+    parts = {name: tokenizer.to_json().encode() for name, tokenizer in source.tokenizers.items()}
+    extras, labels = processor.extras(), list[str]()
+    if head.task in ("classify", "tag", "recognize"):
+        labels = extras["labels"] = _labels(source.config) if not head.bare else []
+    if head.task == "tag" and not any(label.startswith(("B-", "I-")) for label in labels):
+        extras["scheme"] = PER_WORD
+    if head.task == "recognize":
+        extras |= _normalised(source.pictures, processor.recipe.model.channels)
+    if head.task == "lm":
+        extras |= _writing(source, source.tokenizers["tokenizer.json"])
+    return parts | ({processor.file: json.dumps(extras).encode()} if extras else {})
+
+
+def _writing(source: Source, tokenizer: Tokenizer) -> dict[str, Any]:
+    """The tokens that end an answer, and the chat template with its special tokens."""
+    check_template(source.chat)
+    given = source.generation
+    ends = given.get("eos_token_id")
+    ends = ends if isinstance(ends, list) else [ends]
+    named = {
+        f"{role}_token": tokenizer.token(id)
+        for role in ("bos", "eos")
+        if type(id := given.get(f"{role}_token_id")) is int and 0 <= id < len(tokenizer)
+    }
+    ends = [end for end in ends if type(end) is int and end != tokenizer.eos]
+    return {"ends": ends, "chat": source.chat, "named": source.named or named}
 
 
 def _labels(config: Mapping[str, Any]) -> list[str]:
@@ -206,21 +208,21 @@ def _pooling(given: Mapping[str, Any]) -> dict[str, Any]:
         chosen = [f"pooling_mode_{given['pooling_mode']}_tokens".replace("cls_tokens", "cls_token")]
     if not chosen:
         return {}
-    if len(chosen) > 1 or chosen[0] not in POOLINGS:
+    if len(chosen) > 1 or chosen[0] not in POOLS:
         raise UserError(
             f"1_Pooling/config.json: {' with '.join(chosen)} is not supported; this library has one of "
-            f"{', '.join(POOLINGS)}"
+            f"{', '.join(POOLS)}"
         )
-    return {"pool": POOLINGS[chosen[0]]}
+    return {"pool": POOLS[chosen[0]]}
 
 
 def _decode(given: Mapping[str, Any], head: Head, say: Say) -> dict[str, Any]:
-    """[decode] from generation_config.json. What this library cannot do is told."""
-    drawn, beams = given.get("do_sample") is True, given.get("num_beams") or 1
-    found: dict[str, Any] = {"method": "sample" if drawn else "beam" if beams != 1 else "greedy"}
+    """[decode] from generation_config.json. What this library cannot do is printed."""
+    sample, beams = given.get("do_sample") is True, given.get("num_beams") or 1
+    found: dict[str, Any] = {"method": "sample" if sample else "beam" if beams != 1 else "greedy"}
     if head.task == "translate":
         found["times_source"] = 0
-    if drawn:
+    if sample:
         found["top_k"] = 50  # theirs, if the file does not say
         found |= {name: given[name] for name in ("temperature", "top_k", "top_p") if given.get(name) is not None}
     elif beams != 1:
@@ -250,36 +252,27 @@ def _check_rows(source: Source, model: Mapping[str, Any]) -> None:
             raise UserError(f"the tokenizer has {len(tokenizer):,} ids, but the model only {most:,} rows")
 
 
-def table(family: Family, head: Head, model: Mapping[str, Any]) -> list[Row]:
-    """All rows of a model with these settings, each layer by its number."""
-
-    def layers(name: str) -> int:
-        return int(model.get("decoder_layers") or model["layers"] if "decoder" in name else model["layers"])
-
-    return for_layers([*family.rows(dict(model)), *head.rows], layers)
-
-
 def _tensors(
     source: Source, family: Family, head: Head, processor: Processor, model: Mapping[str, Any], say: Say, strict: bool
 ) -> dict[str, torch.Tensor]:
     with torch.device("meta"), _their_names(family):
         outline = processor.build_model()
-    rows = table(family, head, model)
+    rows = family.table(head, model)
     names = {name for row in rows for name in row.names}
     shapes: dict[str, Shape] = {}
     stored: dict[str, str] = {}
     for name, shape in source.weights.shapes.items():
-        today = _today(name, names, family)
-        if today in stored:
-            raise UserError(f"the weights have the same tensor twice: {stored[today]} and {name}")
-        shapes[today], stored[today] = tuple(shape), name
-    spare = {*family.copies, *(name for name in stored if name.endswith(family.ignored))}
-    extra = sorted(stored[name] for name in stored if name not in names | spare)
-    if extra and strict:
-        raise UserError(f"the weights have a tensor that this model has no place for: {extra[0]}")
+        current = _current_name(name, names, family)
+        if current in stored:
+            raise UserError(f"the weights have the same tensor twice: {stored[current]} and {name}")
+        shapes[current], stored[current] = tuple(shape), name
+    copies = family.copies if head.task in WITH_WORDS else {}
+    spare = {*copies, *(name for name in stored if name.endswith(family.ignored))}
+    unknown = sorted(stored[name] for name in stored if name not in names | spare)
+    check_tensors(rows, shapes, outline, unknown if strict else ())
     ours = outline.state_dict().keys()
     used = {name for row in rows if row.ours in ours for name in row.names}
-    if unused := sorted([*extra, *(stored[name] for name in stored if name in names - used)]):
+    if unused := sorted([*unknown, *(stored[name] for name in stored if name in names - used)]):
         say(f"not used: {', '.join(unused)}")
 
     def read(name: str) -> torch.Tensor:
@@ -288,19 +281,19 @@ def _tensors(
             raise UserError(f"the tensor {stored[name]} holds numbers that are not finite")
         return tensor
 
-    found = import_tensors(rows, shapes, read, outline)
-    for name, ours in family.copies.items():
+    found = import_tensors(rows, read, outline)
+    for name, ours in copies.items():
         copied = name in stored and name not in names and ours in found
         if copied and not torch.equal(source.weights.get(stored[name]).float(), found[ours]):
             whole = next(row.theirs for row in rows if row.ours == ours)
-            raise UserError(
-                f"the tensor {stored[name]} is not equal to {whole}, although config.json says that both are one "
-                "(tie_word_embeddings)"
-            )
+            why = "although config.json says that both are one (tie_word_embeddings)"
+            if source.config.get("tie_word_embeddings") is False:
+                why = f"and a {family.kind} of this library has one tensor for both"
+            raise UserError(f"the tensor {stored[name]} is not equal to {whole}, {why}")
     return found
 
 
-def _today(name: str, names: set[str], family: Family) -> str:
+def _current_name(name: str, names: set[str], family: Family) -> str:
     """The name that a tensor has in the table: files have older endings, and a model without its head no prefix."""
     for older, newer in family.older.items():
         if name.endswith(older):
@@ -312,9 +305,9 @@ def _write(
     out: Path, processor: Processor, tensors: dict[str, torch.Tensor], source: Source, overwrite: bool, say: Say
 ) -> RunFolder:
     recipe, kind = processor.recipe, source.config["model_type"]
-    with ExitStack() as held:
+    with ExitStack() as stack:
         if not os.path.exists(out):
-            held.callback(RunFolder(out).drop_if_empty, [path for path in out.parents if not os.path.exists(path)])
+            stack.callback(RunFolder(out).drop_if_empty, [path for path in out.parents if not os.path.exists(path)])
         folder = RunFolder.create(out, resume=None, overwrite=overwrite)
         with folder.lock(), folder.replacing():
             about = {

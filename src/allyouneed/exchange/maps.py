@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from allyouneed.errors import UserError
+from allyouneed.errors import UserError, shortened
 from allyouneed.nn.attention import Attention
 from allyouneed.nn.layers import FeedForward
 
 Shape = tuple[int, ...]
+MOST_NAMED = 20  # tensors of one kind in a message
 
 
 class Row(NamedTuple):
-    """Several of their tensors, joined by " + ", are one of ours, one below the other. In both names {i} is the number
-    of a layer. `turned`: their matrix lies the other way round. `shape`: theirs, with the same values in the same
-    order; -1 is as much as is left. `skip`: their first rows, which nothing ever reads, are not in ours."""
+    """Several of their tensors, joined by " + ", are one of ours, one below the other; without a name there, ours is
+    zero. In both names {i} is the number of a layer. `turned`: their matrix is transposed. `shape`: theirs, with the
+    same values in the same order; -1 is as much as is left. `skip`: their first rows, which nothing ever reads, are not
+    in ours."""
 
     theirs: str
     ours: str
@@ -29,7 +31,11 @@ class Row(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        return self.theirs.split(" + ")
+        return self.theirs.split(" + ") if self.theirs else []
+
+    def layer(self, i: int) -> Row:
+        """The row of one layer."""
+        return self._replace(theirs=self.theirs.replace("{i}", str(i)), ours=self.ours.replace("{i}", str(i)))
 
     def their_shape(self, ours: Shape) -> Shape:
         """The shape of their tensor, or of several together, if ours has this one."""
@@ -61,56 +67,65 @@ def both(theirs: str, ours: str, turned: bool = False) -> list[Row]:
     return rows
 
 
-def for_layers(rows: Iterable[Row], layers: Callable[[str], int]) -> list[Row]:
-    """The rows with {i} once for each layer, the others once; `layers` of one of our names with {i}."""
-    return [
-        row._replace(theirs=row.theirs.replace("{i}", str(i)), ours=row.ours.replace("{i}", str(i)))
-        for row in rows
-        for i in range(layers(row.ours) if "{i}" in row.ours else 1)
-    ]
+def without_biases(rows: Iterable[Row]) -> list[Row]:
+    """The rows of layers that have no biases there, and here biases of zero."""
+    return [row._replace(theirs="") if row.ours.endswith(".bias") else row for row in rows]
 
 
-def import_tensors(
-    rows: Sequence[Row], shapes: Mapping[str, Shape], get: Callable[[str], Tensor], model: nn.Module
-) -> dict[str, Tensor]:
-    """Our tensors from theirs, of which `shapes` are known before any is read. `model` has no memory, only shapes."""
-    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+def check_tensors(rows: Sequence[Row], shapes: Mapping[str, Shape], model: nn.Module, unknown: Sequence[str]) -> None:
+    """Raise a UserError that names all tensors that are missing, unknown, or not of the shape that our model needs. The
+    model has no memory, only shapes."""
     known = {row.ours: row for row in rows}
-    for name, shape in wanted.items():
-        if name in known:
-            _check(known[name], shape, shapes)
-        elif math.prod(shape):
-            raise UserError(f"the weights have nothing for {name}")
+    missing, wrong = dict[str, None](), dict[str, None]()  # each once, in their order
+    for name, tensor in model.state_dict().items():
+        row = known.get(name, Row(name, name))
+        absent = [theirs for theirs in row.names if theirs not in shapes]
+        if absent and (name in known or tensor.numel()):
+            missing |= dict.fromkeys(absent)
+        elif row.names and not absent:
+            found, needed = _joined([shapes[theirs] for theirs in row.names]), row.their_shape(tuple(tensor.shape))
+            if found != needed:
+                where = f"the tensor {row.theirs} has the shape {found}, but config.json describes a model in which"
+                wrong[f"{where} it is {needed}"] = None
+    problems = [f"the tensor{_are(missing)} missing in the weights"] if missing else []
+    if unknown:
+        what = "a tensor" if len(unknown) == 1 else "tensors"
+        problems.append(f"the weights have {what} that this model has no place for: {_listed(unknown)}")
+    problems += list(wrong)[:MOST_NAMED]
+    if problems:
+        raise UserError("; ".join(problems))
+
+
+def _are(names: Collection[str]) -> str:
+    return f" {_listed(names)} is" if len(names) == 1 else f"s {_listed(names)} are"
+
+
+def _listed(names: Collection[str]) -> str:
+    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(shortened(name) for name in list(names)[:MOST_NAMED]) + more
+
+
+def import_tensors(rows: Sequence[Row], get: Callable[[str], Tensor], model: nn.Module) -> dict[str, Tensor]:
+    """Our tensors from theirs, which have been checked."""
+    known = {row.ours: row for row in rows}
     made: dict[tuple[str, Shape], Tensor] = {}  # two of ours for one of theirs share its memory
     found = {}
-    for name, shape in wanted.items():
-        if name not in known:
+    for name, tensor in model.state_dict().items():
+        row, shape = known.get(name, Row("", name)), tuple(tensor.shape)
+        if not row.names:
             found[name] = torch.zeros(shape)
             continue
-        row = known[name]
         if (key := (row.theirs, shape)) not in made:
             made[key] = row.to_ours([get(theirs) for theirs in row.names], shape)
         found[name] = made[key]
     return found
 
 
-def _check(row: Row, shape: Shape, shapes: Mapping[str, Shape]) -> None:
-    """Raise a UserError unless their tensors are there and together have the shape that ours needs."""
-    for theirs in row.names:
-        if theirs not in shapes:
-            raise UserError(f"the tensor {theirs} is missing in the weights")
-    found, needed = _joined([shapes[theirs] for theirs in row.names]), row.their_shape(shape)
-    if found != needed:
-        raise UserError(
-            f"the tensor {row.theirs} has the shape {found}, but config.json describes a model in which it is {needed}"
-        )
-
-
 def export_tensors(rows: Sequence[Row], tensors: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
     """Their tensors from ours."""
     made: dict[str, Tensor] = {}
-    for row in {row.ours: row for row in rows}.values():
-        if row.ours in tensors:
+    for row in rows:
+        if row.names and row.ours in tensors:
             whole = row.to_theirs(tensors[row.ours])
             parts = whole.split(_sizes(row, whole.size(0), model))
             made |= {name: part.clone() for name, part in zip(row.names, parts, strict=True)}  # no two share memory

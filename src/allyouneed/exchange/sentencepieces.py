@@ -16,20 +16,24 @@ SentencePiece itself:
 from __future__ import annotations
 
 import base64
+import json
 import math
 import re
 import struct
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from allyouneed.errors import UserError, shortened
+from allyouneed.text import Tokenizer
 from allyouneed.text.safety import MOST_TEXT
+from allyouneed.text.template import template_spec
 from allyouneed.wholefile import read_bytes
 
 LARGEST = 1 << 25  # bytes of a file
 LONGEST = 256  # characters of a piece
+MOST_PIECES = 1 << 20
 MOST_SPLITS = 1 << 26  # the sum of the squares of the lengths of all pieces
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)  # the types of pieces
 SPACE = "▁"
@@ -177,7 +181,7 @@ def to_spec(model: Pieces, ids: Mapping[str, int], unk: str, specials: Collectio
             ]
         if any(letters.isdisjoint(text) for text in hidden):
             normal += _mark_unknown(letters)
-            before.append(_isolate(f"{BEGIN}[^ ]+{END}"))
+            before.append(isolate(f"{BEGIN}[^ ]+{END}"))
     return {
         "version": "1.0",
         "normalizer": {"type": "Sequence", "normalizers": normal},
@@ -231,7 +235,7 @@ def _pre_tokenizer(model: Pieces) -> list[dict[str, Any]]:
     return []
 
 
-def _isolate(pattern: str) -> dict[str, Any]:
+def isolate(pattern: str) -> dict[str, Any]:
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
 
 
@@ -291,3 +295,68 @@ def _bpe(model: Pieces, known: Mapping[str, Piece], names: Mapping[str, int], un
         "end_of_word_suffix": None, "fuse_unk": True, "byte_fallback": model.byte_fallback, "ignore_merges": whole,
         "vocab": names, "merges": pairs,
     }  # fmt: skip
+
+
+def scored_tokenizer(
+    pieces: Sequence[str],
+    scores: Sequence[float],
+    kinds: Sequence[int],
+    where: str,
+    start: int | None = None,
+    end: int | None = None,
+    space: bool = True,
+) -> Tokenizer:
+    """The tokenizer of a BPE model of SentencePiece, of which each piece has a score and a kind.
+
+    Of all neighbours whose union is a piece, the union with the best score is made first, the leftmost one of equals.
+    `start` and `end` are ids around a text; `space`: one is put before it. `where` is for messages."""
+    number_pieces(pieces, where)
+    if not len(pieces) == len(scores) == len(kinds) or not all(map(math.isfinite, scores)) or UNKNOWN not in kinds:
+        raise UserError(
+            f"{where}: the tokenizer needs one score and one kind for each of its {len(pieces):,} pieces, and an "
+            "unknown one"
+        )
+    model = Pieces(
+        Path(where), tuple(map(Piece, pieces, scores, kinds)), list(kinds).index(UNKNOWN), bpe=True, byte_fallback=True,
+        rules="", charsmap=b"", dummy_prefix=space, remove_extra_spaces=False,
+    )  # fmt: skip
+    spec = to_spec(model, model.ids, pieces[model.unk], model.texts(CONTROL, UNKNOWN))
+    return finish_tokenizer(spec, pieces, kinds, start, end, where)
+
+
+def number_pieces(pieces: Sequence[str], where: str) -> dict[str, int]:
+    """Piece -> id."""
+    if len(pieces) > MOST_PIECES:
+        raise UserError(f"{where}: the tokenizer has {len(pieces):,} tokens; the most is {MOST_PIECES:,}")
+    ids: dict[str, int] = {}
+    for id, piece in enumerate(pieces):
+        if ids.setdefault(piece, id) != id:
+            raise UserError(f"{where}: the tokens {ids[piece]:,} and {id:,} are both {shortened(piece)!r}")
+    return ids
+
+
+def finish_tokenizer(
+    spec: dict[str, Any], pieces: Sequence[str], kinds: Sequence[int], start: int | None, end: int | None, where: str
+) -> Tokenizer:
+    """The tokenizer.json of `spec` with special tokens and what stands around a text."""
+    around = {pieces[id]: id for id in (start, end) if id is not None}
+    special = {id for id, kind in enumerate(kinds) if kind in (UNKNOWN, CONTROL)} | set(around.values())
+    spec["added_tokens"] = [
+        added_token(piece, id, id in special) for id, piece in enumerate(pieces) if id in special or kinds[id] == USER
+    ]
+    first, last = ([] if id is None else [pieces[id]] for id in (start, end))
+    spec["post_processor"] = surround(first, last, around)
+    return Tokenizer.parse(json.dumps({"version": "1.0", **spec}).encode(), f"the tokenizer of {where}")
+
+
+def added_token(text: str, id: int, special: bool, lstrip: bool = False) -> dict[str, Any]:
+    return {
+        "id": id, "content": text, "single_word": False, "lstrip": lstrip, "rstrip": False, "normalized": False,
+        "special": special,
+    }  # fmt: skip
+
+
+def surround(start: list[str], end: list[str], ids: Mapping[str, int]) -> dict[str, Any] | None:
+    """The post-processor that puts these tokens around each text."""
+    text = [*start, "$A", *end]
+    return template_spec(text, [*text, *start, "$B", *end], ids) if start or end else None

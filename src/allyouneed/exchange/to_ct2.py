@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import importlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +16,21 @@ from allyouneed.exchange.to_onnx import Trained, packages, plain
 from allyouneed.models.base import Writer
 from allyouneed.models.gpt import GPT
 from allyouneed.models.transformer import Transformer
-from allyouneed.nn.attention import Attention
 from allyouneed.nn.block import Block, BlockConfig, Stack
 from allyouneed.nn.layers import Embedding
 from allyouneed.nn.positions import sinusoid
+from allyouneed.terminal import Say
 from allyouneed.text import Tokenizer
-from allyouneed.wholefile import remove, write_bytes, writing
+from allyouneed.wholefile import write_bytes, writing
 
-QUANTIZATIONS = ("float32", "int8")
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH", "swiglu": "SWISH"}
 TABLE = 2048  # rows of a table of positions, at least
 LARGEST = 2**32  # bytes of one tensor
 
 
-def export_ct2(run: Trained, folder: Path, quantization: str, say: Callable[[str], None]) -> list[Path]:
+def export_ct2(run: Trained, folder: Path, quantization: str, say: Say) -> list[Path]:
     """Write model.bin, config.json, the vocabulary and the tokenizers of a translator or a GPT into an empty folder;
     returns the files. `quantization` is "float32", or "int8": a quarter of the size, and nearly the same numbers."""
-    if quantization not in QUANTIZATIONS:
-        raise UserError(f"quantization = '{quantization}': it is {' or '.join(QUANTIZATIONS)}")
     model = copy.deepcopy(plain(run.model))  # the package rounds numbers in their place
     if not isinstance(model, GPT | Transformer):
         raise UserError(
@@ -43,25 +39,19 @@ def export_ct2(run: Trained, folder: Path, quantization: str, say: Callable[[str
         )
     _check(model)
     (library,) = packages("ctranslate2")
-    specs, parts = library.specs, run.processor.parts()
+    specs = library.specs
     spec = _gpt(specs, model, run) if isinstance(model, GPT) else _translator(specs, model, run)
     spec.validate()
     spec.optimize(quantization=quantization)
-    before = set(folder.iterdir())
-    try:
-        with writing(folder):
-            spec.save(str(folder))
-        for name, data in parts.items():
-            write_bytes(folder / name, data)
-    except BaseException:
-        for path in set(folder.iterdir()) - before:
-            remove(path)
-        raise
+    with writing(folder):
+        spec.save(str(folder))
+    for name, data in run.processor.parts().items():
+        write_bytes(folder / name, data)
     reach = "any length" if model.config.positions == "rotary" else f"at most {_reach(model.config):,} tokens"
     say(f"CTranslate2: {quantization}, for texts of {reach}")
     if ends := getattr(run.processor, "ends", ()):
         say(f"the tokens {', '.join(map(str, ends))} end an answer too: give them to CTranslate2 as end_token")
-    return sorted(set(folder.iterdir()) - before)
+    return sorted(folder.iterdir())
 
 
 def _check(model: GPT | Transformer) -> None:
@@ -143,9 +133,9 @@ def _set_config(spec: Any, c: BlockConfig, tokenizer: Tokenizer) -> None:
 
 def _vocabulary(tokenizer: Tokenizer, rows: int) -> list[str]:
     """The token of each id. An id without one has a name that no token has."""
-    names: dict[str, int] = tokenizer._raw.get_vocab(with_added_tokens=True)
-    found = {id: token for token, id in names.items()}
-    return [found[id] if id in found else _free_name(id, names) for id in range(rows)]
+    ids: dict[str, int] = tokenizer._raw.get_vocab(with_added_tokens=True)
+    found = {id: token for token, id in ids.items()}
+    return [found[id] if id in found else _free_name(id, ids) for id in range(rows)]
 
 
 def _free_name(id: int, taken: dict[str, int]) -> str:
@@ -192,11 +182,9 @@ def _stack(spec: Any, stack: Stack, cross: bool = False) -> None:
 
 
 def _block(spec: Any, block: Block, cross: bool) -> None:
-    _norm(spec.self_attention.layer_norm, block.attention_norm)
-    _linears(spec.self_attention, block.attention, [block.attention.qkv])
+    _attention(spec.self_attention, block.attention_norm, block.attention.qkv, block.attention.out)
     if cross:
-        _norm(spec.attention.layer_norm, block.cross_norm)
-        _linears(spec.attention, block.cross, [block.cross.q, block.cross.kv])
+        _attention(spec.attention, block.cross_norm, block.cross.q, block.cross.kv, block.cross.out)
     feed = block.feed_forward
     _norm(spec.ffn.layer_norm, block.feed_forward_norm)
     if feed.gated:
@@ -209,8 +197,9 @@ def _block(spec: Any, block: Block, cross: bool) -> None:
     _linear(spec.ffn.linear_1, feed.out)
 
 
-def _linears(spec: Any, attention: Attention, into: list[nn.Linear]) -> None:
-    for there, here in zip(spec.linear, [*into, attention.out]):
+def _attention(spec: Any, norm: nn.Module, *linears: nn.Linear) -> None:
+    _norm(spec.layer_norm, norm)
+    for there, here in zip(spec.linear, linears):
         _linear(there, here)
 
 

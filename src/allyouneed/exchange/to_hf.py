@@ -15,22 +15,37 @@ from allyouneed import catalog
 from allyouneed.config import build
 from allyouneed.errors import UserError
 from allyouneed.exchange.families import FAMILIES, Family, Head
-from allyouneed.exchange.importing import table
-from allyouneed.exchange.maps import export_tensors
-from allyouneed.exchange.options import Options
-from allyouneed.exchange.tokenizer_files import write_tokenizers
+from allyouneed.exchange.families.base import Options
+from allyouneed.exchange.importing import POOLS
+from allyouneed.exchange.maps import Row, export_tensors
 from allyouneed.models.base import Model
+from allyouneed.models.bert import BertConfig
 from allyouneed.nn.positions import Sinusoidal
 from allyouneed.predict.base import Writing
+from allyouneed.predict.lm import LMProcessor
 from allyouneed.predict.processor import Processor
 from allyouneed.terminal import Say
+from allyouneed.text import Layout, Tokenizer
+from allyouneed.text.template import Template, template_spec
 from allyouneed.version import __version__
 from allyouneed.wholefile import write_tensors, write_text
 
 # Settings that do not change what a trained model computes, or that are not the model's.
 FREE = ("freeze", "dropout", "attention_dropout", "drop_path", "output_bias", "bos")
 ROTARY = ("rotary_base", "rotary_stretch", "rotary_context")
-POOLS = {"mean": "mean_tokens", "max": "max_tokens", "first": "cls_token", "last": "lasttoken"}
+ROLES = ("bos", "eos", "unk", "pad", "cls", "sep", "mask")
+TARGET = "target_tokenizer"  # the folder of a second tokenizer
+# The class that opens a model of each task, and the pipeline that it is for.
+OPENED_BY = {
+    "lm": ("AutoModelForCausalLM", "text-generation"),
+    "pretrain": ("AutoModelForMaskedLM", "fill-mask"),
+    "classify": ("AutoModelForSequenceClassification", "text-classification"),
+    "tag": ("AutoModelForTokenClassification", "token-classification"),
+    "answer": ("AutoModelForQuestionAnswering", "question-answering"),
+    "embed": ("AutoModel", "feature-extraction"),
+    "recognize": ("AutoModelForImageClassification", "image-classification"),
+    "translate": ("AutoModelForSeq2SeqLM", "translation"),
+}
 
 
 @dataclass(frozen=True)
@@ -43,6 +58,10 @@ class Form:
     head: Head
     settings: dict[str, Any]
 
+    @property
+    def table(self) -> list[Row]:
+        return self.family.table(self.head, self.settings)
+
 
 def export_hf(processor: Processor, model: Model, folder: Path, say: Say, about: Mapping[str, Any]) -> list[Path]:
     """Write config.json, weights, tokenizer and a model card. `about` is the config.json of the run."""
@@ -52,12 +71,14 @@ def export_hf(processor: Processor, model: Model, folder: Path, say: Say, about:
     if issubclass(catalog.predictor(processor.recipe.task_kind), Writing):
         _write(folder / "generation_config.json", _generation(processor, say))
     if processor.tokenizers:
-        write_tokenizers(processor, folder, say)
+        _write_tokenizers(processor, folder, say)
     if processor.recipe.task_kind == "recognize":
         _write(folder / "preprocessor_config.json", _pictures(processor))
     if processor.recipe.task_kind == "embed":
         _write_pooling(processor, folder, say)
-    write_text(folder / "README.md", _card(form, processor, about))
+    write_text(folder / "README.md", _card(form.name, processor, about))
+    if form.head.bare and "body.pooler.weight" in {row.ours for row in form.table} - weights.keys():
+        say(f"this run has no pooler: {form.name} of transformers gives one random weights")
     say(f"a {form.name} for transformers")
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
@@ -67,6 +88,7 @@ def find_form(processor: Processor, model: Model, family: str = "") -> tuple[For
     back to its `family`."""
     kind, weights = processor.recipe.model_kind, dict(model.state_dict())
     settings = _plain(vars(processor.model_config()))
+    settings["qkv_bias"] = any(bool(t.any()) for name, t in weights.items() if name.endswith(".attention.qkv.bias"))
     if kind == "transformer":
         settings, weights = _with_tables(settings, weights, model)
     found = []
@@ -92,7 +114,7 @@ def find_form(processor: Processor, model: Model, family: str = "") -> tuple[For
 
 def their_tensors(form: Form, weights: Mapping[str, Tensor], model: Model) -> dict[str, Tensor]:
     """As transformers saves them."""
-    tensors = export_tensors(table(form.family, form.head, form.settings), weights, model)
+    tensors = export_tensors(form.table, weights, model)
     if form.family.kind == "transformer" and not form.settings["output_bias"]:
         tensors["final_logits_bias"] = torch.zeros(1, form.settings["target_vocab"])
     prefix = form.family.prefix if form.head.bare else ""
@@ -136,7 +158,7 @@ def _fits(head: Head, weights: Mapping[str, Tensor]) -> bool:
 
 def _differences(form: Form, processor: Processor, weights: Mapping[str, Tensor]) -> list[tuple[str, str]]:
     """The settings that the family cannot express, and those in their place: what comes back from its config.json."""
-    rows = table(form.family, form.head, form.settings)
+    rows = form.table
     # Instead of rotary positions it could have a table of them, as it has if they are learned.
     table_too = form.settings["positions"] == "rotary"
     there = [row for row in rows if row.ours in weights or (table_too and row.ours.endswith(".positions.table.weight"))]
@@ -148,12 +170,15 @@ def _differences(form: Form, processor: Processor, weights: Mapping[str, Tensor]
         return [(str(error), "")]
     cls = processor.kind.Config
     known = {field.name for field in fields(cls)}
-    found = _plain(vars(build(cls, {name: value for name, value in back.items() if name in known}, "model")))
+    found = back | _plain(vars(build(cls, {name: value for name, value in back.items() if name in known}, "model")))
     free = {*FREE, *(ROTARY if form.settings["positions"] != "rotary" else ())}
-    pairs = [(f"model.{name} =", value, found[name]) for name, value in form.settings.items() if name not in free]
+    asked = form.settings.keys() & found.keys() - free
+    pairs = [(f"model.{name} =", value, found[name]) for name, value in form.settings.items() if name in asked]
     options = vars(processor.options)
     pairs += [(f"task.{name} =", options[name], value) for name, value in form.head.options.items()]
-    return [(f"{name} {own}", f"{name} {theirs}") for name, own, theirs in pairs if own != theirs]
+    different = [(f"{name} {own}", f"{name} {theirs}") for name, own, theirs in pairs if own != theirs]
+    biased = [row.ours for row in rows if not row.names and row.ours in weights and weights[row.ours].any()]
+    return different + [(f"numbers other than 0 in {name}", "") for name in biased[:1]]
 
 
 def config_json(form: Form, processor: Any) -> dict[str, Any]:
@@ -216,27 +241,98 @@ def _write_pooling(processor: Processor, folder: Path, say: Say) -> None:
     if pool in ("mean", "max") and not processor.options.specials:
         say("sentence-transformers pools over the special tokens too, and this run does not: its files are not written")
         return
-    modules = {"": "Transformer", "1_Pooling": "Pooling"}
-    listed = [
+    modules = [
         {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
-        for i, (path, name) in enumerate(modules.items())
+        for i, (path, name) in enumerate((("", "Transformer"), ("1_Pooling", "Pooling")))
     ]
-    write_text(folder / "modules.json", json.dumps(listed, indent=2))
+    _write(folder / "modules.json", modules)
     (folder / "1_Pooling").mkdir()
-    own = {f"pooling_mode_{POOLS[pool]}": True}
-    others = {f"pooling_mode_{name}": False for name in POOLS.values()}
-    _write(
-        folder / "1_Pooling" / "config.json",
-        {"word_embedding_dimension": processor.recipe.model.width, **others, **own},
-    )
+    modes = {name: own == pool for name, own in POOLS.items()}
+    _write(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": processor.recipe.model.width, **modes})
 
 
-def _write(path: Path, values: Mapping[str, Any]) -> None:
+def _write(path: Path, values: Any) -> None:
     write_text(path, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
 
 
-def _card(form: Form, processor: Processor, about: Mapping[str, Any]) -> str:
-    """A model card: what it is, from which data, with which scores."""
-    from allyouneed.exchange.card import card
+def _write_tokenizers(processor: Processor, folder: Path, say: Say) -> None:
+    """tokenizer.json gives the ids that the run's own model reads, with the special tokens around them."""
+    kind = processor.recipe.task_kind
+    for name, tokenizer in processor.tokenizers.items():
+        place = folder if name == "tokenizer.json" else folder / TARGET
+        place.mkdir(exist_ok=True)
+        if kind == "translate":
+            spec = _framed(tokenizer, Template(end=(tokenizer.need("eos", "to end a sentence"),)), "")
+        elif kind == "lm":
+            spec = json.loads(tokenizer.to_json())
+        else:
+            layout = Layout.of(tokenizer)
+            spec = _framed(tokenizer, Template(layout.start, layout.between, layout.end), layout.prefix)
+        write_text(place / "tokenizer.json", json.dumps(spec, ensure_ascii=False, indent=1))
+        about: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
+        model = processor.recipe.model
+        apart = ["token_type_ids"] if isinstance(model, BertConfig) and model.segments > 1 else []
+        about["model_input_names"] = ["input_ids", *apart, "attention_mask"]
+        if (limit := model.limit) is not None:
+            about["model_max_length"] = limit
+        ids = {role: id for role in ROLES if (id := getattr(tokenizer, role)) is not None}
+        about |= {f"{role}_token": tokenizer.token(id) for role, id in ids.items()}
+        if isinstance(processor, LMProcessor) and processor.chat:
+            write_text(place / "chat_template.jinja", processor.chat)
+        _write(place / "tokenizer_config.json", about)
+    if len(processor.tokenizers) > 1:
+        say(f'the tokenizer of the target: AutoTokenizer.from_pretrained(folder, subfolder="{TARGET}")')
 
-    return card(form.name, processor, about, __version__)
+
+def _framed(tokenizer: Tokenizer, template: Template, prefix: str) -> dict[str, Any]:
+    """tokenizer.json that puts these ids around texts, and the prefix before each."""
+    spec: dict[str, Any] = json.loads(tokenizer.to_json())
+    if tokenizer.template == template and not prefix:
+        return spec
+    if prefix:
+        before = {"type": "Prepend", "prepend": prefix}
+        own = spec["normalizer"]
+        spec["normalizer"] = {"type": "Sequence", "normalizers": [*([own] if own else []), before]}
+    ids = {tokenizer.token(id): id for part in template for id in part}
+    start, between, end = ([tokenizer.token(id) for id in part] for part in template)
+    spec["post_processor"] = template_spec([*start, "$A", *end], [*start, "$A", *between, "$B", *end], ids)
+    return spec
+
+
+def _card(name: str, processor: Processor, about: Mapping[str, Any]) -> str:
+    """README.md: what the model is, what it was trained on, and how well it does."""
+    kind = processor.recipe.task_kind
+    opened, pipeline = OPENED_BY[kind]
+    data = about.get("data", {}).get("name") or "not known here: this model was trained elsewhere"
+    scores = [
+        f"| {split} | {name} | {value:.4g} | `{signature}` |"
+        for split, name, value, signature in about.get("scores", ())
+    ]
+    table = "\n".join(["| split | score | value | how |", "| --- | --- | --- | --- |", *scores]) if scores else "None."
+    reader = "AutoImageProcessor" if kind == "recognize" else "AutoTokenizer"
+    return f"""---
+library_name: transformers
+pipeline_tag: {pipeline}
+tags:
+- allyouneed
+---
+
+# {name}
+
+A `{processor.recipe.model_kind}` for the task `{kind}`, exported from allyouneed {__version__}.
+
+```python
+from transformers import {opened}, {reader}
+
+model = {opened}.from_pretrained(".")
+reader = {reader}.from_pretrained(".")
+```
+
+## Data
+
+{data}
+
+## Scores
+
+{table}
+"""

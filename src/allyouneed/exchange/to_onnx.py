@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import importlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -35,8 +35,9 @@ from allyouneed.models.transformer import Transformer
 from allyouneed.models.vit import ViTBody
 from allyouneed.predict.processor import Processor
 from allyouneed.recipe import Recipe
+from allyouneed.terminal import Say
 from allyouneed.version import __version__
-from allyouneed.wholefile import remove, write_bytes, write_json, writing
+from allyouneed.wholefile import write_bytes, write_json, writing
 
 OPSET = 18
 LARGEST = 2**31 - 2**24  # bytes of weights: a file of ONNX ends at 2 GiB
@@ -66,17 +67,9 @@ def plain(model: Model) -> Model:
     return copy.deepcopy(model).to("cpu", torch.float32)
 
 
-def special_ids(processor: Processor) -> dict[str, int | None]:
-    """The ids of the special tokens of the answers."""
-    if not processor.tokenizers:
-        return {}
-    tokenizer = processor.tokenizer
-    return {"bos": tokenizer.bos, "eos": tokenizer.eos, "pad": tokenizer.pad, "unk": tokenizer.unk}
-
-
-def export_onnx(run: Trained, folder: Path, say: Callable[[str], None]) -> list[Path]:
+def export_onnx(run: Trained, folder: Path, say: Say) -> list[Path]:
     """Write the graphs of a run, its tokenizers and labels, and config.json into an empty folder; returns the files. A
-    graph that gives other numbers than the model is an error, and then the folder is empty again.
+    graph that gives other numbers than the model is an error.
 
     lm: decoder.onnx. translate: encoder.onnx and decoder.onnx. All others: model.onnx."""
     model = plain(run.model)
@@ -86,30 +79,25 @@ def export_onnx(run: Trained, folder: Path, say: Callable[[str], None]) -> list[
     size = sum(4 * p.numel() for p in model.parameters())
     if size > LARGEST:
         raise UserError(f"the weights take {size / 2**30:.1f} GiB; a file of ONNX holds less than 2 GiB")
-    parts, made = run.processor.parts(), [folder / name for name in graphs]
-    made += [folder / name for name in (*parts, "config.json")]
-    try:
-        for name, graph in graphs.items():
-            _trace(graph, folder / name)
-        _compare({name: _session(runtime, folder / name, graph) for name, graph in graphs.items()}, check, say)
-        for name, data in parts.items():
-            write_bytes(folder / name, data)
-        write_json(folder / "config.json", _config(run, graphs))
-    except BaseException:
-        for path in made:
-            remove(path)
-        raise
-    return made
+    for name, graph in graphs.items():
+        _trace(graph, folder / name)
+    _compare({name: _session(runtime, folder / name, graph) for name, graph in graphs.items()}, check, say)
+    for name, data in run.processor.parts().items():
+        write_bytes(folder / name, data)
+    write_json(folder / "config.json", _config(run, graphs))
+    return sorted(folder.iterdir())
 
 
 def _config(run: Trained, graphs: dict[str, Graph]) -> dict[str, Any]:
-    axes = {name: {"inputs": graph.inputs, "outputs": graph.outputs} for name, graph in graphs.items()}
+    tokens: dict[str, Any] = {"ends": list(getattr(run.processor, "ends", ()))}
+    if run.processor.tokenizers:
+        tokens |= {role: getattr(run.processor.tokenizer, role) for role in ("bos", "eos", "pad", "unk")}
     return {
         "made by": f"allyouneed {__version__}",
         "task": run.recipe.task_kind,
         "model": {"kind": run.recipe.model_kind, **asdict(run.processor.model_config())},
-        "tokens": special_ids(run.processor) | {"ends": list(getattr(run.processor, "ends", ()))},
-        "graphs": axes,
+        "tokens": tokens,
+        "graphs": {name: {"inputs": graph.inputs, "outputs": graph.outputs} for name, graph in graphs.items()},
     }
 
 
@@ -144,27 +132,27 @@ def _session(runtime: Any, path: Path, graph: Graph) -> Session:
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 4  # nothing is printed: what fails is raised
-    with _told():
+    with _runtime_errors():
         session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
     def run(*tensors: Tensor) -> list[Tensor]:
         given = {name: tensor.numpy() for name, tensor in zip(graph.inputs, tensors)}
-        with _told():
+        with _runtime_errors():
             return [torch.from_numpy(np.asarray(found)) for found in session.run(list(graph.outputs), given)]
 
     return run
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """onnxruntime has errors of its own."""
+def _runtime_errors() -> Iterator[None]:
+    """An error of onnxruntime, which has types of its own, becomes a UserError."""
     try:
         yield
     except Exception as error:
         raise UserError(f"onnxruntime cannot run what was written: {shortened(error, 200)}") from None
 
 
-def _compare(sessions: dict[str, Session], check: Check, say: Callable[[str], None]) -> None:
+def _compare(sessions: dict[str, Session], check: Check, say: Say) -> None:
     worst, count = 0.0, 0
     with torch.inference_mode(), same_numbers():
         for found, wanted in check(sessions):

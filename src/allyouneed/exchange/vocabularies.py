@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import Any
 
 from allyouneed.errors import UserError, shortened
-from allyouneed.exchange.sentencepieces import CONTROL, UNKNOWN, USER, read_pieces, to_spec
+from allyouneed.exchange.sentencepieces import (
+    CONTROL,
+    UNKNOWN,
+    USER,
+    added_token,
+    read_pieces,
+    surround,
+    to_spec,
+)
 from allyouneed.runjson import parse_object
 from allyouneed.text import Tokenizer
 from allyouneed.text.template import template_spec
@@ -51,7 +59,7 @@ def read_tokenizers(folder: Path, kind: str) -> dict[str, Tokenizer]:
 
 def _corrected(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
     """A tokenizer.json with the settings of tokenizer_config.json, which win in transformers."""
-    config, spec = _config(folder), json.loads(tokenizer.to_json())
+    config, spec = tokenizer_config(folder), json.loads(tokenizer.to_json())
     normal, before = spec["normalizer"] or {}, spec["pre_tokenizer"] or {}
     changed = False
     for part, kind, names in ((normal, "BertNormalizer", BERT_FLAGS), (before, "ByteLevel", BYTE_FLAGS)):
@@ -64,7 +72,7 @@ def _corrected(tokenizer: Tokenizer, folder: Path) -> Tokenizer:
 
 
 def _bert(folder: Path) -> dict[str, Tokenizer]:
-    config = _config(folder)
+    config = tokenizer_config(folder)
     ids = {line.rstrip(): id for id, line in enumerate(_lines(folder / "vocab.txt"))}
     names = {role: _name(config, role, f"[{role.upper()}]") for role in ("unk", "cls", "sep", "pad", "mask")}
     _need(ids, [names[role] for role in ("unk", "cls", "sep")], folder / "vocab.txt")
@@ -87,19 +95,19 @@ def _bert(folder: Path) -> dict[str, Tokenizer]:
 
 
 def _gpt2(folder: Path) -> dict[str, Tokenizer]:
-    config = _config(folder)
+    config = tokenizer_config(folder)
     end = "<|endoftext|>"
     names = [name for role in ROLES if (name := _name(config, role, end if role in ("unk", "bos", "eos") else ""))]
     spec = _byte_level(folder, config)
     if _flag(config, "add_bos_token", False):
         bos = _name(config, "bos", end)
         _need(spec["model"]["vocab"], [bos], folder / "vocab.json")
-        spec["post_processor"] = template_spec([bos, "$A"], [bos, "$A", bos, "$B"], spec["model"]["vocab"])
+        spec["post_processor"] = surround([bos], [], spec["model"]["vocab"])
     return {"tokenizer.json": _build(spec, folder, "vocab.json", config, names)}
 
 
 def _roberta(folder: Path) -> dict[str, Tokenizer]:
-    config = _config(folder)
+    config = tokenizer_config(folder)
     usual = {"cls": "<s>", "bos": "<s>", "sep": "</s>", "eos": "</s>"}
     names = {role: _name(config, role, usual.get(role, f"<{role}>")) for role in ROLES}
     spec = _byte_level(folder, config)
@@ -132,24 +140,22 @@ def _byte_level(folder: Path, config: Spec) -> Spec:
 
 
 def _llama(folder: Path) -> dict[str, Tokenizer]:
-    config = _config(folder)
+    config = tokenizer_config(folder)
     model = read_pieces(folder / "tokenizer.model")
     ids, unk = model.ids, model.pieces[model.unk].text
     specials = model.texts(CONTROL, UNKNOWN)
     spec = to_spec(model, ids, unk, specials)
     start = [_name(config, "bos", "<s>")] if _flag(config, "add_bos_token", True) else []
     end = [_name(config, "eos", "</s>")] if _flag(config, "add_eos_token", False) else []
-    if start or end:
-        _need(ids, [*start, *end], model.path)
-        text = [*start, "$A", *end]
-        spec["post_processor"] = template_spec(text, [*text, *start, "$B", *end], ids)
+    _need(ids, [*start, *end], model.path)
+    spec["post_processor"] = surround(start, end, ids)
     others = [name for role in ROLES if (name := _name(config, role, ""))]
     plain = model.texts(USER) if model.bpe else []
     return {"tokenizer.json": _build(spec, folder, "tokenizer.model", config, [*specials, *others], plain=plain)}
 
 
 def _marian(folder: Path) -> dict[str, Tokenizer]:
-    config = _config(folder)
+    config = tokenizer_config(folder)
     separate = _flag(config, "separate_vocabs", False)
     target = "target_vocab.json" if separate else "vocab.json"
     return {
@@ -181,6 +187,7 @@ KINDS: dict[str, tuple[tuple[str, ...], Callable[[Path], dict[str, Tokenizer]]]]
     "gpt2": (("vocab.json", "merges.txt"), _gpt2),
     "roberta": (("vocab.json", "merges.txt"), _roberta),
     "llama": (("tokenizer.model",), _llama),
+    "mistral": (("tokenizer.model",), _llama),
     "marian": (("source.spm", "target.spm", "vocab.json"), _marian),
 }
 
@@ -199,40 +206,32 @@ def _build(
     vocabulary = spec["model"]["vocab"]
     ids = dict(vocabulary) if isinstance(vocabulary, dict) else {text: id for id, (text, _) in enumerate(vocabulary)}
     extra = _ids(folder / "added_tokens.json") if os.path.isfile(folder / "added_tokens.json") else {}
-    added = {text: _added(text, ids.get(text, id), special=False) for text, id in extra.items()}
+    added = {text: added_token(text, ids.get(text, id), special=False) for text, id in extra.items()}
     added |= _declared(folder / CONFIG, config)
     ids |= {text: token["id"] for text, token in added.items()}
-    added |= {text: _added(text, ids[text], special=False) for text in plain if text in ids}
+    added |= {text: added_token(text, ids[text], special=False) for text in plain if text in ids}
     for text in specials:
         if text in ids:
-            added[text] = _added(text, ids[text], special=True, lstrip=text == mask)
+            added[text] = added_token(text, ids[text], special=True, lstrip=text == mask)
     spec = {**spec, "version": "1.0", "added_tokens": sorted(added.values(), key=lambda token: token["id"])}
     return Tokenizer.parse(json.dumps(spec).encode(), str(folder / source))
-
-
-def _added(text: str, id: int, special: bool, lstrip: bool = False) -> Spec:
-    return {
-        "id": id, "content": text, "single_word": False, "lstrip": lstrip, "rstrip": False, "normalized": False,
-        "special": special,
-    }  # fmt: skip
 
 
 def _declared(path: Path, config: Spec) -> dict[str, Spec]:
     """The added tokens of tokenizer_config.json, which newer folders have there."""
     declared = config.get("added_tokens_decoder") or {}
     try:
-        tokens = [_added(token["content"], int(id), token.get("special") is True) for id, token in declared.items()]
+        tokens = [
+            added_token(token["content"], int(id), token.get("special") is True) for id, token in declared.items()
+        ]
         return {token["content"]: token for token in tokens if token["content"]}
     except (AttributeError, KeyError, TypeError, ValueError):
         raise UserError(f"{path} is damaged: added_tokens_decoder does not list tokens by their ids") from None
 
 
-def _config(folder: Path) -> Spec:
+def tokenizer_config(folder: Path) -> Spec:
     """tokenizer_config.json with the names of special_tokens_map.json; {} if there is neither."""
-    found: Spec = {}
-    for name in ("special_tokens_map.json", CONFIG):
-        if os.path.isfile(folder / name):
-            found |= _object(folder / name)
+    found: Spec = read_json(folder / "special_tokens_map.json") | read_json(folder / CONFIG)
     return found
 
 
@@ -262,7 +261,9 @@ def _need(ids: Mapping[str, int], names: Iterable[str], path: Path) -> None:
 
 def _ids(path: Path) -> dict[str, int]:
     """A JSON object of tokens with different ids."""
-    ids = _object(path)
+    if not os.path.isfile(path):
+        raise UserError(f"there is no file {path}")
+    ids: dict[str, int] = read_json(path)
     owners: dict[int, str] = {}
     for token, id in ids.items():
         if type(id) is not int or id < 0:
@@ -273,20 +274,27 @@ def _ids(path: Path) -> dict[str, int]:
     return ids
 
 
-def _object(path: Path) -> dict[str, Any]:
-    try:
-        return parse_object(_text(path))
-    except ValueError as error:
-        raise UserError(f"{path} is damaged ({error})") from None
-
-
 def _lines(path: Path) -> list[str]:
-    lines = _text(path).split("\n")
+    lines = read_text(path).split("\n")
     return lines if lines[-1] else lines[:-1]
 
 
-def _text(path: Path) -> str:
+def read_text(path: Path, most: int = LARGEST) -> str:
     try:
-        return read_bytes(path, LARGEST).decode("utf-8")
+        return read_bytes(path, most).decode("utf-8")
     except (ValueError, OSError) as error:
         raise UserError(f"{path} is damaged ({error})") from None
+
+
+def read_json(path: Path, kind: type = dict) -> Any:
+    """An object or a list in a JSON file; empty if there is no such file."""
+    if not os.path.isfile(path):
+        return kind()
+    text = read_text(path)
+    try:
+        found = parse_object(text) if kind is dict else json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged ({error})") from None
+    if not isinstance(found, kind):
+        raise UserError(f"{path} is damaged (it is not a list)")
+    return found

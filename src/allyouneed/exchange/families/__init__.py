@@ -7,7 +7,7 @@ from typing import Any
 from allyouneed.errors import UserError, told
 from allyouneed.exchange.families.base import Family, Head
 from allyouneed.exchange.families.berts import BERT, DISTILBERT, ROBERTA
-from allyouneed.exchange.families.gpts import GPT2, LLAMA
+from allyouneed.exchange.families.gpts import GPT2, LLAMA, MISTRAL, QWEN2
 from allyouneed.exchange.families.translators import MARIAN, PEGASUS
 from allyouneed.exchange.families.vits import VIT
 
@@ -15,7 +15,7 @@ __all__ = ["FAMILIES", "Family", "Head", "find_family"]
 
 FAMILIES = {
     "gpt2": GPT2, "llama": LLAMA, "bert": BERT, "distilbert": DISTILBERT, "roberta": ROBERTA, "vit": VIT,
-    "marian": MARIAN, "pegasus": PEGASUS,
+    "marian": MARIAN, "pegasus": PEGASUS, "mistral": MISTRAL, "qwen2": QWEN2,
 }  # fmt: skip
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from allyouneed.exchange.families.base import ACTIVATIONS, Family, Head, Setting, Settings
+from allyouneed.exchange.families.base import ACTIVATIONS, Family, Head, Options, Setting, Settings
 from allyouneed.exchange.maps import Row, both
-from allyouneed.exchange.options import Options
 
 BLOCK = "body.stack.blocks.{i}"
 
@@ -22,7 +21,8 @@ def _labelled(name: str) -> dict[str, Head]:
     }
 
 
-FIXED = {"is_decoder": False, "add_cross_attention": False, "tie_word_embeddings": True}
+FIXED = {"is_decoder": False, "add_cross_attention": False}
+TIED = frozenset({"tie_word_embeddings"})  # only a head for words has a second matrix, which must be a copy
 COMMON = (
     Setting("vocab_size", "vocab", 30522),
     Setting("hidden_size", "width", 768),
@@ -94,7 +94,8 @@ BERT = Family(
     prefix="bert.",
     ignored=("embeddings.position_ids",),
     copies={f"cls.predictions.decoder.{part}": f"words.out.{part}" for part in ("weight", "bias")},
-    neutral=frozenset({"classifier_dropout", "gradient_checkpointing", "directionality", "tie_encoder_decoder"})
+    neutral=TIED
+    | {"classifier_dropout", "gradient_checkpointing", "directionality", "tie_encoder_decoder"}
     | {f"pooler_{part}" for part in ("fc_size", "num_attention_heads", "num_fc_layers", "size_per_head", "type")},
     older={".gamma": ".weight", ".beta": ".bias"},
 )
@@ -138,7 +139,7 @@ ROBERTA = Family(
     prefix="roberta.",
     ignored=("embeddings.position_ids",),
     copies={f"lm_head.decoder.{part}": f"words.out.{part}" for part in ("weight", "bias")},
-    neutral=frozenset({"classifier_dropout", "gradient_checkpointing"}),
+    neutral=TIED | {"classifier_dropout", "gradient_checkpointing"},
     older={".gamma": ".weight", ".beta": ".bias"},
 )
 
@@ -189,11 +190,10 @@ DISTILBERT = Family(
         Setting("attention_dropout", "attention_dropout", 0.1, float),
     ),
     _distilbert_rows,
-    fixed={"tie_word_embeddings": True},
     always={"norm_eps": 1e-12, "segments": 0},
     more=_read_distilbert,
     prefix="distilbert.",
     ignored=("embeddings.position_ids",),
     copies={"vocab_projector.weight": "words.out.weight"},
-    neutral=frozenset({"qa_dropout", "seq_classif_dropout", "sinusoidal_pos_embds", "tie_weights_"}),
+    neutral=TIED | {"qa_dropout", "seq_classif_dropout", "sinusoidal_pos_embds", "tie_weights_"},
 )

@@ -1,15 +1,19 @@
-"""GPT-2, and Llama with what is built like it: both are our GPT, with other parts in the same blocks."""
+"""GPT-2, and Llama with what is built like it, Qwen2 and Mistral: our GPT, with other parts in the same blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import Any
 
-from allyouneed.exchange.families.base import ACTIVATIONS, Family, Head, Setting, Settings
-from allyouneed.exchange.maps import Row, both
-from allyouneed.exchange.options import Options
+from allyouneed.errors import UserError
+from allyouneed.exchange.families.base import ACTIVATIONS, Family, Head, Options, Setting, Settings
+from allyouneed.exchange.maps import Row, both, without_biases
 
 BLOCK = "body.stack.blocks.{i}"
 SUMMARY = frozenset(f"summary_{what}" for what in ("activation", "first_dropout", "proj_to_labels", "type", "use_proj"))
+
+
+LABELS = Head("classify", without_biases(both("score", "head.out")), {"pool": "last"})
 
 
 def _gpt2_rows(model: Settings) -> list[Row]:
@@ -30,7 +34,7 @@ def _gpt2_rows(model: Settings) -> list[Row]:
 
 GPT2 = Family(
     "gpt",
-    {"GPT2LMHeadModel": Head("lm"), "GPT2Model": Head("lm", bare=True)},
+    {"GPT2LMHeadModel": Head("lm"), "GPT2Model": Head("lm", bare=True), "GPT2ForSequenceClassification": LABELS},
     (
         Setting("vocab_size", "vocab", 50257),
         Setting("n_positions", "context", 1024),
@@ -47,7 +51,7 @@ GPT2 = Family(
     _gpt2_rows,
     fixed={"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False},
     prefix="transformer.",
-    ignored=("attn.bias", "attn.masked_bias"),
+    ignored=(".attn.bias", ".attn.masked_bias"),
     copies={"lm_head.weight": "head.out.weight"},
     neutral=SUMMARY | {"embd_pdrop", "n_ctx", "reorder_and_upcast_attn", "is_decoder"},
 )
@@ -69,9 +73,13 @@ def _llama_rows(model: Settings) -> list[Row]:
     ]
 
 
+def _qwen2_rows(model: Settings) -> list[Row]:
+    """Only queries, keys and values have biases."""
+    return [row if ".qkv." in row.ours else without_biases([row])[0] for row in _llama_rows(model)]
+
+
 def _read_rotary(given: Options, names: Collection[str], model: Settings) -> Settings:
     """The base and the scaling, which newer files have together in `rope_parameters`."""
-    given.must(mlp_bias=model["bias"])
     older = given.take("rope_scaling", None, dict)
     inside = Options(given.take("rope_parameters", older or {}, dict))
     outside = given.take("rope_theta", 10000.0, float)
@@ -94,33 +102,98 @@ def _write_rotary(model: Settings) -> Settings:
     if model["rotary_context"] and model["rotary_stretch"] != 1:
         rope |= {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
         rope["original_max_position_embeddings"] = model["rotary_context"]
-    return {"rope_parameters": rope, "mlp_bias": model["bias"]}
+    return {"rope_parameters": rope}
 
 
-LLAMA = Family(
-    "gpt",
-    {"LlamaForCausalLM": Head("lm")},
-    (
-        Setting("vocab_size", "vocab"),
-        Setting("max_position_embeddings", "context", 2048),
-        Setting("hidden_size", "width"),
-        Setting("num_hidden_layers", "layers"),
-        Setting("num_attention_heads", "heads"),
-        Setting("num_key_value_heads", "kv_heads", 0),
-        Setting("head_dim", "head_width", 0),
-        Setting("intermediate_size", "hidden"),
-        Setting("hidden_act", "activation", "silu", words={"silu": "swiglu"}),
-        Setting("rms_norm_eps", "norm_eps", 1e-6, float),
-        Setting("attention_bias", "bias", False, bool),
-        Setting("tie_word_embeddings", "tie", False, bool),
-        Setting("attention_dropout", "attention_dropout", 0.0, float),
-    ),
+def _read_llama(given: Options, names: Collection[str], model: Settings) -> Settings:
+    given.must(mlp_bias=model["bias"])
+    return _read_rotary(given, names, model)
+
+
+def _write_llama(model: Settings) -> Settings:
+    return {**_write_rotary(model), "mlp_bias": model["bias"]}
+
+
+def _read_mistral(given: Options, names: Collection[str], model: Settings) -> Settings:
+    _check_window(given.take("sliding_window", None), model)
+    return _read_rotary(given, names, model)
+
+
+def _write_mistral(model: Settings) -> Settings:
+    return {**_write_rotary(model), "sliding_window": None}  # a missing one is 4,096
+
+
+def _read_qwen2(given: Options, names: Collection[str], model: Settings) -> Settings:
+    """A sliding window is used by the layers that `layer_types` names, or else by those from `max_window_layers` on."""
+    window, first = given.take("sliding_window", None), given.take("max_window_layers", 28)
+    kinds = given.take("layer_types", ["sliding_attention"] if first < model["layers"] else [], list)
+    if given.take("use_sliding_window", False, bool) and "sliding_attention" in kinds:
+        _check_window(window, model)
+    return _read_rotary(given, names, model)
+
+
+def _check_window(window: int | None, model: Settings) -> None:
+    """A window that is at least as long as any text changes nothing."""
+    if window is not None and window < model["context"]:
+        raise UserError(
+            f"config.json: sliding_window = {window} is shorter than max_position_embeddings = {model['context']}: "
+            "attention to the last tokens only is not supported"
+        )
+
+
+SETTINGS = (
+    Setting("vocab_size", "vocab"),
+    Setting("hidden_size", "width"),
+    Setting("num_hidden_layers", "layers"),
+    Setting("num_attention_heads", "heads"),
+    Setting("head_dim", "head_width", 0),
+    Setting("intermediate_size", "hidden"),
+    Setting("hidden_act", "activation", "silu", words={"silu": "swiglu"}),
+    Setting("rms_norm_eps", "norm_eps", 1e-6, float),
+    Setting("tie_word_embeddings", "tie", False, bool),
+    Setting("attention_dropout", "attention_dropout", 0.0, float),
+)  # what Llama, Mistral and Qwen2 call alike
+
+
+def _llama(name: str, rows: Callable[[Settings], list[Row]], *settings: Setting, **other: Any) -> Family:
+    """Llama, or a model built like it."""
+    return Family(
+        "gpt",
+        {f"{name}ForCausalLM": Head("lm"), f"{name}ForSequenceClassification": LABELS},
+        (*SETTINGS, *settings),
+        rows,
+        prefix="model.",
+        ignored=("rotary_emb.inv_freq",),
+        copies={"lm_head.weight": "head.out.weight"},
+        neutral=frozenset({"is_decoder"}),
+        **{**other, "always": {"norm": "rms", "positions": "rotary", "dropout": 0.0, **other.get("always", {})}},
+    )
+
+
+LLAMA = _llama(
+    "Llama",
     _llama_rows,
-    always={"norm": "rms", "positions": "rotary", "dropout": 0.0},
-    more=_read_rotary,
+    Setting("max_position_embeddings", "context", 2048),
+    Setting("num_key_value_heads", "kv_heads", 0),
+    Setting("attention_bias", "bias", False, bool),
+    more=_read_llama,
+    write=_write_llama,
+)
+MISTRAL = _llama(
+    "Mistral",
+    _llama_rows,
+    Setting("max_position_embeddings", "context", 131072),
+    Setting("num_key_value_heads", "kv_heads"),
+    always={"bias": False},
+    more=_read_mistral,
+    write=_write_mistral,
+)
+QWEN2 = _llama(
+    "Qwen2",
+    _qwen2_rows,
+    Setting("max_position_embeddings", "context", 32768),
+    Setting("num_key_value_heads", "kv_heads"),
+    always={"bias": True},
+    more=_read_qwen2,
     write=_write_rotary,
-    prefix="model.",
-    ignored=("rotary_emb.inv_freq",),
-    copies={"lm_head.weight": "head.out.weight"},
-    neutral=frozenset({"is_decoder"}),
 )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from allyouneed.exchange.families.base import ACTIVATIONS, Family, Head, Setting, Settings
+from allyouneed.exchange.families.base import ACTIVATIONS, Family, Head, Options, Setting, Settings
 from allyouneed.exchange.maps import Row, both
-from allyouneed.exchange.options import Options
 
 SAME = {"attention_heads": "heads", "ffn_dim": "hidden"}  # of encoder and decoder
 

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from allyouneed.exchange.families.base import ACTIVATIONS, Family, Head, Setting, Settings
-from allyouneed.exchange.maps import Row, both
+from allyouneed.exchange.maps import Row, both, without_biases
 
 
 def _vit_rows(model: Settings) -> list[Row]:
     at, layer, ours = "vit.embeddings", "vit.encoder.layer.{i}", "body.stack.blocks.{i}"
     width, patch = model["width"], model["patch"]
     qkv = " + ".join(f"{layer}.attention.attention.{part}" for part in ("query", "key", "value"))
-    pixels = f"{at}.patch_embeddings.projection"
+    qkv_rows, pixels = both(qkv, f"{ours}.attention.qkv"), f"{at}.patch_embeddings.projection"
     return [
         Row(f"{at}.cls_token", "body.patches.cls", shape=(1, 1, width)),
         Row(f"{at}.position_embeddings", "body.patches.positions.table.weight", shape=(1, -1, width)),
         Row(f"{pixels}.weight", "body.patches.into.weight", shape=(width, model["channels"], patch, patch)),
         Row(f"{pixels}.bias", "body.patches.into.bias"),
         *both(f"{layer}.layernorm_before", f"{ours}.attention_norm"),
-        *both(qkv, f"{ours}.attention.qkv"),
+        *(qkv_rows if model["qkv_bias"] else without_biases(qkv_rows)),
         *both(f"{layer}.attention.output.dense", f"{ours}.attention.out"),
         *both(f"{layer}.layernorm_after", f"{ours}.feed_forward_norm"),
         *both(f"{layer}.intermediate.dense", f"{ours}.feed_forward.into"),
         *both(f"{layer}.output.dense", f"{ours}.feed_forward.out"),
         *both("vit.layernorm", "body.stack.norm"),
+        *both("vit.pooler.dense", "body.pooler"),  # which our model does not have: it is said that it is not used
     ]
 
 
@@ -44,10 +45,9 @@ VIT = Family(
         Setting("layer_norm_eps", "norm_eps", 1e-12, float),
         Setting("hidden_dropout_prob", "dropout", 0.0, float),
         Setting("attention_probs_dropout_prob", "attention_dropout", 0.0, float),
+        Setting("qkv_bias", "qkv_bias", True, bool),
     ),
     _vit_rows,
-    fixed={"qkv_bias": True},
     prefix="vit.",
-    ignored=("pooler.dense.weight", "pooler.dense.bias"),
     neutral=frozenset({"encoder_stride", "pooler_act", "pooler_output_size"}),
 )
