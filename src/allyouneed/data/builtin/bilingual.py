@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from allyouneed.data.builtin.grammar import ITALIAN_VERBS, PLURAL, VOWELS, Phrase, article, italian
 from allyouneed.data.builtin.wordfile import WordFile
 
-Pair = tuple[str, str]  # the same words in English and in Italian
 ARTICLES = {
     "a": "al allo all' alla ai agli alle",
     "da": "dal dallo dall' dalla dai dagli dalle",
@@ -151,6 +151,21 @@ def determine(word: str, noun: Phrase) -> Phrase:
     else:
         it = join({"the": "", "some": "di"}[word], noun)
     return noun._replace(en=en, it=it)
+
+
+def determined(words: str, nouns: Iterable[Phrase]) -> list[Phrase]:
+    """Every noun with each of the words before it."""
+    return [determine(word, noun) for word in words.split() for noun in nouns]
+
+
+def ones(nouns: Iterable[Noun]) -> list[Phrase]:
+    """The singular of each noun."""
+    return [noun.one for noun in nouns]
+
+
+def forms(nouns: Iterable[Noun]) -> list[Phrase]:
+    """The singular and, if it has one, the plural of each noun."""
+    return [form for noun in nouns for form in noun.forms]
 
 
 def describe(noun: Phrase, adjective: Adjective) -> Phrase:
