@@ -55,7 +55,7 @@ class Phrase(NamedTuple):
 
 
 def article(text: str) -> str:
-    return f"an {text}" if text.startswith(tuple(VOWELS)) else f"a {text}"
+    return f"an {text}" if text[0] in VOWELS else f"a {text}"
 
 
 @cache
@@ -136,11 +136,11 @@ class Bound:
 
     def form(self, who: Phrase) -> str:
         """The format for one subject, with a tab between languages."""
-        texts = (
-            line.replace("a(n) {who}", article(name)).replace("{who}", name)
-            for line, name in zip(self.columns, (who.en, who.it))
-        )
-        return "\t".join(capital(text) if text[-1] in ".?" else text for text in texts)
+        texts = []
+        for line, name in zip(self.columns, (who.en, who.it)):
+            text = line.replace("a(n) {who}", article(name)) if "a(n) {who}" in line else line
+            texts.append(text.replace("{who}", name))
+        return "\t".join([capital(text) if text[-1] in ".?" else text for text in texts])
 
     def _column(self, column: int, line: str) -> str:
         language = (english, italian)[column]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
 from itertools import chain, compress, count
 from typing import TypeVar
 
@@ -17,7 +17,7 @@ WORD = re.compile(r" ?\w+| ?[^\w\s]")
 
 def rank(example: Columns, salt: str) -> bytes:
     """A place in a fixed shuffle; another salt is another shuffle."""
-    return hashlib.sha256("\t".join((salt, *example)).encode()).digest()
+    return sha256((salt + "\t" + "\t".join(example)).encode()).digest()
 
 
 def number_below(limit: int, example: Columns, salt: str) -> int:

@@ -178,21 +178,25 @@ class _Book:
         yield "feelings", self.write("feeling", who=[*self.simple, *self.my_family], how=self.file.rows("feelings"))
 
     def _things(self) -> Kinds:
+        things: dict[Adjective, list[Phrase]] = {look: [] for look in self.looks}
         words = ("the", "this", "my", "your", "their")
         for (noun, word), looks in thin_pairs(5, product(self.wares, words), self.looks):
-            suiting = [look for look in looks if look.suits in noun.suits]
-            yield "things are", self.write("being", who=determined(word, noun.forms), how=suiting)
+            for look in looks:
+                if look.suits in noun.suits:
+                    things[look] += determined(word, noun.forms)
+        for look, who in things.items():
+            yield "things are", self.write("being", who=who, how=look)
         for noun in [*self.foods, *self.mass]:
             yield "food is", self.write("being", who=determined("the this", noun.forms), how=self._suiting(noun))
         objects = [*self._described(self.single, False), *ones([*self.animals, *self.single])]
         yield "having", self.write("doing", 11, who=self.simple, do=self._acts("have, want", determined("a", objects)))
-        for noun, look in product(self.owned, self.looks):  # adjectives before their noun change its article
-            if look.before and look.suits in noun.suits:
-                one, many = (describe(form, look) for form in noun.forms)
-                yield "merits", self.write("this is", who=[determine("a", one), many, determine("the", many)])
-        things = [noun.many for noun in [*self.animals, *self.owned, *self.foods]] + self._described(self.owned, True)
+        merits = [(noun, look) for noun in self.owned for look in self._suiting(noun) if look.before]
+        one, many = ([describe(noun.forms[plural], look) for noun, look in merits] for plural in (False, True))
+        yield "merits", self.write("this is", who=[*determined("a", one), *many, *determined("the", many)])
+        plurals = [noun.many for noun in [*self.animals, *self.owned, *self.foods]]
+        plurals += self._described(self.owned, True)
         do, numbers = [self.verbs[verb] for verb in ("have", "see", "buy")], self.file.rows("numbers")[:6]
-        yield "counting", self.write("counting", 37, who=self.simple, do=do, number=numbers, thing=things)
+        yield "counting", self.write("counting", 37, who=self.simple, do=do, number=numbers, thing=plurals)
 
     def _comparisons(self) -> Kinds:
         """Animals stand in the order of their size."""
@@ -244,9 +248,11 @@ class _Book:
         owners = [(name.en, f"di {name.it}") for name in self.names]
         owners += [(f"the {person.en}", join("di", person)) for person in ones(self.people)]
         owners += [(person.en, f"di {person.it}") for person in determined("my", ones(self.kin))]
-        for en, it in owners:
-            own = [thing._replace(en=f"{en}'s {thing.en}", it=f"{join('', thing)} {it}") for thing in wares]
-            yield "belonging", self.write("this is", who=own)
+        own = [
+            thing._replace(en=f"{en}'s {thing.en}", it=f"{join('', thing)} {it}")
+            for (en, it), thing in product(owners, wares)
+        ]
+        yield "belonging", self.write("this is", who=own)
 
     def _present(self) -> Kinds:
         eaten = [self.verbs["drink" if food in self.drinks else "eat"].to(food.one) for food in self.mass]
@@ -313,16 +319,18 @@ class _Book:
         """The article of an hour merges with "a": "l'una" and "all'una", "le tre" and "alle tre"."""
         hours = [("one", "è l'", "all'", "una")]
         hours += [(en, "sono le ", "alle ", it) for en, it in self.file.rows("numbers")]
-        who = [*self.pronouns, *self.names, *self.my_family]
-        do = [self.verbs[verb] for verb in ("eat", "arrive", "leave", "return")]
-        places, opening = determined("the", ones(self.places[:13])), [self.verbs["open"], self.verbs["close"]]
-        for (hour, is_, at, ora), (en, it) in product(hours, self.file.rows("clock")):
-            clock, orologio = en.format(hour=hour), it.format(hour=ora)
-            yield "hours", self.write("hour", hour=(clock, is_ + orologio))
-            time = f"at {clock}", at + orologio
-            yield "times", self.write("doing at a time", share=5, who=who, do=do, time=time)
-            if en.endswith("o'clock"):
-                yield "times", self.write("doing at a time", who=places, do=opening, time=time)
+        clock = [
+            (en.format(hour=hour), is_, at, it.format(hour=ora))
+            for (hour, is_, at, ora), (en, it) in product(hours, self.file.rows("clock"))
+        ]
+        yield "hours", self.write("hour", hour=[(en, is_ + it) for en, is_, _, it in clock])
+        times = [(f"at {en}", at + it) for en, _, at, it in clock]
+        verbs = [self.verbs[verb] for verb in ("eat", "arrive", "leave", "return")]
+        for who, do in thin_pairs(5, [*self.pronouns, *self.names, *self.my_family], verbs):
+            yield "times", self.write("doing at a time", who=who, do=do, time=times)
+        places, do = determined("the", ones(self.places[:13])), [self.verbs["open"], self.verbs["close"]]
+        full = [time for time in times if time[0].endswith("o'clock")]
+        yield "times", self.write("doing at a time", who=places, do=do, time=full)
 
     def _questions(self) -> Kinds:
         where = [self.verbs[verb] for verb in ("live", "work", "study", "sleep", "eat")]
