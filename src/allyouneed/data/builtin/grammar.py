@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from allyouneed.data.builtin.heldout import Columns
 
 VOWELS = "aeiouàèéìòù"
+SLOT = re.compile(r"\[[^]]*\]|(a\(n\) )?\{[^}]*\}")
 SINGULAR, PLURAL = 2, 5  # of the persons I, you, he or she or it, we, you all, they
 BE = ("am", "are", "is", "are", "are", "are")
 ONE = {"have": "has", "do": "does", "go": "goes", "will": "will", "these": "this"}  # with a singular subject
@@ -164,7 +165,7 @@ class Bound:
             self.fields[slot].append(texts)
             return f"{{{list(self.options).index(slot)}[{len(self.fields[slot]) - 1}]}}"
 
-        return re.sub(r"\[[^]]*\]|(a\(n\) )?\{[^}]*\}", replace, line)
+        return SLOT.sub(replace, line)
 
 
 def capital(text: str) -> str:
