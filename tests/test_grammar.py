@@ -74,6 +74,13 @@ def test_an_option_that_a_template_does_not_name_makes_no_copies():
     assert len(list(Template("{who} [eat] {food}{time}.").write(options))) == 4
 
 
+def test_the_subject_comes_first_and_every_slot_has_options():
+    with pytest.raises(ValueError, match="first"):
+        list(Template("{who} [eat] {food}.").write({"food": ["soup"], "who": [SHE]}))
+    with pytest.raises(KeyError, match="food"):
+        list(Template("{who} [eat] {food}.").write({"who": [SHE]}))
+
+
 def test_choices_are_made_in_every_way():
     assert expand("a (b|c) d(s) (e|f)") == ["a b d(s) e", "a b d(s) f", "a c d(s) e", "a c d(s) f"]
 

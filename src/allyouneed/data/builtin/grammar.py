@@ -111,6 +111,8 @@ class Template:
     def write(self, options: Mapping[str, list[Any]], picked: Iterable[bool] | None = None) -> Iterator[Columns]:
         """One example for each combination of the options for its slots or, among the combinations of all options, for
         each one that is picked. {who} comes first; the options for a slot are texts, or tuples."""
+        if "who" in list(options)[1:]:
+            raise ValueError("give the options for {who} first: what is picked follows their order")
         used = [slot for slot in options if picked is not None or slot in self.slots]
         others = {slot: options[slot] for slot in used if slot != "who"}
         flags = repeat(True) if picked is None else iter(picked)
