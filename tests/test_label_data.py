@@ -12,7 +12,7 @@ import pytest
 
 from allyouneed import catalog
 from allyouneed.config import DataConfig
-from allyouneed.data.builtin.entities import NAMES, entities
+from allyouneed.data.builtin.entities import entities, names
 from allyouneed.data.builtin.heldout import words
 from allyouneed.data.builtin.opinions import opinions
 from allyouneed.data.examples import LabelledText, TaggedSentence
@@ -322,7 +322,7 @@ def test_names_are_ambiguous_and_tags_fit():
         "product",
         "none",
     }
-    assert set(NAMES["place"]) <= set(found)
+    assert set(names()["place"]) <= set(found)
 
 
 COUNTS = {

@@ -17,7 +17,8 @@ import polars
 import pytest
 
 from allyouneed.config import DataConfig
-from allyouneed.data.builtin.questions import COLOURS, DAYS, NAMES, PLACES, THINGS, held_out, questions
+from allyouneed.data.builtin.questions import held_out, questions
+from allyouneed.data.builtin.wordfile import word_file
 from allyouneed.data.examples import Question
 from allyouneed.data.facts import gather
 from allyouneed.data.memory import keep
@@ -26,6 +27,9 @@ from allyouneed.data.report import describe
 from allyouneed.data.sources import Dataset
 from allyouneed.errors import UserError
 
+NAMES, THINGS, COLOURS, PLACES, DAYS = (
+    word_file("questions").items(section) for section in ("names", "things", "colours", "places", "days")
+)
 SHA256 = "89a6e092178fde105164d7e04cef736ddf7235ad1caac320ca4465847b182aae"
 ANNA = "Anna bought a red lamp in Oslo. Paul bought a red hat in Rome 😀 with Anna."
 CAFE = "Le café est fermé."

@@ -50,7 +50,7 @@ def usual_words(vectors: Vectors) -> WordMap | None:
     """A map of couples such as uncle and aunt, with an arrow from him to her. If the text does not have them, of its
     frequent words; None if these are too few."""
     known = set(vectors.words)
-    couples = [couple for couple in family.ROLES if known >= set(couple)]
+    couples = [couple for couple in family.couples() if known >= set(couple)]
     if len(couples) >= 3:
         return chosen_words(vectors, [word for couple in couples for word in couple], arrows=couples)
     words = frequent_words(vectors.words)

@@ -2,51 +2,73 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+from itertools import chain, compress, count
 from typing import TypeVar
 
 Columns = tuple[str, ...]  # the texts of one example
+S = TypeVar("S")
 T = TypeVar("T")
 WORD = re.compile(r" ?\w+| ?[^\w\s]")
 
 
 def rank(example: Columns, salt: str) -> bytes:
     """A place in a fixed shuffle; another salt is another shuffle."""
-    return hashlib.sha256("\t".join((salt, *example)).encode()).digest()
+    return sha256((salt + "\t" + "\t".join(example)).encode()).digest()
 
 
-def choose(examples: Iterable[Columns], limit: int) -> list[Columns]:
+def number_below(limit: int, example: Columns, salt: str) -> int:
+    """A random number from 0 to limit - 1 that depends on the example and the salt."""
+    return int.from_bytes(rank(example, salt)[:4], "big") % limit
+
+
+def choose(examples: Iterable[Columns], limit: int | None) -> list[Columns]:
     """At most `limit` of the examples, each as likely as the next."""
     return sorted(set(examples), key=lambda example: rank(example, "choose"))[:limit]
 
 
+def spread(share: int) -> Iterator[bool]:
+    """Without end: true for about one in `share` places, spread evenly."""
+    return ((place >> 16) % share == 0 for place in count(0, 2654435761))
+
+
 def thin(share: int, items: Iterable[T]) -> Iterator[T]:
-    """About one in `share` items, spread evenly, if all of them would take too long to write out."""
-    return (item for place, item in enumerate(items) if (place * 2654435761 >> 16) % share == 0)
+    """About one in `share` items, if all of them would take too long to write out."""
+    return compress(items, spread(share))
+
+
+def thin_pairs(share: int, firsts: Iterable[S], seconds: Sequence[T]) -> Iterator[tuple[S, list[T]]]:
+    """About one in `share` of all pairs: each first item with the second items that are left for it."""
+    flags = spread(share)
+    return ((first, [second for second, taken in zip(seconds, flags) if taken]) for first in firsts)
 
 
 def words(example: Columns) -> set[str]:
     """The word forms of an example; those of one column are never those of another."""
-    return {"\t" * column + word for column, text in enumerate(example) for word in WORD.findall(text)}
+    found = set(WORD.findall(example[0]))
+    for column, text in enumerate(example[1:], 1):
+        found.update(["\t" * column + word for word in WORD.findall(text)])
+    return found
 
 
 def hold_out(
-    examples: Sequence[Columns], sizes: Mapping[str, int], keep: Iterable[Columns] = (), least: int = 8
+    examples: Iterable[Columns], test: int, valid: int, train: Iterable[Columns] = (), least: int = 8
 ) -> dict[str, list[Columns]]:
-    """Shuffle and split. An example is held out only while `least` training examples are left for each of its words."""
-    kept = set(keep)
-    seen = Counter(chain.from_iterable(map(words, examples)))
-    splits: dict[str, list[Columns]] = {"train": [], **{name: [] for name in sizes}}
-    for example in sorted(examples, key=lambda example: rank(example, "split")):
-        open_to = next((name for name, size in sizes.items() if len(splits[name]) < size), "train")
-        if open_to == "train" or example in kept or any(seen[word] <= least for word in words(example)):
-            splits["train"].append(example)
-            continue
-        splits[open_to].append(example)
-        seen.subtract(words(example))
+    """Shuffle and split. An example is held out only while `least` training examples are left for each of its words;
+    those of `train` never are."""
+    never = set(train)
+    examples = sorted(examples, key=lambda example: rank(example, "split"))
+    known = Counter(chain.from_iterable(map(words, examples)))
+    splits: dict[str, list[Columns]] = {"train": [], "valid": [], "test": []}
+    for example in examples:
+        split = "test" if len(splits["test"]) < test else "valid" if len(splits["valid"]) < valid else "train"
+        if split != "train" and example not in never and all(known[word] > least for word in words(example)):
+            known.subtract(words(example))
+        else:
+            split = "train"
+        splits[split].append(example)
     splits["train"].sort(key=lambda example: rank(example, "train"))
     return splits

@@ -7,106 +7,352 @@ lui?"); you is tu and you all is voi; whoever is not marked as feminine is mascu
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import product
+from typing import Any
 
-from allyouneed.data.builtin import phrasebook_deeds as deeds
-from allyouneed.data.builtin import phrasebook_things as things
-from allyouneed.data.builtin import phrasebook_words as words
-from allyouneed.data.builtin.heldout import choose, hold_out
-from allyouneed.data.builtin.phrasebook_grammar import Pair
+from allyouneed.data.builtin.bilingual import (
+    Adjective,
+    Noun,
+    Verb,
+    adjectives,
+    describe,
+    determine,
+    determined,
+    forms,
+    join,
+    nouns,
+    ones,
+    verbs,
+)
+from allyouneed.data.builtin.grammar import PLURAL, SINGULAR, Phrase, italian, pronouns
+from allyouneed.data.builtin.heldout import Columns, hold_out, thin_pairs
+from allyouneed.data.builtin.wordfile import Kinds, word_file
 from allyouneed.data.examples import SentencePair
 
-SIZES = {"test": 400, "valid": 300}
-FIXED = [
-    ("I am Italian.", "Io sono italiano."),
-    ("Good morning.", "Buongiorno."),
-    ("Good evening.", "Buonasera."),
-    ("Good night.", "Buonanotte."),
-    ("Thank you very much.", "Grazie mille."),
-    ("You are welcome.", "Prego."),
-    ("Excuse me.", "Mi scusi."),
-    ("I am sorry.", "Mi dispiace."),
-    ("How are you?", "Come stai?"),
-    ("I am well, thank you.", "Io sto bene, grazie."),
-    ("What is your name?", "Come ti chiami?"),
-    ("My name is Anna.", "Io mi chiamo Anna."),
-    ("My name is Marco.", "Io mi chiamo Marco."),
-    ("Nice to meet you.", "Piacere di conoscerti."),
-    ("Where are you from?", "Di dove sei?"),
-    ("How old are you?", "Quanti anni hai?"),
-    ("I am ten years old.", "Io ho dieci anni."),
-    ("What time is it?", "Che ore sono?"),
-    ("It is noon.", "È mezzogiorno."),
-    ("It is midnight.", "È mezzanotte."),
-    ("I do not understand.", "Io non capisco."),
-    ("Can you help me?", "Tu puoi aiutarmi?"),
-    ("The bill, please.", "Il conto, per favore."),
-    ("How do you say it in Italian?", "Come si dice in italiano?"),
-    ("See you tomorrow.", "A domani."),
-    ("See you soon.", "A presto."),
-    ("Have a good trip.", "Buon viaggio."),
-    ("Enjoy your meal.", "Buon appetito."),
-    ("Happy birthday.", "Buon compleanno."),
-    ("Of course.", "Certo."),
-    ("I love you.", "Ti amo."),
-]
+ALONE = ("sleep", "work", "study", "cook", "sing", "dance", "run", "read", "write", "eat")
 
 
 def phrasebook() -> dict[str, list[SentencePair]]:
     """The splits "train", "valid" and "test", from English to Italian."""
-    splits = hold_out(_book(), SIZES, keep=FIXED)
-    return {name: [SentencePair(en, it) for en, it in splits[name]] for name in ("train", "valid", "test")}
+    file = word_file("phrasebook")
+    pairs = file.collect((kind, filter(_said, pairs)) for kind, pairs in _Book().kinds())
+    translations: dict[str, str] = {}
+    for en, it in pairs:
+        if translations.setdefault(en, it) != it:
+            raise ValueError(f"two translations of '{en}': '{translations[en]}' and '{it}'")
+    splits = hold_out(pairs, test=400, valid=300, train=file.rows("fixed"))
+    return {split: [SentencePair(en, it) for en, it in found] for split, found in splits.items()}
 
 
-def _book() -> list[Pair]:
-    """Every pair, each English sentence once."""
-    book: dict[str, str] = {}
-    for pairs, limit in _chapters():
-        for en, it in choose(pairs, limit):
-            if book.setdefault(en, it) != it:
-                raise ValueError(f"two translations of '{en}': '{book[en]}' and '{it}'")
-    return list(book.items())
+def _said(pair: Columns) -> bool:
+    """Nobody says "Am I tired?" or "I do not want some bread."."""
+    return not pair[0].startswith(("Am I ", "Do I ", "Did I ")) and not ("not " in pair[0] and "some " in pair[0])
 
 
-def _chapters() -> list[tuple[Iterable[Pair], int]]:
-    """Each kind of sentence, and how many of it the book holds at most."""
-    return [
-        (FIXED, len(FIXED)),
-        (things.people_are(words.PRONOUNS), 500),
-        (things.people_are([*words.NAMES, *words.COUPLES, *things.PERSONS, *things.FRIENDS, *things.FAMILY]), 650),
-        (things.very(), 150),
-        (things.two_qualities(), 120),
-        (things.roles(), 320),
-        (things.feelings(), 180),
-        (things.things_are(), 550),
-        (things.food_is(), 150),
-        (things.comparisons(), 200),
-        (things.having(), 350),
-        (things.merits(), 300),
-        (things.counting(), 200),
-        (things.there_is(), 220),
-        (things.lying(), 250),
-        (things.where_is(), 200),
-        (things.mine(), 300),
-        (things.belonging(), 200),
-        (deeds.consuming(), 200),
-        (deeds.habits(), 150),
-        (deeds.now(), 420),
-        (deeds.now_alone(), 180),
-        (deeds.past(), 420),
-        (deeds.past_possessions(), 150),
-        (deeds.past_moving(), 350),
-        (deeds.going(), 130),
-        (deeds.staying(), 200),
-        (deeds.wishes(), 350),
-        (deeds.likes(), 280),
-        (deeds.origins(), 280),
-        (deeds.acquaintances(), 120),
-        (deeds.hours(), 50),
-        (deeds.times(), 180),
-        (deeds.open_questions(), 200),
-        (deeds.who_questions(), 80),
-        (deeds.how_many(), 120),
-        (deeds.shopping(), 130),
-        (deeds.table_manners(), 150),
-    ]
+def _fits(who: Phrase, do: Verb) -> bool:
+    """Nobody helps themselves."""
+    return not do.object or do.object not in who.en
+
+
+def _asked(who: Phrase) -> Phrase:
+    """The subject of a question with where, what or how many, which a pronoun other than lui and lei leaves unsaid."""
+    return who._replace(it="" if who.kind == "pronoun" and who.person != SINGULAR else f" {who.it}")
+
+
+def _how_many(thing: Phrase) -> str:
+    return italian("quanto/quanta/quanti/quante", thing.gender, thing.person)
+
+
+class _Book:
+    """The words of the phrasebook, and the sentences of each kind."""
+
+    def __init__(self) -> None:
+        self.file = file = word_file("phrasebook")
+        self.write = file.write
+        self.verbs = verbs(file, "verbs")
+        self.people, self.kin, self.animals = (nouns(file, name) for name in ("people", "kin", "animals"))
+        self.things, self.clothes = nouns(file, "things"), nouns(file, "clothes")
+        self.foods, self.dishes, self.drinks = (nouns(file, name) for name in ("foods", "dishes", "drinks"))
+        self.qualities, self.looks = adjectives(file, "qualities"), adjectives(file, "looks")
+        self.mass, self.wares = [*self.dishes, *self.drinks], [*self.things, *self.clothes]
+        self.small = [noun for noun in self.wares if "portable" in noun.suits]
+        self.owned = [noun for noun in self.wares if noun.one.en not in ("door", "window")]
+        self.single = [noun for noun in self.owned if noun.one.en != "shoe"]
+        self.cat = next(noun for noun in self.animals if noun.one.en == "cat")
+        self.pronouns = [
+            Phrase(row[0], row[1], "f" if row[0] == "she" else "m", person, "pronoun")
+            for row, person in zip(file.rows("pronouns"), (0, 1, 2, 2, 3, 4, 5))
+        ]
+        named = file.table("names")
+        self.names = [Phrase(name, name, gender) for gender in named for name in named[gender]]
+        self.couples = [
+            Phrase(f"{a} and {b}", f"{a} e {b}", "f" if {a, b} <= set(named["f"]) else "m", PLURAL)
+            for a, b in (line.split(", ") for line in file.lines("couples"))
+        ]
+        self.simple = [*self.pronouns, *self.names, *self.couples]
+        self.many = [*self.simple, *determined("the", forms(self.people))]
+        friend = forms(nouns(file, "friend"))
+        self.friends = [
+            form._replace(en=f"{name.en}'s {form.en}", it=f"{join('', form)} di {name.it}")
+            for name, form in product(self.names, friend)
+        ]
+        self.friends += determined("my your our her", friend)
+        self.my_family = determined("my", forms(self.kin))
+        self.family = determined("my your our their", forms(self.kin))
+        self.places = nouns(file, "places")
+        self.goals = [*self._places("to"), ("to school", "a scuola"), ("home", "a casa")]
+        self.deeds = self._deeds()
+
+    def kinds(self) -> Kinds:
+        yield "fixed", self.file.rows("fixed")
+        for part in (self._people, self._things, self._comparisons, self._spots, self._owners, self._present):
+            yield from part()
+        for part in (self._past, self._wishes, self._origins, self._times, self._questions, self._shopping):
+            yield from part()
+
+    def _acts(self, verbs: str, objects: Iterable[tuple[Any, ...]]) -> list[Verb]:
+        return [self.verbs[verb].to(what) for verb in verbs.split(", ") for what in objects]
+
+    def _deeds(self) -> list[Verb]:
+        """What one can be doing, has done or wants to do: a verb and its object."""
+        opened = [noun for noun in self.wares if "opening" in noun.suits]
+        washed = [noun for noun in self.wares if "dirt" in noun.suits]
+        written = [noun for noun in self.wares if noun.one.en in ("book", "letter")]
+        people = [*determined("the", ones(self.people)), *self.names, *determined("my", ones(self.kin))]
+        return [
+            *self._acts("eat", determined("a", ones(self.foods))),
+            *self._acts("eat", determined("some", [food for food in ones(self.dishes) if food.en != "sugar"])),
+            *self._acts("drink", determined("some", ones(self.drinks))),
+            *self._acts("write", determined("a", ones(written))),
+            *(act for thing in determined("the", ones(opened)) for act in self._acts("open, close", [thing])),
+            *self._acts("wash", determined("the", forms(washed))),
+            *self._acts("draw", determined("a", ones(self.animals))),
+            *self._acts("buy", determined("a", ones([*self.single, *self.foods]))),
+            *self._acts("look for", determined("the", forms(self.small))),
+            *(act for person in people for act in self._acts("help, call, wait for", [person])),
+        ]
+
+    def _places(self, preposition: str = "") -> list[tuple[str, ...]]:
+        """Where one is, or goes to: "at the zoo", "allo zoo". Some places take a with the article, others a bare in."""
+        return [
+            (f"{preposition or en} the {place.en}", f"in {place.it}" if it == "in" else join("a", place))
+            for (en, it), place in ((noun.suits, noun.one) for noun in self.places)
+        ]
+
+    def _spots_of(self, noun: Noun) -> list[tuple[str, ...]]:
+        """Where a small thing, an animal or food may lie: "in the bag", "nella borsa"."""
+        return [
+            (f"{en} the {spot.en}", join(it, spot) if it in ("su", "in") else f"{it} {join('', spot)}")
+            for (en, it), spot in ((spot.suits, spot.one) for spot in nouns(self.file, "spots"))
+            if spot.en != noun.one.en and not (noun in self.foods and en in ("under", "behind"))
+        ]
+
+    def _suiting(self, noun: Noun) -> list[Adjective]:
+        return [adjective for suit in noun.suits for adjective in self.looks if adjective.suits == suit]
+
+    def _described(self, listed: list[Noun], plural: bool) -> list[Phrase]:
+        """Each noun with the colours, sizes and merits one asks for: "a red car", "two beautiful mirrors"."""
+        asked = ("colour", "size", "beauty", "age", "price")
+        looks = ((noun.forms[plural], look) for noun in listed for look in self._suiting(noun) if look.suits in asked)
+        return [describe(form, look) for form, look in looks]
+
+    def _people(self) -> Kinds:
+        how = [*self.qualities, *adjectives(self.file, "nationalities")]
+        yield "pronouns are", self.write("being", who=self.pronouns, how=how)
+        others = [*self.many[len(self.pronouns) :], *self.friends, *self.family]
+        yield "people are", self.write("being", share=1 + len(others) // 40, who=others, how=how)
+        yield "very", self.write("very", who=self.many, how=[quality for quality in self.qualities if quality.more])
+
+        def unlike(who: Phrase, how: Adjective, also: Adjective) -> bool:
+            return how != also and {how.en, also.en} != {"happy", "sad"}
+
+        qualities = self.qualities
+        yield "two qualities", self.write("two qualities", 7, unlike, who=self.simple, how=qualities, also=qualities)
+        for gender, plural in product("mf", (False, True)):
+            person = PLURAL if plural else SINGULAR
+            roles = [Phrase(en, italian(it, gender, person), gender, person) for en, it in self.file.rows("roles")]
+            roles = [role._replace(en=f"{role.en}s") if plural else determine("a", role) for role in roles]
+            who = [who for who in self.simple if (who.gender, who.plural) == (gender, plural)]
+            yield "roles", self.write("being", who=who, how=roles)
+        yield "feelings", self.write("feeling", who=[*self.simple, *self.my_family], how=self.file.rows("feelings"))
+
+    def _things(self) -> Kinds:
+        things: dict[Adjective, list[Phrase]] = {look: [] for look in self.looks}
+        words = ("the", "this", "my", "your", "their")
+        for (noun, word), looks in thin_pairs(5, product(self.wares, words), self.looks):
+            for look in looks:
+                if look.suits in noun.suits:
+                    things[look] += determined(word, noun.forms)
+        for look, who in things.items():
+            yield "things are", self.write("being", who=who, how=look)
+        for noun in [*self.foods, *self.mass]:
+            yield "food is", self.write("being", who=determined("the this", noun.forms), how=self._suiting(noun))
+        objects = [*self._described(self.single, False), *ones([*self.animals, *self.single])]
+        yield "having", self.write("doing", 11, who=self.simple, do=self._acts("have, want", determined("a", objects)))
+        merits = [(noun, look) for noun in self.owned for look in self._suiting(noun) if look.before]
+        one, many = ([describe(noun.forms[plural], look) for noun, look in merits] for plural in (False, True))
+        yield "merits", self.write("this is", who=[*determined("a", one), *many, *determined("the", many)])
+        plurals = [noun.many for noun in [*self.animals, *self.owned, *self.foods]]
+        plurals += self._described(self.owned, True)
+        do, numbers = [self.verbs[verb] for verb in ("have", "see", "buy")], self.file.rows("numbers")[:6]
+        yield "counting", self.write("counting", 37, who=self.simple, do=do, number=numbers, thing=plurals)
+
+    def _comparisons(self) -> Kinds:
+        """Animals stand in the order of their size."""
+        bigger, smaller = (look for look in self.looks if look.suits == "size")
+
+        def compare(one: Noun, others: list[Noun], how: Adjective) -> tuple[str, Iterator[Columns]]:
+            than = [(f"the {other.en}", join("di", other)) for other in ones(others)]
+            return "comparisons", self.write("comparison", who=determine("the", one.one), how=how, other=than)
+
+        for place, animal in enumerate(self.animals):
+            yield compare(animal, self.animals[:place], bigger)
+            yield compare(animal, self.animals[place + 1 :], smaller)
+        for one, others in thin_pairs(3, self.wares, self.wares):
+            for look in self._suiting(one):
+                if look.more and look.suits != "size":
+                    yield compare(one, [noun for noun in others if noun is not one and look.suits in noun.suits], look)
+
+        def unlike(who: Phrase, other: tuple[str, str], how: Adjective) -> bool:
+            return bool(how.more) and who.en not in other[0]
+
+        than = [(other.en, f"di {other.it}") for other in [*self.names, *self.couples]]
+        yield "comparisons", self.write("comparison", 3, unlike, who=self.names, other=than, how=self.qualities)
+
+    def _spots(self) -> Kinds:
+        numbers = self.file.rows("numbers")[:5]
+        for noun in [*self.small, *self.foods, self.cat]:
+            spots = self._spots_of(noun)
+            yield "there is", self.write("there is", thing=determine("a", noun.one), place=spots)
+            yield "there is", self.write("there are", share=3, place=spots, number=numbers, thing=noun.many)
+            for form, some in thin_pairs(3, noun.forms, spots):
+                yield "lying", self.write("being", who=determined("the my her", [form]), how=some)
+        on = [spot for spot in self._spots_of(self.foods[0]) if spot[0].startswith("on ")]
+        yield "there is", self.write("there is", thing=determined("some", ones(self.drinks)), place=on)
+        places = determined("the", ones(self.places))
+        found = determined("the", forms([*self.wares, *self.animals, *self.people]))
+        found += [*places, *self.friends, *self.family, *determined("my your our", forms(self.small))]
+        yield "where is", self.write("where is", who=[who for who in found if not who.plural])
+        yield "where is", self.write("where are", who=[who for who in found if who.plural])
+        yield "where is", self.write("excuse me", who=places)
+
+    def _owners(self) -> Kinds:
+        wares, words = forms(self.wares), "my your his her our their"
+        things, relatives = determined(words, [*wares, *self.cat.forms]), determined(words, forms(self.kin))
+        yield "mine", self.write("this is", who=things + relatives)
+        yield "mine", self.write("is this", who=things)
+        for who in self.pronouns[2:4]:  # he and she
+            one = [person for person in relatives if person.gender == who.gender and not person.plural]
+            yield "mine", self.write("being", who=who, how=one)
+        owners = [(name.en, f"di {name.it}") for name in self.names]
+        owners += [(f"the {person.en}", join("di", person)) for person in ones(self.people)]
+        owners += [(person.en, f"di {person.it}") for person in determined("my", ones(self.kin))]
+        own = [
+            thing._replace(en=f"{en}'s {thing.en}", it=f"{join('', thing)} {it}")
+            for (en, it), thing in product(owners, wares)
+        ]
+        yield "belonging", self.write("this is", who=own)
+
+    def _present(self) -> Kinds:
+        eaten = [self.verbs["drink" if food in self.drinks else "eat"].to(food.one) for food in self.mass]
+        yield "eating", self.write("doing", who=self.many, do=[do for do in eaten if do.object != "sugar"])
+        wanted = self._acts("want", determined("some", ones(self.mass)))
+        yield "eating", self.write("doing", who=self.simple, do=wanted)
+        meals = self._acts("eat", determined("a", ones(self.foods))) + self._acts("drink", ones(self.drinks))
+        who, habits = [*self.simple, *self.my_family], self.file.rows("habits")
+        yield "habits", self.write("doing at a time", share=5, who=who, do=meals, time=habits)
+        outings = self._acts("go", [goal for goal in self.goals if goal[0] not in ("to the kitchen", "to the garden")])
+        yield "going", self.write("doing at a time", share=5, who=self.many, do=outings, time=habits)
+        spots = [("at school", "a scuola"), ("at home", "a casa"), *self._places()]
+        yield "staying", self.write("being", share=5, who=[*self.many, *self.friends, *self.family], how=spots)
+        yield "now", self.write("doing now", 11, _fits, who=self.many, do=self.deeds)
+
+        def suits(who: Phrase, do: Verb) -> bool:
+            return "skirt" not in do.object or who.gender == "f"
+
+        clothes = self._described([noun for noun in self.clothes if noun in self.single], False)
+        who, worn = [who for who in self.simple if not who.plural], self._acts("wear", determined("a", clothes))
+        yield "now", self.write("doing now", 3, suits, who=who, do=worn)
+        alone = [self.verbs[verb] for verb in ALONE]
+        yield "now alone", self.write("doing now", 3, who=[*self.many, *self.friends, *self.my_family], do=alone)
+
+    def _past(self) -> Kinds:
+        yield "past", self.write("done", 11, _fits, who=self.many, do=self.deeds)
+        for who, lost in thin_pairs(5, self.simple, list(product(("lose", "find"), forms(self.small)))):
+            if who.en != "you all":
+                his = pronouns(who.gender, who.person)["his"]
+                do = [self.verbs[verb].to(determine(his, thing)) for verb, thing in lost]
+                yield "past of one's own", self.write("done", who=who, do=do)
+        moved = self._acts("go, return", self.goals)
+        moved += self._acts("arrive, leave, return", self.file.rows("moments"))
+        yield "past of moving", self.write("done", 5, who=[*self.many, *self.friends, *self.my_family], do=moved)
+
+    def _wishes(self) -> Kinds:
+        """want to, can and must with an infinitive; and piacere, which turns the sentence around."""
+        acts = [*self.deeds, *(self.verbs[verb] for verb in ALONE), *self._acts("go", self.goals)]
+        wanted = [self.verbs["want"].to((f"to {do.en}", do.infinitive))._replace(object=do.object) for do in acts]
+        yield "wishes", self.write("doing", 17, _fits, who=self.simple, do=wanted)
+        yield "wishes", self.write("wishing", 17, _fits, who=self.simple, do=acts)
+        liked = [(food.en, f"piace {join('', food)}") for food in ones(self.mass)]
+        liked += [(noun.many.en, f"piacciono {join('', noun.many)}") for noun in [*self.foods, *self.animals]]
+        liked += [(f"to {verb}", f"piace {self.verbs[verb].infinitive}") for verb in ALONE]
+        datives = {row[0]: row[2] for row in self.file.rows("pronouns") if len(row) > 2}
+        for who in [*self.pronouns, *self.names]:
+            section = "liking with mi" if who.en in datives else "liking with a"
+            to = datives.get(who.en) or f"{'ad' if who.it[0] == 'A' else 'a'} {who.it}"
+            yield "likes", self.write(section, who=who, to=to, what=liked)
+
+    def _origins(self) -> Kinds:
+        countries = ones(nouns(self.file, "countries"))
+        do = self._acts("come", [(f"from {country.en}", join("da", country)) for country in countries])
+        do += self._acts("live", [(f"in {country.en}", f"in {country.it}") for country in countries])
+        do += self._acts("live", [(f"in {en}", f"a {it}") for en, it in self.file.rows("cities")])
+        do += self._acts("speak", self.file.rows("languages"))
+        yield "origins", self.write("doing", who=self.simple, do=do)
+        known = [*determined("the", forms(self.people)), *self.names, *self.friends[:12]]
+        for who in self.pronouns:
+            kin = determined("your" if who.en in ("I", "we") else "my", forms(self.kin))
+            yield "acquaintances", self.write("doing", who=who, do=self._acts("know", known + kin))
+
+    def _times(self) -> Kinds:
+        """The article of an hour merges with "a": "l'una" and "all'una", "le tre" and "alle tre"."""
+        hours = [("one", "è l'", "all'", "una")]
+        hours += [(en, "sono le ", "alle ", it) for en, it in self.file.rows("numbers")]
+        clock = [
+            (en.format(hour=hour), is_, at, it.format(hour=ora))
+            for (hour, is_, at, ora), (en, it) in product(hours, self.file.rows("clock"))
+        ]
+        yield "hours", self.write("hour", hour=[(en, is_ + it) for en, is_, _, it in clock])
+        times = [(f"at {en}", at + it) for en, _, at, it in clock]
+        verbs = [self.verbs[verb] for verb in ("eat", "arrive", "leave", "return")]
+        for who, do in thin_pairs(5, [*self.pronouns, *self.names, *self.my_family], verbs):
+            yield "times", self.write("doing at a time", who=who, do=do, time=times)
+        places, do = determined("the", ones(self.places[:13])), [self.verbs["open"], self.verbs["close"]]
+        full = [time for time in times if time[0].endswith("o'clock")]
+        yield "times", self.write("doing at a time", who=places, do=do, time=full)
+
+    def _questions(self) -> Kinds:
+        where = [self.verbs[verb] for verb in ("live", "work", "study", "sleep", "eat")]
+        what = [self.verbs[verb] for verb in ("eat", "drink", "read", "write", "draw", "look for", "buy")]
+        who = [_asked(who) for who in [*self.many, *self.friends, *self.family]]
+        yield "open questions", self.write("where", who=who, do=where)
+        yield "open questions", self.write("where to", who=who, do=self.verbs["go"])
+        yield "open questions", self.write("what", who=who, do=what)
+        yield "who questions", self.write("who does it", do=self.deeds)
+        counted = [noun.many for noun in [*self.animals, *self.owned, *self.kin[:7]]]
+        how_many = [(f"how many {thing.en}", f"{_how_many(thing)} {thing.it}") for thing in counted]
+        who = [_asked(who) for who in [*self.pronouns, *self.names]]
+        yield "how many", self.write("how many", who=who, thing=how_many)
+
+    def _shopping(self) -> Kinds:
+        coloured = [noun for noun in self.owned if "colour" in noun.suits]
+        yield "shopping", self.write("cost", who=determined("the this", forms([*self.owned, *self.foods])))
+        yield "shopping", self.write("colour", who=determined("the this", forms(coloured)))
+        wanted = [*determined("a", ones(self.foods)), *determined("some", ones(self.mass))]
+        given = determined("the", ones([*self.foods, *self.mass]))
+        yield "table manners", self.write("ordering", food=wanted)
+        yield "table manners", self.write("thanks", food=given)
+        yield "table manners", self.write("please", food=wanted + given)
+        names = [*self.names, *self.couples]
+        yield "table manners", self.write("greeting", greeting=self.file.rows("greetings"), name=names)

@@ -11,46 +11,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import product
+from functools import cache
 from typing import NamedTuple, TypeVar
 
-from allyouneed.data.builtin.heldout import rank
+from allyouneed.data.builtin.heldout import number_below
+from allyouneed.data.builtin.wordfile import word_file
 from allyouneed.data.examples import Question
 
 T = TypeVar("T")
 Asked = tuple[str, tuple[tuple[int, str], ...]]  # a question and its answers
 TEXTS = {"train": 3000, "valid": 75, "test": 125}
 ASKED = 4  # questions about each text
-SILENT = 8  # one question in so many has no answer
+UNANSWERED = 8  # one question in so many has no answer
 LONG = 60  # one text in so many is long
-EVENTS, FILLERS = 2, 30  # of a text; only long ones have fillers
-NAMES = (
-    *("Anna", "Omar", "Laura", "Peter", "Yuki", "Nina", "Daniel", "Grace"),
-    *("Paul", "Mia", "Leo", "Ruth", "Ivan", "Clara", "Hugo", "Sara"),
-)
-THINGS = (
-    *("lamp", "chair", "clock", "bag", "coat", "hat", "kite", "guitar"),
-    *("mirror", "bicycle", "table", "boat", "drum", "vase", "tent", "camera"),
-)
-COLOURS = ("red", "blue", "green", "yellow", "black", "white", "brown", "grey")
-PLACES = ("Oslo", "Rome", "Lima", "Kyoto", "Paris", "Cairo", "Dublin", "Porto", "Geneva", "New York", "Cape Town")
-DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-VERBS = {"bought": "buy", "sold": "sell", "lost": "lose", "painted": "paint", "repaired": "repair"}
-# None of these says where or when somebody did something, or which colour a thing has.
-FILLER = {
-    NAMES: (
-        *("{0} lives in {place}.", "{0} has a friend in {place}.", "{0} likes {colour} flowers."),
-        *("{0} was tired on {day}.", "{0} sings every {day}."),
-    ),
-    PLACES: ("It rained in {0} on {day}.", "The houses in {0} are {colour}.", "The road from {0} to {place} is long."),
-}
-QUESTIONS = {
-    "who": "Who {verb} the {thing}?",
-    "what": "What did {name} {base}?",
-    "where": "Where did {name} {base} the {thing}?",
-    "when": "When did {name} {base} the {thing}?",
-    "colour": "What colour is the {thing} that {name} {verb}?",
-}
+EVENTS, OTHERS = 2, 30  # sentences of a text; only long ones have others than events
 
 
 class Event(NamedTuple):
@@ -63,14 +37,28 @@ class Event(NamedTuple):
     place: str
     day: str
 
-    @property
-    def told(self) -> str:
-        return f"{self.name} {self.verb} a {self.colour} {self.thing} in {self.place} on {self.day}."
+    def text(self) -> str:
+        return word_file("questions").lines("event")[0].format(**self._asdict())
+
+    def question(self, kind: str) -> str:
+        (base,) = word_file("questions").table("verbs")[self.verb]
+        return word_file("questions").table("questions")[kind][0].format(**self._asdict(), base=base)
+
+    def answer(self, kind: str, context: str) -> tuple[int, str]:
+        """Where the answer begins in the context, and its text."""
+        texts = {"who": self.name, "where": self.place, "when": self.day, "colour": self.colour}
+        answer = texts.get(kind, f"{self.colour} {self.thing}")
+        text = self.text()
+        found = re.search(rf"\b{answer}\b", text)  # not the "red" of "repaired"
+        assert found is not None
+        return context.index(text) + found.start(), answer
 
 
+@cache
 def held_out(name: str, thing: str) -> bool:
     """Whether this person has this thing in valid and test only: a quarter of all combinations."""
-    return (NAMES.index(name) + THINGS.index(thing)) % 4 == 0
+    file = word_file("questions")
+    return (file.items("names").index(name) + file.items("things").index(thing)) % 4 == 0
 
 
 class Draw:
@@ -82,7 +70,7 @@ class Draw:
     def below(self, limit: int) -> int:
         """A number from 0 to limit - 1."""
         self.count += 1
-        return int.from_bytes(rank((self.name, str(self.count)), "questions")[:4], "big") % limit
+        return number_below(limit, (self.name, str(self.count)), "questions")
 
     def take(self, options: list[T]) -> T:
         """Removes one of the options."""
@@ -105,49 +93,41 @@ def questions() -> dict[str, list[Question]]:
 def _about(split: str, number: int) -> Iterator[Question]:
     """The questions about one text."""
     draw, held = Draw(f"{split}-{number}"), split != "train"
-    told, others = _events(draw, held)[:EVENTS], _events(draw, held)
-    sentences = [*(event.told for event in told), *(() if number % LONG else _fillers(draw))]
+    events, others = _events(draw, held)[:EVENTS], _events(draw, held)
+    sentences = [*(event.text() for event in events), *(() if number % LONG else _other_sentences(draw))]
     context = " ".join(draw.some(sentences, len(sentences)))
+    kinds = word_file("questions").table("questions")
     answered: list[Asked] = [
-        (_ask(kind, event), (_answer(kind, event, context),)) for event in told for kind in QUESTIONS
+        (event.question(kind), (event.answer(kind, context),)) for event in events for kind in kinds
     ]
-    people, things = {event.name for event in told}, {event.thing for event in told}
+    people, things = {event.name for event in events}, {event.thing for event in events}
     strange = [event for event in others if event.name not in people and event.thing not in things]
-    silent: list[Asked] = [(_ask(kind, event), ()) for event in strange for kind in QUESTIONS]
+    unanswered: list[Asked] = [(event.question(kind), ()) for event in strange for kind in kinds]
     for i in range(ASKED):
-        asked, answers = draw.take(silent if not draw.below(SILENT) and silent else answered)
+        asked, answers = draw.take(unanswered if not draw.below(UNANSWERED) and unanswered else answered)
         yield Question(asked, context, answers, f"{draw.name}-{i}")
 
 
 def _events(draw: Draw, held: bool) -> list[Event]:
     """Each has its own name, thing, colour, place and day."""
-    names, colours, places, days = (draw.some(options, 4) for options in (NAMES, COLOURS, PLACES, DAYS))
+    file = word_file("questions")
+    names, colours, places, days = (draw.some(file.items(words), 4) for words in ("names", "colours", "places", "days"))
     things: list[str] = []
     for name in names:
-        things.append(draw.take([thing for thing in THINGS if held_out(name, thing) == held and thing not in things]))
-    verbs = [draw.take(list(VERBS)) for _ in names]
+        allowed = [thing for thing in file.items("things") if held_out(name, thing) == held and thing not in things]
+        things.append(draw.take(allowed))
+    verbs = [draw.take(list(file.table("verbs"))) for _ in names]
     return [Event(*facts) for facts in zip(names, verbs, things, colours, places, days)]
 
 
-def _fillers(draw: Draw) -> list[str]:
+def _other_sentences(draw: Draw) -> list[str]:
     """Sentences that no question asks about. None says the same of the same, so that they do not contradict."""
-    every = [(form, who) for subjects, forms in FILLER.items() for form, who in product(forms, subjects)]
+    file = word_file("questions")
+    every = [(form, who) for form in file.lines("about people") for who in file.items("names")]
+    every += [(form, who) for form in file.lines("about places") for who in file.items("places")]
     made = []
-    for form, who in draw.some(every, FILLERS):
-        places = [place for place in PLACES if place != who]
-        place, colour, day = (draw.take(list(options)) for options in (places, COLOURS, DAYS))
-        made.append(form.format(who, place=place, colour=colour, day=day))
+    for form, who in draw.some(every, OTHERS):
+        places = [place for place in file.items("places") if place != who]
+        place, colour, day = (draw.take(list(words)) for words in (places, file.items("colours"), file.items("days")))
+        made.append(form.format(who=who, place=place, colour=colour, day=day))
     return made
-
-
-def _ask(kind: str, event: Event) -> str:
-    return QUESTIONS[kind].format(**event._asdict(), base=VERBS[event.verb])
-
-
-def _answer(kind: str, event: Event, context: str) -> tuple[int, str]:
-    """Where the answer begins, and its text."""
-    texts = {"who": event.name, "where": event.place, "when": event.day, "colour": event.colour}
-    answer = texts.get(kind, f"{event.colour} {event.thing}")
-    found = re.search(rf"\b{answer}\b", event.told)  # not the "red" of "repaired"
-    assert found is not None
-    return context.index(event.told) + found.start(), answer

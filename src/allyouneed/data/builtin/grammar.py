@@ -1,0 +1,180 @@
+"""Sentences from templates: slots to fill, and words that agree with their subject, in English and in Italian.
+
+    {who} [eat] {meal} because {he} [be] hungry.
+
+A {slot} stands for a text, or for a tuple that begins with its text in each language; {verb.ing} is an attribute of it.
+{he}, {him}, {his} and {himself} are the pronouns of {who}. What stands in [brackets] agrees with {who}, and "a(n)" is
+"a" or "an". A template in two languages has " = " between them. One with an end mark gets a capital letter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from itertools import compress, product, repeat
+from operator import attrgetter, itemgetter
+from typing import Any, NamedTuple
+
+from allyouneed.data.builtin.heldout import Columns
+
+VOWELS = "aeiouàèéìòù"
+SLOT = re.compile(r"\[[^]]*\]|(a\(n\) )?\{[^}]*\}")
+SINGULAR, PLURAL = 2, 5  # of the persons I, you, he or she or it, we, you all, they
+BE = ("am", "are", "is", "are", "are", "are")
+ONE = {"have": "has", "do": "does", "go": "goes", "will": "will", "these": "this"}  # with a singular subject
+PRONOUNS = (
+    "I me my myself",
+    "you you your yourself",
+    {"m": "he him his himself", "f": "she her her herself", "n": "it it its itself"},
+    "we us our ourselves",
+    "you you your yourselves",
+    "they them their themselves",
+)
+ITALIAN_VERBS = {
+    "essere": "sono/sei/è/siamo/siete/sono",
+    "avere": "ho/hai/ha/abbiamo/avete/hanno",
+    "stare": "sto/stai/sta/stiamo/state/stanno",
+    "potere": "posso/puoi/può/possiamo/potete/possono",
+    "dovere": "devo/devi/deve/dobbiamo/dovete/devono",
+    "costare": "costo/costi/costa/costiamo/costate/costano",
+}
+
+
+class Phrase(NamedTuple):
+    """Words about a person or a thing, in each language, and what other words agree with."""
+
+    en: str
+    it: str = ""
+    gender: str = "m"  # m, f or n
+    person: int = SINGULAR
+    kind: str = ""
+
+    @property
+    def plural(self) -> bool:
+        return self.person > SINGULAR
+
+
+def article(text: str) -> str:
+    return f"an {text}" if text[0] in VOWELS else f"a {text}"
+
+
+@cache
+def pronouns(gender: str, person: int) -> dict[str, str]:
+    """Of a subject, by those of a man: {"his": "her", "His": "Her"}."""
+    forms = PRONOUNS[person]
+    own = (forms if isinstance(forms, str) else forms[gender]).split()
+    found = dict(zip(("he", "him", "his", "himself"), own))
+    return found | {man.capitalize(): form.capitalize() for man, form in found.items()}
+
+
+@cache
+def english(text: str, gender: str, person: int) -> str:
+    """A verb and what follows it: "wash {his} hand(s)" of her is "washes her hand"; of "sir/madam" the form for her."""
+    if "/" in text:
+        return text.split("/")[gender == "f"]
+    text = text.format(**pronouns(gender, person)).replace("(s)", "s" if person > SINGULAR else "")
+    verb, space, rest = text.partition(" ")
+    if verb == "be":
+        verb = BE[person]
+    elif person == SINGULAR:
+        verb = ONE.get(verb) or third_person(verb)
+    return verb + space + rest
+
+
+def third_person(verb: str) -> str:
+    if verb[-1] == "y" and verb[-2] not in VOWELS:
+        return f"{verb[:-1]}ies"
+    return verb + ("es" if verb.endswith(("s", "sh", "ch", "x")) else "s")
+
+
+@cache
+def italian(text: str, gender: str, person: int) -> str:
+    """Each word with forms between slashes in its form: four by gender and number, or six by person."""
+
+    def form(found: re.Match[str]) -> str:
+        forms = found[0].split("/")
+        return forms[person if len(forms) == 6 else 2 * (person > SINGULAR) + (gender == "f")]
+
+    return re.sub(r"\S+/\S+", form, ITALIAN_VERBS.get(text, text))
+
+
+class Template:
+    """One sentence with slots, in each language."""
+
+    def __init__(self, line: str) -> None:
+        self.columns = line.split(" = ")
+        self.slots = set(re.findall(r"\{(\w+)", line)) - pronouns("m", SINGULAR).keys()
+        if re.search(r"\[|\{[Hh](e|im|is|imself)\}", line):
+            self.slots.add("who")
+
+    def write(self, options: Mapping[str, list[Any]], picked: Iterable[bool] | None = None) -> Iterator[Columns]:
+        """One example for each combination of the options for its slots or, among the combinations of all options, for
+        each one that is picked. {who} comes first; the options for a slot are texts, or tuples."""
+        if "who" in list(options)[1:]:
+            raise ValueError("give the options for {who} first: what is picked follows their order")
+        used = [slot for slot in options if picked is not None or slot in self.slots]
+        others = {slot: options[slot] for slot in used if slot != "who"}
+        flags = repeat(True) if picked is None else iter(picked)
+        bound: dict[tuple[str, int], Bound] = {}
+        for who in options["who"] if "who" in used else [Phrase("")]:
+            key = who.gender, who.person
+            if key not in bound:
+                bound[key] = Bound(self.columns, others, *key)
+            form = bound[key].form(who)
+            for texts in compress(product(*bound[key].texts), flags):
+                yield tuple(form.format(*texts).split("\t"))
+
+
+class Bound:
+    """A template for the subjects of one gender and person: a format, and the texts of the options for each slot."""
+
+    def __init__(self, columns: list[str], options: Mapping[str, list[Any]], gender: str, person: int) -> None:
+        self.options, self.gender, self.person = options, gender, person
+        self.fields: dict[str, list[list[str]]] = {slot: [] for slot in options}  # each place of a slot in the template
+        self.columns = [self._column(*column) for column in enumerate(columns)]
+        self.texts = [
+            list(zip(*fields)) if fields else [()] * len(options[slot]) for slot, fields in self.fields.items()
+        ]
+
+    def form(self, who: Phrase) -> str:
+        """The format for one subject, with a tab between languages."""
+        texts = []
+        for line, name in zip(self.columns, (who.en, who.it)):
+            text = line.replace("a(n) {who}", article(name)) if "a(n) {who}" in line else line
+            texts.append(text.replace("{who}", name))
+        return "\t".join([capital(text) if text[-1] in ".?" else text for text in texts])
+
+    def _column(self, column: int, line: str) -> str:
+        language = (english, italian)[column]
+
+        def replace(found: re.Match[str]) -> str:
+            words = found[0].removeprefix("a(n) ").strip("[]")
+            slot, _, attribute = words.strip("{}").partition(".")
+            if words[0] != "{":
+                return language(words, self.gender, self.person)
+            if slot not in self.options:
+                return pronouns(self.gender, self.person).get(slot, found[0])
+            texts = self.options[slot]
+            if texts and not isinstance(texts[0], str):
+                texts = list(map(attrgetter(attribute) if attribute else itemgetter(column), texts))
+            if found[0][0] == "[":
+                texts = [language(text, self.gender, self.person) for text in texts]
+            elif found[0][0] == "a":
+                texts = list(map(article, texts))
+            if found.start() == 0 and line[-1] in ".?":
+                texts = list(map(capital, texts))
+            self.fields[slot].append(texts)
+            return f"{{{list(self.options).index(slot)}[{len(self.fields[slot]) - 1}]}}"
+
+        return SLOT.sub(replace, line)
+
+
+def capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def expand(line: str) -> list[str]:
+    """The line with every choice (one|of|these) made in every way."""
+    parts = re.split(r"\(([^()]*\|[^()]*)\)", line)
+    return ["".join(made) for made in product(*(part.split("|") if i % 2 else [part] for i, part in enumerate(parts)))]
