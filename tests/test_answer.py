@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from allyouneed import Run, load, train
-from allyouneed.data.batches.answers import NONE, AnswerWindows
+from allyouneed.data.batches.questions import NONE, AnswerWindows
 from allyouneed.data.examples import Question
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
@@ -384,7 +384,7 @@ def test_a_few_exceptions_do_not_decide_the_longest_answer():
 def test_the_pieces_of_many_texts_are_compared_in_groups(run, monkeypatch):
     texts = [f"Who sold the chair? ||| {' '.join([CONTEXT] * n)}" for n in (1, 5, 2, 1, 9)]
     together = [answer.details for answer in run.answers(texts)]
-    monkeypatch.setattr("allyouneed.data.batches.answers.CELLS", 300)
+    monkeypatch.setattr("allyouneed.data.batches.questions.CELLS", 300)
     assert [answer.details for answer in run.answers(texts)] == together
     asked = run.predictor.gather([run.predictor.read(text, run.decode()) for text in texts])
     assert [group.tolist() for group in asked.windows.groups(np.arange(5), 8)] == [[0], [1], [2], [3], [4]]

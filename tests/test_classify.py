@@ -25,7 +25,7 @@ from allyouneed.recipe import read_recipe
 from allyouneed.run import Run, load, train
 from allyouneed.tasks.classify import Classify
 from allyouneed.text.layout import Layout
-from allyouneed.text.words import find_words
+from allyouneed.text.word_boundaries import find_words
 from allyouneed.training.starting import choose
 from commands import ayn, reseal
 from conftest import RUNTIME

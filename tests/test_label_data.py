@@ -21,7 +21,7 @@ from allyouneed.data.opening import open_data
 from allyouneed.data.report import describe
 from allyouneed.data.sources import Dataset
 from allyouneed.errors import UserError
-from allyouneed.text.words import find_words
+from allyouneed.text.word_boundaries import find_words
 from allyouneed.training.starting import choose
 
 ROWS = [(f"I like it {i}", "good") if i % 3 else (f"I hate it {i}", "bad") for i in range(60)]

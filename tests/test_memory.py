@@ -14,9 +14,8 @@ import polars
 import pytest
 
 import allyouneed
-from allyouneed.data import memory
 from allyouneed.data.fetch import cache_folder
-from allyouneed.data.memory import keep
+from allyouneed.data.in_memory import keep
 from allyouneed.errors import UserError
 from allyouneed.recipe import as_overrides, read_recipe
 from allyouneed.run import load, train
@@ -184,7 +183,7 @@ def test_bad_rows_are_told(name):
 
 
 def test_rows_without_end_are_stopped(monkeypatch):
-    monkeypatch.setattr(memory, "MOST", 1 << 20)
+    monkeypatch.setattr(in_memory, "MOST", 1 << 20)
     for data, shape in (
         (itertools.repeat(("a", "b")), "labels"),
         (itertools.repeat("a"), "text"),

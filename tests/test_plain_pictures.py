@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from allyouneed.config import DataConfig
-from allyouneed.data.memory import keep
+from allyouneed.data.in_memory import keep
 from allyouneed.data.opening import open_data
 from allyouneed.data.pictures import PictureSplit
 from allyouneed.data.report import describe

@@ -21,7 +21,7 @@ from allyouneed.data.builtin.questions import held_out, questions
 from allyouneed.data.builtin.wordfile import word_file
 from allyouneed.data.examples import Question
 from allyouneed.data.facts import gather
-from allyouneed.data.memory import keep
+from allyouneed.data.in_memory import keep
 from allyouneed.data.opening import open_data
 from allyouneed.data.report import describe
 from allyouneed.data.sources import Dataset

@@ -21,7 +21,7 @@ from allyouneed.config import TextConfig
 from allyouneed.data import store
 from allyouneed.data.store import Ragged, TokenKey, tokenize_rows, tokenize_stream
 from allyouneed.text.tokenizer import Tokenizer
-from allyouneed.text.words import find_words
+from allyouneed.text.word_boundaries import find_words
 from allyouneed.training.starting import choose
 
 KEY = TokenKey("f", "train", "text")

@@ -16,7 +16,7 @@ from allyouneed.config import TextConfig
 from allyouneed.errors import UserError
 from allyouneed.text import Laid, Layout, Tokenizer, Tokens, first_pieces
 from allyouneed.text.layout import words_of
-from allyouneed.text.words import find_words
+from allyouneed.text.word_boundaries import find_words
 
 CORPUS = [
     "The cat sat on the mat, and the other cat sat on the hat.",

@@ -24,7 +24,7 @@ import pytest
 
 from allyouneed.config import DataConfig
 from allyouneed.data.formats.arrays import read_idx, read_npy
-from allyouneed.data.memory import keep
+from allyouneed.data.in_memory import keep
 from allyouneed.data.opening import open_data
 from allyouneed.data.picture_layouts import read_splits
 from allyouneed.data.pictures import PictureSplit

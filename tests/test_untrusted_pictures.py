@@ -16,7 +16,7 @@ from PIL import EpsImagePlugin, Image
 
 from allyouneed.config import DataConfig
 from allyouneed.data.formats.decoding import ENDINGS, FORMATS, BadPictureError, decode, decode_frames
-from allyouneed.data.memory import keep
+from allyouneed.data.in_memory import keep
 from allyouneed.data.opening import open_data
 from allyouneed.data.pictures import PictureSplit
 from allyouneed.errors import UserError

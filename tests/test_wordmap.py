@@ -13,7 +13,7 @@ from matplotlib.transforms import Bbox
 
 from allyouneed.data.vectors import Vectors
 from allyouneed.figures import style
-from allyouneed.figures.words import plane, word_map
+from allyouneed.figures.word_map import plane, word_map
 from allyouneed.predict.words import frequent_words, usual_words
 from allyouneed.run import Run, load
 from commands import ayn, mistake

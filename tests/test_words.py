@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allyouneed.errors import UserError
-from allyouneed.text.words import WordCutter, WordText
+from allyouneed.text.word_boundaries import WordCutter, WordText
 
 NEWS = """
 Mr. Berg did n't leave the U.S. on Monday .

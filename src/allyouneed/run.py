@@ -17,7 +17,7 @@ import torch
 
 from allyouneed import catalog
 from allyouneed.config import READ_BY, DataConfig, DecodeConfig, build
-from allyouneed.data.formats.paths import look
+from allyouneed.data.formats.file_paths import look
 from allyouneed.errors import UserError, told
 from allyouneed.exchange.exporting import export_run
 from allyouneed.exchange.hub import HUB, imported, with_imported
@@ -27,7 +27,7 @@ from allyouneed.models.base import Writer
 from allyouneed.predict.answers import Answer, Outcome
 from allyouneed.predict.base import Alignment, Guess, Predictor, Traced, Writing, answered
 from allyouneed.predict.embed import Embedding, Found, Layers
-from allyouneed.predict.lines import Line, Text, answer_lines
+from allyouneed.predict.input_lines import Line, Text, answer_lines
 from allyouneed.predict.saved import saved_processor, saved_weights, store_by_columns
 from allyouneed.predict.token_vectors import freeze_vectors
 from allyouneed.predict.words import WordMap, WordsPredictor

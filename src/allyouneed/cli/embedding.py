@@ -15,7 +15,7 @@ from allyouneed.terminal import write
 if TYPE_CHECKING:
     from allyouneed.predict.answers import Answer, Outcome
     from allyouneed.predict.embed import Embedding
-    from allyouneed.predict.lines import Line
+    from allyouneed.predict.input_lines import Line
     from allyouneed.run import Run
 
 NEAREST = 5  # lines per answer
@@ -109,7 +109,7 @@ def answers(made: Embedding, texts: Iterable[str]) -> Iterator[Answer]:
 
 def answer_lines(made: Embedding, lines: Iterable[str | UserError], first: int) -> Iterator[Line]:
     """Every line of input with its answer, or with the error that says why it has none."""
-    from allyouneed.predict import lines as asked
+    from allyouneed.predict import input_lines as asked
     from allyouneed.predict.embed import TOGETHER
     from allyouneed.training.memory import explain_memory
 

@@ -15,9 +15,9 @@ from allyouneed.config import DataConfig
 from allyouneed.data.examples import SHAPES
 from allyouneed.data.formats.compressed import plain_name
 from allyouneed.data.formats.conll import TagTable, open_tags
+from allyouneed.data.formats.file_paths import existing, form_of, table_files, text_files
 from allyouneed.data.formats.labels import LabelTable, open_labels
 from allyouneed.data.formats.pairs import PairTable, open_pairs
-from allyouneed.data.formats.paths import existing, form_of, table_files, text_files
 from allyouneed.data.formats.squad import QuestionFile, open_questions
 from allyouneed.data.formats.textfile import CHUNK, TextFile, shorten
 from allyouneed.data.records import Records, Writer, keep

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from allyouneed.config import READ_BY, DataConfig
 from allyouneed.data import registry
-from allyouneed.data.formats.paths import check_name
+from allyouneed.data.formats.file_paths import check_name
 from allyouneed.data.sources import PICTURES, Dataset, Source
 from allyouneed.errors import UserError, nearest
 

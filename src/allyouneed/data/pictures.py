@@ -16,7 +16,7 @@ from allyouneed.config import DataConfig
 from allyouneed.data.examples import LabelledPicture, digest, is_blank
 from allyouneed.data.formats.arrays import is_idx
 from allyouneed.data.formats.decoding import VERSION, BadPictureError, decode_all, square
-from allyouneed.data.formats.paths import existing, form_of, is_folder
+from allyouneed.data.formats.file_paths import existing, form_of, is_folder
 from allyouneed.data.formats.picture_arrays import Listed, idx_pictures, npz_pictures, to_image
 from allyouneed.data.formats.pictures import file_pictures, folder_pictures, is_picture_name, table_pictures
 from allyouneed.data.sources import Dataset, Split, caption_key, drawn, fingerprint, limited, part_of

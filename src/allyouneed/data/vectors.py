@@ -14,7 +14,7 @@ from typing import IO
 import numpy as np
 
 from allyouneed.data.formats.compressed import DAMAGED, opened
-from allyouneed.data.formats.paths import is_file
+from allyouneed.data.formats.file_paths import is_file
 from allyouneed.errors import UserError
 from allyouneed.wholefile import write_pieces
 

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 
 from allyouneed.data.fetch import obtain
-from allyouneed.data.formats.paths import is_file
+from allyouneed.data.formats.file_paths import is_file
 from allyouneed.data.formats.textfile import TextFile
 from allyouneed.data.public import public_set
 from allyouneed.errors import UserError

@@ -8,7 +8,7 @@ from allyouneed.figures.curves import loss_curve
 from allyouneed.figures.positions import sinusoid
 from allyouneed.figures.sheet import contact_sheet
 from allyouneed.figures.style import check_name
-from allyouneed.figures.words import word_map
+from allyouneed.figures.word_map import word_map
 
 __all__ = [
     "alignment",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from allyouneed.errors import UserError
-from allyouneed.figures.words import word_map
+from allyouneed.figures.word_map import word_map
 from allyouneed.lectures.base import Classroom
 
 SUM = "man + aunt - uncle"

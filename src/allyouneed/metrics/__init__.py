@@ -9,7 +9,7 @@ from allyouneed.metrics.language import language_scores
 from allyouneed.metrics.retrieval import find_nearest, retrieval_scores
 from allyouneed.metrics.score import Score
 from allyouneed.metrics.translation import translation_scores
-from allyouneed.metrics.words import analogy_answers, analogy_score, similarity_score, spearman, unit
+from allyouneed.metrics.word_vectors import analogy_answers, analogy_score, similarity_score, spearman, unit
 
 __all__ = [
     "Score",

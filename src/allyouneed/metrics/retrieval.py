@@ -8,7 +8,7 @@ import numpy as np
 
 from allyouneed.metrics.intervals import exact_score, mean_score
 from allyouneed.metrics.score import Score
-from allyouneed.metrics.words import unit
+from allyouneed.metrics.word_vectors import unit
 
 CELLS = 1 << 24  # cosines that are in memory at a time
 

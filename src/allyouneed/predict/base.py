@@ -24,7 +24,7 @@ from allyouneed.predict.writer import Writer
 from allyouneed.recipe import Recipe
 from allyouneed.text import Tokenizer
 from allyouneed.text.layout import Tokens
-from allyouneed.text.words import find_words
+from allyouneed.text.word_boundaries import find_words
 
 Show = Callable[[str], None]
 Names = Callable[[str], tuple[list[str], list[str]]]  # the sources and the targets of the attention at a place

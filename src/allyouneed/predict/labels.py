@@ -25,7 +25,7 @@ from allyouneed.predict.inputs import BETWEEN, check_numbers, two_texts
 from allyouneed.predict.linear import WordPairs
 from allyouneed.predict.processor import Processor
 from allyouneed.text.layout import Layout, Tokens
-from allyouneed.text.words import find_words
+from allyouneed.text.word_boundaries import find_words
 
 UNCUT = 1 << 30
 PADDING, SEPARATOR = "", "</s>"  # the first two rows of the table of letters

@@ -23,7 +23,7 @@ from allyouneed.data.formats.decoding import (
     is_image,
     square,
 )
-from allyouneed.data.formats.paths import is_folder
+from allyouneed.data.formats.file_paths import is_folder
 from allyouneed.data.formats.picture_arrays import to_image
 from allyouneed.data.formats.pictures import is_hidden, is_picture_name
 from allyouneed.errors import UserError, told

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig
-from allyouneed.data.batches.answers import LONGEST, NONE, AnswerWindows
+from allyouneed.data.batches.questions import LONGEST, NONE, AnswerWindows
 from allyouneed.data.examples import Question
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError

@@ -15,7 +15,7 @@ from allyouneed.predict.answers import Answer
 from allyouneed.predict.base import Guess
 from allyouneed.predict.labels import TextLabelsPredictor, TextLabelsProcessor, Texts
 from allyouneed.text.layout import Tokens, first_pieces
-from allyouneed.text.words import WordCutter, WordText
+from allyouneed.text.word_boundaries import WordCutter, WordText
 
 SCHEME = "IOB2"  # of the entities of the model; a file may have another
 

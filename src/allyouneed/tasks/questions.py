@@ -10,8 +10,8 @@ import numpy as np
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
-from allyouneed.data.batches.answers import AnswerWindows
 from allyouneed.data.batches.base import Batch
+from allyouneed.data.batches.questions import AnswerWindows
 from allyouneed.data.examples import Question
 from allyouneed.data.report import Report, describe
 from allyouneed.data.store import unknown_part

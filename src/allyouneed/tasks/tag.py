@@ -25,7 +25,7 @@ from allyouneed.tasks.baselines import TOLD, tag_baselines
 from allyouneed.tasks.labelling import Labelling, labels_on_first_pieces
 from allyouneed.terminal import Say
 from allyouneed.text.layout import Tokens
-from allyouneed.text.words import WordCutter, WordText
+from allyouneed.text.word_boundaries import WordCutter, WordText
 
 
 class Tag(TagProcessor, Labelling):

@@ -22,7 +22,7 @@ from allyouneed.text.layout import Tokens, words_of
 from allyouneed.text.safety import check_growth, library, load, normal_growth, parse
 from allyouneed.text.template import Template
 from allyouneed.text.trainers import CHAR, LINE, PIECE, TERMS, WORD, check, cut, train
-from allyouneed.text.words import find_words
+from allyouneed.text.word_boundaries import find_words
 
 # The library warns on every fork unless this is set; a forked child has lost its threads and must not wait for them.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")

@@ -11,9 +11,9 @@ from typing import Any
 
 from allyouneed import catalog
 from allyouneed.config import TextConfig
-from allyouneed.data import memory
-from allyouneed.data.formats.paths import look
-from allyouneed.data.memory import is_path
+from allyouneed.data import in_memory
+from allyouneed.data.formats.file_paths import look
+from allyouneed.data.in_memory import is_path
 from allyouneed.data.registry import BUILT_IN, listing
 from allyouneed.data.sources import PICTURES
 from allyouneed.errors import UserError, nearest, shortened, told
@@ -108,7 +108,8 @@ def _with_texts(recipe: Recipe, texts: Sequence[str]) -> Recipe:
         return _with_examples(recipe, [(text,) for text in texts])
     raise UserError(
         f"data is a list of strings, of which none is a file here ('{shortened(texts[0], 40)}', …), but the task "
-        f"{recipe.task_kind} needs {memory.wanted_rows(shape)} for each example: give a list of such tuples, or a path"
+        f"{recipe.task_kind} needs {in_memory.wanted_rows(shape)} for each example: give a list of such tuples, or a "
+        "path"
     )
 
 
@@ -116,7 +117,7 @@ def _with_examples(recipe: Recipe, data: Any) -> Recipe:
     """The recipe with examples in memory, which are written to files; a split may also be a path."""
     shape, config = catalog.task(recipe.task_kind).shape, recipe.data
     paths: dict[str, tuple[str, ...]] = {}
-    parts = memory.splits(data)
+    parts = in_memory.splits(data)
     kept = [not is_path(part) for part in parts.values()]
     if config.encoding and any(kept) and not all(kept):
         raise UserError(
@@ -124,7 +125,7 @@ def _with_examples(recipe: Recipe, data: Any) -> Recipe:
         )
     for split, part in parts.items():
         if not is_path(part):
-            paths[split] = (str(memory.keep(part, shape, config.source, config.target)),)
+            paths[split] = (str(in_memory.keep(part, shape, config.source, config.target)),)
             continue
         found = with_data(recipe, part).data
         if found.name:

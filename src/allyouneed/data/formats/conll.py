@@ -20,7 +20,7 @@ from allyouneed.data.formats.roles import column_named
 from allyouneed.data.formats.table import check_width
 from allyouneed.data.formats.textfile import TextFile, shorten
 from allyouneed.errors import UserError
-from allyouneed.text.words import unbroken
+from allyouneed.text.word_boundaries import unbroken
 
 TAG = re.compile(r"O|[BIES]-\S+")
 PER_WORD = "per word"  # the scheme of tags that mark no entities

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from allyouneed.data.formats.columns import FEW, Column, label_column, text_column
-from allyouneed.data.formats.paths import form_of
+from allyouneed.data.formats.file_paths import form_of
 from allyouneed.data.formats.roles import Role, by_names, find_columns, with_usual_names
 from allyouneed.data.formats.table import MARK, Table, header_names, likely_form, open_table
 from allyouneed.data.formats.textfile import TextFile, shorten

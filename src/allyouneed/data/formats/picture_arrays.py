@@ -15,7 +15,7 @@ import numpy as np
 from allyouneed.data.examples import LabelledPicture
 from allyouneed.data.formats.arrays import check_memory, is_npy, npz_file, read_idx, read_npy
 from allyouneed.data.formats.decoding import BadPictureError, as_bytes, check_form
-from allyouneed.data.formats.paths import SPLITS
+from allyouneed.data.formats.file_paths import SPLITS
 from allyouneed.errors import UserError, shortened
 
 IMAGES, LABELS = ("images", "image", "x", "pixels", "data"), ("labels", "label", "y", "targets", "classes")

@@ -12,9 +12,9 @@ from allyouneed.config import DataConfig
 from allyouneed.data.examples import LabelledPicture
 from allyouneed.data.formats.columns import Column, text_column
 from allyouneed.data.formats.decoding import ENDINGS, BadPictureError, damage_told, open_picture
+from allyouneed.data.formats.file_paths import SPLITS, as_text, form_of, is_file, is_folder
 from allyouneed.data.formats.labels import LabelTable, open_labels
 from allyouneed.data.formats.objects import is_unicode
-from allyouneed.data.formats.paths import SPLITS, as_text, form_of, is_file, is_folder
 from allyouneed.data.formats.picture_arrays import CAPTIONS, Listed, idx_pictures
 from allyouneed.data.formats.roles import Role, by_names, find_columns, with_usual_names
 from allyouneed.data.formats.table import Table, open_table

@@ -15,8 +15,8 @@ from typing import Any
 
 from allyouneed.data.examples import Question, digest, is_blank
 from allyouneed.data.formats.compressed import plain_name
+from allyouneed.data.formats.file_paths import form_of
 from allyouneed.data.formats.objects import LINES, is_listed, is_unicode, json_objects, json_told
-from allyouneed.data.formats.paths import form_of
 from allyouneed.data.formats.roles import Role, by_names, find_columns
 from allyouneed.data.formats.table import JSON, Table, likely_form, open_table
 from allyouneed.data.formats.textfile import TextFile, shorten

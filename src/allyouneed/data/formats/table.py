@@ -19,8 +19,8 @@ from typing import Any
 
 from allyouneed.data.formats.columns import LOOKED_AT, Column, are_names, beginning, survey, unlike_below
 from allyouneed.data.formats.compressed import plain_name
+from allyouneed.data.formats.file_paths import form_of
 from allyouneed.data.formats.objects import Found, is_listed, is_unicode, json_objects, json_told
-from allyouneed.data.formats.paths import form_of
 from allyouneed.data.formats.roles import is_number
 from allyouneed.data.formats.textfile import LONGEST, TextFile, shorten
 from allyouneed.errors import UserError, nearest, shortened

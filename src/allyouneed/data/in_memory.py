@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from allyouneed.data.fetch import cache_folder
-from allyouneed.data.formats.paths import check_name
+from allyouneed.data.formats.file_paths import check_name
 from allyouneed.data.formats.roles import Role, find_columns
 from allyouneed.data.sources import PICTURES
 from allyouneed.errors import UserError, nearest, shortened
