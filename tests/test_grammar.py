@@ -123,7 +123,7 @@ def test_every_file_of_words_can_be_read():
 
 def test_no_words_are_read_before_they_are_needed():
     code = (
-        "import allyouneed.tasks.wordvectors, allyouneed.predict.wordmap, allyouneed.lectures.lengths; "
+        "import allyouneed.tasks.wordvectors, allyouneed.predict.words, allyouneed.lectures.lengths; "
         "from allyouneed.data.builtin import corpus, entities, family, opinions, phrasebook, questions, stories; "
         "from allyouneed.data.registry import listing; listing(); "
         "from allyouneed.data.builtin.wordfile import word_file; print(word_file.cache_info().misses)"

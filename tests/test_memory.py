@@ -14,6 +14,7 @@ import polars
 import pytest
 
 import allyouneed
+from allyouneed.data import in_memory
 from allyouneed.data.fetch import cache_folder
 from allyouneed.data.in_memory import keep
 from allyouneed.errors import UserError

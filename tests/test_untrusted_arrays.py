@@ -293,7 +293,8 @@ def test_a_stored_member_that_is_larger_than_its_archive(tmp_path: Path) -> None
     at = data.index(b"PK\1\2")
     data[at + 20 : at + 28] = size
     path.write_bytes(data)
-    assert "it should have 68,719,476,736 bytes of data" in refused(path)
+    said = refused(path)  # newer versions of Python refuse such an archive themselves
+    assert "it should have 68,719,476,736 bytes of data" in said or "Overlapped entries" in said
 
 
 def zeros(file: Any, count: int) -> None:

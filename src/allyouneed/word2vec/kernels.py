@@ -92,7 +92,7 @@ def _compile(source: Path, library: Path, defined: list[str]) -> str:
 
 def _machine() -> str:
     """What code for the native processor depends on: machines with different processors may share a folder."""
-    facts = [platform.system(), platform.machine(), platform.processor()]
+    facts = [platform.system(), platform.machine()]
     with suppress(OSError):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         names = ("model name", "flags", "Features", "CPU part")
