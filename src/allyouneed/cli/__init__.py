@@ -1,4 +1,5 @@
-"""ayn train | test | use | info | lecture | list. An error gets one sentence and exit code 2; --debug shows more."""
+"""ayn train | test | use | import | export | info | lecture | list. An error is one sentence and exit code 2; --debug
+shows more."""
 
 from __future__ import annotations
 
