@@ -11,7 +11,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -112,9 +111,7 @@ def test_a_compiled_run_goes_on_as_asked_or_as_it_can(wanted, compiler, compiled
     run = train("lm/gpt", *TINY_LM, data=story, out=tmp_path / "run", quiet=True)
     recipe = run.recipe.with_(train=replace(run.recipe.train, compile=wanted))
     before = {**run.config["runtime"], "compile": True}
-    runtime, task, model = probe(recipe.train), run.task, run.model
-    loss = partial(fit_module._loss, task, model, runtime)
-    found = fit_module._choose_compile(recipe, task, model, loss, runtime, Ranks(), before, 1, print)
+    found = fit_module._choose_compile(recipe, run.task, run.model, probe(recipe.train), Ranks(), before, 1, print)
     assert found.compile == compiled
     assert "as before" in found.why if (wanted, compiler) == ("auto", "") else "as before" not in found.why
     assert compiler in found.why

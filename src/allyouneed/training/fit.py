@@ -7,7 +7,6 @@ import math
 import os
 import shlex
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -261,9 +260,8 @@ def _trainer(
     model = task.build_model().to(runtime.torch_device)
     task.begin(model, say)
     _start(model, task, folder, say, fresh=checkpoint is None)
-    loss = partial(_loss, task, model, runtime)
-    pieces, told = micro_batches(train, estimate(train, task, model, loss))
-    runtime = _choose_compile(recipe, task, model, loss, runtime, ranks, before, pieces, say)
+    pieces, told = micro_batches(train, estimate(train, task, model, partial(_loss, task, model, runtime)))
+    runtime = _choose_compile(recipe, task, model, runtime, ranks, before, pieces, say)
     trainer = Trainer(model, task, train, folder, runtime, ranks, say=say, quiet=quiet, began=began)
     trainer.pieces = pieces
     parameters = sum(p.numel() for p in model.parameters())
@@ -300,7 +298,6 @@ def _choose_compile(
     recipe: Recipe,
     task: Task,
     model: Model,
-    loss: Callable[[Batch], torch.Tensor],
     runtime: Runtime,
     ranks: Ranks,
     before: dict[str, Any] | None,
@@ -317,6 +314,7 @@ def _choose_compile(
         return [parts[0].to(runtime.torch_device) for parts in some if parts]
 
     about = {"model": recipe.model_kind, "config": vars(task.model_config()), "task": recipe.task_kind}
+    loss = partial(_loss, task, model, runtime)
     trial, answer = Trial(model, draw, loss, about, runtime, pieces, say), ""
     if ranks.first:
         if train.compile == "auto" and before is not None and before["device"] == runtime.device:
