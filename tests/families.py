@@ -66,6 +66,6 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...], tuple[Any, ...]]] = {
 @cache
 def made(name: str) -> Run:
     recipe, settings, _ = FAMILIES[name]
-    book = (f"task.book={made('dvae').folder.path}",) if name == "dalle" else ()
+    book = (f"task.image_tokenizer={made('dvae').folder.path}",) if name == "dalle" else ()
     out = Path(tempfile.mkdtemp(prefix=f"{name}-")) / "run"
     return train(recipe, *SMALL, *settings, *book, out=out, quiet=True)

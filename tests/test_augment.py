@@ -15,8 +15,8 @@ from allyouneed.data.batches.pictures import (
     MOVES,
     Augment,
     Chance,
+    ImagePreprocessor,
     PictureBatches,
-    See,
     change,
     normalise,
     rectangle,
@@ -229,19 +229,22 @@ def test_shifts_go_everywhere_and_repeat_the_edge():
 
 
 def test_only_training_changes_pictures():
-    see, tensors = (
-        See(MEAN.tolist(), STD.tolist(), Augment(flip=1.0)),
+    preprocess, tensors = (
+        ImagePreprocessor(MEAN.tolist(), STD.tolist(), Augment(flip=1.0)),
         batches(mixed=False).collate(np.arange(4)).tensors,
     )
     x = normalise(tensors["pixels"].float() / 255, MEAN, STD)
-    assert torch.allclose(see.eval()(tensors)["pixels"], x)
-    assert torch.allclose(see.train()(tensors)["pixels"], x.flip(-1))
+    assert torch.allclose(preprocess.eval()(tensors)["pixels"], x)
+    assert torch.allclose(preprocess.train()(tensors)["pixels"], x.flip(-1))
 
 
 @pytest.mark.slow
 def test_compiled_it_is_the_same():
-    see, tensors = See(MEAN.tolist(), STD.tolist(), ALL), batches().collate(np.arange(16), 7).tensors
-    eager, compiled = see(tensors), torch.compile(see, fullgraph=True)(tensors)
+    preprocess, tensors = (
+        ImagePreprocessor(MEAN.tolist(), STD.tolist(), ALL),
+        batches().collate(np.arange(16), 7).tensors,
+    )
+    eager, compiled = preprocess(tensors), torch.compile(preprocess, fullgraph=True)(tensors)
     for name, tensor in eager.items():
         assert torch.allclose(compiled[name].float(), tensor.float(), atol=1e-2), name
     assert (compiled["pixels"] - eager["pixels"]).abs().mean() < 1e-4

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allyouneed.data.batches.pairs import SentencePairs
-from allyouneed.data.batches.windows import STRETCH, Streams, Stretches, Windows
+from allyouneed.data.batches.windows import CHUNK, Streams, TokenChunks, Windows
 from allyouneed.data.store import Ragged
 from allyouneed.nn.losses import IGNORE
 
@@ -123,13 +123,13 @@ def test_pairs_of_exactly_one_length_have_other_neighbours_too():
 
 
 def test_stretches_come_in_another_order_every_epoch():
-    stretches = Stretches(np.arange(60 * STRETCH + 5), ends=[], unknown=-1)
-    cover = [batch.tolist() for batch in stretches.cover(2 * STRETCH)]
-    orders = [[batch.tolist() for batch in stretches.plan(1, epoch, 2 * STRETCH)] for epoch in (0, 1)]
+    chunks = TokenChunks(np.arange(60 * CHUNK + 5), ends=[], unknown=-1)
+    cover = [batch.tolist() for batch in chunks.cover(2 * CHUNK)]
+    orders = [[batch.tolist() for batch in chunks.plan(1, epoch, 2 * CHUNK)] for epoch in (0, 1)]
     assert all(sorted(order) == cover for order in orders)
     assert cover not in orders
     assert orders[0] != orders[1]
-    assert orders[0] == [batch.tolist() for batch in stretches.plan(1, 0, 2 * STRETCH)]
+    assert orders[0] == [batch.tolist() for batch in chunks.plan(1, 0, 2 * CHUNK)]
 
 
 @pytest.mark.parametrize("position", [0, 3])

@@ -345,13 +345,13 @@ def test_info_adds_up(lm, translator):
 def test_info_counts_the_work_as_by_hand(lm, translator):
     """Two FLOPs a weight of a matrix and token; each attention to `context` tokens, two a number of a key and of a
     value."""
-    width, context, looking = 16, 16, 2 * (16 + 16)
+    width, context, eval_share = 16, 16, 2 * (16 + 16)
     run = load(lm)
     vocab, hidden = len(run.task.tokenizer), 4 * width
     weights = 3 * width * width + width * width + 2 * width * hidden + width * vocab
     info = json.loads(ayn("info", lm, "--json").out)
     assert info["context"] == context
-    assert info["flops per token"] == 2 * weights + looking * context
+    assert info["flops per token"] == 2 * weights + eval_share * context
     assert "with 16 tokens of context" in ayn("info", lm).out
     run.recipe = run.recipe.with_(data=replace(run.recipe.data, max_length=8))
     assert run.info()["context"] == context  # a text has no examples to be cut
@@ -367,7 +367,7 @@ def test_info_counts_the_work_as_by_hand(lm, translator):
     weights = encoder + (encoder + 4 * width * width) + width * vocab
     info = json.loads(ayn("info", translator, "--json").out)
     assert info["context"] == context
-    assert info["flops per token"] == 2 * weights + 3 * looking * context
+    assert info["flops per token"] == 2 * weights + 3 * eval_share * context
     assert "with 256 tokens of context" in ayn("info", translator).out
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from allyouneed.config import DecodeConfig
-from allyouneed.data.batches.coded import CaptionedCodes, PlainPictures
+from allyouneed.data.batches.image_codes import CaptionedCodes, PlainPictures
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.models.dalle import DALLE, DALLEConfig
@@ -46,9 +46,9 @@ def test_patches_are_joined_as_they_were_cut(patch):
     assert torch.equal(join_patches(cut_patches(pixels, patch), 2, patch), pixels)
 
 
-@pytest.mark.parametrize("book", ["grid", "gumbel"])
-def test_every_code_is_decoded_and_codes_are_in_the_book(book):
-    model = dvae(book=book)
+@pytest.mark.parametrize("codebook", ["grid", "gumbel"])
+def test_every_code_is_decoded_and_codes_are_in_the_book(codebook):
+    model = dvae(codebook=codebook)
     codes = model.encode(torch.rand(5, 3, 8, 8))
     assert codes.shape == (5, 16)
     assert 0 <= int(codes.min()) <= int(codes.max()) < model.config.codes == 27
@@ -71,17 +71,17 @@ def test_digits_are_rounded_to_the_nearest_level(levels):
     assert model.encode(torch.zeros(1)).tolist() == [(wanted[:, 0] + levels * wanted[:, 1]).tolist()]
 
 
-@pytest.mark.parametrize("book", ["grid", "gumbel"])
-def test_the_loss_of_an_evaluation_is_that_of_the_copy(book):
-    model, pixels = dvae(book=book), torch.rand(2, 3, 8, 8)
+@pytest.mark.parametrize("codebook", ["grid", "gumbel"])
+def test_the_loss_of_an_evaluation_is_that_of_the_copy(codebook):
+    model, pixels = dvae(codebook=codebook), torch.rand(2, 3, 8, 8)
     with torch.no_grad():
         copy = model.decode(model.encode(pixels))
         assert float(model.loss(pixels)) == pytest.approx(float((copy - pixels).square().sum()), rel=1e-5)
 
 
-@pytest.mark.parametrize("book", ["grid", "gumbel"])
-def test_the_encoder_learns_through_its_codes(book):
-    model = dvae(book=book).train()
+@pytest.mark.parametrize("codebook", ["grid", "gumbel"])
+def test_the_encoder_learns_through_its_codes(codebook):
+    model = dvae(codebook=codebook).train()
     model.loss(torch.rand(2, 3, 8, 8), torch.tensor(1.0)).backward()
     assert all(p.grad is not None and float(p.grad.abs().sum()) > 0 for p in model.parameters())
 

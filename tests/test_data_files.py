@@ -18,7 +18,7 @@ from allyouneed.config import DataConfig
 from allyouneed.data.examples import LabelledText, SentencePair, TaggedSentence
 from allyouneed.data.opening import open_data
 from allyouneed.data.report import describe
-from allyouneed.data.sources import Dataset, ExampleSplit, drawn, part_of
+from allyouneed.data.sources import Dataset, ExampleSplit, part_of, sampled
 from allyouneed.errors import UserError
 
 ROWS = [(f"The cat {i} sleeps.", f"Il gatto {i} dorme.") for i in range(200)]
@@ -198,9 +198,9 @@ def test_limit_draws_at_random_from_every_split(tmp_path: Path) -> None:
 
 
 def test_every_example_is_drawn_equally_often() -> None:
-    counts = [sum(drawn(limit, 400)) for limit in (1, 37, 399, 400, 1000)]
+    counts = [sum(sampled(limit, 400)) for limit in (1, 37, 399, 400, 1000)]
     assert counts == [1, 37, 399, 400, 400]
-    halves = [sum(islice(drawn(1000, 10_000), start, start + 1000)) for start in range(0, 10_000, 1000)]
+    halves = [sum(islice(sampled(1000, 10_000), start, start + 1000)) for start in range(0, 10_000, 1000)]
     assert all(70 < count < 130 for count in halves)
 
 

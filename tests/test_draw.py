@@ -29,8 +29,8 @@ from allyouneed.data.builtin.scenes import (
 )
 from allyouneed.data.builtin.shapes import COLOURS, FORMS, SIDE, SIZES, draw
 from allyouneed.errors import UserError
-from allyouneed.predict.book import Book
 from allyouneed.predict.draw import caption_ids
+from allyouneed.predict.image_tokenizer import ImageTokenizer
 from allyouneed.run import Run, load, train
 from allyouneed.tasks import draw as drawing
 from allyouneed.tensorfile import read_tensors
@@ -56,7 +56,7 @@ def book(tmp_path_factory) -> Run:
 @pytest.fixture(scope="module")
 def drawer(book, tmp_path_factory) -> Run:
     out = tmp_path_factory.mktemp("draw") / "run"
-    return train("draw/shapes", *TINY_DRAW, f"task.book={book.folder.path}", out=out, quiet=True)
+    return train("draw/shapes", *TINY_DRAW, f"task.image_tokenizer={book.folder.path}", out=out, quiet=True)
 
 
 # What the rules draw and read.
@@ -172,8 +172,8 @@ def test_a_picture_becomes_codes_and_a_picture_again(book, tmp_path):
 
 def test_its_scores_are_those_of_the_formulas(book):
     pixels = np.asarray(book.task.pixels("test"))
-    codes = Book(book.model).encode(pixels)
-    copies = Book(book.model).decode(codes)
+    codes = ImageTokenizer(book.model).encode(pixels)
+    copies = ImageTokenizer(book.model).decode(codes)
     scores = {score.name: score.value for score in book.test(say=lambda line: None)}
     error = np.square(pixels / 255 - copies / 255).mean()
     assert scores["PSNR"] == pytest.approx(-10 * np.log10(error), abs=1e-4)
@@ -184,8 +184,8 @@ def test_its_scores_are_those_of_the_formulas(book):
 
 
 def test_codes_that_are_drawn(tmp_path):
-    run = train("compress/shapes", *TINY_BOOK, "model.book=gumbel", out=tmp_path / "run", quiet=True)
-    assert run.model.book.weight.shape == (27, 3)
+    run = train("compress/shapes", *TINY_BOOK, "model.codebook=gumbel", out=tmp_path / "run", quiet=True)
+    assert run.model.codebook.weight.shape == (27, 3)
     assert len(run.answers([made()["test"][0][0]])[0].tokens) == 16
 
 
@@ -237,17 +237,17 @@ def test_the_book_is_a_part_of_the_run(book, drawer, tmp_path):
     moved = tmp_path / "run"
     shutil.copytree(drawer.folder.path, moved)
     run = load(moved)
-    assert run.task.book.fingerprint == Book(book.model).fingerprint
-    assert {"book.json", "book.safetensors", "tokenizer.json"} <= set(run.config["parts"])
+    assert run.task.image_tokenizer.fingerprint == ImageTokenizer(book.model).fingerprint
+    assert {"image_tokenizer.json", "image_tokenizer.safetensors", "tokenizer.json"} <= set(run.config["parts"])
     pixels = made()["test"][0][:3]
-    assert np.array_equal(run.task.book.encode(pixels), Book(book.model).encode(pixels))
+    assert np.array_equal(run.task.image_tokenizer.encode(pixels), ImageTokenizer(book.model).encode(pixels))
     assert run.answers([CAPTION])[0].tokens == drawer.answers([CAPTION])[0].tokens
 
 
 def test_the_codes_are_stored_like_tokens(drawer, monkeypatch):
     task = drawer.task.on(drawer.recipe)
     first = np.asarray(task.codes("test"))
-    monkeypatch.setattr(Book, "encode", lambda *_: pytest.fail("the codes are in the cache"))
+    monkeypatch.setattr(ImageTokenizer, "encode", lambda *_: pytest.fail("the codes are in the cache"))
     again = drawer.task.on(drawer.recipe)
     assert np.array_equal(first, again.codes("test"))
 
@@ -304,30 +304,32 @@ def recognizer(tmp_path: Path) -> Path:
 
 def test_books_that_do_not_fit(book, drawer, tmp_path):
     given = ["train", "draw/shapes", "--out", tmp_path / "run", *TINY_DRAW]
-    assert "with `ayn train compress/shapes`" in mistake(*given, f"task.book={tmp_path}/nowhere")
-    said = mistake(*given, f"task.book={tmp_path}/compress-emoji")
-    assert "task.book: there is no run in" in said
+    assert "with `ayn train compress/shapes`" in mistake(*given, f"task.image_tokenizer={tmp_path}/nowhere")
+    said = mistake(*given, f"task.image_tokenizer={tmp_path}/compress-emoji")
+    assert "task.image_tokenizer: there is no run in" in said
     assert "train one on the same pictures, with `ayn train compress/emoji`" in said
-    assert "task.book is empty" in mistake(*given, "task.book=")
-    said = mistake(*given, f"task.book={drawer.folder.path}")
+    assert "task.image_tokenizer is empty" in mistake(*given, "task.image_tokenizer=")
+    said = mistake(*given, f"task.image_tokenizer={drawer.folder.path}")
     assert "is a run of the task 'draw'; the codes of pictures come from a run of the task compress" in said
-    own = f"task.book={book.folder.path}"
-    assert "model.codes = 99, but the code book has 27" in mistake(*given, own, "model.codes=99")
-    assert "model.grid = 3, but the code book has 4" in mistake(*given, own, "model.grid=3")
+    own = f"task.image_tokenizer={book.folder.path}"
+    assert "model.codes = 99, but the codebook has 27" in mistake(*given, own, "model.codes=99")
+    assert "model.grid = 3, but the codebook has 4" in mistake(*given, own, "model.grid=3")
     other = train("compress/shapes", *TINY_BOOK, "train.seed=2", out=tmp_path / "other", quiet=True)
-    said = mistake(*given, f"task.book={other.folder.path}", "--init", drawer.folder.path)
+    said = mistake(*given, f"task.image_tokenizer={other.folder.path}", "--init", drawer.folder.path)
     assert "is not the one that the run in train.init draws with" in said
     assert not (tmp_path / "run").exists()
 
 
 def test_it_starts_from_another_run_and_draws_with_its_book(drawer, tmp_path):
-    done = ayn("train", "draw/shapes", "--out", tmp_path / "run", *FEW, "--init", drawer.folder.path, "task.book=")
+    done = ayn(
+        "train", "draw/shapes", "--out", tmp_path / "run", *FEW, "--init", drawer.folder.path, "task.image_tokenizer="
+    )
     assert done.code == 0, done.err
     run = load(tmp_path / "run")
-    assert run.task.book.fingerprint == drawer.task.book.fingerprint
+    assert run.task.image_tokenizer.fingerprint == drawer.task.image_tokenizer.fingerprint
 
 
-@pytest.mark.parametrize("name", ["book.json", "book.safetensors"])
+@pytest.mark.parametrize("name", ["image_tokenizer.json", "image_tokenizer.safetensors"])
 def test_a_damaged_book(drawer, name, tmp_path):
     shutil.copytree(drawer.folder.path, tmp_path / "run")
     path = tmp_path / "run" / name
@@ -336,18 +338,20 @@ def test_a_damaged_book(drawer, name, tmp_path):
     assert f"{name} is damaged, or belongs to another run" in mistake("use", tmp_path / "run", CAPTION)
     reseal(tmp_path / "run")
     assert name in mistake("use", tmp_path / "run", CAPTION)
-    if name == "book.json":
+    if name == "image_tokenizer.json":
         huge = {**json.loads(whole), "width": 10**6, "layers": 1000}
         path.write_text(json.dumps(huge))
         reseal(tmp_path / "run")
-        assert "does not fit the code book that book.json describes" in mistake("use", tmp_path / "run", CAPTION)
+        assert "does not fit the codebook that image_tokenizer.json describes" in mistake(
+            "use", tmp_path / "run", CAPTION
+        )
 
 
 @pytest.mark.slow
 def test_resumed_is_as_never_stopped(book, tmp_path):
     """Also if the run that made the codes is gone."""
     shutil.copytree(book.folder.path, tmp_path / "book")
-    given = [*TINY_DRAW, f"task.book={tmp_path}/book", "train.schedule=constant", "train.eval_every=2"]
+    given = [*TINY_DRAW, f"task.image_tokenizer={tmp_path}/book", "train.schedule=constant", "train.eval_every=2"]
     whole = train("draw/shapes", *given, "train.steps=4", out=tmp_path / "whole", quiet=True)
     assert ayn("train", "draw/shapes", "--out", tmp_path / "part", *given, "train.steps=2").code == 0
     shutil.rmtree(tmp_path / "book")
@@ -370,7 +374,7 @@ def test_own_pictures_with_captions(tmp_path):
     (tmp_path / "set.csv").write_text("path,caption\n" + "".join(f"{path.name},{told}\n" for path, told in rows))
     done = ayn(
         "train", "draw/shapes", "--data", tmp_path / "set.csv", "--out", tmp_path / "run", *few, "model.heads=2",
-        f"task.book={codes.folder.path}",
+        f"task.image_tokenizer={codes.folder.path}",
     )  # fmt: skip
     assert done.code == 0, done.err
     assert "captions: up to 32 tokens" in done.out

@@ -129,7 +129,7 @@ def test_back_is_forth_over_the_reversed_sentence():
     model, lengths = elmo(), torch.tensor([6, 4])
     words = model.words(torch.randint(0, len(WORDS), (2, 6)))
     swapped = copy.deepcopy(model.body)
-    swapped.forth, swapped.back = model.body.back, model.body.forth
+    swapped.forward_layers, swapped.backward_layers = model.body.backward_layers, model.body.forward_layers
     for here, there in zip(model.body(words, lengths), swapped(reverse(words, lengths), lengths)):
         forth, back = here.chunk(2, dim=-1)
         close(torch.cat([back, forth], dim=-1), reverse(there, lengths))
@@ -145,9 +145,9 @@ def test_layers_stand_on_each_other():
     layers = model.embed(words)
     assert layers.shape == (4, 3, 24)
     torch.testing.assert_close(layers[0, :, :12], layers[0, :, 12:])
-    first = model.body.forth[0](layers[:1, :, :12])[0][0]
+    first = model.body.forward_layers[0](layers[:1, :, :12])[0][0]
     close(layers[1, :, :12], first)
-    close(layers[2, :, :12], first + model.body.forth[1](first[None])[0][0])
+    close(layers[2, :, :12], first + model.body.forward_layers[1](first[None])[0][0])
 
 
 def test_the_loss_is_the_mean_of_both_directions():

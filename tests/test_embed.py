@@ -129,7 +129,7 @@ def test_many_texts_are_as_one_by_one(run, pooling):
 def test_a_word_is_the_mean_of_its_tokens(run):
     text = "Mr. well-known left"
     words, vectors = run.embed(text, words=True)
-    places = run.predictor.places(text)
+    places = run.predictor.word_spans(text)
     assert words == [text[start:end] for start, end in places]
     assert len(vectors) == len(words)
     if run.task.kind.BodyClass.spelled:

@@ -149,7 +149,7 @@ def test_a_donor_that_cannot_be_used_is_named(pretrained, tagged, story, tmp_pat
         unfinished: ["no model yet"],
         broken: ["recipe.toml is damaged"],
         trained("lm", story): ["a run of the model 'gpt'", "'elmo'"],
-        headless: ["body.forth.1", "missing"],
+        headless: ["body.forward_layers.1", "missing"],
         run: ["cannot start from itself"],
     }.items():
         done = tag(tagged, run, "--init", donor, "--overwrite")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from allyouneed import lectures
-from allyouneed.figures.lines import Panel, lines
+from allyouneed.figures.line_plot import Panel, plot_curves
 from allyouneed.lectures import alignment, banks, gradients, lengths, patches, paths, places
 from allyouneed.lectures.base import Classroom
 from allyouneed.metrics import translation_scores
@@ -57,7 +57,7 @@ def test_lengths_scores_both_models_on_texts_that_are_only_longer(tmp_path, monk
 
     def draw(panels: list[Panel], *rest: Any) -> None:
         drawn.extend(panels)
-        lines(panels, *rest)
+        plot_curves(panels, *rest)
 
     monkeypatch.setattr(lengths, "lines", draw)
     settings = ("model.width=32", "train.steps=40", "train.eval_every=40", "train.lr=1e-2", "train.batch_tokens=256")

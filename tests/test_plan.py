@@ -84,7 +84,7 @@ class Machine:
                 return plan
 
     def _test(self, until: float) -> None:
-        """As `Extent` does it: pieces that take a quarter of the time that is left."""
+        """As `TestBudget` does it: pieces that take a quarter of the time that is left."""
         done, piece = 0.0, 1 / max(1.0, self.test)  # the first examples are always scored
         while done < 1 and piece * self.test > 0.01:
             took = self.work(min(piece, 1 - done) * self.test)

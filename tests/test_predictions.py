@@ -137,7 +137,7 @@ def test_other_data_is_written_too(pairs, tmp_path):
     assert [row["source"] for row in written(tmp_path / "found.jsonl")] == ["one two", "three"]
 
 
-def places(run: Path, data: Path, folder: Path) -> dict[str, Path]:
+def forbidden_outputs(run: Path, data: Path, folder: Path) -> dict[str, Path]:
     (folder / "link.tsv").symlink_to(data)
     return {
         "a folder": folder,
@@ -168,7 +168,7 @@ SAID = {
 @pytest.mark.parametrize("wrong", SAID)
 def test_a_file_that_cannot_be_written_is_refused_before_the_test(wrong, pairs, tmp_path, monkeypatch):
     run = trained("translate", pairs)
-    out = places(run, pairs, tmp_path)[wrong]
+    out = forbidden_outputs(run, pairs, tmp_path)[wrong]
     before = out.read_bytes() if out.is_file() else b""
     monkeypatch.setattr("allyouneed.run.score_run", None)  # a test would be a TypeError
     assert SAID[wrong] in mistake("test", run, "--out", out)

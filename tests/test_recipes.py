@@ -66,7 +66,7 @@ def book(own, tmp_path_factory) -> list[str]:
     out = tmp_path_factory.mktemp("book") / "run"
     done = ayn("train", "compress/shapes", "--data", own["plain"], "--out", out, *tiny("compress/shapes"))
     assert done.code == 0, done.err
-    return [f"task.book={out}"]
+    return [f"task.image_tokenizer={out}"]
 
 
 def head(name: str) -> list[str]:
@@ -89,7 +89,7 @@ def test_its_head_says_what_it_is_and_gives_its_command(name):
     assert re.search(r"[Ss]eeds (1 to [35]|2 and 3)", " ".join(others)), "no spread"
     commands = [shlex.split(re.sub(r"  +\(.*", "", line)) for line in others if line.startswith("ayn ")]
     if read_recipe(name).task_kind == "draw":  # the codes come first
-        made = read_recipe(name).task.book.rsplit("/", 1)[-1].replace("-", "/", 1)
+        made = read_recipe(name).task.image_tokenizer.rsplit("/", 1)[-1].replace("-", "/", 1)
         assert commands.pop(0)[:3] == ["ayn", "train", made]
     assert commands[0][:3] == ["ayn", "train", name]
     for _, command, what, *rest in commands:

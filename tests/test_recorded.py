@@ -60,12 +60,12 @@ def test_a_step_is_recorded_again_only_when_tensors_move(kind: str, monkeypatch:
 
     class Graph:
         def __init__(self, recorded: Recorded, tokens: torch.Tensor, state: Any) -> None:
-            self.recorded, self.state, self.places = recorded, state, state.places()
+            self.recorded, self.state, self.places = recorded, state, state.storage()
             recorded._tokens = tokens.clone()
             recorded._logits = tokens.new_empty((len(tokens), 50), dtype=torch.float32)
 
         def replay(self) -> None:
-            assert self.state.places() == self.places
+            assert self.state.storage() == self.places
             self.recorded._logits.copy_(self.recorded.stepper.step(self.recorded._tokens, self.state))
 
     stepper, requests = given(kind, "cpu")
@@ -96,7 +96,7 @@ def test_the_tensors_of_a_cache_stay_in_their_places_until_it_grows() -> None:
         places = []
         for _ in range(100):
             decoder.tick()
-            places.append(decoder.state.places())
+            places.append(decoder.state.storage())
         assert [i for i, (a, b) in enumerate(pairwise(places)) if a != b] == [62]
 
 

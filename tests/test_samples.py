@@ -13,7 +13,7 @@ from allyouneed import catalog
 from allyouneed.config import DecodeConfig
 from allyouneed.errors import UserError
 from allyouneed.predict.translate import TranslatePredictor
-from allyouneed.tasks.base import Sample, Task, places
+from allyouneed.tasks.base import Sample, Task, sample_indices
 from allyouneed.tensorfile import read_tensors
 from allyouneed.training import trainer as trainer_module
 from allyouneed.training.evaluating import Sampler
@@ -36,10 +36,10 @@ def test_a_short_sample_is_one_line_and_a_long_one_two():
 
 
 def test_the_examples_are_spread_and_there_may_be_few():
-    assert places(10) == [2, 5, 7]
-    assert places(10**9) == [250, 500, 750]
-    assert places(1) == [0]
-    assert places(0) == []
+    assert sample_indices(10) == [2, 5, 7]
+    assert sample_indices(10**9) == [250, 500, 750]
+    assert sample_indices(1) == [0]
+    assert sample_indices(0) == []
 
 
 def prepared(recipe: str, *settings: str, data: object = None) -> tuple[Task, torch.nn.Module]:

@@ -57,6 +57,13 @@ def test_a_run_of_another_version_is_refused(version, run):
         assert said == f"run/config.json {has}, this library reads runs of version {VERSION}: train the run again"
 
 
+def test_an_earlier_version_is_read_unless_its_kind_of_model_has_other_names_since(run):
+    edit(run / "config.json", version=2)
+    assert RunFolder(run).read_config()["kind"] == "gpt"
+    edit(run / "config.json", kind="elmo")
+    assert "is of version 2" in mistake("info", "run")
+
+
 def test_a_task_adds_parts_of_its_own(story, tmp_path, monkeypatch):
     """No tokenizer is needed either, unless a part is one."""
     table, parts, read_parts = bytes(range(256)), LM.parts, LM.read_parts

@@ -100,7 +100,7 @@ def test_the_best_weights_are_those_of_the_best_f1_on_the_validation_split(folde
     kept = iter([1, 2, 3, 4])
     weights = {}
 
-    def test(task, model, split, decode, say, extent=None):
+    def test(task, model, split, decode, say, budget=None):
         if split == "valid":
             assert not model.training
             weights[next(kept)] = model.head.out.weight.clone()
@@ -173,7 +173,7 @@ def test_words_may_be_given_and_are_not_cut_again(run):
     assert [guess.token for guess in run.table(words)] == first.details["words"]
     with pytest.raises(UserError, match="the text is an empty list: give its words"):
         run.predict([words, []])
-    lines = list(run.lines([words, [], ["Mr", " "], "Mr Bo ran"]))
+    lines = list(run.plot_curves([words, [], ["Mr", " "], "Mr Bo ran"]))
     assert [line.answer.text if line.answer else str(line.error)[:20] for line in lines] == [
         first.text,
         "the text is an empty",
@@ -262,7 +262,7 @@ def test_the_commands(run):
     told = json.loads(ayn("use", path, text, "--json").out)
     assert told["entities"][0] == {"type": "person", "text": "Ray Lee", "start": 4, "end": 11}
     assert told["tags"] == ["O", "B-person", "I-person", "O", "O", "B-place", "B-place", "O"]
-    lines = list(run.lines([text, "", "qwerty asdf", "Mr Bo ran"]))
+    lines = list(run.plot_curves([text, "", "qwerty asdf", "Mr Bo ran"]))
     assert [line.answer.text for line in lines if line.answer] == [
         "Mr  [Ray Lee person] ran in [Ann place] [Bo place]!",
         run.predict("qwerty asdf"),

@@ -130,7 +130,7 @@ def recomputed(run: Run, values: dict[str, Tensor]) -> int:
             checked += check_convolutions(path, module, values)
         elif isinstance(module, Recurrent):
             checked += check_recurrent(path, module, values, run)
-        elif isinstance(module, ELMoBody) and f"{path}.forth.0.layers" in values:
+        elif isinstance(module, ELMoBody) and f"{path}.forward_layers.0.layers" in values:
             checked += check_elmo(path, module, values)
         elif isinstance(module, Word2Vec):
             close(values["outputs.logits"], values["inputs.embeddings"] @ module.outputs.weight.T)
@@ -201,7 +201,7 @@ def check_convolutions(path: str, stack: ConvStack, values: dict[str, Tensor]) -
 
 def check_recurrent(path: str, recurrent: Recurrent, values: dict[str, Tensor], run: Run) -> int:
     """The gates and the next state, step by step, from what the layer reads and from the states that it gave."""
-    if path not in ("body.recurrent", "body.encoder", "body.forth.0"):  # others read what is not recorded
+    if path not in ("body.recurrent", "body.encoder", "body.forward_layers.0"):  # others read what is not recorded
         return 0
     x = values["body.source.embeddings" if path == "body.encoder" else "body.embeddings"]
     for i, layer in enumerate(recurrent.layers):
@@ -236,7 +236,7 @@ def check_elmo(path: str, body: ELMoBody, values: dict[str, Tensor]) -> int:
     """Each layer of each direction adds what its LSTM gives to what it reads, but for the first."""
     sides = [side for side in ("forth", "back") if f"{path}.{side}.0.layers" in values]
     for side in sides:
-        for k in range(len(body.forth)):
+        for k in range(len(body.forward_layers)):
             inner = values[f"{path}.{side}.{k}.layers.0.layers"]
             below = values[f"{path}.{side}.{k - 1}.layers"] if k else torch.zeros_like(inner)
             close(values[f"{path}.{side}.{k}.layers"], below + inner)

@@ -18,8 +18,8 @@ import torch
 from allyouneed import catalog
 from allyouneed.errors import UserError
 from allyouneed.models.dvae import DVAE, DVAEConfig
-from allyouneed.predict.book import Book
-from allyouneed.predict.saved import check_shapes
+from allyouneed.predict.image_tokenizer import ImageTokenizer
+from allyouneed.predict.loading import check_shapes
 from allyouneed.recipe import read_recipe, recipe_names
 from allyouneed.run import load
 from allyouneed.runfolder import RunFolder
@@ -219,7 +219,7 @@ def test_every_model_has_the_same_shapes_without_numbers(name, tmp_path, monkeyp
     if recipe.task_kind in ("classify", "tag"):
         task.labels = ["O", "B-x", "I-x"]
     if recipe.task_kind == "draw":
-        task._book = Book(DVAE(DVAEConfig()))
+        task._image_tokenizer = ImageTokenizer(DVAE(DVAEConfig()))
     model = task.build_model()
     write_tensors(tmp_path / "x.safetensors", model.state_dict())
     check_shapes(task, tmp_path / "x.safetensors")

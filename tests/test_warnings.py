@@ -10,7 +10,7 @@ import pytest
 from allyouneed import catalog
 from allyouneed.data.registry import listing
 from allyouneed.models.dvae import DVAE, DVAEConfig
-from allyouneed.predict.book import Book
+from allyouneed.predict.image_tokenizer import ImageTokenizer
 from allyouneed.recipe import read_recipe, recipe_names
 from allyouneed.runfolder import RunFolder
 from allyouneed.tasks.draw import Draw
@@ -141,7 +141,7 @@ def cautioned(recipe: str, *settings: str, data: object = None) -> str:
     chosen = choose(recipe, list(settings), data)
     task = catalog.task(chosen.task_kind)(chosen)
     if isinstance(task, Draw):
-        task._book = Book(DVAE(DVAEConfig()))
+        task._image_tokenizer = ImageTokenizer(DVAE(DVAEConfig()))
     report = task.prepare(lambda line: None)
     batches = len(task.examples("train").plan(1, 0, chosen.train.batch_tokens))
     return small_data(report, task, task.build_model(), batches)

@@ -101,7 +101,7 @@ def test_a_very_long_piece_takes_no_time():
 def test_words_that_are_given_are_those_of_the_text():
     text = WordText.of(["U.S.", "New York", "don't", "\N{NO-BREAK SPACE}x"])
     assert text == "U.S. New\N{NO-BREAK SPACE}York don't x"
-    assert [text[start:end] for start, end in text.places] == text.split(" ")
+    assert [text[start:end] for start, end in text.spans] == text.split(" ")
     for bad in ([], ["a", " "], ["a", ""], ["a", 3], ["a", None]):
         with pytest.raises(UserError, match=r"is an empty list|is not a word: a text is a string, or a list of words"):
             WordText.of(bad)

@@ -47,7 +47,7 @@ class ToyState:
         assert self.beams == 1
         return ToyState(self.tokens.repeat_interleave(beams, 0), self.length.repeat_interleave(beams), self.memory)
 
-    def places(self) -> None:
+    def storage(self) -> None:
         """A step may move them."""
 
     def grow(self, room: int) -> None:

@@ -30,7 +30,7 @@ class UserError(Exception):
         super().__init__(brief(sentence))
 
 
-def told(option: str) -> str:
+def option_name(option: str) -> str:
     """An option as the user knows it: on the command line, or in Python."""
     return option if shell else IN_PYTHON[option]
 

@@ -18,7 +18,7 @@ import torch
 from allyouneed import catalog
 from allyouneed.config import READ_BY, DataConfig, DecodeConfig, build
 from allyouneed.data.formats.file_paths import look
-from allyouneed.errors import UserError, told
+from allyouneed.errors import UserError, option_name
 from allyouneed.exchange.exporting import export_run
 from allyouneed.exchange.hub import HUB, imported, with_imported
 from allyouneed.format import human_count
@@ -28,7 +28,7 @@ from allyouneed.predict.answers import Answer, Outcome
 from allyouneed.predict.base import Alignment, Guess, Predictor, Traced, Writing, answered
 from allyouneed.predict.embed import Embedding, Found, Layers
 from allyouneed.predict.input_lines import Line, Text, answer_lines
-from allyouneed.predict.saved import saved_processor, saved_weights, store_by_columns
+from allyouneed.predict.loading import load_processor, load_weights, store_by_columns
 from allyouneed.predict.token_vectors import freeze_vectors
 from allyouneed.predict.words import WordMap, WordsPredictor
 from allyouneed.recipe import Recipe, as_overrides
@@ -185,7 +185,7 @@ class Run:
         if data is None:
             if reading:
                 raise UserError(
-                    f"data.{next(iter(reading))} tells how other data is read: name that with {told('--data')}"
+                    f"data.{next(iter(reading))} tells how other data is read: name that with {option_name('--data')}"
                 )
             self._same_data(say)
         else:
@@ -227,7 +227,7 @@ class Run:
         if not (self.recipe.data.name or self.recipe.data.path):
             raise UserError(
                 f"{self.folder.path} was not trained here, so there is no data to test it on: name some with "
-                f"{told('--data')}"
+                f"{option_name('--data')}"
             )
         gone = [path for path in self.recipe.data.path if look(path) is None]
         if gone:
@@ -357,8 +357,8 @@ def load(path: str | os.PathLike[str], device: str = "auto", precision: str = "a
     folder.check_there()
     folder.recover()
     folder.check_complete()
-    kind, processor = catalog.predictor(folder.read_recipe().task_kind), saved_processor(folder)
-    weights = saved_weights(folder, processor)
+    kind, processor = catalog.predictor(folder.read_recipe().task_kind), load_processor(folder)
+    weights = load_weights(folder, processor)
     device = pick_device(device)
     precision = "fp32" if kind.full_precision else loaded_precision(precision, device)
     model = processor.build_model()

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 from allyouneed.checkpoints import Checkpoints
 from allyouneed.config import is_storable
-from allyouneed.errors import UserError, nearest, shortened, told
+from allyouneed.errors import UserError, nearest, option_name, shortened
 from allyouneed.recipe import Recipe
-from allyouneed.runjson import VERSION, config_problem, identity, is_name, parse_object, scores_problem
+from allyouneed.runjson import RENAMED, VERSION, config_problem, identity, is_name, parse_object, scores_problem
 from allyouneed.tensorfile import read_header
 from allyouneed.wholefile import (
     open_plain,
@@ -90,7 +90,8 @@ class RunFolder:
         run = RunFolder(path)
         if resume and overwrite:
             raise UserError(
-                f"{told('--resume')} and {told('--overwrite')} exclude each other: continue the run, or replace it"
+                f"{option_name('--resume')} and {option_name('--overwrite')} exclude each other: "
+                "continue the run, or replace it"
             )
         run.check_name("choose another")
         if os.path.exists(run.path) and not os.path.isdir(run.path):
@@ -108,8 +109,8 @@ class RunFolder:
         if not run.begun():
             raise UserError(f"{run.path} is not empty and holds no run; choose another folder")
         if not overwrite:
-            go_on = "" if resume is None else f"{told('--resume')} continues it, "
-            raise UserError(f"{run.path} already holds a run: {go_on}{told('--overwrite')} replaces it")
+            go_on = "" if resume is None else f"{option_name('--resume')} continues it, "
+            raise UserError(f"{run.path} already holds a run: {go_on}{option_name('--overwrite')} replaces it")
         return run
 
     @contextmanager
@@ -223,7 +224,9 @@ class RunFolder:
     def read_config(self) -> dict[str, Any]:
         """config.json, checked."""
         config = _parsed(self.config, parse_object)
-        if type(found := config.get("version")) is not int or found != VERSION:
+        found, kind = config.get("version"), config.get("kind")
+        earlier = type(found) is int and found in RENAMED and kind not in RENAMED[found]
+        if not earlier and (type(found) is not int or found != VERSION):
             has = f"is of version {str(found)[:20]}" if "version" in config else "names no version"
             raise UserError(f"{self.config} {has}, this library reads runs of version {VERSION}: train the run again")
         _complain(self.config, config_problem(config))

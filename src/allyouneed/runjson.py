@@ -10,7 +10,8 @@ import json
 import math
 from typing import Any
 
-VERSION = 2  # of the layout of run folders; config.json names the one that its run was written with
+VERSION = 3  # of the layout of run folders; config.json names the one that its run was written with
+RENAMED = {2: ("elmo", "dvae", "dalle")}  # kinds of models with other names for tensors or settings in earlier versions
 DEEPEST = 32  # lists and objects inside each other
 KINDS: dict[type, str] = {str: "text", dict: "an object", list: "a list"}
 CONFIG: dict[str, type] = {

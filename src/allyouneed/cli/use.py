@@ -126,9 +126,9 @@ def _looks_like_text(run: str) -> bool:
 
 
 def _only_draws(run: Run) -> bool:
-    from allyouneed.predict.base import Painting, Writing
+    from allyouneed.predict.base import PictureAnswers, Writing
 
-    return isinstance(run.predictor, Painting) and isinstance(run.predictor, Writing)
+    return isinstance(run.predictor, PictureAnswers) and isinstance(run.predictor, Writing)
 
 
 def _reads_pictures(run: Run) -> bool:
@@ -325,17 +325,17 @@ def _draw_heads(run: Run, texts: list[str], out: Path, place: str, decode: dict[
 def _paint(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None:
     """The pictures that answer the texts, on one sheet."""
     from allyouneed.figures import check_name
-    from allyouneed.predict.base import Painting, answered
+    from allyouneed.predict.base import PictureAnswers, answered
 
     check_name(out)
     predictor, settings = run.predictor, run.decode(**decode)
-    if not isinstance(predictor, Painting):
+    if not isinstance(predictor, PictureAnswers):
         raise UserError(f"--out is for pictures: a run of the task '{run.recipe.task_kind}' answers with text")
     if not texts:
         raise UserError(f"--out draws what is asked for: give {run.predictor.asks}")
     asked = [one for text in texts for one in run.predictor.listed(text)]
     read = [predictor.read(one, settings) for one in asked]
-    predictor.paint(list(zip(read, answered(predictor.answers(read, settings)))), out)
+    predictor.write_pictures(list(zip(read, answered(predictor.answers(read, settings)))), out)
     write(f"the picture is in {out}")
 
 

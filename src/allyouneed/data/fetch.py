@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from allyouneed.errors import UserError, told
+from allyouneed.errors import UserError, option_name
 from allyouneed.format import human_bytes
 from allyouneed.terminal import brief, write
 from allyouneed.version import __version__
@@ -59,7 +59,8 @@ def obtain(file: File, mirror: str = "") -> Path:
         return cached
     if file.address is None:
         raise UserError(
-            f"{missing}{file.path} has no public address; give a folder that holds it with {told('--mirror DIR')}"
+            f"{missing}{file.path} has no public address: give a folder that holds it with "
+            f"{option_name('--mirror DIR')}"
         )
     try:
         cached.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +179,9 @@ def _progress(address: str, have: int, total: int | None) -> Iterator[Callable[[
 
 
 def _failed(address: str, reason: str) -> UserError:
-    return UserError(f"{address} cannot be downloaded: {reason}. {told('--mirror DIR')} takes a local copy instead")
+    return UserError(
+        f"{address} cannot be downloaded: {reason}. {option_name('--mirror DIR')} takes a local copy instead"
+    )
 
 
 def _is_right(path: Path, checksum: str) -> bool:

@@ -19,7 +19,7 @@ from allyouneed.data.formats.decoding import VERSION, BadPictureError, decode_al
 from allyouneed.data.formats.file_paths import existing, form_of, is_folder
 from allyouneed.data.formats.picture_arrays import Listed, idx_pictures, npz_pictures, to_image
 from allyouneed.data.formats.pictures import file_pictures, folder_pictures, is_picture_name, table_pictures
-from allyouneed.data.sources import Dataset, Split, caption_key, drawn, fingerprint, limited, part_of
+from allyouneed.data.sources import Dataset, Split, caption_key, fingerprint, limited, part_of, sampled
 from allyouneed.data.store import TokenKey, store_rows
 from allyouneed.errors import UserError
 from allyouneed.runtime import cores
@@ -51,12 +51,12 @@ class PictureSplit(Split):
         good = [picture for picture in found if (picture.content if plain else not is_blank(picture))]
         self.empty_labels, self.damaged, self.seen = len(found) - len(good), 0, seen
         if limit:
-            good = [picture for picture, use in zip(good, drawn(limit, len(good))) if use]
+            good = [picture for picture, use in zip(good, sampled(limit, len(good))) if use]
         self.listed, self.array = good, array
         self.pictures = good
         self._count()
 
-    def drawn(self, limit: int, plain: bool = False) -> PictureSplit:
+    def sampled(self, limit: int, plain: bool = False) -> PictureSplit:
         """At most so many, drawn at random (0: all), and, if `plain`, without their labels."""
         listed = [picture._replace(label="") for picture in self.listed] if plain else self.listed
         return PictureSplit(listed, self.array, limit, plain, self.seen)

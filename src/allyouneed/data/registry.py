@@ -100,7 +100,7 @@ class NamedPictures:
 
     def split(self, config: DataConfig) -> Dataset:
         plain = self.shape == "plain" != self.dataset.shape
-        splits = {name: split.drawn(config.limit, plain) for name, split in self.dataset.splits.items()}
+        splits = {name: split.sampled(config.limit, plain) for name, split in self.dataset.splits.items()}
         checker = None if plain else self.dataset.checker
         return limited_to(config, replace(self.dataset, splits=splits, shape=self.shape, checker=checker))
 

@@ -161,20 +161,20 @@ def split_by_hash(
             mine, blank = which == number, records.blank[low:high]
             used = rows[mine & ~blank]
             if limit and limit < len(used):
-                used = used[np.fromiter(drawn(limit, len(used)), bool)]
+                used = used[np.fromiter(sampled(limit, len(used)), bool)]
             found[split] = ExampleSplit(shape, records, used, int((mine & blank).sum()))
     return found
 
 
-def drawn(limit: int, total: int) -> Iterator[bool]:
+def sampled(limit: int, total: int) -> Iterator[bool]:
     """For each of `total` examples whether it is one of `limit` that are drawn at random: those with the smallest
     random numbers. So they are always the same, and a smaller limit draws a part of what a larger one draws."""
-    last = _largest_drawn(limit, total) if limit < total else WORD
+    last = _largest_sampled(limit, total) if limit < total else WORD
     return (make_key(DRAWN, place) <= last for place in range(total))
 
 
 @lru_cache
-def _largest_drawn(limit: int, total: int) -> int:
+def _largest_sampled(limit: int, total: int) -> int:
     return heapq.nsmallest(limit, (make_key(DRAWN, place) for place in range(total)))[-1]
 
 

@@ -42,8 +42,8 @@ def choose(
     `cut=False` says that no row has a top_k or top_p, which saves sorting.
     """
     logits = logits.float()
-    best, heat = logits.amax(-1), temperature.unsqueeze(1)
-    scaled = (logits - best.unsqueeze(1)) / heat.clamp(min=torch.finfo(torch.float32).tiny)
+    best = logits.amax(-1)
+    scaled = (logits - best.unsqueeze(1)) / temperature.clamp(min=torch.finfo(torch.float32).tiny).unsqueeze(1)
     # Integers: their sums are exact in any order, so that every batch and every device draws the same.
     weight = (scaled.softmax(-1) * 2**WHOLE).long()  # (B, V)
     if cut:

@@ -34,7 +34,7 @@ class State(Protocol):
     def room(self) -> int:
         """How many tokens fit; a large number if there is no limit."""
 
-    def places(self) -> Any:
+    def storage(self) -> Any:
         """Where its tensors are, to be compared; None if a step moves them."""
 
 

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from allyouneed.errors import UserError, nearest, shortened, told
+from allyouneed.errors import UserError, nearest, option_name, shortened
 from allyouneed.terminal import Say
 from allyouneed.version import __version__
 from allyouneed.wholefile import write_json, writing
@@ -26,7 +26,7 @@ def export_run(run: Any, out: str | os.PathLike[str], to: str, numbers: str, ove
     if numbers not in NUMBERS:
         raise UserError(f"weights of the type '{shortened(numbers)}' cannot be written: choose {' or '.join(NUMBERS)}")
     if numbers != "float32" and to != "ct2":
-        raise UserError(f"{numbers} weights are for {told('--to')} ct2 only: leave them float32")
+        raise UserError(f"{numbers} weights are for {option_name('--to')} ct2 only: leave them float32")
     place = Path(os.path.expanduser(out))
     _check_place(place, overwrite)
     with writing(place):
@@ -53,7 +53,8 @@ def _check_place(place: Path, overwrite: bool) -> None:
         return
     if not overwrite:
         raise UserError(
-            f"the folder {place} is not empty: give another, or replace an older export with {told('--overwrite')}"
+            f"the folder {place} is not empty: give another, or replace an older export with "
+            f"{option_name('--overwrite')}"
         )
     if not os.path.isfile(place / MARK):
         raise UserError(f"the folder {place} is not an export, so it is not replaced: give another")

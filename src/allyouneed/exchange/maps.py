@@ -19,13 +19,13 @@ MOST_NAMED = 20  # tensors of one kind in a message
 
 class Row(NamedTuple):
     """Several of their tensors, joined by " + ", are one of ours, one below the other; without a name there, ours is
-    zero. In both names {i} is the number of a layer. `turned`: their matrix is transposed. `shape`: theirs, with the
-    same values in the same order; -1 is as much as is left. `skip`: their first rows, which nothing ever reads, are not
-    in ours."""
+    zero. In both names {i} is the number of a layer. `transposed`: their matrix is. `shape`: theirs, with the same
+    values in the same order; -1 is as much as is left. `skip`: their first rows, which nothing ever reads, are not in
+    ours."""
 
     theirs: str
     ours: str
-    turned: bool = False
+    transposed: bool = False
     shape: Shape = ()
     skip: int = 0
 
@@ -42,28 +42,28 @@ class Row(NamedTuple):
         if self.shape:
             rest = math.prod(ours) // max(1, math.prod(size for size in self.shape if size > 0))
             return tuple(rest if size < 0 else size for size in self.shape)
-        if self.turned:
+        if self.transposed:
             return ours[::-1]
         return (ours[0] + self.skip, *ours[1:])
 
     def to_ours(self, parts: Sequence[Tensor], shape: Shape) -> Tensor:
         whole = parts[0] if len(parts) == 1 else torch.cat(list(parts))
-        return (whole.T if self.turned else whole[self.skip :] if self.skip else whole).reshape(shape).contiguous()
+        return (whole.T if self.transposed else whole[self.skip :] if self.skip else whole).reshape(shape).contiguous()
 
     def to_theirs(self, tensor: Tensor) -> Tensor:
         """Ours as theirs, or as several of theirs together."""
         shape = self.their_shape(tuple(tensor.shape))
         if self.skip:
             tensor = torch.cat([tensor.new_zeros(self.skip, *tensor.shape[1:]), tensor])
-        return (tensor.T if self.turned else tensor).reshape(shape).contiguous()
+        return (tensor.T if self.transposed else tensor).reshape(shape).contiguous()
 
 
-def both(theirs: str, ours: str, turned: bool = False) -> list[Row]:
+def both(theirs: str, ours: str, transposed: bool = False) -> list[Row]:
     """The rows of a linear layer or a norm: its weight and its bias."""
     rows = []
     for part in ("weight", "bias"):
         names = " + ".join(f"{name}.{part}" for name in theirs.split(" + "))
-        rows.append(Row(names, f"{ours}.{part}", turned and part == "weight"))
+        rows.append(Row(names, f"{ours}.{part}", transposed and part == "weight"))
     return rows
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from allyouneed.figures.lines import Panel, lines
+from allyouneed.figures.line_plot import Panel, plot_curves
 from allyouneed.lectures.base import Classroom
 from allyouneed.nn.block import BlockConfig, Stack
 from allyouneed.nn.masks import Mask
@@ -42,7 +42,7 @@ def show(room: Classroom) -> dict[str, Any]:
         "untrained models, one layer, 64 wide", "distance k (positions)", "‖∂h_T / ∂x_(T-k)‖, relative to k = 1",
         curves, logy=True,
     )  # fmt: skip
-    lines([panel], room.picture("gradients"), "How much of a gradient is left after k steps")
+    plot_curves([panel], room.picture("gradients"), "How much of a gradient is left after k steps")
     return {"distance": distances, **relative}
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from allyouneed.data.builtin.phrasebook import phrasebook
-from allyouneed.figures.lines import Panel, lines
+from allyouneed.figures.line_plot import Panel, plot_curves
 from allyouneed.lectures.base import Classroom
 from allyouneed.metrics import translation_scores
 
@@ -41,7 +41,7 @@ def show(room: Classroom, settings: Sequence[str] = SETTINGS) -> dict[str, Any]:
     )
     curves = [(name, words, values) for name, values in scores.items()]
     panel = Panel("English to Italian, greedy", "words in the source", "BLEU", curves, low=0.0)
-    lines([panel], room.picture("lengths"), "What one vector cannot hold")
+    plot_curves([panel], room.picture("lengths"), "What one vector cannot hold")
     return {"words": words, **scores}
 
 

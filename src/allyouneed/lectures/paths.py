@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from allyouneed.figures.lines import Panel, lines
+from allyouneed.figures.line_plot import Panel, plot_curves
 from allyouneed.lectures.base import Classroom
 from allyouneed.nn.block import BlockConfig, Stack
 from allyouneed.nn.masks import Mask
@@ -55,7 +55,7 @@ def show(room: Classroom) -> dict[str, Any]:
         panel("sequential steps", "steps that wait for the step before", counts[1]),
         panel("measured here", "ms per layer, forward and backward", milliseconds),
     ]
-    lines(panels, room.picture("paths"), "Path length, sequential steps and time")
+    plot_curves(panels, room.picture("paths"), "Path length, sequential steps and time")
     return {"lengths": list(LENGTHS), "path": counts[0], "steps": counts[1], "seconds": seconds}
 
 

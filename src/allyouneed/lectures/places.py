@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from allyouneed.data.builtin.shapes import SIDE, SIZES, Shape, draw, places
-from allyouneed.figures.lines import Panel, lines
+from allyouneed.figures.line_plot import Panel, plot_curves
 from allyouneed.lectures.base import Classroom
 
 KINDS = {"none": "none", "1-D": "sinusoidal", "learned": "learned", "2-D": "sinusoidal_2d"}
@@ -74,5 +74,5 @@ def show(room: Classroom, settings: Sequence[str] = SETTINGS) -> dict[str, Any]:
         numbers[name] = {"test": tests, "steps": steps, "valid": mean}
     room.table(["positions", *(f"seed {seed}" for seed in SEEDS), "mean"], rows)
     panel = Panel(f"Mean of {len(SEEDS)} seeds, held-out pictures", "steps", "accuracy (%)", curves)
-    lines([panel], room.picture("places"), "What a ViT sees without knowing where")
+    plot_curves([panel], room.picture("places"), "What a ViT sees without knowing where")
     return numbers

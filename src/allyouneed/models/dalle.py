@@ -24,8 +24,10 @@ from allyouneed.nn.trace import Trace, record
 class DALLEConfig(BlockConfig):
     vocab: int = option(0, "rows of the word embedding (0: as many as the tokenizer has tokens)", low=0, high=2**24)
     caption: int = option(16, "tokens of a caption, at most", low=1, high=10**6)
-    codes: int = option(0, "size of the code book (0: that of task.book)", low=0, high=2**24)
-    grid: int = option(0, "codes in a row and in a column of a picture (0: as task.book has them)", low=0, high=4096)
+    codes: int = option(0, "size of the codebook (0: that of task.image_tokenizer)", low=0, high=2**24)
+    grid: int = option(
+        0, "codes in a row and in a column of a picture (0: as task.image_tokenizer has them)", low=0, high=4096
+    )
     activation: str = option("gelu", "activation in the feed-forward layer", choices=ACTIVATIONS)
     positions: str = option("learned", "of the caption; codes have those of their row and column", choices=("learned",))
 
@@ -47,14 +49,14 @@ class DALLEBody(Body):
         self.config, self.width, self.limit = config, config.width, config.limit
         self.words = nn.Embedding(config.vocab + 1, config.width)  # the last is the blank, which fills a short caption
         self.codes = nn.Embedding(config.codes, config.width)
-        self.places = nn.Embedding(1 + config.caption, config.width)
+        self.positions = nn.Embedding(1 + config.caption, config.width)
         self.rows, self.columns = (nn.Embedding(config.grid, config.width) for _ in range(2))
         self.dropout, self.stack = nn.Dropout(config.dropout), Stack(config, config.layers)
         initialise(self)
 
     def embed_words(self, words: Tensor) -> Tensor:
         """(B, 1 + caption) -> (B, 1 + caption, D)"""
-        return self.words(words) + self.places.weight
+        return self.words(words) + self.positions.weight
 
     def embed_codes(self, codes: Tensor, at: Tensor) -> Tensor:
         """Codes (B, N) at the places (B, N) or (N,) of the picture, counted row by row -> (B, N, D)"""
@@ -76,7 +78,7 @@ class DALLEBody(Body):
         return self(tensors["ids"], tensors["codes"], trace=trace)
 
     def stages(self) -> list[list[nn.Module]]:
-        return [[self.words, self.codes, self.places, self.rows, self.columns], *([b] for b in self.stack.blocks)]
+        return [[self.words, self.codes, self.positions, self.rows, self.columns], *([b] for b in self.stack.blocks)]
 
 
 class DALLE(Writer):

@@ -16,7 +16,7 @@ from allyouneed.models.base import Model
 from allyouneed.models.vit import check_patch, cut_patches
 from allyouneed.nn.trace import Trace, record
 
-BOOKS = ("grid", "gumbel")
+CODEBOOKS = ("grid", "gumbel")
 MOST = 1 << 20  # codes
 
 
@@ -27,7 +27,7 @@ class DVAEConfig(BodyConfig):
     channels: int = option(3, "values per pixel: 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA", low=1, high=4)
     digits: int = option(4, "a code has so many digits", low=1, high=20)
     levels: int = option(4, "a digit has so many values: there are levels ** digits codes", low=2, high=256)
-    book: str = option("grid", "how a code is chosen: by rounding (grid), or drawn (gumbel)", choices=BOOKS)
+    codebook: str = option("grid", "how a code is chosen: by rounding (grid), or drawn (gumbel)", choices=CODEBOOKS)
     width: int = option(64, "width of the encoder and of the decoder", low=1, high=10**6)
     layers: int = option(2, "blocks of the encoder, and of the decoder", low=1, high=1000)
 
@@ -42,7 +42,7 @@ class DVAEConfig(BodyConfig):
 
     @property
     def codes(self) -> int:
-        """The size of the code book."""
+        """The size of the codebook."""
         return self.levels**self.digits
 
     @property
@@ -83,12 +83,12 @@ def local_stack(config: DVAEConfig) -> nn.Sequential:
 
 
 class DVAE(Model):
-    """codes = choose(Encoder(patches)), picture = Decoder(book[codes])
+    """codes = choose(Encoder(patches)), picture = Decoder(codebook[codes])
 
     `grid`: the encoder gives a few numbers between -1 and 1, each is rounded to one of the levels, and these digits are
     the code (Mentzer et al., 2024). Rounding has no gradient: that of the decoder goes to the encoder as if nothing had
     been rounded. `gumbel`: the encoder gives the probability of each code; in training the decoder gets a mixture of
-    the book, drawn from these, and its temperature falls until nearly one code is left.
+    the codebook, drawn from these, and its temperature falls until nearly one code is left.
     """
 
     Config = DVAEConfig
@@ -102,19 +102,19 @@ class DVAE(Model):
     def __init__(self, config: DVAEConfig) -> None:
         super().__init__()
         self.config = c = config
-        drawn = c.book == "gumbel"
+        drawn = c.codebook == "gumbel"
         self.into, self.encoder = nn.Linear(c.channels * c.patch**2, c.width), local_stack(c)
         self.choose = nn.Linear(c.width, c.codes if drawn else c.digits)
-        self.book = nn.Embedding(c.codes, c.digits) if drawn else None
+        self.codebook = nn.Embedding(c.codes, c.digits) if drawn else None
         self.unfold, self.decoder = nn.Linear(c.digits, c.width), local_stack(c)
         self.out = nn.Linear(c.width, c.channels * c.patch**2)
-        if self.book is not None:
-            nn.init.uniform_(self.book.weight, -1, 1)
+        if self.codebook is not None:
+            nn.init.uniform_(self.codebook.weight, -1, 1)
 
     def encode(self, pixels: Tensor, trace: Trace | None = None) -> Tensor:
         """(B, C, H, W), from 0 to 1 -> codes (B, N), row by row."""
         scores = self._scores(pixels, trace and trace.at(self))
-        if self.book is not None:
+        if self.codebook is not None:
             codes = scores.argmax(-1)
         else:
             digits = ((scores.float().tanh() + 1) / 2 * (self.config.levels - 1)).round().long()
@@ -126,11 +126,11 @@ class DVAE(Model):
     def decode(self, codes: Tensor, trace: Trace | None = None) -> Tensor:
         """(B, N) -> pixels (B, C, H, W), about from 0 to 1."""
         trace = trace and trace.at(self)
-        if self.book is not None:
-            return self._paint(self.book(codes), trace)
+        if self.codebook is not None:
+            return self._to_pixels(self.codebook(codes), trace)
         levels = self.config.levels
         digits = codes[..., None] // self._values(codes.device) % levels
-        return self._paint((digits * 2 / (levels - 1) - 1).to(self.unfold.weight.dtype), trace)
+        return self._to_pixels((digits * 2 / (levels - 1) - 1).to(self.unfold.weight.dtype), trace)
 
     def _values(self, device: torch.device) -> Tensor:
         """(digits,): 1, levels, levels² …"""
@@ -144,7 +144,7 @@ class DVAE(Model):
         record(trace, self.choose, "logits", scores)
         return scores
 
-    def _paint(self, vectors: Tensor, trace: Trace | None = None) -> Tensor:
+    def _to_pixels(self, vectors: Tensor, trace: Trace | None = None) -> Tensor:
         """(B, N, digits) -> (B, C, H, W)"""
         c, x = self.config, self.unfold(vectors)
         record(trace, self.unfold, "embeddings", x)
@@ -162,21 +162,21 @@ class DVAE(Model):
         """(B, N, …) -> (B, G, G, …)"""
         return x.unflatten(1, (self.config.grid, self.config.grid))
 
-    def loss(self, pixels: Tensor, heat: Tensor | None = None) -> Tensor:
-        """The squared errors of the pixels, summed. `heat` is the temperature of `gumbel`; None chooses codes."""
+    def loss(self, pixels: Tensor, temperature: Tensor | None = None) -> Tensor:
+        """The squared errors of the pixels, summed. `temperature` is that of `gumbel`; None chooses codes."""
         scores = self._scores(pixels)
-        if self.book is not None:
+        if self.codebook is not None:
             logits = scores.float()
-            if heat is None:
+            if temperature is None:
                 mixed = F.one_hot(logits.argmax(-1), logits.size(-1)).to(logits.dtype)
             else:
                 noise = -torch.empty_like(logits).exponential_().log()
-                mixed = ((logits + noise) / heat).softmax(-1)
-            vectors = mixed @ self.book.weight.float()
+                mixed = ((logits + noise) / temperature).softmax(-1)
+            vectors = mixed @ self.codebook.weight.float()
         else:
             exact, half = scores.float().tanh(), (self.config.levels - 1) / 2
             vectors = exact + (((exact + 1) * half).round() / half - 1 - exact).detach()
-        return (self._paint(vectors.to(scores.dtype)).float() - pixels).square().sum()
+        return (self._to_pixels(vectors.to(scores.dtype)).float() - pixels).square().sum()
 
     def tables(self) -> list[nn.Embedding]:
         return []

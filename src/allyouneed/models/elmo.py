@@ -1,4 +1,4 @@
-"""ELMo: words by their letters, read forth and back by two LSTM language models (Peters et al., 2018)."""
+"""ELMo: words by their letters, read by two LSTM language models, forward and backward (Peters et al., 2018)."""
 
 from __future__ import annotations
 
@@ -49,22 +49,29 @@ class ELMoBody(Body):
         super().__init__()
         self.config, self.width = config, 2 * config.width
         self.words = LetterCNN(config.width, config.letters, config.filters)
-        self.forth = nn.ModuleList(Recurrent("lstm", config.width, config.width) for _ in range(config.layers))
-        self.back = nn.ModuleList(Recurrent("lstm", config.width, config.width) for _ in range(config.layers))
+        self.forward_layers = nn.ModuleList(Recurrent("lstm", config.width, config.width) for _ in range(config.layers))
+        self.backward_layers = nn.ModuleList(
+            Recurrent("lstm", config.width, config.width) for _ in range(config.layers)
+        )
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, words: Tensor, lengths: Tensor, trace: Trace | None = None) -> list[Tensor]:
         """Vectors of words (B, T, D) -> the L + 1 layers, each (B, T, 2D)."""
         record(trace, self, "embeddings", words)
-        forth = self.climb(self.forth, words, trace)
-        turned = trace and trace.changed(lambda value: reverse(value, lengths))
-        back = [reverse(h, lengths) for h in self.climb(self.back, reverse(words, lengths), turned)]
-        return [torch.cat(both, dim=-1) for both in zip(forth, back)]
+        forward = self.climb(self.forward_layers, words, trace)
+        reversed_trace = trace and trace.changed(lambda value: reverse(value, lengths))
+        backward = [
+            reverse(h, lengths) for h in self.climb(self.backward_layers, reverse(words, lengths), reversed_trace)
+        ]
+        return [torch.cat(both, dim=-1) for both in zip(forward, backward)]
 
     def layers(self, trace: Trace, hidden: Tensor) -> list[Tensor]:
         """The two directions side by side."""
         (words,) = trace.of("embeddings")
-        sides = [(words, words), *([trace.get(m, "layers") for m in pair] for pair in zip(self.forth, self.back))]
+        sides = [
+            (words, words),
+            *([trace.get(m, "layers") for m in pair] for pair in zip(self.forward_layers, self.backward_layers)),
+        ]
         return [torch.cat(list(both), dim=-1) for both in sides]
 
     def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
@@ -72,11 +79,11 @@ class ELMoBody(Body):
 
     def empty(self, rows: int, room: int) -> RecurrentState:
         like = self.words.project.weight.detach()
-        parts = {name: like.new_zeros(rows, len(self.forth), self.config.width) for name in ("h", "c")}
+        parts = {name: like.new_zeros(rows, len(self.forward_layers), self.config.width) for name in ("h", "c")}
         return RecurrentState(parts, torch.zeros(rows, dtype=torch.long, device=like.device))
 
     def stages(self) -> list[list[nn.Module]]:
-        return [[self.words], *([*pair] for pair in zip(self.forth, self.back))]
+        return [[self.words], *([*pair] for pair in zip(self.forward_layers, self.backward_layers))]
 
     def climb(self, layers: Iterable[Any], x: Tensor, trace: Trace | None = None) -> list[Tensor]:
         """x and the outputs of each layer of one direction. Padding lies behind, where nothing reads it."""
@@ -91,7 +98,7 @@ class ELMoBody(Body):
     def step(self, x: Tensor, state: RecurrentState, lengths: Tensor | None = None) -> Tensor:
         """The top of the forward direction for x (B, T, D) after `state`, which moves on."""
         ends = []
-        for k, layer in enumerate(self.forth):
+        for k, layer in enumerate(self.forward_layers):
             h, end = layer(x, lengths, tuple(state.parts[name][None, :, k] for name in ("h", "c")))
             x = x + h if k else h
             ends.append(end)
@@ -169,16 +176,16 @@ class ELMo(LanguageModel):
         """The top of the forward direction."""
         words, body = self.words(ids), self.body
         record(trace, body, "embeddings", words)
-        return body.climb(body.forth, words, trace)[-1] if state is None else body.step(words, state, count)
+        return body.climb(body.forward_layers, words, trace)[-1] if state is None else body.step(words, state, count)
 
     def loss(self, ids: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
-        """The cross-entropy of the next words forth and of the words before them back: the mean of the two sums."""
-        text = torch.cat([ids[:, :1], targets], dim=1)  # x_0 … x_T: forth x_1 … x_T are foretold, back x_{T-1} … x_0
+        """The mean of two sums of cross-entropies: of the next words (forward), and of those before (backward)."""
+        text = torch.cat([ids[:, :1], targets], dim=1)  # x_0 … x_T: forward predicts x_1 … x_T, backward x_{T-1} … x_0
         real = text != IGNORE
         top = self.body(self.words(text.clamp(min=0)), real.sum(1))[-1]
-        forth, back = self.body.dropout(top).chunk(2, dim=-1)
+        forward, backward = self.body.dropout(top).chunk(2, dim=-1)
         goals = torch.cat([text[:, 1:], text[:, :-1].masked_fill(~real[:, 1:], IGNORE)])
-        return 0.5 * self.head.loss(torch.cat([forth[:, :-1], back[:, 1:]]), goals, smoothing)
+        return 0.5 * self.head.loss(torch.cat([forward[:, :-1], backward[:, 1:]]), goals, smoothing)
 
     @torch.no_grad()
     def embed(self, words: Sequence[str]) -> Tensor:

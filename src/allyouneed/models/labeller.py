@@ -23,11 +23,17 @@ class Labeller(Model):
         body: Body,
         head: nn.Module,
         reader: Any = None,
-        see: nn.Module | None = None,
+        preprocess: nn.Module | None = None,
         base: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        self.body, self.head, self.reader, self.see, self.base = body, head, reader, see or nn.Identity(), base
+        self.body, self.head, self.reader, self.preprocess, self.base = (
+            body,
+            head,
+            reader,
+            preprocess or nn.Identity(),
+            base,
+        )
         self.useful_at_start = base is not None
         if base is not None:
             self.shares: Tensor
@@ -37,7 +43,7 @@ class Labeller(Model):
 
     def forward(self, tensors: Tensors, *, trace: Trace | None = None) -> Tensor:
         """What `see` or the body takes, and lengths (B,) -> logits (B, C) or (B, T, C)"""
-        return self._label(self.see(tensors), trace)
+        return self._label(self.preprocess(tensors), trace)
 
     def _label(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
         trace = trace and trace.at(self)
@@ -53,7 +59,7 @@ class Labeller(Model):
     def loss(self, tensors: Tensors, targets: Tensor, smoothing: float = 0.0, agreement: float = 0.0) -> Tensor:
         """The cross-entropy of the labels, summed. With `agreement` (R-Drop, Liang et al., 2021): its mean over two
         passes, which differ in dropout, plus the divergence of their predictions with this weight."""
-        tensors = self.see(tensors)
+        tensors = self.preprocess(tensors)
         logits, targets = self._label(tensors).flatten(0, -2), targets.flatten()
         loss = self._errors(logits, tensors, targets, smoothing)
         if agreement:

@@ -71,7 +71,7 @@ class RecurrentState(_State):
     def grow(self, room: int) -> None:
         """There is always room."""
 
-    def places(self) -> None:
+    def storage(self) -> None:
         """Each step makes new tensors."""
 
 
@@ -118,7 +118,7 @@ class KVCache(_State):
         k, v, rows = self.parts["k"], self.parts["v"], torch.arange(at.size(0), device=at.device)[:, None]
         return (LayerCache(k[:, i], v[:, i], rows, at) for i in range(k.size(1)))
 
-    def places(self) -> list[tuple[int, torch.Size]]:
+    def storage(self) -> list[tuple[int, torch.Size]]:
         """Where its tensors are. They stay there until it grows."""
         return [(t.data_ptr(), t.shape) for t in (self.length, *self.parts.values(), *self.source.values())]
 

@@ -29,6 +29,6 @@ class Mix(nn.Module):
         if self.kind == "last":
             return layers[-1]
         if self.kind == "sum":
-            forth, back = torch.stack(list(layers)).sum(0).chunk(2, dim=-1)
-            return forth + back
+            forward, backward = torch.stack(list(layers)).sum(0).chunk(2, dim=-1)
+            return forward + backward
         return self.scale * torch.einsum("k,k...->...", self.weights.softmax(0), torch.stack(list(layers)))

@@ -201,13 +201,13 @@ class Predictor(ABC):
 
     # Vectors
 
-    def places(self, text: str) -> list[tuple[int, int]]:
+    def word_spans(self, text: str) -> list[tuple[int, int]]:
         """Start and end of each word of a text."""
         return find_words(text)
 
-    def cut(self, text: str, places: Sequence[tuple[int, int]]) -> Tokens:
-        """The tokens of a text with words at these places, as the body reads it."""
-        return self.tokenizer.tokenize(text, places)
+    def tokenize_words(self, text: str, spans: Sequence[tuple[int, int]]) -> Tokens:
+        """The tokens of a text with words at these spans, as the body reads it."""
+        return self.tokenizer.tokenize(text, spans)
 
 
 class Writing(Predictor):
@@ -230,11 +230,11 @@ class Writing(Predictor):
             beam_search(self.model, [settings.pop("input")], record=trace.record, **settings)
 
 
-class Painting(ABC):
+class PictureAnswers(ABC):
     """Answers with pictures."""
 
     @abstractmethod
-    def paint(self, asked: Sequence[tuple[Any, Answer]], out: Path) -> None:
+    def write_pictures(self, asked: Sequence[tuple[Any, Answer]], out: Path) -> None:
         """Write the pictures of the answers to these inputs, each with what the user gave, to a file."""
 
 

@@ -20,22 +20,22 @@ EAGER = 4  # steps before a recording: kernels have been chosen by then, and sho
 
 class Recorded:
     """stepper.step on CUDA. To start a kernel takes the host longer than the kernel of a small model runs. So once the
-    tensors of the state have stayed in their places for a few steps, a step is recorded as a CUDA graph, and replayed
+    tensors of the state have stayed in place for a few steps, a step is recorded as a CUDA graph, and replayed
     from then on: the same kernels with the same tensors, so the same numbers."""
 
     def __init__(self, stepper: Stepper) -> None:
         self.stepper = stepper
-        self._places: Any = None  # of the state's tensors at the last step
+        self._storage: Any = None  # of the state's tensors at the last step
         self._steps = 0  # since they are there
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, tokens: Tensor, state: State) -> Tensor:
         """What stepper.step(tokens, state) returns; the next call may overwrite it."""
-        places = state.places()
-        if places is None or torch.is_autocast_enabled("cuda"):  # which frees its copies of the weights at its end
+        storage = state.storage()
+        if storage is None or torch.is_autocast_enabled("cuda"):  # which frees its copies of the weights at its end
             return self.stepper.step(tokens, state)
-        if places != self._places:
-            self._places, self._steps, self._graph = places, 0, None
+        if storage != self._storage:
+            self._storage, self._steps, self._graph = storage, 0, None
         self._steps += 1
         if self._steps <= EAGER:
             return self.stepper.step(tokens, state)
@@ -47,7 +47,7 @@ class Recorded:
     def _record(self, tokens: Tensor, state: State) -> torch.cuda.CUDAGraph:
         graph, aside = torch.cuda.CUDAGraph(), torch.cuda.Stream()
         self._tokens = tokens.clone()
-        self._kept = list(self.stepper.buffers())  # a table may be replaced by a longer one before the next replay
+        self._buffers = list(self.stepper.buffers())  # a table may be replaced by a longer one before the next replay
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
             graph.capture_begin(capture_error_mode="thread_local")
@@ -131,7 +131,7 @@ class _Wish:
 
 
 @dataclass
-class _Flight:
+class _PendingTokens:
     """Tokens on their way to the host, and their owners: (place, row, whether this is its last token by length)."""
 
     packed: Tensor  # (2, B) int32: ids, and the bits of the log-probabilities
@@ -159,13 +159,13 @@ class Decoder:
         self.lag = 1 if self.records else 0
         self.state: Any = None  # a State, if there are rows
         self._stepped: Any = None
-        self._kept: dict[int, tuple[State, Recorded]] = {}  # if steps are recorded, by the number of rows
+        self._states_by_rows: dict[int, tuple[State, Recorded]] = {}  # if steps are recorded, by the number of rows
         self._ids = count()
         self._waiting: deque[_Wish] = deque()
         self._reading: deque[_Wish] = deque()  # long inputs
         self._slots: list[_Row | None] = []
-        self._owed: dict[_Row, None] = {}  # rows that still have events to come
-        self._flights: deque[_Flight] = deque()
+        self._unfinished: dict[_Row, None] = {}  # rows that still have events to come
+        self._pending: deque[_PendingTokens] = deque()
         self._changed = True  # the settings on the device are older than the slots
         self._tokens: Tensor = torch.zeros(0, dtype=torch.long)  # the last one of each row
         self._pairs: Any = None  # the places of guided answers, those of their free rows, and the strengths (P, 1)
@@ -193,14 +193,14 @@ class Decoder:
         if answer is None:
             self._waiting = deque(wish for wish in self._waiting if wish.id != id)
             self._reading = deque(wish for wish in self._reading if wish.id != id)
-        for row in [row for row in self._owed if row.id == id and answer in (None, row.answer)]:
-            del self._owed[row]
+        for row in [row for row in self._unfinished if row.id == id and answer in (None, row.answer)]:
+            del self._unfinished[row]
             self._leave(row)
 
     @property
     def busy(self) -> bool:
         """Whether a tick has anything left to do."""
-        return bool(self._waiting or self._reading or self._owed or self._flights)
+        return bool(self._waiting or self._reading or self._unfinished or self._pending)
 
     @torch.inference_mode()
     def tick(self) -> list[Event]:
@@ -210,9 +210,9 @@ class Decoder:
         logits = self._join(logits, events)
         if logits is not None:
             self._choose(logits)
-        while len(self._flights) > (self.lag if logits is not None else 0):
-            events += self._read(self._flights.popleft())
-        if not self.busy and not self._kept:
+        while len(self._pending) > (self.lag if logits is not None else 0):
+            events += self._read(self._pending.popleft())
+        if not self.busy and not self._states_by_rows:
             self.state, self._slots = None, []
         return events
 
@@ -288,7 +288,7 @@ class Decoder:
             most = request.max_new if limit is None else min(request.max_new, limit - size + 1)
             for answer in wish.answers:
                 rows.append(asked := _Row(wish.id, request, answer, size, most))
-                self._owed[asked] = None
+                self._unfinished[asked] = None
                 rows += [_Row(wish.id, request, answer, size, most, beside=asked) for _ in range(each - 1)]
                 copies += range(at, at + each)
             at += each
@@ -320,39 +320,39 @@ class Decoder:
         if rows == len(self._slots):
             return
         before, room = self.state, bucket(1, self.stepper.limit) if self.state is None else self.state.room
-        if rows in self._kept:
-            self.state, self._stepped = self._kept[rows]
+        if rows in self._states_by_rows:
+            self.state, self._stepped = self._states_by_rows[rows]
             self.state.grow(room)
         else:
             self.state = self.stepper.empty(rows, room)
             self._stepped = Recorded(self.stepper) if self.records else self.stepper.step
         if self.records:
-            self._kept[rows] = self.state, self._stepped
-        sitting, tokens = [row for row in self._slots if row], torch.zeros(rows, dtype=torch.long, device=self._device)
-        if sitting:
-            old = self._send([row.at for row in sitting])
+            self._states_by_rows[rows] = self.state, self._stepped
+        active, tokens = [row for row in self._slots if row], torch.zeros(rows, dtype=torch.long, device=self._device)
+        if active:
+            old = self._send([row.at for row in active])
             if rows < len(self._slots):
-                for at, row in enumerate(sitting):
+                for at, row in enumerate(active):
                     row.at = at
-            new = self._send([row.at for row in sitting])
+            new = self._send([row.at for row in active])
             self.state.put(new, before.select(old))
             tokens[new] = self._tokens[old]
         self._tokens, self._slots, self._changed = tokens, [None] * rows, True
-        for row in sitting:
+        for row in active:
             self._slots[row.at] = row
 
     def _choose(self, logits: Tensor) -> None:
         """Choose the next token of each row. It stays on the device for the next step; a copy goes to the host."""
         self._send_settings()
-        sitting = [row for row in self._slots if row and row.beside is None]
+        active = [row for row in self._slots if row and row.beside is None]
         if self._pairs is not None:
             asked, free, strength = self._pairs
             logits = logits.float()
             logits = logits.index_copy(0, asked, logits[free] + strength * (logits[asked] - logits[free]))
-        if all(row.request.temperature == 0 for row in sitting):
+        if all(row.request.temperature == 0 for row in active):
             self._tokens, logprobs = greedy(logits)
         else:
-            cut = any(row.request.top_k > 0 or row.request.top_p < 1 for row in sitting)
+            cut = any(row.request.top_k > 0 or row.request.top_p < 1 for row in active)
             u = uniform(self._seed, self._made)
             self._tokens, logprobs = choose(logits, self._temperature, self._top_k, self._top_p, u, cut)
         if self._pairs is not None:
@@ -366,19 +366,19 @@ class Decoder:
             landed.record()
         for row in filter(None, self._slots):
             row.made += 1
-        owners = [(row.at, row, row.made == row.most) for row in sitting]
+        owners = [(row.at, row, row.made == row.most) for row in active]
         for _, row, last in owners:
             if last:
                 self._leave(row)
-        self._flights.append(_Flight(packed, landed, owners))
+        self._pending.append(_PendingTokens(packed, landed, owners))
 
-    def _read(self, flight: _Flight) -> list[Event]:
-        if flight.landed is not None:
-            flight.landed.synchronize()
-        tokens, logprobs = flight.packed[0].tolist(), flight.packed[1].view(torch.float32).tolist()
+    def _read(self, pending: _PendingTokens) -> list[Event]:
+        if pending.landed is not None:
+            pending.landed.synchronize()
+        tokens, logprobs = pending.packed[0].tolist(), pending.packed[1].view(torch.float32).tolist()
         events = []
-        for at, row, last in flight.owners:
-            if row not in self._owed:  # stopped or cancelled meanwhile
+        for at, row, last in pending.owners:
+            if row not in self._unfinished:  # stopped or cancelled meanwhile
                 continue
             if not logprobs[at] > NEVER:
                 events.append(self._fail(row.id, UserError(NO_TOKEN if logprobs[at] == NEVER else NOT_A_NUMBER)))
@@ -387,7 +387,7 @@ class Decoder:
             done = "stop" if stop else "length" if last else None
             events.append(Event(row.id, None if stop else tokens[at], logprobs[at], done, row.answer))
             if done:
-                del self._owed[row]
+                del self._unfinished[row]
                 self._leave(row)
         return events
 

@@ -18,63 +18,66 @@ from allyouneed.figures import contact_sheet
 from allyouneed.models.dalle import DALLE
 from allyouneed.nn.trace import Trace, record
 from allyouneed.predict.answers import Answer, Outcome
-from allyouneed.predict.base import Guess, Names, Painting, Show, Writing
-from allyouneed.predict.book import Book
+from allyouneed.predict.base import Guess, Names, PictureAnswers, Show, Writing
 from allyouneed.predict.decoder import Event, Request
+from allyouneed.predict.image_tokenizer import ImageTokenizer
 from allyouneed.predict.inputs import check_numbers
-from allyouneed.predict.pictures import grid_places
+from allyouneed.predict.pictures import grid_names
 from allyouneed.predict.processor import Processor, rows_for
 from allyouneed.predict.writer import Writer
 from allyouneed.text import Tokenizer
 
 
 class DrawProcessor(Processor):
-    _book: Book | None = None
+    _image_tokenizer: ImageTokenizer | None = None
 
     @property
-    def book(self) -> Book:
-        """The codes of pictures: a part of the run or, before it is one, of the run task.book."""
-        if self._book is None:
-            if not self.options.book:
+    def image_tokenizer(self) -> ImageTokenizer:
+        """The codes of pictures: a part of the run or, before it is one, of the run task.image_tokenizer."""
+        if self._image_tokenizer is None:
+            if not self.options.image_tokenizer:
                 raise UserError(
-                    "task.book is empty: name a run of the task compress, whose codes are what is drawn with; `ayn "
-                    "train compress/shapes` makes one"
+                    "task.image_tokenizer is empty: name a run of the task compress, whose codes are what is drawn "
+                    "with; `ayn train compress/shapes` makes one"
                 )
-            self._book = Book.load(self.options.book)
-        return self._book
+            self._image_tokenizer = ImageTokenizer.load(self.options.image_tokenizer)
+        return self._image_tokenizer
 
     def take_tokenizers(self, donor: Processor) -> None:
         super().take_tokenizers(donor)
         if isinstance(donor, DrawProcessor):
-            if os.path.isdir(self.options.book) and self.book.fingerprint != donor.book.fingerprint:
+            if (
+                os.path.isdir(self.options.image_tokenizer)
+                and self.image_tokenizer.fingerprint != donor.image_tokenizer.fingerprint
+            ):
                 raise UserError(
-                    f"the code book of {self.options.book} is not the one that the run in train.init draws with: set "
-                    "task.book= to draw with that, or start from another run"
+                    f"the codebook of {self.options.image_tokenizer} is not the one that the run in train.init draws "
+                    "with: set task.image_tokenizer= to draw with that, or start from another run"
                 )
-            self._book = donor.book
+            self._image_tokenizer = donor.image_tokenizer
 
     def same_outputs(self, other: Processor) -> bool:
         same = isinstance(other, DrawProcessor) and super().same_outputs(other)
-        return same and cast(DrawProcessor, other).book.fingerprint == self.book.fingerprint
+        return same and cast(DrawProcessor, other).image_tokenizer.fingerprint == self.image_tokenizer.fingerprint
 
     def parts(self) -> dict[str, bytes]:
-        return {**super().parts(), **self.book.parts()}
+        return {**super().parts(), **self.image_tokenizer.parts()}
 
     def read_parts(self, parts: Mapping[str, bytes]) -> None:
         super().read_parts(parts)
-        self._book = Book.read(parts)
+        self._image_tokenizer = ImageTokenizer.read(parts)
 
     def model_config(self) -> Any:
-        config, book = self.recipe.model, self.book.config
+        config, image_tokenizer = self.recipe.model, self.image_tokenizer.config
         for name in ("codes", "grid"):
-            own, theirs = getattr(config, name), getattr(book, name)
+            own, theirs = getattr(config, name), getattr(image_tokenizer, name)
             if own and own != theirs:
                 raise UserError(
-                    f"model.{name} = {own}, but the code book has {theirs}: leave model.{name} out, or take another "
-                    "task.book"
+                    f"model.{name} = {own}, but the codebook has {theirs}: leave model.{name} out, or take another "
+                    "task.image_tokenizer"
                 )
         vocab = rows_for(self.tokenizer, config.vocab, "vocab")
-        return replace(config, vocab=vocab, codes=book.codes, grid=book.grid)
+        return replace(config, vocab=vocab, codes=image_tokenizer.codes, grid=image_tokenizer.grid)
 
     def build_model(self) -> DALLE:
         model: DALLE = super().build_model()
@@ -83,7 +86,7 @@ class DrawProcessor(Processor):
 
     @property
     def longest(self) -> int:
-        return 1 + int(self.recipe.model.caption) + self.book.config.tokens
+        return 1 + int(self.recipe.model.caption) + self.image_tokenizer.config.tokens
 
 
 class Caption(NamedTuple):
@@ -91,7 +94,7 @@ class Caption(NamedTuple):
     ids: list[int]
 
 
-class DrawPredictor(Writing, Painting):
+class DrawPredictor(Writing, PictureAnswers):
     Processor = DrawProcessor
     asks = "what to draw"
     no_vectors = "it draws, and has no vectors of texts"
@@ -99,8 +102,8 @@ class DrawPredictor(Writing, Painting):
     model: DALLE
 
     @property
-    def book(self) -> Book:
-        return self.processor.book
+    def image_tokenizer(self) -> ImageTokenizer:
+        return self.processor.image_tokenizer
 
     def read(self, given: str, decode: DecodeConfig) -> Caption:
         ids, most = caption_ids(given, self.tokenizer), self.model.config.caption
@@ -118,13 +121,15 @@ class DrawPredictor(Writing, Painting):
         """For each caption decode.n_best drawings, the best first: by log p(codes | caption) or, for the rank of the
         caption, by log p(codes | caption) - log p(codes)."""
         each, prompts = decode.n_best, [self.model.prompt(caption.ids) for caption in inputs]
-        codes = draw_codes(self.writer, prompts, self.book.config.tokens, decode)  # (prompts · n_best, codes)
+        codes = draw_codes(
+            self.writer, prompts, self.image_tokenizer.config.tokens, decode
+        )  # (prompts · n_best, codes)
         asked = np.repeat(np.asarray(prompts), each, axis=0)
         score = told = likelihood(self.model, asked, codes)
         if decode.rank == "caption":
             score = told - likelihood(self.model, np.full_like(asked, self.model.blank), codes)
-        self.book.model.to(self.model.device)
-        pictures = self.book.decode(codes)
+        self.image_tokenizer.model.to(self.model.device)
+        pictures = self.image_tokenizer.decode(codes)
         made = []
         for i, (row, picture) in enumerate(zip(codes.tolist(), pictures)):
             logprob, text = float(told[i]), " ".join(map(str, row))
@@ -134,7 +139,7 @@ class DrawPredictor(Writing, Painting):
             best, *others = sorted(made[at : at + each], key=lambda answer: -answer.score)
             yield replace(best, others=others)
 
-    def paint(self, asked: Sequence[tuple[Caption, Answer]], out: Path) -> None:
+    def write_pictures(self, asked: Sequence[tuple[Caption, Answer]], out: Path) -> None:
         """The drawings of each caption, the best first, with their seeds."""
         pictures, told = [], []
         for caption, answer in asked:
@@ -163,9 +168,9 @@ class DrawPredictor(Writing, Painting):
         prompt = self.model.prompt(given.ids)
         words, codes = (torch.tensor([one], device=self.model.device) for one in (prompt, answer.tokens))
         self.model(words, codes, trace=trace)
-        record(trace, self.model, "codes", codes.unflatten(1, (self.book.config.grid, -1)))
+        record(trace, self.model, "codes", codes.unflatten(1, (self.image_tokenizer.config.grid, -1)))
         blank = ["·"] * (self.model.config.caption - len(given.ids))
-        places = grid_places(self.book.config.grid)[:-1]
+        places = grid_names(self.image_tokenizer.config.grid)[:-1]
         tokens, at = ["·", *(self.tokenizer.token(id) for id in given.ids), *blank, *places], self.model.config.caption
         own = {"word_head": tokens[:at], "head": tokens[at:]}
         return lambda place: (tokens, own.get(place, tokens))

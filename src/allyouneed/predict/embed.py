@@ -101,11 +101,11 @@ class Embedding:
         return self.fit(row, cut)
 
     def _row(self, text: str) -> Row:
-        places = self.predictor.places(text)
-        names = [text[start:end] for start, end in places]
+        spans = self.predictor.word_spans(text)
+        names = [text[start:end] for start, end in spans]
         if self.spelled:
             return Row(list(range(len(names))), range(len(names)), names)
-        tokens = self.predictor.cut(text, places)
+        tokens = self.predictor.tokenize_words(text, spans)
         return Row(tokens.ids, tokens.words, names) if self.words else Row(tokens.ids)
 
     def fit(self, row: Row, cut: bool) -> Row:

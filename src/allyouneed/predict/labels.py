@@ -207,7 +207,7 @@ class Texts(NamedTuple):
 
     given: str
     tokens: list[list[Any]]
-    places: Sequence[tuple[int, int]] = ()  # tag: start and end of each word
+    spans: Sequence[tuple[int, int]] = ()  # tag: start and end of each word
     pieces: Tokens | None = None  # tag: the tokens by word
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig
-from allyouneed.data.batches.pictures import Augment, PictureBatches, See, as_tensor
+from allyouneed.data.batches.pictures import Augment, ImagePreprocessor, PictureBatches, as_tensor
 from allyouneed.data.formats.decoding import (
     BadPictureError,
     check,
@@ -26,15 +26,15 @@ from allyouneed.data.formats.decoding import (
 from allyouneed.data.formats.file_paths import is_folder
 from allyouneed.data.formats.picture_arrays import to_image
 from allyouneed.data.formats.pictures import is_hidden, is_picture_name
-from allyouneed.errors import UserError, told
+from allyouneed.errors import UserError, option_name
 from allyouneed.figures import contact_sheet
 from allyouneed.models.dvae import DVAE
 from allyouneed.models.labeller import Labeller, PictureLabeller
 from allyouneed.nn.heads import ClassifyHead
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.answers import Answer
-from allyouneed.predict.base import Alignment, Guess, Names, Painting, Predictor
-from allyouneed.predict.book import Book
+from allyouneed.predict.base import Alignment, Guess, Names, PictureAnswers, Predictor
+from allyouneed.predict.image_tokenizer import ImageTokenizer
 from allyouneed.predict.labels import LabelsPredictor, LabelsProcessor, probabilities
 from allyouneed.predict.processor import Processor
 
@@ -77,7 +77,7 @@ class RecognizeProcessor(PictureProcessor, LabelsProcessor):
         body.freeze(config.freeze)
         head = ClassifyHead(body.width, len(self.labels), self.options.pool, config.dropout, (1, 0))
         augment = Augment(**{f.name: getattr(self.options, f.name) for f in fields(Augment)})
-        return PictureLabeller(body, head, see=See(self.mean, self.std, augment))
+        return PictureLabeller(body, head, preprocess=ImagePreprocessor(self.mean, self.std, augment))
 
     def extras(self) -> dict[str, Any]:
         return {**super().extras(), "mean": self.mean, "std": self.std}
@@ -91,7 +91,7 @@ class RecognizeProcessor(PictureProcessor, LabelsProcessor):
 
 class CompressProcessor(PictureProcessor):
     def same_outputs(self, other: Processor) -> bool:
-        return False  # codes mean what their own book says
+        return False  # codes mean what their own tokenizer says
 
 
 class Frames(NamedTuple):
@@ -194,7 +194,9 @@ class RecognizePredictor(PictureReader, LabelsPredictor):
     def _judged(self, inputs: Sequence[Frames]) -> Iterator[Tensor]:
         """The label probabilities (C,) of each input."""
         if not self.labels:
-            raise UserError(f"this run has no labels: it is a body to start a training from, with {told('--init')}")
+            raise UserError(
+                f"this run has no labels: it is a body to start a training from, with {option_name('--init')}"
+            )
         batches = self._batches([frame for read in inputs for frame in read.frames])
         found = iter(probabilities(self.model, batches, self.room, [np.arange(len(batches.sizes))]).values())
         for read in inputs:
@@ -209,7 +211,7 @@ class RecognizePredictor(PictureReader, LabelsPredictor):
     def _look(self, given: Frames, decode: DecodeConfig, trace: Trace) -> Names:
         batch = self._batches(given.frames[:1]).collate(np.arange(1)).to(self.model.device)
         self.model(batch.tensors, trace=trace)
-        tokens = ["[CLS]", *grid_places(self.recipe.model.grid)]
+        tokens = ["[CLS]", *grid_names(self.recipe.model.grid)]
         return lambda place: (tokens, tokens)
 
     def draw_heads(self, found: dict[str, Alignment], given: Frames, place: str, out: Path) -> None:
@@ -230,34 +232,34 @@ class RecognizePredictor(PictureReader, LabelsPredictor):
         contact_sheet([pixels, *sheet[1:]], names, out, "Where [CLS] looks", columns)
 
 
-class CompressPredictor(PictureReader, Painting):
+class CompressPredictor(PictureReader, PictureAnswers):
     Processor = CompressProcessor
     model: DVAE
 
     def _answer(self, inputs: list[Frames], decode: DecodeConfig) -> Iterator[Answer]:
         """The codes, row by row; of a clip, of each frame."""
-        book = Book(self.model)
+        tokenizer = ImageTokenizer(self.model)
         for read in inputs:
-            codes = book.encode(self.as_pixels(read.frames))
+            codes = tokenizer.encode(self.as_pixels(read.frames))
             grid = codes.reshape(-1, self.recipe.model.grid)
-            text = "\n".join(" ".join(f"{code:{len(str(len(book) - 1))}}" for code in row) for row in grid)
+            text = "\n".join(" ".join(f"{code:{len(str(len(tokenizer) - 1))}}" for code in row) for row in grid)
             details = {"codes": codes.tolist() if len(codes) > 1 else codes[0].tolist()}
-            yield Answer(text, codes.ravel().tolist(), 0.0, "stop", details=details, picture=book.decode(codes)[0])
+            yield Answer(text, codes.ravel().tolist(), 0.0, "stop", details=details, picture=tokenizer.decode(codes)[0])
 
     def _look(self, given: Frames, decode: DecodeConfig, trace: Trace) -> Names:
         """While it makes codes of the picture, and a picture of the codes."""
         pixels = as_tensor(self.as_pixels(given.frames[:1]), np.arange(1)).to(self.model.device).float() / 255
         self.model.decode(self.model.encode(pixels, trace), trace)
-        patches = grid_places(self.recipe.model.grid)
+        patches = grid_names(self.recipe.model.grid)
         return lambda place: (patches, patches)
 
-    def paint(self, asked: Sequence[tuple[Frames, Answer]], out: Path) -> None:
+    def write_pictures(self, asked: Sequence[tuple[Frames, Answer]], out: Path) -> None:
         """Each picture beside its copy."""
         pictures = [one for read, answer in asked for one in (self.as_pixels(read.frames)[0], answer.picture)]
         contact_sheet(pictures, ["picture", "copy"] * len(asked), out)
 
 
-def grid_places(grid: int) -> list[str]:
+def grid_names(grid: int) -> list[str]:
     """Row and column of each patch, from 1."""
     return [f"{row}, {column}" for row in range(1, grid + 1) for column in range(1, grid + 1)]
 

@@ -67,34 +67,34 @@ class TagPredictor(TextLabelsPredictor):
     def joined(self, words: Sequence[str]) -> str:
         return WordText.of(words)
 
-    def places(self, text: str) -> list[tuple[int, int]]:
-        return text.places if isinstance(text, WordText) else self.processor.cutter.find(text)
+    def word_spans(self, text: str) -> list[tuple[int, int]]:
+        return text.spans if isinstance(text, WordText) else self.processor.cutter.find(text)
 
-    def cut(self, text: str, places: Sequence[tuple[int, int]]) -> Tokens:
-        return self.tokenizer.tokenize_words([text[start:end] for start, end in places])
+    def tokenize_words(self, text: str, spans: Sequence[tuple[int, int]]) -> Tokens:
+        return self.tokenizer.tokenize_words([text[start:end] for start, end in spans])
 
     def read(self, given: str, decode: DecodeConfig) -> Texts:
-        places = self.places(given)
-        words = [given[start:end] for start, end in places]
+        spans = self.word_spans(given)
+        words = [given[start:end] for start, end in spans]
         pieces = None if self.processor.spells else self.tokenizer.tokenize_words(words)
-        return self._checked([given], Texts(given, [words if pieces is None else pieces.ids], places, pieces))
+        return self._checked([given], Texts(given, [words if pieces is None else pieces.ids], spans, pieces))
 
     def _judged(self, inputs: Sequence[Texts]) -> Iterator[Tensor]:
         """The tag probabilities (words, C) of each text."""
         for text, p in zip(inputs, self.judge(inputs)):
-            yield self.processor.by_word(p, text.pieces, len(text.places))
+            yield self.processor.by_word(p, text.pieces, len(text.spans))
 
     def _answer(self, inputs: list[Texts], decode: DecodeConfig) -> Iterator[Answer]:
         for read, p in zip(inputs, self._judged(inputs)):
             text, best, (unread, told) = read.given, p.max(-1), self.unread(read)
-            words = [text[start:end] for start, end in read.places]
+            words = [text[start:end] for start, end in read.spans]
             details: dict[str, Any] = {}
             if self.processor.scheme == PER_WORD:
                 tags = [self.labels[i] for i in best.indices.tolist()]
                 marked = " ".join(f"{word}/{tag}" for word, tag in zip(words, tags))
             else:
                 entities = self.processor.found(p)
-                details["entities"] = named(text, read.places, entities)
+                details["entities"] = named(text, read.spans, entities)
                 tags, marked = tagged(entities, len(words), self.processor.scheme), mark(text, details["entities"])
             details = {"text": marked, **details, "words": words, "tags": tags, **unread}
             sure = float(best.values.log().sum())
@@ -103,15 +103,15 @@ class TagPredictor(TextLabelsPredictor):
     def table(self, given: Texts, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         with self.lock:
             (read,) = self._judged([given])
-        return [self.guess(given.given[start:end], p, most) for (start, end), p in zip(given.places, read)]
+        return [self.guess(given.given[start:end], p, most) for (start, end), p in zip(given.spans, read)]
 
 
-def named(text: str, places: Sequence[tuple[int, int]], entities: Sequence[Span]) -> list[dict[str, Any]]:
+def named(text: str, spans: Sequence[tuple[int, int]], entities: Sequence[Span]) -> list[dict[str, Any]]:
     """Entities with their text and where it is."""
     return [
         {"type": span.kind, "text": text[start:end], "start": start, "end": end}
         for span in entities
-        for start, end in [(places[span.start][0], places[span.end - 1][1])]
+        for start, end in [(spans[span.start][0], spans[span.end - 1][1])]
     ]
 
 

@@ -22,7 +22,7 @@ from allyouneed.data.opening import read_data
 from allyouneed.data.report import Report
 from allyouneed.data.sources import Dataset, Source
 from allyouneed.data.store import TokenKey
-from allyouneed.errors import UserError, shortened, told
+from allyouneed.errors import UserError, option_name, shortened
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model
 from allyouneed.predict.base import Writing
@@ -37,7 +37,7 @@ PART = 0.25  # of the time that is left, for the next piece: the machine may bec
 
 
 @dataclass(frozen=True)
-class Extent:
+class TestBudget:
     """At most `limit` examples or windows (0: all). `until`: when to end, a time.monotonic()."""
 
     limit: int = 0
@@ -63,7 +63,7 @@ class Extent:
             size = min(2 * len(piece), int(PART * max(0.0, min(self.until - now, 1e9)) / each))
 
 
-WHOLE = Extent()
+WHOLE = TestBudget()
 
 
 MOST = 3  # samples of a split
@@ -90,7 +90,7 @@ class Sample:
         return [f"  sample: {text}", f"    → {answer}{told}"] if text else [first + answer, f"   {told}"]
 
 
-def places(total: int) -> list[int]:
+def sample_indices(total: int) -> list[int]:
     """The numbers of the examples that are shown, spread over the beginning of a split."""
     among = min(total, AMONG)
     return sorted({(number + 1) * among // (MOST + 1) for number in range(MOST)} - {among})
@@ -138,7 +138,7 @@ class Task(Processor, ABC, Generic[M]):
     shape: ClassVar[str]  # of the data
     unit: ClassVar[str] = "token"  # what the losses count
     weights: ClassVar[dict[str, float]]  # of the named losses
-    looking: ClassVar[float] = 0.05  # of the training time, at most, for evaluations with train.eval_every = 0
+    eval_share: ClassVar[float] = 0.05  # of the training time, at most, for evaluations with train.eval_every = 0
     reading: ClassVar[float] = 1 / 3  # time to evaluate a batch, as a part of that to learn it
     item_name: ClassVar[str] = "examples"  # what a test scores one by one
     # The best weights have the lowest loss, that is `loss` or one by its name, `codes loss`; or the highest score.
@@ -203,7 +203,7 @@ class Task(Processor, ABC, Generic[M]):
         if self.kind.body_fields() and recipe.model.freeze and not recipe.train.init:
             raise UserError(
                 f"model.freeze = {recipe.model.freeze} would freeze a body that has learned nothing: start from a run "
-                f"with {told('--init')}, or leave it out"
+                f"with {option_name('--init')}, or leave it out"
             )
 
     def prepare(self, say: Say) -> Report:
@@ -250,7 +250,7 @@ class Task(Processor, ABC, Generic[M]):
         """Write files for other programs when the training has finished; returns their paths."""
         return []
 
-    def draw(self, folder: Path, mark: str) -> list[Path]:
+    def write_figures(self, folder: Path, mark: str) -> list[Path]:
         """Draw the results of the last test into the folder; returns the paths. Their names end in `mark`, which tells
         apart the tests of different data."""
         return []
@@ -282,7 +282,7 @@ class Task(Processor, ABC, Generic[M]):
         return self.data.splits[split].examples
 
     @abstractmethod
-    def test(self, model: M, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:
+    def test(self, model: M, split: str, decode: DecodeConfig, say: Say, budget: TestBudget = WHOLE) -> list[Score]:
         """The scores of the model on a split, or on a part of it, with their signatures; `covered` says how much was
         scored. None if nothing was."""
 
@@ -302,7 +302,7 @@ class Task(Processor, ABC, Generic[M]):
     @once
     def sampled(self, split: str) -> Any:
         """The examples of a split that `samples` shows; read once, before the training."""
-        chosen = places(self.data.splits[split].examples)
+        chosen = sample_indices(self.data.splits[split].examples)
         return [e for i, e in enumerate(islice(self.data.splits[split], max(chosen, default=-1) + 1)) if i in chosen]
 
     def samples(self, model: M, split: str, decode: DecodeConfig, most: int) -> list[Sample]:

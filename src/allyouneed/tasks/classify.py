@@ -21,7 +21,7 @@ from allyouneed.nn.heads import POOLS
 from allyouneed.predict.inputs import BETWEEN
 from allyouneed.predict.labels import ClassifyProcessor, classify_tokens
 from allyouneed.predict.linear import Bags, Linear, WordPairs, best_shares, fit_linear, words_of
-from allyouneed.tasks.base import WHOLE, Extent, once
+from allyouneed.tasks.base import WHOLE, TestBudget, once
 from allyouneed.tasks.baselines import classify_baselines
 from allyouneed.tasks.labelling import Labelling, LabellingOptions
 from allyouneed.tasks.labels import OneLabel
@@ -106,9 +106,11 @@ class Classify(ClassifyProcessor, OneLabel, Labelling):
         texts = (list(self.data.splits[name].inputs()) for name in ("train", split))
         return classify_baselines(next(texts), self.goals("train"), next(texts), len(self.labels))
 
-    def test(self, model: Labeller, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:
+    def test(
+        self, model: Labeller, split: str, decode: DecodeConfig, say: Say, budget: TestBudget = WHOLE
+    ) -> list[Score]:
         """Accuracy and macro-F1."""
-        found = self.probabilities(model, self.whole(split, model), extent)
+        found = self.probabilities(model, self.whole(split, model), budget)
         truth, self.covered = self.goals(split)[list(found)], len(found)
         self.tested = lambda: (
             self._record(example, found[number])

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from allyouneed.config import DecodeConfig
 from allyouneed.data.batches.base import Batch
-from allyouneed.data.batches.coded import PlainPictures
+from allyouneed.data.batches.image_codes import PlainPictures
 from allyouneed.data.report import Report, describe
 from allyouneed.figures import contact_sheet
 from allyouneed.metrics import Score
 from allyouneed.models.dvae import DVAE
-from allyouneed.predict.book import Book
+from allyouneed.predict.image_tokenizer import ImageTokenizer
 from allyouneed.predict.pictures import CompressProcessor
-from allyouneed.tasks.base import WHOLE, Carry, Extent, Moment
+from allyouneed.tasks.base import WHOLE, Carry, Moment, TestBudget
 from allyouneed.tasks.pictures import PictureTask
 from allyouneed.terminal import Say
 
@@ -65,23 +65,23 @@ class Compress(CompressProcessor, PictureTask[DVAE]):
     def losses(
         self, model: DVAE, batch: Batch, at: Moment | None = None, carry: Carry | None = None
     ) -> dict[str, Tensor]:
-        pixels, heat = batch.tensors["pixels"].float() / 255, None
-        if at is not None and model.book is not None:
+        pixels, temperature = batch.tensors["pixels"].float() / 255, None
+        if at is not None and model.codebook is not None:
             cooling = math.cos(math.pi / 2 * min(1.0, at.part / COOLED)) ** 2
-            heat = torch.tensor(COLD + (1 - COLD) * cooling, device=pixels.device)
-        return {"pixels": model.loss(pixels, heat)}
+            temperature = torch.tensor(COLD + (1 - COLD) * cooling, device=pixels.device)
+        return {"pixels": model.loss(pixels, temperature)}
 
-    def test(self, model: DVAE, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:
-        """How near copies are to their pictures, and how much of the code book they use."""
-        book, pixels = Book(model), self.pixels(split)
-        wrong, counts, self.covered, self.pairs = 0.0, np.zeros(len(book), np.int64), 0, []
-        for numbers in extent.pieces(len(pixels)):
+    def test(self, model: DVAE, split: str, decode: DecodeConfig, say: Say, budget: TestBudget = WHOLE) -> list[Score]:
+        """How near copies are to their pictures, and how much of the codebook they use."""
+        tokenizer, pixels = ImageTokenizer(model), self.pixels(split)
+        wrong, counts, self.covered, self.pairs = 0.0, np.zeros(len(tokenizer), np.int64), 0, []
+        for numbers in budget.pieces(len(pixels)):
             for at in range(0, len(numbers), 1024):
                 own = np.asarray(pixels[numbers[at : at + 1024]])
-                codes = book.encode(own)
-                copies = book.decode(codes)
+                codes = tokenizer.encode(own)
+                copies = tokenizer.decode(codes)
                 wrong += float(np.square(own.astype(np.float64) - copies).sum())
-                counts += np.bincount(codes.ravel(), minlength=len(book))
+                counts += np.bincount(codes.ravel(), minlength=len(tokenizer))
                 self.covered += len(own)
                 self.pairs += [one for pair in zip(own, copies) for one in pair][: 2 * SHOWN - len(self.pairs)]
         error = max(wrong / (255**2 * self.covered * pixels[0].size), 1e-10)
@@ -94,7 +94,7 @@ class Compress(CompressProcessor, PictureTask[DVAE]):
             Score("code perplexity", math.exp(-float((part * np.log(part)).sum())), signature),
         ]
 
-    def draw(self, folder: Path, mark: str) -> list[Path]:
+    def write_figures(self, folder: Path, mark: str) -> list[Path]:
         if not self.pairs:
             return []
         out = folder / f"copies{mark}.png"

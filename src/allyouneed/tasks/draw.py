@@ -15,7 +15,7 @@ from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches.base import Batch
-from allyouneed.data.batches.coded import CaptionedCodes
+from allyouneed.data.batches.image_codes import CaptionedCodes
 from allyouneed.data.report import Report, describe
 from allyouneed.data.store import Ragged, store_rows, tokenize_rows, unknown_part
 from allyouneed.errors import UserError
@@ -25,7 +25,7 @@ from allyouneed.models.dalle import DALLE
 from allyouneed.predict.base import answered
 from allyouneed.predict.draw import Caption, DrawProcessor, check_method, likelihood
 from allyouneed.runtime import pick_device
-from allyouneed.tasks.base import WHOLE, Carry, Extent, Moment, Task, once
+from allyouneed.tasks.base import WHOLE, Carry, Moment, Task, TestBudget, once
 from allyouneed.tasks.pictures import PictureTask
 from allyouneed.terminal import Say
 from allyouneed.text import Tokenizer
@@ -37,15 +37,15 @@ BLOCK = 1024  # pictures that are encoded at once
 
 @dataclass(frozen=True)
 class DrawOptions:
-    book: str = option("", "a run of the task compress: its codes are what is drawn with")
+    image_tokenizer: str = option("", "a run of the task compress: its codes are what is drawn with")
     caption_weight: float = option(
         0.125, "weight of the loss of the caption; that of the codes has 1", low=0.0, high=100
     )
     hidden: float = option(0.1, "how often training hides the caption; decode.guidance needs it", low=0.0, high=1.0)
 
     def __post_init__(self) -> None:
-        if self.book:  # absolute, so that it is found from any folder
-            object.__setattr__(self, "book", os.path.abspath(os.path.expanduser(self.book)))
+        if self.image_tokenizer:  # absolute, so that it is found from any folder
+            object.__setattr__(self, "image_tokenizer", os.path.abspath(os.path.expanduser(self.image_tokenizer)))
 
 
 class Draw(DrawProcessor, PictureTask[DALLE]):
@@ -77,12 +77,12 @@ class Draw(DrawProcessor, PictureTask[DALLE]):
         return (f"{picture.label}\n" for picture in self.data.splits["train"])
 
     def prepare(self, say: Say) -> Report:
-        _ = self.book  # before any data is read
+        _ = self.image_tokenizer  # before any data is read
         return super().prepare(say)
 
     @property
     def picture_shape(self) -> tuple[int, int]:
-        return self.book.config.image, self.book.config.channels
+        return self.image_tokenizer.config.image, self.image_tokenizer.config.channels
 
     @once
     def captions(self, split: str) -> Ragged:
@@ -93,14 +93,14 @@ class Draw(DrawProcessor, PictureTask[DALLE]):
     def codes(self, split: str) -> np.ndarray:
         """(N, codes per picture), from the cache or encoded."""
         pixels = self.pixels(split)
-        self.book.model.to(torch.device(pick_device(self.recipe.train.device)))
+        self.image_tokenizer.model.to(torch.device(pick_device(self.recipe.train.device)))
 
         def rows() -> Iterator[Sequence[int]]:
             for at in range(0, len(pixels), BLOCK):
-                yield from self.book.encode(np.asarray(pixels[at : at + BLOCK])).tolist()
+                yield from self.image_tokenizer.encode(np.asarray(pixels[at : at + BLOCK])).tolist()
 
-        found = store_rows(rows(), self.book, self.token_key(split, "codes"))
-        return found.tokens.reshape(-1, self.book.config.tokens)
+        found = store_rows(rows(), self.image_tokenizer, self.token_key(split, "codes"))
+        return found.tokens.reshape(-1, self.image_tokenizer.config.tokens)
 
     def report(self) -> Report:
         for split in self.data.splits:
@@ -110,7 +110,7 @@ class Draw(DrawProcessor, PictureTask[DALLE]):
         unknown = {split: [unknown_part(self.tokenizer, [rows])] for split, rows in captions.items()}
         most = self.recipe.model.caption
         report = describe(self.data, lengths, most, "tokens", unknown=unknown, advice=self.unknown_advice)
-        c = self.book.config
+        c = self.image_tokenizer.config
         report.notes += [
             *self.damaged(),
             f"each picture is {c.grid} x {c.grid} codes, of which there are {c.codes:,}, for squares of {c.patch} x "
@@ -132,13 +132,13 @@ class Draw(DrawProcessor, PictureTask[DALLE]):
         return {"captions": captions, "codes": codes}
 
     @torch.inference_mode()
-    def test(self, model: DALLE, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:
+    def test(self, model: DALLE, split: str, decode: DecodeConfig, say: Say, budget: TestBudget = WHOLE) -> list[Score]:
         """The losses; and if rules can read the drawings, how often they show what the captions say."""
         examples, sums, counts = self.examples(split), np.zeros(2), np.zeros(2)
         captions = [picture.label for picture in self.data.splits[split]]
         checker, right, chosen, self.drawn, self.covered = self.data.checker, [], [], [], 0
         predictor = self.predictor(model)
-        for piece in extent.pieces(len(captions)):
+        for piece in budget.pieces(len(captions)):
             for numbers in examples.cover(max(self.recipe.train.batch_tokens, 4096), piece):
                 batch = examples.collate(numbers).to(model.device)
                 losses = self.losses(model, batch)
@@ -164,7 +164,7 @@ class Draw(DrawProcessor, PictureTask[DALLE]):
                         self.drawn.append((np.asarray(answer.picture), told))
         if math.isnan(sums.sum()):
             raise UserError("the loss is not a number (NaN): the model's weights are damaged, or too large to use")
-        signature = f"codes:{self.book.config.tokens} of {len(self.book)}|split:{split}"
+        signature = f"codes:{self.image_tokenizer.config.tokens} of {len(self.image_tokenizer)}|split:{split}"
         nats = sums / np.maximum(counts, 1)
         scores = [
             Score("code perplexity", math.exp(min(nats[1], 700)), signature),
@@ -202,7 +202,7 @@ class Draw(DrawProcessor, PictureTask[DALLE]):
                 found.append((bool(told[0] > told[1:].max()), len(words)))
         return found
 
-    def draw(self, folder: Path, mark: str) -> list[Path]:
+    def write_figures(self, folder: Path, mark: str) -> list[Path]:
         """Some drawings of the last test."""
         if not self.drawn:
             return []

@@ -20,7 +20,7 @@ from allyouneed.metrics import Score, find_nearest, retrieval_scores
 from allyouneed.models.embedder import Embedder
 from allyouneed.nn.heads import POOLS
 from allyouneed.predict.embed import Embedding, EmbedProcessor, Row
-from allyouneed.tasks.base import WHOLE, Answering, Carry, Extent, Moment, Sample, once
+from allyouneed.tasks.base import WHOLE, Answering, Carry, Moment, Sample, TestBudget, once
 from allyouneed.terminal import Say
 
 AMONG = 100  # targets among which a sample looks for the nearest
@@ -86,7 +86,9 @@ class Embed(EmbedProcessor, Answering[Embedder]):
     ) -> dict[str, Tensor]:
         return {"pairs": model.loss(batch.tensors, self.options.temperature)}
 
-    def test(self, model: Embedder, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:
+    def test(
+        self, model: Embedder, split: str, decode: DecodeConfig, say: Say, budget: TestBudget = WHOLE
+    ) -> list[Score]:
         """Whether the target of each source is the nearest of all different targets of the split. If sources are equal,
         the targets of all of them are right."""
         pairs, (sources, targets) = list(self.data.splits[split]), self.rows(split)
@@ -97,7 +99,7 @@ class Embed(EmbedProcessor, Answering[Embedder]):
         first = {pair.target: i for i, pair in reversed(list(enumerate(pairs)))}
         texts, among = embedding.vectors([self._row(embedding, targets[first[text]]) for text in number]), list(number)
         nearest, ranks = dict[int, str](), dict[int, int]()
-        for piece in extent.pieces(len(pairs)):
+        for piece in budget.pieces(len(pairs)):
             queries = embedding.vectors([self._row(embedding, sources[i]) for i in piece])
             near, rank = find_nearest(queries, texts, [right[pairs[i].source] for i in piece])
             nearest |= {int(i): among[at] for i, at in zip(piece, near)}

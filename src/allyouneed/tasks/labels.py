@@ -21,7 +21,7 @@ from allyouneed.metrics import Score, confusion, exact_score, label_scores
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.losses import IGNORE
 from allyouneed.predict.labels import LabelsProcessor, probabilities
-from allyouneed.tasks.base import WHOLE, Answering, Carry, Extent, Moment, once
+from allyouneed.tasks.base import WHOLE, Answering, Carry, Moment, TestBudget, once
 from allyouneed.tasks.baselines import TOLD
 
 
@@ -40,7 +40,7 @@ class Labels(LabelsProcessor, Answering[Labeller]):
     """What classify, tag and recognize share."""
 
     weights: ClassVar[dict[str, float]] = {"labels": 1.0}
-    looking = 0.1  # little data is soon overfitted: the best step matters
+    eval_share = 0.1  # little data is soon overfitted: the best step matters
     confused: tuple[np.ndarray, list[str], str] | None = None  # of the last test: counts, classes, title
     scored: Sequence[int] = ()  # the numbers of the examples of the last test
 
@@ -97,10 +97,10 @@ class Labels(LabelsProcessor, Answering[Labeller]):
         only_learning = (self.options.smoothing, self.options.agreement) if model.training else ()
         return {"labels": model.loss(batch.tensors, batch.tensors["targets"], *only_learning)}
 
-    def probabilities(self, model: Labeller, examples: Buckets, extent: Extent = WHOLE) -> dict[int, Tensor]:
+    def probabilities(self, model: Labeller, examples: Buckets, budget: TestBudget = WHOLE) -> dict[int, Tensor]:
         """The label probabilities of each example, by its number, in order: (C,), or (T, C) for its tokens."""
         room = max(self.recipe.train.batch_tokens, 4096)
-        return probabilities(model, examples, room, extent.pieces(len(examples.sizes)))
+        return probabilities(model, examples, room, budget.pieces(len(examples.sizes)))
 
     @abstractmethod
     def simple(self, split: str) -> Mapping[str, Any]:
@@ -114,7 +114,7 @@ class Labels(LabelsProcessor, Answering[Labeller]):
     def simply(self, name: str, found: Any, numbers: Sequence[int]) -> Score:
         """The score of a simple method on these examples of the test split."""
 
-    def draw(self, folder: Path, mark: str) -> list[Path]:
+    def write_figures(self, folder: Path, mark: str) -> list[Path]:
         """The confusion matrix of the last test."""
         if self.confused is None:
             return []

@@ -21,7 +21,7 @@ from allyouneed.nn.losses import IGNORE
 from allyouneed.predict.answers import Prompt
 from allyouneed.predict.base import answered
 from allyouneed.predict.lm import LMProcessor
-from allyouneed.tasks.base import WHOLE, Carry, Extent, Moment, Sample, once, places
+from allyouneed.tasks.base import WHOLE, Carry, Moment, Sample, TestBudget, once, sample_indices
 from allyouneed.tasks.running_text import RunningText
 from allyouneed.terminal import Say
 
@@ -85,16 +85,16 @@ class LM(LMProcessor, RunningText[LanguageModel]):
 
     @torch.inference_mode()
     def test(
-        self, model: LanguageModel, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE
+        self, model: LanguageModel, split: str, decode: DecodeConfig, say: Say, budget: TestBudget = WHOLE
     ) -> list[Score]:
         """Loss, perplexity and bits per byte, in windows that do not overlap. A recurrent model carries its state from
         window to window of a lane. A part of a split is its beginning or, if the time is over, that of every lane."""
         windows, total, carry, self.covered = self.examples(split), 0.0, Carry(), 0
         whole = len(windows)
-        windows = windows.first(extent.limit) if extent.limit else windows
+        windows = windows.first(budget.limit) if budget.limit else windows
         cover, seen = windows.cover(self._budget), np.zeros(len(self.tokenizer), np.int64)
         for numbers in cover:
-            if extent.over() and self.covered:
+            if budget.over() and self.covered:
                 break
             batch = windows.collate(numbers).to(model.device)
             total += float(self.losses(model, batch, None, carry)["tokens"])
@@ -126,7 +126,7 @@ class LM(LMProcessor, RunningText[LanguageModel]):
         each = max(1.0, self.data.splits[split].bytes / max(1, len(tokens)))
         read, written = (max(1, min(round(size / each), context // 2)) for size in (READ, WRITTEN))
         found = []
-        for place in places(max(0, len(tokens) - read - written)):
+        for place in sample_indices(max(0, len(tokens) - read - written)):
             ids = tokens[place : place + NEAR].tolist()
             line = next((i + 1 for i, id in enumerate(ids) if "\n" in self.tokenizer.token(id)), 0)
             first, last = place + line, place + line + read

@@ -21,7 +21,7 @@ from allyouneed.models.bert import Bert
 from allyouneed.nn.losses import IGNORE
 from allyouneed.predict.fill import FillProcessor
 from allyouneed.predict.inputs import check_numbers
-from allyouneed.tasks.base import WHOLE, Carry, Extent, Moment, Task, once
+from allyouneed.tasks.base import WHOLE, Carry, Moment, Task, TestBudget, once
 from allyouneed.terminal import Say
 
 
@@ -107,13 +107,13 @@ class Pretrain(FillProcessor, Task[Bert]):
         return len(self.examples(split))
 
     @torch.inference_mode()
-    def test(self, model: Bert, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:
+    def test(self, model: Bert, split: str, decode: DecodeConfig, say: Say, budget: TestBudget = WHOLE) -> list[Score]:
         """Loss and accuracy of the hidden words, and the accuracy of the next passages; what is hidden, and which
         passages are pairs, is always the same."""
         examples, self.covered = self.examples(split), 0
         sums, chosen, pairs = torch.zeros(3, dtype=torch.float64), 0, 0
         room = max(self.recipe.train.batch_tokens, 4096)
-        for numbers in (batch for piece in extent.pieces(len(examples)) for batch in examples.cover(room, piece)):
+        for numbers in (batch for piece in budget.pieces(len(examples)) for batch in examples.cover(room, piece)):
             tensors = examples.collate(numbers).to(model.device).tensors
             hidden = model.body.read(tensors)
             logits = check_numbers(model.words(hidden.flatten(0, 1)[tensors["chosen"]]).float())

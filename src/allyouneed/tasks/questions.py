@@ -21,7 +21,7 @@ from allyouneed.metrics.spans import span_scores
 from allyouneed.models.answerer import HEADS, Answerer
 from allyouneed.predict.base import answered
 from allyouneed.predict.questions import NO_ANSWER, AnswerProcessor, Asked, Piece
-from allyouneed.tasks.base import WHOLE, Answering, Carry, Extent, Moment, Sample, once
+from allyouneed.tasks.base import WHOLE, Answering, Carry, Moment, Sample, TestBudget, once
 from allyouneed.terminal import Say
 from allyouneed.text.layout import Tokens
 
@@ -48,7 +48,7 @@ class AnswerQuestions(AnswerProcessor, Answering[Answerer]):
     weights: ClassVar[dict[str, float]] = {"answers": 1.0}
     item_name = "questions"
     chooses_by = "F1"
-    looking = 0.1
+    eval_share = 0.1
 
     def training_texts(self) -> Iterator[str]:
         before = ""
@@ -135,11 +135,13 @@ class AnswerQuestions(AnswerProcessor, Answering[Answerer]):
     ) -> dict[str, Tensor]:
         return {"answers": model.loss(batch.tensors)}
 
-    def test(self, model: Answerer, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:
+    def test(
+        self, model: Answerer, split: str, decode: DecodeConfig, say: Say, budget: TestBudget = WHOLE
+    ) -> list[Score]:
         """Exact match and F1; if there are questions without an answer, also for each kind of questions."""
         questions, predictor = self.questions(split), self.predictor(model)
         asked, found = Asked(questions, self.examples(split), self.texts(split)[0]), dict[int, Piece]()
-        for piece in extent.pieces(len(questions)):
+        for piece in budget.pieces(len(questions)):
             read = predictor.search(asked, piece, 1)
             found |= {row: predictor.chosen(reading) for row, reading in read.items()}
         found, self.covered = dict(sorted(found.items())), len(found)

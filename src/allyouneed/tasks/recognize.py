@@ -18,7 +18,7 @@ from allyouneed.figures import contact_sheet
 from allyouneed.metrics import Score, exact_score
 from allyouneed.models.labeller import Labeller
 from allyouneed.predict.pictures import TOP, RecognizeProcessor
-from allyouneed.tasks.base import WHOLE, Extent, once
+from allyouneed.tasks.base import WHOLE, TestBudget, once
 from allyouneed.tasks.baselines import picture_baselines
 from allyouneed.tasks.labels import LabelOptions, OneLabel
 from allyouneed.tasks.pictures import PictureTask
@@ -91,10 +91,12 @@ class Recognize(RecognizeProcessor, PictureTask[Labeller], OneLabel):
             weights=self.label_weights() if learning else None,
         )
 
-    def test(self, model: Labeller, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:
+    def test(
+        self, model: Labeller, split: str, decode: DecodeConfig, say: Say, budget: TestBudget = WHOLE
+    ) -> list[Score]:
         """Accuracy, macro-F1, and how often the label is among the first five."""
         batches = PictureBatches(self.pixels(split), self.goals(split), self.longest)
-        found = self.probabilities(model, batches, extent)
+        found = self.probabilities(model, batches, budget)
         truth, self.covered = self.goals(split)[list(found)], len(found)
         pictures = list(self.data.splits[split])
         self.tested = lambda: (self._record(pictures[number], p) for number, p in found.items())
@@ -134,9 +136,9 @@ class Recognize(RecognizeProcessor, PictureTask[Labeller], OneLabel):
             "probability": sure,
         }
 
-    def draw(self, folder: Path, mark: str) -> list[Path]:
+    def write_figures(self, folder: Path, mark: str) -> list[Path]:
         """The confusion matrix of the last test, and its surest mistakes."""
-        made = super().draw(folder, mark)
+        made = super().write_figures(folder, mark)
         if not self.mistakes:
             return made
         out = folder / f"mistakes{mark}.png"

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from allyouneed.config import DataConfig, DecodeConfig
-from allyouneed.errors import UserError, shortened, told
+from allyouneed.errors import UserError, option_name, shortened
 from allyouneed.format import columns
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model
 from allyouneed.runfolder import RunFolder
-from allyouneed.tasks.base import WHOLE, Answering, Extent, Task
+from allyouneed.tasks.base import WHOLE, Answering, Task, TestBudget
 from allyouneed.terminal import Say
 from allyouneed.wholefile import write_json, write_pieces
 
@@ -25,11 +25,11 @@ def check_out(out: str | os.PathLike[str], task: Task, folder: RunFolder, data: 
     the data. Another file is replaced."""
     if not isinstance(task, Answering):
         raise UserError(
-            f"a test of the task '{task.recipe.task_kind}' has no answer to each example that {told('--out')} could "
-            "hold: it scores running text; leave it out"
+            f"a test of the task '{task.recipe.task_kind}' has no answer to each example that "
+            f"{option_name('--out')} could hold: it scores running text; leave it out"
         )
     path = Path(os.path.expanduser(os.fspath(out)))
-    shown, option = shortened(path), told("--out")
+    shown, option = shortened(path), option_name("--out")
     if os.path.isdir(path):
         raise UserError(f"{option} {shown} is a folder: give the name of a file, for example predictions.jsonl")
     if os.path.lexists(path) and not os.path.isfile(path):
@@ -78,7 +78,7 @@ def score_run(
     say: Say,
     other: bool = False,
     precision: str = "fp32",
-    extent: Extent = WHOLE,
+    budget: TestBudget = WHOLE,
     baselines: bool = False,
 ) -> list[Score]:
     """Test the model on a split, sign the scores, write them to scores.json, and draw the pictures of the task.
@@ -90,12 +90,12 @@ def score_run(
         name = task.origin(split)
         say(f"this {name} is not the one that the run knows: its scores are signed data:{place.origin}")
     made = f"data:{place.origin}|{folder.made_at()}" + (f"|precision:{precision}" if precision != "fp32" else "")
-    scores, total = task.test(model, split, decode, say, extent), task.items(split)
+    scores, total = task.test(model, split, decode, say, budget), task.items(split)
     scores += task.baselines() if baselines else []
     part = f"{task.item_name}:{task.covered:,} of {total:,}|" if task.covered < total else ""
     scores = [score.signed(part + made) for score in scores]
     write_json(folder.scores, {**before, place.key: [vars(score) for score in scores]})
-    pictures = task.draw(folder.path, place.mark)
+    pictures = task.write_figures(folder.path, place.mark)
     folder.record(pictures)
     for picture in pictures:
         say(f"the picture is in {picture}")

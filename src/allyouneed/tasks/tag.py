@@ -20,7 +20,7 @@ from allyouneed.metrics import Score, bootstrap_scores, confusion, entity_scores
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.losses import IGNORE
 from allyouneed.predict.tag import SCHEME, TagProcessor, mark, named
-from allyouneed.tasks.base import WHOLE, Extent, Sample, once
+from allyouneed.tasks.base import WHOLE, Sample, TestBudget, once
 from allyouneed.tasks.baselines import TOLD, tag_baselines
 from allyouneed.tasks.labelling import Labelling, labels_on_first_pieces
 from allyouneed.terminal import Say
@@ -105,12 +105,14 @@ class Tag(TagProcessor, Labelling):
         """Words per sentence."""
         return [len(example.words) for example in self.data.splits[split]]
 
-    def test(self, model: Labeller, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:
+    def test(
+        self, model: Labeller, split: str, decode: DecodeConfig, say: Say, budget: TestBudget = WHOLE
+    ) -> list[Score]:
         """Precision, recall and F1, for all entities and for each type; or the accuracy and macro-F1 of tags that mark
         no entities."""
         every = self.lengths(split)
         pieces = self.pieces(split) if not self.spells else [None] * len(every)
-        read = self.probabilities(model, self.whole(split, model), extent)
+        read = self.probabilities(model, self.whole(split, model), budget)
         found = {number: self.by_word(p, pieces[number], every[number]) for number, p in read.items()}
         self.covered, self.scored = len(found), list(found)
         self.tested = lambda: (
@@ -164,7 +166,7 @@ class Tag(TagProcessor, Labelling):
         text = WordText.of(example.words)
         if self.scheme == PER_WORD:
             return text, " ".join(f"{word}/{tag}" for word, tag in zip(example.words, example.tags))
-        return text, mark(text, named(text, text.places, spans(example.tags)))
+        return text, mark(text, named(text, text.spans, spans(example.tags)))
 
 
 def _by_word(sentences: Sequence[Sequence[Span]], lengths: Sequence[int], names: Sequence[str]) -> list[int]:

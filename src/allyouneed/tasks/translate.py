@@ -23,7 +23,7 @@ from allyouneed.models.base import Translator
 from allyouneed.predict.answers import Prompt
 from allyouneed.predict.base import answered
 from allyouneed.predict.translate import TranslatePredictor, TranslateProcessor
-from allyouneed.tasks.base import WHOLE, Answering, Carry, Extent, Moment, Sample, once
+from allyouneed.tasks.base import WHOLE, Answering, Carry, Moment, Sample, TestBudget, once
 from allyouneed.terminal import Say
 from allyouneed.text import Tokenizer
 
@@ -138,11 +138,11 @@ class Translate(TranslateProcessor, Answering[Translator]):
         return 1.0 - fallen[self.options.teacher_schedule] * (1.0 - self.options.teacher_forcing)
 
     def test(
-        self, model: Translator, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE
+        self, model: Translator, split: str, decode: DecodeConfig, say: Say, budget: TestBudget = WHOLE
     ) -> list[Score]:
         """BLEU, chrF and exact match."""
         pairs, found, predictor = list(self.data.splits[split]), dict[int, str](), self.predictor(model)
-        for piece in extent.pieces(len(pairs)):
+        for piece in budget.pieces(len(pairs)):
             prompts = (predictor.read_cut(pairs[number].source, decode) for number in piece)
             answers = answered(predictor.answers(prompts, decode))
             found |= {int(number): answer.text for number, answer in zip(piece, answers)}

@@ -14,7 +14,7 @@ from torch import Tensor
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data import wordtests
 from allyouneed.data.batches.base import Batch
-from allyouneed.data.batches.windows import Stretches
+from allyouneed.data.batches.windows import TokenChunks
 from allyouneed.data.builtin import family
 from allyouneed.data.fetch import cache_folder
 from allyouneed.data.report import Report
@@ -31,7 +31,7 @@ from allyouneed.predict.words import WordsProcessor, usual_words
 from allyouneed.randomness import make_key
 from allyouneed.recipe import Recipe
 from allyouneed.runtime import available, pick_device
-from allyouneed.tasks.base import WHOLE, Answering, Carry, Extent, Moment, Sample, Task
+from allyouneed.tasks.base import WHOLE, Answering, Carry, Moment, Sample, Task, TestBudget
 from allyouneed.tasks.running_text import RunningText
 from allyouneed.terminal import Say
 from allyouneed.text import Tokenizer
@@ -90,9 +90,9 @@ class WordVectors(WordsProcessor, RunningText[Word2Vec], Answering[Word2Vec]):
             raise UserError(f"word vectors need a tokenizer of whole words: text.kind must be terms, not {kind}")
         return made
 
-    def examples(self, split: str) -> Stretches:
+    def examples(self, split: str) -> TokenChunks:
         t = self.tokenizer
-        return Stretches(
+        return TokenChunks(
             self.stream(split).tokens, [id for id in (t.eos, t.line) if id is not None], t.need("unk", "for rare words")
         )
 
@@ -151,13 +151,15 @@ class WordVectors(WordsProcessor, RunningText[Word2Vec], Answering[Word2Vec]):
         return {"words": loss / predictions.clamp(min=1) * sum(piece.size.counts["words"] for piece in pieces)}
 
     @torch.inference_mode()
-    def test(self, model: Word2Vec, split: str, decode: DecodeConfig, say: Say, extent: Extent = WHOLE) -> list[Score]:
+    def test(
+        self, model: Word2Vec, split: str, decode: DecodeConfig, say: Say, budget: TestBudget = WHOLE
+    ) -> list[Score]:
         """The loss per prediction, analogies, and the correlation with how similar people find words."""
         asked = [*self._public(model, say), *self._own()]
         examples, total, made, words, self.covered = self.examples(split), 0.0, 0.0, 0.0, 0
-        examples = examples.first(extent.limit) if extent.limit else examples
+        examples = examples.first(budget.limit) if budget.limit else examples
         for numbers in examples.cover(self.recipe.train.batch_tokens):
-            if extent.over() and self.covered:
+            if budget.over() and self.covered:
                 break
             self.covered += len(numbers)
             batch = examples.collate(numbers).to(model.inputs.weight.device)
@@ -204,7 +206,7 @@ class WordVectors(WordsProcessor, RunningText[Word2Vec], Answering[Word2Vec]):
         say(f"the vectors are in {file}, in word2vec's {'binary' if binary else 'text'} format")
         return [file]
 
-    def draw(self, folder: Path, mark: str) -> list[Path]:
+    def write_figures(self, folder: Path, mark: str) -> list[Path]:
         """A map of words, the same for every split."""
         found = usual_words(self.last) if self.last is not None else None
         if found is None:

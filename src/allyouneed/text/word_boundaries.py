@@ -49,7 +49,7 @@ class WordText(str):
         return WordText(" ".join(map(unbroken, words)))
 
     @property
-    def places(self) -> list[Place]:
+    def spans(self) -> list[Place]:
         return [found.span() for found in re.finditer("[^ ]+", self)]
 
 

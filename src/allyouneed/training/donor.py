@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from allyouneed.errors import UserError, told
+from allyouneed.errors import UserError, option_name
 from allyouneed.format import human_count
 from allyouneed.models.base import Model
-from allyouneed.predict.saved import saved_processor, saved_weights
+from allyouneed.predict.loading import load_processor, load_weights
 from allyouneed.runfolder import RunFolder
 from allyouneed.tasks.base import Task
 from allyouneed.terminal import Say
@@ -24,9 +24,11 @@ def load_body(model: Model, task: Task, new: RunFolder, say: Say) -> None:
     recipe = task.recipe
     donor = donor_folder(recipe.train.init)
     if donor.path.resolve() == new.path.resolve():
-        raise UserError(f"train.init: a run cannot start from itself, {donor.path}; choose another {told('--out')}")
-    theirs_read = saved_processor(donor)
-    theirs, own = saved_weights(donor, theirs_read), model.state_dict()
+        raise UserError(
+            f"train.init: a run cannot start from itself, {donor.path}; choose another {option_name('--out')}"
+        )
+    theirs_read = load_processor(donor)
+    theirs, own = load_weights(donor, theirs_read), model.state_dict()
     body, others = _parts(own)
     for name, t in body.items():
         there = theirs.get(name)

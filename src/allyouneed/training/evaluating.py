@@ -16,7 +16,7 @@ from allyouneed.data.batches.base import Size
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model
-from allyouneed.tasks.base import Carry, Extent, Task
+from allyouneed.tasks.base import Carry, Task, TestBudget
 from allyouneed.terminal import Say
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.feed import Feed
@@ -70,7 +70,7 @@ class Evaluator:
     @property
     def least_interval(self) -> float:
         """Steps that there must be between evaluations, so that these take a small part of the time."""
-        return self.batches * self.passes * self.task.reading / self.task.looking
+        return self.batches * self.passes * self.task.reading / self.task.eval_share
 
     @property
     def examples(self) -> int:
@@ -105,7 +105,9 @@ class Evaluator:
             return None
         self.model.eval()
         with self.arithmetic():
-            scores = self.task.test(self.model, "valid", self.task.recipe.decode, self.say, Extent(self.limit(part)))
+            scores = self.task.test(
+                self.model, "valid", self.task.recipe.decode, self.say, TestBudget(self.limit(part))
+            )
         self.model.train()
         score = next(score for score in scores if score.name == self.task.chooses_by)
         return replace(score, value=float(self.ranks.say(repr(score.value))))  # one value for all processes

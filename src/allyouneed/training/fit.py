@@ -27,12 +27,12 @@ from allyouneed.figures import loss_curve
 from allyouneed.format import human_count
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model
-from allyouneed.predict.saved import check_shapes, fill, saved_processor
+from allyouneed.predict.loading import check_shapes, fill, load_processor
 from allyouneed.predict.token_vectors import freeze_vectors, start_from_vectors
 from allyouneed.recipe import Recipe, to_toml
 from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import Runtime, allow_tf32, attend_by_cudnn, probe, versions
-from allyouneed.tasks.base import Extent, Task
+from allyouneed.tasks.base import Task, TestBudget
 from allyouneed.tasks.baselines import beaten
 from allyouneed.tasks.scoring import score_rows, score_run
 from allyouneed.tensorfile import read_tensors
@@ -178,7 +178,7 @@ def _prepare(recipe: Recipe, begun: RunFolder | None, say: Say, source: Source |
     else:
         task = catalog.task(recipe.task_kind)(recipe)
         if recipe.train.init:
-            task.take_tokenizers(saved_processor(donor_folder(recipe.train.init)))
+            task.take_tokenizers(load_processor(donor_folder(recipe.train.init)))
     task.source = source
     report = task.prepare(say)
     task.model_config()
@@ -362,11 +362,11 @@ def _test(trainer: Trainer, say: Say) -> None:
     if train.test_limit < 0:
         say(f"no test, because train.test_limit = {train.test_limit}; score the run with: {again}")
         return
-    extent = Extent(train.test_limit, trainer.pacer.until)
-    scores = score_run(task, trainer.model, "test", recipe.decode, folder, say, extent=extent, baselines=True)
+    budget = TestBudget(train.test_limit, trainer.pacer.until)
+    scores = score_run(task, trainer.model, "test", recipe.decode, folder, say, budget=budget, baselines=True)
     if task.covered < (total := task.items("test")):
         cut = task.covered < min(train.test_limit or total, total)
-        why = f"more do not fit into train.minutes = {train.minutes:g}" if cut else f"train.test_limit = {extent.limit}"
+        why = f"more do not fit into train.minutes = {train.minutes:g}" if cut else f"train.test_limit = {budget.limit}"
         say(f"the test: {task.covered:,} of {total:,} {task.item_name}, because {why}; score all with: {again}")
     for what, signature in score_rows(scores):
         say(f"{what}  {signature}".rstrip())

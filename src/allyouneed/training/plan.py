@@ -221,12 +221,12 @@ class Budget:
             self.pace_then = self.pace.step
         return self.last * self.pace.step / max(1e-9, self.pace_then)
 
-    def first(self, step: int, config: TrainConfig, evaluator: Evaluator, looking: float) -> Plan:
-        """The first plan, when the pace is known: how much validation and test fit beside the training. `looking` is
+    def first(self, step: int, config: TrainConfig, evaluator: Evaluator, eval_share: float) -> Plan:
+        """The first plan, when the pace is known: how much validation and test fit beside the training. `eval_share` is
         the part of the time that a task wants to spend on validation."""
         whole = evaluator.seconds()
         self.test = evaluator.scoring_seconds(whole) / max(1e-9, self.pace.step)
-        seconds = min(self.scoring / 2, looking * self.seconds)
+        seconds = min(self.scoring / 2, eval_share * self.seconds)
         times, valid = validation(seconds, whole, evaluator.examples)
         if config.eval_every:
             times = max(1, round(self._left() / self.pace.step / config.eval_every))
@@ -257,7 +257,7 @@ class Budget:
 
 class Pacer:
     """The steps of a run and their learning rates: as the recipe says or, with train.minutes, as many as fit. `batches`
-    are those of an epoch, `least` the steps between evaluations, `looking` the part of the time that these may take;
+    are those of an epoch, `least` the steps between evaluations, `eval_share` the part of the time that these may take;
     `began` is when the command did, `threads` how many it has, if it may use fewer."""
 
     def __init__(
@@ -265,11 +265,11 @@ class Pacer:
         config: TrainConfig,
         batches: int,
         least: float,
-        looking: float = 0.05,
+        eval_share: float = 0.05,
         began: float | None = None,
         threads: int = 1,
     ) -> None:
-        self.config, self.looking = config, looking
+        self.config, self.eval_share = config, eval_share
         self.plan = first_plan(config, batches, least)
         self.said = 0  # steps of the plan that was told
         began = time.monotonic() if began is None else began
@@ -334,7 +334,7 @@ class Pacer:
         after = (
             self.budget.plan(before, step, self.config)
             if before.known
-            else self.budget.first(step, self.config, evaluator, self.looking)
+            else self.budget.first(step, self.config, evaluator, self.eval_share)
         )
         self.plan = Plan(**json.loads(ranks.say(json.dumps(asdict(after)))))
         return self.plan != before

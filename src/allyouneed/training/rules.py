@@ -24,7 +24,7 @@ from allyouneed.tasks.classify import WITH_LINEAR
 SPEED = (2_000.0, 150_000.0)  # tokens per second that the models chosen here learn: per CPU thread, and on a GPU
 LEARN = (3_000_000, 100_000_000)  # tokens that they learn if nothing else is asked for: about ten minutes
 STEPS = 400  # fewer are too few, whatever the data: then batches are smaller
-CODES = 64  # of a picture, as most code books have them; the rules do not open the book
+CODES = 64  # of a picture, as most codebooks have them; the rules do not open them
 Values = dict[str, tuple[Any, str]]
 
 
@@ -426,7 +426,7 @@ def vectors(case: Case) -> Iterator[Choice]:
 
 
 def evaluations(case: Case) -> Iterator[Choice]:
-    part = catalog.task(case.recipe.task_kind).looking
+    part = catalog.task(case.recipe.task_kind).eval_share
     why = f"they may take {100 * part:g} % of the time"
     yield Choice("evaluations", why, {"train.eval_every": (0, "ten at most")})
 

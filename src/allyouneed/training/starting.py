@@ -16,7 +16,7 @@ from allyouneed.data.formats.file_paths import look
 from allyouneed.data.in_memory import is_path
 from allyouneed.data.registry import BUILT_IN, listing
 from allyouneed.data.sources import PICTURES
-from allyouneed.errors import UserError, nearest, shortened, told
+from allyouneed.errors import UserError, nearest, option_name, shortened
 from allyouneed.recipe import Recipe, override, read_recipe
 from allyouneed.runfolder import RunFolder
 
@@ -177,7 +177,7 @@ def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Giv
             if value != values[key] and not may:
                 raise UserError(
                     f"{section}.{key} was {values[key]!r} when the run in {out} began, and cannot become {value!r}; "
-                    f"resume without it, or start again with {told('--overwrite')}"
+                    f"resume without it, or start again with {option_name('--overwrite')}"
                 )
     return after
 

@@ -67,7 +67,7 @@ class Trainer:
         self.evaluator = Evaluator(model, task, self.losses, self.valid, ranks, self._arithmetic, say)
         self.sampler = Sampler(model, task, self._arithmetic, self.quiet)
         least, batches = self.evaluator.least_interval, len(self.feed.plan(0))
-        self.pacer = Pacer(config, batches, least, task.looking, began, runtime.free_threads)
+        self.pacer = Pacer(config, batches, least, task.eval_share, began, runtime.free_threads)
         self.pieces = config.accumulate
         self.at = Position()
         self.carry: Carry = {}  # the recurrent state from batch to batch

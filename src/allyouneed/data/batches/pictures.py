@@ -149,7 +149,7 @@ class Augment:
         return x.masked_fill(inside & _wide(chance.happens(self.erase)), 0.0)
 
 
-class See(nn.Module):
+class ImagePreprocessor(nn.Module):
     """The tensors of a batch -> the same with its pictures normalised and, in training, changed."""
 
     mean: Tensor

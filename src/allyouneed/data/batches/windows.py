@@ -1,4 +1,4 @@
-"""Pieces of a long stream of tokens: windows for language models, stretches for word vectors."""
+"""Pieces of a long stream of tokens: windows for language models, chunks for word vectors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from allyouneed.data.batches.base import Batch, Examples, Numbers, Size
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.losses import IGNORE
 
-STRETCH = 1000  # tokens
+CHUNK = 1000  # tokens
 
 
 class Windows(Examples):
@@ -110,8 +110,8 @@ class Streams(Windows):
         return {**super().tensors(numbers, key), "lanes": lanes, "fresh": fresh}
 
 
-class Stretches(Examples):
-    """An example is a stretch of 1000 tokens; a batch has as many in a row as its budget allows, and the batches of an
+class TokenChunks(Examples):
+    """An example is a chunk of 1000 tokens; a batch has as many in a row as its budget allows, and the batches of an
     epoch come in a random order. `ends` are the tokens that end a line, `unknown` is no word either."""
 
     def __init__(self, stream: np.ndarray, ends: Sequence[int], unknown: int) -> None:
@@ -122,16 +122,16 @@ class Stretches(Examples):
         return [batches[i] for i in np.random.default_rng((seed, epoch)).permutation(len(batches))]
 
     def __len__(self) -> int:
-        return -(-len(self.stream) // STRETCH)
+        return -(-len(self.stream) // CHUNK)
 
-    def first(self, stretches: int) -> Stretches:
-        """The first stretches of the text."""
-        return Stretches(self.stream[: stretches * STRETCH], self.ends, self.unknown)
+    def first(self, chunks: int) -> TokenChunks:
+        """The first chunks of the text."""
+        return TokenChunks(self.stream[: chunks * CHUNK], self.ends, self.unknown)
 
     def cover(self, batch_tokens: int) -> list[Numbers]:
-        stretches = np.arange(len(self))
-        rows = max(1, batch_tokens // STRETCH)
-        return [stretches[i : i + rows] for i in range(0, len(stretches), rows)]
+        chunks = np.arange(len(self))
+        rows = max(1, batch_tokens // CHUNK)
+        return [chunks[i : i + rows] for i in range(0, len(chunks), rows)]
 
     def collate(self, numbers: Numbers, key: int = 0) -> Batch:
         tokens = self._tokens(numbers)
@@ -149,6 +149,6 @@ class Stretches(Examples):
 
     def _tokens(self, numbers: Numbers) -> np.ndarray:
         """One row of tokens (N,), where -1 ends a line; the numbers follow each other."""
-        tokens = self.stream[numbers[0] * STRETCH : (numbers[-1] + 1) * STRETCH].astype(np.int32)
+        tokens = self.stream[numbers[0] * CHUNK : (numbers[-1] + 1) * CHUNK].astype(np.int32)
         tokens[np.isin(tokens, self.ends)] = -1
         return tokens

@@ -142,10 +142,10 @@ def square(picture: Image.Image, side: int, channels: int) -> bytes:
     """The bytes of a picture as `decode` gives them."""
     from PIL import Image, ImageOps
 
-    turned = plain(ImageOps.exif_transpose(picture), channels)
-    if turned.size != (side, side):
-        turned = ImageOps.fit(turned, (side, side), Image.Resampling.BICUBIC)
-    return turned.tobytes()
+    upright = plain(ImageOps.exif_transpose(picture), channels)
+    if upright.size != (side, side):
+        upright = ImageOps.fit(upright, (side, side), Image.Resampling.BICUBIC)
+    return upright.tobytes()
 
 
 def plain(picture: Image.Image, channels: int) -> Image.Image:

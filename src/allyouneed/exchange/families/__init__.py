@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from allyouneed.errors import UserError, told
+from allyouneed.errors import UserError, option_name
 from allyouneed.exchange.families.base import Family, Head
 from allyouneed.exchange.families.berts import BERT, DISTILBERT, ROBERTA
 from allyouneed.exchange.families.gpts import GPT2, LLAMA, MISTRAL, QWEN2
@@ -29,6 +29,6 @@ def find_family(config: dict[str, Any], architecture: str = "") -> tuple[Family,
     if not isinstance(named, list) or not isinstance(named[0], str) or named[0] not in family.heads:
         asked = f"there is no {architecture}" if architecture else f"config.json is of the architecture {named}"
         known = ", ".join(family.heads)
-        hint = "" if architecture else f"; {told('--as')} reads it as one of these"
+        hint = "" if architecture else f"; {option_name('--as')} reads it as one of these"
         raise UserError(f"{asked}; of the type '{kind}' this library reads {known}{hint}")
     return family, family.heads[named[0]]

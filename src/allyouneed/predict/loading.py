@@ -26,7 +26,7 @@ TABLES = 1 << 28  # bytes that the computed tables of a model, such as sinusoida
 P = TypeVar("P", bound=Processor)
 
 
-def saved_processor(folder: RunFolder) -> Any:
+def load_processor(folder: RunFolder) -> Any:
     """The processor of a run, with its parts."""
     recipe = folder.read_recipe()
     return fill(catalog.predictor(recipe.task_kind).Processor(recipe), folder)
@@ -72,7 +72,7 @@ def _differences(
     return [(name, mine, listed) for name, mine, listed in pairs if mine != listed]
 
 
-def saved_weights(folder: RunFolder, processor: Processor) -> dict[str, Tensor]:
+def load_weights(folder: RunFolder, processor: Processor) -> dict[str, Tensor]:
     """The weights in model.safetensors, checked: they belong to this run, fit the task's model and are finite."""
     if not folder.model.is_file():
         raise UserError(f"{folder.path} has no model yet: its training has not reached its first evaluation")

@@ -30,7 +30,7 @@ class Panel:
     ticks: Sequence[float] = field(default=())  # of x; empty: matplotlib chooses
 
 
-def lines(panels: Sequence[Panel], out: Path, title: str) -> None:
+def plot_curves(panels: Sequence[Panel], out: Path, title: str) -> None:
     """The panels side by side, with one legend above."""
     from matplotlib.ticker import FuncFormatter
 

@@ -14,7 +14,7 @@ from allyouneed.config import TextConfig, TrainConfig
 from allyouneed.metrics import translation_scores
 from allyouneed.run import load
 from allyouneed.tasks import base as extent_module
-from allyouneed.tasks.base import WHOLE, Extent
+from allyouneed.tasks.base import WHOLE, TestBudget
 from allyouneed.text import Tokenizer
 from allyouneed.training.plan import AFTER, LAST, SPARE, Budget, Pacer, Plan
 from commands import ayn, mistake, trained
@@ -44,17 +44,19 @@ def test_the_whole_split_is_one_piece_in_its_own_order():
 
 
 def test_a_limit_draws_at_random_always_the_same_and_less_is_a_part_of_more():
-    drawn = {limit: set(np.concatenate(list(Extent(limit).pieces(1000))).tolist()) for limit in (10, 100, 1000, 5000)}
+    drawn = {
+        limit: set(np.concatenate(list(TestBudget(limit).pieces(1000))).tolist()) for limit in (10, 100, 1000, 5000)
+    }
     assert [len(numbers) for numbers in drawn.values()] == [10, 100, 1000, 1000]
     assert drawn[10] < drawn[100] < drawn[1000]
     assert max(drawn[10]) > 500
-    assert drawn[10] == set(np.concatenate(list(Extent(10).pieces(1000))).tolist())
+    assert drawn[10] == set(np.concatenate(list(TestBudget(10).pieces(1000))).tolist())
 
 
 def scored(clock: Clock, pace: list[float], seconds: float, total: int = 10_000) -> int:
     """How many examples are scored if those of each piece take so long, the last of `pace` from then on."""
     done = 0
-    for number, piece in enumerate(Extent(0, clock.now + seconds).pieces(total)):
+    for number, piece in enumerate(TestBudget(0, clock.now + seconds).pieces(total)):
         clock.now += len(piece) * pace[min(number, len(pace) - 1)]
         done += len(piece)
     return done
@@ -87,19 +89,19 @@ def test_a_few_examples_are_scored_even_if_the_time_is_over(clock):
 def test_a_translation_score_of_a_part_is_that_of_these_examples(pairs):
     run = load(trained("translate", pairs))
     task, decode = run.task, run.recipe.decode
-    every = {row["source"]: row["prediction"] for row in _records(task, run.model, Extent())}
-    some = _records(task, run.model, Extent(5))
+    every = {row["source"]: row["prediction"] for row in _records(task, run.model, TestBudget())}
+    some = _records(task, run.model, TestBudget(5))
     assert task.covered == len(some) == 5 < task.items("test")
     assert all(every[row["source"]] == row["prediction"] for row in some)
-    found = {score.name: score.value for score in task.test(run.model, "test", decode, print, Extent(5))}
+    found = {score.name: score.value for score in task.test(run.model, "test", decode, print, TestBudget(5))}
     again = translation_scores([row["prediction"] for row in some], [row["reference"] for row in some])
     assert {score.name: score.value for score in again} == found
-    timed = _records(task, run.model, Extent(0, time.monotonic() + 60))
-    assert timed == _records(task, run.model, Extent())  # all fit
+    timed = _records(task, run.model, TestBudget(0, time.monotonic() + 60))
+    assert timed == _records(task, run.model, TestBudget())  # all fit
 
 
-def _records(task, model, extent: Extent) -> list[dict]:
-    task.test(model, "test", task.recipe.decode, lambda line: None, extent)
+def _records(task, model, budget: TestBudget) -> list[dict]:
+    task.test(model, "test", task.recipe.decode, lambda line: None, budget)
     return list(task.predictions())
 
 
@@ -109,7 +111,7 @@ def test_labels_of_a_part_are_those_of_the_whole(recipe, tmp_path):
     done = ayn("train", recipe, "--out", tmp_path / "run", *settings, "train.test_limit=20")
     assert done.code == 0, done.err
     run = load(tmp_path / "run")
-    every, some = (_records(run.task, run.model, Extent(limit)) for limit in (0, 20))
+    every, some = (_records(run.task, run.model, TestBudget(limit)) for limit in (0, 20))
     assert len(some) == 20 < len(every) == run.task.items("test")
     where = [every.index(row) for row in some]
     assert where == sorted(where)
@@ -186,7 +188,7 @@ def test_a_language_model_stops_when_the_time_is_over(recipe, story, tmp_path):
     run.task.recipe = run.recipe.with_(train=TrainConfig(steps=1, batch_tokens=4096))
     whole = run.task.test(run.model, "test", run.recipe.decode, print)
     assert run.task.covered == run.task.items("test")
-    part = run.task.test(run.model, "test", run.recipe.decode, print, Extent(0, time.monotonic() - 1))
+    part = run.task.test(run.model, "test", run.recipe.decode, print, TestBudget(0, time.monotonic() - 1))
     assert 0 < run.task.covered < run.task.items("test")
     assert part[0].value == pytest.approx(whole[0].value, rel=0.1)
     assert part[0].value != whole[0].value

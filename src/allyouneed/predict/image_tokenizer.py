@@ -1,4 +1,4 @@
-"""Book: a trained dVAE as a tokenizer of pictures. A run that draws keeps it as a part."""
+"""ImageTokenizer: a trained dVAE as a tokenizer of pictures. A run that draws keeps it as a part."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from allyouneed.config import build
 from allyouneed.data.batches.pictures import as_tensor
 from allyouneed.errors import UserError, shortened
 from allyouneed.models.dvae import DVAE, DVAEConfig
-from allyouneed.predict.saved import compare_shapes, saved_processor, saved_weights
+from allyouneed.predict.loading import compare_shapes, load_processor, load_weights
 from allyouneed.recipe import recipe_names
 from allyouneed.runfolder import RunFolder
 from allyouneed.tensorfile import chunks, not_finite, parse_tensors
 
-SETTINGS, WEIGHTS = "book.json", "book.safetensors"  # the parts of a run
+SETTINGS, WEIGHTS = "image_tokenizer.json", "image_tokenizer.safetensors"  # the parts of a run
 TOGETHER = 256  # pictures that are computed at once
 
 
-class Book:
+class ImageTokenizer:
     """Pictures (N, H, W, C) of bytes <-> codes (N, codes per picture), row by row."""
 
     def __init__(self, model: DVAE) -> None:
         self.model, self.config = model.eval(), model.config
 
     @staticmethod
-    def load(path: str) -> Book:
+    def load(path: str) -> ImageTokenizer:
         """Of a run of the task compress."""
         folder = RunFolder(Path(path))
         if not os.path.isfile(folder.recipe):
             named = Path(path).name.replace("-", "/", 1)  # runs/compress-emoji is made by compress/emoji
             recipe = named if named in recipe_names() else "compress/shapes"
             raise UserError(
-                f"task.book: there is no run in {shortened(path)}: train one on the same pictures, with `ayn train "
-                f"{recipe}`{folder.neighbours()}"
+                f"task.image_tokenizer: there is no run in {shortened(path)}: train one on the same pictures, with "
+                f"`ayn train {recipe}`{folder.neighbours()}"
             )
         kind = folder.read_recipe().task_kind
         if kind != "compress":
             raise UserError(
-                f"task.book: {path} is a run of the task '{kind}'; the codes of pictures come from a run of the task "
-                "compress"
+                f"task.image_tokenizer: {path} is a run of the task '{kind}'; the codes of pictures come from a run of "
+                "the task compress"
             )
-        processor = saved_processor(folder)
+        processor = load_processor(folder)
         model = processor.build_model()
-        model.load_state_dict(saved_weights(folder, processor))
-        return Book(model)
+        model.load_state_dict(load_weights(folder, processor))
+        return ImageTokenizer(model)
 
     def parts(self) -> dict[str, bytes]:
         """The files of a run."""
@@ -62,19 +62,19 @@ class Book:
         }
 
     @staticmethod
-    def read(parts: Mapping[str, bytes]) -> Book:
+    def read(parts: Mapping[str, bytes]) -> ImageTokenizer:
         """What `parts` has written. Nothing is allocated before the sizes in both files agree."""
         try:
             config: DVAEConfig = build(DVAEConfig, json.loads(parts[SETTINGS]), "book")
         except (ValueError, KeyError, TypeError, RecursionError):
             raise UserError(f"{SETTINGS} is damaged, or config.json does not list it") from None
         header, tensors = parse_tensors(parts.get(WEIGHTS, b""), WEIGHTS)
-        compare_shapes(lambda: DVAE(config), header, Path(WEIGHTS), f"the code book that {SETTINGS} describes")
+        compare_shapes(lambda: DVAE(config), header, Path(WEIGHTS), f"the codebook that {SETTINGS} describes")
         if broken := not_finite(tensors):
             raise UserError(f"{WEIGHTS} cannot be used: {broken} holds numbers that are not finite")
         model = DVAE(config)
         model.load_state_dict(tensors)
-        return Book(model)
+        return ImageTokenizer(model)
 
     @cached_property
     def fingerprint(self) -> str:
