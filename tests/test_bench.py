@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from allyouneed.errors import UserError
-from allyouneed.models.gpt import GPTBody
+from allyouneed.models import gpt
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
@@ -278,7 +278,7 @@ def test_the_training_case_sees_another_model(monkeypatch):
     for name, value in {"LAYERS": 1, "HEADS": 2, "WIDTH": 16, "CONTEXT": 8, "ROWS": 2, "LETTERS": 2000}.items():
         monkeypatch.setattr(gpt_train_step, name, value)
     # Weights so large that attention matters.
-    monkeypatch.setattr(GPTBody, "_initialise", lambda self, layers: [p.data.normal_() for p in self.parameters()])
+    monkeypatch.setattr(gpt, "init_weights", lambda model, table: [p.data.normal_() for p in model.parameters()])
     with pytest.raises(UserError, match="agree to 1e-4"):
         harness.run(gpt_train_step.case("small", "rotary"), repeats=1, warm_up=0, threads=1, command="")
 

@@ -102,8 +102,8 @@ def test_every_room_is_in_the_plan():
 
 # Lines of each room, at most: raised by a decision, never to make a change fit.
 BUDGETS = {
-    "nn": 1760,
-    "models": 2150,
+    "nn": 1810,
+    "models": 2200,
     "decode": 530,
     "word2vec": 580,
     "text": 1610,

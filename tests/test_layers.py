@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from allyouneed.nn.init import ZERO, as_made, init_weights, normal
 from allyouneed.nn.layers import FeedForward, last, make_norm, real
 from allyouneed.nn.losses import IGNORE, cross_entropy, divergence, linear_cross_entropy
 from allyouneed.nn.positions import Rotary, Sinusoidal, rotate, sinusoid
@@ -203,3 +204,18 @@ def test_piecewise_loss_never_holds_all_logits():
     with Watch():
         linear_cross_entropy(hidden, weight, None, torch.randint(0, 50_000, (2000,)), most_logits=1 << 20).backward()
     assert largest <= 1 << 20
+
+
+def test_the_first_row_that_fits_says_how_a_weight_starts():
+    def made() -> torch.nn.Module:
+        torch.manual_seed(1)
+        parts = {"norm": torch.nn.LayerNorm(4), "into": torch.nn.Linear(400, 300), "out": torch.nn.Linear(4, 4)}
+        return torch.nn.ModuleDict(parts)
+
+    plain, module = made(), made()
+    init_weights(module, {"*norm*": as_made, "into.weight": normal(0.5), "into.*": normal(9.0), "*.bias": ZERO})
+    assert torch.equal(module["norm"].weight, plain["norm"].weight)
+    assert torch.equal(module["out"].weight, plain["out"].weight)
+    assert float(module["into"].weight.detach().std()) == pytest.approx(0.5, rel=0.01)
+    assert float(module["into"].bias.detach().std()) == pytest.approx(9.0, rel=0.2)
+    assert not module["out"].bias.any()

@@ -13,6 +13,7 @@ from allyouneed.config import BodyConfig, option
 from allyouneed.errors import UserError
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.heads import LMHead
+from allyouneed.nn.init import ZERO, init_weights
 from allyouneed.nn.layers import Embedding, last, pad
 from allyouneed.nn.trace import Trace, record
 
@@ -38,6 +39,27 @@ class Positioned:
     @property
     def limit(self) -> int | None:
         return self.context if self.positions == "learned" else None
+
+
+def two_embeddings(config: Any, width: int, **settings: Any) -> list[Embedding]:
+    """Of the source and of the target, which may share one table."""
+    how = {"width": width, "dropout": config.dropout, **settings}
+    source, target = Embedding(config.vocab, **how), Embedding(config.target_vocab, **how)
+    if config.share:
+        target.tokens = source.tokens
+    return [source, target]
+
+
+@dataclass(frozen=True)
+class StacksConfig(Positioned, TranslatorConfig):
+    """What a translator made of two stacks can be asked for."""
+
+    decoder_layers: int = option(0, "blocks of the decoder (0: layers)", low=0, high=1000)
+    context: int = option(512, "learned positions: longest sentence, in tokens", low=1, high=10**7)
+
+    def embeddings(self, width: int) -> list[Embedding]:
+        """With positions."""
+        return two_embeddings(self, width, positions=self.positions, size=self.context, scale=True)
 
 
 class Body(nn.Module):
@@ -102,15 +124,6 @@ class TranslatorBody(Body):
 
     def tables(self) -> list[nn.Embedding]:
         return [self.source.tokens, self.target.tokens]
-
-
-def two_embeddings(config: Any, width: int, **settings: Any) -> list[Embedding]:
-    """Of the source and of the target, which may share one table."""
-    how = {"width": width, "dropout": config.dropout, **settings}
-    source, target = Embedding(config.vocab, **how), Embedding(config.target_vocab, **how)
-    if config.share:
-        target.tokens = source.tokens
-    return [source, target]
 
 
 # Settings that do not shape a body.
@@ -252,7 +265,7 @@ class Translator(Writer):
         tie = self.body.target.tokens if config.tie else None
         self.head = LMHead(self.body.width, config.target_vocab, tie=tie, bias=config.output_bias)
         if config.output_bias:
-            nn.init.zeros_(self.head.out.bias)
+            init_weights(self.head, {"out.bias": ZERO})
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
         """source (B, S), right-padded, true lengths (B,), target (B, T) -> logits (B, T, V) of each next token."""

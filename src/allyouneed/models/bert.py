@@ -13,7 +13,8 @@ from allyouneed.models.base import Body, Model, Positioned
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.block import POSITIONS, BlockConfig, Stack
 from allyouneed.nn.heads import MaskedHead
-from allyouneed.nn.layers import ACTIVATIONS, Embedding, initialise
+from allyouneed.nn.init import ZERO, Init, as_made, init_weights, normal, published
+from allyouneed.nn.layers import ACTIVATIONS, Embedding
 from allyouneed.nn.losses import cross_entropy
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace, record
@@ -36,6 +37,15 @@ class BertConfig(Positioned, BlockConfig):
     attention_dropout: float = option(0.1, "dropout of the attention weights", low=0.0, high=1.0)
 
 
+WEIGHTS: dict[str, Init] = {
+    "*norm*": as_made,
+    "embedding.*": normal(0.02),
+    "segments.*": normal(0.02),
+    "*weight": published,
+    "*bias": ZERO,
+}
+
+
 class BertBody(Body):
     """Stack(norm(E[x] + S[segment] + P)): each vector knows its whole text."""
 
@@ -48,7 +58,7 @@ class BertBody(Body):
         self.stack = Stack(config, config.layers)
         self.pooler = nn.Linear(config.width, config.width) if config.pooler != "none" else None
         self.squash = torch.relu if config.pooler == "relu" else torch.tanh
-        initialise(self)
+        init_weights(self, WEIGHTS)
 
     def forward(
         self, ids: Tensor, lengths: Tensor, segments: Tensor | None = None, *, trace: Trace | None = None
@@ -103,10 +113,10 @@ class Bert(Model):
         self.words = MaskedHead(self.body.embedding.tokens, config.activation, config.make_norm())
         # 0: B follows A, 1: it does not. Only the pooler can tell.
         self.next = nn.Linear(config.width, 2) if self.body.pooler is not None else None
-        initialise(self.words)
+        init_weights(self.words, WEIGHTS)
         if self.next is not None:
-            initialise(self.next)
-        initialise(self.body.embedding)  # which the words share
+            init_weights(self.next, WEIGHTS)
+        init_weights(self.body.embedding, {"*": normal(0.02)})  # which the words share
 
     def forward(self, tensors: Tensors, *, trace: Trace | None = None) -> tuple[Tensor, Tensor]:
         """-> logits of each word (B, T, V), and of whether the second text follows the first (B, 2)"""

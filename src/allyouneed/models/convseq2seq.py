@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from allyouneed.config import option
-from allyouneed.models.base import Positioned, Translator, TranslatorBody, TranslatorConfig, two_embeddings
+from allyouneed.models.base import StacksConfig, Translator, TranslatorBody
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.convolution import HALF, ConvConfig, ConvStack, Source
 from allyouneed.nn.layers import real
@@ -18,12 +18,10 @@ from allyouneed.nn.trace import Trace, record
 
 
 @dataclass(frozen=True)
-class ConvSeq2SeqConfig(Positioned, TranslatorConfig, ConvConfig):
+class ConvSeq2SeqConfig(StacksConfig, ConvConfig):
     """The defaults are those of the paper."""
 
-    decoder_layers: int = option(0, "blocks of the decoder (0: layers)", low=0, high=1000)
     positions: str = option("learned", "how positions are encoded", choices=("learned", "none"))
-    context: int = option(512, "learned positions: longest sentence, in tokens", low=1, high=10**7)
 
 
 class ConvSeq2SeqBody(TranslatorBody):
@@ -32,8 +30,7 @@ class ConvSeq2SeqBody(TranslatorBody):
     def __init__(self, config: ConvSeq2SeqConfig) -> None:
         super().__init__()
         self.width, self.limit = config.embedding or config.width, config.limit
-        where = {"positions": config.positions, "size": config.context}
-        self.source, self.target = two_embeddings(config, self.width, **where, scale=True)
+        self.source, self.target = config.embeddings(self.width)
         self.encoder = ConvStack(config, config.layers, causal=False)
         self.decoder = ConvStack(config, config.decoder_layers or config.layers, causal=True, cross=True)
         self.dropout = nn.Dropout(config.dropout)

@@ -15,7 +15,8 @@ from allyouneed.nn.batch import Tensors
 from allyouneed.nn.block import BlockConfig, Stack
 from allyouneed.nn.cache import KVCache
 from allyouneed.nn.heads import LMHead
-from allyouneed.nn.layers import ACTIVATIONS, initialise
+from allyouneed.nn.init import ZERO, Init, as_made, init_weights, normal, published
+from allyouneed.nn.layers import ACTIVATIONS
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace, record
 
@@ -41,6 +42,15 @@ class DALLEConfig(BlockConfig):
         return self.tokens
 
 
+TABLES = ("words", "codes", "positions", "rows", "columns")
+WEIGHTS: dict[str, Init] = {
+    "*norm*": as_made,
+    **{f"{table}.*": normal(0.02) for table in TABLES},
+    "*.weight": published,
+    "*.bias": ZERO,
+}
+
+
 class DALLEBody(Body):
     """Stack([words + P; codes + rows + columns]): each vector knows its token and all before it."""
 
@@ -52,7 +62,7 @@ class DALLEBody(Body):
         self.positions = nn.Embedding(1 + config.caption, config.width)
         self.rows, self.columns = (nn.Embedding(config.grid, config.width) for _ in range(2))
         self.dropout, self.stack = nn.Dropout(config.dropout), Stack(config, config.layers)
-        initialise(self)
+        init_weights(self, WEIGHTS)
 
     def embed_words(self, words: Tensor) -> Tensor:
         """(B, 1 + caption) -> (B, 1 + caption, D)"""
@@ -98,8 +108,8 @@ class DALLE(Writer):
         super().__init__()
         self.config, self.body = config, DALLEBody(config)
         self.head, self.word_head = LMHead(config.width, config.codes), LMHead(config.width, config.vocab + 1)
-        initialise(self.head)
-        initialise(self.word_head)
+        init_weights(self.head, WEIGHTS)
+        init_weights(self.word_head, WEIGHTS)
 
     @property
     def blank(self) -> int:

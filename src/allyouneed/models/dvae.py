@@ -14,6 +14,7 @@ from allyouneed.config import BodyConfig, option
 from allyouneed.errors import UserError
 from allyouneed.models.base import Model
 from allyouneed.models.vit import check_patch, cut_patches
+from allyouneed.nn.init import init_weights, uniform
 from allyouneed.nn.trace import Trace, record
 
 CODEBOOKS = ("grid", "gumbel")
@@ -108,8 +109,7 @@ class DVAE(Model):
         self.codebook = nn.Embedding(c.codes, c.digits) if drawn else None
         self.unfold, self.decoder = nn.Linear(c.digits, c.width), local_stack(c)
         self.out = nn.Linear(c.width, c.channels * c.patch**2)
-        if self.codebook is not None:
-            nn.init.uniform_(self.codebook.weight, -1, 1)
+        init_weights(self, {"codebook.*": uniform(1)})
 
     def encode(self, pixels: Tensor, trace: Trace | None = None) -> Tensor:
         """(B, C, H, W), from 0 to 1 -> codes (B, N), row by row."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -15,6 +14,7 @@ from allyouneed.models.base import FREE, Body, LanguageModel
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.heads import LMHead
+from allyouneed.nn.init import init_weights, normal
 from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.mix import MIXES, Mix
 from allyouneed.nn.recurrent import Recurrent
@@ -153,7 +153,7 @@ class ELMo(LanguageModel):
         self.config = config
         self.body = ELMoBody(config)
         self.head = LMHead(config.width, config.vocab, bias=True)
-        nn.init.normal_(self.head.out.weight, std=3 / math.sqrt(3 * config.width))  # what an LSTM puts out is small
+        init_weights(self.head, {"out.weight": normal((config.width / 3) ** -0.5)})  # outputs of an LSTM are small
         # Of every word of the vocabulary; made from the tokenizer, so that no file need hold it.
         self.register_buffer("spelling", torch.zeros(config.vocab, config.letters, dtype=torch.int16), persistent=False)
 

@@ -14,6 +14,7 @@ from allyouneed.nn.batch import Tensors
 from allyouneed.nn.block import POSITIONS, BlockConfig, Stack
 from allyouneed.nn.cache import KVCache
 from allyouneed.nn.heads import LMHead
+from allyouneed.nn.init import ZERO, Init, as_made, init_weights, normal
 from allyouneed.nn.layers import ACTIVATIONS, Embedding
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace, record
@@ -30,6 +31,16 @@ class GPTConfig(Positioned, BlockConfig):
     tie: bool = option(True, "the output matrix is the embedding matrix")
 
 
+def gpt_weights(layers: int) -> dict[str, Init]:
+    """Normal with σ = 0.02; what ends on the residual stream smaller by sqrt(2 L), so that it keeps its size."""
+    return {
+        "*norm*": as_made,
+        "*out.weight": normal(0.02 / math.sqrt(2 * layers)),
+        "*.weight": normal(0.02),
+        "*.bias": ZERO,
+    }
+
+
 class GPTBody(Body):
     """Stack(E[x] + P): each vector knows its token and all before it."""
 
@@ -41,16 +52,7 @@ class GPTBody(Body):
             config.vocab, config.width, positions=config.positions, size=config.context, dropout=config.dropout
         )
         self.stack = Stack(config, config.layers)
-        self._initialise(config.layers)
-
-    def _initialise(self, layers: int) -> None:
-        """Normal with σ = 0.02; what ends on the residual stream smaller by sqrt(2 L), so that it keeps its size."""
-        for name, p in self.named_parameters():
-            if p.dim() > 1:
-                last = name.endswith("out.weight")
-                nn.init.normal_(p, std=0.02 / math.sqrt(2 * layers) if last else 0.02)
-            elif "norm" not in name:
-                nn.init.zeros_(p)
+        init_weights(self, gpt_weights(config.layers))
 
     def forward(
         self,
@@ -105,4 +107,4 @@ class GPT(LanguageModel):
         self.body = GPTBody(config)
         self.head = LMHead(config.width, config.vocab, tie=self.body.embedding.tokens if config.tie else None)
         if not config.tie:
-            nn.init.normal_(self.head.out.weight, std=0.02)
+            init_weights(self.head, {"*": normal(0.02)})

@@ -15,6 +15,7 @@ from allyouneed.models.base import Body, LanguageModel
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.heads import LMHead
+from allyouneed.nn.init import init_weights, normal
 from allyouneed.nn.recurrent import CELLS, Hidden, Recurrent
 from allyouneed.nn.trace import Trace, record
 
@@ -49,7 +50,7 @@ class RNNBody(Body):
         super().__init__()
         self.embedding = nn.Embedding(config.vocab, config.embedding or config.width)
         # So small that what is learned of a rare word soon outweighs the chance it began with.
-        nn.init.normal_(self.embedding.weight, std=config.width**-0.5 if config.tie else 0.1)
+        init_weights(self.embedding, {"*": normal(config.width**-0.5 if config.tie else 0.1)})
         self.recurrent = Recurrent(
             config.cell,
             self.embedding.embedding_dim,

@@ -15,6 +15,7 @@ from allyouneed.errors import UserError
 from allyouneed.models.base import Translator, TranslatorBody, TranslatorConfig, two_embeddings
 from allyouneed.nn.attention import attend
 from allyouneed.nn.cache import RecurrentState
+from allyouneed.nn.init import init_weights, normal
 from allyouneed.nn.layers import last, real
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.recurrent import CELLS, Hidden, Recurrent
@@ -60,7 +61,7 @@ class Seq2SeqBody(TranslatorBody):
         layers, dropout = config.decoder_layers or config.layers, config.dropout
         self.source, self.target = two_embeddings(config, size, positions="none", size=0)
         for embedding in (self.source, self.target):
-            nn.init.normal_(embedding.tokens.weight, std=0.3)
+            init_weights(embedding, {"*": normal(0.3)})
         self.encoder = Recurrent(config.cell, size, width // 2, config.layers, bidirectional=True, dropout=dropout)
         self.mix = nn.Parameter(torch.full((config.layers,), 1 / config.layers)) if config.memory == "mix" else None
         self.decoder = Recurrent(config.cell, size + width, width, layers, dropout=dropout)

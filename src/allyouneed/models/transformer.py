@@ -9,20 +9,26 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from allyouneed.config import option
-from allyouneed.models.base import Positioned, Translator, TranslatorBody, TranslatorConfig, two_embeddings
+from allyouneed.models.base import StacksConfig, Translator, TranslatorBody
 from allyouneed.nn.block import BlockConfig, Stack
 from allyouneed.nn.cache import KVCache
+from allyouneed.nn.init import XAVIER, ZERO, Init, as_made, init_weights
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace, record
 
 
 @dataclass(frozen=True)
-class TransformerConfig(Positioned, TranslatorConfig, BlockConfig):
+class TransformerConfig(StacksConfig, BlockConfig):
     """The defaults of the paper, but with pre-norm blocks, which train without a careful warm-up."""
 
-    decoder_layers: int = option(0, "blocks of the decoder (0: layers)", low=0, high=1000)
-    context: int = option(512, "learned positions: longest sentence, in tokens", low=1, high=10**7)
+
+WEIGHTS: dict[str, Init] = {  # `Embedding` starts those of source and target
+    "*norm*": as_made,
+    "source.*": as_made,
+    "target.*": as_made,
+    "*.weight": XAVIER,
+    "*.bias": ZERO,
+}
 
 
 class TransformerBody(TranslatorBody):
@@ -31,15 +37,10 @@ class TransformerBody(TranslatorBody):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         self.width, self.limit = config.width, config.limit
-        where = {"positions": config.positions, "size": config.context}
-        self.source, self.target = two_embeddings(config, self.width, **where, scale=True)
+        self.source, self.target = config.embeddings(self.width)
         self.encoder = Stack(config, config.layers)
         self.decoder = Stack(config, config.decoder_layers or config.layers, cross=True)
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.xavier_uniform_(module.weight)
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
+        init_weights(self, WEIGHTS)
 
     def encode(self, source: Tensor, lengths: Tensor, *, trace: Trace | None = None) -> Tensor:
         """source (B, S), right-padded, and true lengths (B,) -> memory (B, S, D)"""
@@ -97,7 +98,7 @@ class Transformer(Translator):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config)
         if not config.tie:
-            nn.init.xavier_uniform_(self.head.out.weight)
+            init_weights(self.head, {"out.weight": XAVIER})
 
     def aligned(self, trace: Trace) -> tuple[Tensor, str]:
         """The last layer, mean over its heads."""

@@ -14,7 +14,8 @@ from allyouneed.errors import UserError
 from allyouneed.models.base import FREE, Body, Model
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.block import BlockConfig, Stack
-from allyouneed.nn.layers import ACTIVATIONS, initialise
+from allyouneed.nn.init import ZERO, Init, as_made, init_weights, normal, published
+from allyouneed.nn.layers import ACTIVATIONS
 from allyouneed.nn.positions import Learned, sinusoid
 from allyouneed.nn.trace import Trace, record
 
@@ -108,6 +109,14 @@ class Patches(nn.Module):
         return x
 
 
+WEIGHTS: dict[str, Init] = {
+    "*norm*": as_made,
+    "patches.positions.*": normal(0.02),
+    "*.weight": published,
+    "*.bias": ZERO,
+}
+
+
 class ViTBody(Body):
     """Stack(patches + P): each vector knows the whole picture."""
 
@@ -116,7 +125,7 @@ class ViTBody(Body):
         self.width = config.width
         self.patches, self.dropout = Patches(config), nn.Dropout(config.dropout)
         self.stack = Stack(config, config.layers)
-        initialise(self)
+        init_weights(self, WEIGHTS)
 
     def forward(self, pixels: Tensor, *, trace: Trace | None = None) -> Tensor:
         """(B, C, H, W), normalised -> (B, 1 + N, D)"""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from allyouneed.config import option
 from allyouneed.errors import UserError
 from allyouneed.models.base import Model
+from allyouneed.nn.init import ZERO, init_weights, uniform
 from allyouneed.nn.losses import MOST_LOGITS, linear_cross_entropy
 from allyouneed.randomness import make_key
 from allyouneed.word2vec import negative
@@ -79,8 +80,7 @@ class Word2Vec(Model):
         self.config = config
         self.inputs = nn.Embedding(config.vocab, config.width)
         self.outputs = nn.Embedding(config.vocab, config.width)
-        nn.init.uniform_(self.inputs.weight, -0.5 / config.width, 0.5 / config.width)
-        nn.init.zeros_(self.outputs.weight)
+        init_weights(self, {"inputs.*": uniform(0.5 / config.width), "outputs.*": ZERO})
         self.register_buffer("counts", torch.zeros(config.vocab, dtype=torch.long))
         # Both follow from the counts, so no file holds them: the kernel trusts the words in the table.
         self.register_buffer("thresholds", torch.zeros(config.vocab, dtype=torch.int), persistent=False)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from allyouneed.config import BodyConfig, option
 from allyouneed.nn.attention import attend
+from allyouneed.nn.init import ZERO, as_made, fan_in, init_weights
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace, record
 
@@ -154,18 +155,9 @@ class ConvStack(nn.Module):
         self.blocks = nn.ModuleList(ConvBlock(config, causal=causal, cross=cross) for _ in range(layers))
         self.norm = nn.LayerNorm(config.width)
         self.out = nn.Linear(config.width, embedding)
-        self._initialise()
-
-    def _initialise(self) -> None:
-        """Normal, so that outputs have the variance of the inputs: the gate makes it smaller, dropout larger."""
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.normal_(module.weight, std=module.in_features**-0.5)
-                nn.init.zeros_(module.bias)
-        for module in self.modules():
-            if isinstance(module, GatedConvolution):
-                gain = 4 * (1 - self.config.dropout)
-                nn.init.normal_(module.conv.weight, std=math.sqrt(gain / module.conv.in_features))
+        # Outputs have the variance of the inputs: the gate makes it smaller, dropout larger.
+        init_weights(self, {"*norm*": as_made, "*.weight": fan_in(), "*.bias": ZERO})
+        init_weights(self, {"*.conv.weight": fan_in(4 * (1 - config.dropout))})
 
     def forward(
         self,

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from allyouneed.nn.init import init_weights, normal
 from allyouneed.nn.positions import Learned, Sinusoidal
 
 PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
@@ -74,9 +75,8 @@ class Embedding(nn.Module):
         self.tokens = nn.Embedding(vocab, width)
         self.scale = math.sqrt(width) if scale else 1.0
         self.positions = make_positions(positions, width, size)
-        for module in self.modules():
-            if scale and isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight, std=width**-0.5)
+        if scale:
+            init_weights(self, {"*": normal(width**-0.5)})
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, ids: Tensor, at: Tensor | None = None, room: int = 0) -> Tensor:
@@ -95,18 +95,6 @@ def make_positions(kind: str, width: int, size: int) -> nn.Module | None:
     if kind.startswith("sinusoidal"):
         return Sinusoidal(width, "half" if kind.endswith("half") else "interleaved")
     return None
-
-
-def initialise(module: nn.Module) -> None:
-    """Normal with σ = 0.02 for tables; for matrices that is σ in the published width of 768, and larger in a narrower
-    model, so that what they give is of the same size. Biases 0."""
-    for part in module.modules():
-        if isinstance(part, nn.Embedding):
-            nn.init.normal_(part.weight, std=0.02)
-        elif isinstance(part, nn.Linear):
-            nn.init.normal_(part.weight, std=0.02 * math.sqrt(768 / part.in_features))
-            if part.bias is not None:
-                nn.init.zeros_(part.bias)
 
 
 def pad(rows: Sequence[Sequence[int]], device: torch.device, value: int = 0) -> tuple[Tensor, Tensor]:
