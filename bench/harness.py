@@ -22,7 +22,7 @@ import torch
 
 from allyouneed import __version__
 from allyouneed.errors import UserError
-from allyouneed.wholefile import write_json, write_text
+from allyouneed.storage.wholefile import write_json, write_text
 
 OURS = "allyouneed"
 ROOT = Path(__file__).parent.parent

@@ -20,7 +20,7 @@ from typing import Any
 
 from allyouneed.errors import UserError, nearest
 from allyouneed.runtime import versions
-from allyouneed.wholefile import write_json, write_text
+from allyouneed.storage.wholefile import write_json, write_text
 from bench.harness import commit, machine
 from bench.scores import RESULTS
 

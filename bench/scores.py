@@ -17,7 +17,7 @@ from typing import Any
 
 from allyouneed.errors import UserError, nearest
 from allyouneed.runtime import versions
-from allyouneed.wholefile import write_json, write_text
+from allyouneed.storage.wholefile import write_json, write_text
 from bench.harness import commit, machine
 
 RESULTS = Path(__file__).parent / "results"

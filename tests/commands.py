@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from allyouneed import cli
-from allyouneed.runfolder import RunFolder
-from allyouneed.tensorfile import read_tensors
-from allyouneed.wholefile import row, write_json, write_tensors
+from allyouneed.storage.runfolder import RunFolder
+from allyouneed.storage.tensorfile import read_tensors
+from allyouneed.storage.wholefile import row, write_json, write_tensors
 from conftest import TINY_ELMO, TINY_LM, TINY_TRANSLATE
 
 

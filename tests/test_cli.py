@@ -28,7 +28,7 @@ from allyouneed.data.public import Form, PublicSet
 from allyouneed.format import columns
 from allyouneed.recipe import Recipe, read_recipe, to_toml
 from allyouneed.run import load
-from allyouneed.tensorfile import read_tensors
+from allyouneed.storage.tensorfile import read_tensors
 from allyouneed.training.starting import choose
 from commands import ayn, mistake
 from conftest import TINY_LM

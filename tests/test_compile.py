@@ -18,7 +18,7 @@ from allyouneed.models.gpt import GPT, GPTConfig
 from allyouneed.models.transformer import Transformer, TransformerConfig
 from allyouneed.nn import losses
 from allyouneed.runtime import can_compile, probe
-from allyouneed.tensorfile import read_tensors
+from allyouneed.storage.tensorfile import read_tensors
 from allyouneed.training import compiling
 from allyouneed.training.compiling import Cost, Trial, compile_loss, decide, go_on, recall, remember, stop_recording
 from allyouneed.training.fit import fit

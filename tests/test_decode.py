@@ -17,9 +17,9 @@ from allyouneed.decode.stepper import bucket
 from allyouneed.errors import UserError
 from allyouneed.predict.decoder import Decoder, Request
 from allyouneed.run import load
-from allyouneed.runfolder import RunFolder
-from allyouneed.tensorfile import read_tensors
-from allyouneed.wholefile import write_tensors
+from allyouneed.storage.runfolder import RunFolder
+from allyouneed.storage.tensorfile import read_tensors
+from allyouneed.storage.wholefile import write_tensors
 from commands import mistake
 from generation import generate
 from toy_steppers import ToyLM, ToyTranslator

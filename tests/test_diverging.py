@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from allyouneed.errors import UserError
-from allyouneed.runfolder import RunFolder
-from allyouneed.tensorfile import not_finite, read_tensors
+from allyouneed.storage.runfolder import RunFolder
+from allyouneed.storage.tensorfile import not_finite, read_tensors
+from allyouneed.storage.wholefile import Metrics
 from allyouneed.training import trainer as trainer_module
 from allyouneed.training.trainer import Trainer
-from allyouneed.wholefile import Metrics
 from commands import ayn, mistake, train
 from test_training import run
 

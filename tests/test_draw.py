@@ -32,8 +32,8 @@ from allyouneed.errors import UserError
 from allyouneed.predict.draw import caption_ids
 from allyouneed.predict.image_tokenizer import ImageTokenizer
 from allyouneed.run import Run, load, train
+from allyouneed.storage.tensorfile import read_tensors
 from allyouneed.tasks import draw as drawing
-from allyouneed.tensorfile import read_tensors
 from commands import ayn, mistake, reseal
 from conftest import RUNTIME
 

@@ -18,7 +18,7 @@ from allyouneed.nn.mix import Mix
 from allyouneed.nn.spelling import BEGIN, END, WIDTHS, Highway, LetterCNN, spell
 from allyouneed.predict.decoder import Request
 from allyouneed.run import load
-from allyouneed.tensorfile import read_tensors
+from allyouneed.storage.tensorfile import read_tensors
 from allyouneed.text import Tokenizer
 from commands import ayn
 from generation import generate

@@ -21,7 +21,7 @@ from allyouneed.exchange import hub
 from allyouneed.exchange.importing import import_run
 from allyouneed.predict.inputs import fill_template
 from allyouneed.run import load, train
-from allyouneed.tensorfile import read_tensors
+from allyouneed.storage.tensorfile import read_tensors
 from commands import ayn, mistake
 from conftest import TINY_LM, TINY_TRANSLATE
 from inputs import ids_of

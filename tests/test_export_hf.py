@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from allyouneed.run import Run, train
-from allyouneed.tensorfile import read_tensors
+from allyouneed.storage.tensorfile import read_tensors
 from commands import mistake
 from conftest import RUNTIME
 from inputs import ids_of

@@ -15,7 +15,7 @@ from allyouneed.errors import UserError
 from allyouneed.exchange.importing import import_run
 from allyouneed.exchange.to_hf import find_form, their_tensors
 from allyouneed.run import Run, load
-from allyouneed.tensorfile import read_tensors
+from allyouneed.storage.tensorfile import read_tensors
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")

@@ -17,7 +17,7 @@ from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 from allyouneed.errors import UserError
 from allyouneed.exchange.importing import import_run
 from allyouneed.run import Run, load
-from allyouneed.tensorfile import read_tensors
+from allyouneed.storage.tensorfile import read_tensors
 from commands import ayn, mistake
 from inputs import ids_of
 

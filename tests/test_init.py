@@ -14,8 +14,8 @@ import torch
 from allyouneed.data.vectors import Vectors, write_vectors
 from allyouneed.recipe import read_recipe, to_toml
 from allyouneed.run import load
-from allyouneed.tensorfile import read_header, read_tensors
-from allyouneed.wholefile import write_tensors
+from allyouneed.storage.tensorfile import read_header, read_tensors
+from allyouneed.storage.wholefile import write_tensors
 from commands import Done, ayn, contents, trained
 from conftest import TINY_ELMO
 

@@ -17,7 +17,7 @@ from allyouneed.config import TextConfig
 from allyouneed.data.store import Ragged
 from allyouneed.predict.linear import Bags, WordPairs, best_shares, cross_entropy, fit_linear, minimize, words_of
 from allyouneed.run import load, train
-from allyouneed.tensorfile import read_tensors
+from allyouneed.storage.tensorfile import read_tensors
 from allyouneed.text import Tokenizer
 from allyouneed.training.fit import fit
 from allyouneed.training.starting import choose, resumed

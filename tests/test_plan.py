@@ -19,8 +19,8 @@ from allyouneed.config import STEPS, TrainConfig
 from allyouneed.errors import UserError
 from allyouneed.recipe import read_recipe
 from allyouneed.run import load
-from allyouneed.runfolder import RunFolder
-from allyouneed.tensorfile import read_tensors
+from allyouneed.storage.runfolder import RunFolder
+from allyouneed.storage.tensorfile import read_tensors
 from allyouneed.training import trainer as trainer_module
 from allyouneed.training.fit import fit
 from allyouneed.training.optim import learning_rate

@@ -10,7 +10,7 @@ import torch
 from allyouneed.data.builtin.stories import places, stories
 from allyouneed.errors import UserError
 from allyouneed.run import Run, load, train
-from allyouneed.tensorfile import read_tensors
+from allyouneed.storage.tensorfile import read_tensors
 from commands import ayn, mistake
 from conftest import RUNTIME
 

@@ -18,7 +18,7 @@ from allyouneed.data.builtin.shapes import SIDE, Shape, draw, shapes
 from allyouneed.errors import UserError
 from allyouneed.predict.pictures import rollout
 from allyouneed.run import Run, load, train
-from allyouneed.tensorfile import read_tensors
+from allyouneed.storage.tensorfile import read_tensors
 from commands import ayn, mistake
 from conftest import RUNTIME
 from test_pictures import folder

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from allyouneed import runfolder
 from allyouneed.errors import UserError
-from allyouneed.runfolder import RunFolder
+from allyouneed.storage import runfolder
+from allyouneed.storage.runfolder import RunFolder
+from allyouneed.storage.wholefile import row
 from allyouneed.training import trainer as trainer_module
-from allyouneed.wholefile import row
 from commands import accept_recipe, ayn, mistake, train
 from conftest import TINY_LM, TINY_TRANSLATE
 
@@ -279,7 +279,7 @@ def test_recipe_and_checksum_agree_wherever_a_resumed_run_is_killed(lm, tmp_path
         return before
 
     for name in ("write_bytes", "write_json"):
-        monkeypatch.setattr(f"allyouneed.runfolder.{name}", watched(getattr(runfolder, name)))
+        monkeypatch.setattr(f"allyouneed.storage.runfolder.{name}", watched(getattr(runfolder, name)))
     assert ayn("train", "lm/gpt", "--out", run, "--resume", "train.steps=13").code == 0
     monkeypatch.undo()
     seen = set()

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from allyouneed.runfolder import RunFolder
-from allyouneed.wholefile import write_bytes
+from allyouneed.storage.runfolder import RunFolder
+from allyouneed.storage.wholefile import write_bytes
 from commands import ayn, contents, mistake, train
 from test_runfolder import ABOUT, Say, leftovers, start
 

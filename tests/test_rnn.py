@@ -11,7 +11,6 @@ import signal
 import pytest
 import torch
 
-from allyouneed.checkpoints import Checkpoint
 from allyouneed.decode import beam_search
 from allyouneed.errors import UserError
 from allyouneed.models.rnn import RNN, RNNBody, RNNConfig
@@ -19,9 +18,10 @@ from allyouneed.nn.recurrent import CELLS
 from allyouneed.predict.decoder import Decoder, Request
 from allyouneed.recipe import read_recipe
 from allyouneed.run import load
+from allyouneed.storage.checkpoints import Checkpoint
+from allyouneed.storage.tensorfile import read_tensors
 from allyouneed.tasks.base import Carry
 from allyouneed.tasks.lm import LM
-from allyouneed.tensorfile import read_tensors
 from allyouneed.training import trainer as trainer_module
 from allyouneed.training.fit import fit
 from allyouneed.training.starting import choose

@@ -27,9 +27,9 @@ from allyouneed.data.examples import Example, TaggedSentence
 from allyouneed.errors import UserError
 from allyouneed.recipe import read_recipe, recipe_names, recipe_text, to_toml
 from allyouneed.run import load, train
+from allyouneed.storage.wholefile import write_bytes
 from allyouneed.training.fit import fit
 from allyouneed.training.starting import choose, resumed
-from allyouneed.wholefile import write_bytes
 from commands import ayn, contents, mistake
 from conftest import RUNTIME, TINY_LM, TINY_TRANSLATE
 from families import FAMILIES, made
@@ -160,7 +160,7 @@ def test_a_run_killed_between_its_tokenizers_makes_them_anew(pairs, tmp_path, mo
             shutil.copytree(whole, killed)  # as kill -9 would leave it: one tokenizer is written, the other is not
         return write_bytes(path, data)
 
-    monkeypatch.setattr("allyouneed.runfolder.write_bytes", write)
+    monkeypatch.setattr("allyouneed.storage.runfolder.write_bytes", write)
     fit(choose("translate/transformer", settings, str(pairs)), whole, quiet=True)
     monkeypatch.undo()
     assert sorted(path.name for path in killed.iterdir()) == [".lock", "config.json", "recipe.toml", "tokenizer.json"]

@@ -18,10 +18,10 @@ from typing import IO
 import pytest
 import torch
 
-from allyouneed.checkpoints import Checkpoint
 from allyouneed.errors import UserError
-from allyouneed.runfolder import RunFolder
-from allyouneed.wholefile import write_text
+from allyouneed.storage.checkpoints import Checkpoint
+from allyouneed.storage.runfolder import RunFolder
+from allyouneed.storage.wholefile import write_text
 
 Say = Callable[[object], object]
 ABOUT = {
@@ -460,5 +460,5 @@ def test_a_folder_whose_name_no_file_can_hold_is_refused(name: str, tmp_path: Pa
 
 
 def test_importing_the_run_folder_does_not_import_torch() -> None:
-    code = "import sys, allyouneed.runfolder; sys.exit('torch' in sys.modules)"
+    code = "import sys, allyouneed.storage.runfolder; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

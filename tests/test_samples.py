@@ -13,8 +13,8 @@ from allyouneed import catalog
 from allyouneed.config import DecodeConfig
 from allyouneed.errors import UserError
 from allyouneed.predict.translate import TranslatePredictor
+from allyouneed.storage.tensorfile import read_tensors
 from allyouneed.tasks.base import Sample, Task, sample_indices
-from allyouneed.tensorfile import read_tensors
 from allyouneed.training import trainer as trainer_module
 from allyouneed.training.evaluating import Sampler
 from allyouneed.training.fit import fit

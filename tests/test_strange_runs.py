@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from allyouneed.runfolder import RunFolder
-from allyouneed.runjson import VERSION, parse_object
+from allyouneed.storage.runfolder import RunFolder
+from allyouneed.storage.runjson import VERSION, parse_object
+from allyouneed.storage.tensorfile import read_tensors
+from allyouneed.storage.wholefile import write_json, write_tensors
 from allyouneed.tasks.lm import LM
-from allyouneed.tensorfile import read_tensors
-from allyouneed.wholefile import write_json, write_tensors
 from commands import accept_recipe, ayn, mistake, reseal, train
 from conftest import RUNTIME
 

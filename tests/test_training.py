@@ -19,7 +19,7 @@ from allyouneed.errors import UserError
 from allyouneed.metrics import Score
 from allyouneed.models.gpt import GPT, GPTConfig
 from allyouneed.run import load
-from allyouneed.tensorfile import read_header, read_tensors
+from allyouneed.storage.tensorfile import read_header, read_tensors
 from allyouneed.training import trainer as trainer_module
 from allyouneed.training.evaluating import Evaluator
 from allyouneed.training.fit import fit

@@ -15,8 +15,8 @@ import torch
 from allyouneed.config import TrainConfig
 from allyouneed.models.gpt import GPT, GPTConfig
 from allyouneed.run import load
-from allyouneed.runfolder import RunFolder
-from allyouneed.tensorfile import read_tensors
+from allyouneed.storage.runfolder import RunFolder
+from allyouneed.storage.tensorfile import read_tensors
 from allyouneed.training import trainer as trainer_module
 from allyouneed.training.evaluating import Evaluator
 from allyouneed.training.fit import fit

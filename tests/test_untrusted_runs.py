@@ -22,11 +22,11 @@ from allyouneed.predict.image_tokenizer import ImageTokenizer
 from allyouneed.predict.loading import check_shapes
 from allyouneed.recipe import read_recipe, recipe_names
 from allyouneed.run import load
-from allyouneed.runfolder import RunFolder
+from allyouneed.storage.runfolder import RunFolder
+from allyouneed.storage.tensorfile import read_header, read_tensors
+from allyouneed.storage.wholefile import Metrics, write_bytes, write_tensors
 from allyouneed.tasks.lm import LM
-from allyouneed.tensorfile import read_header, read_tensors
 from allyouneed.text import Tokenizer
-from allyouneed.wholefile import Metrics, write_bytes, write_tensors
 from commands import ayn, contents, mistake, reseal, train
 from test_strange_runs import ALL, RESUME, edit
 

@@ -12,7 +12,7 @@ from allyouneed.data.registry import listing
 from allyouneed.models.dvae import DVAE, DVAEConfig
 from allyouneed.predict.image_tokenizer import ImageTokenizer
 from allyouneed.recipe import read_recipe, recipe_names
-from allyouneed.runfolder import RunFolder
+from allyouneed.storage.runfolder import RunFolder
 from allyouneed.tasks.draw import Draw
 from allyouneed.training import trainer as trainer_module
 from allyouneed.training.evaluating import Evaluator

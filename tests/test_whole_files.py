@@ -17,9 +17,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from allyouneed.errors import UserError
-from allyouneed.runfolder import RunFolder
-from allyouneed.tensorfile import checksum, read_tensors
-from allyouneed.wholefile import Metrics, write_bytes, write_json, write_tensors, write_text, writing
+from allyouneed.storage.runfolder import RunFolder
+from allyouneed.storage.tensorfile import checksum, read_tensors
+from allyouneed.storage.wholefile import Metrics, write_bytes, write_json, write_tensors, write_text, writing
 from test_runfolder import Say, a_run, check, content, leftovers, save, start
 
 # Whole files

@@ -15,12 +15,12 @@ from allyouneed.data.vectors import Vectors, read_vectors, write_vectors
 from allyouneed.errors import UserError
 from allyouneed.recipe import read_recipe
 from allyouneed.run import Run, load, train
-from allyouneed.runfolder import RunFolder
+from allyouneed.storage.runfolder import RunFolder
+from allyouneed.storage.wholefile import write_tensors
 from allyouneed.tasks import wordvectors
 from allyouneed.tasks.wordvectors import WordVectors
 from allyouneed.training.interrupt import Interrupted
 from allyouneed.training.trainer import Trainer
-from allyouneed.wholefile import write_tensors
 from commands import ayn, mistake
 
 TINY = ["train.threads=1", "train.device=cpu", "train.epochs=0", "train.batch_tokens=1000", "model.width=8"]

@@ -17,8 +17,8 @@ from allyouneed.errors import UserError
 from allyouneed.models.base import Model
 from allyouneed.models.gpt import GPT
 from allyouneed.recipe import Recipe
-from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import probe
+from allyouneed.storage.runfolder import RunFolder
 from allyouneed.tasks.lm import LM
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.fit import _choose_compile

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from allyouneed.models.gpt import GPT
 from allyouneed.recipe import Recipe
-from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import probe
+from allyouneed.storage.runfolder import RunFolder
 from allyouneed.tasks.lm import LM
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.feed import Step

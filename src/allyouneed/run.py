@@ -32,15 +32,15 @@ from allyouneed.predict.loading import load_processor, load_weights, store_by_co
 from allyouneed.predict.token_vectors import freeze_vectors
 from allyouneed.predict.words import WordMap, WordsPredictor
 from allyouneed.recipe import Recipe, as_overrides
-from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import allow_tf32, attend_by_cudnn, claim_process, loaded_precision, pick_device, silence_bf16
+from allyouneed.storage.runfolder import RunFolder
+from allyouneed.storage.wholefile import read_bytes
 from allyouneed.tasks.base import Answering, Task
 from allyouneed.tasks.scoring import check_out, score_run, write_predictions
 from allyouneed.terminal import brief, printable, say
 from allyouneed.training.fit import fit
 from allyouneed.training.memory import check_rows, explain_memory, flops, lasting, parameters
 from allyouneed.training.starting import Given, choose, default_out, resumed, with_data
-from allyouneed.wholefile import read_bytes
 
 MOST_PICTURE = 1 << 24  # bytes
 MASK = "[MASK]"

@@ -287,7 +287,7 @@ def _print_table(run: Run, text: str, decode: dict[str, Any]) -> None:
 def _draw(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None:
     """The alignment of one sentence as a picture, or of several as one JSON object per line."""
     if out.suffix.lower() == ".jsonl":
-        from allyouneed.wholefile import write_pieces
+        from allyouneed.storage.wholefile import write_pieces
 
         lines = texts or ([] if sys.stdin is None or sys.stdin.isatty() else (line.rstrip("\n") for line in sys.stdin))
         write_pieces(out, (_aligned(run, line, decode) for line in lines if line.strip()))

@@ -23,7 +23,7 @@ from allyouneed.data.formats.roles import Role, find_columns
 from allyouneed.data.sources import PICTURES
 from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.format import human_bytes
-from allyouneed.wholefile import put, remove, writing
+from allyouneed.storage.wholefile import put, remove, writing
 
 MOST = 1 << 32  # bytes that examples in memory take as a file; what never ends is stopped there
 NO_LIST = (str, bytes, Mapping, Set)

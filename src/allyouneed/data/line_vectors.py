@@ -18,8 +18,8 @@ import numpy as np
 
 from allyouneed.data.fetch import cache_folder
 from allyouneed.errors import UserError
-from allyouneed.tensorfile import read_tensors
-from allyouneed.wholefile import remove, write_tensors
+from allyouneed.storage.tensorfile import read_tensors
+from allyouneed.storage.wholefile import remove, write_tensors
 
 VERSION = 1  # raise it whenever this file writes something else
 DIGEST = 16  # bytes

@@ -16,7 +16,7 @@ import numpy as np
 from allyouneed.data.formats.compressed import DAMAGED, opened
 from allyouneed.data.formats.file_paths import is_file
 from allyouneed.errors import UserError
-from allyouneed.wholefile import write_pieces
+from allyouneed.storage.wholefile import write_pieces
 
 BLOCK = 1 << 20
 LONGEST = 1 << 24  # bytes of a word and its numbers

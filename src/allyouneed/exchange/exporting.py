@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from allyouneed.errors import UserError, nearest, option_name, shortened
+from allyouneed.storage.wholefile import write_json, writing
 from allyouneed.terminal import Say
 from allyouneed.version import __version__
-from allyouneed.wholefile import write_json, writing
 
 WAYS = {"hf": "transformers", "onnx": "ONNX Runtime", "ct2": "CTranslate2"}
 NUMBERS = ("float32", "int8")

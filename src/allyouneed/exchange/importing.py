@@ -27,12 +27,12 @@ from allyouneed.exchange.maps import Shape, check_tensors, import_tensors
 from allyouneed.predict.inputs import check_template
 from allyouneed.predict.processor import Processor
 from allyouneed.recipe import Recipe, to_toml
-from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import versions
-from allyouneed.tensorfile import not_finite
+from allyouneed.storage.runfolder import RunFolder
+from allyouneed.storage.tensorfile import not_finite
+from allyouneed.storage.wholefile import write_tensors
 from allyouneed.terminal import Say, say
 from allyouneed.text import Tokenizer
-from allyouneed.wholefile import write_tensors
 
 MOST_LABELS = 1_000_000
 WITH_WORDS = ("lm", "pretrain", "translate")  # tasks whose head gives scores of words

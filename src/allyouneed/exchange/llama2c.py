@@ -16,8 +16,8 @@ from torch import Tensor
 from allyouneed.errors import UserError, shortened
 from allyouneed.exchange.folder import Source
 from allyouneed.exchange.sentencepieces import BYTE, CONTROL, NORMAL, UNKNOWN, scored_tokenizer
+from allyouneed.storage.wholefile import read_bytes
 from allyouneed.text import Tokenizer
-from allyouneed.wholefile import read_bytes
 
 MAGIC = struct.pack("<I", 0x616B3432)  # "ak42"; the first version had none
 HEADER = {0: 28, 1: 256}  # bytes before the weights

@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from allyouneed.errors import UserError, shortened
+from allyouneed.storage.wholefile import read_bytes
 from allyouneed.text import Tokenizer
 from allyouneed.text.safety import MOST_TEXT
 from allyouneed.text.template import template_spec
-from allyouneed.wholefile import read_bytes
 
 LARGEST = 1 << 25  # bytes of a file
 LONGEST = 256  # characters of a piece

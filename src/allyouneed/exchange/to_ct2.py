@@ -19,9 +19,9 @@ from allyouneed.models.transformer import Transformer
 from allyouneed.nn.block import Block, BlockConfig, Stack
 from allyouneed.nn.layers import Embedding
 from allyouneed.nn.positions import sinusoid
+from allyouneed.storage.wholefile import write_bytes, writing
 from allyouneed.terminal import Say
 from allyouneed.text import Tokenizer
-from allyouneed.wholefile import write_bytes, writing
 
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH", "swiglu": "SWISH"}
 TABLE = 2048  # rows of a table of positions, at least

@@ -24,11 +24,11 @@ from allyouneed.nn.positions import Sinusoidal
 from allyouneed.predict.base import Writing
 from allyouneed.predict.lm import LMProcessor
 from allyouneed.predict.processor import Processor
+from allyouneed.storage.wholefile import write_tensors, write_text
 from allyouneed.terminal import Say
 from allyouneed.text import Layout, Tokenizer
 from allyouneed.text.template import Template, template_spec
 from allyouneed.version import __version__
-from allyouneed.wholefile import write_tensors, write_text
 
 # Settings that do not change what a trained model computes, or that are not the model's.
 FREE = ("freeze", "dropout", "attention_dropout", "drop_path", "output_bias", "bos")

@@ -35,9 +35,9 @@ from allyouneed.models.transformer import Transformer
 from allyouneed.models.vit import ViTBody
 from allyouneed.predict.processor import Processor
 from allyouneed.recipe import Recipe
+from allyouneed.storage.wholefile import write_bytes, write_json, writing
 from allyouneed.terminal import Say
 from allyouneed.version import __version__
-from allyouneed.wholefile import write_bytes, write_json, writing
 
 OPSET = 18
 LARGEST = 2**31 - 2**24  # bytes of weights: a file of ONNX ends at 2 GiB

@@ -26,10 +26,10 @@ from allyouneed.exchange.sentencepieces import (
     surround,
     to_spec,
 )
-from allyouneed.runjson import parse_object
+from allyouneed.storage.runjson import parse_object
+from allyouneed.storage.wholefile import read_bytes
 from allyouneed.text import Tokenizer
 from allyouneed.text.template import template_spec
-from allyouneed.wholefile import read_bytes
 
 LARGEST = 1 << 28  # bytes of a file
 CONFIG = "tokenizer_config.json"

@@ -12,8 +12,8 @@ from pathlib import Path
 from torch import Tensor
 
 from allyouneed.errors import UserError, shortened
-from allyouneed.tensorfile import read_header
-from allyouneed.wholefile import read_bytes
+from allyouneed.storage.tensorfile import read_header
+from allyouneed.storage.wholefile import read_bytes
 
 NAMES = ("model.safetensors", "pytorch_model.bin")
 LARGEST = 1 << 28  # bytes of an index

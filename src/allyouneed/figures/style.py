@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from allyouneed.errors import UserError
 from allyouneed.figures.fonts import cannot_show, choose_fonts, quiet
+from allyouneed.storage.wholefile import write_bytes, writing
 from allyouneed.terminal import printable, write
-from allyouneed.wholefile import write_bytes, writing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,10 +10,10 @@ from typing import Any
 from allyouneed.errors import UserError
 from allyouneed.format import columns
 from allyouneed.run import Run, load
+from allyouneed.storage.wholefile import write_json
 from allyouneed.terminal import say
 from allyouneed.training.fit import fit
 from allyouneed.training.starting import choose
-from allyouneed.wholefile import write_json
 
 
 @dataclass(frozen=True)

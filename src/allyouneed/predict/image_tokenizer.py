@@ -18,8 +18,8 @@ from allyouneed.errors import UserError, shortened
 from allyouneed.models.dvae import DVAE, DVAEConfig
 from allyouneed.predict.loading import compare_shapes, load_processor, load_weights
 from allyouneed.recipe import recipe_names
-from allyouneed.runfolder import RunFolder
-from allyouneed.tensorfile import chunks, not_finite, parse_tensors
+from allyouneed.storage.runfolder import RunFolder
+from allyouneed.storage.tensorfile import chunks, not_finite, parse_tensors
 
 SETTINGS, WEIGHTS = "image_tokenizer.json", "image_tokenizer.safetensors"  # the parts of a run
 TOGETHER = 256  # pictures that are computed at once

@@ -17,8 +17,8 @@ from torch.nn.modules import module as registry
 from allyouneed import catalog
 from allyouneed.errors import UserError
 from allyouneed.predict.processor import Processor
-from allyouneed.runfolder import RunFolder
-from allyouneed.tensorfile import Header, not_finite, read_header, read_tensors
+from allyouneed.storage.runfolder import RunFolder
+from allyouneed.storage.tensorfile import Header, not_finite, read_header, read_tensors
 
 TABLES = 1 << 28  # bytes that the computed tables of a model, such as sinusoidal positions, may always take
 

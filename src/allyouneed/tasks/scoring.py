@@ -14,10 +14,10 @@ from allyouneed.errors import UserError, option_name, shortened
 from allyouneed.format import columns
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model
-from allyouneed.runfolder import RunFolder
+from allyouneed.storage.runfolder import RunFolder
+from allyouneed.storage.wholefile import write_json, write_pieces
 from allyouneed.tasks.base import WHOLE, Answering, Task, TestBudget
 from allyouneed.terminal import Say
-from allyouneed.wholefile import write_json, write_pieces
 
 
 def check_out(out: str | os.PathLike[str], task: Task, folder: RunFolder, data: Iterable[DataConfig]) -> Path:

@@ -20,7 +20,7 @@ import numpy as np
 import tokenizers
 
 from allyouneed.errors import UserError
-from allyouneed.wholefile import read_bytes
+from allyouneed.storage.wholefile import read_bytes
 
 MOST_BYTES = 256 << 20  # of a file
 MOST_ID = 16_000_000

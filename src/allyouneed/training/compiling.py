@@ -23,8 +23,8 @@ from allyouneed.data.fetch import cache_folder
 from allyouneed.errors import UserError
 from allyouneed.models.base import Model
 from allyouneed.runtime import Runtime, can_compile
+from allyouneed.storage.wholefile import write_json
 from allyouneed.training.memory import is_out_of_memory
-from allyouneed.wholefile import write_json
 
 LEAST_GAIN = 1.05  # compiled code with a smaller speed-up is not worth it
 

@@ -11,7 +11,7 @@ from allyouneed.errors import UserError, option_name
 from allyouneed.format import human_count
 from allyouneed.models.base import Model
 from allyouneed.predict.loading import load_processor, load_weights
-from allyouneed.runfolder import RunFolder
+from allyouneed.storage.runfolder import RunFolder
 from allyouneed.tasks.base import Task
 from allyouneed.terminal import Say
 from allyouneed.training.starting import donor_folder

@@ -30,12 +30,13 @@ from allyouneed.models.base import Model
 from allyouneed.predict.loading import check_shapes, fill, load_processor
 from allyouneed.predict.token_vectors import freeze_vectors, start_from_vectors
 from allyouneed.recipe import Recipe, to_toml
-from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import Runtime, allow_tf32, attend_by_cudnn, probe, versions
+from allyouneed.storage.runfolder import RunFolder
+from allyouneed.storage.tensorfile import read_tensors
+from allyouneed.storage.wholefile import Metrics
 from allyouneed.tasks.base import Task, TestBudget
 from allyouneed.tasks.baselines import beaten
 from allyouneed.tasks.scoring import score_rows, score_run
-from allyouneed.tensorfile import read_tensors
 from allyouneed.terminal import Say, say
 from allyouneed.training.compiling import Choice, Trial, decide, go_on, share_compiled_code
 from allyouneed.training.distributed import Ranks
@@ -50,7 +51,6 @@ from allyouneed.training.starting import donor_folder
 from allyouneed.training.state import read_state
 from allyouneed.training.trainer import Trainer
 from allyouneed.training.warning import small_data
-from allyouneed.wholefile import Metrics
 
 
 def fit(

@@ -15,10 +15,10 @@ from allyouneed.data.sources import Source
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, exact_score
 from allyouneed.recipe import Recipe
-from allyouneed.runfolder import RunFolder
+from allyouneed.storage.runfolder import RunFolder
+from allyouneed.storage.wholefile import write_json
 from allyouneed.tasks.scoring import score_rows
 from allyouneed.terminal import Say
-from allyouneed.wholefile import write_json
 
 VALID = 0.1  # of the data, for the validation of each training
 KEY = "folds"  # of the scores, in scores.json

@@ -15,8 +15,8 @@ from allyouneed.terminal import brief
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress as Bar
-from allyouneed.runfolder import RunFolder
-from allyouneed.wholefile import Metrics
+from allyouneed.storage.runfolder import RunFolder
+from allyouneed.storage.wholefile import Metrics
 
 BAR_SECONDS, LINE_SECONDS = 0.2, 5.0  # between two updates of the bar, and between two lines
 MEMORY_SECONDS = 60.0  # the estimate of the time left uses about the last minute

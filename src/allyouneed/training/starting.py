@@ -18,7 +18,7 @@ from allyouneed.data.registry import BUILT_IN, listing
 from allyouneed.data.sources import PICTURES
 from allyouneed.errors import UserError, nearest, option_name, shortened
 from allyouneed.recipe import Recipe, override, read_recipe
-from allyouneed.runfolder import RunFolder
+from allyouneed.storage.runfolder import RunFolder
 
 # Own files, the name of a data set, or examples in memory; by split, if it is a dict with train, valid and test.
 Given = Any

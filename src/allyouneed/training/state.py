@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from allyouneed.checkpoints import Checkpoint
 from allyouneed.errors import UserError
+from allyouneed.storage.checkpoints import Checkpoint
 from allyouneed.tasks.base import Carry
 from allyouneed.training.optim import MovingAverage
 from allyouneed.training.plan import Plan

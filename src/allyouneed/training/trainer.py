@@ -11,15 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from allyouneed.checkpoints import Checkpoint
 from allyouneed.config import TrainConfig
 from allyouneed.errors import UserError
 from allyouneed.models.base import Model
 from allyouneed.randomness import make_key
-from allyouneed.runfolder import RunFolder
 from allyouneed.runtime import Runtime
+from allyouneed.storage.checkpoints import Checkpoint
+from allyouneed.storage.runfolder import RunFolder
+from allyouneed.storage.tensorfile import not_finite
+from allyouneed.storage.wholefile import Metrics, write_tensors
 from allyouneed.tasks.base import Carry, Task
-from allyouneed.tensorfile import not_finite
 from allyouneed.terminal import say
 from allyouneed.training.compiling import stop_recording
 from allyouneed.training.distributed import Ranks
@@ -32,7 +33,6 @@ from allyouneed.training.plan import Pacer
 from allyouneed.training.progress import Log, Progress
 from allyouneed.training.state import Pending, Position, State, Window, kept_tensors, read_state, restore_kept
 from allyouneed.training.warning import Watch
-from allyouneed.wholefile import Metrics, write_tensors
 
 
 class Trainer:

@@ -15,13 +15,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from allyouneed.checkpoints import Checkpoints
 from allyouneed.config import is_storable
 from allyouneed.errors import UserError, nearest, option_name, shortened
 from allyouneed.recipe import Recipe
-from allyouneed.runjson import RENAMED, VERSION, config_problem, identity, is_name, parse_object, scores_problem
-from allyouneed.tensorfile import read_header
-from allyouneed.wholefile import (
+from allyouneed.storage.checkpoints import Checkpoints
+from allyouneed.storage.runjson import RENAMED, VERSION, config_problem, identity, is_name, parse_object, scores_problem
+from allyouneed.storage.tensorfile import read_header
+from allyouneed.storage.wholefile import (
     open_plain,
     read_bytes,
     refuse_link,

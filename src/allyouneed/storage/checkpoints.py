@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allyouneed.errors import UserError
-from allyouneed.tensorfile import chunks, read_tensors
+from allyouneed.storage.tensorfile import chunks, read_tensors
+from allyouneed.storage.wholefile import open_to_read, put, read_bytes, refuse_link, remove, sync, writing
 from allyouneed.terminal import say
-from allyouneed.wholefile import open_to_read, put, read_bytes, refuse_link, remove, sync, writing
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allyouneed.errors import UserError
-from allyouneed.tensorfile import CHECK, checksum, chunks
+from allyouneed.storage.tensorfile import CHECK, checksum, chunks
 
 if TYPE_CHECKING:
     from torch import Tensor
