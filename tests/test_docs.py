@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import random
 import re
 import shlex
@@ -16,6 +17,8 @@ import numpy as np
 import pytest
 import torch
 import typer
+from PIL import Image
+from torch.nn.functional import cross_entropy
 
 from allyouneed.cli import app
 from allyouneed.data.batches.pairs import SentencePairs
@@ -25,9 +28,14 @@ from allyouneed.models.transformer import Transformer, TransformerConfig
 from allyouneed.nn.attention import Attention, attend
 from allyouneed.nn.trace import Trace
 from allyouneed.recipe import read_recipe, recipe_names
+from allyouneed.run import train
 from test_pictures import folder
 
 TOP = Path(__file__).parent.parent
+sys.path.insert(0, str(TOP))
+
+from bench import figures  # noqa: E402
+
 HOME = TOP / "src" / "allyouneed"
 DOCS = [TOP / "README.md", *sorted((TOP / "docs").glob("*.md"))]
 each_document = pytest.mark.parametrize("path", DOCS, ids=lambda p: p.name)
@@ -85,6 +93,18 @@ def test_every_link_and_picture_exists(path: Path) -> None:
             assert (path.parent / link.partition("#")[0]).exists(), link
 
 
+def test_every_picture_has_commands_that_make_it(tmp_path, monkeypatch):
+    assert {path.stem for path in (TOP / "docs" / "images").glob("*")} == set(figures.FIGURES)
+    made_by = "\n".join(command for figure in figures.FIGURES.values() for command in figure.commands)
+    assert len(commands(f"```\n{made_by}\n```\n")) > 10
+    check_commands(f"```\n{made_by}\n```\n")
+    monkeypatch.setattr(figures, "RUNS", tmp_path / "runs")
+    monkeypatch.setattr(figures, "IMAGES", tmp_path / "images")
+    with Image.open(figures.make("positions")) as made, Image.open(TOP / "docs" / "images" / "positions.png") as shown:
+        assert made.size == shown.size
+        assert np.abs(np.asarray(made).astype(int) - np.asarray(shown)).mean() < 2
+
+
 def commands(text: str) -> list[list[str]]:
     """The words after each `ayn`, up to the end of its command."""
     lines = spans(text) + [line for _, block in blocks(text) for line in block.replace("\\\n", " ").splitlines()]
@@ -108,8 +128,12 @@ def commands(text: str) -> list[list[str]]:
 
 @each_document
 def test_every_command_parses(path: Path) -> None:
+    check_commands(path.read_text(encoding="utf-8"))
+
+
+def check_commands(text: str) -> None:
     known: Any = typer.main.get_command(app)
-    for name, *words in commands(path.read_text(encoding="utf-8")):
+    for name, *words in commands(text):
         if name.startswith("-"):
             continue
         assert name in known.commands, f"there is no command ayn {name}"
@@ -252,3 +276,17 @@ def test_everything_in_the_readme_runs(tmp_path: Path, command: Callable[..., An
     assert ran >= 10
     assert program.count("import allyouneed") == 1
     subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True)
+
+
+@pytest.mark.slow
+def test_sinusoidal_positions_beyond_the_window_are_worse_than_guessing(tmp_path):
+    given = ("model.positions=sinusoidal", "train.device=cpu", "train.compile=off")
+    run = train("lm/gpt", *given, out=tmp_path / "run", quiet=True)
+    window, tokens = run.recipe.model.context, torch.from_numpy(run.task.stream("test").tokens.astype(np.int64))
+    rows = (len(tokens) - 1) // (2 * window)
+    ids, targets = (tokens[at : at + 2 * window * rows].view(rows, 2 * window) for at in (0, 1))
+    with torch.inference_mode():
+        losses = cross_entropy(run.model(ids).mT, targets, reduction="none").mean(0)
+    guess = math.log(len(run.predictor.tokenizer))
+    assert losses[:window].mean() < guess / 2
+    assert losses[window:].mean() > guess

@@ -1,0 +1,118 @@
+"""Every picture of the documents, by the commands that make it.
+
+python -m bench.figures              # the list: each picture and its commands
+python -m bench.figures positions    # make it again, in docs/images; several names, or "all"
+
+A run that is there already is not trained again.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+IMAGES = Path(__file__).parent.parent / "docs" / "images"
+RUNS = Path("runs/figures")  # where the commands run
+ASKED = '"a small red circle above a large blue square" --set n_best=16'
+POSITIONS = """
+from pathlib import Path
+import torch
+from allyouneed.figures import sinusoid as plot
+from allyouneed.nn.positions import sinusoid
+plot(sinusoid(torch.arange(100), 128), Path("positions.png"))
+"""
+RINGS = """
+from PIL import Image
+from allyouneed.data.builtin.shapes import Shape, draw
+rings = [Shape("ring", "blue", "small", 10.0, 12.0), Shape("ring", "blue", "small", 22.0, 22.0)]
+Image.fromarray(draw(rings)).save("rings.png")
+"""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What makes a picture: commands for a shell in RUNS. `needs`: what two CPU cores and no data do not do."""
+
+    file: str
+    commands: tuple[str, ...]
+    needs: str = ""
+
+
+def trained(recipe: str, out: str, *settings: str) -> str:
+    """A training, unless the run is there."""
+    return " ".join(["test -f", f"{out}/scores.json ||", "ayn train", recipe, "--overwrite --out", out, *settings])
+
+
+DEMO = "test -f demo/alignment.png || python -m allyouneed.demo demo"
+CODES = trained("compress/shapes", "codes")
+SHAPES = trained("draw/shapes", "shapes", "task.image_tokenizer=codes")
+FIGURES = {
+    "alignment": Figure("demo/alignment.png", (DEMO,)),
+    "loss": Figure("demo/loss.png", (DEMO,)),
+    "positions": Figure("positions.png", (f"python -c {shlex.quote(POSITIONS)}",)),
+    "places": Figure("places/places.png", ("ayn lecture places --out places",)),
+    "vit-heads": Figure(
+        "heads.png",
+        (
+            trained("recognize/vit", "vit"),
+            f"python -c {shlex.quote(RINGS)}",
+            "ayn use vit rings.png --heads heads.png",
+        ),
+    ),
+    "drawings": Figure("shapes/drawings.png", (CODES, SHAPES)),
+    "ranked": Figure("ranked.png", (CODES, SHAPES, f"ayn use shapes {ASKED} --out ranked.png")),
+    "circle": Figure(
+        "circle.png",
+        (
+            trained("compress/shapes-gpu", "codes-gpu"),
+            trained("draw/shapes-gpu", "shapes-gpu", "task.image_tokenizer=codes-gpu"),
+            f"ayn use shapes-gpu {ASKED} --out circle.png",
+        ),
+        "a GPU",
+    ),
+    "vit-patches": Figure(
+        "patches/patches.png",
+        (trained("recognize/cifar10", "cifar10"), "ayn lecture patches --run cifar10 --out patches"),
+        "a GPU, and CIFAR-10",
+    ),
+    "avocado": Figure(
+        "avocado.png",
+        (
+            trained("compress/emoji", "codes-emoji"),
+            trained("draw/emoji", "emoji", "task.image_tokenizer=codes-emoji"),
+            'ayn use emoji "an armchair in the shape of an avocado" --set n_best=16 --out avocado.png',
+        ),
+        "a GPU, and the data set emoji, which has no public address",
+    ),
+}
+
+
+def make(name: str) -> Path:
+    """Run the commands of a picture and copy it to the documents."""
+    RUNS.mkdir(parents=True, exist_ok=True)
+    folder = str(Path(sys.executable).parent)
+    env = {**os.environ, "PATH": os.pathsep.join([folder, os.environ.get("PATH", "")])}
+    for command in FIGURES[name].commands:
+        subprocess.run(["bash", "-c", command], cwd=RUNS, env=env, check=True)
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy(RUNS / FIGURES[name].file, IMAGES / f"{name}.png"))
+
+
+def main(names: list[str]) -> None:
+    for name in FIGURES if names == ["all"] else names:
+        if name not in FIGURES:
+            raise SystemExit(f"there is no picture '{name}': {', '.join(FIGURES)}")
+        print(make(name))
+    if not names:
+        for name, figure in FIGURES.items():
+            print(f"{name}{f' (needs {figure.needs})' * bool(figure.needs)}")
+            print("".join(f"    {command.strip()}\n" for command in figure.commands))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
