@@ -16,7 +16,7 @@ from allyouneed import catalog
 from allyouneed.data.batches.labelled import Labelled
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
-from allyouneed.figures import confusion
+from allyouneed.figures import heatmaps
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.heads import POOLS, ClassifyHead
 from allyouneed.nn.losses import cross_entropy, divergence
@@ -403,13 +403,13 @@ def test_the_recipe_names_a_model_that_can_read():
 def test_of_many_classes_the_rarest_are_drawn_as_one(tmp_path):
     table = np.diag(np.arange(1000))
     table[3, 4] = 7
-    counts, names = confusion._commonest(table, [str(i) for i in range(1000)])
-    assert counts.shape == (len(names), len(names)) == (confusion.MOST_SHOWN, confusion.MOST_SHOWN)
+    counts, names = heatmaps._commonest(table, [str(i) for i in range(1000)])
+    assert counts.shape == (len(names), len(names)) == (heatmaps.MOST_CLASSES, heatmaps.MOST_CLASSES)
     assert names[0] == "941"
     assert names[-1] == "941 others"
     assert counts.sum() == table.sum()
     assert counts[-1, -1] == sum(range(941)) + 7
-    confusion.confusion_matrix(table, [str(i) for i in range(1000)], tmp_path / "many.png")
+    heatmaps.confusion_matrix(table, [str(i) for i in range(1000)], tmp_path / "many.png")
     assert (tmp_path / "many.png").stat().st_size > 1000
 
 

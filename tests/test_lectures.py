@@ -59,7 +59,7 @@ def test_lengths_scores_both_models_on_texts_that_are_only_longer(tmp_path, monk
         drawn.extend(panels)
         plot_curves(panels, *rest)
 
-    monkeypatch.setattr(lengths, "lines", draw)
+    monkeypatch.setattr(lengths, "plot_curves", draw)
     settings = ("model.width=32", "train.steps=40", "train.eval_every=40", "train.lr=1e-2", "train.batch_tokens=256")
     numbers = lengths.show(Classroom(tmp_path, lambda text: None), (*SMALL, *settings))
     assert numbers["words"] == sorted(numbers["words"])

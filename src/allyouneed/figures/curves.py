@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,29 +52,24 @@ def loss_curve(metrics: Path | Sequence[dict[str, Any]], out: Path, title: str, 
 def _read(path: Path) -> list[dict[str, Any]]:
     """The rows of a metrics.jsonl, without a half-written last line of a killed run."""
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        texts = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
         raise UserError(f"the metrics of the run cannot be read: {error}") from None
     rows = []
-    for number, line in enumerate(lines, 1):
+    for number, text in enumerate(texts, 1):
         try:
-            rows.append(json.loads(line))
+            rows.append(json.loads(text))
         except json.JSONDecodeError:
-            if number < len(lines):
+            if number < len(texts):
                 raise UserError(f"{path}, line {number} is not JSON; delete that line") from None
     return rows
 
 
 def _series(rows: Sequence[dict[str, Any]], kind: str, key: str) -> Series:
     """The values of one key by step; what is missing, None or infinite is NaN."""
-    points = sorted(
-        (int(row["step"]), float("nan") if row[key] is None else float(row[key]))
-        for row in rows
-        if row.get("kind") == kind and "step" in row and key in row
-    )
-    steps = np.array([step for step, _ in points], dtype=float)
-    values = np.array([value if math.isfinite(value) else math.nan for _, value in points], dtype=float)
-    return steps, values
+    points = [(row["step"], row[key]) for row in rows if row.get("kind") == kind and {"step", key} <= row.keys()]
+    steps, values = np.array(sorted(points, key=itemgetter(0)), dtype=float).reshape(-1, 2).T  # None becomes NaN
+    return steps, np.where(np.isfinite(values), values, np.nan)
 
 
 def _smooth(values: np.ndarray) -> np.ndarray:
@@ -107,8 +102,7 @@ def _draw_train(axes: Axes, train: Series) -> None:
 
 
 def _draw_valid(axes: Axes, valid: Series) -> None:
-    known = np.isfinite(valid[1])
-    steps, loss = valid[0][known], valid[1][known]
+    steps, loss = (values[np.isfinite(valid[1])] for values in valid)
     if not len(loss):
         return
     axes.plot(steps, loss, color=style.ORANGE, linewidth=1.2, marker="o", markersize=5, label="validation")

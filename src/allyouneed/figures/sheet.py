@@ -13,20 +13,20 @@ import numpy as np
 from allyouneed.figures import style
 
 SIDE, GAP, LINE = 1.1, 0.15, 0.17  # inches: of a picture, between two, and of a line of text
-LETTERS, LINES = 18, 4  # in a line below a picture; lines of one paragraph at most
+LETTERS, MOST = 18, 4  # in a line below a picture; lines of one paragraph at most
 
 
-def contact_sheet(pictures: Sequence[Any], told: Sequence[str], out: Path, title: str = "", columns: int = 0) -> None:
-    """Pictures (H, W) or (H, W, C) of bytes, with 1 to 4 channels; None leaves a place free. The first paragraph below
+def contact_sheet(pictures: Sequence[Any], texts: Sequence[str], out: Path, title: str = "", columns: int = 0) -> None:
+    """Pictures (H, W) or (H, W, C) of bytes, with 1 to 4 channels; None leaves a gap. The first paragraph below
     each is black, those after a line break are grey."""
     columns = columns or min(len(pictures), 8)
     rows = math.ceil(len(pictures) / columns)
-    below = [_lines(text) for text in told]
-    lines = max(map(len, below), default=0)
+    below = [_wrapped(text) for text in texts]
+    most = max(map(len, below), default=0)
     width = columns * (SIDE + GAP) - GAP
-    tall = SIDE + GAP + lines * LINE
+    tall = SIDE + GAP + most * LINE
     height = rows * tall
-    with style.figure(out, width, height, [title, *told]) as made:
+    with style.figure(out, width, height, [title, *texts]) as made:
         whole = made.add_axes((0, 0, 1, 1))
         whole.set_axis_off()
         style.titles(whole, title)
@@ -40,30 +40,23 @@ def contact_sheet(pictures: Sequence[Any], told: Sequence[str], out: Path, title
             axes.set(xticks=[], yticks=[])
             axes.spines[:].set(visible=True, color=style.PALE, linewidth=0.5)  # many pictures are white at their edges
             for i, (line, colour) in enumerate(wrapped):
-                axes.text(
-                    0.5,
-                    -(0.06 + i * LINE) / SIDE,
-                    style.visible(line, LETTERS).replace("␣", " "),
-                    transform=axes.transAxes,
-                    ha="center",
-                    va="top",
-                    fontsize=8,
-                    color=colour,
-                )
+                font: dict[str, Any] = {"ha": "center", "va": "top", "fontsize": 8, "color": colour}
+                shown = style.visible(line, LETTERS).replace("␣", " ")
+                axes.text(0.5, -(0.06 + i * LINE) / SIDE, shown, transform=axes.transAxes, **font)
 
 
-def _lines(text: str) -> list[tuple[str, str]]:
+def _wrapped(text: str) -> list[tuple[str, str]]:
     """Lines that fit below a picture, each with its colour."""
     return [
         (line, style.GREY if number else style.INK)
         for number, paragraph in enumerate(text.split("\n"))
-        for line in textwrap.wrap(paragraph, LETTERS)[:LINES]
+        for line in textwrap.wrap(paragraph, LETTERS)[:MOST]
     ]
 
 
 def _visible(picture: np.ndarray) -> np.ndarray:
-    """(H, W) if it is grey; with alpha over white."""
+    """With alpha over white."""
     if picture.ndim == 3 and picture.shape[2] in (2, 4):
         alpha = picture[..., -1:] / 255
-        picture = np.rint(picture[..., :-1] * alpha + 255 * (1 - alpha)).astype(np.uint8)
-    return picture[..., 0] if picture.ndim == 3 and picture.shape[2] == 1 else picture
+        return np.rint(picture[..., :-1] * alpha + 255 * (1 - alpha)).astype(np.uint8)
+    return picture

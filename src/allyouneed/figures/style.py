@@ -1,4 +1,4 @@
-"""The style of all pictures, and how they are drawn and saved."""
+"""The style of all pictures, and how they are drawn and written."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ SETTINGS: dict[Any, Any] = {
 
 @contextmanager
 def figure(out: Path, width: float, height: float, texts: Iterable[str] = ()) -> Iterator[Figure]:
-    """A white figure, `width` by `height` inches, enlarged to hold every label and saved to `out` at the end. `texts`
-    are what users wrote: their characters decide which fonts are used, and what no font has is told on stderr."""
+    """A white figure, `width` by `height` inches, enlarged to hold every label and written to `out` at the end. `texts`
+    are what users wrote: their characters decide which fonts are used, and stderr names what no font has."""
     kind = check_name(out)
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -117,20 +117,23 @@ def weight_colours() -> Colormap:
 
 def titles(axes: Axes, title: str, below: str = "") -> None:
     """A title above all labels, in as many lines as it needs, and a grey line below it."""
-    lines = textwrap.fill(title, TITLE, max_lines=4, placeholder=" …")
-    if not lines:
+    wrapped = textwrap.fill(title, TITLE, max_lines=4, placeholder=" …")
+    if not wrapped:
         axes.set_title(below, pad=12, color=GREY, fontsize=10)
         return
-    drawn = axes.set_title(lines, pad=12 + 16 * bool(below))
+    artist = axes.set_title(wrapped, pad=12 + 16 * bool(below))
     if below:  # matplotlib moves the title above the labels when it draws, and this line with it
         axes.annotate(
-            below, (0, 0), (0, -4), drawn, "offset points", ha="left", va="top", color=GREY, fontsize=10
+            below, (0, 0), (0, -4), artist, "offset points", ha="left", va="top", color=GREY, fontsize=10
         )  # fmt: skip
 
 
-def colour_bar(made: Figure, drawn: ScalarMappable, axes: Axes, label: str, ticks: list[float]) -> None:
-    """A colour bar in its own axes, with a grey frame."""
-    bar = made.colorbar(drawn, cax=axes, ticks=ticks)
+def colour_bar(
+    made: Figure, artist: ScalarMappable, box: tuple[float, float, float, float], label: str, low: float = 0.0
+) -> None:
+    """The colours from `low` to 1, with a grey frame: a bar in its own axes at `box` (left, bottom, width, height)."""
+    ticks = [low + (1 - low) * part / 4 for part in range(5)]
+    bar = made.colorbar(artist, cax=made.add_axes(box), ticks=ticks)
     bar.set_label(label)
     bar.outline.set_edgecolor(GREY)
     bar.ax.grid(False)
@@ -138,19 +141,15 @@ def colour_bar(made: Figure, drawn: ScalarMappable, axes: Axes, label: str, tick
 
 def visible(token: str, longest: int = 24) -> str:
     """A token as a label: spaces and control characters become visible symbols, and a long token is cut."""
-    text = "".join(_sign(character) for character in token) or "∅"
+    text = "".join(map(_sign, token)) or "∅"
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def _sign(character: str) -> str:
-    if character == "\n":
-        return "↵"
-    if character == "\t":
-        return "⇥"
     category = unicodedata.category(character)
-    if category in ("Cc", "Cs", "Cn", "Co"):
-        return "\N{REPLACEMENT CHARACTER}"
-    return "␣" if category[0] == "Z" else character
+    other = "␣" if category[0] == "Z" else character
+    broken = category in ("Cc", "Cs", "Cn", "Co")
+    return {"\n": "↵", "\t": "⇥"}.get(character, "\N{REPLACEMENT CHARACTER}" if broken else other)
 
 
 def whole_numbers(axis: Axis) -> None:

@@ -32,33 +32,28 @@ def word_map(
         raise ValueError(
             f"{len(words)} words and {len(vectors)} vectors: at least two words, each with a vector, are needed"
         )
-    places = plane(vectors)
-    at = dict(zip(words, places))
+    at = dict(zip(words, plane(vectors)))
     many = len(words) > 30
     width, height = (10.0, 8.5) if many else (7.0, 6.0)
     with style.figure(out, width, height, [title, shown, *map(style.visible, words)]) as made:
         axes = made.add_axes((0, 0, 1, 1))
         starts = {start for start, _ in arrows}
+        head = {"arrowstyle": "-|>", "color": style.GREY, "shrinkA": 5, "shrinkB": 5}
         for start, end in arrows:
-            axes.annotate(
-                "",
-                at[end],
-                at[start],
-                arrowprops={"arrowstyle": "-|>", "color": style.GREY, "shrinkA": 5, "shrinkB": 5},
-            )
+            axes.annotate("", at[end], at[start], arrowprops=head)
         for word, (x, y) in at.items():
             axes.plot(x, y, "o", color=style.RED if arrows and word not in starts else style.BLUE, markersize=5)
         axes.margins(0.12 if many else 0.2)
         axes.set_aspect("equal", adjustable="datalim")
         axes.apply_aspect()
-        names = [axes.annotate(style.visible(word), place, fontsize=SIZE) for word, place in at.items()]
-        points = 72 / made.dpi
-        dots = axes.transData.transform(places) * points
-        sizes = np.array([name.get_window_extent().size for name in names]) * points
-        frame = np.array(axes.get_window_extent().extents) * points
+        names = [axes.annotate(style.visible(word), point, fontsize=SIZE) for word, point in at.items()]
+        inch = 72 / made.dpi  # points per pixel
+        dots = axes.transData.transform(list(at.values())) * inch
+        sizes = np.array([name.get_window_extent().size for name in names]) * inch
+        frame = np.array(axes.get_window_extent().extents) * inch
         rows = {word: row for row, word in enumerate(at)}
-        lines = [(dots[rows[start]], dots[rows[end]]) for start, end in arrows]
-        for name, dot, place, size, corner in zip(names, dots, places, sizes, place_labels(dots, sizes, frame, lines)):
+        shafts = [(dots[rows[start]], dots[rows[end]]) for start, end in arrows]
+        for name, dot, size, corner in zip(names, dots, sizes, place_labels(dots, sizes, frame, shafts)):
             if corner is None:
                 name.remove()
                 continue
@@ -68,31 +63,28 @@ def word_map(
             x, y = np.clip((0, 0), corner - dot, corner + size - dot)  # the point of the label that is nearest
             if max(abs(x), abs(y)) > 2 * GAP:
                 line = {"arrowstyle": "-", "color": style.GREY, "lw": 0.6, "shrinkA": 0, "shrinkB": 3}
-                axes.annotate("", place, (x, y), textcoords="offset points", arrowprops=line)
-        axes.set_xlabel("first principal component")
-        axes.set_ylabel("second principal component")
+                axes.annotate("", name.xy, (x, y), textcoords="offset points", arrowprops=line)
+        axes.set(xlabel="first principal component", ylabel="second principal component")
         style.titles(axes, title, shown)
 
 
 def place_labels(
-    dots: np.ndarray, sizes: np.ndarray, frame: np.ndarray, lines: Sequence[tuple[np.ndarray, np.ndarray]] = ()
+    dots: np.ndarray, sizes: np.ndarray, frame: np.ndarray, arrows: Sequence[tuple[np.ndarray, np.ndarray]] = ()
 ) -> list[np.ndarray | None]:
     """The lower left corner of the label of each dot (N, 2), or None if there is no room for it; all in points.
 
-    Each label in turn takes the first free place, from beside its dot to a little away from it. No two labels overlap,
-    none covers a dot or a line from one dot to another, and all are in the frame (x0, y0, x1, y1)."""
-    along = [start + (end - start) * part for start, end in lines for part in np.linspace(0.03, 0.97, 60)]
-    drawn = np.array(along).reshape(-1, 2)
-    boxes = np.zeros((0, 4))
+    Each label in turn takes the first free position, from beside its dot to a little away from it. No two labels
+    overlap, none covers a dot or an arrow from one dot to another, and all are in the frame (x0, y0, x1, y1)."""
+    along = [start + (end - start) * part for start, end in arrows for part in np.linspace(0.03, 0.97, 60)]
+    shafts = np.array(along).reshape(-1, 2)
+    taken = np.vstack([np.hstack([dots - DOT, dots + DOT]), np.hstack([shafts - 1, shafts + 1])])  # (N, 4): x0 y0 x1 y1
     found: list[np.ndarray | None] = []
-    for number, (dot, size) in enumerate(zip(dots, sizes)):
-        others = np.delete(dots, number, axis=0)
-        taken = np.vstack([np.hstack([others - DOT, others + DOT]), np.hstack([drawn - 1, drawn + 1])])
+    for dot, size in zip(dots, sizes):
         for corner in _corners(dot, size):
-            box = np.concatenate([corner, corner + size])
-            inside = (box[:2] >= frame[:2]).all() and (box[2:] <= frame[2:]).all()
-            if inside and not _overlaps(box, boxes) and not _overlaps(box, taken):
-                boxes = np.vstack([boxes, box])
+            low, high = corner, corner + size
+            overlaps = ((taken[:, :2] < high) & (low < taken[:, 2:])).all(1).any()
+            if not overlaps and (low >= frame[:2]).all() and (high <= frame[2:]).all():
+                taken = np.vstack([taken, [*low, *high]])
                 found.append(corner)
                 break
         else:
@@ -101,18 +93,13 @@ def place_labels(
 
 
 def _corners(dot: np.ndarray, size: np.ndarray) -> Iterator[np.ndarray]:
-    """Places for a label, the best first."""
+    """Positions for a label, the best first."""
     for ring in range(RINGS):
         for x, y in DIRECTIONS:
             away = (GAP + 1.2 * SIZE * ring) / (math.sqrt(2) if x and y else 1)
             # From the dot to the centre of the label: its nearest edge or corner is so far away.
             centre = dot + np.array([x * (away + size[0] / 2), y * (away + size[1] / 2)])
             yield centre - size / 2
-
-
-def _overlaps(box: np.ndarray, others: np.ndarray) -> bool:
-    """Whether a box (x0, y0, x1, y1) overlaps one of others (N, 4)."""
-    return bool(((others[:, :2] < box[2:]) & (box[:2] < others[:, 2:])).all(1).any())
 
 
 def plane(vectors: np.ndarray) -> np.ndarray:

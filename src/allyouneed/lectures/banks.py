@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import torch
 
-from allyouneed.figures.similarity import similarity
+from allyouneed.figures.heatmaps import similarity
 from allyouneed.lectures.base import Classroom
 from allyouneed.models.elmo import ELMo
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from allyouneed.errors import UserError
-from allyouneed.figures.patches import patch_figure
+from allyouneed.figures.heatmaps import patch_figure
 from allyouneed.lectures.base import Classroom
 
 FILTERS = 36  # that are drawn
