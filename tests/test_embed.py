@@ -134,7 +134,7 @@ def test_a_word_is_the_mean_of_its_tokens(run):
     assert len(vectors) == len(words)
     if run.task.kind.BodyClass.spelled:
         return
-    tokens, (before, _) = run.predictor.cut(text, places), run.embedding().around
+    tokens, (before, _) = run.predictor.tokenize_words(text, places), run.embedding().around
     laid = run.embedding().layout.lay(tokens.ids)
     ids = torch.tensor([laid.ids])
     with torch.inference_mode():

@@ -11,8 +11,8 @@ import torch
 
 from allyouneed import lectures
 from allyouneed.figures.line_plot import Panel, plot_curves
-from allyouneed.lectures import alignment, banks, gradients, lengths, patches, paths, places
-from allyouneed.lectures.base import Classroom
+from allyouneed.lectures import alignment, banks, gradients, lengths, patch_positions, patches, paths
+from allyouneed.lectures.base import Lecture
 from allyouneed.metrics import translation_scores
 from allyouneed.models.vit import positions_2d
 from allyouneed.run import load, train
@@ -23,10 +23,10 @@ PNG = b"\x89PNG"
 
 def test_gradients_vanish_in_an_rnn_and_not_in_a_transformer(tmp_path, monkeypatch):
     monkeypatch.setattr(gradients, "SEEDS", 2)
-    room = Classroom(tmp_path, lambda text: None)
-    shown = lectures.show("gradients", room)
-    assert shown.picture.read_bytes().startswith(PNG)
-    numbers = json.loads(shown.numbers.read_text())
+    lecture = Lecture(tmp_path, lambda text: None)
+    lectures.show("gradients", lecture)
+    assert lecture.picture("gradients").read_bytes().startswith(PNG)
+    numbers = json.loads(lecture.numbers("gradients").read_text())
     at = numbers["distance"].index(32)
     assert numbers["RNN"][at] < numbers["LSTM"][at] < 1e-4
     assert numbers["LSTM, forget gate open"][at] > 0.1
@@ -37,7 +37,7 @@ def test_paths_counts_and_times_every_length(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "LENGTHS", (8, 16))
     monkeypatch.setattr(paths, "REPEATS", 1)
     said: list[str] = []
-    lectures.show("paths", Classroom(tmp_path, said.append))
+    lectures.show("paths", Lecture(tmp_path, said.append))
     numbers = json.loads((tmp_path / "paths.json").read_text())
     assert numbers["path"] == {"recurrent": [8, 16], "convolution": [4, 8], "self-attention": [1, 1]}
     assert numbers["steps"] == {"recurrent": [8, 16], "convolution": [1, 1], "self-attention": [1, 1]}
@@ -61,7 +61,7 @@ def test_lengths_scores_both_models_on_texts_that_are_only_longer(tmp_path, monk
 
     monkeypatch.setattr(lengths, "plot_curves", draw)
     settings = ("model.width=32", "train.steps=40", "train.eval_every=40", "train.lr=1e-2", "train.batch_tokens=256")
-    numbers = lengths.show(Classroom(tmp_path, lambda text: None), (*SMALL, *settings))
+    numbers = lengths.show(Lecture(tmp_path, lambda text: None), (*SMALL, *settings))
     assert numbers["words"] == sorted(numbers["words"])
     assert (tmp_path / "lengths.png").read_bytes().startswith(PNG)
     _, tests = lengths.write_texts(tmp_path / "again.tsv")
@@ -90,30 +90,31 @@ def test_alignment_looks_into_a_given_run(tmp_path, pairs, monkeypatch):
 @pytest.mark.slow
 def test_banks_part_by_their_meaning_and_not_by_their_spelling(tmp_path, monkeypatch):
     settings = ("model.width=16", "model.filters=2", "train.steps=120", "train.batch_tokens=512", "train.threads=1")
-    numbers = banks.show(Classroom(tmp_path, lambda text: None), settings)
+    numbers = banks.show(Lecture(tmp_path, lambda text: None), settings)
     spelling, *upper = torch.tensor(numbers["layers"])
     torch.testing.assert_close(spelling, torch.ones(9, 9))
     same = torch.tensor([[a == b for b in numbers["senses"]] for a in numbers["senses"]])
     for layer in upper:  # their mean is taken away, so that some must part: here those of other meanings
         assert layer[same & ~torch.eye(9, dtype=torch.bool)].mean() > layer[~same].mean() + 0.4
     assert (tmp_path / "banks.png").read_bytes().startswith(PNG)
-    assert all("bank" in text.split() for _, text in banks.SENTENCES)
+    assert all("bank" in text.split() for texts in banks.SENTENCES.values() for text in texts)
 
 
 def test_wordmap_finds_the_woman(tmp_path):
-    numbers = json.loads(lectures.show("wordmap", Classroom(tmp_path, lambda text: None)).numbers.read_text())
+    lectures.show("wordmap", Lecture(tmp_path, lambda text: None))
+    numbers = json.loads((tmp_path / "wordmap.json").read_text())
     assert numbers["nearest"][0]["word"] == "woman"
     assert (tmp_path / "wordmap.png").read_bytes().startswith(PNG)
 
 
 def test_a_trained_model_is_not_trained_again(tmp_path):
     said: list[str] = []
-    room = Classroom(tmp_path, said.append)
-    room.trained("wordvectors/skipgram", "train.epochs=1")
+    lecture = Lecture(tmp_path, said.append)
+    lecture.trained("wordvectors/skipgram", "train.epochs=1")
     assert not any("trained before" in text for text in said)
-    room.trained("wordvectors/skipgram", "train.epochs=1")
+    lecture.trained("wordvectors/skipgram", "train.epochs=1")
     assert any("trained before" in text for text in said)
-    room.trained("wordvectors/skipgram", "train.epochs=2")
+    lecture.trained("wordvectors/skipgram", "train.epochs=2")
     assert sum("trained before" in text for text in said) == 1
 
 
@@ -154,8 +155,8 @@ def test_patches_of_one_row_or_column_are_alike_if_positions_say_so():
     )
 
 
-def test_the_pictures_of_places_tell_the_quarter_only_by_where_the_circle_is(tmp_path):
-    places.write_pictures(tmp_path / "a.npz")
+def test_the_pictures_of_patch_positions_tell_the_quarter_only_by_where_the_circle_is(tmp_path):
+    patch_positions.write_pictures(tmp_path / "a.npz")
     with np.load(tmp_path / "a.npz") as file:
         pictures, labels = file["x_train"].astype(float), file["y_train"]
     red = (255 - pictures[..., 1]) * (pictures[..., 0] > pictures[..., 2])  # the square is blue
@@ -166,20 +167,20 @@ def test_the_pictures_of_places_tell_the_quarter_only_by_where_the_circle_is(tmp
     assert said == labels.tolist()
     for middle in middles:
         for label in set(said):
-            counts, _ = np.histogram(middle[labels == label] % places.PATCH, 4, (0, places.PATCH))
+            counts, _ = np.histogram(middle[labels == label] % patch_positions.PATCH, 4, (0, patch_positions.PATCH))
             assert abs(counts / counts.sum() - 0.25).max() < 0.05
 
 
-def test_places_compares_kinds_of_positions_over_seeds(tmp_path, monkeypatch):
-    monkeypatch.setattr(places, "KINDS", {"none": "none", "2-D": "sinusoidal_2d"})
-    monkeypatch.setattr(places, "SEEDS", (1, 2))
+def test_patch_positions_compares_kinds_of_positions_over_seeds(tmp_path, monkeypatch):
+    monkeypatch.setattr(patch_positions, "KINDS", {"none": "none", "2-D": "sinusoidal_2d"})
+    monkeypatch.setattr(patch_positions, "SEEDS", (1, 2))
     said: list[str] = []
     small = [*SMALL, "model.heads=2", "model.layers=1", "train.batch_tokens=650", "data.limit=50"]
-    room = Classroom(tmp_path, said.append)
-    found = places.show(room, small)
-    assert room.picture("places").read_bytes().startswith(PNG)
-    for name, kind in places.KINDS.items():
-        for seed in places.SEEDS:
+    lecture = Lecture(tmp_path, said.append)
+    found = patch_positions.show(lecture, small)
+    assert lecture.picture("patch-positions").read_bytes().startswith(PNG)
+    for name, kind in patch_positions.KINDS.items():
+        for seed in patch_positions.SEEDS:
             run = load(tmp_path / f"{name}-{seed}")
             assert (run.recipe.model.positions, run.recipe.train.seed) == (kind, seed)
             assert found[name]["test"][seed - 1] == run.scores()["test"][0].value
@@ -191,10 +192,10 @@ def test_patches_are_drawn_from_a_run(tmp_path):
     settings = [*SMALL, "model.heads=2", "model.layers=1", "train.batch_tokens=650", "data.limit=50"]
     run = train("recognize/vit", *settings, out=tmp_path / "run", quiet=True)
     said: list[str] = []
-    shown = lectures.show("patches", Classroom(tmp_path, said.append, run=str(run.folder.path)))
-    assert shown.picture.read_bytes().startswith(PNG)
+    lectures.show("patches", Lecture(tmp_path, said.append, run=str(run.folder.path)))
+    assert (tmp_path / "patches.png").read_bytes().startswith(PNG)
     assert "4,294,967,296" in "".join(said)
-    assert len(json.loads(shown.numbers.read_text())["cosines"]) == 64
+    assert len(json.loads((tmp_path / "patches.json").read_text())["cosines"]) == 64
     none = train("recognize/vit", *settings, "model.positions=none", out=tmp_path / "none", quiet=True)
     done = ayn("lecture", "patches", "--run", none.folder.path, "--out", tmp_path)
     assert done.code == 2

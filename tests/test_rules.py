@@ -12,7 +12,7 @@ import pytest
 from allyouneed.data.facts import SAMPLE, gather
 from allyouneed.data.registry import BUILT_IN
 from allyouneed.data.sources import Dataset, Text
-from allyouneed.lectures.base import Classroom
+from allyouneed.lectures.base import Lecture
 from allyouneed.recipe import Recipe, read_recipe, recipe_names
 from allyouneed.runtime import probe
 from allyouneed.training import rules
@@ -245,12 +245,12 @@ def test_a_tagger_of_whole_words_still_learns_unknown_ones():
 
 def test_lectures_keep_their_settings(tmp_path):
     said: list[str] = []
-    room, text = Classroom(tmp_path, say=said.append), tmp_path / "text.txt"
+    lecture, text = Lecture(tmp_path, say=said.append), tmp_path / "text.txt"
     text.write_text("one two three four five six seven\n" * 200)
     settings = [*QUICK, "model.width=8", "model.heads=2", "model.layers=1"]
-    assert room.trained("lm/gpt", *settings, data=text).recipe.text == read_recipe("lm/gpt").text
+    assert lecture.trained("lm/gpt", *settings, data=text).recipe.text == read_recipe("lm/gpt").text
     said.clear()
-    room.trained("lm/gpt", *settings, data=text)
+    lecture.trained("lm/gpt", *settings, data=text)
     assert said == [f"using the model that was trained before: {tmp_path / 'run'}"]
 
 

@@ -271,7 +271,7 @@ def test_other_data_is_read_with_the_settings_of_data(tmp_path, capsys):
     assert "data.header = 'maybe' is not one of auto, true, false" in mistake(
         "test", tmp_path / "run", "--data", other, "data.header=maybe"
     )
-    assert "data.limit tells how other data is read: name that with --data" in mistake(
+    assert "data.limit says how other data is read: name that with --data" in mistake(
         "test", tmp_path / "run", "data.limit=5"
     )
 

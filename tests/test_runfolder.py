@@ -357,7 +357,7 @@ def test_checkpoints_after_the_one_resumed_from_do_not_crowd_out_the_good_ones(t
         flip(tmp_path / "checkpoints" / f"step-{step:06d}" / "model.safetensors")
     assert run.checkpoints.latest(lambda complaint: None).step == 600
     save(run, 700)
-    run.checkpoints.prune(keep=2)
+    run.checkpoints.prune(last=2)
     assert run.checkpoints.steps() == [600, 700]
     check(run, 700)
 
@@ -368,7 +368,7 @@ def test_steps_are_in_the_order_of_numbers_not_of_names(tmp_path: Path) -> None:
         save(run, step)
     assert run.checkpoints.steps() == [999_999, 1_000_000]
     check(run, 1_000_000)
-    run.checkpoints.prune(keep=1)
+    run.checkpoints.prune(last=1)
     assert run.checkpoints.steps() == [1_000_000]
 
 
@@ -376,9 +376,9 @@ def test_pruning_keeps_the_last_and_the_chosen(tmp_path: Path) -> None:
     run = a_run(tmp_path)
     for step in range(1, 7):
         save(run, step)
-    run.checkpoints.prune(keep=2, also={1, 3, 99})
+    run.checkpoints.prune(last=2, also={1, 3, 99})
     assert run.checkpoints.steps() == [1, 3, 5, 6]
-    run.checkpoints.prune(keep=10)
+    run.checkpoints.prune(last=10)
     assert run.checkpoints.steps() == [1, 3, 5, 6]
     check(run, 6)
     assert leftovers(tmp_path) == []
@@ -415,7 +415,7 @@ def write_on(run: RunFolder, say: Say) -> None:
             for _ in range(1 + step % 2):
                 save(run, step)
             say(step)
-            run.checkpoints.prune(keep=2)
+            run.checkpoints.prune(last=2)
 
 
 def test_kill_before_each_file_operation_loses_nothing(tmp_path: Path) -> None:
@@ -430,7 +430,7 @@ def test_kill_before_each_file_operation_loses_nothing(tmp_path: Path) -> None:
         save(run, 2)
         save(run, 3)
         say(3)
-        run.checkpoints.prune(keep=1)
+        run.checkpoints.prune(last=1)
         say("done")
 
     for end in itertools.count():

@@ -259,7 +259,7 @@ def test_an_error_in_a_batch_is_that_of_its_line_alone(method, translator, monke
     lines = ["one two", "six", "", "two", "one"] * 3
     right = {text: run.predict(text, method=method) for text in ("one two", "two", "one")}
     monkeypatch.setattr(run.model, "start", fails)
-    found = list(run.lines(iter(lines), first=7, method=method, batch=2))
+    found = list(run.answer_lines(iter(lines), first=7, method=method, batch=2))
     assert [(line.number, line.text) for line in found] == list(enumerate(lines, 7))
     assert [str(line.error) if line.error else None for line in found] == [None, "no six", None, None, None] * 3
     assert [line.answer.text if line.answer else None for line in found] == [right.get(text) for text in lines]
@@ -271,7 +271,7 @@ def test_an_error_of_the_source_of_lines_is_not_that_of_a_line(lm):
         raise UserError("the source ends here")
 
     with pytest.raises(UserError, match="the source ends here"):
-        list(load(lm).lines(source()))
+        list(load(lm).answer_lines(source()))
 
 
 def test_rows_that_do_not_fit_are_refused_before_they_are_made(lm, monkeypatch):
@@ -350,7 +350,7 @@ def test_lines_in_latin_1_are_read_and_that_is_said(lm, monkeypatch, tmp_path):
 
 def test_lines_are_taken_as_they_come_and_a_file_in_large_pieces(tmp_path):
     read, write = os.pipe()
-    lines = stdin.lines(read, print)
+    lines = stdin.read_lines(read, print)
     os.write(write, b"one\ntwo\nthr")
     assert next(lines) == ["one", "two"]
     os.write(write, b"ee\r\n\n")
@@ -362,7 +362,7 @@ def test_lines_are_taken_as_they_come_and_a_file_in_large_pieces(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(b"".join(b"line %d\n" % i for i in range(300_000)))
     with path.open() as file:
-        groups = list(stdin.lines(file.fileno(), print))
+        groups = list(stdin.read_lines(file.fileno(), print))
     assert [line for group in groups for line in group] == [f"line {i}" for i in range(300_000)]
     assert 2 <= len(groups) <= 5
 
@@ -373,7 +373,7 @@ def test_lines_are_read_where_many_files_are_open(tmp_path):
     (tmp_path / "file").write_bytes(b"one\ntwo\n")
     with (tmp_path / "file").open() as file:
         high = fcntl.fcntl(file, fcntl.F_DUPFD, 1050)  # more than select() can watch
-        assert list(stdin.lines(high, print)) == [["one", "two"]]
+        assert list(stdin.read_lines(high, print)) == [["one", "two"]]
         os.close(high)
 
 
@@ -385,7 +385,7 @@ def test_an_endless_line_takes_no_memory(tmp_path):
         file.write("\none\n")
     tracemalloc.start()
     with path.open() as file:
-        error, line = [line for group in stdin.lines(file.fileno(), print) for line in group]
+        error, line = [line for group in stdin.read_lines(file.fileno(), print) for line in group]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8 << 20

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import math
 import tomllib
-import types
 import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
@@ -106,10 +105,8 @@ class DataConfig:
             "".encode(self.encoding)  # an error for what is known, but makes no text
             codecs.getincrementaldecoder(self.encoding)
         except (LookupError, ValueError):
-            close = nearest(self.encoding, {*aliases, *aliases.values()})
-            hint = (
-                close if "did you mean" in close else "; usual ones are utf-8, latin-1, cp1252, cp1251, utf-16, gb18030"
-            )
+            usual = "; usual ones are utf-8, latin-1, cp1252, cp1251, utf-16, gb18030"
+            hint = nearest(self.encoding, {*aliases, *aliases.values()}, otherwise=usual)
             raise UserError(f"data.encoding = '{shortened(self.encoding)}' is no encoding of text{hint}") from None
 
 
@@ -227,8 +224,7 @@ def _check(f: Any, kind: Any, value: Any, where: str) -> Any:
             f"{where} = {shortened(value)} cannot be set: it comes from the tokenizer, see [text]; leave it out"
         )
     if choices and value not in choices:
-        close = nearest(shortened(value), choices)
-        hint = close if "did you mean" in close else ""
+        hint = nearest(shortened(value), choices, otherwise="")
         raise UserError(f"{where} = '{shortened(value)}' is not one of {', '.join(choices)}{hint}")
     if isinstance(value, int | float) and not isinstance(value, bool):
         if isinstance(value, float) and not math.isfinite(value):
@@ -248,32 +244,28 @@ def _bound(value: float) -> str:
 
 def _convert(kind: Any, value: Any, where: str) -> Any:
     """Accepts what TOML gives, and the strings of the command line."""
-    shown = f"'{shortened(value)}'" if isinstance(value, str) else shortened(value)
-    wrong = UserError(f"{where} = {shown} is not {_name(kind)}")
-    if kind is bool:
-        if isinstance(value, bool):
-            return value
-        if isinstance(value, str) and value.lower() in ("true", "false"):
-            return value.lower() == "true"
-        raise wrong
-    if isinstance(value, bool):
-        raise wrong
     try:
+        if kind is bool:
+            return value if isinstance(value, bool) else {"true": True, "false": False}[value.lower()]
+        if isinstance(value, bool):
+            raise TypeError
         if kind is int:
             number = float(value) if isinstance(value, str) and not value.lstrip("+-").isdecimal() else value
             if isinstance(number, float) and number != int(number):  # 1e4 is a whole number, 1.5 is not
-                raise wrong
+                raise ValueError
             return int(number)
         if kind is float:
             return float(value)
         if kind is str:
             return _text(value, where)
         items = _list(value, where) if isinstance(value, str) else value
-        if isinstance(items, list | tuple):
-            return tuple(_text(item, where) for item in items if item != "")
-    except (ValueError, TypeError, OverflowError):
-        raise wrong from None
-    raise wrong
+        if not isinstance(items, list | tuple):
+            raise TypeError
+        return tuple(_text(item, where) for item in items if item != "")
+    except (ValueError, TypeError, OverflowError, KeyError, AttributeError):
+        shown = f"'{shortened(value)}'" if isinstance(value, str) else shortened(value)
+        named = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+        raise UserError(f"{where} = {shown} is not {named.get(kind, 'a list of texts')}") from None
 
 
 def _text(value: Any, where: str) -> str:
@@ -302,9 +294,3 @@ def _list(text: str, where: str) -> Any:
     if parsed.keys() != {"x"}:  # not TOML, or more lines of it
         raise UserError(f'{where} = {shortened(text)} is not a list: write it as ["a", "b"], as a,b, or as [] for none')
     return parsed["x"]
-
-
-def _name(kind: Any) -> str:
-    if isinstance(kind, types.GenericAlias):
-        return "a list of texts"
-    return {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(kind, str(kind))

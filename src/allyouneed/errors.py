@@ -35,13 +35,15 @@ def option_name(option: str) -> str:
     return option if shell else IN_PYTHON[option]
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint for a misspelt name: "; did you mean 'heads'?", or the list, if nothing is close: the nearest few of
-    many."""
+def nearest(word: str, known: Iterable[str], otherwise: str | None = None) -> str:
+    """A hint for a misspelt name: "; did you mean 'heads'?". If nothing is close, it is `otherwise`, or the list: the
+    nearest few of many."""
     names = sorted(known)
     close = difflib.get_close_matches(word[:1000], names, n=1, cutoff=0.5)
     if close:
         return f"; did you mean '{close[0]}'?"
+    if otherwise is not None:
+        return otherwise
     shown = names if len(names) <= MOST else difflib.get_close_matches(word[:1000], names, n=FEW, cutoff=0.0)
     rest = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
     return f"; there is {', '.join(shown)}{rest}" if names else ""

@@ -45,12 +45,12 @@ def columns(rows: Sequence[tuple[str, ...]], width: int = 0) -> list[str]:
     left = sum(widths) + 2 * len(widths)
     found = []
     for *cells, last in rows:
-        lines = ["".join(cell.ljust(width) + "  " for cell, width in zip(cells, widths))]
+        folded = ["".join(cell.ljust(width) + "  " for cell, width in zip(cells, widths))]
         for piece in re.findall("[^ |]*[ |]*", last):  # after a space, or after a | of a signature
-            if width > left + 20 and len(lines[-1]) > left and len(lines[-1] + piece.rstrip()) > width:
-                lines.append(" " * left)
-            lines[-1] += piece
-        found += [line.rstrip() for line in lines]
+            if width > left + 20 and len(folded[-1]) > left and len(folded[-1] + piece.rstrip()) > width:
+                folded.append(" " * left)
+            folded[-1] += piece
+        found += [line.rstrip() for line in folded]
     return found
 
 

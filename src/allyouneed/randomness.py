@@ -1,4 +1,4 @@
-"""Random numbers that are functions of a key and a place, never of a state (splitmix64; Steele et al., 2014).
+"""Random numbers that are functions of a key and an index, never of a state (splitmix64; Steele et al., 2014).
 
 So a run can stop anywhere and go on, parts can be drawn on several cores in any order, and a compiled kernel draws what
 these lines draw.
@@ -27,9 +27,9 @@ def make_key(*numbers: int) -> int:
     return key
 
 
-def draw(key: int | Tensor, places: Tensor) -> Tensor:
-    """64 bits for each place (int64): `mix` of key + place · golden ratio. One key for all places, or one for each."""
-    return mix(places * signed(GOLDEN) + (signed(key) if isinstance(key, int) else key))
+def draw(key: int | Tensor, indices: Tensor) -> Tensor:
+    """64 bits for each index (int64): `mix` of key + index · golden ratio. One key for all indices, or one for each."""
+    return mix(indices * signed(GOLDEN) + (signed(key) if isinstance(key, int) else key))
 
 
 def mix(bits: Tensor) -> Tensor:

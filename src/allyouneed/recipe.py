@@ -150,25 +150,30 @@ def override(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
             raise UserError(f"'{section}' is not a section of the recipe")
         inside[key] = value
     given = {text.partition("=")[0] for text in overrides}
-    for name in ("task", "model"):
-        if f"{name}.kind" in given and isinstance(values.get(name), Mapping):
-            _make_way_for_kind(name, result[name], str(values[name].get("kind")), given)
-    _make_way_for_size(result.get("model"), given)
-    _make_way_for_length(result.get("train"), given)
+    for name, keys in _replaced(values, result, given).items():
+        for key in keys:
+            if f"{name}.{key}" not in given:
+                result[name].pop(key, None)
     return result
 
 
-def _make_way_for_kind(name: str, section: dict[str, Any], before: str, given: set[str]) -> None:
-    """If the user asks for another kind, drop the settings of the recipe that this kind does not have. Settings that
-    the user gave stay: if this kind does not have them, they are errors."""
-    kinds = catalog.TASKS if name == "task" else catalog.MODELS
-    if section["kind"] == before or section["kind"] not in kinds or before not in kinds:
-        return
-    old, new = _choices(name, before), _choices(name, section["kind"])
-    for key in old.keys() & section.keys():
-        known = key in new and (not new[key] or section[key] in new[key])
-        if not known and f"{name}.{key}" not in given:
-            del section[key]
+def _replaced(values: Mapping[str, Any], result: dict[str, Any], given: set[str]) -> dict[str, set[str]]:
+    """The settings of a recipe, by section, that what the user has `given` replaces. Those that the user gave are
+    among them: they stay, and are errors if they do not fit."""
+    found: dict[str, set[str]] = {"task": set(), "model": set(), "train": set()}
+    for name, kinds in (("task", catalog.TASKS), ("model", catalog.MODELS)):  # those that another kind does not have
+        if f"{name}.kind" in given and isinstance(values.get(name), Mapping):
+            before, kind = str(values[name].get("kind")), result[name]["kind"]
+            if kind != before and {kind, before} <= kinds.keys():
+                old, new = _choices(name, before), _choices(name, kind)
+                wrong = {key for key in new.keys() & result[name] if new[key] and result[name][key] not in new[key]}
+                found[name] |= (old.keys() & result[name]) & (old.keys() - new.keys() | wrong)
+    model, train = result.get("model"), result.get("train")
+    if "model.size" in given and isinstance(model, dict) and model.get("kind") in catalog.MODELS:
+        found["model"] |= catalog.model(model["kind"]).sizes.get(model["size"], {}).keys()
+    if isinstance(train, dict) and given & {f"train.{name}" for name in LENGTHS}:
+        found["train"] |= set(LENGTHS)
+    return found
 
 
 def _choices(name: str, kind: str) -> dict[str, tuple[str, ...]]:
@@ -177,23 +182,6 @@ def _choices(name: str, kind: str) -> dict[str, tuple[str, ...]]:
         return {f.name: f.metadata["choices"] for f in fields(catalog.task(kind).Options)}
     model = catalog.model(kind)
     return {"size": tuple(model.sizes), **{f.name: f.metadata["choices"] for f in fields(model.Config)}}
-
-
-def _make_way_for_size(model: Any, given: set[str]) -> None:
-    """If the user asks for a size, it replaces the values of the recipe, but not those that the user gave."""
-    if "model.size" not in given or not isinstance(model, dict) or model.get("kind") not in catalog.MODELS:
-        return
-    for key in catalog.model(model["kind"]).sizes.get(model["size"], {}):
-        if f"model.{key}" not in given:
-            model.pop(key, None)
-
-
-def _make_way_for_length(train: Any, given: set[str]) -> None:
-    """If the user asks for steps, epochs or minutes, that replaces whichever of them the recipe has."""
-    if isinstance(train, dict) and given & {f"train.{name}" for name in LENGTHS}:
-        for name in LENGTHS:
-            if f"train.{name}" not in given:
-                train.pop(name, None)
 
 
 def to_toml(values: Mapping[str, Any]) -> str:

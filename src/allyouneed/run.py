@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import torch
 
@@ -44,6 +44,7 @@ from allyouneed.training.starting import Given, choose, default_out, resumed, wi
 
 MOST_PICTURE = 1 << 24  # bytes
 MASK = "[MASK]"
+T = TypeVar("T")
 DATA_KEYS = {field.name for field in fields(DataConfig)}  # no key of [decode] is among them
 
 
@@ -116,8 +117,8 @@ class Run:
         self, texts: str | Iterable[Text], show: Callable[[str], None] | None = None, **decode: Any
     ) -> list[Answer]:
         """The answers to some texts, or to one, with their tokens and probabilities. `show` gets the pieces of the
-        first one while it is written. A text that the model cannot read is an error; `lines` goes on, and gives each
-        answer as soon as it is known."""
+        first one while it is written. A text that the model cannot read is an error; `answer_lines` goes on,
+        and gives each answer as soon as it is known."""
         one = self.predictor.single(texts)
         if not one and not isinstance(texts, Iterable):
             raise UserError(f"give {self.predictor.asks}, or several in a list; not {type(texts).__name__}")
@@ -127,7 +128,7 @@ class Run:
         with explain_memory():
             return list(answered(self.predictor.answers(inputs, settings, show)))
 
-    def lines(self, lines: Iterable[Text | UserError], first: int = 1, **decode: Any) -> Iterator[Line]:
+    def answer_lines(self, lines: Iterable[Text | UserError], first: int = 1, **decode: Any) -> Iterator[Line]:
         """Every line with its answer, or with the error that says why it has none; in order, for any number of lines. A
         line that could not be read is given as its error. `first` is the number of the first line."""
         settings, predictor = self._ready(decode), self.predictor
@@ -179,17 +180,17 @@ class Run:
         """Scores on a split of the run's own data, or of other `data`, of which a single file is scored whole. They are
         written to scores.json, and the predictions to the file `out`, if given: one JSON object per example.
         `settings` are keys of the recipe's [decode] and, for other data, of its [data]: beam=5, source="title", …"""
-        reading = {key: value for key, value in settings.items() if key in DATA_KEYS}
-        decode = self._ready({key: value for key, value in settings.items() if key not in reading})
+        columns = {key: value for key, value in settings.items() if key in DATA_KEYS}
+        decode = self._ready({key: value for key, value in settings.items() if key not in columns})
         task = self.task
         if data is None:
-            if reading:
+            if columns:
                 raise UserError(
-                    f"data.{next(iter(reading))} tells how other data is read: name that with {option_name('--data')}"
+                    f"data.{next(iter(columns))} says how other data is read: name that with {option_name('--data')}"
                 )
             self._same_data(say)
         else:
-            task = self._on(data, reading, say)
+            task = self._on(data, columns, say)
             split = "all" if split == "test" and not task.has(split) else split
         if not task.has(split):
             whose = "this run" if data is None else task.data.name
@@ -206,7 +207,7 @@ class Run:
             say(f"the predictions are in {target}")
         return scores
 
-    def _on(self, data: Given, reading: Mapping[str, Any], say: Callable[[str], None]) -> Task:
+    def _on(self, data: Given, columns: Mapping[str, Any], say: Callable[[str], None]) -> Task:
         """The task of this run on other data, read with these keys of [data]. Nothing is held out of own files; a
         single split is called "all"."""
         whole = replace(self.recipe.data, valid_path=(), test_path=(), valid_part=0.0, test_part=0.0, limit=0)
@@ -214,7 +215,7 @@ class Run:
         if not recipe.data.path:  # a public set has no columns to name
             recipe = recipe.with_(data=replace(recipe.data, **{key: getattr(DataConfig, key) for key in READ_BY}))
         own = vars(recipe.data)
-        config = build(DataConfig, {**own, **reading, "name": own["name"], "path": own["path"]}, "data")
+        config = build(DataConfig, {**own, **columns, "name": own["name"], "path": own["path"]}, "data")
         recipe = recipe.with_(data=config)
         task = self.task.on(recipe)
         if list(task.data.splits) == ["train"]:
@@ -238,29 +239,28 @@ class Run:
 
     def table(self, text: Text, most: int = 5, **decode: Any) -> list[Guess]:
         """At each position, the most likely next tokens with their probabilities."""
-        given, settings = self.read(text, whole=True, **decode)
-        with explain_memory():
-            return self.predictor.table(given, settings, most)
+        return self._look(lambda given, settings: self.predictor.table(given, settings, most), text, decode)
 
     def align(self, text: str, **decode: Any) -> Alignment:
         """How much each token of the best answer attended to each token of the source."""
-        given, settings = self.read(text, **decode)
-        with explain_memory():
-            return self.predictor.align(given, settings)
+        return self._look(self.predictor.align, text, decode, whole=False)
 
     def attention(self, text: str, **decode: Any) -> dict[str, Alignment]:
         """The attention weights (H, T, S) of every head while the model reads the text and writes its answer, by the
         path of the module: "body.decoder.blocks.1.cross"."""
-        given, settings = self.read(text, whole=True, **decode)
-        with explain_memory():
-            return self.predictor.attention(given, settings)
+        return self._look(self.predictor.attention, text, decode)
 
     def trace(self, text: Text, *kinds: str, **decode: Any) -> dict[str, Traced]:
         """What the model computes while it reads the text and writes its answer, by the path of the module: see
         `Predictor.trace`."""
-        given, settings = self.read(text, whole=True, **decode)
+        return self._look(lambda given, settings: self.predictor.trace(given, settings, kinds), text, decode)
+
+    def _look(
+        self, look: Callable[[Any, DecodeConfig], T], text: Text, decode: Mapping[str, Any], whole: bool = True
+    ) -> T:
+        given, settings = self.read(text, whole, **decode)
         with explain_memory():
-            return self.predictor.trace(given, settings, kinds)
+            return look(given, settings)
 
     def embedding(self, layers: Layers = "last", pool: str = "", words: bool = False) -> Embedding:
         """What makes vectors of texts, from these layers of the body and with this pooling; see `Embedding`."""
@@ -353,10 +353,7 @@ def load(path: str | os.PathLike[str], device: str = "auto", precision: str = "a
     claim_process()
     if str(path).startswith(HUB):
         path = imported(str(path).removeprefix(HUB), say)
-    folder = RunFolder(Path(path))
-    folder.check_there()
-    folder.recover()
-    folder.check_complete()
+    folder = RunFolder.open(Path(path))
     kind, processor = catalog.predictor(folder.read_recipe().task_kind), load_processor(folder)
     weights = load_weights(folder, processor)
     device = pick_device(device)

@@ -34,9 +34,8 @@ class Runtime:
 
     def same_arithmetic(self, other: dict[str, Any]) -> bool:
         """Whether a run of `other` continues here with the same results to the last bit."""
-        return all(
-            other.get(key) == getattr(self, key) for key in ("device", "precision", "compile", "threads", "world")
-        )
+        keys = ("device", "precision", "compile", "threads", "world")
+        return all(other.get(key) == getattr(self, key) for key in keys)
 
     @property
     def torch_device(self) -> torch.device:
@@ -71,9 +70,9 @@ def claim_process() -> None:
 
 def cores() -> int:
     """CPU cores that this process may use."""
-    told = os.environ.get("OMP_NUM_THREADS", "")
-    if told.isdigit() and int(told):
-        return int(told)
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    if wanted.isdigit() and int(wanted):
+        return int(wanted)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -96,15 +95,8 @@ def probe(config: TrainConfig, *, rank: int = 0, world: int = 1) -> Runtime:
     allow_tf32(precision)
     used = f"{threads} thread{'s' * (threads > 1)}"
     name = torch.cuda.get_device_name() if device.startswith("cuda") else f"{platform.machine()} CPU, {used}"
-    return Runtime(
-        device=device,
-        precision=precision,
-        compile=False,
-        threads=threads,
-        world=world,
-        deterministic=config.deterministic,
-        why=f"{name}{f', {world} processes' if world > 1 else ''}; {precision}: {why}",
-    )
+    why = f"{name}{f', {world} processes' if world > 1 else ''}; {precision}: {why}"
+    return Runtime(device, precision, False, threads, world, config.deterministic, why)
 
 
 def pick_device(wanted: str, rank: int = 0) -> str:
@@ -211,8 +203,8 @@ def available(device: torch.device) -> int:
 def free_memory() -> int:
     """Free bytes of the machine."""
     try:
-        with open("/proc/meminfo") as lines:
-            fields = dict(line.split(":", 1) for line in lines)
+        with open("/proc/meminfo") as file:
+            fields = dict(line.split(":", 1) for line in file)
         return int(fields["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):  # not Linux: all that the machine has
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from allyouneed import errors
-from allyouneed.cli.common import Device, Precision, RunPath, complain, given_settings, load, places, print_columns
+from allyouneed.cli.common import Device, Precision, RunPath, as_paths, complain, given_settings, load, print_columns
 from allyouneed.cli.exchange import export_command, import_command
 from allyouneed.cli.listing import LISTS, lectures, recipe_settings
 from allyouneed.cli.use import use_command
@@ -90,7 +90,7 @@ def train_command(
     if init:
         settings.append(f"train.init={init if init.startswith(HUB) else os.path.abspath(init)}")
     folder, settings = out or default_out(recipe), with_imported(settings, say)
-    given = places(data)
+    given = as_paths(data)
     chosen = resumed(folder, recipe, settings, given) if resume else choose(recipe, settings, given)
     first, now = (os.environ.get("RANK") or "0") == "0", time.time()
     try:
@@ -143,7 +143,7 @@ def score_command(
         loaded.recipe = loaded.task.recipe = loaded.recipe.with_(data=replace(loaded.recipe.data, mirror=mirror))
     from allyouneed.tasks.scoring import score_rows
 
-    print_columns(score_rows(loaded.test(split, data=places(data), out=out, **settings)))
+    print_columns(score_rows(loaded.test(split, data=as_paths(data), out=out, **settings)))
 
 
 app.command("use", short_help="Translate, continue, classify or tag; find near words.")(use_command)
@@ -225,20 +225,19 @@ def lecture_command(
     if not name:
         print_columns(lectures())
         return
-    from allyouneed.lectures import find, show
+    from allyouneed.lectures import check, show
 
-    find(name)  # an unknown name is found before torch is imported
-    from allyouneed.lectures.base import Classroom
+    check(name, run)  # an unknown name is found before torch is imported
+    from allyouneed.lectures.base import Lecture
     from allyouneed.training.interrupt import Interrupted
 
-    place = out or Path("runs") / f"lecture-{name}"
-    room = Classroom(place, say, run, os.path.abspath(mirror) if mirror else "")
+    lecture = Lecture(out or Path("runs") / f"lecture-{name}", say, run, os.path.abspath(mirror) if mirror else "")
     try:
-        shown = show(name, room)
+        show(name, lecture)
     except (Interrupted, KeyboardInterrupt):
         write("\nstopped; the lecture begins again with the same command", err=True)
         raise typer.Exit(130) from None
-    write(f"\nthe picture is in {shown.picture}, its numbers in {shown.numbers}")
+    write(f"\nthe picture is in {lecture.picture(name)}, its numbers in {lecture.numbers(name)}")
 
 
 @app.command("list", short_help="List recipes, data sets, models, tasks, lectures or settings.")

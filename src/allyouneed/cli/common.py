@@ -42,8 +42,8 @@ def load(path: str, device: str = "auto", precision: str = "auto") -> Run:
     return run.load(path, device, precision)
 
 
-def places(data: list[str] | None) -> list[str | Path] | None:
-    """What was given with --data is a place, never a text; an empty one stays as it is, for the error."""
+def as_paths(data: list[str] | None) -> list[str | Path] | None:
+    """What was given with --data is a path, never a text; an empty one stays as it is, for the error."""
     return [Path(one) if one else one for one in data] if data is not None else None
 
 

@@ -10,12 +10,13 @@ import shlex
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from glob import escape, glob
 from importlib import resources
 from itertools import pairwise
 from typing import Any
 
 from allyouneed import catalog
-from allyouneed.cli.listing import LISTS, SETTINGS, values_of
+from allyouneed.cli.listing import LISTS, SETTINGS, lectures, values_of
 from allyouneed.config import PRECISIONS, SECTIONS
 from allyouneed.errors import UserError
 from allyouneed.recipe import recipe_names, recipe_text
@@ -52,7 +53,7 @@ def _typed(shell: str) -> tuple[list[str], str, str]:
         words = _split(text)[1:]
         unfinished = words.pop() if words and not text.endswith(" ") else ""
         return words, unfinished, ""
-    pieces = [_plain(piece) for piece in os.environ.get("COMP_WORDS", "").split("\n")]
+    pieces = [" ".join(_split(piece)) for piece in os.environ.get("COMP_WORDS", "").split("\n")]
     at = int(os.environ.get("COMP_CWORD", "0"))
     pieces = [*pieces[: at + 1], *[""] * (at + 1 - len(pieces))]
     words = [""]
@@ -66,15 +67,11 @@ def _typed(shell: str) -> tuple[list[str], str, str]:
 
 
 def _split(text: str) -> list[str]:
+    """Words without the quotes of the shell."""
     try:
         return shlex.split(text)
     except ValueError:  # a quote that is still open
         return text.split()
-
-
-def _plain(piece: str) -> str:
-    """A word without the quotes of the shell."""
-    return " ".join(_split(piece)) if piece else ""
 
 
 def candidates(app: Any, words: Sequence[str], unfinished: str) -> list[str]:
@@ -98,11 +95,11 @@ def candidates(app: Any, words: Sequence[str], unfinished: str) -> list[str]:
     if name is None:
         return _begun(app.commands, unfinished)
     if waiting is None:
-        places = [param for param in command.params if param.param_type_name == "argument"]
-        several = places and places[-1].nargs == -1
-        if len(given) >= len(places) and not several:
+        arguments = [param for param in command.params if param.param_type_name == "argument"]
+        several = arguments and arguments[-1].nargs == -1
+        if len(given) >= len(arguments) and not several:
             return []
-        waiting = places[min(len(given), len(places) - 1)]
+        waiting = arguments[min(len(given), len(arguments) - 1)]
     return _values(f"{waiting.name}", str(name), given, unfinished)
 
 
@@ -112,54 +109,35 @@ def _begun(known: Iterable[str], unfinished: str) -> list[str]:
 
 def _values(parameter: str, command: str, given: Sequence[str], unfinished: str) -> list[str]:
     """What a parameter of a command may be; nothing for files, which the shell completes itself."""
-    if parameter == "recipe":
-        return _begun(recipe_names(), unfinished) if command != "list" or given[:1] == ["settings"] else []
     if parameter in ("run", "init"):
         return _runs(unfinished)
     if parameter == "data":
         return _data(unfinished)
     if parameter == "overrides":
-        sections = {"train": _of_recipe(given), "test": {**_of_section("decode"), **_of_section("data")}}
-        return _assignments(sections.get(command, {}), unfinished)
+        known = _of_recipe(given) if command == "train" else {**_of_section("decode"), **_of_section("data")}
+        return _assignments(known, unfinished)
     if parameter == "set_":
-        return _assignments(
-            {key.partition(".")[2]: values for key, values in _of_section("decode").items()}, unfinished
-        )
-    if parameter == "name":
-        from allyouneed.lectures import LECTURES
-
-        return _begun(LECTURES, unfinished)
-    pools = ("mean", "max", "first", "last")
-    known: dict[str, tuple[str, ...]] = {
-        "what": tuple(LISTS),
-        "pool": pools,
+        known = {key.partition(".")[2]: values for key, values in _of_section("decode").items()}
+        return _assignments(known, unfinished)
+    words: dict[str, Iterable[str]] = {
+        "recipe": recipe_names() if command != "list" or given[:1] == ["settings"] else (),
+        "name": (name for name, _ in lectures()),
+        "what": LISTS,
+        "pool": ("mean", "max", "first", "last"),
         "device": ("auto", "cpu", "cuda", "mps"),
         "precision": PRECISIONS,
         "to": ("hf", "onnx", "ct2"),
         "numbers": ("float32", "int8"),
     }
-    return _begun(known.get(parameter, ()), unfinished)
+    return _begun(words.get(parameter, ()), unfinished)
 
 
 def _runs(unfinished: str) -> list[str]:
     """The run folders that begin so, or that are in a folder that does."""
-    around, start = os.path.split(unfinished)
-    found = []
-    for one in _folders(around, start):
-        inside = [] if _is_run(one) else [path for path in _folders(one, "") if _is_run(path)]
-        found += [one] if _is_run(one) else inside
-    return found
-
-
-def _folders(around: str, start: str) -> list[str]:
-    with suppress(OSError), os.scandir(os.path.expanduser(around) or ".") as entries:
-        names = sorted(entry.name for entry in entries if entry.is_dir())
-        return [os.path.join(around, name) for name in names if name.startswith(start) and (start or name[0] != ".")]
-    return []
-
-
-def _is_run(path: str) -> bool:
-    return os.path.isfile(os.path.join(os.path.expanduser(path), "recipe.toml"))
+    start = os.path.expanduser(unfinished)
+    recipes = [path for depth in ("*", "*/*") for path in glob(f"{escape(start)}{depth}/recipe.toml")]
+    runs = {os.path.dirname(recipe) for recipe in recipes}
+    return sorted(unfinished + run[len(start) :] for run in runs if os.path.dirname(run) not in runs)
 
 
 def _data(unfinished: str) -> list[str]:
@@ -191,14 +169,11 @@ def _of_recipe(given: Sequence[str]) -> Settings:
     recipe: Mapping[str, Any] = {}
     with suppress(UserError, ValueError, RecursionError):
         recipe = tomllib.loads(recipe_text(given[0]))
-    kinds = {name: str(recipe.get(name, {}).get("kind")) for name in ("task", "model")}
-    for word in given[1:]:
-        key, _, value = word.partition("=")
-        if key in ("task.kind", "model.kind"):
-            kinds[key.partition(".")[0]] = value
+    typed = dict(word.split("=", 1) for word in given[1:] if "=" in word)
     found: Settings = {"task.kind": tuple(catalog.TASKS), "model.kind": tuple(catalog.MODELS)}
     known = json.loads(resources.files("allyouneed.cli").joinpath(SETTINGS).read_text(encoding="utf-8"))
-    for name, kind in kinds.items():
+    for name in ("task", "model"):
+        kind = typed.get(f"{name}.kind") or str(recipe.get(name, {}).get("kind"))
         found |= {f"{name}.{key}": tuple(values) for key, values in known[name].get(kind, {}).items()}
     for name in SECTIONS:
         found |= _of_section(name)

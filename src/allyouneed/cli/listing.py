@@ -31,25 +31,23 @@ def settings() -> Rows:
     sections: list[tuple[str, str, type]] = [(name, "", cls) for name, cls in SECTIONS.items()]
     sections += [("task", kind, catalog.task(kind).Options) for kind in catalog.TASKS]
     sections += [("model", kind, catalog.model(kind).Config) for kind in catalog.MODELS]
-    return [
-        (f"{section}.{f.name}", kind, "" if f.default == () else str(f.default), f"{f.metadata['help']}{_allowed(f)}")
-        for section, kind, cls in sections
-        for f in fields(cls)
-        if not f.metadata.get("derived")
-    ]
+    return [(key, kind, value, about) for name, kind, cls in sections for key, value, about in _section(name, cls)]
 
 
 def recipe_settings(name: str) -> Rows:
     """Every section.key of a recipe with its value and its line of help."""
     recipe = read_recipe(name)
-    rows: Rows = []
-    for section in ("task", "model", *SECTIONS):
-        values = getattr(recipe, section)
-        for f in fields(values):
-            value = getattr(values, f.name)
-            if not f.metadata.get("derived"):
-                shown = ", ".join(map(repr, value)) if isinstance(value, tuple) else str(value)
-                rows.append((f"{section}.{f.name}", shown, f"{f.metadata['help']}{_allowed(f)}"))
+    return [row for section in ("task", "model", *SECTIONS) for row in _section(section, getattr(recipe, section))]
+
+
+def _section(name: str, values: Any) -> list[tuple[str, str, str]]:
+    """section.key of each setting with its value, or with its default, and its line of help."""
+    rows = []
+    for f in fields(values):
+        value = f.default if isinstance(values, type) else getattr(values, f.name)
+        shown = ", ".join(map(repr, value)) if isinstance(value, tuple) else str(value)
+        if not f.metadata["derived"]:
+            rows.append((f"{name}.{f.name}", shown, f"{f.metadata['help']}{_allowed(f)}"))
     return rows
 
 
@@ -84,11 +82,11 @@ def _allowed(f: Field[Any]) -> str:
 
 
 def models() -> Rows:
-    rows: Rows = []
-    for kind in sorted(catalog.MODELS):
-        for size, values in catalog.model(kind).sizes.items():
-            rows.append((kind, size, ", ".join(f"{key} {value}" for key, value in values.items())))
-    return rows
+    return [
+        (kind, size, ", ".join(f"{key} {value}" for key, value in values.items()))
+        for kind in sorted(catalog.MODELS)
+        for size, values in catalog.model(kind).sizes.items()
+    ]
 
 
 def tasks() -> Rows:

@@ -13,7 +13,7 @@ PIECE = 1 << 20  # bytes that are read together
 LONGEST = 1 << 16  # bytes of a line; no sentence is longer
 
 
-def lines(file: int, say: Callable[[str], None]) -> Iterator[list[str | UserError]]:
+def read_lines(file: int, say: Callable[[str], None]) -> Iterator[list[str | UserError]]:
     """All lines that are there, then all that have come since, and so on; UTF-8, whatever the locale says. If the first
     accents are not, but fit Latin-1 or Windows-1252, all is read as that, which is said.
 

@@ -19,9 +19,12 @@ from allyouneed.terminal import write
 
 if TYPE_CHECKING:
     from allyouneed.predict.answers import Answer
-    from allyouneed.predict.embed import Embedding
     from allyouneed.predict.input_lines import Line
     from allyouneed.run import Run
+
+
+def _file(help: str, *names: str) -> Any:
+    return typer.Option(*names, metavar="FILE", help=help)
 
 
 def use_command(
@@ -29,32 +32,20 @@ def use_command(
     text: Annotated[list[str] | None, typer.Argument(metavar="TEXT", hidden=True)] = None,
     table: Annotated[bool, typer.Option("--table", help="Show the likeliest at each position.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object per line.")] = False,
-    alignment: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where attention looked: a .png, .svg or .jsonl.")
-    ] = None,
-    heads: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The weights of each attention head: a .png or .svg.")
-    ] = None,
-    place: Annotated[
-        str, typer.Option("--place", metavar="PLACE", help="Which attention --heads draws, by its path.")
-    ] = "",
-    map_: Annotated[
-        Path | None,
-        typer.Option("--map", metavar="FILE", help="Word vectors: a map of the words in TEXT, a .png or .svg."),
-    ] = None,
+    alignment: Annotated[Path | None, _file("Where attention looked: a .png, .svg or .jsonl.")] = None,
+    heads: Annotated[Path | None, _file("The weights of each attention head: a .png or .svg.")] = None,
+    place: Annotated[str, typer.Option(metavar="PLACE", help="Which attention --heads draws, by its path.")] = "",
+    map_: Annotated[Path | None, _file("Word vectors: a map of the words in TEXT, a .png or .svg.", "--map")] = None,
     embed: Annotated[bool, typer.Option("--embed", help="A vector of TEXT; the cosine of two, A ||| B.")] = False,
     layers: Annotated[
-        str, typer.Option("--layers", metavar="LAYERS", help="--embed: last, mix (the mean of all), or numbers: 0,1.")
+        str, typer.Option(metavar="LAYERS", help="--embed: last, mix (the mean of all), or numbers: 0,1.")
     ] = "",
     pool: Annotated[str, typer.Option(metavar="NAME", help="--embed: mean, max, first or last of the tokens.")] = "",
     words: Annotated[bool, typer.Option("--words", help="--embed: one vector per word.")] = False,
     nearest_: Annotated[
-        Path | None,
-        typer.Option("--nearest", metavar="FILE", help="--embed: the lines of a text file nearest to each TEXT."),
+        Path | None, _file("--embed: the lines of a text file nearest to each TEXT.", "--nearest")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Where to write drawings and copies: a .png or .svg.")
-    ] = None,
+    out: Annotated[Path | None, _file("Where to write drawings and copies: a .png or .svg.")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of [decode]; may be repeated.")
     ] = None,
@@ -79,38 +70,42 @@ def use_command(
         )
     if place and heads is None:
         raise UserError(f"--place {shortened(place)} chooses what --heads FILE draws: give both")
-    if map_ is not None and (alignment is not None or heads is not None):
-        raise UserError(
-            "--map FILE draws word vectors, which have no attention: give it without --alignment and --heads"
-        )
-    if out is not None and (heads is not None or alignment is not None or map_ is not None):
-        raise UserError("--out FILE writes the answers, which are pictures: give it alone")
-    wanted = embedding.Wanted(embed, layers, pool, words, nearest_)
-    drawn = {"--table": table, "--out": out, "--alignment": alignment, "--heads": heads, "--map": map_}
-    wanted.check(flag for flag, given in drawn.items() if given)
+    about = {"--embed": embed, "--layers": layers, "--pool": pool, "--words": words, "--nearest": nearest_}
+    drawings = {"--out": out, "--alignment": alignment, "--heads": heads, "--map": map_}
+    vectors, pictures = ([flag for flag, value in given.items() if value] for given in (about, drawings))
+    if vectors and (table or pictures):
+        other = "--table" if table else pictures[0]
+        raise UserError(f"{vectors[0]} gives vectors, and {other} something else: give one of them")
+    if len(pictures) > 1 and {"--map", "--out"} & set(pictures):
+        raise UserError(f"{pictures[0]} and {pictures[1]} draw different things: give one of them")
+    if words and nearest_ is not None:
+        raise UserError("--words gives vectors of words, and --nearest compares whole texts: give one of them")
     loaded = load(run, device, precision)
-    vectors = embedding.prepare(loaded, wanted, decode)
-    if vectors is None:
-        loaded.decode(**decode)  # complains before anything is read
     how = "table" if table else "json" if json else "text"
+    typed = sys.stdin is not None and sys.stdin.isatty()
+    if vectors:
+        if not embed and loaded.recipe.task_kind != "embed":
+            raise UserError(f"{vectors[0]} is about vectors of texts: give it together with --embed")
+        made = loaded.embedding(layers or "last", pool, words)
+        embedding.answer_by_vectors(loaded, made, nearest_, decode, one=how == "text" and not text and not typed)
+        decode = {"method": "greedy", "n_best": 1}
+    loaded.decode(**decode)  # complains before anything is read
     if _only_draws(loaded) and how == "text" and not (out or heads):
         raise UserError("an answer of this run is a picture: name a file for it, --out FILE.png")
     try:
-        if alignment is not None or heads is not None:
-            if alignment is not None:
-                _draw(loaded, text or [], alignment, decode)
-            if heads is not None:
-                _draw_heads(loaded, text or [], heads, place, decode)
-        elif map_ is not None:
+        if alignment is not None:
+            _draw_alignment(loaded, text or [], alignment, decode)
+        if heads is not None:
+            _draw_heads(loaded, text or [], heads, place, decode)
+        if map_ is not None:
             _draw_map(loaded, text or [], map_)
-        elif out is not None:
-            _paint(loaded, text or [], out, decode)
-        elif text:
-            if not _answer_each(loaded, text, how, decode, vectors):
-                raise typer.Exit(2)
-        elif sys.stdin is not None and sys.stdin.isatty():
-            _converse(loaded, how, decode, vectors)
-        elif not _stream(loaded, how, decode, vectors):
+        if out is not None:
+            _draw_answers(loaded, text or [], out, decode)
+        if pictures:
+            return
+        if typed and not text:
+            _converse(loaded, how, decode)
+        elif not (_answer_each(loaded, text, how, decode) if text else _stream(loaded, how, decode)):
             raise typer.Exit(2)
     except KeyboardInterrupt:
         if sys.stderr.isatty():
@@ -131,23 +126,19 @@ def _only_draws(run: Run) -> bool:
     return isinstance(run.predictor, PictureAnswers) and isinstance(run.predictor, Writing)
 
 
-def _reads_pictures(run: Run) -> bool:
+def _answer_each(run: Run, texts: list[str], how: str, decode: dict[str, Any]) -> bool:
+    """Answer what each argument stands for. Of a folder, what cannot be answered is named, and the others are answered,
+    but not all of them together; returns whether all could be."""
     from allyouneed.predict.pictures import PictureReader
 
-    return isinstance(run.predictor, PictureReader)
-
-
-def _answer_each(run: Run, texts: list[str], how: str, decode: dict[str, Any], vectors: Embedding | None) -> bool:
-    """Answer what each argument stands for. Of a folder, what cannot be answered is told, and the others are answered,
-    but not all of them together; returns whether all could be."""
     asked, failed = [(one, given) for given in texts for one in run.predictor.listed(given)], dict.fromkeys(texts, 0)
-    named = _reads_pictures(run) and len(texts) > 1
+    named = isinstance(run.predictor, PictureReader) and len(texts) > 1
     for i, (text, given) in enumerate(asked):
         write("\n" if how == "table" and i else "", end="")
         try:
             if text == given and failed[given]:
                 raise UserError(f"{given}: no answer for all together, since {failed[given]:,} cannot be read")
-            _answer(run, text, how, decode, vectors, f"{text}: " if named or text != given else "")
+            _answer(run, text, how, decode, f"{text}: " if named or text != given else "")
         except UserError as error:
             if text == given and not failed[given]:
                 raise
@@ -156,88 +147,77 @@ def _answer_each(run: Run, texts: list[str], how: str, decode: dict[str, Any], v
     return not any(failed.values())
 
 
-def _answer(run: Run, text: str, how: str, decode: dict[str, Any], vectors: Embedding | None, before: str = "") -> None:
+def _answer(run: Run, text: str, how: str, decode: dict[str, Any], before: str = "") -> None:
     """A continuation is printed token by token, after its prompt; a translation once it is complete, after `before`."""
     if how == "table":
         _print_table(run, text, decode)
         return
-    if how == "json":
-        for answer in run.answers([text], **decode) if vectors is None else embedding.answers(vectors, [text]):
-            write(_object(text, answer))
-        return
-    if vectors is not None:
-        for answer in embedding.answers(vectors, [text]):
-            write(answer.shown or answer.text)
-        return
-    before = run.predictor.opening(text) or before
-    if run.predictor.opening(text) and run.decode(**decode).n_best == 1 and run.decode(**decode).method != "beam":
-        pieces = iter([before])  # not shown before the prompt is found good
+    opening, settings = run.predictor.opening(text), run.decode(**decode)
+    if how == "text" and opening and settings.n_best == 1 and settings.method != "beam":
+        pieces = iter([opening])  # not shown before the prompt is found good
         for _ in run.answers([text], show=lambda piece: write(next(pieces, "") + piece, end=""), **decode):
             write(next(pieces, ""))
         return
     for answer in run.answers([text], **decode):
+        if how == "json":
+            write(_json(text, answer))
+            continue
         for one in (answer, *answer.others):
             score = f"{one.score or one.logprob:8.3f}  " if answer.others else ""
-            write(f"{score}{before}{one.shown or one.text}")
+            write(f"{score}{opening or before}{one.shown or one.text}")
 
 
-def _object(text: str, answer: Answer) -> str:
-    """An answer for a program: one JSON object on one line."""
+def _json(text: str, answer: Answer | None, error: object = None) -> str:
+    """An answer, or why there is none, for a program: one JSON object on one line."""
     from json import dumps
 
-    found = answer.details or _plain(answer)
-    if answer.others and not answer.details:
-        found = {**found, "others": [_plain(other) for other in answer.others]}
+    def plain(one: Answer) -> dict[str, Any]:
+        return {"text": one.text, "logprob": round(one.logprob, 6), "reason": one.reason}
+
+    found: dict[str, Any] = {"error": str(error or "the line is empty")}
+    if answer is not None:
+        others = {"others": [plain(other) for other in answer.others]} if answer.others else {}
+        found = answer.details or {**plain(answer), **others}
     return dumps({"input": text, **found}, ensure_ascii=False)
 
 
-def _plain(answer: Answer) -> dict[str, Any]:
-    return {"text": answer.text, "logprob": round(answer.logprob, 6), "reason": answer.reason}
-
-
-def _converse(run: Run, how: str, decode: dict[str, Any], vectors: Embedding | None) -> None:
+def _converse(run: Run, how: str, decode: dict[str, Any]) -> None:
     with suppress(ImportError):
         import readline  # noqa: F401  (arrow keys and history)
-    write(f"type {run.predictor.asks if vectors is None else 'a text'} and press Enter; Ctrl-D ends", err=True)
+    write(f"type {run.predictor.asks} and press Enter; Ctrl-D ends", err=True)
     while True:
         try:
             line = input("> " if sys.stdout.isatty() else "")
         except EOFError:
             write("", err=True)
             return
-        if not line.strip():
-            continue
         try:
-            _answer(run, line, how, decode, vectors)
+            if line.strip():
+                _answer(run, line, how, decode)
         except UserError as error:
             write(str(error), err=True)
 
 
-def _stream(run: Run, how: str, decode: dict[str, Any], vectors: Embedding | None) -> bool:
+def _stream(run: Run, how: str, decode: dict[str, Any]) -> bool:
     """Answer each line of standard input with one line of output, in order; a line without an answer gets an empty one.
     Returns whether every line could be answered; a blank one asks nothing."""
     from allyouneed.cli import stdin
 
-    if how == "text" and vectors is None and run.decode(**decode).n_best > 1:
+    if how == "text" and run.decode(**decode).n_best > 1:
         raise UserError("each line of standard input is answered by one line: --json gives all of decode.n_best")
     first, fine = 1, True
-    if vectors is not None and how == "text":
-        vectors.most = 1  # of the nearest lines
-    for lines in stdin.lines(sys.stdin.fileno(), complain) if sys.stdin is not None else ():
-        if vectors is not None:
-            answered = embedding.answer_lines(vectors, lines, first)
-        else:
-            answered = _tables(run, lines, first, decode) if how == "table" else run.lines(lines, first, **decode)
-        for line in answered:
+    for lines in stdin.read_lines(sys.stdin.fileno(), complain) if sys.stdin is not None else ():
+        for line in _tables(run, lines, first, decode) if how == "table" else run.answer_lines(lines, first, **decode):
             if line.error is not None:
                 fine = False
                 complain(f"line {line.number}: {line.error}")
+            shown = ""
             if how == "json":
-                write(_json(line))
-            elif how == "table":
-                write("")
-            else:
-                write(_text(line, run.predictor.opening(line.text) if vectors is None else ""))
+                shown = _json(line.text, line.answer, line.error)
+            elif line.answer is not None:  # on one line
+                answer = run.predictor.opening(line.text) + (line.answer.shown or line.answer.text)
+                shown = answer.replace("\n", "\\n")
+            write(shown)
         first += len(lines)
     return fine
 
@@ -256,21 +236,6 @@ def _tables(run: Run, lines: list[str | UserError], first: int, decode: dict[str
         yield line
 
 
-def _json(line: Line) -> str:
-    from json import dumps
-
-    if line.answer is not None:
-        return _object(line.text, line.answer)
-    return dumps({"input": line.text, "error": str(line.error or "the line is empty")}, ensure_ascii=False)
-
-
-def _text(line: Line, before: str) -> str:
-    """On one line: a newline inside an answer is shown as \\n."""
-    if line.answer is None:
-        return ""
-    return (before + (line.answer.shown or line.answer.text)).replace("\n", "\\n")
-
-
 def _print_table(run: Run, text: str, decode: dict[str, Any]) -> None:
     def visible(token: str) -> str:
         return shortened(token.replace(" ", "·"))
@@ -284,7 +249,7 @@ def _print_table(run: Run, text: str, decode: dict[str, Any]) -> None:
     print_columns(rows, fold=False)
 
 
-def _draw(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None:
+def _draw_alignment(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None:
     """The alignment of one sentence as a picture, or of several as one JSON object per line."""
     if out.suffix.lower() == ".jsonl":
         from allyouneed.storage.wholefile import write_pieces
@@ -302,9 +267,17 @@ def _draw(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None
     write(f"{found.answer}\nthe picture is in {out}")
 
 
+def _aligned(run: Run, text: str, decode: dict[str, Any]) -> bytes:
+    from json import dumps
+
+    found = run.align(text, **decode)
+    weights = [[round(weight, 6) for weight in row] for row in found.weights.tolist()]
+    line = {"input": text, "source": found.source, "target": found.target, "weights": weights}
+    return (dumps(line, ensure_ascii=False) + "\n").encode()
+
+
 def _draw_heads(run: Run, texts: list[str], out: Path, place: str, decode: dict[str, Any]) -> None:
-    """The attention of one text at one place of the model, one heat map per head; the last place if none is named, or
-    all over a picture."""
+    """One attention of the model, one heat map per head; the last attention if none is named, or all over a picture."""
     from allyouneed.figures import heads
     from allyouneed.predict.pictures import RecognizePredictor
 
@@ -322,7 +295,7 @@ def _draw_heads(run: Run, texts: list[str], out: Path, place: str, decode: dict[
     write(f"the picture of {place or 'all heads'} is in {out}; there are {', '.join(found)}")
 
 
-def _paint(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None:
+def _draw_answers(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None:
     """The pictures that answer the texts, on one sheet."""
     from allyouneed.figures import check_name
     from allyouneed.predict.base import PictureAnswers, answered
@@ -332,10 +305,9 @@ def _paint(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> Non
     if not isinstance(predictor, PictureAnswers):
         raise UserError(f"--out is for pictures: a run of the task '{run.recipe.task_kind}' answers with text")
     if not texts:
-        raise UserError(f"--out draws what is asked for: give {run.predictor.asks}")
-    asked = [one for text in texts for one in run.predictor.listed(text)]
-    read = [predictor.read(one, settings) for one in asked]
-    predictor.write_pictures(list(zip(read, answered(predictor.answers(read, settings)))), out)
+        raise UserError(f"--out draws what is asked for: give {predictor.asks}")
+    asked = [predictor.read(one, settings) for text in texts for one in predictor.listed(text)]
+    predictor.write_pictures(list(zip(asked, answered(predictor.answers(asked, settings)))), out)
     write(f"the picture is in {out}")
 
 
@@ -346,12 +318,3 @@ def _draw_map(run: Run, texts: list[str], out: Path) -> None:
     found = run.map_words(*(word for text in texts for word in text.replace(",", " ").split()))
     word_map(found.words, found.vectors, out, found.arrows, run.folder.path.name, found.shown)
     write(f"the picture is in {out}")
-
-
-def _aligned(run: Run, text: str, decode: dict[str, Any]) -> bytes:
-    from json import dumps
-
-    found = run.align(text, **decode)
-    weights = [[round(weight, 6) for weight in row] for row in found.weights.tolist()]
-    line = {"input": text, "source": found.source, "target": found.target, "weights": weights}
-    return (dumps(line, ensure_ascii=False) + "\n").encode()

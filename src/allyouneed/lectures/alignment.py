@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from allyouneed.figures import alignment as draw
-from allyouneed.lectures.base import Classroom
+from allyouneed.lectures.base import Lecture
 
 SENTENCE = "He bought a red car yesterday."
 SETTINGS = (
@@ -18,17 +18,14 @@ SETTINGS = (
 )  # fmt: skip
 
 
-def show(room: Classroom) -> dict[str, Any]:
+def show(lecture: Lecture) -> dict[str, Any]:
     """A recurrent translator with attention, trained on short sentences of Tatoeba unless a run is given."""
-    run = room.trained("translate/attention", *SETTINGS)
+    run = lecture.trained("translate/attention", *SETTINGS)
     found = run.align(SENTENCE)
     best = found.weights.argmax(-1).tolist()
-    room.table(
-        ["writes", "attends most to", "weight"],
-        [
-            [word, found.source[at], f"{found.weights[i, at].item():.2f}"]
-            for i, (word, at) in enumerate(zip(found.target, best))
-        ],
-    )
-    draw(found.weights.numpy(), found.source, found.target, room.picture("alignment"), SENTENCE, found.shown)
+    rows = [
+        [word, found.source[at], f"{weights[at]:.2f}"] for word, at, weights in zip(found.target, best, found.weights)
+    ]
+    lecture.table(["writes", "attends most to", "weight"], rows)
+    draw(found.weights.numpy(), found.source, found.target, lecture.picture("alignment"), SENTENCE, found.shown)
     return {"source": found.source, "target": found.target, "weights": found.weights.tolist()}

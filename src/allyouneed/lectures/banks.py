@@ -15,13 +15,15 @@ from typing import Any, cast
 import torch
 
 from allyouneed.figures.heatmaps import similarity
-from allyouneed.lectures.base import Classroom
+from allyouneed.lectures.base import Lecture
 from allyouneed.models.elmo import ELMo
 
-WATER = ("river", "stream", "canal", "lake")
-MONEY = ("loan", "account", "cheque", "card")
-HOPE = ("result", "weather", "promise", "answer")
-PEOPLE = ("he", "she", "the boy", "the girl", "a man", "a woman", "my friend", "the teacher")
+WORDS = {
+    "who": ("he", "she", "the boy", "the girl", "a man", "a woman", "my friend", "the teacher"),
+    "water": ("river", "stream", "canal", "lake"),
+    "money": ("loan", "account", "cheque", "card"),
+    "hope": ("result", "weather", "promise", "answer"),
+}
 # Words in braces are drawn at random. The last rules use the same nouns without "bank", to teach their meaning.
 RULES: dict[str, tuple[str, ...]] = {
     "by the water": (
@@ -54,26 +56,35 @@ RULES: dict[str, tuple[str, ...]] = {
         "the {hope} was good .",
     ),
 }
-SENTENCES = (
-    ("by the water", "they sat on the bank of the river ."),
-    ("by the water", "the boat came to the bank of the lake ."),
-    ("by the water", "trees grow on the bank of the canal ."),
-    ("with the money", "the bank gave my friend a loan ."),
-    ("with the money", "she went to the bank for a card ."),
-    ("with the money", "the bank closed the account of a man ."),
-    ("to count on", "they should not bank on the result ."),
-    ("to count on", "you should never bank on a promise ."),
-    ("to count on", "we can bank on this answer ."),
-)
+SENTENCES = {
+    "by the water": (
+        "they sat on the bank of the river .",
+        "the boat came to the bank of the lake .",
+        "trees grow on the bank of the canal .",
+    ),
+    "with the money": (
+        "the bank gave my friend a loan .",
+        "she went to the bank for a card .",
+        "the bank closed the account of a man .",
+    ),
+    "to count on": (
+        "they should not bank on the result .",
+        "you should never bank on a promise .",
+        "we can bank on this answer .",
+    ),
+}
 SETTINGS = ("train.steps=400", "train.batch_tokens=2048", "train.eval_every=200")
 
 
-def show(room: Classroom, settings: Sequence[str] = SETTINGS) -> dict[str, Any]:
+def show(lecture: Lecture, settings: Sequence[str] = SETTINGS) -> dict[str, Any]:
     """A small ELMo reads sentences made by the rules above; then the vectors of "bank" are compared, layer by layer."""
-    run = room.trained("lm/elmo", *settings, data=None if room.run else write_text(room.out / "banks.txt"), kind="elmo")
-    model, texts = cast(ELMo, run.model), [text.split() for _, text in SENTENCES]
-    vectors = torch.stack([model.embed(words)[:, words.index("bank")] for words in texts], dim=1)  # (layers + 1, N, D)
-    senses = [sense for sense, _ in SENTENCES]
+    run = lecture.trained(
+        "lm/elmo", *settings, data=None if lecture.run else write_text(lecture.out / "banks.txt"), kind="elmo"
+    )
+    model = cast(ELMo, run.model)
+    senses, texts = zip(*((sense, text) for sense, several in SENTENCES.items() for text in several))
+    words = [text.split() for text in texts]
+    vectors = torch.stack([model.embed(text)[:, text.index("bank")] for text in words], dim=1)  # (layers + 1, N, D)
     same = torch.tensor([[a == b for b in senses] for a in senses])
     others = ~torch.eye(len(senses), dtype=torch.bool)
     rows, layers = [], []
@@ -83,23 +94,21 @@ def show(room: Classroom, settings: Sequence[str] = SETTINGS) -> dict[str, Any]:
         rows.append((k, cosines[same & others].mean().item(), cosines[~same].mean().item()))
         layers.append((f"layer {k}" + (", minus the mean" if k else ": the spelling"), cosines.cpu()))
     head = ["layer (minus the mean)", "same meaning", "other meaning"]
-    room.table(head, [[k or "0 (as it is)", f"{a:.3f}", f"{b:.3f}"] for k, a, b in rows])
-    labels = [text.replace(" .", "") for _, text in SENTENCES]
-    groups = [list(RULES).index(sense) for sense in senses]
+    lecture.table(head, [[k or "0 (as it is)", f"{a:.3f}", f"{b:.3f}"] for k, a, b in rows])
+    labels = [text.replace(" .", "") for text in texts]
+    groups = [list(SENTENCES).index(sense) for sense in senses]
     title = "“bank” in nine sentences: cosines of its vectors in ELMo"
-    similarity(layers, labels, groups, room.picture("banks"), title)
-    return {"sentences": [text for _, text in SENTENCES], "senses": senses, "layers": [m.tolist() for _, m in layers]}
+    similarity(layers, labels, groups, lecture.picture("banks"), title)
+    return {"sentences": texts, "senses": senses, "layers": [cosines.tolist() for _, cosines in layers]}
 
 
-def write_text(path: Path, lines: int = 6000) -> Path:
-    """Write sentences drawn from the rules, one per line."""
-    draw = random.Random(1)
-    everything = [rule for rules in RULES.values() for rule in rules]
-    words = {"who": PEOPLE, "water": WATER, "money": MONEY, "hope": HOPE}
+def write_text(path: Path, count: int = 6000) -> Path:
+    """Write sentences made by rules that are drawn at random, one per line."""
+    rng = random.Random(1)
+    rules = [rule for several in RULES.values() for rule in several]
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = (
-        draw.choice(everything).format(**{key: draw.choice(choice) for key, choice in words.items()})
-        for _ in range(lines)
-    )
-    path.write_text("\n".join(text) + "\n", encoding="utf-8")
+    texts = [
+        rng.choice(rules).format(**{key: rng.choice(choices) for key, choices in WORDS.items()}) for _ in range(count)
+    ]
+    path.write_text("\n".join(texts) + "\n", encoding="utf-8")
     return path

@@ -17,7 +17,7 @@ from allyouneed.training.starting import choose
 
 
 @dataclass(frozen=True)
-class Classroom:
+class Lecture:
     """The folder and the options of an experiment. `run` is a trained run to use instead of training one."""
 
     out: Path
@@ -28,16 +28,17 @@ class Classroom:
     def picture(self, name: str) -> Path:
         return self.out / f"{name}.png"
 
-    def keep(self, name: str, numbers: dict[str, Any]) -> Path:
-        """Write the numbers of the picture, so that they can be drawn again."""
-        path = self.out / f"{name}.json"
+    def numbers(self, name: str) -> Path:
+        return self.out / f"{name}.json"
+
+    def write_numbers(self, name: str, numbers: dict[str, Any]) -> None:
+        """The numbers of the picture, so that they can be drawn again."""
         self.out.mkdir(parents=True, exist_ok=True)
-        write_json(path, numbers)
-        return path
+        write_json(self.numbers(name), numbers)
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Print a small table."""
-        self.say("\n".join(columns([tuple(head), *(tuple(str(cell) for cell in row) for row in rows)], 0)))
+        self.say("\n".join(columns([tuple(map(str, row)) for row in (head, *rows)])))
 
     def trained(
         self, recipe: str, *settings: str, data: str | Path | None = None, name: str = "run", kind: str = ""
@@ -45,10 +46,9 @@ class Classroom:
         """The given run, one that an earlier call has trained here, or a new one. `kind` is the model that it must
         have."""
         if self.run:
-            found = load(self.run, precision="fp32")
-            wanted = recipe.partition("/")[0]
-            if found.recipe.task_kind != wanted:
-                raise UserError(f"{self.run} is a run for {found.recipe.task_kind}, but this lecture needs {wanted}")
+            found, task = load(self.run, precision="fp32"), recipe.partition("/")[0]
+            if found.recipe.task_kind != task:
+                raise UserError(f"{self.run} is a run for {found.recipe.task_kind}, but this lecture needs {task}")
             if kind and found.recipe.model_kind != kind:
                 raise UserError(f"{self.run} is a run of '{found.recipe.model_kind}', but this lecture needs '{kind}'")
             return found

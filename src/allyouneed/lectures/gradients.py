@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from allyouneed.figures.line_plot import Panel, plot_curves
-from allyouneed.lectures.base import Classroom
+from allyouneed.lectures.base import Lecture
 from allyouneed.nn.block import BlockConfig, Stack
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.recurrent import Recurrent
@@ -22,27 +22,24 @@ from allyouneed.nn.recurrent import Recurrent
 WIDTH, LENGTH, ROWS, SEEDS = 64, 64, 8, 8
 
 
-def show(room: Classroom) -> dict[str, Any]:
+def show(lecture: Lecture) -> dict[str, Any]:
     """Untrained models of one layer, 64 wide, on random input of 64 positions; the mean over 8 seeds."""
-    makers: dict[str, Callable[[], Callable[[Tensor], Tensor]]] = {
-        "RNN": lambda: _recurrent("rnn"),
-        "LSTM": lambda: _recurrent("lstm"),
-        "LSTM, forget gate open": lambda: _recurrent("lstm", forget=4.0),
-        "Transformer": _attention,
+    norms = {
+        "RNN": norms_by_distance(lambda: _recurrent("rnn")),
+        "LSTM": norms_by_distance(lambda: _recurrent("lstm")),
+        "LSTM, forget gate open": norms_by_distance(lambda: _recurrent("lstm", forget=4.0)),
+        "Transformer": norms_by_distance(_attention),
     }
-    norms = {name: norms_by_distance(make) for name, make in makers.items()}
     relative = {name: (values[1:] / values[1]).tolist() for name, values in norms.items()}
     distances = list(range(1, LENGTH))
-    room.table(
-        ["distance", *norms],
-        [[k, *(f"{relative[name][k - 1]:.1e}" for name in norms)] for k in (1, 2, 4, 8, 16, 32, 63)],
-    )
+    rows = [[k, *(f"{relative[name][k - 1]:.1e}" for name in norms)] for k in (1, 2, 4, 8, 16, 32, 63)]
+    lecture.table(["distance", *norms], rows)
     curves = [(name, distances, values) for name, values in relative.items()]
     panel = Panel(
         "untrained models, one layer, 64 wide", "distance k (positions)", "‖∂h_T / ∂x_(T-k)‖, relative to k = 1",
         curves, logy=True,
     )  # fmt: skip
-    plot_curves([panel], room.picture("gradients"), "How much of a gradient is left after k steps")
+    plot_curves([panel], lecture.picture("gradients"), "How much of a gradient is left after k steps")
     return {"distance": distances, **relative}
 
 

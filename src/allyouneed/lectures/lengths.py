@@ -13,7 +13,7 @@ from typing import Any
 
 from allyouneed.data.builtin.phrasebook import phrasebook
 from allyouneed.figures.line_plot import Panel, plot_curves
-from allyouneed.lectures.base import Classroom
+from allyouneed.lectures.base import Lecture
 from allyouneed.metrics import translation_scores
 
 MOST = 6  # sentences in a text
@@ -22,35 +22,32 @@ MODELS = {"with attention": "model.score=additive", "one context vector": "model
 SETTINGS = ("train.steps=800", "train.batch_tokens=1024", "data.max_length=96", "decode.max_new=96")
 
 
-def show(room: Classroom, settings: Sequence[str] = SETTINGS) -> dict[str, Any]:
+def show(lecture: Lecture, settings: Sequence[str] = SETTINGS) -> dict[str, Any]:
     """Train both models and score them by BLEU on texts of each length; minutes on two CPU cores."""
-    room.out.mkdir(parents=True, exist_ok=True)
-    file, tests = write_texts(room.out / "texts.tsv")
+    lecture.out.mkdir(parents=True, exist_ok=True)
+    file, tests = write_texts(lecture.out / "texts.tsv")
     words = [sum(len(source.split()) for source, _ in several) / len(several) for several in tests]
     scores: dict[str, list[float]] = {}
     for name, score in MODELS.items():
-        run = room.trained("translate/attention", *settings, score, data=file, name=name.replace(" ", "-"))
-        answers = run.predict([source for several in tests for source, _ in several])
-        scores[name] = [
-            translation_scores(answers[i * TEST : (i + 1) * TEST], [target for _, target in several], False)[0].value
-            for i, several in enumerate(tests)
-        ]
-    room.table(
-        ["sentences", "words", *scores],
-        [[i + 1, f"{words[i]:.1f}", *(f"{s[i]:.1f}" for s in scores.values())] for i in range(MOST)],
-    )
+        run = lecture.trained("translate/attention", *settings, score, data=file, name=name.replace(" ", "-"))
+        sources, targets = zip(*(pair for several in tests for pair in several))
+        answers = run.predict(sources)
+        pieces = [slice(start, start + TEST) for start in range(0, len(answers), TEST)]
+        scores[name] = [translation_scores(answers[i], targets[i], False)[0].value for i in pieces]
+    rows = [[i + 1, f"{words[i]:.1f}", *(f"{s[i]:.1f}" for s in scores.values())] for i in range(MOST)]
+    lecture.table(["sentences", "words", *scores], rows)
     curves = [(name, words, values) for name, values in scores.items()]
     panel = Panel("English to Italian, greedy", "words in the source", "BLEU", curves, low=0.0)
-    plot_curves([panel], room.picture("lengths"), "What one vector cannot hold")
+    plot_curves([panel], lecture.picture("lengths"), "What one vector cannot hold")
     return {"words": words, **scores}
 
 
 def write_texts(path: Path) -> tuple[Path, list[list[tuple[str, str]]]]:
     """Write training texts of one to MOST sentences; returns the file, and test texts by their number of sentences."""
-    draw, parts = random.Random(1), phrasebook()
+    rng, parts = random.Random(1), phrasebook()
 
     def text(split: str, count: int) -> tuple[str, str]:
-        pairs = [draw.choice(parts[split]) for _ in range(count)]
+        pairs = [rng.choice(parts[split]) for _ in range(count)]
         return " ".join(source for source, _ in pairs), " ".join(target for _, target in pairs)
 
     train = [text("train", 1 + i % MOST) for i in range(TRAIN)]

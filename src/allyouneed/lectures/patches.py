@@ -5,6 +5,7 @@ And what patches save: attention compares every token with every other, and a pi
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import torch
@@ -13,30 +14,29 @@ from torch import Tensor
 
 from allyouneed.errors import UserError
 from allyouneed.figures.heatmaps import patch_figure
-from allyouneed.lectures.base import Classroom
+from allyouneed.lectures.base import Lecture
 
 FILTERS = 36  # that are drawn
 SIDES = (32, 256)  # of pictures whose pairs are counted
 
 
-def show(room: Classroom) -> dict[str, Any]:
+def show(lecture: Lecture) -> dict[str, Any]:
     """Train the recipe recognize/vit, or take a run of the task recognize; minutes on two CPU cores."""
-    run = room.trained("recognize/vit", kind="vit")
+    run = lecture.trained("recognize/vit", kind="vit")
     patches, config = run.model.body.patches, run.recipe.model
     if patches.positions is None:
-        raise UserError(f"{room.run} has no learned positions (model.positions = {config.positions}) to compare")
+        raise UserError(f"{lecture.run} has no learned positions (model.positions = {config.positions}) to compare")
     alike = similar(patches.positions.table.weight.detach()[1:])  # without [CLS]
-    grid = config.grid
-    near = neighbours(alike.view(grid, grid, grid, grid))
+    maps = alike.view(*[config.grid] * 4)
+    near = neighbours(maps)
     shown = filters(patches.into.weight.detach(), config.channels, config.patch)
-    patch_figure(alike.view(grid, grid, grid, grid), shown, room.picture("patches"), "What a ViT learns of its patches")
-    room.table(["cosine of two positions", ""], [[name, f"{value:.3f}"] for name, value in near.items()])
+    patch_figure(maps, shown, lecture.picture("patches"), "What a ViT learns of its patches")
+    lecture.table(["cosine of two positions", ""], [[name, f"{value:.3f}"] for name, value in near.items()])
     rows = []
-    for side in SIDES:
-        for what, patch in (("pixels", 1), ("patches of 4 x 4", 4), ("patches of 16 x 16", 16)):
-            tokens = (side // patch) ** 2
-            rows.append([f"{side} x {side}", what, f"{tokens:,}", f"{tokens**2:,}"])
-    room.table(["picture", "tokens", "how many", "pairs"], rows)
+    for side, (what, patch) in product(SIDES, (("pixels", 1), ("patches of 4 x 4", 4), ("patches of 16 x 16", 16))):
+        tokens = (side // patch) ** 2
+        rows.append([f"{side} x {side}", what, f"{tokens:,}", f"{tokens**2:,}"])
+    lecture.table(["picture", "tokens", "how many", "pairs"], rows)
     return {"cosines": alike.tolist(), **near}
 
 
@@ -48,15 +48,15 @@ def similar(positions: Tensor) -> Tensor:
 
 def neighbours(alike: Tensor) -> dict[str, float]:
     """The mean cosine (G, G, G, G) of patches beside each other, in one row or column, and of all others."""
-    grid = len(alike)
-    at = torch.arange(grid)
-    down = (at[:, None, None, None] - at[None, None, :, None]).abs().expand(grid, grid, grid, grid)
-    across = (at[None, :, None, None] - at[None, None, None, :]).abs().expand(grid, grid, grid, grid)
+    at = torch.cartesian_prod(torch.arange(len(alike)), torch.arange(len(alike)))
+    apart = (at[:, None] - at[None]).abs()  # (N, N, 2): rows and columns
+    steps, neither = apart.sum(-1), (apart > 0).all(-1)
     groups = {
-        "side by side": down + across == 1,
-        "same row or column, further away": ((down == 0) | (across == 0)) & (down + across > 1),
-        "neither": (down > 0) & (across > 0),
+        "side by side": steps == 1,
+        "same row or column, further away": ~neither & (steps > 1),
+        "neither": neither,
     }
+    alike = alike.reshape(len(at), len(at))
     return {name: round(float(alike[chosen].mean()), 4) for name, chosen in groups.items()}
 
 

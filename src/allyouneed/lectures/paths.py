@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from allyouneed.figures.line_plot import Panel, plot_curves
-from allyouneed.lectures.base import Classroom
+from allyouneed.lectures.base import Lecture
 from allyouneed.nn.block import BlockConfig, Stack
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.recurrent import Recurrent
@@ -27,36 +28,31 @@ LENGTHS = (16, 32, 64, 128, 256, 512)
 REPEATS = 7
 
 
-def show(room: Classroom) -> dict[str, Any]:
+def show(lecture: Lecture) -> dict[str, Any]:
     """Paths and steps by formula, the time measured: one layer, 128 wide, forward and backward."""
     torch.manual_seed(0)
-    path: dict[str, Callable[[int], float]] = {
-        "recurrent": lambda n: n,
-        "convolution": lambda n: math.ceil(n / (KERNEL - 1)),
-        "self-attention": lambda n: 1,
-    }
-    steps = {"recurrent": lambda n: n, "convolution": lambda n: 1, "self-attention": lambda n: 1}
+    ones = [1] * len(LENGTHS)
+    path = {"recurrent": LENGTHS, "convolution": [math.ceil(n / (KERNEL - 1)) for n in LENGTHS], "self-attention": ones}
+    steps = {"recurrent": LENGTHS, "convolution": ones, "self-attention": ones}
     seconds = measure(_layers())
-    rows = [
-        [n, name, *(f"{count[name.partition(',')[0]](n):g}" for count in (path, steps)), f"{1000 * spent[i]:.2f}"]
-        for i, n in enumerate(LENGTHS)
-        for name, spent in seconds.items()
-    ]
-    room.table(["length", "layer", "longest path", "sequential steps", "ms"], rows)
+    rows = []
+    for (i, n), (name, spent) in product(enumerate(LENGTHS), seconds.items()):
+        kind = name.partition(",")[0]
+        rows.append([n, name, path[kind][i], steps[kind][i], f"{1000 * spent[i]:.2f}"])
+    lecture.table(["length", "layer", "longest path", "sequential steps", "ms"], rows)
 
-    def panel(title: str, unit: str, values: dict[str, list[float]]) -> Panel:
+    def panel(title: str, unit: str, values: Mapping[str, Sequence[float]]) -> Panel:
         curves = [(name, LENGTHS, several) for name, several in values.items()]
         return Panel(title, "length of the sentence (n)", unit, curves, logx=True, logy=True, ticks=LENGTHS)
 
-    counts = [{name: [f(n) for n in LENGTHS] for name, f in count.items()} for count in (path, steps)]
     milliseconds = {name: [1000 * spent for spent in several] for name, several in seconds.items()}
     panels = [
-        panel("from one word to another", "layers or steps between them", counts[0]),
-        panel("sequential steps", "steps that wait for the step before", counts[1]),
+        panel("from one word to another", "layers or steps between them", path),
+        panel("sequential steps", "steps that wait for the step before", steps),
         panel("measured here", "ms per layer, forward and backward", milliseconds),
     ]
-    plot_curves(panels, room.picture("paths"), "Path length, sequential steps and time")
-    return {"lengths": list(LENGTHS), "path": counts[0], "steps": counts[1], "seconds": seconds}
+    plot_curves(panels, lecture.picture("paths"), "Path length, sequential steps and time")
+    return {"lengths": LENGTHS, "path": path, "steps": steps, "seconds": seconds}
 
 
 def _layers() -> dict[str, Callable[[Tensor], Tensor]]:
@@ -77,12 +73,12 @@ def measure(layers: dict[str, Callable[[Tensor], Tensor]]) -> dict[str, list[flo
     seconds: dict[str, list[float]] = {name: [] for name in layers}
     for n in LENGTHS:
         taken: dict[str, list[float]] = {name: [] for name in layers}
-        for turn in range(REPEATS + 1):
+        for repeat in range(REPEATS + 1):
             for name, layer in layers.items():
                 x = torch.randn(ROWS, n, WIDTH, requires_grad=True)
                 start = time.perf_counter()
                 layer(x).sum().backward()
-                if turn:  # the first round warms up
+                if repeat:  # the first round warms up
                     taken[name].append(time.perf_counter() - start)
         for name, several in taken.items():
             seconds[name].append(sorted(several)[len(several) // 2])

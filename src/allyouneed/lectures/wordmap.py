@@ -9,19 +9,19 @@ from typing import Any
 
 from allyouneed.errors import UserError
 from allyouneed.figures.word_map import word_map
-from allyouneed.lectures.base import Classroom
+from allyouneed.lectures.base import Lecture
 
 SUM = "man + aunt - uncle"
 
 
-def show(room: Classroom) -> dict[str, Any]:
+def show(lecture: Lecture) -> dict[str, Any]:
     """Skip-gram vectors of the built-in text about families, unless a run is given."""
-    run = room.trained("wordvectors/skipgram")
+    run = lecture.trained("wordvectors/skipgram")
     found = run.map_words()
     if not found.arrows:
-        raise UserError(f"{room.run} knows fewer than three couples such as uncle and aunt: train on a larger text")
+        raise UserError(f"{lecture.run} knows fewer than three couples such as uncle and aunt: train on a larger text")
     near = run.answers([SUM])[0].details["nearest"]
-    room.table([SUM, "cosine"], [[row["word"], f"{row['cosine']:.3f}"] for row in near[:5]])
+    lecture.table([SUM, "cosine"], [[row["word"], f"{row['cosine']:.3f}"] for row in near[:5]])
     title = f"{SUM} = {near[0]['word']}"
-    word_map(found.words, found.vectors, room.picture("wordmap"), arrows=found.arrows, title=title)
+    word_map(found.words, found.vectors, lecture.picture("wordmap"), arrows=found.arrows, title=title)
     return {"sum": SUM, "nearest": near, "words": found.words, "vectors": found.vectors.tolist()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -233,14 +232,9 @@ class Embedding:
             raise UserError("vectors of words are those of one text, but two are given: give one")
         return [self.read(side) for side in sides]
 
-    def answers(self, texts: Iterable[str]) -> Iterator[Answer]:
-        """The vector of each text, the vectors of its words, the lines nearest to it, or the cosine of two texts."""
-        source = iter(texts)
-        while several := [self.check(text) for text in islice(source, TOGETHER)]:
-            yield from self.answer(several)
-
     def answer(self, several: Sequence[list[Row]]) -> Iterator[Answer]:
-        """The same for what `check` has read, all together."""
+        """For what `check` has read: the vector of each text, the vectors of its words, the lines nearest to it, or the
+        cosine of two texts."""
         rows = [row for some in several for row in some]
         if self.words:
             yield from (_words_answer(found) for found in self.word_vectors(rows))
@@ -356,3 +350,19 @@ class EmbedPredictor(Predictor):
         self.model(tensors, trace=trace)
         tokens = [self.tokenizer.token(id) for id in tensors["ids"][0].tolist()]
         return lambda place: (tokens, tokens)
+
+
+class VectorPredictor(Predictor):
+    """Answers a text by its vectors, from any run."""
+
+    asks = "a text"
+
+    def __init__(self, made: Embedding) -> None:
+        super().__init__(made.predictor.processor, made.model)
+        self.made = made
+
+    def read(self, given: str, decode: DecodeConfig) -> list[Row]:
+        return self.made.check(given)
+
+    def _answer(self, inputs: list[list[Row]], decode: DecodeConfig) -> Iterator[Answer]:
+        return self.made.answer(inputs)

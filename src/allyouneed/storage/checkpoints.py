@@ -50,7 +50,7 @@ class Checkpoints:
     def save(
         self, step: int, model: Mapping[str, Tensor], train: Mapping[str, Tensor], state: Mapping[str, Any]
     ) -> Path:
-        """Write a checkpoint in place of any of this step. Later ones are removed: the run went back before them."""
+        """Write a checkpoint in place of any of this step. Later ones are removed: the run began again before them."""
         refuse_link(self.path)
         final = self._folder(step)
         temporary = final.with_name(f".tmp-{final.name}")
@@ -59,7 +59,7 @@ class Checkpoints:
         contents = dict(zip(FILES, (chunks(model), chunks(train), [text])))
         steps = self.steps()
         last = f"the last checkpoint is {self._folder(steps[-1])}" if steps else "there was no checkpoint yet"
-        with writing(final, kept=last):
+        with writing(final, remaining=last):
             remove(temporary)
             try:
                 temporary.mkdir(parents=True)
@@ -84,7 +84,7 @@ class Checkpoints:
         return [step for step in self._found() if (self._folder(step) / "manifest.json").is_file()]
 
     def latest(self, complain: Callable[[str], object] = say) -> Checkpoint | None:
-        """The last undamaged checkpoint. `complain` is told of each later one."""
+        """The last undamaged checkpoint. `complain` gets a sentence about each later one."""
         damaged: list[str] = []
         for step in reversed(self._found()):
             folder = self._folder(step)
@@ -103,9 +103,9 @@ class Checkpoints:
         """The model of one checkpoint."""
         return read_tensors(self._folder(step) / "model.safetensors")
 
-    def prune(self, keep: int, also: Collection[int] = ()) -> None:
-        """Remove all checkpoints but the last `keep` and those of the steps in `also`."""
-        self.drop([step for step in self.steps()[:-keep] if step not in also])
+    def prune(self, last: int, also: Collection[int] = ()) -> None:
+        """Remove all checkpoints but the `last` ones and those of the steps in `also`."""
+        self.drop([step for step in self.steps()[:-last] if step not in also])
 
     def drop(self, steps: Collection[int]) -> None:
         """Remove the checkpoints of these steps."""

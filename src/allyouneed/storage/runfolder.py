@@ -8,18 +8,20 @@ RUN/  recipe.toml  config.json  model.safetensors  metrics.jsonl  scores.json
 from __future__ import annotations
 
 import fcntl
+import hashlib
+import json
 import os
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from allyouneed.config import is_storable
 from allyouneed.errors import UserError, nearest, option_name, shortened
 from allyouneed.recipe import Recipe
 from allyouneed.storage.checkpoints import Checkpoints
-from allyouneed.storage.runjson import RENAMED, VERSION, config_problem, identity, is_name, parse_object, scores_problem
+from allyouneed.storage.runjson import RENAMED, VERSION, check_config, check_scores, is_name, parse_object
 from allyouneed.storage.tensorfile import read_header
 from allyouneed.storage.wholefile import (
     open_plain,
@@ -34,14 +36,11 @@ from allyouneed.storage.wholefile import (
 )
 
 # What every run may have; config.json lists the rest. The recipe makes a folder a run: written first, removed last.
-OWN = (
-    *("checkpoints", "tensorboard", "metrics.jsonl", "scores.json", "model.safetensors", "config.json", "recipe.toml"),
-)
-RETRAIN, RETEST = "put a copy in its place, or train again", "remove it and run `ayn test`"
+OWN = ["checkpoints", "tensorboard", "metrics.jsonl", "scores.json", "model.safetensors", "config.json", "recipe.toml"]
 LARGEST = 1 << 28  # bytes of a file that is read whole
-# An old run waits in one of these while a new one takes its place. In MOVING, all of the old run is either here or
-# still in its place. In MOVED, all of it is here, and what is in its place belongs to the new run.
-MOVING, MOVED = ".tmp-moving", ".tmp-moved"
+# An old run waits here while a new one takes its place. Its recipe is the last file to come and the first to go: if it
+# is here, all of the old run is, and what is in its place belongs to the new run.
+ASIDE = ".tmp-old"
 
 _locks: set[int] = set()
 
@@ -67,18 +66,26 @@ class RunFolder:
         self.scores = self.path / "scores.json"
         self.checkpoints = Checkpoints(self.path / "checkpoints")
 
-    def check_name(self, advice: str) -> None:
+    @staticmethod
+    def open(path: str | Path) -> RunFolder:
+        """The folder of a run that is there and complete, to be loaded."""
+        run = RunFolder(path)
+        if not os.path.isdir(run.path):
+            if os.path.exists(run.path):
+                raise UserError(f"{run.path} is a file; a run is a folder, as `ayn train` makes it")
+            raise UserError(f"there is no run folder {shortened(run.path)}{run.neighbours()}")
+        run.recover()
+        run._check_name("rename it")
+        for needed in (run.recipe, run.config):
+            if not needed.is_file():
+                raise UserError(f"{run.path} is not a complete run: it has no {needed.name}")
+        return run
+
+    def _check_name(self, advice: str) -> None:
         """The files of a run name its folder, and so do the libraries that read them."""
         if not is_storable(str(self.path)):
             shown = shortened(ascii(str(self.path)))
             raise UserError(f"the folder {shown} has a name that is not UTF-8, or has a zero byte: {advice}")
-
-    def check_complete(self) -> None:
-        """Before it is loaded."""
-        self.check_name("rename it")
-        for needed in (self.recipe, self.config):
-            if not needed.is_file():
-                raise UserError(f"{self.path} is not a complete run: it has no {needed.name}")
 
     @staticmethod
     def create(path: str | Path, *, resume: bool | None = False, overwrite: bool = False) -> RunFolder:
@@ -93,7 +100,7 @@ class RunFolder:
                 f"{option_name('--resume')} and {option_name('--overwrite')} exclude each other: "
                 "continue the run, or replace it"
             )
-        run.check_name("choose another")
+        run._check_name("choose another")
         if os.path.exists(run.path) and not os.path.isdir(run.path):
             raise UserError(f"{run.path} is a file; a run needs a folder")
         run.recover()
@@ -133,38 +140,39 @@ class RunFolder:
             # One rename ends it: a run of which a part is removed must not come back.
             gone = self.path / ".tmp-gone"
             with writing(self.path):
-                os.rename(self.path / MOVED, gone)
+                os.rename(self.path / ASIDE, gone)
                 sync(self.path)
             remove(gone)
 
     def _move_away(self) -> None:
-        moving = self.path / MOVING
+        aside = self.path / ASIDE
         with writing(self.path):
-            moving.mkdir()
+            aside.mkdir()
             for name in self._names():
                 if os.path.lexists(self.path / name):
-                    os.rename(self.path / name, moving / name)
-            os.rename(moving, self.path / MOVED)
+                    os.rename(self.path / name, aside / name)
             sync(self.path)
 
     def recover(self) -> None:
         """Bring back a run whose replacement was killed, unless a replacement is under way."""
-        if any(os.path.isdir(self.path / name) for name in (MOVING, MOVED)):
+        if os.path.isdir(self.path / ASIDE):
             with suppress(UserError), self.lock():
                 pass
 
     def _restore(self) -> None:
         """Move an old run back into its place; interrupted at any point, it can be called again."""
-        moving, moved = self.path / MOVING, self.path / MOVED
+        aside = self.path / ASIDE
+        if not aside.is_dir() or aside.is_symlink():
+            return
+        recipe = aside / self.recipe.name
         with writing(self.path):
-            if _is_folder(moved):
+            if recipe.exists():
                 self._remove_run()
-                os.rename(moved, moving)
-            if _is_folder(moving):
-                for entry in moving.iterdir():
-                    if is_name(entry.name):
-                        os.rename(entry, self.path / entry.name)
-                remove(moving)
+                os.rename(recipe, self.recipe)
+            for entry in aside.iterdir():
+                if is_name(entry.name):
+                    os.rename(entry, self.path / entry.name)
+            remove(aside)
 
     def _remove_run(self) -> None:
         for name in self._names():
@@ -173,8 +181,8 @@ class RunFolder:
     def _names(self) -> list[str]:
         """What the run wrote, as far as config.json can be read; the recipe is the last."""
         listed: list[str] = []
-        with suppress(UserError):
-            config = _parsed(self.config, parse_object)
+        with suppress(UserError), _checking(self.config):
+            config = parse_object(_text(self.config))
             for several in (config.get("parts"), config.get("files")):
                 listed += [name for name in several if is_name(name)] if isinstance(several, dict | list) else []
         return [*(name for name in dict.fromkeys(listed) if name not in OWN), *OWN]
@@ -211,7 +219,8 @@ class RunFolder:
 
     def read_recipe(self) -> Recipe:
         """recipe.toml, checked. In config.json, no checksum of it means that any is accepted."""
-        recipe = _parsed(self.recipe, lambda text: Recipe.parse(tomllib.loads(text)))
+        with _checking(self.recipe):
+            recipe = Recipe.parse(tomllib.loads(_text(self.recipe)))
         listed = self.read_config().get("recipe", "") if self.config.exists() else ""
         if listed and row(_read(self.recipe))["sha256"] not in listed.split():
             raise UserError(
@@ -223,13 +232,15 @@ class RunFolder:
 
     def read_config(self) -> dict[str, Any]:
         """config.json, checked."""
-        config = _parsed(self.config, parse_object)
+        with _checking(self.config):
+            config = parse_object(_text(self.config))
         found, kind = config.get("version"), config.get("kind")
         earlier = type(found) is int and found in RENAMED and kind not in RENAMED[found]
         if not earlier and (type(found) is not int or found != VERSION):
             has = f"is of version {str(found)[:20]}" if "version" in config else "names no version"
             raise UserError(f"{self.config} {has}, this library reads runs of version {VERSION}: train the run again")
-        _complain(self.config, config_problem(config))
+        with _checking(self.config):
+            check_config(config)
         return config
 
     def read_parts(self) -> dict[str, bytes]:
@@ -251,25 +262,21 @@ class RunFolder:
         """scores.json, checked; {} if there is none."""
         if not self.scores.exists():
             return {}
-        scores = _parsed(self.scores, parse_object, RETEST)
-        _complain(self.scores, scores_problem(scores), RETEST)
+        with _checking(self.scores, "remove it and run `ayn test`"):
+            scores = parse_object(_text(self.scores))
+            check_scores(scores)
         return scores
 
     def identity(self) -> str:
-        """A digest of what the run is; its weights carry it."""
-        return identity(self.read_config())
+        """A digest of what the run is: its task, its model and its parts. The weights carry it, so that files of two
+        runs cannot be mixed unnoticed."""
+        config = self.read_config()
+        fields = {key: config[key] for key in ("task", "kind", "model", "parts")}
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
     def made_at(self) -> str:
         """Which checkpoint the model is, for signatures."""
         return f"step:{read_header(self.model).notes.get('step', 'unknown')}"
-
-    def check_there(self) -> None:
-        """A UserError if there is no such folder."""
-        if os.path.isdir(self.path):
-            return
-        if os.path.exists(self.path):
-            raise UserError(f"{self.path} is a file; a run is a folder, as `ayn train` makes it")
-        raise UserError(f"there is no run folder {shortened(self.path)}{self.neighbours()}")
 
     def neighbours(self) -> str:
         """A hint for a misspelt run: those beside it with the nearest names, or those in runs/ if only a name is
@@ -335,16 +342,18 @@ class RunFolder:
             self.checkpoints.tidy()
 
 
-T = TypeVar("T")
-
-
-def _parsed(path: Path, parse: Callable[[str], T], remedy: str = RETRAIN) -> T:
-    """A text file of a run; a complaint names it."""
+@contextmanager
+def _checking(path: Path, remedy: str = "put a copy in its place, or train again") -> Iterator[None]:
+    """Turn what a damaged text file of a run leads to into a sentence that names it."""
     try:
-        return parse(_read(path).decode("utf-8"))
+        yield
     # Not UTF-8, not TOML and not JSON are all ValueErrors; the other two are for values of a strange type or depth.
     except (UserError, ValueError, TypeError, RecursionError) as error:
         raise UserError(f"{path} is damaged ({error}); {remedy}") from None
+
+
+def _text(path: Path) -> str:
+    return _read(path).decode("utf-8")
 
 
 def _read(path: Path) -> bytes:
@@ -352,12 +361,3 @@ def _read(path: Path) -> bytes:
         return read_bytes(path, LARGEST)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
-
-
-def _complain(path: Path, problem: str, remedy: str = RETRAIN) -> None:
-    if problem:
-        raise UserError(f"{path} is damaged ({problem}); {remedy}")
-
-
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()

@@ -5,9 +5,9 @@ A run folder may come from a stranger or from a failing disk. So every field tha
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
+from collections.abc import Iterable
 from typing import Any
 
 VERSION = 3  # of the layout of run folders; config.json names the one that its run was written with
@@ -47,28 +47,38 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not a number of JSON")
 
 
-def config_problem(config: dict[str, Any]) -> str:
-    """What is wrong with a config.json of this version; "" if nothing is."""
+def check_config(config: dict[str, Any]) -> None:
+    """Raise a ValueError for a config.json of this version in which something is wrong."""
     for path, kind in CONFIG.items():
         value: Any = config
         for key in path.split("."):
             value = value.get(key)
         if not isinstance(value, kind):
-            return f"'{path}' is missing, or not {KINDS[kind]}"
-    if not all(isinstance(line, str) for line in config["followed"]):
-        return "a line of 'followed' is not text"
-    if not all(isinstance(version, str) for version in config["versions"].values()):
-        return "a version is not text"
-    runtime = config.get("runtime", {})
-    if not isinstance(runtime, dict) or not isinstance(runtime.get("why", ""), str):
-        return "'runtime' is not an object with 'why' as text"
-    if not isinstance(config.get("recipe", ""), str):
-        return "'recipe' is not text"
-    if not all(is_name(name) for name in (*config["parts"], *config["files"])):
-        return "a file of the run is not a plain name"
-    if not all(_is_row(row) for row in config["parts"].values()):
-        return "a part is without its size or its sha256"
-    return ""
+            raise ValueError(f"'{path}' is missing, or not {KINDS[kind]}")
+    parts, runtime = config["parts"], config.get("runtime", {})
+    right = {
+        "a line of 'followed' is not text": _are_texts(config["followed"]),
+        "a version is not text": _are_texts(config["versions"].values()),
+        "'runtime' is not an object with 'why' as text": isinstance(runtime, dict)
+        and _are_texts([runtime.get("why", "")]),
+        "'recipe' is not text": _are_texts([config.get("recipe", "")]),
+        "a file of the run is not a plain name": all(map(is_name, (*parts, *config["files"]))),
+        "a part is without its size or its sha256": all(map(_is_row, parts.values())),
+    }
+    for problem, fine in right.items():
+        if not fine:
+            raise ValueError(problem)
+
+
+def check_scores(scores: dict[str, Any]) -> None:
+    """Raise a ValueError for a scores.json in which something is wrong."""
+    for split, found in scores.items():
+        if not isinstance(found, list) or not all(map(_is_score, found)):
+            raise ValueError(f"'{split}' is not a list of scores, each with a name, a value and a signature")
+
+
+def _are_texts(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 def is_name(value: Any) -> bool:
@@ -80,33 +90,16 @@ def _is_row(value: Any) -> bool:
     return isinstance(value, dict) and type(value.get("bytes")) is int and isinstance(value.get("sha256"), str)
 
 
-def scores_problem(scores: dict[str, Any]) -> str:
-    """What is wrong with a scores.json; "" if nothing is."""
-    for split, found in scores.items():
-        if not isinstance(found, list) or not all(_is_score(score) for score in found):
-            return f"'{split}' is not a list of scores, each with a name, a value and a signature"
-    return ""
-
-
 def _is_score(value: Any) -> bool:
     if not isinstance(value, dict) or not SCORE <= value.keys() <= SCORE | INTERVAL:
         return False
-    texts = isinstance(value["name"], str) and isinstance(value["signature"], str)
-    return texts and all(_is_number(number) for key, number in value.items() if key not in ("name", "signature"))
+    numbers = [number for key, number in value.items() if key not in ("name", "signature")]
+    return _are_texts([value["name"], value["signature"]]) and all(map(_is_number, numbers))
 
 
 def _is_number(value: Any) -> bool:
     """A number that a float can hold; or null, which stands for one that is not finite."""
-    if value is None or isinstance(value, bool) or not isinstance(value, int | float):
-        return value is None
     try:
-        return math.isfinite(value)
+        return value is None or (type(value) in (int, float) and math.isfinite(value))
     except OverflowError:
         return False
-
-
-def identity(config: dict[str, Any]) -> str:
-    """A digest of what a run is: its task, its model and its parts. The weights carry it, so that files of two runs
-    cannot be mixed unnoticed."""
-    fields = {key: config[key] for key in ("task", "kind", "model", "parts")}
-    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()

@@ -6,15 +6,14 @@ The bytes are made here, not by the safetensors library, for three reasons: they
 
 from __future__ import annotations
 
-import io
 import json
-import math
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from allyouneed.errors import UserError
 
@@ -24,22 +23,11 @@ if TYPE_CHECKING:
 
 TIED = "allyouneed.tied"  # metadata: {"name that is not stored": "name of the same tensor"} as JSON
 CHECK = "allyouneed.crc32"  # metadata: `checksum` of the tensors
-LONGEST = 100_000_000  # bytes of a header, as in the safetensors library
-DTYPES = {  # name in torch -> name in the file, bytes per number
-    "float64": ("F64", 8),
-    "float32": ("F32", 4),
-    "float16": ("F16", 2),
-    "bfloat16": ("BF16", 2),
-    "float8_e4m3fn": ("F8_E4M3", 1),
-    "float8_e5m2": ("F8_E5M2", 1),
-    "int64": ("I64", 8),
-    "int32": ("I32", 4),
-    "int16": ("I16", 2),
-    "int8": ("I8", 1),
-    "uint8": ("U8", 1),
-    "bool": ("BOOL", 1),
-}
-SIZES = dict(DTYPES.values())
+DTYPES = {  # name in torch -> name in the file
+    "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8",
+    "bool": "BOOL",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -83,68 +71,58 @@ def checksum(tensors: Mapping[str, Tensor]) -> str:
 def read_header(path: str | Path) -> Header:
     """The names, shapes and notes of a safetensors file. Nothing but the header is read, and what it says of sizes is
     believed only if it agrees with the size of the file."""
-    path = _existing(path)
-    try:
-        with open(path, "rb") as file:
-            return _header(file, path.stat().st_size)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{path} is damaged, or not a safetensors file ({error})") from error
-
-
-def _header(file: BinaryIO, size: int) -> Header:
-    length = int.from_bytes(file.read(8), "little")
-    space = size - 8 - length  # bytes for the tensors
-    if space < 0 or length > LONGEST:
-        raise ValueError("the header is longer than the file, or than any header may be")
-    entries = json.loads(file.read(length))
-    notes = entries.pop("__metadata__", {})
-    shapes = {name: _shape(name, entry) for name, entry in entries.items()}
-    filled = sum(entry["data_offsets"][1] - entry["data_offsets"][0] for entry in entries.values())
-    if filled != space or any(entry["data_offsets"][1] > space for entry in entries.values()):
-        raise ValueError(f"it has {size:,} bytes, and its header describes {8 + length + filled:,}")
-    if not all(isinstance(note, str) for note in notes.values()):
-        raise ValueError("a note is not text")
-    tied = json.loads(notes.get(TIED, "{}"))
-    return Header(shapes | {name: shapes[same] for name, same in tied.items()}, tied, notes)
-
-
-def parse_tensors(data: bytes, name: str) -> tuple[Header, dict[str, Tensor]]:
-    """The header and the tensors of a safetensors file called `name` that is in memory. It has no tied tensors."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load
-
-    try:
-        header = _header(io.BytesIO(data), len(data))
-        return header, load(data)
-    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{name} is damaged, or not a safetensors file ({error})") from error
-
-
-def _shape(name: str, entry: dict[str, Any]) -> tuple[int, ...]:
-    """The shape of one tensor, checked against the room of its numbers in the file."""
-    shape, (begin, end) = entry["shape"], entry["data_offsets"]
-    if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
-        raise ValueError(f"the shape or the place of '{name}' is not made of whole numbers")
-    if end - begin != SIZES[entry["dtype"]] * math.prod(shape):
-        raise ValueError(f"the shape of '{name}' does not agree with its room in the file")
-    return tuple(shape)
+    with _opened(path, "np") as file:
+        return _header(file)
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
     """Every tensor of a safetensors file. A checksum in the notes must agree; tied names share their memory again."""
-    from safetensors import SafetensorError, safe_open
-
-    path, header = _existing(path), read_header(path)
-    try:
-        with safe_open(path, framework="pt") as file:
-            # What the library hands out is the mapped file itself, at any odd address. A clone lives on when the file
-            # is pruned, and lies where the allocator puts tensors, so kernels compute the same bits.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    with _opened(path, "pt") as file:
+        header = _header(file)
+        # What the library hands out is the mapped file itself, at any odd address. A clone lives on when the file
+        # is pruned, and lies where the allocator puts tensors, so kernels compute the same bits.
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         if CHECK in header.notes and header.notes[CHECK] != checksum(tensors):
             raise ValueError("the checksum differs")
         return tensors | {name: tensors[same] for name, same in header.tied.items()}
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
-        raise UserError(f"{path} is damaged, or not a safetensors file ({error})") from error
+
+
+def parse_tensors(data: bytes, name: str) -> tuple[Header, dict[str, Tensor]]:
+    """The header and the tensors of a safetensors file called `name` that is in memory. It has no tied tensors."""
+    from safetensors.torch import load
+
+    with _damaged(name):
+        tensors = load(data)
+        return Header({name: tuple(tensor.shape) for name, tensor in tensors.items()}, {}, {}), tensors
+
+
+@contextmanager
+def _opened(path: str | Path, framework: str) -> Iterator[Any]:
+    """A file as the safetensors library opens it: it checks the header."""
+    from safetensors import safe_open
+
+    if not Path(path).is_file():
+        raise UserError(f"there is no file {path}")
+    with _damaged(path), safe_open(path, framework=framework) as file:
+        yield file
+
+
+@contextmanager
+def _damaged(name: object) -> Iterator[None]:
+    """Turn what a damaged file leads to into a sentence that names the file."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{name} is damaged, or not a safetensors file ({error})") from error
+
+
+def _header(file: Any) -> Header:
+    notes = file.metadata() or {}
+    shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    tied = json.loads(notes.get(TIED, "{}"))
+    return Header(shapes | {name: shapes[same] for name, same in tied.items()}, tied, notes)
 
 
 def not_finite(tensors: Mapping[str, Tensor]) -> str:
@@ -157,13 +135,6 @@ def not_finite(tensors: Mapping[str, Tensor]) -> str:
             if not torch.isfinite(numbers).all():
                 return name
     return ""
-
-
-def _existing(path: str | Path) -> Path:
-    path = Path(path)
-    if not path.is_file():
-        raise UserError(f"there is no file {path}")
-    return path
 
 
 def _untie(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -185,4 +156,4 @@ def _code(name: str, dtype: torch.dtype) -> str:
     kind = str(dtype).removeprefix("torch.")
     if kind not in DTYPES:
         raise ValueError(f"tensor '{name}' is {kind}; a weight file holds {', '.join(DTYPES)}")
-    return DTYPES[kind][0]
+    return DTYPES[kind]

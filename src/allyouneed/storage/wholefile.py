@@ -25,30 +25,42 @@ if TYPE_CHECKING:
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+def write_pieces(path: str | Path, pieces: Iterable[bytes | memoryview]) -> dict[str, Any]:
+    """Write a file: afterwards it holds all of the pieces, or what it held before. Returns its `row`.
+
+    It is written beside its place and renamed: a link at `path` is replaced, not followed."""
+    path = Path(path)
+    temporary = path.with_name(f".tmp-{path.name}-{os.getpid()}")
+    with writing(path):
+        remove(temporary)
+        try:
+            written = put(temporary, pieces)
+            os.replace(temporary, path)
+        except BaseException:
+            remove(temporary)
+            raise
+        sync(path.parent)
+    return written
+
+
 def write_bytes(path: str | Path, data: bytes) -> dict[str, Any]:
-    """Write a file: afterwards it holds all of `data`, or what it held before. Returns its `row`."""
-    return _store(Path(path), [data])
+    """`write_pieces` of one."""
+    return write_pieces(path, [data])
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """`write_bytes` of UTF-8 text."""
+    """`write_pieces` of UTF-8 text."""
     write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """`write_bytes` of strict JSON; a number that is not finite becomes null."""
+    """`write_pieces` of strict JSON; a number that is not finite becomes null."""
     write_text(path, json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def write_pieces(path: str | Path, pieces: Iterable[bytes]) -> None:
-    """`write_bytes` of a file that is made piece by piece."""
-    _store(Path(path), pieces)
-
-
 def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> str:
-    """`write_bytes` of a safetensors file with its checksum. Returns the SHA-256 of the file."""
-    sha256: str = _store(Path(path), chunks(tensors, {**(metadata or {}), CHECK: checksum(tensors)}))["sha256"]
-    return sha256
+    """`write_pieces` of a safetensors file with its checksum. Returns the SHA-256 of the file."""
+    return str(write_pieces(path, chunks(tensors, {**(metadata or {}), CHECK: checksum(tensors)}))["sha256"])
 
 
 def row(data: bytes) -> dict[str, Any]:
@@ -57,15 +69,15 @@ def row(data: bytes) -> dict[str, Any]:
 
 
 @contextmanager
-def writing(path: Path, kept: str = "nothing is lost") -> Iterator[None]:
-    """Turn an OSError in the block into a sentence that names `path` and, on a full disk, what is `kept`."""
+def writing(path: Path, remaining: str = "nothing is lost") -> Iterator[None]:
+    """Turn an OSError in the block into a sentence that names `path` and, on a full disk, what is there still."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
         if error.errno in FULL:
             full = f"the disk is full: could not write {path} ({reason})"
-            raise UserError(f"{full}; {kept}; free space and resume") from error
+            raise UserError(f"{full}; {remaining}; free space and resume") from error
         raise UserError(f"could not write {path}: {reason}") from error
 
 
@@ -111,21 +123,6 @@ def put(path: Path, pieces: Iterable[bytes | memoryview]) -> dict[str, Any]:
         file.flush()
         os.fsync(file.fileno())
     return {"bytes": size, "sha256": digest.hexdigest()}
-
-
-def _store(path: Path, pieces: Iterable[bytes | memoryview]) -> dict[str, Any]:
-    """`put` into a temporary file beside `path`, then rename. A link at `path` is replaced, not followed."""
-    temporary = path.with_name(f".tmp-{path.name}-{os.getpid()}")
-    with writing(path):
-        remove(temporary)
-        try:
-            written = put(temporary, pieces)
-            os.replace(temporary, path)
-        except BaseException:
-            remove(temporary)
-            raise
-        sync(path.parent)
-    return written
 
 
 def sync(folder: Path) -> None:

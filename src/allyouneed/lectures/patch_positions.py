@@ -16,7 +16,7 @@ import numpy as np
 
 from allyouneed.data.builtin.shapes import SIDE, SIZES, Shape, draw, places
 from allyouneed.figures.line_plot import Panel, plot_curves
-from allyouneed.lectures.base import Classroom
+from allyouneed.lectures.base import Lecture
 
 KINDS = {"none": "none", "1-D": "sinusoidal", "learned": "learned", "2-D": "sinusoidal_2d"}
 SEEDS = (1, 2, 3)
@@ -29,16 +29,16 @@ def write_pictures(path: Path) -> None:
     """A red circle and a blue square in each; the label is the quarter in which the circle is."""
     arrays: dict[str, np.ndarray] = {}
     for number, (split, count) in enumerate(COUNTS.items()):
-        draws = np.random.default_rng((2021, 31, number))
-        pictures, quarters = zip(*(_picture(draws) for _ in range(count)))
+        rng = np.random.default_rng((2021, 31, number))
+        pictures, quarters = zip(*(_picture(rng) for _ in range(count)))
         arrays |= {f"x_{split}": np.stack(pictures), f"y_{split}": np.array(quarters)}
     np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
 
 
-def _picture(draws: np.random.Generator) -> tuple[np.ndarray, str]:
-    sizes = ["small", str(draws.choice(list(SIZES)))]
+def _picture(rng: np.random.Generator) -> tuple[np.ndarray, str]:
+    sizes = ["small", str(rng.choice(list(SIZES)))]
     while True:
-        middles = places(draws, [SIZES[size] for size in sizes])
+        middles = places(rng, [SIZES[size] for size in sizes])
         across, down = (at - SIDE / 2 for at in middles[0])
         if min(abs(across), abs(down)) > PATCH:  # not between two quarters
             break
@@ -47,23 +47,16 @@ def _picture(draws: np.random.Generator) -> tuple[np.ndarray, str]:
     return draw([Shape(form, colour, size, *middle) for form, colour, size, middle in shapes]), quarter
 
 
-def show(room: Classroom, settings: Sequence[str] = SETTINGS) -> dict[str, Any]:
+def show(lecture: Lecture, settings: Sequence[str] = SETTINGS) -> dict[str, Any]:
     """Train the recipe recognize/vit with each; ten minutes on two CPU cores."""
-    curves, rows, numbers, data = [], [], {}, room.out / "quarters.npz"
-    room.out.mkdir(parents=True, exist_ok=True)
+    curves, rows, numbers, data = [], [], {}, lecture.out / "quarters.npz"
+    lecture.out.mkdir(parents=True, exist_ok=True)
     write_pictures(data)
     for name, kind in KINDS.items():
-        runs = [
-            room.trained(
-                "recognize/vit",
-                *settings,
-                f"model.positions={kind}",
-                f"train.seed={seed}",
-                data=data,
-                name=f"{name}-{seed}",
-            )
-            for seed in SEEDS
-        ]
+        runs = []
+        for seed in SEEDS:
+            more = (f"model.positions={kind}", f"train.seed={seed}")
+            runs.append(lecture.trained("recognize/vit", *settings, *more, data=data, name=f"{name}-{seed}"))
         tests = [next(score.value for score in run.scores()["test"] if score.name == "accuracy") for run in runs]
         logs = [[json.loads(line) for line in run.folder.metrics.read_text().splitlines()] for run in runs]
         valid = [[row for row in log if "accuracy" in row] for log in logs]
@@ -72,7 +65,7 @@ def show(room: Classroom, settings: Sequence[str] = SETTINGS) -> dict[str, Any]:
         curves.append((name, steps, mean))
         rows.append([name, *(f"{value:.2f}" for value in tests), f"{sum(tests) / len(tests):.2f}"])
         numbers[name] = {"test": tests, "steps": steps, "valid": mean}
-    room.table(["positions", *(f"seed {seed}" for seed in SEEDS), "mean"], rows)
+    lecture.table(["positions", *(f"seed {seed}" for seed in SEEDS), "mean"], rows)
     panel = Panel(f"Mean of {len(SEEDS)} seeds, held-out pictures", "steps", "accuracy (%)", curves)
-    plot_curves([panel], room.picture("places"), "What a ViT sees without knowing where")
+    plot_curves([panel], lecture.picture("patch-positions"), "What a ViT sees without knowing where")
     return numbers
