@@ -55,7 +55,9 @@ FIGURES = {
     "alignment": Figure("demo/alignment.png", (DEMO,)),
     "loss": Figure("demo/loss.png", (DEMO,)),
     "positions": Figure("positions.png", (f"python -c {shlex.quote(POSITIONS)}",)),
-    "places": Figure("places/places.png", ("ayn lecture places --out places",)),
+    "patch-positions": Figure(
+        "patch-positions/patch-positions.png", ("ayn lecture patch-positions --out patch-positions",)
+    ),
     "vit-heads": Figure(
         "heads.png",
         (
