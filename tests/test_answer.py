@@ -73,7 +73,7 @@ def test_a_batch_holds_what_its_windows_hold_alone():
 
 def test_a_long_question_is_cut_to_half_a_window():
     made = AnswerWindows(Ragged.of([range(40)]), Ragged.of([range(50, 60)]), np.zeros(1, np.int64), [NONE], BERT, 13, 0)
-    assert made.kept.tolist() == [5]
+    assert made.question_lengths.tolist() == [5]
     assert made.sizes.max() <= 13
 
 

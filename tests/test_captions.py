@@ -221,7 +221,7 @@ def test_captions_of_their_own_splits(tmp_path: Path) -> None:
     report = describe(opened(tables[0], valid_path=(str(tables[1]),), test_part=0.0), {})
     assert report.parts[1].in_train == 5  # by their captions: the sixth has a picture of train
     assert report.things == "pictures"
-    assert "split  pictures" in "\n".join(report.lines())
+    assert "split  pictures" in "\n".join(report.to_lines())
 
 
 def test_facts_have_the_words_of_captions_and_the_size_of_pictures(tmp_path: Path) -> None:

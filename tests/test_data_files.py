@@ -9,6 +9,7 @@ import lzma
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from itertools import chain, islice
 from pathlib import Path
 
@@ -335,7 +336,7 @@ def test_report_counts_duplicates_overlap_and_cuts(tmp_path: Path) -> None:
     valid = put(tmp_path / "v.tsv", "a\tz\nq\tr\na\ty\n")
     data = pairs(train, valid_path=(valid,), test_part=0.0)
     report = describe(data, {"train": ([1, 2, 3, 10], [4, 4, 4, 4])}, limit=2, unit="tokens")
-    first, second = report.to_dict()["parts"]
+    first, second = asdict(report)["parts"]
     assert (first["examples"], first["empty"], first["duplicates"], first["in_train"]) == (4, 1, 1, None)
     assert (second["examples"], second["duplicates"], second["in_train"]) == (3, 0, 2)
     source, target = first["sides"]
@@ -348,16 +349,16 @@ def test_report_counts_duplicates_overlap_and_cuts(tmp_path: Path) -> None:
         "unknown": None,
     }
     assert (target["total"], target["cut"]) == (16, 4)
-    shown = "\n".join(report.lines())
+    shown = "\n".join(report.to_lines())
     assert "over 2" in shown
-    assert json.loads(json.dumps(report.to_dict()))["unit"] == "tokens"
+    assert json.loads(json.dumps(asdict(report)))["unit"] == "tokens"
 
 
 def test_report_of_text_counts_equal_documents(tmp_path: Path) -> None:
     for name, content in {"a": "same\n", "b": "same\n", "c": "other\n"}.items():
         put(tmp_path / "t" / f"{name}.txt", content)
     data = text(str(tmp_path / "t"), valid_path=(put(tmp_path / "v.txt", "same\n"),), test_part=0.0)
-    parts = describe(data, {"train": [2, 2, 2]}).to_dict()["parts"]
+    parts = asdict(describe(data, {"train": [2, 2, 2]}))["parts"]
     assert [(part["duplicates"], part["in_train"]) for part in parts] == [(1, None), (0, 1)]
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from itertools import compress
 from pathlib import Path
 
 import pytest
 
 from allyouneed.data.builtin import wordfile
 from allyouneed.data.builtin.grammar import PLURAL, Phrase, Template, english, expand, italian
-from allyouneed.data.builtin.heldout import thin, thin_pairs
+from allyouneed.data.builtin.heldout import spread, thin_pairs
 from allyouneed.data.builtin.wordfile import WordFile, word_file
 
 SHE, IT, THEY = Phrase("the aunt", gender="f"), Phrase("a dog", gender="n"), Phrase("the dogs", person=PLURAL)
@@ -87,8 +88,8 @@ def test_choices_are_made_in_every_way():
 
 def test_pairs_are_thinned_like_their_product():
     pairs = [(a, b) for a in range(30) for b in range(7)]
-    assert [(a, b) for a, some in thin_pairs(5, range(30), range(7)) for b in some] == list(thin(5, pairs))
-    assert 30 < len(list(thin(5, pairs))) < 60
+    assert [(a, b) for a, some in thin_pairs(5, range(30), range(7)) for b in some] == list(compress(pairs, spread(5)))
+    assert 30 < len(list(compress(pairs, spread(5)))) < 60
 
 
 def test_a_file_has_lists_and_sentences(small):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -253,18 +254,18 @@ def test_the_report_tells_the_classes():
     data = open_data(DataConfig(name="opinions"), "labels")
     classes = {name: Counter(example.label for example in split) for name, split in data.splits.items()}
     report = describe(data, {}, classes=classes)
-    lines = report.lines()
+    lines = report.to_lines()
     table = lines[lines.index("label     train  valid  test") :]
     assert [line.split()[0] for line in table[1:]] == ["negative", "positive", "neutral"]  # the most frequent first
     assert table[1].split()[1].replace(",", "") == str(classes["train"]["negative"])
-    assert json.loads(json.dumps(report.to_dict()))["classes"]["train"] == classes["train"]
+    assert json.loads(json.dumps(asdict(report)))["classes"]["train"] == classes["train"]
     assert lines[lines.index("") + 1].split()[:3] == ["split", "texts", "bytes"]
     assert not any("spell them alike" in line for line in lines)
-    twins = describe(data, {}, classes={"train": {"POS": 3, "1": 2, "x": 1}, "valid": {"pos": 1, "1.0": 1}}).lines()
+    twins = describe(data, {}, classes={"train": {"POS": 3, "1": 2, "x": 1}, "valid": {"pos": 1, "1.0": 1}}).to_lines()
     assert "'1' and '1.0' count as 2 classes: spell them alike if they are one" in twins
     assert "'POS' and 'pos' count as 2 classes: spell them alike if they are one" in twins
     many = {"train": {f"c{i}": 100 - i for i in range(50)}}
-    assert describe(data, {}, classes=many).lines()[-1].split() == ["20", "more", "1,210"]
+    assert describe(data, {}, classes=many).to_lines()[-1].split() == ["20", "more", "1,210"]
 
 
 @pytest.mark.parametrize(

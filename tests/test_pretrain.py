@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from allyouneed.data.builtin.stories import places, stories
+from allyouneed.data.builtin.stories import sentences_by_place, stories
 from allyouneed.errors import UserError
 from allyouneed.run import Run, load, train
 from allyouneed.storage.tensorfile import read_tensors
@@ -31,7 +31,7 @@ def test_stories_are_about_one_person_at_one_place():
     for text in told["test"]:
         words = set(text.lower().replace(".", "").split())
         assert not ({"he", "his", "himself"} & words and {"she", "her", "herself"} & words)
-        assert len([place for place in places() if f"went to the {place}." in text]) == 1
+        assert len([place for place in sentences_by_place() if f"went to the {place}." in text]) == 1
 
 
 def test_every_loss_and_score_has_its_name(small):

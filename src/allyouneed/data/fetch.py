@@ -51,12 +51,21 @@ def obtain(file: File, mirror: str = "") -> Path:
     """A verified local copy: from the mirror (or ALLYOUNEED_MIRROR), else from the cache, else downloaded."""
     folder, missing = mirror_folder(mirror), ""
     if folder is not None:
-        if (copy := _mirrored(file, folder)) is not None:
-            return copy
+        copy = folder / file.path
+        try:
+            if not folder.is_dir():
+                raise UserError(f"the mirror {folder} is not a folder")
+            if copy.is_file():
+                _verify(copy, file.checksum)
+                return copy
+        except OSError as error:
+            raise UserError(f"{copy} cannot be read: {error.strerror or error}") from None
         missing = f"the mirror {folder} has no {file.path}, and "
     cached = cache_folder() / file.path
-    if _is_right(cached, file.expected):
-        return cached
+    with suppress(UserError, OSError):
+        if cached.is_file():
+            _verify(cached, file.expected)
+            return cached
     if file.address is None:
         raise UserError(
             f"{missing}{file.path} has no public address: give a folder that holds it with "
@@ -85,20 +94,6 @@ def content_checksum(file: File, path: Path) -> str:
     return file.checksum if file.expected else _checksum(path, "sha256")
 
 
-def _mirrored(file: File, mirror: Path) -> Path | None:
-    """The verified file in a mirror; None if the mirror does not have it."""
-    copy = mirror / file.path
-    try:
-        if not mirror.is_dir():
-            raise UserError(f"the mirror {mirror} is not a folder")
-        if not copy.is_file():
-            return None
-        _verify(copy, file.checksum)
-    except OSError as error:
-        raise UserError(f"{copy} cannot be read: {error.strerror or error}") from None
-    return copy
-
-
 def _download(address: str, path: Path, checksum: str) -> None:
     """Continues the .part file and checks it. If the download is interrupted, the file stays; if it is wrong, it is
     removed. A file that may change is never continued."""
@@ -110,10 +105,12 @@ def _download(address: str, path: Path, checksum: str) -> None:
         part.unlink(missing_ok=True)
     try:
         _transfer(address, part)
-    except urllib.error.HTTPError as error:
-        raise _failed(address, f"the server answered {error.code} {error.reason}") from None
     except (OSError, http.client.HTTPException) as error:
-        raise _failed(address, str(getattr(error, "reason", error)) or type(error).__name__) from None
+        reason = str(getattr(error, "reason", error)) or type(error).__name__
+        if isinstance(error, urllib.error.HTTPError):
+            reason = f"the server answered {error.code} {reason}"
+        local = f"{option_name('--mirror DIR')} takes a local copy instead"
+        raise UserError(f"{address} cannot be downloaded: {reason}. {local}") from None
     try:
         _check(part, checksum)
     except UserError as error:
@@ -176,22 +173,6 @@ def _progress(address: str, have: int, total: int | None) -> Iterator[Callable[[
     with Progress(*columns, console=Console(stderr=True)) as bar:
         row = bar.add_task(brief(address.rsplit("/", 1)[-1]), total=total, completed=have)
         yield lambda done: bar.update(row, completed=done)
-
-
-def _failed(address: str, reason: str) -> UserError:
-    return UserError(
-        f"{address} cannot be downloaded: {reason}. {option_name('--mirror DIR')} takes a local copy instead"
-    )
-
-
-def _is_right(path: Path, checksum: str) -> bool:
-    try:
-        if not path.is_file():
-            return False
-        _verify(path, checksum)
-    except (UserError, OSError):
-        return False
-    return True
 
 
 def _verify(path: Path, checksum: str) -> None:

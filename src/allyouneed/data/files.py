@@ -20,7 +20,7 @@ from allyouneed.data.formats.labels import LabelTable, open_labels
 from allyouneed.data.formats.pairs import PairTable, open_pairs
 from allyouneed.data.formats.squad import QuestionFile, open_questions
 from allyouneed.data.formats.textfile import CHUNK, TextFile, shorten
-from allyouneed.data.records import Records, Writer, keep
+from allyouneed.data.records import Records, Writer, store_records
 from allyouneed.data.sources import Dataset, Split, Text, fingerprint, limited, split_by_hash
 from allyouneed.errors import UserError
 
@@ -104,7 +104,7 @@ def read_own(config: DataConfig, shape: str) -> OwnFiles:
 
     names = {name: [path.name for path in listed] for name, listed in files.items()}
     known = {"shape": shape, "contents": contents, "names": names, "how": _reading(config)}
-    return OwnFiles(shape, keep(shape, _plain(known), SHAPES[shape].filled, write), contents)
+    return OwnFiles(shape, store_records(shape, _plain(known), SHAPES[shape].filled, write), contents)
 
 
 def _plain(known: dict[str, Any]) -> dict[str, Any]:
@@ -204,7 +204,7 @@ def _write_text(writer: Writer, files: Files, config: DataConfig) -> list[str]:
                 yield file.chunks()
 
         writer.add_documents(name, documents())
-        blank, sizes = writer.blank[-1], writer.sizes[-1]
+        sizes, _, blank = writer.columns[-1]
         empty = int(blank.sum())
         if empty == len(listed):
             TextFile(listed[0], config.encoding).first_line()

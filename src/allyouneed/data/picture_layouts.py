@@ -91,8 +91,8 @@ def read_splits(public: PublicSet, form: Form, files: Files) -> dict[str, Pictur
             splits[name] = PictureSplit(listed.pictures, listed.array)
             continue
         keys = [caption_key(p.label) if word == "caption" else p.content for p in listed.pictures]
-        parts = [part_of(key, *public.held) for key in keys]
-        for split in ("train", "valid", *(["test"] if public.held[1] else [])):
+        parts = [part_of(key, *public.held_out) for key in keys]
+        for split in ("train", "valid", *(["test"] if public.held_out[1] else [])):
             chosen = [picture for picture, part in zip(listed.pictures, parts) if part == split]
             splits[split] = PictureSplit(chosen, listed.array)
     return splits

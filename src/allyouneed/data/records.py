@@ -108,19 +108,14 @@ class Writer:
 
     def __init__(self, put: Callable[[bytes], Any], filled: Sequence[int]) -> None:
         self.put, self.filled = put, frozenset(filled)
-        self.sizes: list[np.ndarray] = []
-        self.digests: list[np.ndarray] = []
-        self.blank: list[np.ndarray] = []
-        self.count = 0  # of rows
+        self.columns: list[tuple[np.ndarray, ...]] = []  # of each part: bytes of each text, hashes, which are blank
         self.parts: dict[str, tuple[int, int]] = {}
-        self.dropped: list[tuple[int, int, int, list[int]]] = []
-        self.width = 1
+        self.count = 0  # of rows
 
     def add(self, part: str, rows: Iterable[Row]) -> None:
         """The rows of the files of a split."""
-        first, source = self.count, iter(rows)
+        source, found = iter(rows), []
         while some := list(islice(source, WRITTEN)):
-            self.width = len(some[0])
             cells = list(chain.from_iterable(some))
             data = "".join(cells).encode()
             sizes = np.fromiter(map(len, cells), np.int64, len(cells))
@@ -130,22 +125,14 @@ class Writer:
             columns = list(zip(*some))
             blank = np.zeros(len(some), bool)
             for field in self.filled:
-                if field < self.width:
+                if field < len(columns):
                     blank |= _blank(columns[field])
-            hashed = np.stack([_digests(column) for column in columns], axis=1)
-            self._append(sizes, hashed, blank)
-        self.parts[part] = first, self.count
-
-    def _append(self, sizes: np.ndarray, hashed: np.ndarray, blank: np.ndarray) -> None:
-        """Rows that were written: the bytes of each text, and their hashes."""
-        self.sizes.append(sizes)
-        self.digests.append(hashed)
-        self.blank.append(blank)
-        self.count += len(blank)
+            found.append((sizes, np.stack([_digests(column) for column in columns], axis=1), blank))
+        self._append(part, *map(np.concatenate, zip(*found)))
 
     def add_documents(self, part: str, documents: Iterable[Iterable[bytes]]) -> None:
         """Texts of any length, each in pieces of UTF-8."""
-        first, found = self.count, list[tuple[int, int, bool]]()
+        found = list[tuple[int, int, bool]]()
         for pieces in documents:
             size, state, empty = 0, hashlib.blake2b(digest_size=8), True
             for piece in pieces:
@@ -155,21 +142,27 @@ class Writer:
                 empty = empty and not piece.strip()
             found.append((size, int.from_bytes(state.digest(), "big"), empty))
         sizes, hashed, blank = zip(*found) if found else ((), (), ())
-        self._append(np.array(sizes, np.int64), np.array(hashed, np.uint64)[:, None], np.array(blank, bool))
+        self._append(part, np.array(sizes, np.int64), np.array(hashed, np.uint64)[:, None], np.array(blank, bool))
+
+    def _append(self, part: str, *columns: np.ndarray) -> None:
+        """The rows of a part, if it has any."""
+        first = self.count
+        if columns:
+            self.columns.append(columns)
+            self.count += len(columns[-1])
         self.parts[part] = first, self.count
 
     def drop(self, part: str, field: int, texts: Iterable[str]) -> None:
-        """The rows of a part that have one of these texts in a field count as blank."""
-        self.dropped.append((*self.parts[part], field, [digest(text) for text in texts]))
+        """The rows of `part`, the last that was added, that have one of these texts in a field count as blank."""
+        low, high = self.parts[part]
+        if low < high:
+            _, digests, blank = self.columns[-1]
+            blank |= np.isin(digests[:, field], np.array([digest(text) for text in texts], np.uint64))
 
     def finish(self, meta: Mapping[str, Any] | None = None) -> Filled:
-        digests = np.concatenate([np.zeros((0, self.width), np.uint64), *self.digests])
-        blank = np.concatenate([np.zeros(0, bool), *self.blank])
-        for low, high, field, hashed in self.dropped:
-            if low < high:  # a file without rows has no fields
-                blank[low:high] |= np.isin(digests[low:high, field], np.array(hashed, np.uint64))
-        ends = np.concatenate([np.zeros(1, np.int64), *self.sizes]).cumsum()
-        arrays = {"ends": ends, "digests": digests, "blank": blank.view(np.uint8)}
+        nothing = np.zeros(0, np.int64), np.zeros((0, 1), np.uint64), np.zeros(0, bool)
+        sizes, digests, blank = map(np.concatenate, zip(*(self.columns or [nothing])))
+        arrays = {"ends": np.append(0, sizes.cumsum()), "digests": digests, "blank": blank.view(np.uint8)}
         return {**(meta or {}), "parts": {name: list(both) for name, both in self.parts.items()}}, arrays
 
 
@@ -192,7 +185,9 @@ def _digests(texts: Sequence[str]) -> np.ndarray:
     return np.frombuffer(found, ">u8").astype(np.uint64)
 
 
-def keep(name: str, known: Mapping[str, Any], filled: Sequence[int], write: Callable[[Writer], Any]) -> Records:
+def store_records(
+    name: str, known: Mapping[str, Any], filled: Sequence[int], write: Callable[[Writer], Any]
+) -> Records:
     """The records of this key in the cache. If they are not there, `write` makes them, and returns their `meta`."""
 
     def fill(stream: Stream) -> Filled:

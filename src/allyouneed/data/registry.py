@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import pairwise
@@ -18,6 +18,7 @@ from allyouneed.errors import UserError
 from allyouneed.format import human_bytes
 
 if TYPE_CHECKING:  # names of data sets come without numpy
+    from allyouneed.data.pictures import PictureSplit
     from allyouneed.data.records import Records
 
 
@@ -61,60 +62,50 @@ def _line(public: PublicSet) -> NamedSet:
 
 def read_named(config: DataConfig, shape: str) -> Source:
     """The data set data.name, which `listing` has, with this shape, which fits its own."""
-    built_in = next((known for known in BUILT_IN if known.name == config.name), None)
-    if built_in is None:
-        public = next(known for known in PUBLIC_SETS if known.name == config.name)
+    public = next((known for known in PUBLIC_SETS if known.name == config.name), None)
+    if public is not None:
         return _public(public, shape, config.mirror, config.reverse)
-    if built_in.shape in PICTURES:
-        return _built_in_pictures(built_in, shape)
-    return _built_in_text(built_in) if built_in.shape == "text" else _built_in_examples(built_in, config.reverse)
+    known = next(known for known in BUILT_IN if known.name == config.name)
+    generated = getattr(import_module(f"allyouneed.data.builtin.{known.name}"), known.name)()
+    if known.shape in PICTURES:
+        return _built_in_pictures(known, generated, shape)
+    return _built_in_texts(known, generated, config.reverse)
 
 
 @dataclass(frozen=True)
-class NamedTexts:
-    """The texts of a data set that has a name, with fixed splits."""
+class NamedSource:
+    """A data set that has a name, and its splits, which are fixed, with at most so many examples each (0: all)."""
 
     dataset: Dataset  # without its splits
-    records: Records
-    held: tuple[float, float] = (0.0, 0.0)  # of train, for valid and test
-    ranges: Mapping[str, list[tuple[int, int]]] | None = None  # bytes of the documents of each split
+    splits: Callable[[int], Mapping[str, Split]]
 
     def split(self, config: DataConfig) -> Dataset:
-        shape = self.dataset.shape
-        splits: Mapping[str, Split]
-        if self.ranges is not None:
-            splits = {name: Text(self.records, ranges) for name, ranges in self.ranges.items()}
-        else:
-            splits = split_by_hash(shape, self.records, *self.held, config.limit)
-        first = [name for name in ("train", "valid", "test") if name in splits]
-        ordered = {name: splits[name] for name in (*first, *(name for name in splits if name not in first))}
-        return limited_to(config, replace(self.dataset, splits=ordered))
+        splits, understood, key = self.splits(config.limit), list(self.dataset.understood), self.dataset.fingerprint
+        names = [*(name for name in ("train", "valid", "test") if name in splits), *splits]
+        if config.reverse and self.dataset.shape == "pairs":
+            understood.append("source and target are swapped (data.reverse)")
+        if config.limit:
+            key = fingerprint(key, config.limit)
+            understood.append(limited(config.limit))
+        splits = {name: splits[name] for name in names}
+        return replace(self.dataset, splits=splits, understood=understood, fingerprint=key)
 
 
-@dataclass(frozen=True)
-class NamedPictures:
-    """The pictures of a data set that has a name."""
-
-    dataset: Dataset
-    shape: str
-
-    def split(self, config: DataConfig) -> Dataset:
-        plain = self.shape == "plain" != self.dataset.shape
-        splits = {name: split.sampled(config.limit, plain) for name, split in self.dataset.splits.items()}
-        checker = None if plain else self.dataset.checker
-        return limited_to(config, replace(self.dataset, splits=splits, shape=self.shape, checker=checker))
+def _documents(dataset: Dataset, records: Records, ranges: Mapping[str, list[tuple[int, int]]]) -> Source:
+    """Running text. `ranges`: of bytes, the documents of each split."""
+    return NamedSource(dataset, lambda limit: {name: Text(records, some) for name, some in ranges.items()})
 
 
-def limited_to(config: DataConfig, dataset: Dataset) -> Dataset:
-    """The data set with what the settings add to its description."""
-    understood = list(dataset.understood)
-    if config.reverse and dataset.shape == "pairs":
-        understood.append("source and target are swapped (data.reverse)")
-    key = dataset.fingerprint
-    if config.limit:
-        key = fingerprint(key, config.limit)
-        understood.append(limited(config.limit))
-    return replace(dataset, understood=understood, fingerprint=key)
+def _examples(dataset: Dataset, records: Records, valid: float = 0.0, test: float = 0.0) -> Source:
+    """Examples. `valid`, `test`: the parts of train that are held out."""
+    return NamedSource(dataset, lambda limit: split_by_hash(dataset.shape, records, valid, test, limit))
+
+
+def _pictures(dataset: Dataset, splits: Mapping[str, PictureSplit], shape: str) -> Source:
+    """Pictures; those of the shape plain lose their labels."""
+    plain = shape == "plain" != dataset.shape
+    dataset = replace(dataset, shape=shape, checker=None if plain else dataset.checker)
+    return NamedSource(dataset, lambda limit: {name: split.sampled(limit, plain) for name, split in splits.items()})
 
 
 def _public(public: PublicSet, shape: str, mirror: str, reverse: bool) -> Source:
@@ -128,8 +119,8 @@ def _public(public: PublicSet, shape: str, mirror: str, reverse: bool) -> Source
     if public.shape in PICTURES:
         from allyouneed.data.picture_layouts import read_splits  # which imports numpy
 
-        return NamedPictures(replace(dataset, splits=read_splits(public, form, files)), shape)
-    from allyouneed.data.records import Writer, keep  # which import numpy
+        return _pictures(dataset, read_splits(public, form, files), shape)
+    from allyouneed.data.records import Writer, store_records  # which import numpy
 
     def write(writer: Writer) -> None:
         add = writer.add_documents if public.shape == "text" else writer.add
@@ -143,9 +134,10 @@ def _public(public: PublicSet, shape: str, mirror: str, reverse: bool) -> Source
             raise
 
     known = {"set": public.name, "files": checksums, "reverse": reverse}
-    records = keep(public.name, known, SHAPES[public.shape].filled, write)
-    ranges = _ranges(public, records) if public.shape == "text" else None
-    return NamedTexts(dataset, records, public.held, ranges)
+    records = store_records(public.name, known, SHAPES[public.shape].filled, write)
+    if public.shape == "text":
+        return _documents(dataset, records, _ranges(public, records))
+    return _examples(dataset, records, *public.held_out)
 
 
 def _ranges(public: PublicSet, records: Records) -> dict[str, list[tuple[int, int]]]:
@@ -163,61 +155,45 @@ def _ranges(public: PublicSet, records: Records) -> dict[str, list[tuple[int, in
     return found
 
 
-def _generated(name: str) -> Mapping[str, Any]:
-    """The splits that the function NAME of builtin/NAME.py generates."""
-    splits: Mapping[str, Any] = getattr(import_module(f"allyouneed.data.builtin.{name}"), name)()
-    return splits
+def _built_in(known: NamedSet, counts: Mapping[str, str], digests: Mapping[str, int], **more: Any) -> Dataset:
+    understood = [f"{known.name}: built in; {', '.join(counts.values())}; fixed splits"]
+    return Dataset(known.name, known.shape, {}, understood, fingerprint(digests), known.licence, **more)
 
 
-def _built_in_examples(known: NamedSet, reverse: bool) -> Source:
-    """The phrasebook, the opinions, the entities or the questions."""
+def _built_in_texts(known: NamedSet, generated: Mapping[str, Any], reverse: bool) -> Source:
     from allyouneed.data.records import Records
 
-    name, examples = known.name, _generated(known.name)
-    if reverse:
-        examples = {split: [SentencePair(it, en) for en, it in pairs] for split, pairs in examples.items()}
-    counts = ", ".join(f"{len(listed):,} {split}" for split, listed in examples.items())
-    key = fingerprint({split: digest(repr(listed)) for split, listed in examples.items()})
-    rows = {split: (example.cells for example in listed) for split, listed in examples.items()}
-    dataset = Dataset(name, known.shape, {}, [f"{name}: built in; {counts}; fixed splits"], key, "MIT")
-    return NamedTexts(dataset, Records.of(rows, SHAPES[known.shape].filled))
+    if known.shape != "text":
+        if reverse:
+            generated = {split: [SentencePair(it, en) for en, it in pairs] for split, pairs in generated.items()}
+        counts = {split: f"{len(examples):,} {split}" for split, examples in generated.items()}
+        digests = {split: digest(repr(examples)) for split, examples in generated.items()}
+        rows = {split: (example.cells for example in examples) for split, examples in generated.items()}
+        dataset = _built_in(known, counts, digests)
+        return _examples(dataset, Records.of(rows, SHAPES[known.shape].filled))
+    documents = {
+        split: [text] if isinstance(text, str) else [f"{story}\n" for story in text]
+        for split, text in generated.items()
+    }
+    records = Records.of({split: ((text,) for text in texts) for split, texts in documents.items()}, (0,))
+    ends = records.ends.tolist()
+    ranges = {split: list(pairwise(ends[low : high + 1])) for split, (low, high) in records.parts.items()}
+    counts = {split: f"{sum(map(len, texts)):,} characters {split}" for split, texts in documents.items()}
+    dataset = _built_in(known, counts, {split: digest("".join(texts)) for split, texts in documents.items()})
+    return _documents(dataset, records, ranges)
 
 
-def _built_in_pictures(known: NamedSet, shape: str) -> Source:
-    """The shapes, by their form, or the scenes with their captions."""
+def _built_in_pictures(known: NamedSet, generated: Mapping[str, Any], shape: str) -> Source:
     from allyouneed.data.builtin.scenes import check
     from allyouneed.data.formats.picture_arrays import from_arrays
     from allyouneed.data.pictures import PictureSplit
 
-    name, captioned = known.name, known.shape == "captions"
+    captioned = known.shape == "captions"
     listed = {
-        split: from_arrays(pixels, words, name, "", "caption" if captioned else "label")
-        for split, (pixels, words, *_) in _generated(name).items()
+        split: from_arrays(pixels, words, known.name, "", "caption" if captioned else "label")
+        for split, (pixels, words, *_) in generated.items()
     }
-    counts = ", ".join(f"{len(one.pictures):,} {split}" for split, one in listed.items())
-    key = fingerprint(
-        {split: digest("".join(p.content + p.label for p in one.pictures)) for split, one in listed.items()}
-    )
-    splits: dict[str, Split] = {split: PictureSplit(one.pictures, one.array) for split, one in listed.items()}
-    understood = [f"{name}: built in; {counts}; fixed splits"]
-    return NamedPictures(
-        Dataset(name, known.shape, splits, understood, key, "MIT", check if captioned else None), shape
-    )
-
-
-def _built_in_text(known: NamedSet) -> Source:
-    """The corpus, the family or the stories; each story is a document."""
-    from allyouneed.data.records import Records
-
-    name, documents = known.name, _generated(known.name)
-    if name == "stories":
-        documents = {split: [f"{text}\n" for text in texts] for split, texts in documents.items()}
-    else:
-        documents = {split: [text] for split, text in documents.items()}
-    counts = ", ".join(f"{sum(map(len, texts)):,} characters {split}" for split, texts in documents.items())
-    key = fingerprint({split: digest("".join(texts)) for split, texts in documents.items()})
-    records = Records.of({split: ((text,) for text in texts) for split, texts in documents.items()}, (0,))
-    ends = records.ends.tolist()
-    ranges = {split: list(pairwise(ends[low : high + 1])) for split, (low, high) in records.parts.items()}
-    dataset = Dataset(name, "text", {}, [f"{name}: built in; {counts}; fixed splits"], key, "MIT")
-    return NamedTexts(dataset, records, ranges=ranges)
+    counts = {split: f"{len(one.pictures):,} {split}" for split, one in listed.items()}
+    digests = {split: digest("".join(p.content + p.label for p in one.pictures)) for split, one in listed.items()}
+    dataset = _built_in(known, counts, digests, checker=check if captioned else None)
+    return _pictures(dataset, {split: PictureSplit(one.pictures, one.array) for split, one in listed.items()}, shape)

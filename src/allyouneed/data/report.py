@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from allyouneed.data.examples import digest
-from allyouneed.data.sources import PICTURES, Dataset, Split, caption_key
+from allyouneed.data.sources import PICTURES, Dataset, caption_key
 from allyouneed.errors import shortened
 
 QUANTILES = (50, 90, 99)
@@ -65,78 +64,71 @@ class Report:
         named = {"pairs": "pairs", "labels": "texts", "tags": "sentences", "questions": "questions"}
         return "pictures" if self.shape in PICTURES else named.get(self.shape, "documents")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return asdict(self)
-
-    def lines(self) -> list[str]:
+    def to_lines(self) -> list[str]:
         """For the user: how the data was read, then a table of the splits, of the lengths, and of the classes."""
-        told = [*self.understood, *([f"licence: {self.licence}"] if self.licence else [])]
-        first = [["split", self.things, "bytes", "empty, dropped", "duplicates", "also in train"]]
+        counts = [["split", self.things, "bytes", "empty, dropped", "duplicates", "also in train"]]
         for part in self.parts:
-            shared = "" if part.in_train is None else f"{part.in_train:,}"
-            counts = (part.examples, part.bytes, part.empty, part.duplicates)
-            first.append([part.name, *(f"{count:,}" for count in counts), shared])
-        cut = [] if self.limit is None else [f"over {self.limit:,}"]
-        unknown = ["unknown"] if any(side.unknown is not None for part in self.parts for side in part.sides) else []
-        second = [[self.unit, "", "total", *(f"{q} %" for q in QUANTILES), "longest", *cut, *unknown]]
-        for part in self.parts:
-            for side in part.sides:
-                numbers = (side.total, *side.quantiles.values(), side.longest)
-                over = [] if side.cut is None else [f"{side.cut:,}"]
-                share = ["" if side.unknown is None else _percent(side.unknown)] if unknown else []
-                second.append([part.name, side.name, *(f"{number:,}" for number in numbers), *over, *share])
-        third = self._classes()
-        return [
-            *(*told, "", *_aligned(first, 1)),
-            *(["", *_aligned(second, 2), *self._unknown()] if len(second) > 1 else []),
-            *(["", *_aligned(third, 1), *self._twins(), *self._single()] if third else []),
-            *(["", *self.notes] if self.notes else []),
-        ]
+            numbers = (part.examples, part.bytes, part.empty, part.duplicates, part.in_train)
+            counts.append([part.name, *("" if number is None else f"{number:,}" for number in numbers)])
+        blocks = [_aligned(counts, 1), self._lengths(), self._classes(), self.notes]
+        licence = [f"licence: {self.licence}"] if self.licence else []
+        return [*self.understood, *licence, *(line for block in blocks if block for line in ("", *block))]
 
-    def _unknown(self) -> list[str]:
-        """One sentence if many tokens of valid or test are unknown."""
-        many = [
-            f"{part.name} {side.name} {_percent(side.unknown)}".replace(" text", "")
-            for part in self.parts
-            for side in part.sides
-            if part.name != "train" and side.unknown is not None and side.unknown > MANY_UNKNOWN
-        ]
-        if not many or not self.advice:
+    def _lengths(self) -> list[str]:
+        """The lengths of each side of each split, and one sentence if many tokens of valid or test are unknown."""
+        sides = [(part.name, side) for part in self.parts for side in part.sides]
+        if not sides:
             return []
-        told = f"many {self.unit} are not in the vocabulary ({', '.join(many)})"
-        return [f"{told}, so the model cannot tell them apart: {self.advice}"]
+        cut = [] if self.limit is None else [f"over {self.limit:,}"]
+        unknown = ["unknown"] if any(side.unknown is not None for _, side in sides) else []
+        rows = [[self.unit, "", "total", *(f"{q} %" for q in QUANTILES), "longest", *cut, *unknown]]
+        for name, side in sides:
+            numbers = (side.total, *side.quantiles.values(), side.longest, *([] if side.cut is None else [side.cut]))
+            share = [_percent(side.unknown)] if unknown else []
+            rows.append([name, side.name, *(f"{number:,}" for number in numbers), *share])
+        many = [
+            f"{name} {side.name} {_percent(side.unknown)}".replace(" text", "")
+            for name, side in sides
+            if name != "train" and (side.unknown or 0) > MANY_UNKNOWN
+        ]
+        message = f"many {self.unit} are not in the vocabulary ({', '.join(many)}), so the model cannot tell them apart"
+        return [*_aligned(rows, 2), *([f"{message}: {self.advice}"] if many and self.advice else [])]
 
-    def _classes(self) -> list[list[str]]:
+    def _classes(self) -> list[str]:
         """One row per class, the most frequent first; the rest of very many is one row."""
         train = self.classes.get("train", {})
-        names = sorted({*train, *(name for of in self.classes.values() for name in of)})
-        names.sort(key=lambda name: -train.get(name, 0))
-        rows = [[name, *(f"{of.get(name, 0):,}" for of in self.classes.values())] for name in names[:MOST_CLASSES]]
-        if len(names) > MOST_CLASSES:
-            rest = names[MOST_CLASSES:]
-            total = (f"{sum(of.get(name, 0) for name in rest):,}" for of in self.classes.values())
-            rows.append([f"{len(rest):,} more", *total])
-        return [["label" if self.shape in ("labels", "pictures") else "type", *self.classes], *rows] if rows else []
-
-    def _twins(self) -> list[str]:
-        """Classes that probably are the same: pos and POS, 1 and 1.0."""
-        same: dict[str, list[str]] = {}
-        for name in sorted({name for of in self.classes.values() for name in of}):
-            key = name.casefold()
-            with suppress(ValueError):
-                key = str(float(key))
-            same.setdefault(key, []).append(name)
-        told = [(" and ".join(f"'{name}'" for name in names), len(names)) for names in same.values() if len(names) > 1]
-        return [f"{names} count as {many} classes: spell them alike if they are one" for names, many in told]
+        names = sorted({name for of in self.classes.values() for name in of})
+        if not names:
+            return []
+        often = sorted(names, key=lambda name: -train.get(name, 0))
+        labelled = self.shape in ("labels", "pictures")
+        rows = [["label" if labelled else "type", *self.classes]]
+        for title, some in [*((name, [name]) for name in often[:MOST_CLASSES]), ("", often[MOST_CLASSES:])]:
+            totals = (f"{sum(of.get(name, 0) for name in some):,}" for of in self.classes.values())
+            rows += [[title or f"{len(some):,} more", *totals]] if some else []
+        return [*_aligned(rows, 1), *_twins(names), *(self._single() if labelled else [])]
 
     def _single(self) -> list[str]:
         """One sentence about classes with one training example."""
         few = sorted(name for name, count in self.classes.get("train", {}).items() if count == 1)
-        if not few or self.shape not in ("labels", "pictures"):
-            return []
         names, more = ", ".join(f"'{name}'" for name in few[:5]), f" and {len(few) - 5:,} more" if len(few) > 5 else ""
-        return [f"a single training example has the label {names}{more}: that is too few to learn from; add some"]
+        message = f"a single training example has the label {names}{more}: that is too few to learn from; add some"
+        return [message] if few else []
+
+
+def _twins(names: Sequence[str]) -> list[str]:
+    """Sentences about classes that probably are the same: pos and POS, 1 and 1.0."""
+    same: dict[str, list[str]] = {}
+    for name in names:
+        key = name.casefold()
+        with suppress(ValueError):
+            key = str(float(key))
+        same.setdefault(key, []).append(f"'{name}'")
+    return [
+        f"{' and '.join(some)} count as {len(some)} classes: spell them alike if they are one"
+        for some in same.values()
+        if len(some) > 1
+    ]
 
 
 def describe(
@@ -153,11 +145,17 @@ def describe(
     parts: list[Part] = []
     train: np.ndarray | None = None
     for name, split in dataset.splits.items():
-        inputs, examples = _hashes(split, dataset.shape)
-        in_train = None if train is None else int(_are_in(train, inputs).sum())
+        inputs, examples = split.hashes()
+        if dataset.shape == "captions":  # the input of a captioned picture is its caption
+            inputs = np.fromiter((digest(caption_key(picture.label)) for picture in split), np.uint64)
+        in_train = None
+        if train is not None:  # several times as fast as np.isin
+            in_train = int((np.searchsorted(train, inputs, "right") > np.searchsorted(train, inputs, "left")).sum())
         train = np.sort(inputs) if name == "train" else train
         duplicates = int((np.diff(np.sort(examples)) == 0).sum())
-        sides = _sides(lengths[name], limit) if name in lengths else []
+        given = lengths.get(name, ())
+        both = given if isinstance(given, tuple) else (given,)
+        sides = [_side(*side, limit) for side in zip(("source", "target") if len(both) == 2 else ("text",), both)]
         for side, share in zip(sides, (unknown or {}).get(name, ())):
             side.unknown = share
         parts.append(Part(name, split.examples, split.empty, split.bytes, duplicates, in_train, sides))
@@ -165,38 +163,16 @@ def describe(
     return Report(dataset.name, dataset.shape, unit, limit, dataset.understood, dataset.licence, parts, counts, advice)
 
 
-def _hashes(split: Split, shape: str) -> tuple[np.ndarray, np.ndarray]:
-    """One number for the input of each example and one for the whole example. The input of a captioned picture is its
-    caption."""
-    inputs, examples = split.hashes()
-    if shape == "captions":
-        inputs = np.fromiter((digest(caption_key(picture.label)) for picture in split), np.uint64)
-    return inputs, examples
-
-
-def _are_in(known: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Which of the values are among those known, which are sorted; several times as fast as np.isin."""
-    return np.searchsorted(known, values, "right") > np.searchsorted(known, values, "left")
-
-
-def _sides(lengths: Lengths | tuple[Lengths, Lengths], limit: int | None) -> list[Side]:
-    if isinstance(lengths, tuple):
-        return [_side("source", lengths[0], limit), _side("target", lengths[1], limit)]
-    return [_side("text", lengths, limit)]
-
-
 def _side(name: str, lengths: Lengths, limit: int | None) -> Side:
     values = np.asarray(lengths, dtype=np.int64)
-    if not len(values):
-        return Side(name, 0, {str(q): 0 for q in QUANTILES}, 0, None if limit is None else 0)
     # "higher" gives a length that occurs and that at least q per cent do not exceed
-    quantiles = {str(q): int(np.percentile(values, q, method="higher")) for q in QUANTILES}
+    quantiles = {str(q): int(np.percentile(values, q, method="higher")) if len(values) else 0 for q in QUANTILES}
     cut = None if limit is None else int((values > limit).sum())
-    return Side(name, int(values.sum()), quantiles, int(values.max()), cut)
+    return Side(name, int(values.sum()), quantiles, int(values.max(initial=0)), cut)
 
 
-def _percent(part: float) -> str:
-    return f"{100 * part:.1f} %"
+def _percent(part: float | None) -> str:
+    return "" if part is None else f"{100 * part:.1f} %"
 
 
 def _aligned(rows: Sequence[Sequence[str]], left: int) -> list[str]:

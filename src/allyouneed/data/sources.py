@@ -7,12 +7,11 @@ import heapq
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 from allyouneed.data.examples import READING, SHAPES, SentencePair, TextExample, digest
-from allyouneed.randomness import WORD, make_key
+from allyouneed.randomness import make_key
 
 if TYPE_CHECKING:  # names of data sets come without numpy
     import numpy as np
@@ -20,7 +19,7 @@ if TYPE_CHECKING:  # names of data sets come without numpy
     from allyouneed.config import DataConfig
     from allyouneed.data.records import Records
 
-DRAWN = 7  # the key of the random numbers that draw examples
+SAMPLED = 7  # the key of the random numbers that draw examples
 PICTURES = ("pictures", "captions", "plain")  # shapes of data: pictures with labels, with captions, with neither
 
 
@@ -147,46 +146,47 @@ def split_by_hash(
     of the records are splits of their own. `limit`: of each split."""
     import numpy as np
 
-    held = {"train": 0, **({"valid": 1} if valid else {}), **({"test": 2} if test else {})}
     found = {}
     for name, (low, high) in records.parts.items():
-        rows, own = np.arange(low, high), {name: 0}
+        rows, blank = np.arange(low, high), records.blank[low:high]
+        parts = {name: np.ones(len(rows), bool)}
         if name == "train":
-            own = held
-            place = (records.digests[low:high, SHAPES[shape].inputs[0]] / 2**64 + max(0, fold - 1) * test) % 1.0
-            which = np.where(place < valid, 1, np.where(place < valid + test, 2, 0))
-        else:
-            which = np.zeros(high - low, int)
-        for split, number in own.items():
-            mine, blank = which == number, records.blank[low:high]
+            place = _place(records.digests[low:high, SHAPES[shape].inputs[0]], test, fold)
+            held_out = place < valid + test
+            parts = {"train": ~held_out, "valid": place < valid, "test": held_out & (place >= valid)}
+            parts = {split: parts[split] for split, size in (("train", 1), ("valid", valid), ("test", test)) if size}
+        for split, mine in parts.items():
             used = rows[mine & ~blank]
             if limit and limit < len(used):
-                used = used[np.fromiter(sampled(limit, len(used)), bool)]
+                used = used[sampled(limit, len(used))]
             found[split] = ExampleSplit(shape, records, used, int((mine & blank).sum()))
     return found
 
 
-def sampled(limit: int, total: int) -> Iterator[bool]:
+def part_of(text: str, valid: float, test: float, fold: int = 0) -> str:
+    """The split of a text; it depends on nothing but the text and these numbers. Each fold has other tests."""
+    place = _place(digest(text), test, fold)
+    return "valid" if place < valid else "test" if place < valid + test else "train"
+
+
+def _place(hashed: Any, test: float, fold: int) -> Any:
+    """From 0 to 1, of one 64-bit hash or of many: train, valid and test are parts of this range."""
+    return (hashed / 2**64 + max(0, fold - 1) * test) % 1.0
+
+
+def sampled(limit: int, total: int) -> list[bool]:
     """For each of `total` examples whether it is one of `limit` that are drawn at random: those with the smallest
     random numbers. So they are always the same, and a smaller limit draws a part of what a larger one draws."""
-    last = _largest_sampled(limit, total) if limit < total else WORD
-    return (make_key(DRAWN, place) <= last for place in range(total))
-
-
-@lru_cache
-def _largest_sampled(limit: int, total: int) -> int:
-    return heapq.nsmallest(limit, (make_key(DRAWN, place) for place in range(total)))[-1]
+    if limit >= total:
+        return [True] * total
+    numbers = [make_key(SAMPLED, i) for i in range(total)]
+    last = heapq.nsmallest(limit, numbers)[-1]
+    return [number <= last for number in numbers]
 
 
 def limited(limit: int) -> str:
     """For the user."""
     return f"at most {limit:,} examples of each split are used, drawn at random and always the same (data.limit)"
-
-
-def part_of(text: str, valid: float, test: float, fold: int = 0) -> str:
-    """The split of a text; it depends on nothing but the text and these numbers. Each fold has other tests."""
-    place = (digest(text) / 2**64 + max(0, fold - 1) * test) % 1.0
-    return "valid" if place < valid else "test" if place < valid + test else "train"
 
 
 def caption_key(caption: str) -> str:

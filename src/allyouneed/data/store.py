@@ -18,7 +18,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from itertools import accumulate, chain, islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
@@ -77,9 +77,9 @@ def stored(folder: str, name: str, known: Mapping[str, Any], write: Callable[[St
     known = {**known, "version": VERSION, "reading": READING}
     key = hashlib.blake2b(json.dumps(known, sort_keys=True).encode(), digest_size=16).hexdigest()
     path = cache_folder() / folder / f"{name}-{key}"
-    found = _open(path, known)
-    if found is not None:
-        return found
+    with suppress(OSError), path.open("rb") as file:
+        if (found := _read(file, known)) is not None:
+            return found
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_abandoned(path.parent)
@@ -121,15 +121,6 @@ def _remove_abandoned(folder: Path) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # an error if it is locked
             if time.time() - os.fstat(file.fileno()).st_mtime > QUIET:
                 path.unlink()
-
-
-def _open(path: Path, known: Mapping[str, Any]) -> Stored | None:
-    """None: nothing is there, or it is damaged."""
-    try:
-        with path.open("rb") as file:
-            return _read(file, known)
-    except OSError:
-        return None
 
 
 def _read(file: BinaryIO, known: Mapping[str, Any]) -> Stored | None:
@@ -192,11 +183,9 @@ class Ragged:
     @staticmethod
     def of(rows: Iterable[Iterable[int]]) -> Ragged:
         """Made in memory."""
-        tokens, offsets = array("q"), array("q", [0])
-        for row in rows:
-            tokens.extend(row)
-            offsets.append(len(tokens))
-        return Ragged(np.asarray(tokens, dtype=np.int64), np.asarray(offsets, dtype=np.int64))
+        listed = list(map(list, rows))
+        tokens = np.fromiter(chain.from_iterable(listed), np.int64)
+        return Ragged(tokens, np.cumsum([0, *map(len, listed)]))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -225,12 +214,8 @@ def unknown_part(tokenizer: Tokenizer, sides: Iterable[Ragged]) -> float | None:
 
 def tokenize_rows(texts: Iterable[str], tokenizer: Encoder, key: TokenKey) -> Ragged:
     """One row per text, each after `key.prefix`. The texts are read only if their tokens are not in the cache."""
-
-    def write(writer: _Tokens) -> None:
-        for batch in _batches(key.prefix + text for text in texts):
-            writer.add_rows(tokenizer.encode_batch(batch))
-
-    return _tokens(tokenizer, key, "rows", write)
+    encoded = map(tokenizer.encode_batch, _batches(key.prefix + text for text in texts))
+    return _tokens(tokenizer, key, "rows", ([ids] for batch in encoded for ids in batch))
 
 
 def tokenize_stream(documents: Iterable[Iterable[str]], tokenizer: Encoder, key: TokenKey, separator: int) -> Ragged:
@@ -241,32 +226,19 @@ def tokenize_stream(documents: Iterable[Iterable[str]], tokenizer: Encoder, key:
     if key.prefix:
         raise ValueError("a stream is tokenized as it is: its key has no prefix")
 
-    def write(writer: _Tokens) -> None:
-        several = False
-        for number, document in enumerate(documents):
-            if number:
-                several = True
-                writer.add([separator])
-                writer.end_row()
-            for batch in _batches(_between_words(document)):
-                for ids in tokenizer.encode_batch(batch):
-                    writer.add(ids)
-        if several:
-            writer.add([separator])
-        writer.end_row()
+    def rows() -> Iterator[Iterable[Sequence[int]]]:
+        rest = iter(documents)
+        first = list(islice(rest, 2)) or [[]]
+        for document in chain(first, rest):
+            encoded = map(tokenizer.encode_batch, _batches(_between_words(document)))
+            yield chain(chain.from_iterable(encoded), [[separator]] if len(first) > 1 else [])
 
-    return _tokens(tokenizer, key, f"stream {separator}", write)
+    return _tokens(tokenizer, key, f"stream {separator}", rows())
 
 
 def store_rows(rows: Iterable[Sequence[int]], maker: Maker, key: TokenKey) -> Ragged:
     """Rows that are made as they are needed, unless they are in the cache."""
-
-    def write(writer: _Tokens) -> None:
-        for row in rows:
-            writer.add(row)
-            writer.end_row()
-
-    return _tokens(maker, key, "made", write)
+    return _tokens(maker, key, "made", ([row] for row in rows))
 
 
 def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
@@ -299,35 +271,22 @@ def _between_words(chunks: Iterable[str]) -> Iterator[str]:
         yield rest
 
 
-class _Tokens:
-    """Writes tokens and remembers where the rows end."""
+def _tokens(maker: Maker, key: TokenKey, layout: str, rows: Iterable[Iterable[Sequence[int]]]) -> Ragged:
+    """The tokens in the cache, or else written there; each row comes in pieces."""
 
-    def __init__(self, stream: Stream, vocabulary: int) -> None:
-        self.stream, self.code = stream, next(code for code, size in CODES.items() if vocabulary <= 1 << 8 * size)
-        self.count, self.ends = 0, array("q", [0])
-
-    def add(self, ids: Sequence[int]) -> None:
-        self.stream.put(array(self.code, ids).tobytes())
-        self.count += len(ids)
-
-    def end_row(self) -> None:
-        self.ends.append(self.count)
-
-    def add_rows(self, rows: Sequence[Sequence[int]]) -> None:
-        """Several rows at once."""
-        self.ends.extend(islice(accumulate(map(len, rows), initial=self.count), 1, None))
-        self.stream.put(array(self.code, chain.from_iterable(rows)).tobytes())
-        self.count = self.ends[-1]
-
-
-def _tokens(maker: Maker, key: TokenKey, layout: str, write: Callable[[_Tokens], None]) -> Ragged:
-    """The tokens in the cache, or else written there."""
-
-    def fill(stream: Stream) -> Filled:
-        writer = _Tokens(stream, len(maker))
-        write(writer)
-        return {"dtype": f"uint{8 * CODES[writer.code]}"}, {"offsets": np.asarray(writer.ends)}
+    def write(stream: Stream) -> Filled:
+        code = next(code for code, size in CODES.items() if len(maker) <= 1 << 8 * size)
+        buffer, count, ends = array(code), 0, array("q", [0])
+        for row in rows:
+            for piece in row:
+                buffer += array(code, piece)
+                if len(buffer) >= BATCH:
+                    stream.put(buffer.tobytes())
+                    count, buffer = count + len(buffer), array(code)
+            ends.append(count + len(buffer))
+        stream.put(buffer.tobytes())
+        return {"dtype": f"uint{8 * CODES[code]}"}, {"offsets": np.asarray(ends)}
 
     known = {**asdict(key), "layout": layout, "tokenizer": maker.fingerprint}
-    found = stored("tokens", f"{key.split}-{key.side}", known, fill)
+    found = stored("tokens", f"{key.split}-{key.side}", known, write)
     return Ragged(found.stream.view(np.dtype(found.meta["dtype"])), found.arrays["offsets"])

@@ -8,8 +8,9 @@ import os
 import re
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
+from io import BufferedReader, RawIOBase
 from pathlib import Path
-from typing import IO
+from typing import cast
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from allyouneed.data.formats.file_paths import is_file
 from allyouneed.errors import UserError
 from allyouneed.storage.wholefile import write_pieces
 
-BLOCK = 1 << 20
+BLOCK = 1 << 15  # bytes that are looked through for the end of a word
 LONGEST = 1 << 24  # bytes of a word and its numbers
 FLOAT = np.dtype("<f4")
 
@@ -57,8 +58,8 @@ def read_vectors(path: str | Path, only: Container[str] | None = None) -> Vector
     rows: dict[str, np.ndarray] = {}
     width = 0
     try:
-        with opened(path) as stream:
-            for word, row in _vectors(_Source(stream, path), path):
+        with opened(path) as unpacked:
+            for word, row in _vectors(BufferedReader(cast(RawIOBase, unpacked), BLOCK), path):
                 width = len(row)
                 if word not in rows and (only is None or word in only):
                     rows[word] = row
@@ -69,48 +70,36 @@ def read_vectors(path: str | Path, only: Container[str] | None = None) -> Vector
     return Vectors(list(rows), np.stack(list(rows.values())) if rows else np.empty((0, width), FLOAT))
 
 
-class _Source:
-    """The bytes of a file, piece by piece."""
-
-    def __init__(self, stream: IO[bytes], path: Path) -> None:
-        self.stream, self.path, self.held, self.at = stream, path, b"", 0
-
-    def more(self) -> bool:
-        if len(self.held) - self.at > LONGEST:
-            raise UserError(f"{self.path} has a word and a vector of more than {LONGEST:,} bytes: it is damaged")
-        block = self.stream.read(BLOCK)
-        self.held, self.at = self.held[self.at :] + block, 0
-        return bool(block)
-
-    def until(self, mark: bytes) -> bytes:
-        """The bytes up to the next mark, mark included, or to the end of the file."""
-        while (found := self.held.find(mark, self.at)) < 0 and self.more():
-            pass
-        return self.take(found + 1 - self.at if found >= 0 else len(self.held) - self.at)
-
-    def take(self, count: int) -> bytes:
-        """The next `count` bytes, or fewer at the end of the file."""
-        while len(self.held) - self.at < count and self.more():
-            pass
-        start, self.at = self.at, min(self.at + count, len(self.held))
-        return self.held[start : self.at]
-
-    def back(self, piece: bytes) -> None:
-        self.held, self.at = piece + self.held[self.at :], 0
-
-
-def _vectors(source: _Source, path: Path) -> Iterator[tuple[str, np.ndarray]]:
+def _vectors(stream: BufferedReader, path: Path) -> Iterator[tuple[str, np.ndarray]]:
     """Each word with its vector; the beginning of the file tells its format."""
-    first = source.until(b"\n").removeprefix(codecs.BOM_UTF8)
-    head = re.fullmatch(rb"(\d{1,18})[ \t](\d{1,18})\s*", first)
+    first, following = _line(stream, path), stream.read(4096)
+    mark = len(codecs.BOM_UTF8) if first.startswith(codecs.BOM_UTF8) else 0
+    head = re.fullmatch(rb"(\d{1,18})[ \t](\d{1,18})\s*", first[mark:])
+    stream.seek(len(first) if head else mark)
     if head is None:
-        source.back(first)
-        yield from _text(source, path, len(_fields(first)) - 1, 1, None)
-        return
+        return _text(stream, path, len(_fields(first[mark:])) - 1, 1, None)
     count, width = int(head[1]), int(head[2])
-    glance = source.take(4096)
-    source.back(glance)
-    yield from _text(source, path, width, 2, count) if _is_text(glance) else _binary(source, path, width, count)
+    return _text(stream, path, width, 2, count) if _is_text(following) else _binary(stream, path, width, count)
+
+
+def _line(stream: BufferedReader, path: Path) -> bytes:
+    line = stream.readline(LONGEST + 1)
+    _check_length(len(line), path)
+    return line
+
+
+def _word(stream: BufferedReader, path: Path) -> bytes:
+    """The bytes up to the next space, or to the end of the file."""
+    found = b""
+    while not found.endswith(b" ") and (block := stream.peek()):
+        found += stream.read(block.find(b" ") + 1 or len(block))
+        _check_length(len(found), path)
+    return found
+
+
+def _check_length(length: int, path: Path) -> None:
+    if length > LONGEST:
+        raise UserError(f"{path} has a word and a vector of more than {LONGEST:,} bytes: it is damaged")
 
 
 def _is_text(glance: bytes) -> bool:
@@ -127,12 +116,14 @@ def _fields(line: bytes) -> list[str]:
     return line.decode(errors="replace").rstrip(" \t\r\n").replace("\t", " ").split(" ")
 
 
-def _text(source: _Source, path: Path, width: int, line: int, count: int | None) -> Iterator[tuple[str, np.ndarray]]:
+def _text(
+    stream: BufferedReader, path: Path, width: int, line: int, count: int | None
+) -> Iterator[tuple[str, np.ndarray]]:
     """`count` lines, or all; `line` is the number of the first."""
     if width < 1:
         raise UserError(f"{path}, line 1: a word and its numbers, or the two numbers of a word2vec file, are expected")
     seen = 0
-    while seen != count and (piece := source.until(b"\n")):
+    while seen != count and (piece := _line(stream, path)):
         fields = _fields(piece)
         word, numbers = " ".join(fields[:-width]), fields[-width:]
         # The largest file of GloVe has words with spaces, such as ". . ."; a number before the vector is one too many.
@@ -151,14 +142,14 @@ def _text(source: _Source, path: Path, width: int, line: int, count: int | None)
         yield word, row
         seen, line = seen + 1, line + 1
     if count is not None:
-        _check_count(source, path, count, seen)
+        _check_count(stream, path, count, seen)
 
 
-def _check_count(source: _Source, path: Path, count: int, seen: int) -> None:
+def _check_count(stream: BufferedReader, path: Path, count: int, seen: int) -> None:
     """An error if the file has fewer or more vectors than its first line says."""
     if seen < count:
         raise UserError(f"{path} is incomplete: it ends after {seen} of {count} vectors")
-    if source.take(4096).strip():
+    if stream.read(4096).strip():
         raise UserError(
             f"{path} has more than the {count} vectors that its first line, or their width, says: correct it"
         )
@@ -172,10 +163,10 @@ def _is_number(field: str) -> bool:
     return True
 
 
-def _binary(source: _Source, path: Path, width: int, count: int) -> Iterator[tuple[str, np.ndarray]]:
+def _binary(stream: BufferedReader, path: Path, width: int, count: int) -> Iterator[tuple[str, np.ndarray]]:
+    _check_length(4 * width, path)
     for seen in range(count):
-        word = source.until(b" ")
-        row = source.take(4 * width)
+        word, row = _word(stream, path), stream.read(4 * width)
         if not word.endswith(b" ") or len(row) < 4 * width:
             raise UserError(f"{path} is incomplete: it ends after {seen} of {count} vectors")
         values = np.frombuffer(row, FLOAT)
@@ -183,4 +174,4 @@ def _binary(source: _Source, path: Path, width: int, count: int) -> Iterator[tup
             raise UserError(f"{path}: vector {seen + 1} of {count} holds a number that is not finite")
         # Some programs end a vector with a newline, which then comes before the next word.
         yield word[:-1].lstrip(b"\n").decode(errors="replace"), values
-    _check_count(source, path, count, count)
+    _check_count(stream, path, count, count)

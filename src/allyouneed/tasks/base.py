@@ -213,7 +213,7 @@ class Task(Processor, ABC, Generic[M]):
         if not self.tokenizers:
             self.tokenizers = self.make_tokenizers()
         report = self.report()
-        for line in [*report.lines()[len(self.data.understood) :], ""]:
+        for line in [*report.to_lines()[len(self.data.understood) :], ""]:
             say(line)
         return report
 

@@ -96,7 +96,7 @@ class AnswerQuestions(AnswerProcessor, Answering[Answerer]):
                     f"the {split} split has {silent:,} questions without an answer, the training data has none: add "
                     "such questions to it, or remove these"
                 )
-            lengths[split] = windows.kept + windows.texts.lengths[windows.of] + self.layout.specials(2)
+            lengths[split] = windows.question_lengths + windows.texts.lengths[windows.of] + self.layout.specials(2)
             unknown[split] = [unknown_part(self.tokenizer, [windows.questions, windows.texts])]
             classes[split] = {"with an answer": len(windows.of) - silent, "without": silent}
         counts = classes if self.unanswerable else None
@@ -119,7 +119,7 @@ class AnswerQuestions(AnswerProcessor, Answering[Answerer]):
         split_up = [row for row in np.flatnonzero(first >= 0).tolist() if row not in whole]
         told = {
             f"texts over {self.longest:,} tokens, read in windows": len({*windows.of[long].tolist()}),
-            "questions cut to half a window": int((windows.kept < windows.questions.lengths).sum()),
+            "questions cut to half a window": int((windows.question_lengths < windows.questions.lengths).sum()),
             f"answers over {most} tokens, which are never found whole (task.longest)": int(
                 (last - first >= most).sum()
             ),

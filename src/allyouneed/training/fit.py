@@ -8,7 +8,7 @@ import os
 import shlex
 import time
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -208,7 +208,7 @@ def _describe(task: Task, report: Report, followed: list[str], folder: RunFolder
             "licence": task.data.licence,
             "fingerprint": task.data.fingerprint,
             "understood": task.data.understood,
-            "report": report.to_dict(),
+            "report": asdict(report),
         },
         "followed": followed,
         "versions": versions(),

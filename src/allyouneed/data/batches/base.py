@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from allyouneed.data.store import Ragged
 from allyouneed.nn.batch import Tensors
+from allyouneed.randomness import draw, make_key
 from allyouneed.text.layout import Layout
 
 Numbers = np.ndarray  # of examples
-EXAMPLE = 1 << 24  # places of a draw that one example has: positions in its text
+EXAMPLE = 1 << 24  # random numbers that one example has: positions in its text
 
 
 @dataclass(frozen=True)
@@ -95,17 +95,36 @@ class Buckets(Examples):
     def __init__(self, sizes: np.ndarray) -> None:
         self.sizes = sizes
 
-    def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
-        random = np.random.default_rng((seed, epoch))
-        order = by_length(self.sizes, random)
-        batches = fill(order, self.sizes[order], batch_tokens)
-        return [batches[i] for i in random.permutation(len(batches))]
+    def __len__(self) -> int:
+        return len(self.sizes)
 
-    def cover(self, batch_tokens: int, among: Numbers | None = None) -> list[Numbers]:
-        """All examples, or some of them."""
-        among = np.arange(len(self.sizes)) if among is None else among
-        order = among[by_length(self.sizes[among])]
-        return fill(order, self.sizes[order], batch_tokens)
+    def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
+        rng = np.random.default_rng((seed, epoch))
+        batches = self.cover(batch_tokens, key=make_key(seed, epoch), rng=rng)
+        return [batches[i] for i in rng.permutation(len(batches))]
+
+    def cover(
+        self,
+        batch_tokens: int,
+        among: Numbers | None = None,
+        key: int = 0,
+        rng: np.random.Generator | None = None,
+    ) -> list[Numbers]:
+        """All examples, or some of them, the longest first; with `rng` only about so: the neighbours of an example
+        change every epoch."""
+        numbers, sizes = self.numbered(key, among)
+        noise = 0.0 if rng is None else rng.uniform(0, 1, len(sizes)) * (1 + 0.1 * sizes)
+        order = np.argsort(-(sizes + noise), kind="stable")
+        return self.fill(numbers[order], sizes[order], batch_tokens)
+
+    def numbered(self, key: int, among: Numbers | None = None) -> tuple[Numbers, np.ndarray]:
+        """The numbers of the examples, of all or of some, and their sizes (N,)."""
+        among = np.arange(len(self)) if among is None else among
+        return among, self.sizes[among]
+
+    def fill(self, numbers: Numbers, sizes: np.ndarray, batch_tokens: int) -> list[Numbers]:
+        """Batches of these examples, which are in the order of their sizes (N,)."""
+        return fill(numbers, sizes, batch_tokens)
 
 
 class EvenBatches(Buckets):
@@ -122,13 +141,6 @@ class EvenBatches(Buckets):
         return [numbers for numbers in batches if len(numbers) == most]
 
 
-def by_length(sizes: np.ndarray, random: np.random.Generator | None = None) -> np.ndarray:
-    """(N,) the order of examples by their sizes, the longest first; with `random` only about so: the neighbours of an
-    example change every epoch."""
-    noise = 0.0 if random is None else random.uniform(0, 1, len(sizes)) * (1 + 0.1 * sizes)
-    return np.argsort(-(sizes + noise), kind="stable")
-
-
 def fill(order: Numbers, sizes: np.ndarray, batch_tokens: int) -> list[Numbers]:
     """Batches of these examples, of so many tokens each (N,): longest first, so that the first of the next ones tells
     how many fit."""
@@ -141,20 +153,9 @@ def fill(order: Numbers, sizes: np.ndarray, batch_tokens: int) -> list[Numbers]:
     return batches
 
 
-def padded(
-    rows: Ragged, numbers: Numbers, longest: int | np.ndarray, padding: int = 0, room: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
-    """(B, T) tokens of some rows, each cut to the longest allowed, padded on the right, with `room` more columns; and
-    the lengths (B,).
-
-    Without a loop over the rows: on a GPU this runs beside the thread that launches kernels.
-    """
-    lengths = np.minimum(rows.offsets[numbers + 1] - rows.offsets[numbers], longest)
-    at = np.arange(lengths.max() + room)
-    inside = at < lengths[:, None]
-    ids = np.full(inside.shape, padding, dtype=np.int64)
-    ids[inside] = rows.tokens[(rows.offsets[numbers][:, None] + at)[inside]]
-    return ids, lengths.astype(np.int64)
+def random_bits(key: int, numbers: Numbers, width: int) -> Tensor:
+    """(B, T) 64 random bits for each token of these examples: a function of the key, the example and the position."""
+    return draw(key, torch.from_numpy(numbers)[:, None] * EXAMPLE + torch.arange(width))
 
 
 @dataclass(frozen=True)
@@ -165,32 +166,34 @@ class Rows:
     lengths: np.ndarray  # (B,)
     segments: np.ndarray  # (B, T)
     texts: np.ndarray  # (B, T) the text that a token is of; -1: a special token, or padding
-    places: np.ndarray  # (B, T) of a token of a text: its place in the array it comes from
+    sources: np.ndarray  # (B, T) of a token of a text: its index in the array it comes from
 
 
-def lay_rows(layout: Layout, sides: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Rows:
+def lay_rows(layout: Layout, sides: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], padding: int = 0) -> Rows:
     """One row per example. Each of the one or two sides is an array of tokens, and for each example where its text
-    begins there, and how many tokens it has, (B,) each. Like `padded`, without a loop over the rows."""
-    lengths = np.sum([kept for _, _, kept in sides], axis=0) + layout.specials(len(sides))
-    ids = np.zeros((len(lengths), int(lengths.max())), dtype=np.int64)
-    segments, texts, places = np.zeros_like(ids), np.full_like(ids, -1), np.zeros_like(ids)
+    begins there, and how many tokens it has, (B,) each.
+
+    Without a loop over the rows: on a GPU this runs beside the thread that launches kernels.
+    """
+    lengths = np.sum([count for _, _, count in sides], axis=0) + layout.specials(len(sides))
+    ids = np.full((len(lengths), int(lengths.max())), padding, dtype=np.int64)
+    segments, texts, sources = np.zeros_like(ids), np.full_like(ids, -1), np.zeros_like(ids)
     at = np.zeros(len(lengths), dtype=np.int64)  # where the next part begins in each row
 
-    def put(special: int) -> None:
-        ids[np.arange(len(at)), at] = special
-        at[:] += 1
+    def put(specials: Sequence[int]) -> None:
+        for special in specials:
+            ids[np.arange(len(at)), at] = special
+            at[:] += 1
 
-    for special in layout.start:
-        put(special)
-    for number, (tokens, starts, kept) in enumerate(sides):
-        place = np.arange(ids.shape[1]) - at[:, None]
-        inside = (place >= 0) & (place < kept[:, None])
-        places[inside] = (starts[:, None] + place)[inside]
-        ids[inside] = tokens[places[inside]]
+    put(layout.start)
+    for number, (tokens, starts, count) in enumerate(sides):
+        position = np.arange(ids.shape[1]) - at[:, None]
+        inside = (position >= 0) & (position < count[:, None])
+        sources[inside] = (starts[:, None] + position)[inside]
+        ids[inside] = tokens[sources[inside]]
         texts[inside] = number
-        segments[place >= 0] = number
-        at += kept
-        for special in layout.between if number + 1 < len(sides) else layout.end:
-            put(special)
+        segments[position >= 0] = number
+        at += count
+        put(layout.between if number + 1 < len(sides) else layout.end)
     segments[np.arange(ids.shape[1]) >= lengths[:, None]] = 0
-    return Rows(ids, lengths.astype(np.int64), segments, texts, places)
+    return Rows(ids, lengths.astype(np.int64), segments, texts, sources)

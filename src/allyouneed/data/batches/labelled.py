@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from allyouneed.data.batches.base import EXAMPLE, Buckets, Numbers, Size, lay_rows, padded
+from allyouneed.data.batches.base import Buckets, Numbers, Size, lay_rows, random_bits
 from allyouneed.data.store import Ragged
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.losses import IGNORE
-from allyouneed.randomness import draw, shifted
+from allyouneed.randomness import shifted
 from allyouneed.text.layout import Layout
 
 
@@ -39,39 +37,36 @@ class Labelled(Buckets):
         weights: np.ndarray | None = None,
     ) -> None:
         self.sides, self.labels, self.layout, self.letters = sides, labels, layout, letters
-        self.weights = weights
-        self.unknown, self.hidden = unknown, hidden if unknown is not None else 0.0
-        self.kept = layout.cut([side.lengths for side in sides], longest)  # tokens of each side
-        super().__init__(np.sum(self.kept, axis=0) + layout.specials(len(sides)))
+        self.unknown, self.hidden, self.weights = unknown, hidden, weights
+        self.lengths = layout.cut([side.lengths for side in sides], longest)
+        super().__init__(np.sum(self.lengths, axis=0) + layout.specials(len(sides)))
 
     def size(self, numbers: Numbers, key: int) -> Size:
-        if isinstance(self.labels, Ragged):
-            labels, _ = padded(self.labels, numbers, self.kept[0][numbers], IGNORE)
+        labels = self.labels
+        if isinstance(labels, Ragged):
+            texts = (labels.tokens, labels.offsets[numbers], self.lengths[0][numbers])
+            labels = lay_rows(Layout(), [texts], IGNORE).ids
             labels = labels[labels != IGNORE]
         else:
-            labels = self.labels[numbers]
+            labels = labels[numbers]
         return Size({"labels": len(labels) if self.weights is None else self.weights[labels].sum()}, len(labels))
 
     def tensors(self, numbers: Numbers, key: int) -> Tensors:
-        sides = [(side.tokens, side.offsets[numbers], kept[numbers]) for side, kept in zip(self.sides, self.kept)]
+        sides = [(side.tokens, side.offsets[numbers], count[numbers]) for side, count in zip(self.sides, self.lengths)]
         rows = lay_rows(self.layout, sides)
         found: Tensors = {"lengths": torch.from_numpy(rows.lengths), "segments": torch.from_numpy(rows.segments)}
         if self.letters is not None:
             found["chars"] = torch.from_numpy(self.letters[rows.ids])  # (B, T, C)
         else:
-            found["ids"] = self._hide(torch.from_numpy(rows.ids), torch.from_numpy(rows.texts >= 0), numbers, key)
+            found["ids"] = torch.from_numpy(rows.ids)
+            if self.unknown is not None and self.hidden:
+                hidden = shifted(random_bits(key, numbers, rows.ids.shape[1]), 33) < self.hidden * 2**31
+                found["ids"].masked_fill_(hidden & torch.from_numpy(rows.texts >= 0), self.unknown)
         if isinstance(self.labels, Ragged):
             labels, first = np.full_like(rows.ids, IGNORE), rows.texts == 0
-            labels[first] = self.labels.tokens[rows.places[first]]
+            labels[first] = self.labels.tokens[rows.sources[first]]
         else:
             labels = self.labels[numbers]
         if self.weights is not None:
             found["weights"] = torch.from_numpy(self.weights[np.maximum(labels, 0)]).float()
         return {**found, "targets": torch.from_numpy(labels)}
-
-    def _hide(self, ids: Tensor, texts: Tensor, numbers: Numbers, key: int) -> Tensor:
-        if not self.hidden:
-            return ids
-        places = torch.from_numpy(numbers)[:, None] * EXAMPLE + torch.arange(ids.size(1))
-        hidden = shifted(draw(key, places), 33) < self.hidden * 2**31
-        return ids.masked_fill(hidden & texts, cast(int, self.unknown))

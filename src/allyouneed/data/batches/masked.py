@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from allyouneed.data.batches.base import EXAMPLE, Batch, Examples, Numbers, Rows, Size, by_length, fill, lay_rows
+from allyouneed.data.batches.base import Batch, Buckets, Numbers, Rows, Size, lay_rows, random_bits
 from allyouneed.data.store import Ragged
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.losses import IGNORE
@@ -69,7 +69,7 @@ def _packed(cuts: list[int], most: int, room: int) -> list[tuple[int, int]]:
     return found
 
 
-class MaskedPassages(Examples):
+class MaskedPassages(Buckets):
     """[CLS] A [SEP] B [SEP] with words hidden in it. Half of the second passages are those that follow in the text;
     the others are from another document or, if there is only one, from far away in it. An example is the number of its
     first passage. If `pairs` is false, an example is one passage.
@@ -111,22 +111,11 @@ class MaskedPassages(Examples):
     def __len__(self) -> int:
         return len(self.firsts)
 
-    def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
-        random, numbers = np.random.default_rng((seed, epoch)), self.firsts
-        sizes = self._sizes(numbers, make_key(seed, epoch))
-        order = by_length(sizes, random)
-        batches = fill(numbers[order], sizes[order], batch_tokens)
-        return [batches[i] for i in random.permutation(len(batches))]
-
-    def cover(self, batch_tokens: int, among: Numbers | None = None) -> list[Numbers]:
-        """All examples, or those at these places of `firsts`."""
+    def numbered(self, key: int, among: Numbers | None = None) -> tuple[Numbers, np.ndarray]:
+        """`among`: indices in `firsts`. The size of an example depends on its second passage, and so on the key."""
         numbers = self.firsts if among is None else self.firsts[among]
-        sizes = self._sizes(numbers, 0)
-        order = by_length(sizes)
-        return fill(numbers[order], sizes[order], batch_tokens)
-
-    def _sizes(self, numbers: Numbers, key: int) -> np.ndarray:
-        return np.sum([kept for _, _, kept in self._sides(numbers, key)], axis=0) + self.layout.specials(1 + self.pairs)
+        lengths = [count for _, _, count in self._sides(numbers, key)]
+        return numbers, np.sum(lengths, axis=0) + self.layout.specials(len(lengths))
 
     def _sides(self, numbers: Numbers, key: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         p = self.passages
@@ -158,10 +147,9 @@ class MaskedPassages(Examples):
         rows = lay_rows(self.layout, self._sides(numbers, key))
         chosen = torch.from_numpy(self._choose(rows, numbers, key))
         ids = torch.from_numpy(rows.ids)
-        places = torch.from_numpy(numbers)[:, None] * EXAMPLE + torch.arange(ids.size(1))
-        kind = _part(draw(make_key(key, CHANGE), places))
+        kind = _part(random_bits(make_key(key, CHANGE), numbers, ids.size(1)))
         words = torch.from_numpy(self.words)
-        random = words[shifted(draw(make_key(key, REPLACE), places), 1) % len(words)]
+        random = words[shifted(random_bits(make_key(key, REPLACE), numbers, ids.size(1)), 1) % len(words)]
         changed = torch.where(kind < MASKED, self.mask, torch.where(kind < MASKED + REPLACED, random, ids))
         tensors: Tensors = {
             "ids": torch.where(chosen, changed, ids),
@@ -180,8 +168,7 @@ class MaskedPassages(Examples):
     def _choose(self, rows: Rows, numbers: Numbers, key: int) -> np.ndarray:
         """(B, T) bool: `part` of the tokens of each row, one at least; special tokens never."""
         inside = rows.texts >= 0
-        places = torch.from_numpy(numbers)[:, None] * EXAMPLE + torch.arange(rows.ids.shape[1])
-        chance = _part(draw(make_key(key, CHOOSE), places)).numpy()
+        chance = _part(random_bits(make_key(key, CHOOSE), numbers, rows.ids.shape[1])).numpy()
         if self.continues is not None:  # a word has the chance of its first token
             begins = ~self.continues[rows.ids] | ~inside
             begins[:, 0] = True

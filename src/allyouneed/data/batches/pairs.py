@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from allyouneed.data.batches.base import Buckets, Examples, Numbers, Size, by_length, fill, lay_rows, padded
+from allyouneed.data.batches.base import Buckets, Numbers, Size, fill, lay_rows
 from allyouneed.data.store import Ragged
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.losses import IGNORE
@@ -25,36 +25,32 @@ class SentencePairs(Buckets):
         target_eos: int,
         max_length: int,
     ) -> None:
-        self.sources, self.targets, self.max_length = sources, targets, max_length
-        self.source_eos, self.target_bos, self.target_eos = source_eos, target_bos, target_eos
-        lengths = (sources.lengths, targets.lengths)
-        super().__init__(np.minimum(np.maximum(*lengths), max_length - 1) + 1)  # with the end of the sentence
+        self.sides, self.target_bos = (sources, targets), target_bos
+        self.layouts = [Layout(end=(eos,)) for eos in (source_eos, target_eos)]
+        self.lengths = [np.minimum(side.lengths, max_length - 1) for side in self.sides]
+        super().__init__(np.maximum(*self.lengths) + 1)  # with the end of the sentence
 
     def size(self, numbers: Numbers, key: int) -> Size:
-        tokens = int((np.minimum(self.targets.lengths[numbers], self.max_length - 1) + 1).sum())
+        tokens = int((self.lengths[1][numbers] + 1).sum())
         return Size({"tokens": tokens}, tokens)
 
     def tensors(self, numbers: Numbers, key: int) -> Tensors:
-        source, lengths = self._rows(self.sources, numbers, self.source_eos, 0)
-        targets, _ = self._rows(self.targets, numbers, self.target_eos, IGNORE)
-        inputs = np.roll(targets, 1, axis=1)  # one later: what is predicted is never in its own input
+        source, target = (
+            lay_rows(layout, [(side.tokens, side.offsets[numbers], lengths[numbers])], padding)
+            for layout, side, lengths, padding in zip(self.layouts, self.sides, self.lengths, (0, IGNORE))
+        )
+        inputs = np.roll(target.ids, 1, axis=1)  # one later: what is predicted is never in its own input
         inputs[:, 0] = self.target_bos
         inputs[inputs == IGNORE] = 0
         return {
-            "source": torch.from_numpy(source),
-            "lengths": torch.from_numpy(lengths),
+            "source": torch.from_numpy(source.ids),
+            "lengths": torch.from_numpy(source.lengths),
             "target": torch.from_numpy(inputs),
-            "targets": torch.from_numpy(targets),
+            "targets": torch.from_numpy(target.ids),
         }
 
-    def _rows(self, rows: Ragged, numbers: Numbers, end: int, padding: int) -> tuple[np.ndarray, np.ndarray]:
-        """`padded` with the end of each sentence."""
-        ids, lengths = padded(rows, numbers, self.max_length - 1, padding, room=1)
-        ids[np.arange(len(numbers)), lengths] = end
-        return ids, lengths + 1
 
-
-class GroupedPairs(Examples):
+class GroupedPairs(Buckets):
     """An example is a row of the numbers of up to `group` pairs. A batch has whole groups, so that its loss is the same
     however it is divided into micro-batches and over processes.
 
@@ -64,29 +60,17 @@ class GroupedPairs(Examples):
 
     def __init__(self, sources: Ragged, targets: Ragged, layout: Layout, longest: int, group: int) -> None:
         self.sides, self.layout, self.group = (sources, targets), layout, group
-        self.kept = [layout.cut([side.lengths], longest)[0] for side in self.sides]  # tokens of each text
-        self.sizes = np.sum(self.kept, axis=0) + 2 * layout.specials(1)
+        self.lengths = [layout.cut([side.lengths], longest)[0] for side in self.sides]
         self.kinds = [_kinds(side) for side in self.sides]
+        super().__init__(np.sum(self.lengths, axis=0) + 2 * layout.specials(1))
 
-    def __len__(self) -> int:
-        return len(self.sizes)
-
-    def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
-        random = np.random.default_rng((seed, epoch))
-        batches = self._batches(by_length(self.sizes, random), batch_tokens)
-        return [batches[i] for i in random.permutation(len(batches))]
-
-    def cover(self, batch_tokens: int) -> list[Numbers]:
-        return self._batches(by_length(self.sizes), batch_tokens)
-
-    def _batches(self, order: Numbers, batch_tokens: int) -> list[Numbers]:
+    def fill(self, numbers: Numbers, sizes: np.ndarray, batch_tokens: int) -> list[Numbers]:
         """Batches (B, G) of these pairs, whose lengths fall."""
-        groups = np.array_split(order, max(1, -(-len(order) // self.group)))
+        groups = np.array_split(numbers, max(1, -(-len(numbers) // self.group)))
         found = []
         for size in dict.fromkeys(len(group) for group in groups):
             alike = np.stack([group for group in groups if len(group) == size])  # (N, G)
-            sizes = size * self.sizes[alike].max(1)
-            found += [alike[rows] for rows in fill(np.arange(len(alike)), sizes, batch_tokens)]
+            found += fill(alike, size * self.sizes[alike].max(1), batch_tokens)
         return found
 
     def size(self, numbers: Numbers, key: int) -> Size:
@@ -107,7 +91,7 @@ class GroupedPairs(Examples):
     def _rows(self, side: int, numbers: Numbers) -> tuple[torch.Tensor, torch.Tensor]:
         """Tokens (B, G, T) of one side, with the special ones, and their lengths (B, G)."""
         texts, flat = self.sides[side], numbers.reshape(-1)
-        rows = lay_rows(self.layout, [(texts.tokens, texts.offsets[flat], self.kept[side][flat])])
+        rows = lay_rows(self.layout, [(texts.tokens, texts.offsets[flat], self.lengths[side][flat])])
         return torch.from_numpy(rows.ids).view(*numbers.shape, -1), torch.from_numpy(rows.lengths).view(numbers.shape)
 
 

@@ -16,7 +16,7 @@ from allyouneed.text.layout import Layout
 NONE = (-1, -1)  # no answer
 SHORTEST, LONGEST = 8, 512  # limits of the longest answer that is looked for, in tokens
 MARGIN = 1.5
-CELLS = 1 << 24  # pieces of texts whose scores are held at once
+CELLS = 1 << 24  # pieces of texts whose scores are in memory at once
 
 
 class AnswerWindows(Buckets):
@@ -36,16 +36,16 @@ class AnswerWindows(Buckets):
     ) -> None:
         self.questions, self.texts, self.of, self.layout, self.longest = questions, texts, of, layout, longest
         self.answers = np.array(answers, dtype=np.int64).reshape(-1, 2)
-        self.kept = np.minimum(questions.lengths, max(1, (longest - layout.specials(2)) // 2))  # tokens of questions
-        sizes = zip(self.kept.tolist(), texts.lengths[of].tolist())
+        self.question_lengths = np.minimum(questions.lengths, max(1, (longest - layout.specials(2)) // 2))
+        sizes = zip(self.question_lengths.tolist(), texts.lengths[of].tolist())
         windows = [(row, *w) for row, (q, t) in enumerate(sizes) for w in layout.windows(q, t, longest, stride)]
         self.rows, self.starts, self.ends = np.array(windows, dtype=np.int64).reshape(-1, 3).T
-        super().__init__(self.kept[self.rows] + self.ends - self.starts + layout.specials(2))
+        super().__init__(self.question_lengths[self.rows] + self.ends - self.starts + layout.specials(2))
 
     def begins(self, numbers: Numbers) -> np.ndarray:
         """Where the text begins in each row."""
         around = len(self.layout.start) + len(self.layout.between)
-        return np.asarray(self.kept[self.rows[numbers]] + around)
+        return np.asarray(self.question_lengths[self.rows[numbers]] + around)
 
     def nothing(self, numbers: Numbers) -> np.ndarray:
         """The place of the token that means "no answer" in each row: the first special token."""
@@ -80,7 +80,7 @@ class AnswerWindows(Buckets):
         laid = lay_rows(
             self.layout,
             [
-                (self.questions.tokens, self.questions.offsets[row], self.kept[row]),
+                (self.questions.tokens, self.questions.offsets[row], self.question_lengths[row]),
                 (self.texts.tokens, self.texts.offsets[of] + start, end - start),
             ],
         )

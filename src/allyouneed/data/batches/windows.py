@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 import torch
 
-from allyouneed.data.batches.base import Batch, Examples, Numbers, Size
+from allyouneed.data.batches.base import Buckets, Examples, Numbers, Size, fill
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.losses import IGNORE
 
@@ -27,18 +27,17 @@ class Windows(Examples):
         self.stream, self.context = stream, context
 
     def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
-        draw = np.random.default_rng((seed, epoch))
+        rng = np.random.default_rng((seed, epoch))
         most = len(self.stream) - 1 - self.context
-        phase = int(draw.integers(0, min(self.context, most + 1)))
-        starts = draw.permutation(np.arange(phase, most + 1, self.context))
+        phase = int(rng.integers(0, min(self.context, most + 1)))
+        starts = rng.permutation(np.arange(phase, most + 1, self.context))
         rows = max(1, batch_tokens // self.context)
         whole = len(starts) // rows
         return np.split(starts[: whole * rows], whole) if whole else [starts]
 
     def cover(self, batch_tokens: int) -> list[Numbers]:
         starts = np.arange(0, len(self.stream) - 1, self.context)
-        rows = max(1, batch_tokens // self.context)
-        return [starts[i : i + rows] for i in range(0, len(starts), rows)]
+        return fill(starts, np.full(len(starts), self.context), batch_tokens)
 
     def __len__(self) -> int:
         return -(-(len(self.stream) - 1) // self.context)
@@ -110,45 +109,29 @@ class Streams(Windows):
         return {**super().tensors(numbers, key), "lanes": lanes, "fresh": fresh}
 
 
-class TokenChunks(Examples):
+class TokenChunks(Buckets):
     """An example is a chunk of 1000 tokens; a batch has as many in a row as its budget allows, and the batches of an
     epoch come in a random order. `ends` are the tokens that end a line, `unknown` is no word either."""
 
     def __init__(self, stream: np.ndarray, ends: Sequence[int], unknown: int) -> None:
         self.stream, self.ends, self.unknown = stream, list(ends), unknown
+        super().__init__(np.full(-(-len(stream) // CHUNK), CHUNK))
 
     def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
         batches = self.cover(batch_tokens)
         return [batches[i] for i in np.random.default_rng((seed, epoch)).permutation(len(batches))]
 
-    def __len__(self) -> int:
-        return -(-len(self.stream) // CHUNK)
-
     def first(self, chunks: int) -> TokenChunks:
         """The first chunks of the text."""
         return TokenChunks(self.stream[: chunks * CHUNK], self.ends, self.unknown)
 
-    def cover(self, batch_tokens: int) -> list[Numbers]:
-        chunks = np.arange(len(self))
-        rows = max(1, batch_tokens // CHUNK)
-        return [chunks[i : i + rows] for i in range(0, len(chunks), rows)]
-
-    def collate(self, numbers: Numbers, key: int = 0) -> Batch:
-        tokens = self._tokens(numbers)
-        return Batch({"tokens": torch.from_numpy(tokens)}, self._size(tokens))
-
     def size(self, numbers: Numbers, key: int) -> Size:
-        return self._size(self._tokens(numbers))
-
-    def _size(self, tokens: np.ndarray) -> Size:
+        tokens = self.tensors(numbers, key)["tokens"]
         words = int(((tokens >= 0) & (tokens != self.unknown)).sum())
         return Size({"words": words}, words)
 
     def tensors(self, numbers: Numbers, key: int) -> Tensors:
-        return {"tokens": torch.from_numpy(self._tokens(numbers))}
-
-    def _tokens(self, numbers: Numbers) -> np.ndarray:
         """One row of tokens (N,), where -1 ends a line; the numbers follow each other."""
         tokens = self.stream[numbers[0] * CHUNK : (numbers[-1] + 1) * CHUNK].astype(np.int32)
         tokens[np.isin(tokens, self.ends)] = -1
-        return tokens
+        return {"tokens": torch.from_numpy(tokens)}

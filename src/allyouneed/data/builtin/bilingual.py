@@ -66,18 +66,8 @@ class Verb(NamedTuple):
 
     def to(self, what: tuple[Any, ...]) -> Verb:
         """The verb with its object, or with another phrase: "eat an apple"."""
-        en, it = what[:2]
-        return Verb(
-            f"{self.en} {en}",
-            f"{self.it} {it}",
-            f"{self.ing} {en}",
-            f"{self.past} {en}",
-            f"{self.infinitive} {it}",
-            f"{self.gerund} {it}",
-            f"{self.participle} {it}",
-            self.auxiliary,
-            en,
-        )
+        forms = (f"{form} {what[language]}" for form, language in zip(self, (0, 1, 0, 0, 1, 1, 1)))
+        return Verb(*forms, self.auxiliary, what[0])
 
 
 def nouns(file: WordFile, section: str) -> list[Noun]:

@@ -33,7 +33,7 @@ def corpus() -> dict[str, str]:
     """The splits "train", "valid" and "test", each one text with one sentence per line."""
     file = word_file("corpus")
     splits = hold_out(file.collect(_kinds(file)), test=600, valid=600)
-    return {split: "".join(f"{line}\n" for (line,) in lines) for split, lines in splits.items()}
+    return {split: "".join(f"{line}\n" for (line,) in found) for split, found in splits.items()}
 
 
 def _actors(file: WordFile) -> Iterator[Phrase]:
@@ -41,7 +41,7 @@ def _actors(file: WordFile) -> Iterator[Phrase]:
     names, adjectives = file.table("names"), file.table("adjectives")
     yield from (Phrase(name, gender=gender, kind="person") for gender in names for name in names[gender])
     yield from (Phrase(f"{a} and {b}", person=PLURAL, kind="person") for a, b in zip(names["m"], names["f"]))
-    for one, many, gender, kind in (line.split(", ") for line in file.lines("nouns")):
+    for one, many, gender, kind in (line.split(", ") for line in file.sections["nouns"]):
         looks = adjectives[_class(kind)]
         for words in (f"the {one}", article(one), *(f"the {look} {one}" for look in looks)):
             yield Phrase(words, gender=gender, kind=kind)
@@ -73,13 +73,13 @@ def _of_all(file: WordFile, kind: str, actors: list[Phrase]) -> Kinds:
         return [item for name in dict.fromkeys((_class(kind), kind)) for item in table.get(name, ())]
 
     times = ["", *(f" {time}" for time in file.items("times"))]
-    meals, places = file.table("meals")[kind], fitting("places")
+    meals, locations = file.table("meals")[kind], fitting("places")
     yield "meal", file.write("meal", who=actors, meal=meals, time=times)
     yield "no meal", file.write("no meal", who=actors, meal=[meal.replace("some ", "any ") for meal in meals])
     yield "care", file.write("care", who=actors, act=file.table("care of the body")[kind], time=times)
     for who in actors:
-        yield "activity", file.write("activity", share=2, who=who, act=fitting("activities"), place=places)
-    yield "place", file.write("place", who=actors, place=places)
+        yield "activity", file.write("activity", share=2, who=who, act=fitting("activities"), place=locations)
+    yield "place", file.write("place", who=actors, place=locations)
     states = file.items("states")
     yield "state", file.write("state", who=actors, state=states, when=lambda who, state: state not in who.en)
     yield "chase", file.write("chase", who=actors, prey=fitting("prey"))

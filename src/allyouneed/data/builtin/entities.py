@@ -42,7 +42,7 @@ def names() -> dict[str, list[str]]:
 
 
 def _kinds() -> Kinds:
-    for line in word_file("entities").lines("sentences"):
+    for line in word_file("entities").sections["sentences"]:
         yield ("named" if "{" in line else "without names"), _sentences(expand(line))
 
 

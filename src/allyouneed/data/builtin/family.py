@@ -17,7 +17,7 @@ def family() -> dict[str, str]:
     """The splits "train", "valid" and "test", each one text with one sentence per line."""
     file = word_file("family")
     splits = hold_out(file.collect(_kinds(file)), test=400, valid=400)
-    return {split: "".join(f"{line}\n" for (line,) in lines) for split, lines in splits.items()}
+    return {split: "".join(f"{line}\n" for (line,) in found) for split, found in splits.items()}
 
 
 def couples() -> list[tuple[str, str]]:
@@ -36,8 +36,10 @@ def people() -> list[Phrase]:
 
 
 def _kinds(file: WordFile) -> Kinds:
-    acts = {
-        name: [*own, *file.lines("anybody")] for names, own in file.table("roles").items() for name in names.split(", ")
-    }
+    anybody = file.sections["anybody"]
+    acts = {name: own for names, own in file.table("roles").items() for name in names.split(", ")}
     for who in people():
-        yield "sentence", file.write("sentence", who=who, act=acts[who.en], name=file.table("names")[who.gender])
+        yield (
+            "sentence",
+            file.write("sentence", who=who, act=acts[who.en] + anybody, name=file.table("names")[who.gender]),
+        )

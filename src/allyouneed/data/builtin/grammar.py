@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from itertools import compress, product, repeat
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
@@ -113,61 +113,51 @@ class Template:
         each one that is picked. {who} comes first; the options for a slot are texts, or tuples."""
         if "who" in list(options)[1:]:
             raise ValueError("give the options for {who} first: what is picked follows their order")
-        used = [slot for slot in options if picked is not None or slot in self.slots]
-        others = {slot: options[slot] for slot in used if slot != "who"}
+        used = {slot: options[slot] for slot in options if picked is not None or slot in self.slots}
         flags = repeat(True) if picked is None else iter(picked)
-        bound: dict[tuple[str, int], Bound] = {}
-        for who in options["who"] if "who" in used else [Phrase("")]:
-            key = who.gender, who.person
-            if key not in bound:
-                bound[key] = Bound(self.columns, others, *key)
-            form = bound[key].form(who)
-            for texts in compress(product(*bound[key].texts), flags):
-                yield tuple(form.format(*texts).split("\t"))
+        subjects = used.pop("who", [Phrase("")])
+        agreeing = cache(partial(self._agreeing, used))
+        for who in subjects:
+            columns, texts = agreeing(who.gender, who.person)
+            form = "\t".join(map(_with_subject, columns, (who.en, who.it)))
+            for chosen in compress(product(*texts), flags):
+                yield tuple(form.format(*chosen).split("\t"))
 
+    def _agreeing(
+        self, options: Mapping[str, list[Any]], gender: str, person: int
+    ) -> tuple[list[str], list[list[tuple[str, ...]]]]:
+        """For the subjects of one gender and person: a format per language, and the texts of the options for each slot,
+        as many as it has occurrences."""
+        occurrences: dict[str, list[list[str]]] = {slot: [] for slot in options}
 
-class Bound:
-    """A template for the subjects of one gender and person: a format, and the texts of the options for each slot."""
-
-    def __init__(self, columns: list[str], options: Mapping[str, list[Any]], gender: str, person: int) -> None:
-        self.options, self.gender, self.person = options, gender, person
-        self.fields: dict[str, list[list[str]]] = {slot: [] for slot in options}  # each place of a slot in the template
-        self.columns = [self._column(*column) for column in enumerate(columns)]
-        self.texts = [
-            list(zip(*fields)) if fields else [()] * len(options[slot]) for slot, fields in self.fields.items()
-        ]
-
-    def form(self, who: Phrase) -> str:
-        """The format for one subject, with a tab between languages."""
-        texts = []
-        for line, name in zip(self.columns, (who.en, who.it)):
-            text = line.replace("a(n) {who}", article(name)) if "a(n) {who}" in line else line
-            texts.append(text.replace("{who}", name))
-        return "\t".join([capital(text) if text[-1] in ".?" else text for text in texts])
-
-    def _column(self, column: int, line: str) -> str:
-        language = (english, italian)[column]
-
-        def replace(found: re.Match[str]) -> str:
+        def replace(column: int, line: str, found: re.Match[str]) -> str:
+            language = (english, italian)[column]
             words = found[0].removeprefix("a(n) ").strip("[]")
             slot, _, attribute = words.strip("{}").partition(".")
             if words[0] != "{":
-                return language(words, self.gender, self.person)
-            if slot not in self.options:
-                return pronouns(self.gender, self.person).get(slot, found[0])
-            texts = self.options[slot]
+                return language(words, gender, person)
+            if slot not in options:
+                return pronouns(gender, person).get(slot, found[0])
+            texts = options[slot]
             if texts and not isinstance(texts[0], str):
                 texts = list(map(attrgetter(attribute) if attribute else itemgetter(column), texts))
             if found[0][0] == "[":
-                texts = [language(text, self.gender, self.person) for text in texts]
+                texts = [language(text, gender, person) for text in texts]
             elif found[0][0] == "a":
                 texts = list(map(article, texts))
             if found.start() == 0 and line[-1] in ".?":
                 texts = list(map(capital, texts))
-            self.fields[slot].append(texts)
-            return f"{{{list(self.options).index(slot)}[{len(self.fields[slot]) - 1}]}}"
+            occurrences[slot].append(texts)
+            return f"{{{list(options).index(slot)}[{len(occurrences[slot]) - 1}]}}"
 
-        return SLOT.sub(replace, line)
+        columns = [SLOT.sub(partial(replace, *column), column[1]) for column in enumerate(self.columns)]
+        return columns, [list(zip(*some)) or [()] * len(options[slot]) for slot, some in occurrences.items()]
+
+
+def _with_subject(line: str, name: str) -> str:
+    text = line.replace("a(n) {who}", article(name)) if "a(n) {who}" in line else line
+    text = text.replace("{who}", name)
+    return capital(text) if text[-1] in ".?" else text
 
 
 def capital(text: str) -> str:

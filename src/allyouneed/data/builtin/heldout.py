@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
-from itertools import chain, compress, count
+from itertools import chain, count
 from typing import TypeVar
 
 Columns = tuple[str, ...]  # the texts of one example
@@ -25,19 +25,9 @@ def number_below(limit: int, example: Columns, salt: str) -> int:
     return int.from_bytes(rank(example, salt)[:4], "big") % limit
 
 
-def choose(examples: Iterable[Columns], limit: int | None) -> list[Columns]:
-    """At most `limit` of the examples, each as likely as the next."""
-    return sorted(set(examples), key=lambda example: rank(example, "choose"))[:limit]
-
-
 def spread(share: int) -> Iterator[bool]:
     """Without end: true for about one in `share` places, spread evenly."""
     return ((place >> 16) % share == 0 for place in count(0, 2654435761))
-
-
-def thin(share: int, items: Iterable[T]) -> Iterator[T]:
-    """About one in `share` items, if all of them would take too long to write out."""
-    return compress(items, spread(share))
 
 
 def thin_pairs(share: int, firsts: Iterable[S], seconds: Sequence[T]) -> Iterator[tuple[S, list[T]]]:

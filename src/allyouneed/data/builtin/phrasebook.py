@@ -36,7 +36,7 @@ ALONE = ("sleep", "work", "study", "cook", "sing", "dance", "run", "read", "writ
 def phrasebook() -> dict[str, list[SentencePair]]:
     """The splits "train", "valid" and "test", from English to Italian."""
     file = word_file("phrasebook")
-    pairs = file.collect((kind, filter(_said, pairs)) for kind, pairs in _Book().kinds())
+    pairs = file.collect((kind, filter(_said, pairs)) for kind, pairs in Sentences().kinds())
     translations: dict[str, str] = {}
     for en, it in pairs:
         if translations.setdefault(en, it) != it:
@@ -64,7 +64,7 @@ def _how_many(thing: Phrase) -> str:
     return italian("quanto/quanta/quanti/quante", thing.gender, thing.person)
 
 
-class _Book:
+class Sentences:
     """The words of the phrasebook, and the sentences of each kind."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class _Book:
         self.names = [Phrase(name, name, gender) for gender in named for name in named[gender]]
         self.couples = [
             Phrase(f"{a} and {b}", f"{a} e {b}", "f" if {a, b} <= set(named["f"]) else "m", PLURAL)
-            for a, b in (line.split(", ") for line in file.lines("couples"))
+            for a, b in (line.split(", ") for line in file.sections["couples"])
         ]
         self.simple = [*self.pronouns, *self.names, *self.couples]
         self.many = [*self.simple, *determined("the", forms(self.people))]
@@ -100,8 +100,8 @@ class _Book:
         self.friends += determined("my your our her", friend)
         self.my_family = determined("my", forms(self.kin))
         self.family = determined("my your our their", forms(self.kin))
-        self.places = nouns(file, "places")
-        self.goals = [*self._places("to"), ("to school", "a scuola"), ("home", "a casa")]
+        self.locations = nouns(file, "places")
+        self.goals = [*self._at("to"), ("to school", "a scuola"), ("home", "a casa")]
         self.deeds = self._deeds()
 
     def kinds(self) -> Kinds:
@@ -133,11 +133,11 @@ class _Book:
             *(act for person in people for act in self._acts("help, call, wait for", [person])),
         ]
 
-    def _places(self, preposition: str = "") -> list[tuple[str, ...]]:
+    def _at(self, preposition: str = "") -> list[tuple[str, ...]]:
         """Where one is, or goes to: "at the zoo", "allo zoo". Some places take a with the article, others a bare in."""
         return [
             (f"{preposition or en} the {place.en}", f"in {place.it}" if it == "in" else join("a", place))
-            for (en, it), place in ((noun.suits, noun.one) for noun in self.places)
+            for (en, it), place in ((noun.suits, noun.one) for noun in self.locations)
         ]
 
     def _spots_of(self, noun: Noun) -> list[tuple[str, ...]]:
@@ -230,12 +230,12 @@ class _Book:
                 yield "lying", self.write("being", who=determined("the my her", [form]), how=some)
         on = [spot for spot in self._spots_of(self.foods[0]) if spot[0].startswith("on ")]
         yield "there is", self.write("there is", thing=determined("some", ones(self.drinks)), place=on)
-        places = determined("the", ones(self.places))
+        locations = determined("the", ones(self.locations))
         found = determined("the", forms([*self.wares, *self.animals, *self.people]))
-        found += [*places, *self.friends, *self.family, *determined("my your our", forms(self.small))]
+        found += [*locations, *self.friends, *self.family, *determined("my your our", forms(self.small))]
         yield "where is", self.write("where is", who=[who for who in found if not who.plural])
         yield "where is", self.write("where are", who=[who for who in found if who.plural])
-        yield "where is", self.write("excuse me", who=places)
+        yield "where is", self.write("excuse me", who=locations)
 
     def _owners(self) -> Kinds:
         wares, words = forms(self.wares), "my your his her our their"
@@ -264,7 +264,7 @@ class _Book:
         yield "habits", self.write("doing at a time", share=5, who=who, do=meals, time=habits)
         outings = self._acts("go", [goal for goal in self.goals if goal[0] not in ("to the kitchen", "to the garden")])
         yield "going", self.write("doing at a time", share=5, who=self.many, do=outings, time=habits)
-        spots = [("at school", "a scuola"), ("at home", "a casa"), *self._places()]
+        spots = [("at school", "a scuola"), ("at home", "a casa"), *self._at()]
         yield "staying", self.write("being", share=5, who=[*self.many, *self.friends, *self.family], how=spots)
         yield "now", self.write("doing now", 11, _fits, who=self.many, do=self.deeds)
 
@@ -328,9 +328,9 @@ class _Book:
         verbs = [self.verbs[verb] for verb in ("eat", "arrive", "leave", "return")]
         for who, do in thin_pairs(5, [*self.pronouns, *self.names, *self.my_family], verbs):
             yield "times", self.write("doing at a time", who=who, do=do, time=times)
-        places, do = determined("the", ones(self.places[:13])), [self.verbs["open"], self.verbs["close"]]
+        locations, do = determined("the", ones(self.locations[:13])), [self.verbs["open"], self.verbs["close"]]
         full = [time for time in times if time[0].endswith("o'clock")]
-        yield "times", self.write("doing at a time", who=places, do=do, time=full)
+        yield "times", self.write("doing at a time", who=locations, do=do, time=full)
 
     def _questions(self) -> Kinds:
         where = [self.verbs[verb] for verb in ("live", "work", "study", "sleep", "eat")]

@@ -10,7 +10,7 @@ Whoever does something with a thing in valid or test never does so in train.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import NamedTuple, TypeVar
 
@@ -38,7 +38,7 @@ class Event(NamedTuple):
     day: str
 
     def text(self) -> str:
-        return word_file("questions").lines("event")[0].format(**self._asdict())
+        return word_file("questions").sections["event"][0].format(**self._asdict())
 
     def question(self, kind: str) -> str:
         (base,) = word_file("questions").table("verbs")[self.verb]
@@ -47,8 +47,7 @@ class Event(NamedTuple):
     def answer(self, kind: str, context: str) -> tuple[int, str]:
         """Where the answer begins in the context, and its text."""
         texts = {"who": self.name, "where": self.place, "when": self.day, "colour": self.colour}
-        answer = texts.get(kind, f"{self.colour} {self.thing}")
-        text = self.text()
+        answer, text = texts.get(kind, f"{self.colour} {self.thing}"), self.text()
         found = re.search(rf"\b{answer}\b", text)  # not the "red" of "repaired"
         assert found is not None
         return context.index(text) + found.start(), answer
@@ -61,7 +60,7 @@ def held_out(name: str, thing: str) -> bool:
     return (file.items("names").index(name) + file.items("things").index(thing)) % 4 == 0
 
 
-class Draw:
+class Sampler:
     """Random choices that depend on a name alone."""
 
     def __init__(self, name: str) -> None:
@@ -76,7 +75,7 @@ class Draw:
         """Removes one of the options."""
         return options.pop(self.below(len(options)))
 
-    def some(self, options: Sequence[T], count: int) -> list[T]:
+    def some(self, options: Iterable[T], count: int) -> list[T]:
         """Different options, in any order."""
         left = list(options)
         return [self.take(left) for _ in range(count)]
@@ -92,10 +91,10 @@ def questions() -> dict[str, list[Question]]:
 
 def _about(split: str, number: int) -> Iterator[Question]:
     """The questions about one text."""
-    draw, held = Draw(f"{split}-{number}"), split != "train"
-    events, others = _events(draw, held)[:EVENTS], _events(draw, held)
-    sentences = [*(event.text() for event in events), *(() if number % LONG else _other_sentences(draw))]
-    context = " ".join(draw.some(sentences, len(sentences)))
+    sampler, unseen = Sampler(f"{split}-{number}"), split != "train"
+    events, others = _events(sampler, unseen)[:EVENTS], _events(sampler, unseen)
+    sentences = [*(event.text() for event in events), *(() if number % LONG else _other_sentences(sampler))]
+    context = " ".join(sampler.some(sentences, len(sentences)))
     kinds = word_file("questions").table("questions")
     answered: list[Asked] = [
         (event.question(kind), (event.answer(kind, context),)) for event in events for kind in kinds
@@ -104,30 +103,31 @@ def _about(split: str, number: int) -> Iterator[Question]:
     strange = [event for event in others if event.name not in people and event.thing not in things]
     unanswered: list[Asked] = [(event.question(kind), ()) for event in strange for kind in kinds]
     for i in range(ASKED):
-        asked, answers = draw.take(unanswered if not draw.below(UNANSWERED) and unanswered else answered)
-        yield Question(asked, context, answers, f"{draw.name}-{i}")
+        asked, answers = sampler.take(unanswered if not sampler.below(UNANSWERED) and unanswered else answered)
+        yield Question(asked, context, answers, f"{sampler.name}-{i}")
 
 
-def _events(draw: Draw, held: bool) -> list[Event]:
-    """Each has its own name, thing, colour, place and day."""
+def _events(sampler: Sampler, unseen: bool) -> list[Event]:
+    """Each has its own name, thing, colour, place and day. `unseen`: nobody has the thing in train."""
     file = word_file("questions")
-    names, colours, places, days = (draw.some(file.items(words), 4) for words in ("names", "colours", "places", "days"))
+    names, colours, towns, days = (
+        sampler.some(file.items(words), 4) for words in ("names", "colours", "places", "days")
+    )
     things: list[str] = []
     for name in names:
-        allowed = [thing for thing in file.items("things") if held_out(name, thing) == held and thing not in things]
-        things.append(draw.take(allowed))
-    verbs = [draw.take(list(file.table("verbs"))) for _ in names]
-    return [Event(*facts) for facts in zip(names, verbs, things, colours, places, days)]
+        allowed = [thing for thing in file.items("things") if held_out(name, thing) == unseen and thing not in things]
+        things.append(sampler.take(allowed))
+    verbs = [sampler.take(list(file.table("verbs"))) for _ in names]
+    return [Event(*facts) for facts in zip(names, verbs, things, colours, towns, days)]
 
 
-def _other_sentences(draw: Draw) -> list[str]:
+def _other_sentences(sampler: Sampler) -> list[str]:
     """Sentences that no question asks about. None says the same of the same, so that they do not contradict."""
-    file = word_file("questions")
-    every = [(form, who) for form in file.lines("about people") for who in file.items("names")]
-    every += [(form, who) for form in file.lines("about places") for who in file.items("places")]
-    made = []
-    for form, who in draw.some(every, OTHERS):
-        places = [place for place in file.items("places") if place != who]
-        place, colour, day = (draw.take(list(words)) for words in (places, file.items("colours"), file.items("days")))
+    file, made = word_file("questions"), []
+    every = [(form, who) for form in file.sections["about people"] for who in file.items("names")]
+    every += [(form, who) for form in file.sections["about places"] for who in file.items("places")]
+    for form, who in sampler.some(every, OTHERS):
+        towns = [town for town in file.items("places") if town != who]
+        place, colour, day = (sampler.take(list(words)) for words in (towns, file.items("colours"), file.items("days")))
         made.append(form.format(who=who, place=place, colour=colour, day=day))
     return made

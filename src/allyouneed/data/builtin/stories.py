@@ -17,16 +17,16 @@ VERSIONS = 14  # stories of each person at each place
 LENGTH = 7  # sentences of a story between the first one and the last one
 
 
-def places() -> dict[str, list[str]]:
+def sentences_by_place() -> dict[str, list[str]]:
     """The sentences about each place; each may come anywhere in a story."""
     sections = word_file("stories").sections
-    return {name.removeprefix("at the "): lines for name, lines in sections.items() if name.startswith("at the ")}
+    return {name.removeprefix("at the "): some for name, some in sections.items() if name.startswith("at the ")}
 
 
 def stories() -> dict[str, list[str]]:
     """The stories of the splits "train", "valid" and "test", each one text in one line."""
     splits: dict[str, list[str]] = {"train": [], "valid": [], "test": []}
-    for who, place in product(people(), places().items()):
+    for who, place in product(people(), sentences_by_place().items()):
         versions = dict.fromkeys(_story(who, *place, str(number)) for number in range(VERSIONS))
         test, valid, *train = sorted(versions, key=lambda text: rank((text,), "split"))
         for split, texts in (("train", train), ("valid", [valid]), ("test", [test])):
@@ -34,11 +34,11 @@ def stories() -> dict[str, list[str]]:
     return {split: sorted(texts, key=lambda text: rank((text,), "order")) for split, texts in splits.items()}
 
 
-def _story(who: Phrase, place: str, lines: list[str], number: str) -> str:
-    file = word_file("stories")
+def _story(who: Phrase, place: str, sentences: list[str], number: str) -> str:
+    sections = word_file("stories").sections
 
-    def shuffled(lines: list[str]) -> list[str]:
-        return sorted(lines, key=lambda line: rank((line, who.en, place), number))
+    def shuffled(sentences: list[str]) -> list[str]:
+        return sorted(sentences, key=lambda sentence: rank((sentence, who.en, place), number))
 
-    chosen = [*file.lines("beginning"), *shuffled(lines)[:LENGTH], shuffled(file.lines("endings"))[0]]
+    chosen = [*sections["beginning"], *shuffled(sentences)[:LENGTH], shuffled(sections["endings"])[0]]
     return " ".join(chosen).format(who=who.en, place=place, **pronouns(who.gender, who.person))

@@ -10,12 +10,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from importlib import resources
-from itertools import islice, product
+from itertools import chain, islice, product
 from math import prod
 from typing import Any
 
 from allyouneed.data.builtin.grammar import Template, expand
-from allyouneed.data.builtin.heldout import Columns, choose, spread
+from allyouneed.data.builtin.heldout import Columns, rank, spread
 
 Kinds = Iterable[tuple[str, Iterable[Columns]]]  # sentences of each kind; a kind may come several times
 
@@ -26,19 +26,16 @@ class WordFile:
     def __init__(self, name: str) -> None:
         self.sections: dict[str, list[str]] = {}
         text = (resources.files("allyouneed") / "data" / "builtin" / "words" / f"{name}.txt").read_text("utf-8")
-        lines: list[str] = []
+        section: list[str] = []
         for line in text.splitlines():
             if line.startswith("[") and line.endswith("]"):
                 if line[1:-1] in self.sections:
                     raise ValueError(f"words/{name}.txt has two sections {line}")
-                lines = self.sections[line[1:-1]] = []
+                section = self.sections[line[1:-1]] = []
             elif line.startswith(" "):
-                lines[-1] += f" {line.strip()}"
+                section[-1] += f" {line.strip()}"
             elif line and not line.startswith("#"):
-                lines.append(line)
-
-    def lines(self, section: str) -> list[str]:
-        return self.sections[section]
+                section.append(line)
 
     @cache  # noqa: B019
     def items(self, section: str) -> list[str]:
@@ -81,8 +78,11 @@ class WordFile:
         limits = {kind: int(limit) for kind, (limit,) in self.table("limits").items()}
         if unknown := limits.keys() - found.keys():
             raise ValueError(f"the limits name kinds that no rule writes: {', '.join(sorted(unknown))}")
-        chosen = (choose(examples, limits.get(kind)) for kind, examples in found.items())
-        return list(dict.fromkeys(example for examples in chosen for example in examples))
+        chosen = (
+            sorted(examples, key=lambda example: rank(example, "choose"))[: limits.get(kind)]
+            for kind, examples in found.items()
+        )
+        return list(dict.fromkeys(chain.from_iterable(chosen)))
 
 
 @cache
