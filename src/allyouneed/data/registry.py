@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from allyouneed.config import DataConfig
-from allyouneed.data.examples import SHAPES, SentencePair, digest
+from allyouneed.data.examples import SHAPES, SentencePair, digest, to_cells
 from allyouneed.data.fetch import content_checksum, discard, obtain
 from allyouneed.data.layouts import LAYOUTS
 from allyouneed.data.public import PUBLIC_SETS, PublicSet
@@ -178,7 +178,7 @@ def _built_in_examples(known: NamedSet, reverse: bool) -> Source:
         examples = {split: [SentencePair(it, en) for en, it in pairs] for split, pairs in examples.items()}
     counts = ", ".join(f"{len(listed):,} {split}" for split, listed in examples.items())
     key = fingerprint({split: digest(repr(listed)) for split, listed in examples.items()})
-    rows = {split: (example.cells for example in listed) for split, listed in examples.items()}
+    rows = {split: map(to_cells, listed) for split, listed in examples.items()}
     dataset = Dataset(name, known.shape, {}, [f"{name}: built in; {counts}; fixed splits"], key, "MIT")
     return NamedTexts(dataset, Records.of(rows, SHAPES[known.shape].filled))
 
