@@ -31,7 +31,7 @@ def test_chunks_joined_are_the_text_whatever_their_size(
         file = TextFile(path)
         assert "".join(file.text()) == expected
         if "\r" not in expected:  # the end of a line, if no newline comes before it in the first chunk
-            assert "\n".join(file.lines()) == expected.removesuffix("\n")
+            assert "\n".join(file.iter_lines()) == expected.removesuffix("\n")
     finally:
         textfile.CHUNK = before
 

@@ -16,7 +16,8 @@ from allyouneed.config import DataConfig
 from allyouneed.data.builtin.entities import entities, names
 from allyouneed.data.builtin.heldout import words
 from allyouneed.data.builtin.opinions import opinions
-from allyouneed.data.examples import LabelledText, TaggedSentence
+from allyouneed.data.examples import LabelledText, TaggedSentence, inputs
+from allyouneed.data.examples import texts as filled
 from allyouneed.data.formats.conll import spans
 from allyouneed.data.opening import open_data
 from allyouneed.data.report import describe
@@ -273,7 +274,7 @@ def test_the_report_tells_the_classes():
 )
 def test_built_in_examples_are_the_same_everywhere_and_never_twice(write, sha256):
     splits = write()
-    texts = {name: [example.texts for example in split] for name, split in splits.items()}
+    texts = {name: [filled(example) for example in split] for name, split in splits.items()}
     everything = [example for split in texts.values() for example in split]
     assert list(splits) == ["train", "valid", "test"]
     assert len({text for text, _ in everything}) == len(everything) > 4000
@@ -304,7 +305,7 @@ def test_names_are_ambiguous_and_tags_fit():
     splits = entities()
     found: dict[str, set[str]] = {}
     for example in (example for split in splits.values() for example in split):
-        (sentence,), (tokens, marks) = example.inputs, example
+        (sentence,), (tokens, marks) = inputs(example), example
         assert len(tokens) == len(marks)
         assert tuple(sentence[start:end] for start, end in find_words(sentence)) == tokens
         for span in spans(marks):
@@ -340,7 +341,7 @@ def test_public_sets_have_their_splits(name, mirror):
     counts = {split: part.examples for split, part in data.splits.items()}
     assert counts == COUNTS[name]
     assert all(part.empty == 0 for part in data.splits.values())
-    parts = [{example.inputs for example in part} for part in data.splits.values()]
+    parts = [{inputs(example) for example in part} for part in data.splits.values()]
     if name in ("trec", "imdb"):
         assert not parts[0] & parts[1]
         assert any("held out for valid by a hash" in line for line in data.understood)

@@ -129,7 +129,7 @@ def test_the_scheme_is_detected(scheme):
     survey = Survey()
     survey.add(tagged(entities, 8, scheme))
     assert survey.scheme == scheme
-    assert survey.told() == f"{scheme} tags"
+    assert survey.describe() == f"{scheme} tags"
 
 
 @pytest.mark.parametrize(
@@ -147,4 +147,4 @@ def test_what_does_not_fit_a_scheme_is_said(sentences, told):
     survey = Survey()
     for sentence in sentences:
         survey.add(sentence.split())
-    assert survey.told() == told
+    assert survey.describe() == told

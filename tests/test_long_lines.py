@@ -88,7 +88,7 @@ def test_carriage_returns_alone_end_lines(tmp_path: Path) -> None:
     tags = dataset("tags", put(tmp_path / "a.conll", "a O\rb B-x\r\rc O\r"), valid_part=0.0, test_part=0.0)
     assert [example.words for example in tags.splits["train"]] == [("a", "b"), ("c",)]
     mixed = Path(put(tmp_path / "b.txt", "a\rb\nc\n"))  # a newline ends lines here, and a return is a character
-    assert list(TextFile(mixed).lines()) == ["a\rb", "c"]
+    assert list(TextFile(mixed).iter_lines()) == ["a\rb", "c"]
 
 
 def test_a_sentence_of_very_many_words(tmp_path: Path) -> None:

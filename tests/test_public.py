@@ -436,7 +436,7 @@ def test_imdb_is_the_same_from_a_mirror_and_from_the_archive(web: Web, mirror: P
             side = "neg" if place >= 12_500 else "pos"
             assert label == {"neg": "0", "pos": "1"}[side]
             files[f"aclImdb/{split}/{side}/{place % 12_500}_{1 if side == 'neg' else 9}.txt"] = text
-    lines = layouts.TextFile(mirror / "imdb/unlabelled.txt.xz").lines()
+    lines = layouts.TextFile(mirror / "imdb/unlabelled.txt.xz").iter_lines()
     files |= {f"aclImdb/train/unsup/{number}_0.txt": text for number, text in enumerate(lines)}
     names = list(files)
     random.Random(1).shuffle(names)

@@ -19,7 +19,7 @@ import pytest
 from allyouneed.config import DataConfig
 from allyouneed.data.builtin.questions import held_out, questions
 from allyouneed.data.builtin.wordfile import word_file
-from allyouneed.data.examples import Question
+from allyouneed.data.examples import Question, texts
 from allyouneed.data.facts import gather
 from allyouneed.data.in_memory import keep
 from allyouneed.data.opening import open_data
@@ -131,8 +131,9 @@ def test_every_form_of_json_gives_the_same_questions(name, tmp_path):
     assert list(data.splits["train"]) == EXAMPLES
     assert list(data.splits["train"]) == EXAMPLES, "it can be read again"
     assert all(one.context[start:].startswith(text) for one in EXAMPLES for start, text in one.answers)
-    assert "5 questions about 2 texts, 1 without an answer; the first is “Who bought the lamp?” → “Anna”" in str(
-        data.understood
+    assert (
+        "5 questions about 2 texts, 1 without an answer; the first question is “Who bought the lamp?” → “Anna”"
+        in str(data.understood)
     )
     packed = put(tmp_path / f"{name}.gz", gzip.compress(FILES[name].encode()))
     assert whole(packed) == EXAMPLES
@@ -229,10 +230,10 @@ BAD = {
     "empty.json": ("", "empty.json is empty"),
     "blank.jsonl": ("\n \n", "holds only blank lines"),
     "prose.txt": ("Once upon a time.\n", "does not look like questions: its first line “Once upon a time.”"),
-    "cut.json": (FILES["squad2.json"][:300], r"cut.json is not JSON: .*line 1, column .*is the file complete\?"),
+    "cut.json": (FILES["squad2.json"][:300], r"cut.json, line 1 is not JSON: .*column .*is the file complete\?"),
     "cut.jsonl": (one()[:-20], "cut.jsonl, line 2 is not JSON: "),
     "garbage.json": ("{'data': 1}", r"is not JSON: .*is the file complete\?"),
-    "deep.json": (deep('{"data": ', "}"), "deep.json: its lists and objects are nested too deeply"),
+    "deep.json": (deep('{"data": ', "}"), "deep.json, line 1: its lists and objects are nested too deeply"),
     "deep.jsonl": (one() + deep('{"question": ', "}"), "deep.jsonl, line 3: its lists and objects are nested too de"),
     "digits.json": ('{"data":\n' + "9" * 5000 + "}", "has a number with too many digits"),
     "list.json": ('[{"question": "q"}]', "no column or key for the context; it has question"),
@@ -241,7 +242,7 @@ BAD = {
     "scalar.json": ('{"data": 3}', "'data' is 3, but a list is expected"),
     "other.json": ('{\n"dta": []}', "has no key 'data'; did you mean 'dta'?"),
     "none.json": ('{"data": []}', "none.json has no question about a text"),
-    "article.json": ('{"data": [{"paragraphs": []}, "x"]}', "article 2 is \"x\", but an object with 'paragraphs' is"),
+    "article.json": ('{"data": [{"paragraphs": []}, "x"]}', 'entry 2 of its list is "x", but an object is'),
     "flat.json": ('{"data": [{"question": "q"}]}', "no column or key for the context; it has question"),
     "qas.json": ('{"data": [{"paragraphs": [{"qas": {}}]}]}', "article 1, paragraph 1: 'qas' is an object, but a list"),
     "asked.json": (
@@ -377,7 +378,7 @@ def test_the_report_and_the_facts(tmp_path):
     assert (report.things, report.parts[0].examples, report.parts[0].duplicates) == ("questions", 6, 1)
     every = [*EXAMPLES, EXAMPLES[0]]
     known = re.findall(r"\w+|[^\w\s]", " ".join([ANNA, CAFE, *(one.question for one in every)]))
-    found, letters = gather(data), sum(len(text) for one in every for text in one.texts)
+    found, letters = gather(data), sum(len(text) for one in every for text in texts(one))
     once = len(ANNA) + len(CAFE) + sum(len(one.question) for one in every)
     assert found.words == round(len(known) * letters / once), "a context is read again with each question"
     assert found.different == len({*known}) / len(known), "but its words are those of one text"
@@ -492,9 +493,9 @@ def test_names_and_things_of_the_test_never_come_together_in_train(built_in):
     assert all(held_out(*pair) for pair in told("valid") | told("test"))
     assert len(told("train")) == 192, "all that are not held out"
     assert len(told("test")) > 50
-    known = {word for one in built_in["train"] for text in one.texts for word in re.findall(r"\w+|[^\w\s]", text)}
+    known = {word for one in built_in["train"] for text in texts(one) for word in re.findall(r"\w+|[^\w\s]", text)}
     for one in built_in["valid"] + built_in["test"]:
-        assert known >= {word for text in one.texts for word in re.findall(r"\w+|[^\w\s]", text)}
+        assert known >= {word for text in texts(one) for word in re.findall(r"\w+|[^\w\s]", text)}
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])

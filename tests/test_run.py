@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from allyouneed import catalog
 from allyouneed.config import DataConfig, DecodeConfig, TrainConfig
-from allyouneed.data.examples import Example, TaggedSentence
+from allyouneed.data.examples import Example, TaggedSentence, texts
 from allyouneed.errors import UserError
 from allyouneed.recipe import read_recipe, recipe_names, recipe_text, to_toml
 from allyouneed.run import load, train
@@ -90,7 +90,7 @@ def test_other_data_to_score_on_is_told_of_and_its_mistakes_too(pairs, tmp_path)
 
 
 def lines(examples: Iterable[Example]) -> str:
-    return "".join("\t".join(example.texts) + "\n" for example in examples)
+    return "".join("\t".join(texts(example)) + "\n" for example in examples)
 
 
 def conll(examples: Iterable[TaggedSentence]) -> str:

@@ -17,6 +17,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from allyouneed.data.examples import inputs
 from allyouneed.data.formats.conll import spans, tagged
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, entity_scores
@@ -84,7 +85,7 @@ def test_the_scores_equal_seqeval(folder, steps):
     out = folder / f"wild {steps}"
     made = train("tag/lstm", *SHORT, f"train.steps={steps}", data=folder / "my.conll", out=out, quiet=True)
     truth = [list(example.tags) for example in made.task.data.splits["test"]]
-    texts = [example.inputs[0] for example in made.task.data.splits["test"]]
+    texts = [inputs(example)[0] for example in made.task.data.splits["test"]]
     guesses = [answer.details["tags"] for answer in made.answers(texts)]
     scores = {score.name: score.value for score in made.test("test")}
     with warnings.catch_warnings():

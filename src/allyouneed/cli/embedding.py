@@ -50,7 +50,7 @@ def _read(path: Path) -> list[tuple[int, str]]:
         there = "is not a plain file" if os.path.exists(path) else "does not exist"
         raise UserError(f"--nearest {shortened(path)} {there}: give a text file, whose lines are searched")
     found, size, file = [], 0, TextFile(path)
-    for number, line in enumerate(file.lines(), 1):
+    for number, line in enumerate(file.iter_lines(), 1):
         size += len(line)
         if line.strip():
             found.append((number, line))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 READING = 3  # raise it whenever the same files give other examples or other text than before
 
@@ -17,25 +17,6 @@ class SentencePair(NamedTuple):
     source: str
     target: str
 
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """As texts, one per field."""
-        return self
-
-    @classmethod
-    def of(cls, cells: Sequence[str]) -> Self:
-        return cls(*cells)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The texts that a model reads."""
-        return (self.source,)
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """Everything that is written in the example; nothing of it may be blank."""
-        return self
-
 
 class LabelledText(NamedTuple):
     """For classification. `second` is the other text where an example is a pair of texts."""
@@ -44,50 +25,12 @@ class LabelledText(NamedTuple):
     label: str
     second: str | None = None
 
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """As texts, one per field."""
-        return (self.text, self.label) if self.second is None else (self.text, self.label, self.second)
-
-    @classmethod
-    def of(cls, cells: Sequence[str]) -> Self:
-        return cls(*cells)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The texts that a model reads."""
-        return (self.text,) if self.second is None else (self.text, self.second)
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """Everything that is written in the example; nothing of it may be blank."""
-        return (*self.inputs, self.label)
-
 
 class TaggedSentence(NamedTuple):
     """For tagging: one tag per word. No word and no tag has a space in it."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
-
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """As texts, one per field."""
-        return " ".join(self.words), " ".join(self.tags)
-
-    @classmethod
-    def of(cls, cells: Sequence[str]) -> Self:
-        return cls(*(tuple(cell.split(" ")) for cell in cells))
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The texts that a model reads: the words with single spaces between them."""
-        return (" ".join(self.words),)
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """Everything that is written in the example; nothing of it may be blank."""
-        return self.cells
 
 
 class Question(NamedTuple):
@@ -98,45 +41,15 @@ class Question(NamedTuple):
     answers: tuple[tuple[int, str], ...] = ()  # where each begins in the context, and its text
     id: str = ""
 
-    @property
-    def cells(self) -> tuple[str, ...]:
-        """As texts, one per field."""
-        return self.question, self.context, json.dumps(self.answers, ensure_ascii=False), self.id
-
-    @classmethod
-    def of(cls, cells: Sequence[str]) -> Self:
-        question, context, answers, id = cells
-        return cls(question, context, tuple((start, text) for start, text in json.loads(answers)), id)
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """The texts that a model reads. The context comes first: splits are made by a hash of it."""
-        return (self.context, self.question)
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """Everything that may not be blank; there may be no answer."""
-        return self.inputs
-
 
 class LabelledPicture(NamedTuple):
     """A picture with its label, with its caption, or, if these do not matter, with neither. It says where the picture
-    is, and does not hold its pixels."""
+    is, and does not hold its pixels. Splits are made by a hash of its content, unless they are made by captions."""
 
     where: str  # its file, and if that holds several, which one
     label: str  # its class, or its caption; "" if it has neither
     content: str  # a hash of what it shows, before it is scaled
     number: int = -1  # in an array of pictures; -1: it is a file of its own
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """What tells pictures apart: splits are made by a hash of it, unless they are made by captions."""
-        return (self.content,)
-
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """Everything that may not be blank, if the label matters."""
-        return (self.content, self.label)
 
 
 TextExample = SentencePair | LabelledText | TaggedSentence | Question
@@ -150,6 +63,15 @@ class Shape(NamedTuple):
     inputs: tuple[int, ...]  # fields that a model reads; by the first one splits are made
     filled: tuple[int, ...]  # fields of which none may be blank
 
+    def example(self, cells: Sequence[str]) -> Any:
+        """The inverse of `to_cells`."""
+        if self.kind is TaggedSentence:
+            return TaggedSentence(*(tuple(cell.split(" ")) for cell in cells))
+        if self.kind is Question:
+            question, context, answers, id = cells
+            return Question(question, context, tuple((start, text) for start, text in json.loads(answers)), id)
+        return self.kind(*cells)
+
 
 SHAPES = {
     "text": Shape(None, (0,), (0,)),
@@ -158,11 +80,37 @@ SHAPES = {
     "tags": Shape(TaggedSentence, (0,), (0, 1)),
     "questions": Shape(Question, (1, 0), (0, 1)),
 }
+SHAPE_OF = {shape.kind: shape for shape in SHAPES.values()}
+
+
+def to_cells(example: TextExample) -> tuple[str, ...]:
+    """The example as texts, one per field."""
+    if isinstance(example, TaggedSentence):
+        return " ".join(example.words), " ".join(example.tags)
+    if isinstance(example, Question):
+        return example.question, example.context, json.dumps(example.answers, ensure_ascii=False), example.id
+    return tuple(text for text in example if text is not None)
+
+
+def inputs(example: TextExample) -> tuple[str, ...]:
+    """The texts that a model reads. The words of a sentence have single spaces between them."""
+    return _fields(example, SHAPE_OF[type(example)].inputs)
+
+
+def texts(example: TextExample) -> tuple[str, ...]:
+    """Everything that may not be blank; there may be no answer."""
+    return _fields(example, SHAPE_OF[type(example)].filled)
+
+
+def _fields(example: TextExample, fields: Sequence[int]) -> tuple[str, ...]:
+    cells = to_cells(example)
+    return tuple(cells[field] for field in fields if field < len(cells))
 
 
 def is_blank(example: Example) -> bool:
     """Whether some part of it is blank, so that it is dropped."""
-    return not all(text.strip() for text in example.texts)
+    parts = (example.content, example.label) if isinstance(example, LabelledPicture) else texts(example)
+    return not all(part.strip() for part in parts)
 
 
 def digest(text: str) -> int:

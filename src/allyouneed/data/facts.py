@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from allyouneed.data.examples import LabelledPicture, Question, SentencePair
+from allyouneed.data.examples import LabelledPicture, Question, SentencePair, inputs
 from allyouneed.data.sources import PICTURES, Dataset, ExampleSplit, Split, Text
 
 WORD = re.compile(r"\w+|[^\w\s]")
@@ -78,4 +78,4 @@ def _texts(split: Split) -> Iterator[tuple[str, bool]]:
         elif isinstance(example, LabelledPicture):
             yield example.label, False
         else:
-            yield from ((text, False) for text in (example if isinstance(example, SentencePair) else example.inputs))
+            yield from ((text, False) for text in (example if isinstance(example, SentencePair) else inputs(example)))

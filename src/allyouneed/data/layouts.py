@@ -11,11 +11,11 @@ import re
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from allyouneed.config import DataConfig
 from allyouneed.data.formats.compressed import BROKEN, DAMAGED
 from allyouneed.data.formats.pairs import open_pairs
 from allyouneed.data.formats.squad import open_questions
@@ -44,7 +44,7 @@ def parallel(source: Path, target: Path) -> Iterator[Row]:
 def pairs(path: Path) -> Iterator[Row]:
     """source<TAB>target; further columns are left out."""
     _check_size(path)
-    return open_pairs([TextFile(path)], "1", "2", header="false").rows()
+    return open_pairs([TextFile(path)], DataConfig(source="1", target="2", header="false")).rows()
 
 
 def labels(path: Path, names: Mapping[str, str]) -> Iterator[Row]:
@@ -67,13 +67,13 @@ def conll(path: Path) -> Iterable[Row]:
     """A word and its tag per line."""
     from allyouneed.data.formats.conll import open_tags  # which imports numpy: names of data sets come without it
 
-    return open_tags(TextFile(path)).rows()
+    return open_tags(TextFile(path), DataConfig()).rows()
 
 
 def squad(files: Files, titles: Mapping[str, Sequence[str]] | None = None) -> dict[str, Iterable[Row]]:
     """SQuAD's JSON. `titles`: the articles of each split, in their order; without them, all of its file."""
     return {
-        split: replace(open_questions(TextFile(path)), titles=(titles or {}).get(split, ())).rows()
+        split: open_questions(TextFile(path), DataConfig(), (titles or {}).get(split, ())).rows()
         for split, (path,) in files.items()
     }
 
@@ -85,7 +85,7 @@ def text(path: Path) -> list[Iterable[bytes]]:
 
 def lines(*paths: Path) -> Iterator[Iterable[bytes]]:
     """A line is a document; a label after a tab is left out."""
-    every_line = chain.from_iterable(TextFile(path).lines() for path in paths)
+    every_line = chain.from_iterable(TextFile(path).iter_lines() for path in paths)
     return ([_text(line.partition("\t")[0]).encode()] for line in every_line)
 
 

@@ -69,7 +69,7 @@ def emoji(files: Files) -> dict[str, Pictures]:
     if pixels.dtype != np.uint8 or pixels.shape[1:] != (32, 32, 3):
         raise UserError(f"{images} is damaged: it should hold one array of bytes, (N, 32, 32, 3)")
     captions = []
-    for number, line in enumerate(TextFile(texts).lines(), 1):
+    for number, line in enumerate(TextFile(texts).iter_lines(), 1):
         style, tab, caption = line.partition("\t")
         if not (style.strip() and tab and caption.strip()):
             raise UserError(f"{texts} is damaged: line {number} is not a style, a tab and a caption")

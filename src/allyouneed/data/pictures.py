@@ -72,7 +72,7 @@ class PictureSplit(Split):
         return iter(self.pictures)
 
     def hashes(self) -> tuple[np.ndarray, np.ndarray]:
-        both = ((digest(p.content), digest("\t".join(p.texts))) for p in self.pictures)
+        both = ((digest(p.content), digest(f"{p.content}\t{p.label}")) for p in self.pictures)
         found = np.fromiter((one for pair in both for one in pair), np.uint64).reshape(-1, 2)
         return found[:, 0], found[:, 1]
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from allyouneed.config import DataConfig
-from allyouneed.data.examples import SHAPES, SentencePair, digest
+from allyouneed.data.examples import SHAPES, SentencePair, digest, to_cells
 from allyouneed.data.fetch import content_checksum, discard, obtain
 from allyouneed.data.layouts import LAYOUTS
 from allyouneed.data.public import PUBLIC_SETS, PublicSet
@@ -168,7 +168,7 @@ def _built_in_texts(known: NamedSet, generated: Mapping[str, Any], reverse: bool
             generated = {split: [SentencePair(it, en) for en, it in pairs] for split, pairs in generated.items()}
         counts = {split: f"{len(examples):,} {split}" for split, examples in generated.items()}
         digests = {split: digest(repr(examples)) for split, examples in generated.items()}
-        rows = {split: (example.cells for example in examples) for split, examples in generated.items()}
+        rows = {split: map(to_cells, examples) for split, examples in generated.items()}
         dataset = _built_in(known, counts, digests)
         return _examples(dataset, Records.of(rows, SHAPES[known.shape].filled))
     documents = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
-from allyouneed.data.examples import READING, SHAPES, SentencePair, TextExample, digest
+from allyouneed.data.examples import READING, SHAPES, SentencePair, TextExample, digest, to_cells
 from allyouneed.randomness import make_key
 
 if TYPE_CHECKING:  # names of data sets come without numpy
@@ -54,7 +54,7 @@ class ExampleSplit(Split):
 
         from allyouneed.data.records import Records
 
-        records = Records.of({"train": (example.cells for example in examples)}, SHAPES[shape].filled)
+        records = Records.of({"train": map(to_cells, examples)}, SHAPES[shape].filled)
         rows = np.flatnonzero(~records.blank)
         return ExampleSplit(shape, records, rows, len(records) - len(rows))
 
@@ -65,7 +65,7 @@ class ExampleSplit(Split):
         return int(self.records.sizes(fields)[self.rows].sum())
 
     def __iter__(self) -> Iterator[Any]:
-        return map(self.shape.kind.of, self.records.cells(self.rows))
+        return map(self.shape.example, self.records.cells(self.rows))
 
     def inputs(self) -> Iterator[tuple[str, ...]]:
         """The texts that a model reads."""

@@ -68,7 +68,7 @@ def read_own(path: Path) -> WordTests:
 def questions(path: Path) -> list[tuple[str, Question]]:
     """Lines of four words below ": name of the section"; a line that begins with # is a comment."""
     section, found = "", []
-    for number, line in enumerate(TextFile(path).lines(), 1):
+    for number, line in enumerate(TextFile(path).iter_lines(), 1):
         words = line.split()
         if line.startswith("#"):
             continue
@@ -99,7 +99,7 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The number of each line and its fields, without blank lines and comments."""
     return (
         (number, fields)
-        for number, line in enumerate(TextFile(path).lines(), 1)
+        for number, line in enumerate(TextFile(path).iter_lines(), 1)
         if not line.startswith("#") and (fields := _fields(line))
     )
 

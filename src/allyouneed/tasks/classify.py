@@ -12,7 +12,7 @@ from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches.base import Batch
-from allyouneed.data.examples import LabelledText
+from allyouneed.data.examples import LabelledText, inputs
 from allyouneed.data.store import Ragged, tokenize_rows
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score
@@ -126,4 +126,4 @@ class Classify(ClassifyProcessor, OneLabel, Labelling):
         return {**texts, "prediction": label, "reference": example.label, "probability": sure}
 
     def question(self, example: LabelledText) -> tuple[str, str]:
-        return f" {BETWEEN} ".join(example.inputs), example.label
+        return f" {BETWEEN} ".join(inputs(example)), example.label

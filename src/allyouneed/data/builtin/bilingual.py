@@ -67,7 +67,7 @@ class Verb(NamedTuple):
     def to(self, what: tuple[Any, ...]) -> Verb:
         """The verb with its object, or with another phrase: "eat an apple"."""
         forms = (f"{form} {what[language]}" for form, language in zip(self, (0, 1, 0, 0, 1, 1, 1)))
-        return Verb(*forms, self.auxiliary, what[0])
+        return Verb._make([*forms, self.auxiliary, what[0]])
 
 
 def nouns(file: WordFile, section: str) -> list[Noun]:

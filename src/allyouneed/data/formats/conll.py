@@ -12,9 +12,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import NamedTuple
 
-from allyouneed.data.examples import TaggedSentence
+from allyouneed.config import DataConfig
+from allyouneed.data.examples import TaggedSentence, to_cells
 from allyouneed.data.formats.columns import beginning
 from allyouneed.data.formats.roles import column_named
 from allyouneed.data.formats.table import check_width
@@ -96,7 +98,7 @@ class Survey:
             return "IOBES"
         return "IOB1" if self.begun["I"] and self.begun["B"] == self.parted else "IOB2"
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """For the user, with what does not fit the scheme."""
         if self.scheme == PER_WORD:
             return f"{len(self.different):,} different tags, which mark no entities"
@@ -105,120 +107,107 @@ class Survey:
         return f"{self.scheme} tags{loose}"
 
 
-@dataclass(frozen=True)
-class TagColumns:
-    """Where a CoNLL file has its words and tags."""
+@dataclass
+class TagTable:
+    """A CoNLL file. While it is read, its tags are counted: the scheme follows from all of them."""
 
+    file: TextFile
     separator: str  # a tab, or any number of blanks
     names: tuple[str, ...]  # of the columns; numbers if the file gives none
     indexed: bool  # the first column numbers the words of a sentence; then lines that begin with # are comments
     word: int  # columns, from 0
     tag: int
     entities: bool  # whether the tags mark entities
-
-    def fits(self, tag: str) -> bool:
-        """Whether it can be a tag of this file."""
-        return bool(TAG.fullmatch(tag.strip()) if self.entities else len(tag.split()) == 1)
-
-
-@dataclass
-class TagTable:
-    """A CoNLL file. While it is read, its tags are counted: the scheme follows from all of them."""
-
-    file: TextFile
-    columns: TagColumns
     survey: Survey = field(default_factory=Survey)
     skipped: int = 0  # lines that only say that a document begins
+    first: TaggedSentence | None = None
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """The words and the tags of each sentence, with spaces between them. Every broken line is an error."""
-        survey, at, path, sentences = self.survey, self.columns, self.file.path, 0
+        survey, path, sentences = self.survey, self.file.path, 0
         for sentence in self._sentences():
             survey.add(sentence.tags)
+            self.first = self.first or sentence
             sentences += 1
-            yield sentence.cells
+            yield to_cells(sentence)
         words = survey.letters.total()
         if sentences == 1 and words > LONG:
             raise UserError(f"{path} is one sentence of {words:,} words: a blank line must stand between two sentences")
         if survey.scheme == PER_WORD and 2 * len(survey.different) > words > 20:
             raise UserError(
-                f"{path}: column {at.names[at.tag]} has {len(survey.different):,} different values for {words:,} "
+                f"{path}: column {self.names[self.tag]} has {len(survey.different):,} different values for {words:,} "
                 "words: is this the tag? choose it with data.target, the word with data.source"
             )
 
     def _sentences(self) -> Iterator[TaggedSentence]:
         """The lines between two blank lines are a sentence; every line is checked."""
-        path, at = self.file.path, self.columns
         words: list[str] = []
         tags: list[str] = []
-        width = len(at.names)
-        for number, line in enumerate(self.file.lines(), 1):
+        for number, line in chain(enumerate(self.file.iter_lines(), 1), [(0, "")]):
             if not line.strip() or line.startswith(DOCUMENT):
                 self.skipped += line.startswith(DOCUMENT)
                 if words:
                     yield TaggedSentence(tuple(words), tuple(tags))
                 words, tags = [], []
                 continue
-            cells = _cells(line, at.separator)
-            if at.indexed and (line.startswith("#") or SKIPPED.fullmatch(cells[0])):
+            cells = _cells(line, self.separator)
+            if self.indexed and (line.startswith("#") or SKIPPED.fullmatch(cells[0])):
                 continue
-            if not words and line.startswith("# ") and not (len(cells) == width and at.fits(cells[at.tag])):
+            whole = len(cells) == len(self.names)
+            if not words and line.startswith("# ") and not (whole and self._fits(cells[self.tag])):
                 continue  # a comment before a sentence
-            if len(cells) != width or width < 2:
-                mark = "a tab" if at.separator == "\t" else "a blank"
-                wanted = (
-                    f"the first has {width}" if width > 1 else f"a word and its tag need two, with {mark} between them"
-                )
-                comment = "; a comment stands before a sentence" if line.startswith("#") else ""
-                raise UserError(
-                    f"{path}, line {number} has {_columns(len(cells))}, but {wanted}: {shorten(line)}{comment}"
-                )
-            word, tag = cells[at.word].strip(), cells[at.tag].strip()
-            if not word:
-                raise UserError(f"{path}, line {number} has no word in column {at.names[at.word]}: {shorten(line)}")
-            if not at.fits(tag):
-                kind = "tag of an entity" if at.entities else "tag"
-                form = "O, or B-, I-, E- or S- and a type without blanks" if at.entities else "one word"
-                raise UserError(
-                    f"{path}, line {number}: '{tag}' is not the {kind}: column {at.names[at.tag]} must have {form}; "
-                    "another column is chosen with data.target"
-                )
+            if not whole or len(cells) < 2 or not cells[self.word].strip() or not self._fits(cells[self.tag]):
+                raise self._wrong(number, line, cells)
             if len(words) == LONGEST:
                 raise UserError(
-                    f"{path}, line {number}: this sentence has more than {LONGEST:,} words: a blank line must stand "
-                    "between two sentences"
+                    f"{self.file.path}, line {number}: this sentence has more than {LONGEST:,} words: a blank line "
+                    "must stand between two sentences"
                 )
-            words.append(unbroken(word))
-            tags.append(tag)
-        if words:
-            yield TaggedSentence(tuple(words), tuple(tags))
+            words.append(unbroken(cells[self.word].strip()))
+            tags.append(cells[self.tag].strip())
+
+    def _fits(self, tag: str) -> bool:
+        """Whether it can be a tag of this file."""
+        return bool(TAG.fullmatch(tag.strip()) if self.entities else len(tag.split()) == 1)
+
+    def _wrong(self, number: int, line: str, cells: Sequence[str]) -> UserError:
+        """What to say of a line that has no word with its tag."""
+        where, width = f"{self.file.path}, line {number}", len(self.names)
+        if len(cells) != width or width < 2:
+            mark = "a tab" if self.separator == "\t" else "a blank"
+            wanted = f"the first has {width}" if width > 1 else f"a word and its tag need two, with {mark} between them"
+            comment = "; a comment stands before a sentence" if line.startswith("#") else ""
+            count = f"{len(cells)} column{'s' if len(cells) != 1 else ''}"
+            return UserError(f"{where} has {count}, but {wanted}: {shorten(line)}{comment}")
+        if not cells[self.word].strip():
+            return UserError(f"{where} has no word in column {self.names[self.word]}: {shorten(line)}")
+        kind, form = "tag", "one word"
+        if self.entities:
+            kind, form = "tag of an entity", "O, or B-, I-, E- or S- and a type without blanks"
+        return UserError(
+            f"{where}: '{cells[self.tag].strip()}' is not the {kind}: column {self.names[self.tag]} must have {form}; "
+            "another column is chosen with data.target"
+        )
 
     def understood(self) -> str:
         """One sentence for the user, with the first example."""
-        at = self.columns
-        marks = "tabs" if at.separator == "\t" else "blanks"
+        assert self.first is not None  # a file without any sentence is refused
+        names, marks = self.names, "tabs" if self.separator == "\t" else "blanks"
         skipped = f"; {self.skipped:,} {DOCUMENT} lines skipped" if self.skipped else ""
-        first = next(TagTable(self.file, at)._sentences(), TaggedSentence((), ()))
-        words, tags = (shorten(text) for text in first.texts)
-        form = "CoNLL-U" if at.names == CONLL_U else "CoNLL"
-        others = " (choose others with data.source and data.target)" if len(at.names) > 2 else ""
+        form = "CoNLL-U" if names == CONLL_U else "CoNLL"
+        others = " (choose others with data.source and data.target)" if len(names) > 2 else ""
         return (
             f"{self.file.path.name}: {form} (columns between {marks}), {self.file.encoding}; the word is column "
-            f"{at.names[at.word]}, the tag column {at.names[at.tag]}{others}; {self.survey.told()}{skipped}; the first "
-            f"sentence is {words} → {tags}"
+            f"{names[self.word]}, the tag column {names[self.tag]}{others}; {self.survey.describe()}{skipped}; the "
+            f"first sentence is {' → '.join(map(shorten, to_cells(self.first)))}"
         )
 
 
-def open_tags(file: TextFile, word: str = "", tag: str = "") -> TagTable:
-    """`word` and `tag`: their columns, by number or by name."""
-    return TagTable(file, _find_columns(file, word, tag))
-
-
-def _find_columns(file: TextFile, word: str, tag: str) -> TagColumns:
+def open_tags(file: TextFile, config: DataConfig) -> TagTable:
     """The columns of the word and the tag: those that the user names, else FORM and UPOS in CoNLL-U, else the first one
     (after the number of the word) and the last, or the last that has only tags of entities."""
     path = file.path
-    head = [line for line in beginning(file.lines(), len) if line.strip() and not line.startswith(DOCUMENT)]
+    head = [line for line in beginning(file.iter_lines(), len) if line.strip() and not line.startswith(DOCUMENT)]
     if not head:
         file.first_line()  # an error if the file has no line at all
         raise UserError(f"{path} has only {DOCUMENT} lines: there is no sentence in it")
@@ -238,17 +227,14 @@ def _find_columns(file: TextFile, word: str, tag: str) -> TagColumns:
         at = {"word": CONLL_U.index("FORM"), "tag": CONLL_U.index("UPOS")}
     elif entities:
         at["tag"] = entities[-1]
-    at |= {what: column_named(names, given, str(path)) for what, given in (("word", word), ("tag", tag)) if given}
+    wanted = {"word": config.source, "tag": config.target}
+    at |= {role: column_named(names, given, str(path)) for role, given in wanted.items() if given}
     if at["word"] == at["tag"] and len(names) > 1:
         name = names[at["word"]]
         raise UserError(f"{path}: the word and the tag are both column {name}; set data.source and data.target")
     marks = any(TAG.fullmatch(cells[at["tag"]].strip()) for cells in rows)
-    return TagColumns(separator, names, indexed, **at, entities=marks)
+    return TagTable(file, separator, names, indexed, at["word"], at["tag"], marks)
 
 
 def _cells(line: str, separator: str) -> list[str]:
     return line.split("\t") if separator == "\t" else re.split("[ \t]+", line.strip(" \t"))
-
-
-def _columns(count: int) -> str:
-    return f"{count} columns" if count != 1 else "1 column"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from allyouneed.config import DataConfig
 from allyouneed.data.formats.columns import FEW, Column, label_column, text_column
 from allyouneed.data.formats.file_paths import form_of
 from allyouneed.data.formats.roles import Role, by_names, find_columns, with_usual_names
@@ -15,10 +16,13 @@ from allyouneed.data.formats.table import MARK, Table, header_names, likely_form
 from allyouneed.data.formats.textfile import TextFile, shorten
 from allyouneed.errors import UserError, nearest
 
-TWO_TEXTS = (
-    *(("text", "second"), ("text1", "text2"), ("text_a", "text_b"), ("sentence1", "sentence2")),
-    *(("sentence_a", "sentence_b"), ("question1", "question2"), ("premise", "hypothesis")),
-)
+TWO_TEXTS = [
+    {"text": first, "second": second}
+    for first, second in (
+        *(("text", "second"), ("text1", "text2"), ("text_a", "text_b"), ("sentence1", "sentence2")),
+        *(("sentence_a", "sentence_b"), ("question1", "question2"), ("premise", "hypothesis")),
+    )
+]
 NEVER = frozenset(("nan", "NaN", "<NA>", "#N/A"))  # as programs write a value that is missing
 SELDOM = frozenset(("-", "?", "NA", "N/A", "n/a", "null", "NULL"))  # a missing label, or one of the labels
 RARE = 5  # times fewer rows than a label has on average
@@ -99,58 +103,50 @@ class LabelTable:
         columns = columns or {"second text" if role == "second" else role: at for role, at in self.columns.items()}
         marks, guessed = self.unlabelled, self.guessed
         if marks:
-            told = ", ".join(f"'{mark}'" for mark in sorted(marks))
-            guessed += f"; {sum(self.counts[mark] for mark in marks):,} rows without a label ({told}) left out"
+            shown = ", ".join(f"'{mark}'" for mark in sorted(marks))
+            guessed += f"; {sum(self.counts[mark] for mark in marks):,} rows without a label ({shown}) left out"
         return self.table.understood(columns, "example", guessed)
 
 
-def open_labels(
-    files: Sequence[TextFile],
-    text: str = "",
-    label: str = "",
-    second: str = "",
-    header: str = "auto",
-    like: LabelTable | None = None,
-) -> LabelTable:
-    """Finds the format and the columns: those that the user names, else those of `like`, the training file, if it has
+def open_labels(files: Sequence[TextFile], config: DataConfig, like: LabelTable | None = None) -> LabelTable:
+    """Find the format and the columns: those that the user names, else those of `like`, the training file, if it has
     the same names, else those whose names are usual, else those that are found by their cells."""
-    table = _label_lines(files, label, like) or open_table(
-        files,
-        (text, label, second),
-        lambda first: _tell(first) or _same_header(first, like),
-        header,
-        values=(str, int, float, type(None)),  # a label may be a number, or missing
-        least=1,
+    roles = (TEXT, LABEL, SECOND)
+    wanted = {"text": config.source, "label": config.target, "second": config.second}
+
+    def usual(first: Sequence[str]) -> bool:
+        """Whether a first row has names that tell both columns, or those of the training file."""
+        theirs = {like.table.names[at] for at in like.columns.values()} if like and like.table.named else set()
+        return _tell_both(first) or bool(theirs and theirs <= set(header_names(first)))
+
+    values = (str, int, float, type(None))  # a label may be a number, or missing
+    table = _label_lines(files, config.target, like) or open_table(
+        files, tuple(wanted.values()), usual, config.header, values, least=1
     )
     names, where = table.names, table.where
-    _refuse_lists(table, label)
+    _refuse_lists(table, config.target)
     if len(names) < 2:
         raise UserError(f"{where} has only one column ({names[0]}), but a text and its label need two")
-    wanted = {"text": text, "label": label, "second": second}
-    roles = (TEXT, LABEL, SECOND)
-    known = _by_names(table, wanted) if like is None else _columns_like(table, like)
-    if text:  # a user who names one text also says whether there are two
+    known = _by_names(table) if like is None else _columns_like(table, like, wanted)
+    if config.source:  # a user who names one text also says whether there are two
         known.pop("second", None)
-    if like is not None:
-        _check_like(table, like, {role for role, given in wanted.items() if given} | known.keys())
-    found = find_columns(names, roles, wanted, where, lambda: _survey(table), known=known)
-    columns = {role.name: found.columns[role.name] for role in roles if role.name in found.columns}
+
+    def sample() -> list[Column]:
+        """What the cells of the first rows are like; of all, if none of the first are labels: a file may be sorted."""
+        columns = table.survey()
+        return columns if any(column.has_labels for column in columns) else table.survey(None)
+
+    found = find_columns(names, roles, wanted, where, sample, known=known)
+    columns, guessed = found.columns, found.guessed
     if like is not None and like.two != ("second" in columns):
         here, there = ("one text", "two") if like.two else ("two texts", "one")
         raise UserError(
             f"{where} has {here} per example, the training data {there}: name the columns with data.source, "
             "data.second and data.target, or give files of one kind"
         )
-    guessed = found.told()
     if like is None and table.form != "words":
         guessed += _could_be(table, columns, wanted)
     return LabelTable(table, columns, guessed, like)
-
-
-def _survey(table: Table) -> list[Column]:
-    """What the cells of the first rows are like; of all, if none of the first are labels: a file may be sorted."""
-    columns = table.survey()
-    return columns if any(column.has_labels for column in columns) else table.survey(None)
 
 
 def _refuse_lists(table: Table, label: str) -> None:
@@ -169,7 +165,7 @@ def _label_lines(files: Sequence[TextFile], label: str, like: LabelTable | None)
     if other or form_of(file.path) or likely_form(start := file.first_line()):
         return None
     words, marked = Column(), 0
-    for line in file.lines():
+    for line in file.iter_lines():
         word = line.strip().partition(" ")[0]
         words.add(word)
         marked += word.startswith(MARK)
@@ -186,61 +182,47 @@ def _label_lines(files: Sequence[TextFile], label: str, like: LabelTable | None)
 
 def _usual(names: Sequence[str]) -> dict[str, int]:
     """The columns with usual names; one that could be both, such as review_score, is the label."""
-    return by_names(names, (LABEL, TEXT), together=_pairs())
+    return by_names(names, (LABEL, TEXT), together=TWO_TEXTS)
 
 
-def _pairs() -> list[dict[str, str]]:
-    return [{"text": first, "second": second} for first, second in TWO_TEXTS]
-
-
-def _tell(names: Sequence[str]) -> bool:
-    """Whether the names tell both columns."""
+def _tell_both(names: Sequence[str]) -> bool:
+    """Whether the names tell which column is the text, and which is the label."""
     return {"text", "label"} <= _usual(names).keys()
 
 
-def _by_names(table: Table, wanted: dict[str, str]) -> dict[str, int]:
+def _by_names(table: Table) -> dict[str, int]:
     """The columns with usual names. Of several that could be the text, one that is called so counts, or else the one
     with the longest texts."""
-    found = by_names(table.names, (LABEL, TEXT), None, table.survey, _pairs())
+    found = by_names(table.names, (LABEL, TEXT), None, table.survey, TWO_TEXTS)
     called = [at for at, name in enumerate(table.names) if name.strip().lower() == TEXT.usual[0]]
     if called and "second" not in found and called[0] != found.get("label"):
         found["text"] = called[0]
     return found
 
 
-def _columns_like(table: Table, like: LabelTable) -> dict[str, int]:
-    """Those with the names that they have in the training file, or with usual names; if nothing has names, those at the
-    same places."""
-    names = table.names
-    if not _tell(names) and not (table.named and like.table.named) and len(names) == len(like.table.names):
+def _columns_like(table: Table, like: LabelTable, wanted: dict[str, str]) -> dict[str, int]:
+    """The columns with the names that they have in the training file, or with usual names; if nothing has names, those
+    at the same positions."""
+    names, theirs = table.names, like.table.names
+    both_named = table.named and like.table.named
+    if not both_named and len(names) == len(theirs) and not _tell_both(names):
         return dict(like.columns)
-    theirs = {role: like.table.names[at] for role, at in like.columns.items()} if like.table.named else {}
-    return _usual(names) | {role: names.index(name) for role, name in theirs.items() if name in names}
-
-
-def _same_header(first: Sequence[str], like: LabelTable | None) -> bool:
-    """Whether a first row has the names that the training file gives to its columns."""
-    return (
-        like is not None
-        and like.table.named
-        and {like.table.names[at] for at in like.columns.values()} <= set(header_names(first))
-    )
-
-
-def _check_like(table: Table, like: LabelTable, known: set[str]) -> None:
-    """Raise a UserError if a file with names has no column for the text or the label of the training file."""
-    for role in ("text", "label"):
-        if role not in known and table.named and like.table.named:
-            name = like.table.names[like.columns[role]]
+    found = _usual(names)
+    if like.table.named:
+        found |= {role: names.index(theirs[at]) for role, at in like.columns.items() if theirs[at] in names}
+    for role in ("text", "label") if both_named else ():
+        if role not in found and not wanted[role]:
+            name = theirs[like.columns[role]]
             raise UserError(
                 f"{table.where} has no column '{name}', which is the {role} in the training data"
-                f"{nearest(name, table.names)}; correct it, or leave this file out"
+                f"{nearest(name, names)}; correct it, or leave this file out"
             )
+    return found
 
 
 def _could_be(table: Table, chosen: dict[str, int], wanted: dict[str, str]) -> str:
     """Which other columns could be the text or the label, for the user."""
-    columns, told = table.survey(), ""
+    columns, message = table.survey(), ""
     for role in (TEXT, LABEL):
         others = set(with_usual_names(table.names, role))
         if role is LABEL:
@@ -248,5 +230,5 @@ def _could_be(table: Table, chosen: dict[str, int], wanted: dict[str, str]) -> s
             others |= {at for at, column in enumerate(columns) if column.has_labels and len(column.different) <= most}
         names = ", ".join(table.names[at] for at in sorted(others - set(chosen.values())) if columns[at].filled)
         if names and not wanted[role.name]:
-            told += f"; the {role.name} could also be {names} ({role.setting})"
-    return told
+            message += f"; the {role.name} could also be {names} ({role.setting})"
+    return message

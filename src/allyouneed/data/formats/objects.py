@@ -1,4 +1,4 @@
-"""Objects in JSON files: one per line, or in a list, which may be the only list of an object: {"data": [{…}, …]}.
+"""Objects in JSON files: one per line, or in a list, which may be in an object: {"data": [{…}, …]}.
 
 A list is read object by object, so that a file may be larger than the memory.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -15,37 +15,42 @@ from typing import Any
 
 from allyouneed.data.formats.compressed import plain_name
 from allyouneed.data.formats.textfile import LONGEST, TextFile
-from allyouneed.errors import UserError
+from allyouneed.errors import UserError, nearest
 
-LINES = (".jsonl", ".ndjson")  # endings that say: one object per line
-BLANKS = re.compile(r"[ \t\n\r]*")
+ONE_PER_LINE = (".jsonl", ".ndjson")  # endings that say: one object per line
+NOT_BLANK = re.compile(r"[^ \t\n\r]")
 DECODER = json.JSONDecoder()
 Found = tuple[str, dict[str, Any] | None]  # where an object stands, and the object; None for a blank line
 
 
-def json_objects(file: TextFile, listed: bool) -> Iterator[Found]:
-    """The objects of a list, or of the lines."""
+def json_objects(file: TextFile, listed: bool, key: str = "", most: int = LONGEST) -> Iterator[Found]:
+    """The objects on the lines, or those of a list. `key`: that of the list, if an object may have several; `most`:
+    characters of an object."""
     if listed:
-        yield from _listed(file)
+        yield from _listed(file, key, most)
         return
-    for number, line in enumerate(file.lines(), 1):
+    for number, line in enumerate(file.iter_lines(), 1):
         where = f"{file.path}, line {number}"
-        yield where, json_object(file.path, number, line) if line.strip() else None
+        yield where, _on_line(where, line) if line.strip() else None
 
 
-def json_object(path: Path, number: int, line: str) -> dict[str, Any]:
+def _on_line(where: str, line: str) -> dict[str, Any]:
     """The object of a line; the keys inside "translation" are read as keys of the object."""
     try:
         item = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}, line {number} is not JSON: {error.msg} (column {error.colno})") from None
-    except RecursionError:
-        raise UserError(f"{path}, line {number}: its lists and objects are nested too deeply") from None
-    except ValueError:
-        raise UserError(f"{path}, line {number} has a number with too many digits: write it as text") from None
+    except (ValueError, RecursionError) as error:
+        raise _not_json(where, error) from None
     if not isinstance(item, dict):
-        raise UserError(f"{path}, line {number} is not a JSON object; JSONL has one {{…}} per line")
+        raise UserError(f"{where} is not a JSON object; JSONL has one {{…}} per line")
     return _flat(item)
+
+
+def _not_json(where: str, error: Exception) -> UserError:
+    if isinstance(error, RecursionError):
+        return UserError(f"{where}: its lists and objects are nested too deeply")
+    if isinstance(error, json.JSONDecodeError):
+        return UserError(f"{where} is not JSON: {error.msg} (column {error.colno})")
+    return UserError(f"{where} has a number with too many digits: write it as text")
 
 
 def _flat(item: dict[str, Any]) -> dict[str, Any]:
@@ -53,7 +58,7 @@ def _flat(item: dict[str, Any]) -> dict[str, Any]:
     return {**item, **inner} if isinstance(inner, dict) else item
 
 
-def json_told(value: Any) -> str:
+def json_shown(value: Any) -> str:
     """A value of JSON, for an error message."""
     if isinstance(value, list | dict):
         return "a list" if isinstance(value, list) else "an object"
@@ -69,44 +74,42 @@ def is_unicode(text: str) -> bool:
     return True
 
 
-def is_listed(file: TextFile) -> bool:
+def is_listed(file: TextFile, usual: Callable[[Sequence[str]], bool]) -> bool:
     """Whether the objects of a file are in a list, not on lines. The first line of JSONL is an object, and so is the
-    second."""
+    second; if it is the only line, its keys are `usual` ones."""
     source = _Source(file)
     if source.next() == "[":
         return True
-    if Path(plain_name(file.path)).suffix.lower() in LINES:
+    if Path(plain_name(file.path)).suffix.lower() in ONE_PER_LINE:
         return False
-    with suppress(UserError):  # whoever reads the file tells what is wrong with it
+    with suppress(UserError):  # whoever reads the file reports what is wrong with it
         if source.find_list() is None:
             return False
         with suppress(UserError):  # a line that is too long is not one of JSONL
-            first, *second = islice((line.strip() for line in file.lines() if line.strip()), 2)
-            return not (first.endswith("}") and second and second[0].startswith("{"))
+            first, *second = islice((line.strip() for line in file.iter_lines() if line.strip()), 2)
+            whole = first.endswith("}")
+            return not (whole and (second[0].startswith("{") if second else usual(list(_on_line("", first)))))
         return True
     return False
 
 
-def _listed(file: TextFile) -> Iterator[Found]:
-    path, source, number = file.path, _Source(file), 0
-    inside = source.find_list()
-    more = inside is not None and source.next() != "]"
+def _listed(file: TextFile, key: str, most: int) -> Iterator[Found]:
+    path, source, number = file.path, _Source(file, most), 0
+    inside = source.find_list(key)
+    if inside is None:
+        return
+    more = source.next() != "]"
     while more:
         number += 1
         item = source.value()
         if not isinstance(item, dict):
-            raise UserError(f"{path}, entry {number} of its list is {json_told(item)}, but an object is expected")
+            raise UserError(f"{path}, entry {number} of its list is {json_shown(item)}, but an object is expected")
         yield f"{path}, object {number}", _flat(item)
-        more = source.next() == ","
-        if more:
-            source.take(",")
-    if inside is None:
-        return
+        more = source.skip_comma()
     source.take("]")
     if inside:
-        if source.next() == ",":
-            source.take(",")
-        other = source.find_list(begun=True)
+        source.skip_comma()
+        other = source.find_list(key, begun=True)
         if other is not None:
             raise UserError(
                 f"{path} has several lists of objects ('{inside}', '{other}', …): give each in a file of its own"
@@ -116,106 +119,107 @@ def _listed(file: TextFile) -> Iterator[Found]:
 
 
 class _Source:
-    """The text of a file, of which only the part that is looked at is held."""
+    """The text of a file, of which only the part that is being read is in memory."""
 
-    def __init__(self, file: TextFile) -> None:
-        self.path, self.pieces = file.path, file.text()
-        self.held, self.at, self.before = "", 0, 1  # before: the line at which `held` begins
+    def __init__(self, file: TextFile, most: int = LONGEST) -> None:
+        self.path, self.pieces, self.most = file.path, file.text(), most
+        self.buffer, self.at, self.before = "", 0, 1  # before: the line at which `buffer` begins
 
     @property
     def line(self) -> int:
-        return self.before + self.held.count("\n", 0, self.at)
+        return self.before + self.buffer.count("\n", 0, self.at)
 
     def more(self) -> bool:
-        """Reads as much again as is left of what is held; so a long value is not read over and over."""
-        self.before = self.line
-        parts = [self.held[self.at :]]
+        """Read as much again as is left of the buffer; so a long value is not read over and over."""
+        parts = [self.buffer[self.at :]]
         wanted = 2 * len(parts[0]) or 1
         while sum(map(len, parts)) < wanted and (piece := next(self.pieces, "")):
             parts.append(piece)
-        self.held, self.at = "".join(parts), 0
+        if len(parts) > 1:
+            self.before, self.buffer, self.at = self.line, "".join(parts), 0
         return len(parts) > 1
 
     def next(self) -> str:
         """The next character that is no blank; "" at the end."""
-        while True:
-            blanks = BLANKS.match(self.held, self.at)
-            assert blanks is not None
-            self.at = blanks.end()
-            if self.at < len(self.held):
-                return self.held[self.at]
+        while (found := NOT_BLANK.search(self.buffer, self.at)) is None:
+            self.at = len(self.buffer)
             if not self.more():
                 return ""
+        self.at = found.start()
+        return found[0]
 
     def take(self, mark: str) -> None:
         found = self.next()
         if found != mark:
-            told = f"'{found}'" if found else "the end of the file"
-            raise UserError(f"{self.path}, line {self.line} is not JSON: '{mark}' is expected, not {told}")
+            found = f"'{found}'" if found else "the end of the file"
+            raise UserError(f"{self.path}, line {self.line} is not JSON: '{mark}' is expected, not {found}")
         self.at += 1
 
+    def skip_comma(self) -> bool:
+        """Whether there was one."""
+        found = self.next() == ","
+        self.at += found
+        return found
+
     def value(self) -> Any:
-        """The next value, which is not longer than about `LONGEST`."""
+        """The next value, which is not longer than about `most`."""
         self.next()
         while True:
             try:
-                found, end = DECODER.raw_decode(self.held, self.at)
-            except json.JSONDecodeError as error:
-                if len(self.held) - self.at <= LONGEST and self.more():
+                found, end = DECODER.raw_decode(self.buffer, self.at)
+            except (ValueError, RecursionError) as error:
+                torn = isinstance(error, json.JSONDecodeError)
+                if torn and len(self.buffer) - self.at <= self.most and self.more():
                     continue
                 raise self._mistake(error) from None
-            except RecursionError:
-                raise UserError(f"{self.path}, line {self.line}: its lists and objects are nested too deeply") from None
-            except ValueError:
-                raise UserError(
-                    f"{self.path}, line {self.line} has a number with too many digits: write it as text"
-                ) from None
-            if end == len(self.held) and self.more():  # a number may go on
+            if end == len(self.buffer) and self.more():  # a number may go on
                 continue
-            if end - self.at > LONGEST:
+            if end - self.at > self.most:
                 raise self._too_long()
             self.at = end
             return found
 
     def _too_long(self) -> UserError:
         return UserError(
-            f"{self.path}, line {self.line}: a value of more than {LONGEST:,} characters begins here, too long "
+            f"{self.path}, line {self.line}: a value of more than {self.most:,} characters begins here, too long "
             "for one example"
         )
 
-    def _mistake(self, error: json.JSONDecodeError) -> UserError:
-        unfinished = error.pos >= len(self.held) - 1 or error.msg.startswith("Unterminated")
-        if unfinished and len(self.held) - self.at > LONGEST:
+    def _mistake(self, error: Exception) -> UserError:
+        if not isinstance(error, json.JSONDecodeError):
+            return _not_json(f"{self.path}, line {self.line}", error)
+        unfinished = error.pos >= len(self.buffer) - 1 or error.msg.startswith("Unterminated")
+        if unfinished and len(self.buffer) - self.at > self.most:
             return self._too_long()
-        place = f"{self.path}, line {self.before + error.lineno - 1}"
-        return UserError(f"{place} is not JSON: {error.msg} (column {error.colno}); is the file complete?")
+        found = _not_json(f"{self.path}, line {self.before + error.lineno - 1}", error)
+        return UserError(f"{found}; is the file complete?")
 
-    def find_list(self, begun: bool = False) -> str | None:
-        """Reads up to the first object of a list: the file is a list (""), or an object with a list of objects, whose
-        key is returned. None: there is no such list. `begun`: go on with the keys of an object."""
+    def find_list(self, wanted: str = "", begun: bool = False) -> str | None:
+        """Read up to the first object of a list: the file is a list (""), or an object with a list of objects, whose
+        key is returned. None: there is no such list. `wanted`: the key; `begun`: go on with the keys of an object."""
         if not begun:
             if self.next() == "[":
                 self.take("[")
                 return ""
             self.take("{")
+        keys = []
         while self.next() not in ("}", ""):
-            key = self.value()
+            keys.append(key := str(self.value()))
             self.take(":")
             if self.next() == "[":
                 self.take("[")
-                if self.next() == "{":
-                    return str(key)
-                self._rest_of_list()
+                if self.next() == "{" and wanted in ("", key):
+                    return key
+                while self.next() not in ("]", ""):
+                    self.value()
+                    self.skip_comma()
+                self.take("]")
             else:
-                self.value()
-            if self.next() == ",":
-                self.take(",")
+                other = self.value()
+                if key == wanted:
+                    raise UserError(f"{self.path}: '{key}' is {json_shown(other)}, but a list is expected")
+            self.skip_comma()
         self.take("}")
+        if not begun and wanted and wanted not in keys:
+            raise UserError(f"{self.path} has no key '{wanted}'{nearest(wanted, keys)}")
         return None
-
-    def _rest_of_list(self) -> None:
-        while self.next() not in ("]", ""):
-            self.value()
-            if self.next() == ",":
-                self.take(",")
-        self.take("]")

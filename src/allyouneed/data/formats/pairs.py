@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from allyouneed.config import DataConfig
 from allyouneed.data.formats.columns import Column
 from allyouneed.data.formats.roles import Role, by_names, find_columns
 from allyouneed.data.formats.table import Table, open_table
@@ -43,39 +44,33 @@ class PairTable:
     """Pairs of sentences in a table."""
 
     table: Table
-    source: int  # columns, from 0
-    target: int
+    columns: dict[str, int]  # of source and target
     guessed: str = ""  # what was guessed, for the user
 
     def rows(self) -> Iterator[tuple[str, ...]]:
-        return self.table.rows((self.source, self.target))
+        return self.table.rows(list(self.columns.values()))
 
     def understood(self) -> str:
         """One sentence for the user, with the first pair."""
-        return self.table.understood({"source": self.source, "target": self.target}, "pair", self.guessed)
+        return self.table.understood(self.columns, "pair", self.guessed)
 
 
-def open_pairs(
-    files: Sequence[TextFile], source: str = "", target: str = "", reverse: bool = False, header: str = "auto"
-) -> PairTable:
-    """Finds the format and the two columns."""
-    table = open_table(files, (source, target), lambda first: bool(_usual(first)), header)
+def open_pairs(files: Sequence[TextFile], config: DataConfig) -> PairTable:
+    """Find the format and the two columns."""
+    wanted = {"source": config.source, "target": config.target}
+    table = open_table(files, tuple(wanted.values()), lambda first: bool(_by_names(first)), config.header)
     names = table.names
     if len(names) < 2:
         raise UserError(f"{table.where} has only one column ({names[0]}), but pairs need two")
-    found = find_columns(names, ROLES, {"source": source, "target": target}, table.where, table.survey, _named(names))
-    left, right = found.columns["source"], found.columns["target"]
-    told = found.told() if len(names) > 2 else ""
-    return PairTable(table, right, left, told) if reverse else PairTable(table, left, right, told)
+    found = find_columns(names, ROLES, wanted, table.where, table.survey, known=_by_names(names))
+    left, right = found.columns.values()
+    columns = {"source": right, "target": left} if config.reverse else {"source": left, "target": right}
+    return PairTable(table, columns, found.guessed if len(names) > 2 else "")
 
 
-def _usual(names: Sequence[str]) -> dict[str, int]:
-    return by_names(names, ROLES, together=_named(names))
-
-
-def _named(names: Sequence[str]) -> list[dict[str, str]]:
-    """The names that source and target may have in this table."""
+def _by_names(names: Sequence[str]) -> dict[str, int]:
+    """The columns with usual names, or with the names of two languages."""
     plain = [name.strip().lower() for name in names]
     languages = [name for name in plain if name in LANGUAGES]
-    both = [tuple(languages)] if len(languages) == 2 and languages[0] != languages[1] else []
-    return [dict(zip(("source", "target"), sides)) for sides in (*SIDES, *both)]
+    both = [(languages[0], languages[1])] if len(languages) == 2 and languages[0] != languages[1] else []
+    return by_names(names, ROLES, together=[{"source": left, "target": right} for left, right in (*SIDES, *both)])

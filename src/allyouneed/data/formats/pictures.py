@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from allyouneed.config import DataConfig
@@ -196,7 +197,9 @@ def table_pictures(path: Path, config: DataConfig, shape: str) -> Listed:
     if shape == "captions":
         guessed = _told(table, columns, bool(found.by_cells and found.by_cells[-1] is CAPTION), config.target)
     elif shape == "pictures":
-        labelled = open_labels([file], table.names[columns["picture"]], config.target, "", header)
+        labelled = open_labels(
+            [file], replace(config, source=table.names[columns["picture"]], second="", header=header)
+        )
         table, columns = labelled.table, {"picture": labelled.columns["text"], "label": labelled.columns["label"]}
     pictures = _rows(path, table, columns, labelled)
     told = labelled.understood(columns) if labelled is not None else table.understood(columns, "example", guessed)

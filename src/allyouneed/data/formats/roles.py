@@ -34,7 +34,8 @@ class Found(NamedTuple):
     columns: dict[str, int]
     by_cells: list[Role]
 
-    def told(self) -> str:
+    @property
+    def guessed(self) -> str:
         """For the user."""
         names, settings = (" and ".join(getattr(r, key) for r in self.by_cells) for key in ("name", "setting"))
         return f"; {names} guessed from the cells (choose others with {settings})" if self.by_cells else ""
@@ -46,17 +47,15 @@ def find_columns(
     wanted: Mapping[str, str],
     where: str,
     survey: Survey | None = None,
-    together: Iterable[Mapping[str, str]] = (),
     known: Mapping[str, int] | None = None,
     kind: str = "column",
 ) -> Found:
     """The columns of the roles, by the order in which they are looked for. `wanted`: the names or numbers that the user
-    gives; `together`: names that belong together, by their roles; `known`: columns that are known otherwise, in the
-    place of usual names."""
+    gives; `known`: columns that are known otherwise, in the place of usual names."""
     found = {role.name: column_named(names, wanted[role.name], where) for role in roles if wanted.get(role.name)}
     _each_its_own(found, roles, names, where)
     if known is None:
-        known = by_names(names, roles, found, survey, together)
+        known = by_names(names, roles, found, survey)
     for role in roles:
         at = known.get(role.name)
         if role.name not in found and at is not None and at not in found.values():
@@ -93,7 +92,8 @@ def by_names(
     survey: Survey | None = None,
     together: Iterable[Mapping[str, str]] = (),
 ) -> dict[str, int]:
-    """The columns with usual names. A column has one role: the first in the order of the roles that it could have."""
+    """The columns with usual names. A column has one role: the first in the order of the roles that it could have.
+    `together`: names that belong together, by their roles."""
     plain = [name.strip().lower() for name in names]
     group = next((group for group in together if all(name in plain for name in group.values())), {})
     found = {role: plain.index(name) for role, name in group.items()}

@@ -10,7 +10,7 @@ import io
 import json
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import dropwhile, islice, zip_longest
@@ -20,7 +20,7 @@ from typing import Any
 from allyouneed.data.formats.columns import LOOKED_AT, Column, are_names, beginning, survey, unlike_below
 from allyouneed.data.formats.compressed import plain_name
 from allyouneed.data.formats.file_paths import form_of
-from allyouneed.data.formats.objects import Found, is_listed, is_unicode, json_objects, json_told
+from allyouneed.data.formats.objects import Found, is_listed, is_unicode, json_objects, json_shown
 from allyouneed.data.formats.roles import is_number
 from allyouneed.data.formats.textfile import LONGEST, TextFile, shorten
 from allyouneed.errors import UserError, nearest, shortened
@@ -31,13 +31,24 @@ MOST_COLUMNS = 4096
 CELLS = 1_000_000  # that are looked at, at most
 
 
+FORMS = {  # of a table -> how it is described, and what its columns are called
+    "tsv": ("TSV (columns between tabs, no quoting)", "column"),
+    "csv": ("CSV (columns between '{}', quoting)", "column"),
+    "jsonl": ("JSONL (one object per line)", "key"),
+    "json": ("JSON (a list of objects)", "key"),
+    "squad": ("SQuAD's JSON", "key"),
+    "parallel": ("parallel files (one sentence per line)", "file"),
+    "words": ("lines that begin with their label; label is the first word, text is the rest of the line", "column"),
+}
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows of cells in a file, or in two files with one cell per line each. All rows have the same columns."""
 
     files: tuple[TextFile, ...]
-    form: str  # tsv, csv, jsonl, json (a list of objects), parallel, or words: the first word of a line, and the rest
-    names: tuple[str, ...]  # of the columns, or the keys of JSONL; numbers if the file gives no names
+    form: str  # one of FORMS; words: the first word of a line, and the rest
+    names: tuple[str, ...]  # of the columns, or the keys of JSON; numbers if the file gives no names
     header: bool = False  # whether the first row gives the names
     guessed: str = ""  # why that is so, for the user
     separator: str = "\t"
@@ -57,8 +68,7 @@ class Table:
     def rows(self, columns: Sequence[int]) -> Iterator[tuple[str, ...]]:
         """The cells of these columns, row by row. A blank line has blank cells."""
         if self.form in JSON:
-            items = json_objects(self.files[0], self.form == "json")
-            return _objects(items, [self.names[column] for column in columns], self.values)
+            return self._cells_of_objects([self.names[column] for column in columns])
         if self.form == "parallel":
             rows = _side_by_side(*self.files)
         elif self.form == "words":
@@ -71,40 +81,52 @@ class Table:
             return ((row[columns[0]],) for row in rows)
         return map(operator.itemgetter(*columns), rows)
 
+    def records(self) -> Iterator[Found]:
+        """Where each row stands, and its values by the names of their columns, whatever these values are."""
+        if self.form in JSON:
+            return json_objects(self.files[0], self.form == "json")
+        rows = enumerate(self.rows(range(len(self.names))), 1 + self.header)  # as a spreadsheet numbers them
+        return ((f"{self.where}, row {number}", dict(zip(self.names, cells))) for number, cells in rows)
+
+    def _cells_of_objects(self, keys: Sequence[str]) -> Iterator[tuple[str, ...]]:
+        for where, item in self.records():
+            if item is None:
+                yield ("",) * len(keys)
+                continue
+            for key in keys:
+                if key not in item:
+                    raise UserError(f"{where} has no key '{key}'{nearest(key, item)}")
+                if not isinstance(item[key], self.values) or not is_unicode(str(item[key])):
+                    raise UserError(f"{where}: '{key}' is {json_shown(item[key])}, but text is expected")
+            yield tuple(_cell(item[key]) for key in keys)
+
     def survey(self, most: int | None = LOOKED_AT) -> list[Column]:
         """What the cells of the first rows are like, up to the first row that is wrong; whoever reads on finds it."""
+        width = len(self.names)
 
         def rows() -> Iterator[tuple[str, ...]]:
             with suppress(UserError):
-                yield from islice(
-                    self.rows(range(len(self.names))), most and max(20, min(most, CELLS // len(self.names)))
-                )
+                yield from islice(self.rows(range(width)), most and max(20, min(most, CELLS // width)))
 
-        return survey(rows(), len(self.names))
+        return survey(rows(), width)
 
-    def understood(self, columns: dict[str, int], what: str, guessed: str = "") -> str:
+    def understood(
+        self, columns: dict[str, int], what: str, guessed: str = "", first: Sequence[str] | None = None
+    ) -> str:
         """One sentence for the user: the format, the column of each side, what was guessed, and the first example."""
-        files = " and ".join(file.path.name for file in self.files)
-        form = {
-            "tsv": "TSV (columns between tabs, no quoting)",
-            "csv": f"CSV (columns between '{self.separator}', quoting)",
-            "jsonl": "JSONL (one object per line)",
-            "json": "JSON (a list of objects)",
-            "parallel": "parallel files (one sentence per line)",
-            "words": "lines that begin with their label",
-        }[self.form]
+        described, place = FORMS[self.form]
         header = (" with a header" if self.header else " without a header") if self.form in ("tsv", "csv") else ""
-        place = {"jsonl": "key", "json": "key", "parallel": "file"}.get(self.form, "column")
-        of = f" of {len(self.names)}" if len(self.names) > 2 else ""
-        told = ", ".join(f"{side} is {place} {self.names[column]}" for side, column in columns.items())
-        if self.form == "words":
-            told = "label is the first word, text is the rest of the line"
         codes = " and ".join(dict.fromkeys(file.encoding for file in self.files))
-        rows = self.rows(list(columns.values()))
-        first = next((row for row in rows if all(cell.strip() for cell in row)), ())
+        parts = [f"{described.format(self.separator)}{header}{self.guessed}, {codes}"]
+        if self.form not in ("words", "squad"):
+            sides = ", ".join(f"{side} is {place} {self.names[column]}" for side, column in columns.items())
+            parts.append(sides + (f" of {len(self.names)}" if len(self.names) > 2 else ""))
+        if first is None:
+            rows = self.rows(list(columns.values()))
+            first = next((row for row in rows if all(cell.strip() for cell in row)), ())
         return (
-            f"{files}: {form}{header}{self.guessed}, {codes}; {told}{of}{guessed}; "
-            f"the first {what} is {' → '.join(shorten(cell) for cell in first)}"
+            f"{' and '.join(file.path.name for file in self.files)}: {'; '.join(parts)}{guessed}; "
+            f"the first {what} is {' → '.join(map(shorten, first))}"
         )
 
 
@@ -115,25 +137,30 @@ def open_table(
     header: str = "auto",
     values: tuple[type, ...] = (str,),
     least: int = 2,
+    form: str = "",
 ) -> Table:
-    """Finds the format of a file, or of two, and whether the first row is a header (data.header): `columns` has the
+    """Find the format of a file, or of two, and whether the first row is a header (data.header): `columns` has the
     rule. `wanted`: the columns that the user names; `usual`: whether these cells are usual names; `values`: which JSON
-    values are read; `least`: how many keys an object needs at least."""
+    values are read; `least`: how many keys an object needs at least; `form`: the format if it is known."""
     starts = [file.first_line() for file in files]  # also refuses files without text
     (file, *other) = files
-    path, form = file.path, "parallel" if other else _form(file.path, starts[0])
+    path = file.path
+    form = form or ("parallel" if other else form_of(path) or likely_form(starts[0]))
+    if not form:
+        raise UserError(
+            f"{path} does not look like pairs: its first line {shorten(starts[0])} has no tab and is no JSON object; "
+            "give a TSV, CSV or JSONL file with that ending, or two parallel files"
+        )
     if header == "true" and form not in ("tsv", "csv"):
         raise UserError(f"data.header = true, but {path} is neither TSV nor CSV and has no header: leave it out")
     if form == "parallel":
         plain = [plain_name(file.path) for file in files]
         names = tuple(Path(name).suffix[1:] or name for name in plain)
         return Table(tuple(files), form, names if names[0] != names[1] else tuple(plain))
+    if form == "squad":
+        return Table((file,), form, ("context", "question", "answers"))
     if form == "jsonl":
-        form = "json" if is_listed(file) else form
-        keys = _first_keys(json_objects(file, form == "json"), path, values, least)
-        names, lists = (tuple(key for key, is_list in keys.items() if is_list == wanted) for wanted in (False, True))
-        check_width(f"{path}: its first object", len(names), "keys")
-        return Table((file,), form, names, values=values, lists=lists)
+        return _table_of_objects(file, is_listed(file, usual), values, least)
     separator = "\t" if form == "tsv" else _separator(file)
     head = beginning(_delimited(file, form, separator, 0), lambda row: sum(map(len, row)))
     first, *below = [row for row in head if row] or [[]]
@@ -151,6 +178,21 @@ def open_table(
     return Table((file,), form, names, has, why, separator)
 
 
+def _table_of_objects(file: TextFile, listed: bool, values: tuple[type, ...], least: int) -> Table:
+    """The columns are the keys of the first object that have a value of these types; at least so many."""
+    item: dict[str, Any] | None
+    where, item = next((found for found in json_objects(file, listed) if found[1] is not None), ("", None))
+    if item is None:
+        raise UserError(f"{file.path} has no object in its list")
+    names = tuple(key for key, value in item.items() if isinstance(value, values))
+    if len(names) < least:
+        wanted = "two keys" if least == 2 else "a key"
+        raise UserError(f"{where} needs {wanted} with text; it has {shortened(', '.join(names), 300) or 'none'}")
+    check_width(f"{file.path}: its first object", len(names), "keys")
+    lists = tuple(key for key, value in item.items() if isinstance(value, list) and key not in names)
+    return Table((file,), "json" if listed else "jsonl", names, values=values, lists=lists)
+
+
 def header_names(first: Sequence[str]) -> tuple[str, ...]:
     """The cells of a header; a column without a name has its number."""
     return tuple(cell.strip() or str(number) for number, cell in enumerate(first, 1))
@@ -161,46 +203,31 @@ def likely_form(line: str) -> str:
     return "jsonl" if re.match(r"\s*(\{|\[\s*(\{|$))", line) else "tsv" if "\t" in line else ""
 
 
-def _form(path: Path, line: str) -> str:
-    if form := form_of(path) or likely_form(line):
-        return form
-    raise UserError(
-        f"{path} does not look like pairs: its first line {shorten(line)} has no tab and is no JSON object; "
-        "give a TSV, CSV or JSONL file with that ending, or two parallel files"
-    )
-
-
 def _separator(file: TextFile) -> str:
     """The mark that cuts the first rows into equally many cells; CSV in many countries is written with semicolons."""
-    widths = {mark: _widths(file, mark) for mark in ",;\t"}
+    widths: dict[str, list[int]] = {}
+    for mark in ",;\t":
+        widths[mark] = []
+        with suppress(UserError):  # quotes that make no sense with this mark
+            widths[mark] = [len(row) for _, row in islice(_csv(file, mark), 20) if row]
     steady = [mark for mark, found in widths.items() if len(set(found)) == 1 and found[0] > 1]
     return steady[0] if steady else max(widths, key=lambda mark: widths[mark][:1])
 
 
-def _widths(file: TextFile, mark: str) -> list[int]:
-    try:
-        return [len(row) for row in islice(_csv(file, mark), 20) if row]
-    except UserError:  # quotes that make no sense with this mark
-        return []
-
-
 def _delimited(file: TextFile, form: str, separator: str, width: int) -> Iterator[list[str]]:
     """The rows as cells, all `width` wide (0: any). A blank row has blank cells, or none if any width will do."""
-    if form == "csv":
-        yield from _csv(file, separator, width)
-        return
-    for number, line in enumerate(file.lines(), 1):
-        row = line.split("\t")
-        yield row if len(row) == width and row[0].strip() else _checked(row, width, f"{file.path}, line {number}")
-
-
-def _checked(row: list[str], width: int, where: str) -> list[str]:
-    if not any(cell.strip() for cell in row):
-        return [""] * width
-    if width and len(row) != width:
-        check_width(where, len(row), "columns")
-        raise UserError(f"{where} has {len(row)} columns, but the first row has {width}")
-    return row
+    tabs = ((number, line.split("\t")) for number, line in enumerate(file.iter_lines(), 1))
+    for number, row in _csv(file, separator) if form == "csv" else tabs:
+        if len(row) == width > 0 and row[0].strip():  # nearly all rows
+            yield row
+        elif not any(map(str.strip, row)):
+            yield [""] * width
+        elif width in (0, len(row)):
+            yield row
+        else:
+            where = f"{file.path}, line {number}"
+            check_width(where, len(row), "columns")
+            raise UserError(f"{where} has {len(row)} columns, but the first row has {width}")
 
 
 def check_width(where: str, width: int, what: str) -> None:
@@ -209,7 +236,8 @@ def check_width(where: str, width: int, what: str) -> None:
         raise UserError(f"{where} has {width:,} {what}, but a table has at most {MOST_COLUMNS:,}: leave some out")
 
 
-def _csv(file: TextFile, separator: str, width: int = 0) -> Iterator[list[str]]:
+def _csv(file: TextFile, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows, each with the number of its last line."""
     csv.field_size_limit(max(csv.field_size_limit(), 2 * LONGEST))
     begun, size = 1, 0  # the first line of a row, and the characters that were read since
 
@@ -227,8 +255,7 @@ def _csv(file: TextFile, separator: str, width: int = 0) -> Iterator[list[str]]:
     reader = csv.reader(fed(), delimiter=separator, strict=True)
     try:
         for row in reader:
-            whole = len(row) == width > 0 and row[0].strip()
-            yield row if whole else _checked(row, width, f"{file.path}, line {reader.line_num}")
+            yield reader.line_num, row
             begun, size = reader.line_num + 1, 0
     except csv.Error as error:
         raise UserError(f"{file.path}, line {reader.line_num} is not CSV: {error}") from None
@@ -236,7 +263,7 @@ def _csv(file: TextFile, separator: str, width: int = 0) -> Iterator[list[str]]:
 
 def _first_words(file: TextFile) -> Iterator[list[str]]:
     """The first word of each line, without fastText's mark, and the rest of the line."""
-    for number, line in enumerate(file.lines(), 1):
+    for number, line in enumerate(file.iter_lines(), 1):
         label, _, text = line.strip().partition(" ")
         if text.lstrip().startswith(MARK):
             raise UserError(
@@ -246,7 +273,7 @@ def _first_words(file: TextFile) -> Iterator[list[str]]:
 
 
 def _side_by_side(left: TextFile, right: TextFile) -> Iterator[list[str]]:
-    one, two = left.lines(), right.lines()
+    one, two = left.iter_lines(), right.iter_lines()
     for number, row in enumerate(zip_longest(one, two)):
         if row[0] is None or row[1] is None:
             longer = number + 1 + sum(1 for _ in (two if row[0] is None else one))
@@ -258,32 +285,6 @@ def _side_by_side(left: TextFile, right: TextFile) -> Iterator[list[str]]:
         yield list(row)
 
 
-def _objects(items: Iterable[Found], keys: Sequence[str], values: tuple[type, ...]) -> Iterator[tuple[str, ...]]:
-    for where, item in items:
-        if item is None:
-            yield ("",) * len(keys)
-            continue
-        for key in keys:
-            if key not in item:
-                raise UserError(f"{where} has no key '{key}'{nearest(key, item)}")
-            if not isinstance(item[key], values) or not is_unicode(str(item[key])):
-                raise UserError(f"{where}: '{key}' is {json_told(item[key])}, but text is expected")
-        yield tuple(_cell(item[key]) for key in keys)
-
-
 def _cell(value: Any) -> str:
     """A value of JSON as the cell of a table; nothing is a blank one."""
     return value if isinstance(value, str) else "" if value is None else json.dumps(value)
-
-
-def _first_keys(items: Iterable[Found], path: Path, values: tuple[type, ...], least: int) -> dict[str, bool]:
-    """The keys of the first object that have a value of these types, and those that have a list (True)."""
-    where, item = next(((where, item) for where, item in items if item is not None), (str(path), None))
-    if item is None:
-        raise UserError(f"{path} has no object in its list")
-    found = {key: isinstance(value, list) for key, value in item.items() if isinstance(value, (*values, list))}
-    keys = [key for key, is_list in found.items() if not is_list]
-    if len(keys) < least:
-        wanted = "two keys" if least == 2 else "a key"
-        raise UserError(f"{where} needs {wanted} with text; it has {shortened(', '.join(keys), 300) or 'none'}")
-    return found
