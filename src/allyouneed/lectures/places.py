@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from allyouneed.data.builtin.shapes import SIDE, SIZES, Shape, draw, places
+from allyouneed.data.builtin.shapes import SIDE, SIZES, Shape, centres, draw
 from allyouneed.figures.line_plot import Panel, plot_curves
 from allyouneed.lectures.base import Classroom
 
@@ -38,7 +38,7 @@ def write_pictures(path: Path) -> None:
 def _picture(draws: np.random.Generator) -> tuple[np.ndarray, str]:
     sizes = ["small", str(draws.choice(list(SIZES)))]
     while True:
-        middles = places(draws, [SIZES[size] for size in sizes])
+        middles = centres(draws, [SIZES[size] for size in sizes])
         across, down = (at - SIDE / 2 for at in middles[0])
         if min(abs(across), abs(down)) > PATCH:  # not between two quarters
             break
