@@ -186,19 +186,16 @@ def _built_in_examples(known: NamedSet, reverse: bool) -> Source:
 def _built_in_pictures(known: NamedSet, shape: str) -> Source:
     """The shapes, by their form, or the scenes with their captions."""
     from allyouneed.data.builtin.scenes import check
-    from allyouneed.data.formats.picture_arrays import from_arrays
+    from allyouneed.data.formats.pictures import from_arrays
     from allyouneed.data.pictures import PictureSplit
 
     name, captioned = known.name, known.shape == "captions"
-    listed = {
-        split: from_arrays(pixels, words, name, "", "caption" if captioned else "label")
-        for split, (pixels, words, *_) in _generated(name).items()
-    }
+    listed = {split: from_arrays(pixels, words, name) for split, (pixels, words, *_) in _generated(name).items()}
     counts = ", ".join(f"{len(one.pictures):,} {split}" for split, one in listed.items())
     key = fingerprint(
         {split: digest("".join(p.content + p.label for p in one.pictures)) for split, one in listed.items()}
     )
-    splits: dict[str, Split] = {split: PictureSplit(one.pictures, one.array) for split, one in listed.items()}
+    splits: dict[str, Split] = {split: PictureSplit(one) for split, one in listed.items()}
     understood = [f"{name}: built in; {counts}; fixed splits"]
     return NamedPictures(
         Dataset(name, known.shape, splits, understood, key, "MIT", check if captioned else None), shape

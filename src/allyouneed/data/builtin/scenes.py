@@ -38,8 +38,8 @@ class Kind(NamedTuple):
 
 def mark(kind: Kind) -> int:
     """From 0 to 3, evenly: what is in which split follows from it."""
-    form, colour, size = (list(names).index(name) for names, name in zip((FORMS, COLOURS, SIZES), kind))
-    return (1 + form + colour + 2 * size) % 4
+    form, colour, size = list(FORMS), list(COLOURS), list(SIZES)
+    return (1 + form.index(kind.form) + colour.index(kind.colour) + 2 * size.index(kind.size)) % 4
 
 
 def belongs(first: Kind, other: Kind | int) -> str:
@@ -69,7 +69,7 @@ def scene(rng: Random, part: str) -> tuple[list[Shape], str]:
         shapes = [Shape(*kind, *point) for kind, point in zip(named, points)]
         if number:
             return shapes, caption(shapes)
-        if how := direction(*shapes, clear=CLEAR):
+        if how := direction(shapes[0], shapes[1], CLEAR):
             return shapes, f"{caption(shapes[:1])} {how} {caption(shapes[1:])}"
 
 
