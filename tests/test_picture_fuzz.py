@@ -136,7 +136,7 @@ def read_arrays(paths: list[Path], shape: str) -> None:
     split = data.splits["train"]
     assert isinstance(split, PictureSplit)
     assert split.look()[0] > 0
-    for row in Squares(split.listed, split.array, 8, 3, DataConfig()).rows():
+    for row in Squares(split.listed, 8, 3, DataConfig()).rows():
         assert len(row) == 8 * 8 * 3
     assert all(picture.label.encode() or shape == "plain" for picture in split)
 

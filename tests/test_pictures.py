@@ -17,9 +17,8 @@ from allyouneed.config import DataConfig
 from allyouneed.data import pictures as module
 from allyouneed.data.builtin.shapes import COLOURS, FORMS, SIDE, Shape, caption, draw, held_out, shapes
 from allyouneed.data.formats import decoding
-from allyouneed.data.formats.arrays import read_idx
-from allyouneed.data.formats.decoding import BadPictureError, as_bytes, decode, decode_all, decode_frames
-from allyouneed.data.formats.picture_arrays import to_image
+from allyouneed.data.formats.arrays import read_array
+from allyouneed.data.formats.decoding import BadPictureError, as_bytes, decode, decode_all, decode_frames, to_image
 from allyouneed.data.opening import open_data
 from allyouneed.data.pictures import PictureSplit
 from allyouneed.data.store import TokenKey
@@ -212,19 +211,15 @@ def test_one_process_and_four_give_the_same_store(tmp_path):
 def test_a_helper_that_dies_is_told(tmp_path, monkeypatch):
     folder(tmp_path / "set", 120)
     paths = [str(path) for path in sorted((tmp_path / "set").rglob("*.png"))]
-    helpers = []
-
-    class Seen(decoding._Helper):
-        def __init__(self, *sizes: int) -> None:
-            super().__init__(*sizes)
-            helpers.append(self)
-
-    monkeypatch.setattr(decoding, "_Helper", Seen)
+    helpers, start = [], subprocess.Popen
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda *given, **how: (helpers.append(start(*given, **how)), helpers[-1])[1]
+    )
     monkeypatch.setattr(decoding, "TOGETHER", 2)
     found = decode_all(paths, 8, 3, 2)
     next(found)
     for helper in helpers:
-        helper.process.kill()
+        helper.kill()
     with pytest.raises(UserError, match="a process that decodes pictures has ended"):
         list(found)
 
@@ -313,7 +308,7 @@ def test_idx_files(tmp_path):
     pixels, labels = np.random.default_rng(0).integers(0, 256, (50, 9, 7)), np.arange(50) % 5
     images = write_idx(tmp_path / "train-images-idx3-ubyte.gz", pixels)
     numbers = write_idx(tmp_path / "train-labels-idx1-ubyte", labels)
-    assert (read_idx(images) == pixels).all()
+    assert (read_array(images) == pixels).all()
     data = open_data(DataConfig(path=(str(images), str(numbers))), "pictures")
     assert sum(split.examples for split in data.splits.values()) == 50
     write_idx(tmp_path / "t10k-images-idx3-ubyte.gz", pixels[:10])
@@ -326,9 +321,9 @@ def test_idx_files(tmp_path):
     for broken in (raw[:-3], raw + b"x", raw[:6], b"\0\0\x08\x03" + b"\xff" * 12):
         images.write_bytes(broken)
         with pytest.raises(UserError, match="damaged"):
-            read_idx(images)
+            read_array(images)
     write_idx(images, pixels)
-    with pytest.raises(UserError, match="50 pictures, but 10 labels"):
+    with pytest.raises(UserError, match=r"pictures of shape \(50, 9, 7\) do not go with labels of shape \(10,\)"):
         open_data(DataConfig(path=(str(images), str(tmp_path / "t10k-labels-idx1-ubyte.gz"))), "pictures")
 
 

@@ -59,12 +59,12 @@ def test_a_test_reads_pictures_as_the_training_does(small):
     """Normalised to mean 0 and standard deviation 1; without augmentation both are the same."""
     numbers = np.arange(len(small.task.pixels("train")))
     model = small.task.build_model()
-    read = model.eval().see(small.task.examples("train").collate(numbers).tensors)["pixels"]
+    read = model.eval().preprocess(small.task.examples("train").collate(numbers).tensors)["pixels"]
     assert torch.allclose(read.mean((0, 2, 3)), torch.zeros(3), atol=1e-3)
     assert torch.allclose(read.std((0, 2, 3)), torch.ones(3), atol=1e-3)
     plain = small.recipe.with_(task=type(small.recipe.task)())
     task = small.task.on(plain)
-    learned = task.build_model().train().see(task.examples("train").collate(numbers).tensors)["pixels"]
+    learned = task.build_model().train().preprocess(task.examples("train").collate(numbers).tensors)["pixels"]
     assert torch.allclose(read, learned, atol=1e-6)
 
 
@@ -313,7 +313,9 @@ def test_the_recipe_learns_the_shapes(tmp_path):
 def test_only_a_training_changes_what_the_model_sees(small):
     model, seen = small.task.build_model(), []
     tensors = small.task.examples("train").collate(np.arange(8), 3).tensors
-    model.see.register_forward_hook(lambda see, given, out: seen.append((see.training, out["pixels"])))
+    model.preprocess.register_forward_hook(
+        lambda preprocess, given, out: seen.append((preprocess.training, out["pixels"]))
+    )
     model.train().loss(tensors, tensors["targets"])
     model.eval().loss(tensors, tensors["targets"])
     model(tensors)

@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 from allyouneed.config import DataConfig
-from allyouneed.data.formats.arrays import read_idx, read_npy
+from allyouneed.data.formats.arrays import read_array
 from allyouneed.data.in_memory import keep
 from allyouneed.data.opening import open_data
 from allyouneed.data.picture_layouts import read_splits
@@ -132,7 +132,7 @@ def test_headers_of_other_writers(tmp_path: Path) -> None:
         (header(), 3),
     ):
         path.write_bytes(npy(header=text, data=data, version=version))
-        assert (read_npy(path) == PIXELS).all()
+        assert (read_array(path) == PIXELS).all()
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ VALUES: dict[str, tuple[Any, Any, str]] = {
     "complex": (np.zeros((6, 4, 5), complex), LABELS, "its values are of the type complex128"),
     "nothing": (PIXELS[:0], LABELS[:0], "is too small: no picture of it is in the train split"),
     "no width": (PIXELS[:, :, :0], LABELS, "the shape (4, 0) is not that of a picture"),
-    "one number": (np.array(3), LABELS, "pictures of shape () do not go with labels of shape (6,)"),
+    "one number": (np.array(3), LABELS, "set.npz has an array of shape () for the pictures"),
     "objects": (PIXELS.astype(object), LABELS, "of 'images', it holds Python objects, which are never loaded"),
     "object labels": (PIXELS, LABELS.astype(object), "of 'labels', it holds Python objects"),
     "no UTF-8": (PIXELS, np.array([b"a", b"caf\xe9"] * 3), "label 1 is not valid text: save it as UTF-8"),
@@ -241,7 +241,7 @@ def test_a_header_longer_than_any(tmp_path: Path) -> None:
     path.write_bytes(b"\x93NUMPY\1\0" + struct.pack("<H", 9000) + header())
     assert "its header is not that of a plain array" in refused(path, "plain")
     path.write_bytes(b"\x93NUMPY\x09\0" + bytes(50))
-    assert "it does not begin as an npy file does" in refused(path, "plain")
+    assert "it does not begin as an idx or npy file does" in refused(path, "plain")
 
 
 def test_nothing_very_often_is_no_picture(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_nothing_very_often_is_no_picture(tmp_path: Path) -> None:
 def test_members_that_are_no_arrays(tmp_path: Path) -> None:
     path = tmp_path / "set.npz"
     good = {"images.npy": npy(PIXELS), "labels.npy": npy(LABELS)}
-    told = "is damaged, or no npz file of plain arrays: of 'images', it does not begin as an npy file does"
+    told = "is damaged, or no npz file of plain arrays: of 'images', it does not begin as an idx or npy file does"
     for content in (b"", b"no array", bytes(200)):
         assert told in refused(npz(path, {**good, "images.npy": content}))
         assert told in refused(npz(path, {"images": content, "labels.npy": npy(LABELS)}))
@@ -443,4 +443,4 @@ def test_public_sets_that_are_damaged(tmp_path: Path) -> None:
 def test_pictures_of_odd_arrays_are_stored(tmp_path: Path) -> None:
     np.save(tmp_path / "set.npy", np.asfortranarray(PIXELS.astype(">u2") * 257))
     assert (stored(read(tmp_path / "set.npy", "plain"), 4, 1, name="odd").shape) == (6, 4, 4, 1)
-    assert (read_idx(write_idx(tmp_path / "images.gz", PIXELS)) == PIXELS).all()
+    assert (read_array(write_idx(tmp_path / "images.gz", PIXELS)) == PIXELS).all()

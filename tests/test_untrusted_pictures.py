@@ -16,6 +16,7 @@ from PIL import EpsImagePlugin, Image
 
 from allyouneed.config import DataConfig
 from allyouneed.data.formats.decoding import ENDINGS, FORMATS, BadPictureError, decode, decode_frames
+from allyouneed.data.formats.pictures import file_pictures
 from allyouneed.data.in_memory import keep
 from allyouneed.data.opening import open_data
 from allyouneed.data.pictures import PictureSplit
@@ -92,8 +93,8 @@ def test_postscript_in_a_table(beside: str, started: Path, cat: Path, tmp_path: 
     config = DataConfig(path=(str(tmp_path / "table.csv"),), valid_part=0.0, test_part=0.0)
     split = open_data(config, shape).splits["train"]
     assert isinstance(split, PictureSplit)
-    only = PictureSplit([picture for picture in split if picture.where == str(cat)])
-    assert (only.examples, only.look()) == (1, (0, 3))  # it tells nothing
+    only = file_pictures([(cat, beside)], "")
+    assert (len(only.pictures), only.side, only.channels) == (1, 0, 3)  # it tells nothing
     with pytest.raises(UserError, match=r"cat\.png: it is no picture"):
         stored(split, skip_bad=False, name=beside)
 

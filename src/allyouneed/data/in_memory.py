@@ -136,8 +136,7 @@ def _pictures(data: Any, shape: str, source: str, target: str) -> Path:
     they are plain. Two arrays in a tuple are two columns."""
     import numpy as np
 
-    from allyouneed.data.formats.picture_arrays import BESIDE, IMAGES
-    from allyouneed.data.formats.pictures import PICTURE
+    from allyouneed.data.formats.pictures import BESIDE, IMAGES, PICTURE
 
     word = "caption" if shape == "captions" else "label"
     if isinstance(data, tuple) and len(data) == 2 and _dimensions(data[0]) > 2 >= _dimensions(data[1]):
@@ -195,7 +194,7 @@ def _labels(rows: Sequence[Row], at: int, names: Names, word: str) -> Any:
     """An array of texts: one label or caption per picture."""
     import numpy as np
 
-    from allyouneed.data.formats.picture_arrays import as_label
+    from allyouneed.data.formats.pictures import as_label
 
     try:
         cells = [np.asarray(row[at]).squeeze() for row in rows]
@@ -216,7 +215,7 @@ def _pixels(picture: Any, number: int) -> Any:
     import numpy as np
     from PIL import ImageOps
 
-    from allyouneed.data.formats.decoding import BadPictureError, check, check_form, damage_told, is_image, plain
+    from allyouneed.data.formats.decoding import BadPictureError, check, check_form, is_image, pillow_errors, plain
 
     try:
         if not is_image(picture):
@@ -229,7 +228,7 @@ def _pixels(picture: Any, number: int) -> Any:
         grey = picture.mode in ("1", "L", "I", "F") or picture.mode.startswith("I;16")
         clear = picture.mode in ("LA", "PA", "RGBA") or "transparency" in picture.info
         check(picture)
-        with damage_told():
+        with pillow_errors():
             return np.asarray(plain(ImageOps.exif_transpose(picture), 4 if clear else 1 if grey else 3))
     except BadPictureError as error:
         raise UserError(f"the picture in row {number} of data: {error}") from None

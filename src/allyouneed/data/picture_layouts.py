@@ -8,13 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from allyouneed.data.formats.arrays import read_idx, read_npy
+from allyouneed.data.formats.arrays import read_array
 from allyouneed.data.formats.compressed import DAMAGED
-from allyouneed.data.formats.picture_arrays import from_arrays
+from allyouneed.data.formats.pictures import from_arrays
 from allyouneed.data.formats.textfile import TextFile
-from allyouneed.data.pictures import PictureSplit
+from allyouneed.data.pictures import PictureSplit, hash_splits
 from allyouneed.data.public import Form, PublicSet
-from allyouneed.data.sources import caption_key, part_of
 from allyouneed.errors import UserError
 
 Files = Mapping[str, Sequence[Path]]
@@ -26,7 +25,7 @@ def idx(files: Files, labels: Sequence[str]) -> dict[str, Pictures]:
     """Pictures and the numbers of their labels, as MNIST has them."""
     found: dict[str, Pictures] = {}
     for split, (images, numbers) in files.items():
-        pixels, classes = read_idx(images), read_idx(numbers)
+        pixels, classes = read_array(images), read_array(numbers)
         if pixels.ndim != 3:
             raise UserError(f"{images} is damaged: it does not hold pictures")
         if classes.ndim != 1 or classes.max(initial=0) >= len(labels):
@@ -65,7 +64,7 @@ def cifar10(files: Files, labels: Sequence[str]) -> dict[str, Pictures]:
 def emoji(files: Files) -> dict[str, Pictures]:
     """An array (N, 32, 32, 3) of bytes, and one line per picture: the style in which it is drawn, and its caption."""
     images, texts = files["train"]
-    pixels = read_npy(images)
+    pixels = read_array(images)
     if pixels.dtype != np.uint8 or pixels.shape[1:] != (32, 32, 3):
         raise UserError(f"{images} is damaged: it should hold one array of bytes, (N, 32, 32, 3)")
     captions = []
@@ -84,15 +83,9 @@ def read_splits(public: PublicSet, form: Form, files: Files) -> dict[str, Pictur
     """What is held out of train is chosen by a hash of the picture, or of the caption: the same caption is never in two
     splits."""
     word = "caption" if public.shape == "captions" else "label"
-    splits = {}
+    splits: dict[str, PictureSplit] = {}
     for name, (pixels, labels) in LAYOUTS[form.layout](files, **form.options).items():
-        listed = from_arrays(pixels, labels, public.name, "", word)
-        if name != "train":
-            splits[name] = PictureSplit(listed.pictures, listed.array)
-            continue
-        keys = [caption_key(p.label) if word == "caption" else p.content for p in listed.pictures]
-        parts = [part_of(key, *public.held_out) for key in keys]
-        for split in ("train", "valid", *(["test"] if public.held_out[1] else [])):
-            chosen = [picture for picture, part in zip(listed.pictures, parts) if part == split]
-            splits[split] = PictureSplit(chosen, listed.array)
+        listed = from_arrays(pixels, labels, public.name, word)
+        chosen = hash_splits(listed, word == "caption", *public.held_out) if name == "train" else {name: listed}
+        splits |= {split: PictureSplit(pictures) for split, pictures in chosen.items()}
     return splits

@@ -185,15 +185,12 @@ def _built_in_texts(known: NamedSet, generated: Mapping[str, Any], reverse: bool
 
 def _built_in_pictures(known: NamedSet, generated: Mapping[str, Any], shape: str) -> Source:
     from allyouneed.data.builtin.scenes import check
-    from allyouneed.data.formats.picture_arrays import from_arrays
+    from allyouneed.data.formats.pictures import from_arrays
     from allyouneed.data.pictures import PictureSplit
 
     captioned = known.shape == "captions"
-    listed = {
-        split: from_arrays(pixels, words, known.name, "", "caption" if captioned else "label")
-        for split, (pixels, words, *_) in generated.items()
-    }
+    listed = {split: from_arrays(pixels, words, known.name) for split, (pixels, words, *_) in generated.items()}
     counts = {split: f"{len(one.pictures):,} {split}" for split, one in listed.items()}
     digests = {split: digest("".join(p.content + p.label for p in one.pictures)) for split, one in listed.items()}
     dataset = _built_in(known, counts, digests, checker=check if captioned else None)
-    return _pictures(dataset, {split: PictureSplit(one.pictures, one.array) for split, one in listed.items()}, shape)
+    return _pictures(dataset, {split: PictureSplit(one) for split, one in listed.items()}, shape)

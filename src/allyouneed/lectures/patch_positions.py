@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from allyouneed.data.builtin.shapes import SIDE, SIZES, Shape, draw, places
+from allyouneed.data.builtin.shapes import SIDE, SIZES, Shape, centres, draw
 from allyouneed.figures.line_plot import Panel, plot_curves
 from allyouneed.lectures.base import Lecture
 
@@ -38,7 +38,7 @@ def write_pictures(path: Path) -> None:
 def _picture(rng: np.random.Generator) -> tuple[np.ndarray, str]:
     sizes = ["small", str(rng.choice(list(SIZES)))]
     while True:
-        middles = places(rng, [SIZES[size] for size in sizes])
+        middles = centres(rng, [SIZES[size] for size in sizes])
         across, down = (at - SIDE / 2 for at in middles[0])
         if min(abs(across), abs(down)) > PATCH:  # not between two quarters
             break

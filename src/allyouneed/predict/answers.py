@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from allyouneed.config import DecodeConfig
-from allyouneed.data.formats.picture_arrays import to_image
+from allyouneed.data.formats.decoding import to_image
 from allyouneed.decode import BeamRequest, Hypothesis
 from allyouneed.decode.beam import Found
 from allyouneed.decode.sample import NO_TOKEN

@@ -14,18 +14,9 @@ from torch import Tensor
 
 from allyouneed.config import DecodeConfig
 from allyouneed.data.batches.pictures import Augment, ImagePreprocessor, PictureBatches, as_tensor
-from allyouneed.data.formats.decoding import (
-    BadPictureError,
-    check,
-    damage_told,
-    decode,
-    decode_frames,
-    is_image,
-    square,
-)
+from allyouneed.data.formats.decoding import BadPictureError, decode_frames, is_image
 from allyouneed.data.formats.file_paths import is_folder
-from allyouneed.data.formats.picture_arrays import to_image
-from allyouneed.data.formats.pictures import is_hidden, is_picture_name
+from allyouneed.data.formats.pictures import pictures_in
 from allyouneed.errors import UserError, option_name
 from allyouneed.figures import contact_sheet
 from allyouneed.models.dvae import DVAE
@@ -119,7 +110,8 @@ class PictureReader(Predictor):
 
     def listed(self, text: str) -> list[str]:
         """A folder stands for each picture in it, and for all of them together."""
-        return [*_inside(text), text] if is_folder(Path(text).expanduser()) else [text]
+        path = Path(text).expanduser()
+        return [*_inside(path), text] if is_folder(path) else [text]
 
     def joined(self, given: Any) -> Any:
         """A path, an image of Pillow, an array (H, W) or (H, W, C), or the frames of a clip, which are such."""
@@ -139,37 +131,26 @@ class PictureReader(Predictor):
     def frames(self, given: Any) -> list[bytes]:
         """The pictures of an input: one, or those of a clip, which is a list, a folder, or a file with several: at
         most FRAMES, at equal distances."""
-        if isinstance(given, Path):
-            given = str(given)
         if isinstance(given, list):
             if not given:
                 raise UserError("a clip without frames: give at least one")
             return [frame for one in given for frame in self.frames(one)]
         if not isinstance(given, str):
-            return [self._bytes(given)]
+            return self._decoded(given, "the picture")
         if not given.strip():
             raise UserError("the path is empty: give that of a picture")
         path = Path(given).expanduser()
         if is_folder(path):
-            inside = _inside(str(path))
-            return [self._bytes(one) for one in inside[:: -(-len(inside) // FRAMES)]]
-        try:
-            side, channels = self.processor.picture_shape
-            return decode_frames(path, side, channels, FRAMES)
-        except BadPictureError as error:
-            raise UserError(f"{given}: {error}") from None
+            inside = _inside(path)
+            return [frame for one in inside[:: -(-len(inside) // FRAMES)] for frame in self._decoded(one, one)]
+        return self._decoded(path, given, FRAMES)
 
-    def _bytes(self, given: Any) -> bytes:
+    def _decoded(self, source: Any, name: str, most: int = 1) -> list[bytes]:
+        side, channels = self.processor.picture_shape
         try:
-            if isinstance(given, str):
-                return decode(given, *self.processor.picture_shape)
-            if isinstance(given, np.ndarray):
-                return square(to_image(given), *self.processor.picture_shape)
-            check(given)
-            with damage_told():
-                return square(given, *self.processor.picture_shape)
+            return decode_frames(source, side, channels, most)
         except BadPictureError as error:
-            raise UserError(f"{given if isinstance(given, str) else 'the picture'}: {error}") from None
+            raise UserError(f"{name}: {error}") from None
 
 
 class RecognizePredictor(PictureReader, LabelsPredictor):
@@ -281,13 +262,12 @@ def lit(pixels: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return np.rint(colours * (0.15 + 0.85 * share[..., None])).astype(np.uint8)
 
 
-def _inside(folder: str) -> list[str]:
-    root = Path(folder).expanduser()
-    files = (path for path in root.rglob("*") if is_picture_name(path.name) and not is_hidden(path, root))
-    found = sorted(map(str, files))
-    if not found:
+def _inside(folder: Path) -> list[str]:
+    """The paths of the pictures in a folder, at any depth."""
+    pictures, _ = pictures_in(folder)
+    if not pictures:
         raise UserError(f"the folder {folder} has no picture")
-    return found
+    return [str(path) for path in pictures]
 
 
 def _is_picture(given: Any) -> bool:

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from itertools import combinations, pairwise, permutations
+from itertools import pairwise, permutations
 from random import Random
 from typing import NamedTuple
 
 import numpy as np
 
-from allyouneed.data.builtin.shapes import COLOURS, FORMS, NUMBERS, SIDE, SIZES, Shape, caption, draw
+from allyouneed.data.builtin.shapes import COLOURS, FORMS, NUMBERS, SIDE, SIZES, Shape, caption, draw, spread
 
 COUNTS = {"train": 50_000, "valid": 500, "test": 1000, "novel": 1000}
 GAP = 2  # pixels between two shapes
 STEP = 2  # pixels between two possible places: so the codes of a picture are easier to learn
+CLEAR = 1.5  # times farther in one direction than in the other: then a caption says how two shapes lie
 BESIDES = ("above", "below", "left of", "right of")  # how the first shape lies from the second
 FAINT = 0.15  # how far from white a pixel is at least that may belong to a shape, in parts of black
 LEAST = 4  # pixels of a shape; fewer are dirt
@@ -37,8 +38,8 @@ class Kind(NamedTuple):
 
 def mark(kind: Kind) -> int:
     """From 0 to 3, evenly: what is in which split follows from it."""
-    places = list(FORMS).index(kind.form), list(COLOURS).index(kind.colour), 2 * list(SIZES).index(kind.size)
-    return (1 + sum(places)) % 4
+    form, colour, size = list(FORMS), list(COLOURS), list(SIZES)
+    return (1 + form.index(kind.form) + colour.index(kind.colour) + 2 * size.index(kind.size)) % 4
 
 
 def belongs(first: Kind, other: Kind | int) -> str:
@@ -54,33 +55,22 @@ def kinds(novel: bool) -> list[Kind]:
     return [kind for kind in every if (mark(kind) == 0) == novel]
 
 
-def scene(draws: Random, part: str) -> tuple[list[Shape], str]:
-    """Shapes that belong to this part, and their caption."""
+def scene(rng: Random, part: str) -> tuple[list[Shape], str]:
+    """Shapes that belong to this part, and their caption. Their middles are multiples of STEP pixels."""
     known = kinds(part == "novel")
     while True:
-        first, second, number = draws.choice(known), draws.choice(known), draws.choice((0, 0, 0, 1, 2, 3))
+        first, second, number = rng.choice(known), rng.choice(known), rng.choice((0, 0, 0, 1, 2, 3))
         if belongs(first, number or second) != part:
             continue
+        named = [first] * number or [first, second]
+        points = spread(
+            [reach(kind.size) for kind in named], GAP, lambda far: [STEP * rng.choice(_steps(far)) for _ in range(2)]
+        )
+        shapes = [Shape(*kind, *point) for kind, point in zip(named, points)]
         if number:
-            shapes = [_at(first, x, y) for x, y in places(draws, [first] * number)]
             return shapes, caption(shapes)
-        shapes = [_at(one, x, y) for one, (x, y) in zip((first, second), places(draws, [first, second]))]
-        if how := besides(*shapes):
+        if how := direction(shapes[0], shapes[1], CLEAR):
             return shapes, f"{caption(shapes[:1])} {how} {caption(shapes[1:])}"
-
-
-def _at(kind: Kind, x: float, y: float) -> Shape:
-    return Shape(kind.form, kind.colour, kind.size, x, y)
-
-
-def places(draws: Random, kinds: list[Kind]) -> list[tuple[int, int]]:
-    """Middles at multiples of STEP pixels, such that the shapes are at least GAP pixels apart."""
-    reaches = [reach(kind.size) for kind in kinds]
-    while True:
-        tries = [tuple(STEP * draws.choice(_steps(far)) for _ in range(2)) for far in reaches]
-        pairs = combinations(zip(tries, reaches), 2)
-        if all(max(abs(x - v), abs(y - w)) >= a + b + GAP for ((x, y), a), ((v, w), b) in pairs):
-            return [(x, y) for x, y in tries]
 
 
 @cache
@@ -88,56 +78,30 @@ def _steps(far: int) -> range:
     return range(-(-far // STEP), (SIDE - far) // STEP + 1)
 
 
-def besides(first: Shape, second: Shape) -> str:
-    """How the first lies from the second; "" if that is not clear, because it lies between two directions."""
-    across, down = first.x - second.x, first.y - second.y
-    if max(abs(across), abs(down)) < 1.5 * min(abs(across), abs(down)):
-        return ""
-    return _direction(across, down)
-
-
-def _direction(across: float, down: float) -> str:
-    if abs(down) > abs(across):
-        return "above" if down < 0 else "below"
-    return "left of" if across < 0 else "right of"
-
-
-@cache
-def stamp(form: str, size: str, across: float = 0.0, down: float = 0.0) -> np.ndarray:
-    """(32, 32), from 0 to 1: how much of each pixel a shape covers that lies so far from the middle of the picture."""
-    black = draw([Shape(form, "black", size, SIDE / 2 + across, SIDE / 2 + down)])[..., 0]
-    return (255.0 - black) / (255 - COLOURS["black"][0])
-
-
 def reach(size: str) -> int:
     """Whole pixels from the middle of a shape to its edge."""
     return int(SIZES[size] + 0.5)
 
 
-@cache
-def box(form: str, colour: str, size: str) -> np.ndarray:
-    """(2 · reach, 2 · reach, 3) bytes: one shape."""
-    low, high = SIDE // 2 - reach(size), SIDE // 2 + reach(size)
-    return draw([Shape(form, colour, size, SIDE / 2, SIDE / 2)])[low:high, low:high]
-
-
-def paint(shapes: list[Shape]) -> np.ndarray:
-    """(32, 32, 3) bytes: what `draw` gives for shapes on whole pixels whose boxes do not meet, and faster."""
-    picture = np.full((SIDE, SIDE, 3), 255, np.uint8)
-    for shape in shapes:
-        top, left, span = int(shape.y) - reach(shape.size), int(shape.x) - reach(shape.size), 2 * reach(shape.size)
-        picture[top : top + span, left : left + span] = box(*shape[:3])
-    return picture
+def direction(first: Shape, second: Shape, clear: float = 1.0) -> str:
+    """How the first lies from the second: one of BESIDES, or "" if it is not so many times farther in one direction
+    than in the other."""
+    across, down = first.x - second.x, first.y - second.y
+    if max(abs(across), abs(down)) < clear * min(abs(across), abs(down)):
+        return ""
+    if abs(down) > abs(across):
+        return "above" if down < 0 else "below"
+    return "left of" if across < 0 else "right of"
 
 
 def scenes() -> dict[str, tuple[np.ndarray, list[str]]]:
     """For each split the pictures (N, 32, 32, 3), and their captions."""
     made = {}
     for number, (split, count) in enumerate(COUNTS.items()):
-        draws = Random(1066 + number)
+        rng = Random(1066 + number)
         part = "held" if split in ("valid", "test") else split
-        found = [scene(draws, part) for _ in range(count)]
-        made[split] = np.stack([paint(shapes) for shapes, _ in found]), [told for _, told in found]
+        examples = [scene(rng, part) for _ in range(count)]
+        made[split] = np.stack([draw(shapes) for shapes, _ in examples]), [text for _, text in examples]
     return made
 
 
@@ -193,9 +157,12 @@ def read_picture(pixels: np.ndarray) -> list[Shape]:
 
 @cache
 def _stamps(size: str) -> np.ndarray:
-    """(forms, places near the middle, 32 * 32)"""
-    near = (-1.0, -0.5, 0.0, 0.5, 1.0)
-    return np.stack([[stamp(form, size, x, y).ravel() for x in near for y in near] for form in FORMS])
+    """(forms, places near the middle, 32 * 32), from 0 to 1: how much of each pixel a shape covers there."""
+    near = [SIDE / 2 + shift for shift in (-1.0, -0.5, 0.0, 0.5, 1.0)]
+    drawings = [
+        [draw([Shape(form, "black", size, x, y)])[..., 0].ravel() for x in near for y in near] for form in FORMS
+    ]
+    return (255 - np.array(drawings, float)) / (255 - COLOURS["black"][0])
 
 
 def _form(covered: np.ndarray, size: str, middle: tuple[float, float]) -> str:
@@ -240,6 +207,5 @@ def _compared(kinds: list[Kind], how: str, shapes: list[Shape]) -> dict[str, boo
         for name in Kind._fields
     }
     if how:
-        lies = [_direction(a.x - b.x, a.y - b.y) for a, b in pairwise(shapes)]
-        table["place"] = lies == [how]
+        table["place"] = [direction(*pair) for pair in pairwise(shapes)] == [how]
     return table

@@ -6,7 +6,9 @@ says. A colour and a form that go together in valid and test never do so in trai
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -52,14 +54,21 @@ def draw(shapes: list[Shape]) -> np.ndarray:
     """(32, 32, 3) bytes: the shapes on white."""
     picture = np.full((SIDE, SIDE, 3), 255.0)
     for shape in shapes:
-        size = SIZES[shape.size]
-        (left, top), span = (int(shape.x - size), int(shape.y - size)), int(2 * size + 2)  # pixels around it
-        at = (np.arange(span * FINE) + 0.5) / FINE
-        inside = FORMS[shape.form]((at[None] + left - shape.x) / size, (at[:, None] + top - shape.y) / size)
-        part = inside.reshape(span, FINE, span, FINE).mean((1, 3))[..., None]
-        box = picture[top : top + span, left : left + span]
+        left, top = int(shape.x - SIZES[shape.size]), int(shape.y - SIZES[shape.size])
+        part = coverage(shape.form, shape.size, left - shape.x, top - shape.y)
+        box = picture[top : top + len(part), left : left + len(part)]
         box += part[: box.shape[0], : box.shape[1]] * (np.array(COLOURS[shape.colour]) - box)
     return np.rint(picture).astype(np.uint8)
+
+
+@lru_cache
+def coverage(form: str, size: str, left: float, top: float) -> np.ndarray:
+    """(H, W, 1), from 0 to 1: how much of each pixel around a shape is inside it; the first pixel is so far from the
+    middle of the shape."""
+    span = int(2 * SIZES[size] + 2)
+    points = (np.arange(span * FINE) + 0.5) / FINE
+    inside = FORMS[form]((points[None] + left) / SIZES[size], (points[:, None] + top) / SIZES[size])
+    return np.asarray(inside.reshape(span, FINE, span, FINE).mean((1, 3))[..., None])
 
 
 def held_out(colour: str, form: str) -> bool:
@@ -67,25 +76,26 @@ def held_out(colour: str, form: str) -> bool:
     return (list(COLOURS).index(colour) + list(FORMS).index(form)) % 4 == 0
 
 
-def scene(draws: np.random.Generator, held: bool) -> list[Shape]:
-    """One, two or three shapes of one kind that do not touch."""
-    pairs = [(colour, form) for colour in COLOURS for form in FORMS if held_out(colour, form) == held]
-    colour, form = pairs[draws.integers(len(pairs))]
-    size, number = list(SIZES)[draws.integers(2)], int(draws.integers(1, 4))
-    return [Shape(form, colour, size, x, y) for x, y in places(draws, [SIZES[size]] * number)]
+def scene(rng: np.random.Generator, unseen: bool) -> list[Shape]:
+    """One, two or three shapes of one kind that do not touch. `unseen`: of a kind that is held out of train."""
+    pairs = [(colour, form) for colour in COLOURS for form in FORMS if held_out(colour, form) == unseen]
+    colour, form = pairs[rng.integers(len(pairs))]
+    size, number = list(SIZES)[rng.integers(2)], int(rng.integers(1, 4))
+    return [Shape(form, colour, size, x, y) for x, y in centres(rng, [SIZES[size]] * number)]
 
 
-def places(draws: np.random.Generator, sizes: list[float]) -> list[tuple[float, float]]:
-    """Middles of shapes of these sizes, a pixel apart from each other and from the edge."""
+def centres(rng: np.random.Generator, sizes: Sequence[float]) -> list[tuple[float, float]]:
+    """The middles of shapes of these sizes, a pixel apart from each other and from the edge."""
+    return spread(sizes, 1, lambda size: rng.uniform(size + 1, SIDE - size - 1, 2).tolist())
+
+
+def spread(sizes: Sequence[float], gap: float, choose: Callable[[float], Sequence[float]]) -> list[tuple[float, float]]:
+    """Points (x, y), one for each size, chosen again until squares of these sizes around them are `gap` apart."""
     while True:
-        found = [tuple(draws.uniform(size + 1, SIDE - size - 1, 2)) for size in sizes]
-        apart = (
-            max(abs(a[0] - b[0]), abs(a[1] - b[1])) >= sizes[i] + sizes[j] + 1
-            for i, a in enumerate(found)
-            for j, b in enumerate(found[:i])
-        )
-        if all(apart):
-            return [(float(x), float(y)) for x, y in found]
+        points = [(x, y) for x, y in map(choose, sizes)]
+        pairs = combinations(zip(points, sizes), 2)
+        if all(max(abs(x - v), abs(y - w)) >= a + b + gap for ((x, y), a), ((v, w), b) in pairs):
+            return points
 
 
 def caption(shapes: list[Shape]) -> str:
@@ -99,8 +109,8 @@ def shapes() -> dict[str, tuple[np.ndarray, list[str], list[str]]]:
     """For train, valid and test: the pictures (N, 32, 32, 3), their forms, and their captions."""
     made = {}
     for number, (split, count) in enumerate(COUNTS.items()):
-        draws = np.random.default_rng((2021, number))
-        scenes = [scene(draws, held=split != "train") for _ in range(count)]
+        rng = np.random.default_rng((2021, number))
+        scenes = [scene(rng, unseen=split != "train") for _ in range(count)]
         pixels = np.stack([draw(shapes) for shapes in scenes])
         made[split] = pixels, [shapes[0].form for shapes in scenes], [caption(shapes) for shapes in scenes]
     return made

@@ -28,11 +28,11 @@ FREELY = 1 << 28  # bytes that compressed data may declare before it is measured
 RATIO = 2000  # bytes that a compressed byte may become; deflate reaches 1032
 PIECE = 1 << 20  # bytes that are read at a time
 # A header is a Python dict. Its entries are looked for, never evaluated: deep brackets bring down the parser of Python.
-ENTRIES = {
-    "descr": re.compile(rb"""['"]descr['"]\s*:\s*['"]([<>|=]?[biufcmMOSUV]\d{0,9}(?:\[\w{0,9}\])?)['"]"""),
-    "fortran_order": re.compile(rb"""['"]fortran_order['"]\s*:\s*(True|False)\b"""),
-    "shape": re.compile(rb"""['"]shape['"]\s*:\s*\(([\dL\s,]*)\)"""),
-}
+ENTRIES = (
+    re.compile(rb"""['"]descr['"]\s*:\s*['"]([<>|=]?[biufcmMOSUV]\d{0,9}(?:\[\w{0,9}\])?)['"]"""),
+    re.compile(rb"""['"]fortran_order['"]\s*:\s*(True|False)\b"""),
+    re.compile(rb"""['"]shape['"]\s*:\s*\(([\dL\s,]*)\)"""),
+)
 
 
 @dataclass(frozen=True)
@@ -51,34 +51,25 @@ class Header:
 
 
 def is_idx(path: Path) -> bool:
-    with _damage_told(path), opened(path) as file:
+    with _damage_named(path), opened(path) as file:
         return file.read(3) == IDX
 
 
-def read_idx(path: Path) -> np.ndarray:
-    """An idx file of bytes, compressed or not: zeros, the type, the number of dimensions, their sizes, the bytes."""
-    return _read_file(path, "idx file of bytes", _idx_header)
-
-
 def is_npy(path: Path) -> bool:
-    with _damage_told(path), path.open("rb") as file:
+    with _damage_named(path), path.open("rb") as file:
         return file.read(len(NPY)) == NPY
 
 
-def read_npy(path: Path) -> np.ndarray:
-    """An npy file, compressed or not."""
-    return _read_file(path, "npy file of plain arrays", _npy_header)
-
-
-def _read_file(path: Path, what: str, header_of: Callable[[IO[bytes]], Header]) -> np.ndarray:
-    with _damage_told(path, what), opened(path) as file:
-        return _read(file, path.stat().st_size, not isinstance(file, io.BufferedReader), header_of)
+def read_array(path: Path) -> np.ndarray:
+    """An idx file of bytes or an npy file, compressed or not."""
+    with _damage_named(path, "idx or npy file of a plain array"), opened(path) as file:
+        return _read(file, path.stat().st_size, not isinstance(file, io.BufferedReader))
 
 
 @contextmanager
 def npz_file(path: Path) -> Iterator[tuple[list[str], Callable[[str], np.ndarray]]]:
     """The names of the arrays of an npz file, and what reads one of them."""
-    with _damage_told(path, "npz file of plain arrays"), zipfile.ZipFile(path) as archive:
+    with _damage_named(path, "npz file of plain arrays"), zipfile.ZipFile(path) as archive:
         listed = archive.infolist()
         members = {member.filename.removesuffix(".npy"): member for member in listed if not member.is_dir()}
 
@@ -92,7 +83,7 @@ def npz_file(path: Path) -> Iterator[tuple[list[str], Callable[[str], np.ndarray
 
 
 @contextmanager
-def _damage_told(path: Path, what: str = "") -> Iterator[None]:
+def _damage_named(path: Path, what: str = "") -> Iterator[None]:
     """`what`: what else the file may not be."""
     try:
         yield
@@ -112,13 +103,13 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, whole: int) 
         raise ValueError("the data is compressed in a way that NumPy does not use: save it with numpy.savez_compressed")
     packed = member.compress_type == zipfile.ZIP_DEFLATED
     with archive.open(member) as file:
-        return _read(file, min(member.compress_size, whole), packed, _npy_header)
+        return _read(file, min(member.compress_size, whole), packed)
 
 
-def _read(file: IO[bytes], stored: int, packed: bool, header_of: Callable[[IO[bytes]], Header]) -> np.ndarray:
+def _read(file: IO[bytes], stored: int, packed: bool) -> np.ndarray:
     """`stored`: how many bytes are on the disk; `packed`: whether they are compressed, so that only reading tells how
     many they become."""
-    header = header_of(file)
+    header = _read_header(file)
     if not packed:
         _check_size(header.size, stored - header.begin)
     elif header.size > FREELY:
@@ -128,9 +119,8 @@ def _read(file: IO[bytes], stored: int, packed: bool, header_of: Callable[[IO[by
         file.seek(header.begin)
     check_memory(header.size)
     data, at = np.empty(header.size, np.uint8), 0
-    while at < header.size and (piece := file.read(min(PIECE, header.size - at))):
-        data[at : at + len(piece)] = np.frombuffer(piece, np.uint8)
-        at += len(piece)
+    while count := file.readinto(data[at : at + PIECE]):  # type: ignore[attr-defined]
+        at += count
     _check_size(header.size, at + len(file.read(1)))
     return data.view(header.dtype).reshape(header.shape, order="F" if header.columns else "C")
 
@@ -158,33 +148,29 @@ def _measure(file: IO[bytes], most: int) -> int:
     return found
 
 
-def _idx_header(file: IO[bytes]) -> Header:
-    head = file.read(4)
-    if head[:3] != IDX or not head[3:] or not 1 <= head[3] <= 4:
-        raise ValueError("it does not begin as such a file does")
-    sizes = file.read(4 * head[3])
-    if len(sizes) < 4 * head[3]:
-        raise ValueError("it ends before its data begins")
-    return Header(4 + len(sizes), struct.unpack(f">{head[3]}I", sizes), np.dtype(np.uint8))
-
-
-def _npy_header(file: IO[bytes]) -> Header:
-    head = file.read(8)
-    if head[:6] != NPY or head[6:7] not in (b"\1", b"\2", b"\3"):
-        raise ValueError("it does not begin as an npy file does")
-    width = 2 if head[6] == 1 else 4
+def _read_header(file: IO[bytes]) -> Header:
+    start = file.read(4)
+    if start[:3] == IDX and 1 <= start[-1] <= 4:  # zeros, the type, the number of dimensions, their sizes
+        sizes = file.read(4 * start[3])
+        if len(sizes) < 4 * start[3]:
+            raise ValueError("it ends before its data begins")
+        return Header(4 + len(sizes), struct.unpack(f">{start[3]}I", sizes), np.dtype(np.uint8))
+    start += file.read(4)
+    if start[:6] != NPY or start[6:7] not in (b"\1", b"\2", b"\3"):
+        raise ValueError("it does not begin as an idx or npy file does")
+    width = 2 if start[6] == 1 else 4
     length = int.from_bytes(file.read(width), "little")
     if length > LONGEST:
         raise ValueError(f"its header has {length:,} bytes; that of a plain array has about a hundred")
     text = file.read(length)
-    found = {name: pattern.search(text) for name, pattern in ENTRIES.items()}
-    descr, order, shape = (match[1].decode() if match else None for match in found.values())
-    if descr is None or order is None or shape is None or len(text) < length:
+    found = [pattern.search(text) for pattern in ENTRIES]
+    if not all(found) or len(text) < length:
         raise ValueError("its header is not that of a plain array of numbers or text")
-    sizes = [size.strip().removesuffix("L") for size in shape.split(",") if size.strip()]  # L: Python 2
-    if not all(size.isdecimal() and len(size) < 20 for size in sizes):
+    descr, order, shape = (match[1].decode() for match in found if match)
+    entries = [size.strip().removesuffix("L") for size in shape.split(",") if size.strip()]  # L: Python 2
+    if not all(size.isdecimal() and len(size) < 20 for size in entries):
         raise ValueError(f"its shape ({shortened(shape)}) is not made of whole numbers")
-    return Header(8 + width + length, tuple(map(int, sizes)), _dtype(descr), order == "True")
+    return Header(8 + width + length, tuple(map(int, entries)), _dtype(descr), order == "True")
 
 
 def _dtype(descr: str) -> np.dtype:

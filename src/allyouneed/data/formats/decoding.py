@@ -1,21 +1,18 @@
-"""Picture files -> squares of bytes. Run as a program, it decodes for another process: see `decode_all`."""
+"""Pictures -> squares of bytes. Run as a program, it decodes for another process: see `decode_all`."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
-import signal
 import stat
-import struct
 import subprocess
 import sys
-import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from itertools import islice
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import cycle
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeGuard
 
@@ -49,41 +46,46 @@ WIDEST, MOST_PIXELS = 1 << 14, 1 << 26  # of a picture that is decoded: more is 
 MOST_BYTES = 1 << 28  # of a file
 FEW = 200  # pictures that are decoded faster here than a second process starts
 TOGETHER = 32  # pictures that a process gets at a time, or that are computed at once
-HEADER = struct.Struct("<BI")  # GOOD, BAD or PASSING, and how many bytes follow
-GOOD, BAD, PASSING = range(3)
 MOVING = ("GIF", "WEBP", "PNG", "AVIF")  # formats whose frames are a clip; further ones of a photo are previews
 
 
 class BadPictureError(Exception):
     """Why a file is no picture; without its name. `passing`: the next try may succeed, so it is never left out."""
 
-    def __init__(self, told: str, passing: bool = False) -> None:
-        super().__init__(told)
+    def __init__(self, reason: str, passing: bool = False) -> None:
+        super().__init__(reason)
         self.passing = passing
 
 
-def decode(source: str | Path | bytes, side: int, channels: int) -> bytes:
-    """side · side · channels bytes of a file, or of its content: turned as its EXIF says, scaled, and cut to the square
-    in the middle. Of several frames, the first."""
+def decode(source: Any, side: int, channels: int) -> bytes:
+    """side · side · channels bytes of a file, of its content, of an image of Pillow or of an array: turned as its EXIF
+    says, scaled, and cut to the square in the middle. Of several frames, the first."""
     return decode_frames(source, side, channels, 1)[0]
 
 
-def decode_frames(source: str | Path | bytes, side: int, channels: int, most: int) -> list[bytes]:
+def decode_frames(source: Any, side: int, channels: int, most: int) -> list[bytes]:
     """`decode` of the frames of a file; at most so many, at equal distances."""
-    if isinstance(source, str | Path):
-        source = _content(Path(source))
-    if not source:
-        raise BadPictureError("it is empty")
-    with damage_told(), open_picture(io.BytesIO(source)) as picture:
-        check(picture)
-        frames = getattr(picture, "n_frames", 1) if most > 1 and picture.format in MOVING else 1
-        found = []
-        for number in range(0, frames, -(-frames // most)):
-            if number:
-                picture.seek(number)
-                check(picture)  # a frame may be larger than the first
-            found.append(square(picture, side, channels))
-        return found
+    with pillow_errors():
+        if isinstance(source, np.ndarray):
+            if source.shape == (side, side, channels) and source.dtype == np.uint8:
+                return [source.tobytes()]
+            source = to_image(source)
+        if is_image(source):
+            check(source)
+            return [_square(source, side, channels)]
+        content = source if isinstance(source, bytes) else _content(Path(source))
+        if not content:
+            raise BadPictureError("it is empty")
+        with open_picture(io.BytesIO(content)) as picture:
+            check(picture)
+            frames = getattr(picture, "n_frames", 1) if most > 1 and picture.format in MOVING else 1
+            squares = []
+            for number in range(0, frames, -(-frames // most)):
+                if number:
+                    picture.seek(number)
+                    check(picture)  # a frame may be larger than the first
+                squares.append(_square(picture, side, channels))
+            return squares
 
 
 def open_picture(source: str | IO[bytes]) -> Image.Image:
@@ -95,12 +97,12 @@ def open_picture(source: str | IO[bytes]) -> Image.Image:
 
 
 @contextmanager
-def damage_told() -> Iterator[None]:
-    """Whatever Pillow finds wrong with a file is a BadPictureError."""
+def pillow_errors() -> Iterator[None]:
+    """Whatever Pillow finds wrong with a file becomes a BadPictureError."""
     from PIL import Image
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Pillow warns of large pictures and odd files; what is wrong is told below
+        warnings.simplefilter("ignore")  # of large pictures and odd files; what is wrong is an error below
         try:
             yield
         except BadPictureError:
@@ -114,8 +116,8 @@ def damage_told() -> Iterator[None]:
                 f"it is no picture, or of a kind that is not read here; these are: {', '.join(FORMATS)}"
             ) from None
         except Exception as error:  # decoders of many formats raise whatever they like for a damaged file
-            told = " ".join(str(error).split())[:200] or type(error).__name__
-            raise BadPictureError(f"it is damaged: {told}") from None
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
+            raise BadPictureError(f"it is damaged: {reason}") from None
 
 
 def is_image(given: Any) -> TypeGuard[Image.Image]:
@@ -138,8 +140,7 @@ def check(picture: Image.Image) -> None:
         )
 
 
-def square(picture: Image.Image, side: int, channels: int) -> bytes:
-    """The bytes of a picture as `decode` gives them."""
+def _square(picture: Image.Image, side: int, channels: int) -> bytes:
     from PIL import Image, ImageOps
 
     upright = plain(ImageOps.exif_transpose(picture), channels)
@@ -162,6 +163,15 @@ def plain(picture: Image.Image, channels: int) -> Image.Image:
         picture = picture.convert("RGBA")
         picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
     return (picture.convert("RGB") if picture.mode == "CMYK" else picture).convert(MODES[channels])
+
+
+def to_image(pixels: np.ndarray) -> Image.Image:
+    """An array (H, W) or (H, W, C) as a picture of Pillow."""
+    from PIL import Image
+
+    check_form(pixels.shape, pixels.dtype)
+    pixels = as_bytes(np.asarray(pixels))
+    return Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
 
 
 def as_bytes(values: np.ndarray) -> np.ndarray:
@@ -210,104 +220,75 @@ def _content(path: Path) -> bytes:
         raise BadPictureError(f"it cannot be read: {getattr(error, 'strerror', '') or error}", passing=True) from None
 
 
-def decode_all(paths: Sequence[str], side: int, channels: int, workers: int) -> Iterator[bytes | BadPictureError]:
-    """`decode` of each file, in order, whatever the number of processes."""
-    if workers < 2 or len(paths) < FEW:
-        yield from (_tried(path, side, channels) for path in paths)
+def decode_all(sources: Sequence[Any], side: int, channels: int, workers: int) -> Iterator[bytes | BadPictureError]:
+    """`decode` of each, in order. Several processes can decode paths; they give the same as one."""
+    if workers < 2 or len(sources) < FEW:
+        yield from (_decode_or_error(source, side, channels) for source in sources)
         return
-    chunks = (paths[i : i + TOGETHER] for i in range(0, len(paths), TOGETHER))
-    helpers: list[_Helper] = []
-    own = threading.local()
-
-    def ask(chunk: Sequence[str]) -> list[bytes | BadPictureError]:
-        return own.helper.decode(chunk)
-
-    pool = None
-    try:
-        helpers += [_Helper(side, channels) for _ in range(workers)]
-        free = iter(helpers)
-        pool = ThreadPoolExecutor(workers, initializer=lambda: setattr(own, "helper", next(free)))
-        waiting = [pool.submit(ask, chunk) for chunk in islice(chunks, 4 * workers)]
-        while waiting:
-            yield from waiting.pop(0).result()
-            waiting += [pool.submit(ask, chunk) for chunk in islice(chunks, 1)]
-    finally:
-        for helper in helpers:  # first: a thread that waits for one of them ends with it
-            helper.process.kill()
-        if pool is not None:
-            pool.shutdown(cancel_futures=True)
+    starts = range(0, len(sources), TOGETHER)
+    chunks = (sources[start : start + TOGETHER] for start in starts)
+    with ExitStack() as stack:
+        helpers = [stack.enter_context(_helper(side, channels)) for _ in range(workers)]
         for helper in helpers:
-            helper.close()
+            _exchange(helper, next(chunks, ()))
+        for _, helper in zip(starts, cycle(helpers)):
+            yield from _exchange(helper, next(chunks, ()))
 
 
-def _tried(path: str, side: int, channels: int) -> bytes | BadPictureError:
+def _decode_or_error(source: Any, side: int, channels: int) -> bytes | BadPictureError:
     try:
-        return decode(path, side, channels)
+        return decode(source, side, channels)
     except BadPictureError as error:
         return error
 
 
-class _Helper:
-    """A process that decodes. It is this file as a program, not a copy of the caller: so a script that trains needs no
-    `if __name__ == "__main__"`."""
-
-    def __init__(self, side: int, channels: int) -> None:
-        command = [sys.executable, "-P", "-m", "allyouneed.data.formats.decoding", str(side), str(channels)]
-        here = str(Path(__file__).parents[2])
-        paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
-        )
-
-    def decode(self, paths: Sequence[str]) -> list[bytes | BadPictureError]:
-        asked, told = self._pipes()
-        try:
-            asked.write(json.dumps(list(paths)).encode() + b"\n")
-            asked.flush()
-        except OSError:  # its end of the pipe is gone
-            raise _ended() from None
-        found: list[bytes | BadPictureError] = []
-        for _ in paths:
-            kind, size = HEADER.unpack(_exactly(told, HEADER.size))
-            data = _exactly(told, size)
-            found.append(data if kind == GOOD else BadPictureError(data.decode(), kind == PASSING))
-        return found
-
-    def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        return self.process.stdin, self.process.stdout
-
-    def close(self) -> None:
-        for pipe in self._pipes():
-            with suppress(OSError):
-                pipe.close()
-        self.process.wait()
+@contextmanager
+def _helper(side: int, channels: int) -> Iterator[Connection]:
+    """The connection to a process that decodes. It runs this file as a program, not a copy of the caller: so a script
+    that trains needs no `if __name__ == "__main__"`."""
+    ours, theirs = Pipe()
+    paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "allyouneed.data.formats.decoding", *map(str, (side, channels, theirs.fileno()))],
+        stdin=subprocess.DEVNULL,
+        pass_fds=[theirs.fileno()],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        start_new_session=True,  # Ctrl-C does not reach it: whoever has started it ends it
+    )
+    theirs.close()
+    try:
+        yield ours
+    finally:
+        process.kill()
+        process.wait()
+        ours.close()
 
 
-def _exactly(pipe: IO[bytes], size: int) -> bytes:
-    data = pipe.read(size)
-    if len(data) < size:
-        raise _ended()
-    return data
+def _exchange(helper: Connection, paths: Sequence[str]) -> list[bytes | BadPictureError]:
+    """The answers of a process to the last paths, at first none; then it gets the next ones."""
+    try:
+        errors = json.loads(helper.recv_bytes())
+        found = [helper.recv_bytes() if error is None else BadPictureError(*error) for error in errors]
+        helper.send_bytes(json.dumps(list(paths)).encode())
+    except (EOFError, OSError):
+        raise UserError(
+            "a process that decodes pictures has ended: is there enough memory? try data.workers=1"
+        ) from None
+    return found
 
 
-def _ended() -> UserError:
-    return UserError("a process that decodes pictures has ended: is there enough memory? try data.workers=1")
-
-
-def _serve(side: int, channels: int, asked: IO[bytes], told: IO[bytes]) -> None:
-    """One line of paths after the other, until there are no more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever asked ends this process
-    for line in asked:
-        for path in json.loads(line):
-            found = _tried(path, side, channels)
-            kind = (PASSING if found.passing else BAD) if isinstance(found, BadPictureError) else GOOD
-            data = str(found).encode(errors="backslashreplace") if isinstance(found, BadPictureError) else found
-            told.write(HEADER.pack(kind, len(data)) + data)
-        told.flush()
+def _serve(side: int, channels: int, caller: Connection) -> None:
+    """Decode lists of paths until the connection ends."""
+    found: list[bytes | BadPictureError] = []  # complete before any of it is sent: a full pipe would make this wait
+    with suppress(EOFError, OSError):
+        while True:
+            errors = [(str(one), one.passing) if isinstance(one, BadPictureError) else None for one in found]
+            caller.send_bytes(json.dumps(errors).encode())
+            for one in found:
+                if isinstance(one, bytes):
+                    caller.send_bytes(one)
+            found = [_decode_or_error(path, side, channels) for path in json.loads(caller.recv_bytes())]
 
 
 if __name__ == "__main__":
-    _serve(int(sys.argv[1]), int(sys.argv[2]), sys.stdin.buffer, sys.stdout.buffer)
+    _serve(int(sys.argv[1]), int(sys.argv[2]), Connection(int(sys.argv[3])))

@@ -1,66 +1,61 @@
-"""Pictures in folders, and tables of their paths with labels or captions."""
+"""The pictures of a user: in folders, in tables of their paths, and in arrays (idx, npy and npz files)."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import date
+from itertools import repeat
 from pathlib import Path
+
+import numpy as np
 
 from allyouneed.config import DataConfig
 from allyouneed.data.examples import LabelledPicture
+from allyouneed.data.formats.arrays import check_memory, is_npy, npz_file, read_array
 from allyouneed.data.formats.columns import Column, text_column
-from allyouneed.data.formats.decoding import ENDINGS, BadPictureError, damage_told, open_picture
+from allyouneed.data.formats.decoding import (
+    ENDINGS,
+    BadPictureError,
+    as_bytes,
+    check_form,
+    open_picture,
+    pillow_errors,
+)
 from allyouneed.data.formats.file_paths import SPLITS, as_text, form_of, is_file, is_folder
-from allyouneed.data.formats.labels import LabelTable, open_labels
+from allyouneed.data.formats.labels import open_labels
 from allyouneed.data.formats.objects import is_unicode
-from allyouneed.data.formats.picture_arrays import CAPTIONS, Listed, idx_pictures
-from allyouneed.data.formats.roles import Role, by_names, find_columns, with_usual_names
+from allyouneed.data.formats.roles import Choose, Role, by_names, find_columns, with_usual_names
 from allyouneed.data.formats.table import Table, open_table
 from allyouneed.data.formats.textfile import TextFile
 from allyouneed.errors import UserError, shortened
 
-IDX = {"train-images": ("train", "images"), "train-labels": ("train", "labels")}
-IDX |= {"t10k-images": ("test", "images"), "t10k-labels": ("test", "labels")}
 VALUES = (str, int, float, type(None))  # of JSON; a label may be a number, or missing
 LOOKED_AT = 100  # pictures
+LISTED = 400  # bytes that a picture takes beside its pixels
 GREY = ("1", "L", "LA", "I", "F", "I;16")  # what Pillow calls pictures without colours
-
-
-def _has_pictures(column: Column) -> bool:
-    """Whether most cells end as the names of pictures do."""
-    return 2 * sum(map(is_picture_name, column.different)) > len(column.different)
-
-
-def _of_pictures(columns: Sequence[Column], free: Sequence[int]) -> int | None:
-    return next((at for at in free if _has_pictures(columns[at])), None)
-
-
-def _of_captions(columns: Sequence[Column], free: Sequence[int]) -> int | None:
-    texts = [at for at in free if columns[at].filled and not columns[at].has_numbers]
-    return text_column(columns, texts) if texts else None
-
-
-def _filled(columns: Sequence[Column], free: Sequence[int]) -> int | None:
-    return next((at for at in free if columns[at].filled), None)
-
-
-PICTURE = Role(
-    "picture",
-    "data.source",
-    ("path", "file", "filename", "file_name", "image", "picture", "image_path", "filepath", "img"),
-    by_cells=_of_pictures,
+# Names of arrays, and of columns beside the pictures, by the shape of the data.
+IMAGES, LABELS = ("images", "image", "x", "pixels", "data"), ("labels", "label", "y", "targets", "classes")
+CAPTIONS = (
+    *("caption", "captions", "text", "texts", "description", "descriptions", "prompt", "prompts"),
+    *("sentence", "sentences", "title", "titles", "alt"),
 )
-CAPTION = Role(
-    "caption",
-    "data.target",
-    (*CAPTIONS, "label", "labels", "class", "category", "target"),
-    parts=True,
-    among=_filled,
-    by_cells=_of_captions,
-)
+BESIDE: dict[str, tuple[str, ...]] = {"pictures": LABELS, "captions": (*CAPTIONS, *LABELS), "plain": ()}
+FORM = "(count, height, width) or (count, height, width, channels)"
+
+
+@dataclass(frozen=True)
+class PictureList:
+    """The pictures of some files, and how these were understood."""
+
+    pictures: Sequence[LabelledPicture]
+    understood: str
+    side: int  # the usual length of the shorter side; 0: not known
+    channels: int  # 1: grey, 3: in colours
+    array: np.ndarray | None = None  # (N, H, W, C) the pixels of pictures that have a number
 
 
 def is_picture_name(name: str) -> bool:
@@ -68,120 +63,149 @@ def is_picture_name(name: str) -> bool:
     return name.strip().lower().endswith(ENDINGS)
 
 
-def is_hidden(file: Path, folder: Path) -> bool:
-    """Whether the file, or a folder on the way to it, begins with a dot."""
-    return any(part.startswith(".") for part in file.relative_to(folder).parts)
+# Files
 
 
-def folder_pictures(folder: Path, shape: str) -> dict[str, Listed]:
+def file_pictures(files: Iterable[tuple[Path | None, str]], understood: str) -> PictureList:
+    """Files with their labels. Each is opened once, to hash it; of some the size is looked at, too. A missing file is
+    blank, so it is dropped and counted."""
+    files = list(files)
+    contents: dict[Path | None, str] = {None: ""}  # a picture may have several captions
+    sizes: list[tuple[int, int]] = []
+    for number, (file, _) in enumerate(files):
+        if file is not None and file not in contents:
+            contents[file] = _content(file, sizes if number % max(1, len(files) // LOOKED_AT) == 0 else None)
+    sides, channels = zip(*sorted(sizes)) if sizes else ((0,), (3,))
+    pictures = [LabelledPicture(str(file or ""), label, contents[file]) for file, label in files]
+    return PictureList(pictures, understood, sides[len(sides) // 2], max(channels))
+
+
+def _content(path: Path, sizes: list[tuple[int, int]] | None) -> str:
+    """A hash of what is in a file. Its shorter side and its channels are added to `sizes`, unless it is damaged."""
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=12)).hexdigest()
+            if sizes is not None:
+                file.seek(0)
+                with suppress(BadPictureError), pillow_errors(), open_picture(file) as picture:
+                    sizes.append((min(picture.size), 1 if picture.mode in GREY else 3))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
+    return found
+
+
+# Folders
+
+
+def folder_pictures(folder: Path, shape: str) -> dict[str, PictureList]:
     """Class folders, or for plain pictures a folder that holds some at any depth; or folders train, valid and test of
     these; or the idx files of MNIST."""
     entries = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
-    inside = [path for path in entries if is_folder(path)]
-    idx = {IDX[key]: path for path in entries for key in IDX if path.name.startswith(key)}
-    pairs = {
-        split: (path, None if shape == "plain" else idx[split, "labels"])
-        for (split, kind), path in idx.items()
-        if kind == "images" and (shape == "plain" or (split, "labels") in idx)
-    }
-    if "train" in pairs:
-        return {split: idx_pictures(*both) for split, both in pairs.items()}
-    named = {SPLITS[path.name.lower()]: path for path in inside if path.name.lower() in SPLITS}
-    if "train" in named:
-        return {split: _files_of(path, shape) for split, path in named.items()}
+    inside = {path.name: path for path in entries if is_folder(path)}
+    idx = {}
+    for split, start in {"train": "train", "test": "t10k"}.items():
+        images, labels = (
+            next((path for path in entries if path.name.startswith(f"{start}-{what}")), None)
+            for what in ("images", "labels")
+        )
+        if images and (labels or shape == "plain"):
+            idx[split] = images, None if shape == "plain" else labels
+    if "train" in idx:
+        return {split: idx_pictures(*both) for split, both in idx.items()}
+    splits = {SPLITS[name.lower()]: path for name, path in inside.items() if name.lower() in SPLITS}
+    if "train" in splits:
+        return {split: _files_of(path, shape) for split, path in splits.items()}
     if not inside and shape != "plain":
         own = sum(is_picture_name(path.name) for path in entries)
         what = (
             f"{own:,} pictures without a {'caption' if shape == 'captions' else 'class'}" if own else "no folders in it"
         )
-        put = "put the pictures of each class into a folder of its own, with its name"
-        if shape == "captions":
-            put = f"give a CSV, TSV or JSONL file with paths and captions, or {put}, which becomes the caption"
-        raise UserError(f"{folder} has {what}: {put}")
+        table = "give a CSV, TSV or JSONL file with paths and captions, or " if shape == "captions" else ""
+        caption = ", which becomes the caption" if shape == "captions" else ""
+        raise UserError(
+            f"{folder} has {what}: {table}put the pictures of each class into a folder of its own, with its "
+            f"name{caption}"
+        )
     return {"train": _files_of(folder, shape)}
 
 
-def _files_of(folder: Path, shape: str) -> Listed:
-    return _all_files(folder) if shape == "plain" else _classes(folder, shape)
+def _files_of(folder: Path, shape: str) -> PictureList:
+    """The pictures of class folders, labelled with their names, or plain ones at any depth."""
+    groups = [folder]
+    if shape != "plain":
+        groups = [path for path in sorted(folder.iterdir()) if is_folder(path) and not path.name.startswith(".")]
+    if not groups:
+        raise UserError(f"{folder} has no folders in it: put the pictures of each class into a folder of its own")
+    files, aside = [], 0
+    for group in groups:
+        found, others = pictures_in(group)
+        if not found and shape == "plain":
+            raise UserError(
+                f"the folder {folder} has no picture in it, at any depth: give one with files such as .png or .jpg"
+            )
+        if not found:
+            raise UserError(f"the class folder {group} has no picture: add some, or remove the folder")
+        files += [(file, "" if shape == "plain" else as_text(group.name)) for file in found]
+        aside += others
+    understood = f"{folder.name}: {len(files):,} pictures"
+    if shape != "plain":
+        understood += f" in {len(groups)} class folders"
+    if shape == "captions":
+        understood += "; the name of a folder is the caption of its pictures"
+    if odd := [as_text(path.name) for path in groups if not is_unicode(path.name) and shape != "plain"]:
+        names = ", ".join(odd[:5]) + ", …" * (len(odd) > 5)
+        understood += f"; names of folders that are not UTF-8 are written as {names}"
+    if aside:
+        understood += f"; left out as no pictures, by their names: {aside:,}"
+    return file_pictures(files, understood)
 
 
-def _all_files(folder: Path) -> Listed:
-    pictures, aside = _pictures_in(folder)
-    if not pictures:
-        raise UserError(
-            f"the folder {folder} has no picture in it, at any depth: give one with files such as .png or .jpg"
-        )
-    told = f"{folder.name}: {len(pictures):,} pictures{_left_out(aside)}"
-    return file_pictures(dict.fromkeys(pictures, ""), told)
-
-
-def file_pictures(files: Mapping[Path, str], told: str) -> Listed:
-    """Files as pictures, with these labels."""
-    looked = _Looked(len(files))
-    found = [LabelledPicture(str(file), label, looked.content(file)) for file, label in files.items()]
-    return Listed(found, told, seen=looked.seen())
-
-
-class _Looked:
-    """Hashes files, each of which is opened once; of some of `total` it also keeps their size."""
-
-    def __init__(self, total: int) -> None:
-        self.step, self.number = max(1, total // LOOKED_AT), 0
-        self.sides: list[int] = []
-        self.grey = True
-
-    def content(self, path: Path) -> str:
-        """A hash of what is in a file."""
-        try:
-            with path.open("rb") as file:
-                found = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=12)).hexdigest()
-                if self.number % self.step == 0:
-                    file.seek(0)
-                    with suppress(BadPictureError), damage_told(), open_picture(file) as picture:
-                        self.sides.append(min(picture.size))
-                        self.grey = self.grey and picture.mode in GREY
-        except OSError as error:
-            raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
-        self.number += 1
-        return found
-
-    def seen(self) -> tuple[int, int]:
-        """The usual length of the shorter side, and the values per pixel; a damaged picture tells nothing."""
-        sides = sorted(self.sides)
-        return (sides[len(sides) // 2], 1 if self.grey else 3) if sides else (0, 3)
-
-
-def _pictures_in(folder: Path) -> tuple[list[Path], int]:
+def pictures_in(folder: Path) -> tuple[list[Path], int]:
     """The pictures at any depth, and how many other files there are; hidden ones do not count."""
-    files = [file for file in sorted(folder.rglob("*")) if file.is_file() and not is_hidden(file, folder)]
+    files = [
+        file
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(folder).parts)
+    ]
     pictures = [file for file in files if is_picture_name(file.name)]
     return pictures, len(files) - len(pictures)
 
 
-def _left_out(aside: int) -> str:
-    return f"; left out as no pictures, by their names: {aside:,}" if aside else ""
+# Tables
 
 
-def _classes(folder: Path, shape: str) -> Listed:
-    found, aside = dict[Path, str](), 0
-    names = [path for path in sorted(folder.iterdir()) if is_folder(path) and not path.name.startswith(".")]
-    if not names:
-        raise UserError(f"{folder} has no folders in it: put the pictures of each class into a folder of its own")
-    for path in names:
-        pictures, others = _pictures_in(path)
-        if not pictures:
-            raise UserError(f"the class folder {path} has no picture: add some, or remove the folder")
-        aside += others
-        found |= dict.fromkeys(pictures, as_text(path.name))
-    told = f"{folder.name}: {len(found):,} pictures in {len(names)} class folders"
-    if shape == "captions":
-        told += "; the name of a folder is the caption of its pictures"
-    if odd := [as_text(path.name) for path in names if not is_unicode(path.name)]:
-        told += f"; names of folders that are not UTF-8 are written as {', '.join(odd[:5])}{', …' * (len(odd) > 5)}"
-    return file_pictures(found, told + _left_out(aside))
+def _has_pictures(column: Column) -> bool:
+    """Whether most cells end as the names of pictures do."""
+    return 2 * sum(map(is_picture_name, column.different)) > len(column.different)
 
 
-def table_pictures(path: Path, config: DataConfig, shape: str) -> Listed:
+def _first(fits: Callable[[Column], bool]) -> Choose:
+    """The first column whose cells fit."""
+    return lambda columns, free: next((at for at in free if fits(columns[at])), None)
+
+
+def _of_captions(columns: Sequence[Column], free: Sequence[int]) -> int | None:
+    texts = [at for at in free if columns[at].filled and not columns[at].has_numbers]
+    return text_column(columns, texts) if texts else None
+
+
+PICTURE = Role(
+    "picture",
+    "data.source",
+    ("path", "file", "filename", "file_name", "image", "picture", "image_path", "filepath", "img"),
+    by_cells=_first(_has_pictures),
+)
+CAPTION = Role(
+    "caption",
+    "data.target",
+    (*CAPTIONS, "label", "labels", "class", "category", "target"),
+    parts=True,
+    among=_first(lambda column: column.filled > 0),
+    by_cells=_of_captions,
+)
+
+
+def table_pictures(path: Path, config: DataConfig, shape: str) -> PictureList:
     """Paths, from the folder of the table, and labels or captions."""
     file = TextFile(path, config.encoding)
     header = _header(file, config)
@@ -193,40 +217,27 @@ def table_pictures(path: Path, config: DataConfig, shape: str) -> Listed:
     if "caption" in known and not table.survey()[known["caption"]].filled:
         del known["caption"]
     found = find_columns(table.names, roles, asked, table.where, table.survey, known=known)
-    columns, guessed, labelled = dict(found.columns), "", None
-    if shape == "captions":
-        guessed = _told(table, columns, bool(found.by_cells and found.by_cells[-1] is CAPTION), config.target)
-    elif shape == "pictures":
-        labelled = open_labels(
-            [file], replace(config, source=table.names[columns["picture"]], second="", header=header)
-        )
-        table, columns = labelled.table, {"picture": labelled.columns["text"], "label": labelled.columns["label"]}
-    pictures = _rows(path, table, columns, labelled)
-    told = labelled.understood(columns) if labelled is not None else table.understood(columns, "example", guessed)
-    return Listed(pictures[0], told, seen=pictures[1])
-
-
-def _rows(
-    path: Path, table: Table, columns: Mapping[str, int], labelled: LabelTable | None
-) -> tuple[list[LabelledPicture], tuple[int, int]]:
-    cells = list(table.rows(list(columns.values()))) if labelled is None else [row[:2] for row in labelled.rows()]
-    marks = labelled.unlabelled if labelled is not None else frozenset()
-    looked, contents = _Looked(len(cells)), dict[Path, str]()  # a picture may have several captions
-    found = []
-    for number, row in enumerate(cells, 1 + table.header):
+    if shape == "pictures":
+        own = replace(config, source=table.names[found.columns["picture"]], second="", header=header)
+        labels = open_labels([file], own)
+        rows, unlabelled, table = [row[:2] for row in labels.rows()], labels.unlabelled, labels.table
+        understood = labels.understood({"picture": labels.columns["text"], "label": labels.columns["label"]})
+    else:
+        rows, unlabelled = list(table.rows(list(found.columns.values()))), frozenset()
+        guessed = found.guessed + ("" if config.target else _other_captions(table, found.columns))
+        understood = table.understood(found.columns, "example", guessed)
+    files: list[tuple[Path | None, str]] = []
+    for number, row in enumerate(rows, 1 + table.header):
         name, *label = (cell.strip() for cell in row)
-        if not name and not any(label):  # a blank line
-            continue
-        file = path.parent / os.path.expanduser(name)
-        if name and not is_file(file):
+        picture = path.parent / os.path.expanduser(name)
+        if name and not is_file(picture):
             raise UserError(
-                f"{path}, row {number}: there is no picture {shortened(file, 300)}; paths count from the folder of the "
-                "table"
+                f"{path}, row {number}: there is no picture {shortened(picture, 300)}; paths count from the folder of "
+                "the table"
             )
-        if file not in contents:
-            contents[file] = looked.content(file) if name else ""  # blank, so it is dropped and counted
-        found.append(LabelledPicture(str(file), "".join(one for one in label if one not in marks), contents[file]))
-    return found, looked.seen()
+        if name or any(label):  # not a blank line
+            files.append((picture if name else None, "".join(one for one in label if one not in unlabelled)))
+    return file_pictures(files, understood)
 
 
 def _header(file: TextFile, config: DataConfig) -> str:
@@ -245,14 +256,118 @@ def _names_pictures(first: Sequence[str]) -> bool:
     return any(cell.strip().lower() in PICTURE.usual for cell in first)
 
 
-def _told(table: Table, columns: Mapping[str, int], guessed: bool, wanted: str) -> str:
-    """What was guessed of the caption, for the user."""
-    if wanted:
+def _other_captions(table: Table, columns: Mapping[str, int]) -> str:
+    """Which other columns could be the caption, for the user."""
+    if "caption" not in columns:
         return ""
     surveyed = table.survey()
-    free = [at for at, column in enumerate(surveyed) if at != columns["picture"] and column.filled]
-    named = [at for at in with_usual_names(table.names, CAPTION) if at in free]
-    texts = [at for at in free if not surveyed[at].has_numbers]
-    others = ", ".join(table.names[at] for at in (named or texts) if at != columns["caption"])
-    told = "; caption guessed from the cells" if guessed else ""
-    return told + (f"; the caption could also be {others} ({CAPTION.setting})" if others else "")
+    free = [at for at, column in enumerate(surveyed) if column.filled and at != columns["picture"]]
+    usual = [at for at in with_usual_names(table.names, CAPTION) if at in free]
+    others = usual or [at for at in free if not surveyed[at].has_numbers]
+    names = ", ".join(table.names[at] for at in others if at != columns["caption"])
+    return f"; the caption could also be {names} ({CAPTION.setting})" if names else ""
+
+
+# Arrays
+
+
+def idx_pictures(images: Path, labels: Path | None) -> PictureList:
+    """The format of MNIST. None: without labels."""
+    pixels, numbers = read_array(images), None if labels is None else read_array(labels)
+    if labels is not None and numbers is not None and pixels.ndim < numbers.ndim:
+        raise UserError(
+            f"{images.name} has {pixels.ndim} dimensions and {labels.name} {numbers.ndim}: give the file of the "
+            "pictures first, then that of the labels"
+        )
+    return from_arrays(pixels, numbers, images.name, more="" if labels is None else f", with labels of {labels.name}")
+
+
+def npz_pictures(path: Path, shape: str) -> dict[str, PictureList]:
+    """Arrays by name: images and labels, or x_train, y_train, x_test, y_test and the like; captions instead of labels;
+    plain pictures need neither, and may be the only array of an npy file."""
+    word = "caption" if shape == "captions" else "label"
+    if is_npy(path):
+        if shape != "plain":
+            raise UserError(
+                f"{path} is no npz file of plain arrays: it is a single array, so its name should end in .npy; save it "
+                f"with its {word}s"
+            )
+        return {"train": from_arrays(read_array(path), None, path.name)}
+    with npz_file(path) as (members, read):
+        names: dict[str, tuple[str, str]] = {}
+        for mark, split in {"": "train", **SPLITS}.items():
+            images, beside = (_named(members, kinds, mark) for kinds in (IMAGES, BESIDE[shape]))
+            if images and (beside or shape == "plain"):
+                names.setdefault(split, (images, beside))
+        if "train" not in names:
+            usual = "images" if shape == "plain" else f"images and {word}s"
+            raise UserError(
+                f"{path} has the arrays {shortened(', '.join(members), 300) or 'none'}: name them {usual}, or x_train, "
+                "y_train, x_test and y_test"
+            )
+        return {
+            split: from_arrays(read(images), read(beside) if beside else None, path.name, word, f" for {split}")
+            for split, (images, beside) in names.items()
+        }
+
+
+def _named(names: Sequence[str], kinds: Sequence[str], mark: str) -> str:
+    """The first of the names that is of such a kind, with this mark before or after it; "": none."""
+    plain = {name.lower(): name for name in names}
+    wanted = [form for kind in kinds for form in ((f"{kind}_{mark}", f"{mark}_{kind}") if mark else (kind,))]
+    return next((plain[name] for name in wanted if name in plain), "")
+
+
+def from_arrays(
+    pixels: np.ndarray, labels: Sequence[str] | np.ndarray | None, name: str, word: str = "label", more: str = ""
+) -> PictureList:
+    """Pictures (N, H, W) or (N, H, W, C) of any number type. None: without labels. `name`: of their file; `more`: what
+    else to say of it."""
+    if pixels.ndim not in (3, 4):
+        raise UserError(f"{name} has an array of shape {pixels.shape} for the pictures; they are {FORM}")
+    count = len(pixels)
+    if isinstance(labels, np.ndarray):
+        if labels.shape not in ((count,), (count, 1)):  # the latter is not one column per class
+            raise UserError(
+                f"{name}: pictures of shape {pixels.shape} do not go with {word}s of shape {labels.shape}; give one "
+                f"{word} for each picture; pictures are {FORM}"
+            )
+        labels = [as_label(labels, number, f"{name}: {word} {number}") for number in range(count)]
+    if labels is not None and len(labels) != count:
+        raise UserError(f"{name} has {count:,} pictures, but {len(labels):,} {word}s: give one for each picture")
+    try:
+        check_form(pixels.shape[1:], pixels.dtype)
+        check_memory(LISTED * count)
+        array = as_bytes(pixels)
+        array = array[..., None] if array.ndim == 3 else array
+        pictures = [
+            LabelledPicture(f"{name}, picture {i}", label, _hash(one), i)
+            for i, (one, label) in enumerate(zip(array, repeat("") if labels is None else labels))
+        ]
+    except BadPictureError as error:
+        raise UserError(f"{name}: {error}") from None
+    except MemoryError:
+        raise UserError(f"there is not enough memory for the pictures of {name}: give fewer or smaller ones") from None
+    height, width, channels = array.shape[1:]
+    kind = ("grey", "grey with alpha", "RGB", "RGBA")[channels - 1]
+    understood = f"{name}: {count:,} pictures of {height} x {width} pixels, {kind}{more}"
+    return PictureList(pictures, understood, min(height, width), 3 if channels > 2 else 1, array)
+
+
+def _hash(pixels: np.ndarray) -> str:
+    return hashlib.blake2b(f"{pixels.shape}".encode() + pixels.tobytes(), digest_size=12).hexdigest()
+
+
+def as_label(labels: np.ndarray, number: int, where: str) -> str:
+    """A label as text; `where` names it for the user."""
+    try:
+        label = labels[number].item() if labels.ndim > 1 else labels[number]  # a column of one
+        text = label.decode() if isinstance(label, bytes) else str(label)
+        text.encode()
+    except (ValueError, SystemError):  # not UTF-8, half of a pair of code units, or a number above all characters
+        raise UserError(f"{where} is not valid text: save it as UTF-8, or as a whole number") from None
+    if labels.dtype.kind not in "biufUSM" and not isinstance(label, date):
+        raise UserError(f"{where} is neither text nor a number: {shortened(text)}")
+    if labels.dtype.kind == "f" and not np.isfinite(label):
+        raise UserError(f"{where} is missing ({text}): give one for each picture")
+    return text
