@@ -23,7 +23,8 @@ from allyouneed.errors import UserError
 from allyouneed.exchange.folder import Source
 from allyouneed.exchange.ggufs import CUTS, read_gguf
 from allyouneed.exchange.llama2c import read_llama2c
-from allyouneed.exchange.sentencepieces import NORMAL, scored_tokenizer
+from allyouneed.exchange.sentencepieces import NORMAL
+from allyouneed.exchange.vocabularies import scored_tokenizer
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")
@@ -281,7 +282,7 @@ def test_pieces_scores_and_kinds_give_the_ids_of_sentencepiece(tmp_path):
         for id in ids
     ]
     pieces, scores = [theirs.id_to_piece(id) for id in ids], [theirs.get_score(id) for id in ids]
-    ours = scored_tokenizer(pieces, scores, kinds, "here", start=1)
+    ours = scored_tokenizer(pieces, scores, kinds, Path("here"), start=1)
     for text in texts(300, seed=1):
         assert ours.encode(text) == theirs.encode(text), text
         assert ours.decode(ours.encode(text)) == text

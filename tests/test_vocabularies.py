@@ -440,7 +440,7 @@ def test_missing_files_are_named(tmp_path, kind, names):
         ("bert", "tokenizer_config.json", b'{"do_lower_case": "yes"}', "do_lower_case"),
         ("bert", "tokenizer_config.json", b'{"cls_token": 7}', "cls_token"),
         ("gpt2", "vocab.json", b'["a", "b"]', "vocab.json"),
-        ("gpt2", "vocab.json", b'{"a": 0, "b": 0}', "have the id 0"),
+        ("gpt2", "vocab.json", b'{"a": 0, "b": 0}', "have the same id 0"),
         ("gpt2", "vocab.json", b'{"a": "x"}', "vocab.json"),
         ("gpt2", "vocab.json", b'{"a": -1}', "vocab.json"),
         ("gpt2", "vocab.json", b'{"a": 1e400}', "vocab.json"),

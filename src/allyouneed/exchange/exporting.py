@@ -1,4 +1,4 @@
-"""A run -> a folder for another library. It is written beside its place and moved there when it is complete."""
+"""A run -> a folder for another library. It is written beside its target and moved there when it is complete."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from allyouneed.storage.wholefile import write_json, writing
 from allyouneed.terminal import Say
 from allyouneed.version import __version__
 
-WAYS = {"hf": "transformers", "onnx": "ONNX Runtime", "ct2": "CTranslate2"}
+WAYS = ("hf", "onnx", "ct2")  # for transformers, ONNX Runtime, CTranslate2
 NUMBERS = ("float32", "int8")
 MARK = "allyouneed.json"  # in every export
 
@@ -27,49 +27,46 @@ def export_run(run: Any, out: str | os.PathLike[str], to: str, numbers: str, ove
         raise UserError(f"weights of the type '{shortened(numbers)}' cannot be written: choose {' or '.join(NUMBERS)}")
     if numbers != "float32" and to != "ct2":
         raise UserError(f"{numbers} weights are for {option_name('--to')} ct2 only: leave them float32")
-    place = Path(os.path.expanduser(out))
-    _check_place(place, overwrite)
-    with writing(place):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=".export-", dir=place.parent))
+    target = Path(os.path.expanduser(out))
+    _check_target(target, overwrite)
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix=".export-", dir=target.parent))
     try:
         folder = work / "new"
         folder.mkdir()
         made = [*_export(run, to, folder, numbers, say), folder / MARK]
         write_json(folder / MARK, {"exported": to, "from": str(run.folder.path), "version": __version__})
-        _check_place(place, overwrite)
-        with writing(place):
-            _replace(place, folder, work / "old")
+        _check_target(target, overwrite)
+        with writing(target):
+            _replace(target, folder, work / "old")
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    return [place / path.relative_to(folder) for path in made]
+    return [target / path.relative_to(folder) for path in made]
 
 
-def _check_place(place: Path, overwrite: bool) -> None:
+def _check_target(target: Path, overwrite: bool) -> None:
     """Only an older export is ever replaced."""
-    if os.path.lexists(place) and not os.path.isdir(place):
-        raise UserError(f"{place} is a file: give the name of a folder")
-    if not os.path.isdir(place) or not os.listdir(place):
-        return
-    if not overwrite:
-        raise UserError(
-            f"the folder {place} is not empty: give another, or replace an older export with "
-            f"{option_name('--overwrite')}"
-        )
-    if not os.path.isfile(place / MARK):
-        raise UserError(f"the folder {place} is not an export, so it is not replaced: give another")
+    if os.path.lexists(target) and not os.path.isdir(target):
+        raise UserError(f"{target} is a file: give the name of a folder")
+    if os.path.isdir(target) and os.listdir(target):
+        replace = f"replace an older export with {option_name('--overwrite')}"
+        if not overwrite:
+            raise UserError(f"the folder {target} is not empty: give another, or {replace}")
+        if not os.path.isfile(target / MARK):
+            raise UserError(f"the folder {target} is not an export, so it is not replaced: give another")
 
 
-def _replace(place: Path, folder: Path, old: Path) -> None:
-    """Move the folder to its place; what was there comes back if that fails."""
-    before = os.path.isdir(place)
+def _replace(target: Path, folder: Path, old: Path) -> None:
+    """Move the folder to its target; what was there comes back if that fails."""
+    before = os.path.isdir(target)
     if before:
-        os.rename(place, old)
+        os.rename(target, old)
     try:
-        os.rename(folder, place)
+        os.rename(folder, target)
     except BaseException:
         if before:
-            os.rename(old, place)
+            os.rename(old, target)
         raise
 
 
@@ -77,8 +74,7 @@ def _export(run: Any, to: str, folder: Path, numbers: str, say: Say) -> list[Pat
     if to == "hf":
         from allyouneed.exchange.to_hf import export_hf
 
-        scores = [(split, s.name, s.value, s.signature) for split, found in run.scores().items() for s in found]
-        return export_hf(run.processor, run.model, folder, say, {**run.config, "scores": scores})
+        return export_hf(run, folder, say)
     if to == "onnx":
         from allyouneed.exchange.to_onnx import export_onnx
 

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from allyouneed.errors import UserError
 from allyouneed.exchange.families import find_family
-from allyouneed.exchange.vocabularies import read_json, read_text, read_tokenizers, tokenizer_config
+from allyouneed.exchange.options import read_json, read_text
+from allyouneed.exchange.vocabularies import read_tokenizers, tokenizer_config
 from allyouneed.exchange.weights import WeightFiles
 from allyouneed.text import Tokenizer
 
@@ -64,16 +65,17 @@ def read_folder(path: Path, architecture: str = "") -> Source:
     family, _ = find_family(config, architecture)
     older = {name: config.pop(name) for name in WRITING if name in config}
     generation = {name: config[name] for name in ("eos_token_id", "decoder_start_token_id") if name in config}
+    settings = tokenizer_config(path)
     return Source(
         path,
         config,
         WeightFiles(path),
         read_tokenizers(path, config["model_type"]) if family.kind != "vit" else {},
         generation | (read_json(path / "generation_config.json") or older),
-        _chat(path),
+        _chat(path, settings),
         read_json(path / "preprocessor_config.json"),
         _pooling(path),
-        _named(path),
+        {name: token for name, token in settings.items() if name.endswith("_token") and isinstance(token, str)},
     )
 
 
@@ -92,18 +94,11 @@ def _pooling(path: Path) -> dict[str, Any]:
     return read_json(path / "1_Pooling" / "config.json")
 
 
-def _named(path: Path) -> dict[str, str]:
-    """The special tokens by their roles: {"eos_token": "</s>"}."""
-    found = tokenizer_config(path).items()
-    named = {name: token.get("content") if isinstance(token, dict) else token for name, token in found}
-    return {name: token for name, token in named.items() if name.endswith("_token") and isinstance(token, str)}
-
-
-def _chat(path: Path) -> str:
+def _chat(path: Path, settings: dict[str, Any]) -> str:
     """The template in its own file or in tokenizer_config.json; of several that one of the name "default"."""
     if os.path.isfile(path / "chat_template.jinja"):
         return read_text(path / "chat_template.jinja", MOST_CHAT)
-    found = read_json(path / "tokenizer_config.json").get("chat_template")
+    found = settings.get("chat_template")
     if isinstance(found, list):
         named = {str(one.get("name")): one.get("template") for one in found if isinstance(one, dict)}
         found = named.get("default")

@@ -12,10 +12,11 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from allyouneed.errors import UserError, shortened
-from allyouneed.exchange.families.base import Options
 from allyouneed.exchange.folder import Source
-from allyouneed.exchange.llama2c import MappedWeights, Place
-from allyouneed.exchange.sentencepieces import NORMAL, finish_tokenizer, isolate, number_pieces, scored_tokenizer
+from allyouneed.exchange.llama2c import MappedWeights, Stored
+from allyouneed.exchange.options import Options
+from allyouneed.exchange.sentencepieces import NORMAL, isolate, number_pieces
+from allyouneed.exchange.vocabularies import finish_tokenizer, scored_tokenizer
 from allyouneed.text import Tokenizer
 
 TRAINED = 8192  # tokens that Llama 3 was trained on, before its positions were stretched
@@ -35,8 +36,7 @@ NEEDED = {
     "embedding_length": "hidden_size",
     "feed_forward_length": "intermediate_size",
     "attention.head_count": "num_attention_heads",
-}  # fmt: skipNEUTRAL = ("rope.scaling.original_context_length", "tensor_data_layout")  # settings that change nothing
-
+}  # fmt: skip
 NEUTRAL = ("rope.scaling.original_context_length", "tensor_data_layout")  # settings that change nothing
 
 # How a text is cut before byte-level BPE: by each expression in turn. ByteLevel has the expression of GPT-2 inside.
@@ -59,22 +59,22 @@ def read_gguf(path: Path) -> Source:
         importlib.import_module("gguf")
     except ImportError:
         raise UserError(f"to read {path} the package gguf is needed: pip install gguf") from None
-    facts, places = _read(path)
+    facts, stored = _read(path)
     if (kind := str(facts.get("general.architecture"))) != "llama":
         raise UserError(f"{path} is of the architecture '{shortened(kind)}'; of GGUF files this library reads llama")
     if (parts := str(facts.get("split.count", 1))) not in ("0", "1"):
         raise UserError(f"{path} is one of {shortened(parts)} parts of a model; join them into one file first")
-    config = _config(facts, places, path)
-    if factors := places.pop("rope_freqs.weight", None):
+    config = _config(facts, stored, path)
+    if factors := stored.pop("rope_freqs.weight", None):
         config |= _rope(factors.read(path).ravel(), config, path)
-    weights = MappedWeights(path, {_their_name(name, path): place for name, place in places.items()}, config)
+    weights = MappedWeights(path, {_their_name(name, path): tensor for name, tensor in stored.items()}, config)
     tokenizer, generation = _tokenizer(facts, path)
     chat = facts.get("tokenizer.chat_template")
     tokenizers = {"tokenizer.json": tokenizer}
     return Source(path, config, weights, tokenizers, generation, chat if isinstance(chat, str) else "")
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Place]]:
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Stored]]:
     if not os.path.isfile(path):
         raise UserError(f"there is no file {path}")
     try:
@@ -90,8 +90,8 @@ class Reader:
     def __init__(self, file: BinaryIO, size: int) -> None:
         self.file, self.size, self.left = file, size, min(size, MOST_HEADER)
 
-    def read(self) -> tuple[dict[str, Any], dict[str, Place]]:
-        """The metadata and the places of the tensors."""
+    def read(self) -> tuple[dict[str, Any], dict[str, Stored]]:
+        """The metadata, and where the tensors are."""
         if self.take(4) != b"GGUF":
             raise ValueError("it does not begin with GGUF")
         if (version := self.number("I")) not in (2, 3):
@@ -106,12 +106,12 @@ class Reader:
         align = facts.get("general.alignment", 32)
         if type(align) is not int or not 1 <= align <= 1 << 16:
             raise ValueError(f"its general.alignment is {shortened(align)}")
-        found: dict[str, Place] = {}
+        found: dict[str, Stored] = {}
         for _ in range(tensors):
-            name, place = self.text(), self.place()
+            name, tensor = self.text(), self.tensor()
             if name in found:
                 raise ValueError(f"it has two tensors {shortened(name)}")
-            found[name] = place
+            found[name] = tensor
         begin = -(-self.file.tell() // align) * align
         return facts, self.checked(found, begin)
 
@@ -145,7 +145,7 @@ class Reader:
             raise ValueError(f"it has a value of the unknown kind {kind}")
         return NUMBERS[kind]
 
-    def place(self) -> Place:
+    def tensor(self) -> Stored:
         """One tensor: its sizes, the fastest first, the kind of its numbers, and its distance from the first byte."""
         constants = importlib.import_module("gguf.constants")
         count = self.number("I")
@@ -156,17 +156,17 @@ class Reader:
         numbers, size = constants.GGML_QUANT_SIZES[kind]
         if min(shape) < 1 or shape[-1] % numbers:
             raise ValueError(f"it has a tensor of the shape {shape}, which numbers of the kind {kind.name} cannot have")
-        return Place(self.number("Q"), shape, shape[-1] // numbers * size, kind)
+        return Stored(self.number("Q"), shape, shape[-1] // numbers * size, kind)
 
-    def checked(self, found: dict[str, Place], begin: int) -> dict[str, Place]:
-        """The places counted from the start of the file. None is outside of it, and no two overlap."""
-        places, end = dict[str, Place](), begin
-        for name, place in sorted(found.items(), key=lambda pair: pair[1].start):
-            places[name] = place._replace(start=begin + place.start)
-            if places[name].start < end or places[name].end > self.size:
+    def checked(self, found: dict[str, Stored], begin: int) -> dict[str, Stored]:
+        """The tensors counted from the start of the file. None is outside of it, and no two overlap."""
+        stored, end = dict[str, Stored](), begin
+        for name, tensor in sorted(found.items(), key=lambda pair: pair[1].start):
+            stored[name] = tensor._replace(start=begin + tensor.start)
+            if stored[name].start < end or stored[name].end > self.size:
                 raise ValueError(f"the tensor {shortened(name)} is not inside the file, or on top of another one")
-            end = places[name].end
-        return places
+            end = stored[name].end
+        return stored
 
 
 def _rope(factors: np.ndarray, config: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -175,8 +175,8 @@ def _rope(factors: np.ndarray, config: dict[str, Any], path: Path) -> dict[str, 
         return {}
     base, head = config["rope_theta"], config["head_dim"]
     turns = TRAINED / (2 * np.pi * base ** (np.arange(0, head, 2) / head))  # in the context of the training
-    kept, factor = ((turns - 1) / 3).clip(0, 1), round(float(factors.max()), 4)
-    if factors.shape != kept.shape or not np.allclose(factors, 1 / (kept + (1 - kept) / factor), rtol=1e-3):
+    fast, factor = ((turns - 1) / 3).clip(0, 1), round(float(factors.max()), 4)
+    if factors.shape != fast.shape or not np.allclose(factors, 1 / (fast + (1 - fast) / factor), rtol=1e-3):
         raise UserError(f"{path} has the tensor rope_freqs.weight: such scaled rotary positions are not supported")
     rule = {"rope_type": "llama3", "rope_theta": base, "factor": factor, "low_freq_factor": 1.0}
     rule |= {"high_freq_factor": 4.0, "original_max_position_embeddings": TRAINED}
@@ -193,7 +193,7 @@ def _their_name(name: str, path: Path) -> str:
     raise UserError(f"{path} has a tensor that a Llama has no place for: {shortened(name)}")
 
 
-def _config(facts: dict[str, Any], places: dict[str, Place], path: Path) -> dict[str, Any]:
+def _config(facts: dict[str, Any], stored: dict[str, Stored], path: Path) -> dict[str, Any]:
     """config.json from the metadata; a setting that is not known is refused by its name, unless it is zero."""
     settings = {name.removeprefix("llama."): value for name, value in facts.items() if name.startswith("llama.")}
     given = Options(settings, NEUTRAL, f"{path}, llama.*")
@@ -208,19 +208,19 @@ def _config(facts: dict[str, Any], places: dict[str, Place], path: Path) -> dict
     given.must(**{"attention.value_length": head, "rope.dimension_count": head, "attention.causal": True})
     given.must(**{f"rope.{name}": 1.0 for name in ("scaling.factor", "scaling.attn_factor", "scale_linear")})
     given.choose("rope.scaling.type", {"none": True, "linear": True}, "none")
-    layers = {int(match[1]) for name in places if (match := re.match(r"blk\.([0-9]{1,5})\.", name))}
-    if layers != set(range(min(config["num_hidden_layers"], len(places)))):
+    layers = {int(match[1]) for name in stored if (match := re.match(r"blk\.([0-9]{1,5})\.", name))}
+    if layers != set(range(min(config["num_hidden_layers"], len(stored)))):
         raise UserError(f"{path}: llama.block_count is {config['num_hidden_layers']:,}, but its tensors are of others")
-    table = places.get("token_embd.weight")
+    table = stored.get("token_embd.weight")
     if table is None or len(table.shape) != 2:
         raise UserError(f"{path} has no tensor token_embd.weight with a row for each token")
     if (vocab := given.take("vocab_size", table.shape[0])) != table.shape[0]:
         raise UserError(f"{path}: llama.vocab_size is {vocab:,}, but token_embd.weight has {table.shape[0]:,} rows")
     given.finish()
-    biases = [name for name in places if name.endswith(".bias")]
+    biases = [name for name in stored if name.endswith(".bias")]
     return config | {
         "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu", "vocab_size": vocab,
-        "tie_word_embeddings": "output.weight" not in places,
+        "tie_word_embeddings": "output.weight" not in stored,
         "attention_bias": any(".attn_" in name for name in biases),
         "mlp_bias": any(".ffn_" in name for name in biases),
     }  # fmt: skip
@@ -249,9 +249,9 @@ def _tokenizer(facts: dict[str, Any], path: Path) -> tuple[Tokenizer, dict[str, 
     if kind == "llama":
         scores = _numbers(given.get("scores"), len(pieces), f"{path}, tokenizer.ggml.scores")
         space = given.get("add_space_prefix", True) is True
-        made = scored_tokenizer(pieces, scores, kinds, str(path), start, end, space)
+        made = scored_tokenizer(pieces, scores, kinds, path, start, end, space)
     else:
-        made = finish_tokenizer(_byte_level(given, pieces, path), pieces, kinds, start, end, str(path))
+        made = finish_tokenizer(_byte_level(given, pieces, path), pieces, kinds, start, end, path)
     return made, {f"{role}_token_id": id for role, id in roles.items()}
 
 
@@ -265,7 +265,7 @@ def _byte_level(given: dict[str, Any], pieces: list[str], path: Path) -> dict[st
     cuts = [isolate(cut) for cut in CUTS[name]]
     whole = name in ("gpt-2", "smollm")
     last = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": whole}
-    model = {"type": "BPE", "vocab": number_pieces(pieces, str(path)), "merges": merges}
+    model = {"type": "BPE", "vocab": number_pieces(pieces, path), "merges": merges}
     return {
         "model": model | {"ignore_merges": name == "llama-bpe"},
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*cuts, last]} if cuts else last,

@@ -19,11 +19,11 @@ from allyouneed.config import DecodeConfig, build
 from allyouneed.data.formats.conll import PER_WORD
 from allyouneed.errors import UserError, shortened
 from allyouneed.exchange.families import Family, Head, find_family
-from allyouneed.exchange.families.base import Options
 from allyouneed.exchange.folder import Source, read_folder
 from allyouneed.exchange.ggufs import read_gguf
 from allyouneed.exchange.llama2c import read_llama2c
-from allyouneed.exchange.maps import Shape, check_tensors, import_tensors
+from allyouneed.exchange.maps import Shape, check_tensors, export_tensors, import_tensors
+from allyouneed.exchange.options import Options
 from allyouneed.predict.inputs import check_template
 from allyouneed.predict.processor import Processor
 from allyouneed.recipe import Recipe, to_toml
@@ -269,10 +269,12 @@ def _tensors(
     copies = family.copies if head.task in WITH_WORDS else {}
     spare = {*copies, *(name for name in stored if name.endswith(family.ignored))}
     unknown = sorted(stored[name] for name in stored if name not in names | spare)
-    check_tensors(rows, shapes, outline, unknown if strict else ())
-    ours = outline.state_dict().keys()
-    used = {name for row in rows if row.ours in ours for name in row.names}
-    if unused := sorted([*unknown, *(stored[name] for name in stored if name in names - used)]):
+    ours = outline.state_dict()
+    needed = {name: tuple(tensor.shape) for name, tensor in export_tensors(rows, ours, outline).items()}
+    mapped = {row.ours for row in rows}
+    needed |= {name: tuple(tensor.shape) for name, tensor in ours.items() if name not in mapped and tensor.numel()}
+    check_tensors(needed, shapes, unknown if strict else ())
+    if unused := sorted([*unknown, *(stored[name] for name in stored if name in names - needed.keys())]):
         say(f"not used: {', '.join(unused)}")
 
     def read(name: str) -> torch.Tensor:

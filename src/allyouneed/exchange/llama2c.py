@@ -15,7 +15,8 @@ from torch import Tensor
 
 from allyouneed.errors import UserError, shortened
 from allyouneed.exchange.folder import Source
-from allyouneed.exchange.sentencepieces import BYTE, CONTROL, NORMAL, UNKNOWN, scored_tokenizer
+from allyouneed.exchange.sentencepieces import BYTE, CONTROL, NORMAL, UNKNOWN
+from allyouneed.exchange.vocabularies import scored_tokenizer
 from allyouneed.storage.wholefile import read_bytes
 from allyouneed.text import Tokenizer
 
@@ -30,7 +31,7 @@ MOST_BYTES = 1 << 26  # of a tokenizer.bin
 FIRST = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]  # the pieces of every tokenizer.bin
 
 
-class Place(NamedTuple):
+class Stored(NamedTuple):
     """Where a tensor is in a file: its first byte, its shape, the bytes of a row, and the kind of its numbers in GGUF;
     without a kind they are 32-bit."""
 
@@ -46,12 +47,12 @@ class Place(NamedTuple):
     def read(self, path: Path) -> np.ndarray:
         """The numbers as 32-bit ones."""
         try:
-            stored = np.memmap(path, np.uint8, "r", self.start, (*self.shape[:-1], self.row))
+            data = np.memmap(path, np.uint8, "r", self.start, (*self.shape[:-1], self.row))
             if self.kind is None:
-                return np.array(stored.view("<f4"), np.float32)
+                return np.array(data.view("<f4"), np.float32)
             dequantize = importlib.import_module("gguf.quants").dequantize
             with np.errstate(all="ignore"):
-                return np.array(dequantize(stored, self.kind), np.float32).reshape(self.shape)
+                return np.array(dequantize(data, self.kind), np.float32).reshape(self.shape)
         except NotImplementedError:
             raise UserError(f"{path} has numbers of the kind {self.kind.name}, not supported") from None
         except (OSError, ValueError) as error:
@@ -63,16 +64,16 @@ class MappedWeights:
     rotates the pairs (x_2i, x_2i+1), and the transformers library (x_i, x_i+K/2): the rows of queries and keys are put
     into another order."""
 
-    def __init__(self, path: Path, places: dict[str, Place], config: dict[str, Any]) -> None:
-        self.shapes = {name: place.shape for name, place in places.items()}
-        self._path, self._places = path, places
+    def __init__(self, path: Path, stored: dict[str, Stored], config: dict[str, Any]) -> None:
+        self.shapes = {name: tensor.shape for name, tensor in stored.items()}
+        self._path, self._stored = path, stored
         self._heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
         for name, shape in self.shapes.items():
             if (heads := self._heads.get(name.split(".")[-2], 0)) and shape[0] % (2 * heads):
                 raise UserError(f"{path}: the tensor {name} has {shape[0]} rows for {heads} heads")
 
     def get(self, name: str) -> Tensor:
-        array = self._places[name].read(self._path)
+        array = self._stored[name].read(self._path)
         if heads := self._heads.get(name.split(".")[-2], 0):
             pairs = array.reshape(heads, -1, 2, *array.shape[1:])
             array = np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(array.shape)
@@ -82,16 +83,16 @@ class MappedWeights:
 def read_llama2c(path: Path) -> Source:
     """A model file of llama2.c, version 0 or 1, and its tokenizer.bin."""
     version, config = _read_header(path)
-    places, end = _places(version, config)
+    stored, end = _layout(version, config)
     if (size := os.path.getsize(path)) != end:
         raise UserError(f"{path} has {size:,} bytes, but by its header it should have {end:,}")
     tokenizer = _read_tokenizer(path.parent / "tokenizer.bin", config["vocab_size"])
     # In its training data only <s> stands between two stories, so the start of another one is the end of this one.
     ends = {"bos_token_id": 1, "eos_token_id": [1, 2]}
-    return Source(path, config, MappedWeights(path, places, config), {"tokenizer.json": tokenizer}, ends)
+    return Source(path, config, MappedWeights(path, stored, config), {"tokenizer.json": tokenizer}, ends)
 
 
-def _places(version: int, c: dict[str, Any]) -> tuple[dict[str, Place], int]:
+def _layout(version: int, c: dict[str, Any]) -> tuple[dict[str, Stored], int]:
     """Where the tensors are, and the size of the file. Of each part, all layers follow one after the other."""
     width, hidden, vocab, head = c["hidden_size"], c["intermediate_size"], c["vocab_size"], c["head_dim"]
     inner, layer = c["num_key_value_heads"] * head, "model.layers.{i}."
@@ -110,14 +111,13 @@ def _places(version: int, c: dict[str, Any]) -> tuple[dict[str, Place], int]:
         "tables": ("", (2, c["max_position_embeddings"], head // 2)),  # cosines and sines, which nobody needs
         "classifier": ("", (0,)) if c["tie_word_embeddings"] else ("lm_head.weight", (vocab, width)),
     }
-    places, at = {}, HEADER[version]
+    stored, at = {}, HEADER[version]
     for name, shape in (parts[part] for part in ORDER[version].split()):
         for i in range(c["num_hidden_layers"] if "{i}" in name else 1):
-            place = Place(at, shape, 4 * shape[-1])
-            places[name.replace("{i}", str(i))] = place
-            at = place.end
-    places.pop("", None)
-    return places, at
+            stored[name.replace("{i}", str(i))] = tensor = Stored(at, shape, 4 * shape[-1])
+            at = tensor.end
+    stored.pop("", None)
+    return stored, at
 
 
 def _read_header(path: Path) -> tuple[int, dict[str, Any]]:
@@ -165,7 +165,7 @@ def _read_tokenizer(path: Path, vocab: int) -> Tokenizer:
     except (ValueError, struct.error) as error:
         raise UserError(f"{path} is not a tokenizer.bin of {vocab:,} tokens: {error}") from None
     kinds = [UNKNOWN, CONTROL, CONTROL, *[BYTE] * 256, *[NORMAL] * (vocab - len(FIRST))]
-    return scored_tokenizer([*FIRST, *pieces[len(FIRST) :]], scores, kinds, str(path), start=1)
+    return scored_tokenizer([*FIRST, *pieces[len(FIRST) :]], scores, kinds, path, start=1)
 
 
 def _entries(data: bytes, vocab: int) -> tuple[list[str], list[float]]:

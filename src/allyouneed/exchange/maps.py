@@ -72,26 +72,16 @@ def without_biases(rows: Iterable[Row]) -> list[Row]:
     return [row._replace(theirs="") if row.ours.endswith(".bias") else row for row in rows]
 
 
-def check_tensors(rows: Sequence[Row], shapes: Mapping[str, Shape], model: nn.Module, unknown: Sequence[str]) -> None:
-    """Raise a UserError that names all tensors that are missing, unknown, or not of the shape that our model needs. The
-    model has no memory, only shapes."""
-    known = {row.ours: row for row in rows}
-    missing, wrong = dict[str, None](), dict[str, None]()  # each once, in their order
-    for name, tensor in model.state_dict().items():
-        row = known.get(name, Row(name, name))
-        absent = [theirs for theirs in row.names if theirs not in shapes]
-        if absent and (name in known or tensor.numel()):
-            missing |= dict.fromkeys(absent)
-        elif row.names and not absent:
-            found, needed = _joined([shapes[theirs] for theirs in row.names]), row.their_shape(tuple(tensor.shape))
-            if found != needed:
-                where = f"the tensor {row.theirs} has the shape {found}, but config.json describes a model in which"
-                wrong[f"{where} it is {needed}"] = None
+def check_tensors(needed: Mapping[str, Shape], found: Mapping[str, Shape], unknown: Sequence[str]) -> None:
+    """Raise a UserError that names all tensors that are missing, unknown, or not of the shape that our model needs."""
+    missing = [name for name in needed if name not in found]
     problems = [f"the tensor{_are(missing)} missing in the weights"] if missing else []
     if unknown:
         what = "a tensor" if len(unknown) == 1 else "tensors"
         problems.append(f"the weights have {what} that this model has no place for: {_listed(unknown)}")
-    problems += list(wrong)[:MOST_NAMED]
+    wrong = [name for name in needed if found.get(name, needed[name]) != needed[name]]
+    described = "but config.json describes a model in which it is"
+    problems += [f"the tensor {n} has the shape {found[n]}, {described} {needed[n]}" for n in wrong[:MOST_NAMED]]
     if problems:
         raise UserError("; ".join(problems))
 
@@ -122,23 +112,16 @@ def import_tensors(rows: Sequence[Row], get: Callable[[str], Tensor], model: nn.
 
 
 def export_tensors(rows: Sequence[Row], tensors: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """Their tensors from ours."""
+    """Their tensors from ours. Of a model without memory it gives the shapes that an import needs."""
+    known = {row.ours: row for row in rows}
     made: dict[str, Tensor] = {}
-    for row in rows:
-        if row.names and row.ours in tensors:
-            whole = row.to_theirs(tensors[row.ours])
+    for name, tensor in tensors.items():
+        row = known.get(name, Row("", name))
+        if row.names:
+            whole = row.to_theirs(tensor)
             parts = whole.split(_sizes(row, whole.size(0), model))
-            made |= {name: part.clone() for name, part in zip(row.names, parts, strict=True)}  # no two share memory
+            made |= {theirs: part.clone() for theirs, part in zip(row.names, parts, strict=True)}  # no shared memory
     return made
-
-
-def _joined(shapes: Sequence[Shape]) -> Shape:
-    """What shapes are together, one below the other; () if they do not fit."""
-    if len(shapes) == 1:
-        return shapes[0]
-    if any(len(shape) < 1 or shape[1:] != shapes[0][1:] for shape in shapes):
-        return ()
-    return (sum(shape[0] for shape in shapes), *shapes[0][1:])
 
 
 def _sizes(row: Row, rows: int, model: nn.Module) -> list[int]:

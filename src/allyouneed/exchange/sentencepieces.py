@@ -16,20 +16,18 @@ SentencePiece itself:
 from __future__ import annotations
 
 import base64
-import json
+import io
 import math
 import re
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from allyouneed.errors import UserError, shortened
 from allyouneed.storage.wholefile import read_bytes
-from allyouneed.text import Tokenizer
 from allyouneed.text.safety import MOST_TEXT
-from allyouneed.text.template import template_spec
 
 LARGEST = 1 << 25  # bytes of a file
 LONGEST = 256  # characters of a piece
@@ -38,13 +36,12 @@ MOST_SPLITS = 1 << 26  # the sum of the squares of the lengths of all pieces
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)  # the types of pieces
 SPACE = "▁"
 BEGIN, END = " ", "  "  # around a piece that the model does not know
-TILDE, KEPT = "\uff5e", "\1"
+TILDE, MARK = "\uff5e", "\1"
 FAR = 1000.0  # how far below the worst piece a special token is, so that a text never has it
 VARINT, EIGHT, BYTES, FOUR = 0, 1, 2, 5  # the kinds of fields of a protobuf message
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     text: str
     score: float
     kind: int
@@ -67,6 +64,11 @@ class Pieces:
     @property
     def ids(self) -> dict[str, int]:
         return {piece.text: id for id, piece in enumerate(self.pieces)}
+
+    @property
+    def cut_at_user(self) -> bool:
+        """Whether a text is cut at pieces of the user, so that only its first part may get the space before it."""
+        return self.bpe and bool(self.texts(USER))
 
     def texts(self, *kinds: int) -> list[str]:
         """The pieces of these types."""
@@ -95,8 +97,7 @@ def _parse(data: bytes, path: Path) -> Pieces:
     unknown = [id for id, piece in enumerate(pieces) if piece.kind == UNKNOWN]
     if len(unknown) != 1:
         raise ValueError(f"it has {len(unknown)} unknown pieces instead of one")
-    if len({piece.text for piece in pieces}) < len(pieces):
-        raise ValueError("a piece is there twice")
+    number_pieces([piece.text for piece in pieces], path)
     if training.get(3, 1) not in (1, 2):
         raise ValueError("its pieces are words or characters; this library reads unigram and bpe")
     if training.get(24, 0) or not normal.get(5, 1):
@@ -127,34 +128,34 @@ def _piece(data: bytes) -> Piece:
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
     """The fields of a protobuf message: their numbers and values. Nothing is read beyond the end."""
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
-        number, kind = key >> 3, key & 7
+    file = io.BytesIO(data)
+
+    def take(size: int) -> bytes:
+        content = file.read(min(size, len(data)))
+        if len(content) < size:
+            raise ValueError("it ends too early")
+        return content
+
+    def varint() -> int:
+        """A whole number, seven bits per byte."""
+        value = 0
+        for shift in range(0, 70, 7):
+            (byte,) = take(1)
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise ValueError("a number is too long")
+
+    while file.tell() < len(data):
+        number, kind = divmod(varint(), 8)
         if kind == VARINT:
-            value, at = _varint(data, at)
-            yield number, value
-            continue
-        if kind not in (EIGHT, BYTES, FOUR):
+            yield number, varint()
+        elif kind == FOUR:
+            yield number, struct.unpack("<f", take(4))[0]
+        elif kind in (EIGHT, BYTES):
+            yield number, take(8 if kind == EIGHT else varint())
+        else:
             raise ValueError(f"a field is of the kind {kind}")
-        size, at = _varint(data, at) if kind == BYTES else (4 if kind == FOUR else 8, at)
-        if size > len(data) - at:
-            raise ValueError("it ends too early")
-        content = data[at : at + size]
-        at += size
-        yield number, struct.unpack("<f", content)[0] if kind == FOUR else content
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A whole number, seven bits per byte, and the place after it."""
-    value = 0
-    for i in range(10):
-        if at + i >= len(data):
-            raise ValueError("it ends too early")
-        value |= (data[at + i] & 0x7F) << (7 * i)
-        if data[at + i] < 0x80:
-            return value, at + i + 1
-    raise ValueError("a number is too long")
 
 
 def to_spec(model: Pieces, ids: Mapping[str, int], unk: str, specials: Collection[str] = ()) -> dict[str, Any]:
@@ -173,12 +174,13 @@ def to_spec(model: Pieces, ids: Mapping[str, int], unk: str, specials: Collectio
     names = {hidden.get(text, text): id for text, id in ids.items()}
     if len(names) < len(ids):
         raise UserError(f"the vocabulary beside {model.path} has the same piece with and without spaces around it")
-    normal, before = _normalizer(model), _pre_tokenizer(model)
+    normal = _normalizer(model)
+    spaces = {"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "first", "split": False}
+    before: list[dict[str, Any]] = [spaces] if model.dummy_prefix and model.cut_at_user else []
     if not model.byte_fallback:  # otherwise there is no unknown character
         if not model.bpe:
-            normal += [
-                _replace({"String": text}, _unused(letters)) for text in (unk, *specials) if letters.isdisjoint(text)
-            ]
+            unused = next(chr(code) for code in range(0xE000, 0x110000) if chr(code) not in letters)
+            normal += [_replace({"String": text}, unused) for text in (unk, *specials) if letters.isdisjoint(text)]
         if any(letters.isdisjoint(text) for text in hidden):
             normal += _mark_unknown(letters)
             before.append(isolate(f"{BEGIN}[^ ]+{END}"))
@@ -192,11 +194,6 @@ def to_spec(model: Pieces, ids: Mapping[str, int], unk: str, specials: Collectio
     }
 
 
-def _unused(letters: Collection[str]) -> str:
-    """A private character that is in no piece."""
-    return next(chr(code) for code in range(0xE000, 0x110000) if chr(code) not in letters)
-
-
 def _replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
     return {"type": "Replace", "pattern": pattern, "content": content}
 
@@ -208,31 +205,20 @@ def _normalizer(model: Pieces) -> list[dict[str, Any]]:
     steps: list[dict[str, Any]] = []
     if model.rules.startswith("nmt"):
         steps += [
-            _replace({"String": text}, by) for text, by in ((SPACE, " "), ("\r\n", "  "), (KEPT, ""), (TILDE, KEPT))
+            _replace({"String": text}, by) for text, by in ((SPACE, " "), ("\r\n", "  "), (MARK, ""), (TILDE, MARK))
         ]
     if "nfkc" in model.rules:
         steps.append({"type": "NFKC"})
     if model.rules.startswith("nmt"):
-        steps.append(_replace({"String": KEPT}, TILDE))
+        steps.append(_replace({"String": MARK}, TILDE))
     if model.charsmap:
         encoded = base64.b64encode(model.charsmap).decode()
         steps.append({"type": "Precompiled", "precompiled_charsmap": encoded})
     if model.remove_extra_spaces:
         steps.append(_replace({"Regex": rf"\A +|[ {SPACE}]+\z| +(?= )"}, ""))
-    if model.dummy_prefix and not _user_merges(model):
+    if model.dummy_prefix and not model.cut_at_user:
         steps.append({"type": "Prepend", "prepend": SPACE})
     return [*steps, _replace({"String": " "}, SPACE)]
-
-
-def _user_merges(model: Pieces) -> bool:
-    """Whether the text is cut at pieces of the user, so that only its first part may get the space before it."""
-    return model.bpe and bool(model.texts(USER))
-
-
-def _pre_tokenizer(model: Pieces) -> list[dict[str, Any]]:
-    if model.dummy_prefix and _user_merges(model):
-        return [{"type": "Metaspace", "replacement": SPACE, "prepend_scheme": "first", "split": False}]
-    return []
 
 
 def isolate(pattern: str) -> dict[str, Any]:
@@ -297,34 +283,7 @@ def _bpe(model: Pieces, known: Mapping[str, Piece], names: Mapping[str, int], un
     }  # fmt: skip
 
 
-def scored_tokenizer(
-    pieces: Sequence[str],
-    scores: Sequence[float],
-    kinds: Sequence[int],
-    where: str,
-    start: int | None = None,
-    end: int | None = None,
-    space: bool = True,
-) -> Tokenizer:
-    """The tokenizer of a BPE model of SentencePiece, of which each piece has a score and a kind.
-
-    Of all neighbours whose union is a piece, the union with the best score is made first, the leftmost one of equals.
-    `start` and `end` are ids around a text; `space`: one is put before it. `where` is for messages."""
-    number_pieces(pieces, where)
-    if not len(pieces) == len(scores) == len(kinds) or not all(map(math.isfinite, scores)) or UNKNOWN not in kinds:
-        raise UserError(
-            f"{where}: the tokenizer needs one score and one kind for each of its {len(pieces):,} pieces, and an "
-            "unknown one"
-        )
-    model = Pieces(
-        Path(where), tuple(map(Piece, pieces, scores, kinds)), list(kinds).index(UNKNOWN), bpe=True, byte_fallback=True,
-        rules="", charsmap=b"", dummy_prefix=space, remove_extra_spaces=False,
-    )  # fmt: skip
-    spec = to_spec(model, model.ids, pieces[model.unk], model.texts(CONTROL, UNKNOWN))
-    return finish_tokenizer(spec, pieces, kinds, start, end, where)
-
-
-def number_pieces(pieces: Sequence[str], where: str) -> dict[str, int]:
+def number_pieces(pieces: Sequence[str], where: Path) -> dict[str, int]:
     """Piece -> id."""
     if len(pieces) > MOST_PIECES:
         raise UserError(f"{where}: the tokenizer has {len(pieces):,} tokens; the most is {MOST_PIECES:,}")
@@ -333,30 +292,3 @@ def number_pieces(pieces: Sequence[str], where: str) -> dict[str, int]:
         if ids.setdefault(piece, id) != id:
             raise UserError(f"{where}: the tokens {ids[piece]:,} and {id:,} are both {shortened(piece)!r}")
     return ids
-
-
-def finish_tokenizer(
-    spec: dict[str, Any], pieces: Sequence[str], kinds: Sequence[int], start: int | None, end: int | None, where: str
-) -> Tokenizer:
-    """The tokenizer.json of `spec` with special tokens and what stands around a text."""
-    around = {pieces[id]: id for id in (start, end) if id is not None}
-    special = {id for id, kind in enumerate(kinds) if kind in (UNKNOWN, CONTROL)} | set(around.values())
-    spec["added_tokens"] = [
-        added_token(piece, id, id in special) for id, piece in enumerate(pieces) if id in special or kinds[id] == USER
-    ]
-    first, last = ([] if id is None else [pieces[id]] for id in (start, end))
-    spec["post_processor"] = surround(first, last, around)
-    return Tokenizer.parse(json.dumps({"version": "1.0", **spec}).encode(), f"the tokenizer of {where}")
-
-
-def added_token(text: str, id: int, special: bool, lstrip: bool = False) -> dict[str, Any]:
-    return {
-        "id": id, "content": text, "single_word": False, "lstrip": lstrip, "rstrip": False, "normalized": False,
-        "special": special,
-    }  # fmt: skip
-
-
-def surround(start: list[str], end: list[str], ids: Mapping[str, int]) -> dict[str, Any] | None:
-    """The post-processor that puts these tokens around each text."""
-    text = [*start, "$A", *end]
-    return template_spec(text, [*text, *start, "$B", *end], ids) if start or end else None

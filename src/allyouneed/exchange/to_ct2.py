@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from allyouneed.errors import UserError
 from allyouneed.exchange.graphs import NEVER
-from allyouneed.exchange.to_onnx import Trained, packages, plain
+from allyouneed.exchange.to_onnx import packages, plain
 from allyouneed.models.base import Writer
 from allyouneed.models.gpt import GPT
 from allyouneed.models.transformer import Transformer
@@ -28,7 +28,7 @@ TABLE = 2048  # rows of a table of positions, at least
 LARGEST = 2**32  # bytes of one tensor
 
 
-def export_ct2(run: Trained, folder: Path, quantization: str, say: Say) -> list[Path]:
+def export_ct2(run: Any, folder: Path, quantization: str, say: Say) -> list[Path]:
     """Write model.bin, config.json, the vocabulary and the tokenizers of a translator or a GPT into an empty folder;
     returns the files. `quantization` is "float32", or "int8": a quarter of the size, and nearly the same numbers."""
     model = copy.deepcopy(plain(run.model))  # the package rounds numbers in their place
@@ -93,7 +93,7 @@ def _options(specs: Any, c: BlockConfig) -> dict[str, Any]:
     }
 
 
-def _gpt(specs: Any, model: GPT, run: Trained) -> Any:
+def _gpt(specs: Any, model: GPT, run: Any) -> Any:
     c, tokenizer = model.config, run.processor.tokenizer
     made = specs.TransformerDecoderSpec(c.layers, with_encoder_attention=False, **_options(specs, c))
     known = model.known or c.vocab
@@ -105,7 +105,7 @@ def _gpt(specs: Any, model: GPT, run: Trained) -> Any:
     return spec
 
 
-def _translator(specs: Any, model: Transformer, run: Trained) -> Any:
+def _translator(specs: Any, model: Transformer, run: Any) -> Any:
     c, body, target = model.config, model.body, run.processor.tokenizer
     source, options = run.processor.tokenizers["tokenizer.json"], _options(specs, model.config)
     encoder = specs.TransformerEncoderSpec(c.layers, **options)
@@ -133,16 +133,11 @@ def _set_config(spec: Any, c: BlockConfig, tokenizer: Tokenizer) -> None:
 
 def _vocabulary(tokenizer: Tokenizer, rows: int) -> list[str]:
     """The token of each id. An id without one has a name that no token has."""
-    ids: dict[str, int] = tokenizer._raw.get_vocab(with_added_tokens=True)
-    found = {id: token for token, id in ids.items()}
-    return [found[id] if id in found else _free_name(id, ids) for id in range(rows)]
-
-
-def _free_name(id: int, taken: dict[str, int]) -> str:
-    name = f"<id {id}>"
-    while name in taken:
-        name += "'"
-    return name
+    names = {id: token for token, id in tokenizer._raw.get_vocab(with_added_tokens=True).items()}
+    mark = "<id"
+    while any(token.startswith(f"{mark} ") for token in names.values()):
+        mark += "'"
+    return [names.get(id, f"{mark} {id}>") for id in range(rows)]
 
 
 def _embed(table: Any, scope: Any, embedding: Embedding, c: Any, rows: int) -> None:

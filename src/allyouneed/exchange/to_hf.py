@@ -15,19 +15,19 @@ from allyouneed import catalog
 from allyouneed.config import build
 from allyouneed.errors import UserError
 from allyouneed.exchange.families import FAMILIES, Family, Head
-from allyouneed.exchange.families.base import Options
 from allyouneed.exchange.importing import POOLS
 from allyouneed.exchange.maps import Row, export_tensors
+from allyouneed.exchange.options import Options
 from allyouneed.models.base import Model
 from allyouneed.models.bert import BertConfig
 from allyouneed.nn.positions import Sinusoidal
 from allyouneed.predict.base import Writing
 from allyouneed.predict.lm import LMProcessor
 from allyouneed.predict.processor import Processor
-from allyouneed.storage.wholefile import write_tensors, write_text
+from allyouneed.storage.wholefile import write_json, write_tensors, write_text
 from allyouneed.terminal import Say
 from allyouneed.text import Layout, Tokenizer
-from allyouneed.text.template import Template, template_spec
+from allyouneed.text.layout import post_processor
 from allyouneed.version import __version__
 
 # Settings that do not change what a trained model computes, or that are not the model's.
@@ -63,20 +63,21 @@ class Form:
         return self.family.table(self.head, self.settings)
 
 
-def export_hf(processor: Processor, model: Model, folder: Path, say: Say, about: Mapping[str, Any]) -> list[Path]:
-    """Write config.json, weights, tokenizer and a model card. `about` is the config.json of the run."""
-    form, weights = find_form(processor, model, str(about.get("family", "")))
+def export_hf(run: Any, folder: Path, say: Say) -> list[Path]:
+    """Write config.json, weights, tokenizer and a model card."""
+    processor, model = run.processor, run.model
+    form, weights = find_form(processor, model, str(run.config.get("family", "")))
     write_tensors(folder / "model.safetensors", their_tensors(form, weights, model), {"format": "pt"})
-    _write(folder / "config.json", config_json(form, processor))
+    write_json(folder / "config.json", config_json(form, processor))
     if issubclass(catalog.predictor(processor.recipe.task_kind), Writing):
-        _write(folder / "generation_config.json", _generation(processor, say))
+        write_json(folder / "generation_config.json", _generation(processor, say))
     if processor.tokenizers:
         _write_tokenizers(processor, folder, say)
     if processor.recipe.task_kind == "recognize":
-        _write(folder / "preprocessor_config.json", _pictures(processor))
+        write_json(folder / "preprocessor_config.json", _pictures(processor))
     if processor.recipe.task_kind == "embed":
         _write_pooling(processor, folder, say)
-    write_text(folder / "README.md", _card(form.name, processor, about))
+    write_text(folder / "README.md", _card(form.name, run))
     if form.head.bare and "body.pooler.weight" in {row.ours for row in form.table} - weights.keys():
         say(f"this run has no pooler: {form.name} of transformers gives one random weights")
     say(f"a {form.name} for transformers")
@@ -165,12 +166,12 @@ def _differences(form: Form, processor: Processor, weights: Mapping[str, Tensor]
     names = [name for row in there for name in row.names]
     config = form.family.config(form.settings)
     try:
-        back = form.family.read(Options(config, form.family.neutral), names)
+        found = form.family.read(Options(config, form.family.neutral), names)
     except UserError as error:  # an activation, for instance, that they have no word for
         return [(str(error), "")]
     cls = processor.kind.Config
     known = {field.name for field in fields(cls)}
-    found = back | _plain(vars(build(cls, {name: value for name, value in back.items() if name in known}, "model")))
+    found |= _plain(vars(build(cls, {name: value for name, value in found.items() if name in known}, "model")))
     free = {*FREE, *(ROTARY if form.settings["positions"] != "rotary" else ())}
     asked = form.settings.keys() & found.keys() - free
     pairs = [(f"model.{name} =", value, found[name]) for name, value in form.settings.items() if name in asked]
@@ -245,30 +246,25 @@ def _write_pooling(processor: Processor, folder: Path, say: Say) -> None:
         {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
         for i, (path, name) in enumerate((("", "Transformer"), ("1_Pooling", "Pooling")))
     ]
-    _write(folder / "modules.json", modules)
+    write_json(folder / "modules.json", modules)
     (folder / "1_Pooling").mkdir()
-    modes = {name: own == pool for name, own in POOLS.items()}
-    _write(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": processor.recipe.model.width, **modes})
-
-
-def _write(path: Path, values: Any) -> None:
-    write_text(path, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+    config = {"word_embedding_dimension": processor.recipe.model.width}
+    write_json(folder / "1_Pooling/config.json", config | {name: own == pool for name, own in POOLS.items()})
 
 
 def _write_tokenizers(processor: Processor, folder: Path, say: Say) -> None:
     """tokenizer.json gives the ids that the run's own model reads, with the special tokens around them."""
     kind = processor.recipe.task_kind
     for name, tokenizer in processor.tokenizers.items():
-        place = folder if name == "tokenizer.json" else folder / TARGET
-        place.mkdir(exist_ok=True)
+        path = folder if name == "tokenizer.json" else folder / TARGET
+        path.mkdir(exist_ok=True)
         if kind == "translate":
-            spec = _framed(tokenizer, Template(end=(tokenizer.need("eos", "to end a sentence"),)), "")
+            spec = _framed(tokenizer, Layout(end=(tokenizer.need("eos", "to end a sentence"),)))
         elif kind == "lm":
             spec = json.loads(tokenizer.to_json())
         else:
-            layout = Layout.of(tokenizer)
-            spec = _framed(tokenizer, Template(layout.start, layout.between, layout.end), layout.prefix)
-        write_text(place / "tokenizer.json", json.dumps(spec, ensure_ascii=False, indent=1))
+            spec = _framed(tokenizer, Layout.of(tokenizer))
+        write_text(path / "tokenizer.json", json.dumps(spec, ensure_ascii=False, indent=1))
         about: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
         model = processor.recipe.model
         apart = ["token_type_ids"] if isinstance(model, BertConfig) and model.segments > 1 else []
@@ -278,35 +274,37 @@ def _write_tokenizers(processor: Processor, folder: Path, say: Say) -> None:
         ids = {role: id for role in ROLES if (id := getattr(tokenizer, role)) is not None}
         about |= {f"{role}_token": tokenizer.token(id) for role, id in ids.items()}
         if isinstance(processor, LMProcessor) and processor.chat:
-            write_text(place / "chat_template.jinja", processor.chat)
-        _write(place / "tokenizer_config.json", about)
+            write_text(path / "chat_template.jinja", processor.chat)
+        write_json(path / "tokenizer_config.json", about)
     if len(processor.tokenizers) > 1:
         say(f'the tokenizer of the target: AutoTokenizer.from_pretrained(folder, subfolder="{TARGET}")')
 
 
-def _framed(tokenizer: Tokenizer, template: Template, prefix: str) -> dict[str, Any]:
+def _framed(tokenizer: Tokenizer, layout: Layout) -> dict[str, Any]:
     """tokenizer.json that puts these ids around texts, and the prefix before each."""
     spec: dict[str, Any] = json.loads(tokenizer.to_json())
-    if tokenizer.template == template and not prefix:
+    if tokenizer.template == layout:
         return spec
-    if prefix:
-        before = {"type": "Prepend", "prepend": prefix}
+    if layout.prefix:
+        before = {"type": "Prepend", "prepend": layout.prefix}
         own = spec["normalizer"]
         spec["normalizer"] = {"type": "Sequence", "normalizers": [*([own] if own else []), before]}
-    ids = {tokenizer.token(id): id for part in template for id in part}
-    start, between, end = ([tokenizer.token(id) for id in part] for part in template)
-    spec["post_processor"] = template_spec([*start, "$A", *end], [*start, "$A", *between, "$B", *end], ids)
+    around = (layout.start, layout.between, layout.end)
+    ids = {tokenizer.token(id): id for part in around for id in part}
+    start, between, end = ([tokenizer.token(id) for id in part] for part in around)
+    spec["post_processor"] = post_processor(start, between, end, ids)
     return spec
 
 
-def _card(name: str, processor: Processor, about: Mapping[str, Any]) -> str:
+def _card(name: str, run: Any) -> str:
     """README.md: what the model is, what it was trained on, and how well it does."""
-    kind = processor.recipe.task_kind
+    kind = run.recipe.task_kind
     opened, pipeline = OPENED_BY[kind]
-    data = about.get("data", {}).get("name") or "not known here: this model was trained elsewhere"
+    data = run.config.get("data", {}).get("name") or "not known here: this model was trained elsewhere"
     scores = [
-        f"| {split} | {name} | {value:.4g} | `{signature}` |"
-        for split, name, value, signature in about.get("scores", ())
+        f"| {split} | {score.name} | {score.value:.4g} | `{score.signature}` |"
+        for split, found in run.scores().items()
+        for score in found
     ]
     table = "\n".join(["| split | score | value | how |", "| --- | --- | --- | --- |", *scores]) if scores else "None."
     reader = "AutoImageProcessor" if kind == "recognize" else "AutoTokenizer"
@@ -319,7 +317,7 @@ tags:
 
 # {name}
 
-A `{processor.recipe.model_kind}` for the task `{kind}`, exported from allyouneed {__version__}.
+A `{run.recipe.model_kind}` for the task `{kind}`, exported from allyouneed {__version__}.
 
 ```python
 from transformers import {opened}, {reader}

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +23,6 @@ from allyouneed.exchange.graphs import (
     Session,
     gpt_graphs,
     reader_graphs,
-    same_numbers,
     translator_graphs,
 )
 from allyouneed.models.base import Model
@@ -33,8 +32,6 @@ from allyouneed.models.gpt import GPT, GPTBody
 from allyouneed.models.labeller import Labeller
 from allyouneed.models.transformer import Transformer
 from allyouneed.models.vit import ViTBody
-from allyouneed.predict.processor import Processor
-from allyouneed.recipe import Recipe
 from allyouneed.storage.wholefile import write_bytes, write_json, writing
 from allyouneed.terminal import Say
 from allyouneed.version import __version__
@@ -42,14 +39,6 @@ from allyouneed.version import __version__
 OPSET = 18
 LARGEST = 2**31 - 2**24  # bytes of weights: a file of ONNX ends at 2 GiB
 ALLOWED = 1e-4  # difference of a value from the model's, if the largest value is 1 or smaller
-
-
-class Trained(Protocol):
-    """What an export needs of a Run."""
-
-    recipe: Recipe
-    processor: Processor
-    model: Model
 
 
 def packages(*names: str) -> list[Any]:
@@ -67,28 +56,29 @@ def plain(model: Model) -> Model:
     return copy.deepcopy(model).to("cpu", torch.float32)
 
 
-def export_onnx(run: Trained, folder: Path, say: Say) -> list[Path]:
+def export_onnx(run: Any, folder: Path, say: Say) -> list[Path]:
     """Write the graphs of a run, its tokenizers and labels, and config.json into an empty folder; returns the files. A
     graph that gives other numbers than the model is an error.
 
     lm: decoder.onnx. translate: encoder.onnx and decoder.onnx. All others: model.onnx."""
     model = plain(run.model)
-    with torch.no_grad():
+    with torch.random.fork_rng(devices=[]), torch.no_grad():  # the same inputs in every check
+        torch.manual_seed(0)
         graphs, check = _graphs(run, model)
-    _, runtime = packages("onnx", "onnxruntime")
-    size = sum(4 * p.numel() for p in model.parameters())
-    if size > LARGEST:
-        raise UserError(f"the weights take {size / 2**30:.1f} GiB; a file of ONNX holds less than 2 GiB")
-    for name, graph in graphs.items():
-        _trace(graph, folder / name)
-    _compare({name: _session(runtime, folder / name, graph) for name, graph in graphs.items()}, check, say)
+        _, runtime = packages("onnx", "onnxruntime")
+        size = sum(4 * p.numel() for p in model.parameters())
+        if size > LARGEST:
+            raise UserError(f"the weights take {size / 2**30:.1f} GiB; a file of ONNX holds less than 2 GiB")
+        for name, graph in graphs.items():
+            _trace(graph, folder / name)
+        _compare({name: _session(runtime, folder / name, graph) for name, graph in graphs.items()}, check, say)
     for name, data in run.processor.parts().items():
         write_bytes(folder / name, data)
     write_json(folder / "config.json", _config(run, graphs))
     return sorted(folder.iterdir())
 
 
-def _config(run: Trained, graphs: dict[str, Graph]) -> dict[str, Any]:
+def _config(run: Any, graphs: dict[str, Graph]) -> dict[str, Any]:
     tokens: dict[str, Any] = {"ends": list(getattr(run.processor, "ends", ()))}
     if run.processor.tokenizers:
         tokens |= {role: getattr(run.processor.tokenizer, role) for role in ("bos", "eos", "pad", "unk")}
@@ -108,7 +98,7 @@ def _trace(graph: Graph, path: Path) -> None:
         name: {i: axis for i, axis in enumerate(axes) if isinstance(axis, str)}
         for name, axes in (*graph.inputs.items(), *graph.outputs.items())
     }
-    with warnings.catch_warnings(), torch.no_grad(), writing(path):
+    with warnings.catch_warnings(), writing(path):
         warnings.simplefilter("ignore")
         try:
             torch.onnx.export(
@@ -154,19 +144,18 @@ def _runtime_errors() -> Iterator[None]:
 
 def _compare(sessions: dict[str, Session], check: Check, say: Say) -> None:
     worst, count = 0.0, 0
-    with torch.inference_mode(), same_numbers():
-        for found, wanted in check(sessions):
-            if found.shape != wanted.shape:
-                raise UserError(f"ONNX gives values of the shape {tuple(found.shape)}, not {tuple(wanted.shape)}")
-            scale = max(1.0, float(wanted.masked_fill(wanted == NEVER, 0).abs().max()))
-            difference = float((found - wanted).abs().max()) / scale
-            if not difference <= ALLOWED:  # NaN is no number to agree with
-                raise UserError(f"ONNX gives other values than the model: they differ by {difference:.1g}")
-            worst, count = max(worst, difference), count + 1
+    for found, wanted in check(sessions):
+        if found.shape != wanted.shape:
+            raise UserError(f"ONNX gives values of the shape {tuple(found.shape)}, not {tuple(wanted.shape)}")
+        scale = max(1.0, float(wanted.masked_fill(wanted == NEVER, 0).abs().max()))
+        difference = float((found - wanted).abs().max()) / scale
+        if not difference <= ALLOWED:  # NaN is no number to agree with
+            raise UserError(f"ONNX gives other values than the model: they differ by {difference:.1g}")
+        worst, count = max(worst, difference), count + 1
     say(f"ONNX gives the values of the model: {count} inputs, largest difference {worst:.1g}")
 
 
-def _graphs(run: Trained, model: Model) -> tuple[dict[str, Graph], Check]:
+def _graphs(run: Any, model: Model) -> tuple[dict[str, Graph], Check]:
     """The files of a run, and what compares them with the model."""
     if isinstance(model, GPT):
         return gpt_graphs(model)

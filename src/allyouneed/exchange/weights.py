@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 import zipfile
@@ -12,11 +11,10 @@ from pathlib import Path
 from torch import Tensor
 
 from allyouneed.errors import UserError, shortened
+from allyouneed.exchange.options import read_json
 from allyouneed.storage.tensorfile import read_header
-from allyouneed.storage.wholefile import read_bytes
 
 NAMES = ("model.safetensors", "pytorch_model.bin")
-LARGEST = 1 << 28  # bytes of an index
 MOST_SHARED = 4  # times that the same bytes may be in several tensors, on average
 
 
@@ -53,26 +51,21 @@ class WeightFiles:
 
 
 def _files(folder: Path) -> list[Path]:
+    """One file, or those that an index names, which are beside it."""
     for name in NAMES:
         if os.path.isfile(folder / name):
             return [folder / name]
         index = folder / f"{name}.index.json"
         if os.path.isfile(index):
-            return _listed(index)
+            listed = read_json(index).get("weight_map")
+            if not isinstance(listed, dict):
+                raise UserError(f"{index} is damaged: it has no weight_map, which names the file of each tensor")
+            files = sorted(set(map(str, listed.values())))
+            for file in files:
+                if os.path.basename(file) != file or not os.path.isfile(folder / file):
+                    raise UserError(f"{index} names the file {shortened(file)}, which is not there")
+            return [folder / file for file in files]
     raise UserError(f"{folder} has no weights: neither {NAMES[0]} nor {NAMES[1]}, nor an index of several files")
-
-
-def _listed(index: Path) -> list[Path]:
-    """The files that an index names, which are beside it."""
-    try:
-        places = json.loads(read_bytes(index, LARGEST))["weight_map"]
-        names = sorted({str(place) for place in places.values()})
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
-        raise UserError(f"{index} is damaged ({error})") from None
-    for name in names:
-        if os.path.basename(name) != name or not os.path.isfile(index.parent / name):
-            raise UserError(f"{index} names the file {name}, which is not there")
-    return [index.parent / name for name in names]
 
 
 def _open_bin(path: Path) -> Mapping[str, Tensor]:

@@ -283,8 +283,8 @@ class Bounded(ImmutableSandboxedEnvironment):
         return self.method(self.text(value), "strip", chars)
 
     def indent(self, value: Any, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
-        lines = self.text(value).splitlines()
-        self.check_size(len(value) + (1 + len(lines)) * (len(width) if isinstance(width, str) else width))
+        rows = self.text(value).splitlines()
+        self.check_size(len(value) + (1 + len(rows)) * (len(width) if isinstance(width, str) else width))
         return self.pay(do_indent(value, width, first, blank))
 
     def tojson(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 
 from allyouneed.errors import UserError
-from allyouneed.text.template import Template
 
 
 class Roles(Protocol):
@@ -20,7 +19,7 @@ class Roles(Protocol):
     sep: int | None
     eos: int | None
     prefix: str
-    template: Template
+    template: Layout
 
     def need(self, role: str, why: str) -> int: ...
 
@@ -49,7 +48,8 @@ class Laid:
 
 @dataclass(frozen=True)
 class Layout:
-    """start A between B end; of one text: start A end. `prefix` is what the tokenizer puts before a text."""
+    """The ids around texts: start A between B end; of one text: start A end. `prefix` is what the tokenizer puts before
+    a text."""
 
     start: tuple[int, ...] = ()
     between: tuple[int, ...] = ()
@@ -57,12 +57,30 @@ class Layout:
     prefix: str = ""
 
     @staticmethod
+    def parse(processor: dict[str, Any] | None) -> Layout:
+        """From the post_processor of a tokenizer.json; nothing stands around texts if it names no special token."""
+        processor = processor or {}
+        kind = processor.get("type")
+        if kind == "Sequence":
+            found = map(Layout.parse, processor["processors"])
+            return next((layout for layout in found if layout != Layout()), Layout())
+        if kind in ("BertProcessing", "RobertaProcessing"):
+            sep = (processor["sep"][1],)
+            return Layout((processor["cls"][1],), sep if kind == "BertProcessing" else 2 * sep, sep)
+        if kind != "TemplateProcessing":
+            return Layout()
+        ids = {name: tuple(token["ids"]) for name, token in processor["special_tokens"].items()}
+        start, end, *_ = (*_around(processor["single"], ids), ())
+        _, between, *_ = (*_around(processor["pair"], ids), ())
+        return Layout(start, between, end)
+
+    @staticmethod
     def of(tokenizer: Roles, texts: int = 1) -> Layout:
         """The tokenizer's own template if it has one; [CLS] A [SEP] B [SEP] if it has these, otherwise A </s> B with
         nothing around. Two texts need a token between them."""
         own = tokenizer.template
-        if own.between or (own != Template() and texts == 1):
-            return Layout(*own, tokenizer.prefix)
+        if own.between or (own != Layout() and texts == 1):
+            return replace(own, prefix=tokenizer.prefix)
         if tokenizer.cls is not None and tokenizer.sep is not None:
             sep = (tokenizer.sep,)
             return Layout((tokenizer.cls,), sep, sep, tokenizer.prefix)
@@ -84,15 +102,15 @@ class Layout:
         if len(lengths) == 1:
             return [np.minimum(lengths[0], room)]
         first, second = lengths
-        kept = np.minimum(first, np.maximum(room - second, (room + 1) // 2))
-        return [kept, np.minimum(second, room - kept)]
+        first = np.minimum(first, np.maximum(room - second, (room + 1) // 2))
+        return [first, np.minimum(second, room - first)]
 
     def lay(self, a: Sequence[int], b: Sequence[int] | None = None, most: int | None = None) -> Laid:
         """One text or two in a row, cut to `most` tokens."""
         texts = [a] if b is None else [a, b]
         if most is not None:
-            kept = self.cut([np.array([len(text)]) for text in texts], most)
-            texts = [text[: int(length[0])] for text, length in zip(texts, kept)]
+            lengths = self.cut([np.array([len(text)]) for text in texts], most)
+            texts = [text[: int(length[0])] for text, length in zip(texts, lengths)]
         # (tokens, segment, side) in order
         parts: list[tuple[Sequence[int], int, int]] = [(self.start, 0, -1), (texts[0], 0, 0)]
         if b is not None:
@@ -131,6 +149,35 @@ class Layout:
         return room
 
 
+def post_processor(
+    start: Sequence[str], between: Sequence[str], end: Sequence[str], ids: Mapping[str, int]
+) -> dict[str, Any]:
+    """The post_processor of a tokenizer.json that puts these tokens around one text and around two."""
+
+    def special(names: Sequence[str], segment: int) -> list[dict[str, Any]]:
+        return [{"SpecialToken": {"id": name, "type_id": segment}} for name in names]
+
+    a, b = ({"Sequence": {"id": name, "type_id": segment}} for segment, name in enumerate("AB"))
+    names = (*start, *between, *end)
+    return {
+        "type": "TemplateProcessing",
+        "single": [*special(start, 0), a, *special(end, 0)],
+        "pair": [*special(start, 0), a, *special(between, 0), b, *special(end, 1)],
+        "special_tokens": {name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in names},
+    }
+
+
+def _around(pieces: Sequence[dict[str, Any]], ids: Mapping[str, tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """The special tokens before the first text of a template, and after each text."""
+    found: list[tuple[int, ...]] = [()]
+    for piece in pieces:
+        if "Sequence" in piece:
+            found.append(())
+        else:
+            found[-1] += ids[piece["SpecialToken"]["id"]]
+    return found
+
+
 def _ranges(length: int, room: int, stride: int) -> list[tuple[int, int]]:
     step = room - max(0, min(stride, room // 2))
     return [(start, min(start + room, length)) for start in range(0, max(1, length - room + step), step)]
@@ -142,16 +189,16 @@ def words_of(spans: Sequence[tuple[int, int]], words: Sequence[tuple[int, int]])
     ends = [end for _, _, end in there]
     found = []
     for start, end in spans:
-        place = bisect_right(ends, start)
-        found.append(there[place][0] if place < len(there) and there[place][1] < end else -1)
+        next_word = bisect_right(ends, start)
+        found.append(there[next_word][0] if next_word < len(there) and there[next_word][1] < end else -1)
     return found
 
 
 def first_pieces(words: Sequence[int], count: int | None = None) -> list[int]:
-    """The place of the first token of each word, from the words of the tokens (`Tokens.words`). There are `count`
-    words, or as many as the tokens tell of; a word without a token has -1."""
-    places = [-1] * (max(words, default=-1) + 1 if count is None else count)
-    for place in reversed(range(len(words))):
-        if words[place] >= 0:
-            places[words[place]] = place
-    return places
+    """The index of the first token of each word, from the words of the tokens (`Tokens.words`). There are `count`
+    words, or as many as the tokens name; a word without a token has -1."""
+    first = [-1] * (max(words, default=-1) + 1 if count is None else count)
+    for index in reversed(range(len(words))):
+        if words[index] >= 0:
+            first[words[index]] = index
+    return first

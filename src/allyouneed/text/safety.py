@@ -40,8 +40,10 @@ MOST_PIECE = 256  # bytes that a character map may put in the place of a charact
 GROWTH = {"NFC": 4.0, "NFD": 4.0, "NFKC": 18.0, "NFKD": 18.0, "BertNormalizer": 4.0, "ByteLevel": 4.0, "Metaspace": 2.0,
           "WordPiece": 2.0}  # fmt: skip
 
-_COUNT = re.compile(r"\{(\d*)(,?)(\d*)\}")
+# Of a regular expression: an escape; a class without classes inside; a repeat, the start of a group, or a character.
 _ESCAPE = re.compile(r"\\(?:[pPxkgu](?:\{[^}]*\}|<[^>]*>)|.)", re.DOTALL)
+_CLASS = re.compile(r"\[\^?\]?[^\[\]]*\]")
+_PART = re.compile(r"[*+][?+]?|\{(?:[0-9]+,?[0-9]*|,[0-9]+)\}\??|\(\??|.", re.DOTALL)
 
 
 @contextmanager
@@ -98,11 +100,11 @@ def check(text: str, where: str) -> dict[str, Any]:
         _check_vocabulary(spec["model"], spec.get("added_tokens") or [])
         _check_merges(spec["model"])
         for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
-            grown = _check_part(spec.get(part), part)
+            grown = check_part(spec.get(part), part)
             if grown > (MOST_GROWTH if part == "normalizer" else PLAIN_GROWTH):
                 raise ValueError(f"its {part} may make a text {min(grown, 1e15):,.0f} times longer")
     except ValueError as error:
-        raise UserError(f"{where} is a damaged tokenizer.json: {error}; take another copy of it") from None
+        raise UserError(f"{where} is damaged: {error}; take another copy of it") from None
     except (TypeError, KeyError, AttributeError, IndexError, RecursionError):
         raise UserError(f"{where} is not built like a tokenizer.json of the tokenizers library") from None
     return spec
@@ -156,7 +158,7 @@ def _check_merges(model: dict[str, Any]) -> None:
                 raise ValueError(f"the merge {merge!r} needs the piece {piece!r}, which is not in its vocabulary")
 
 
-def _check_part(part: Any, name: str) -> float:
+def check_part(part: Any, name: str) -> float:
     """A normalizer, pre-tokenizer, post-processor or decoder, with all that is inside. Returns how many times longer it
     may make a text."""
     growth, steps, around = 1.0, 0, 0
@@ -219,11 +221,6 @@ def _replaced(pattern: dict[str, str], content: str) -> float:
     return 1.0 + len(content)
 
 
-def normal_growth(spec: dict[str, Any]) -> float:
-    """How many times longer the normalizer of a tokenizer.json, which passes `check`, may make a text."""
-    return _check_part(spec.get("normalizer"), "normalizer")
-
-
 def check_growth(raw: tokenizers.Tokenizer, texts: Iterable[str], growth: float) -> None:
     """Before texts are encoded. What a normalizer does to ordinary texts is far from what it may do to some; where that
     is much, these texts are measured, a little at a time."""
@@ -245,50 +242,26 @@ def _check_regex(pattern: str) -> None:
     """Refuses repeats without end inside such repeats, (a+)+ or (a*b?)*, and enormous counts: their time explodes."""
     if len(pattern) > MOST_TEXT:
         raise ValueError(f"it holds a regular expression of {len(pattern):,} characters")
+    plain, found = _ESCAPE.sub("a", pattern), 1  # an escape or a class of characters is like one letter
+    while found:
+        plain, found = _CLASS.subn("a", plain)
     groups = [False]  # of each open group: is there an endless repeat inside?
     endless = False  # the same of what stands directly before
-    at = 0
-    while at < len(pattern):
-        letter = pattern[at]
-        count = _COUNT.match(pattern, at)
-        if letter in "*+" or (count and count[0] not in ("{}", "{,}")):
-            most = max((int(number) for number in count.groups() if number.isdigit()), default=0) if count else 0
-            unbounded = not count or (bool(count[2]) and not count[3])
-            if most > MOST_REPEATS or (unbounded and endless):
+    for part in _PART.findall(plain):
+        if part[0] in "*+" or (part[0] == "{" and len(part) > 1):
+            unbounded = part[0] in "*+" or part.rstrip("?").endswith(",}")
+            if max(map(int, re.findall(r"[0-9]+", part)), default=0) > MOST_REPEATS or (unbounded and endless):
                 raise ValueError(f"its regular expression {pattern[:60]!r} may take forever on some texts")
             endless = endless or unbounded
             groups[-1] = groups[-1] or endless
-            at = count.end() if count else at + 1
-            if at < len(pattern) and pattern[at] in ("?" if count else "?+"):  # lazy or possessive
-                at += 1
-            continue
-        if letter == "(":
+        elif part[0] == "(":
             groups.append(False)
-            at += 2 if pattern[at + 1 : at + 2] == "?" else 1
             endless = False
-            continue
-        if letter == ")" and len(groups) > 1:
+        elif part == ")" and len(groups) > 1:
             endless = groups.pop()
             groups[-1] = groups[-1] or endless
-        elif letter != "?":
+        elif part != "?":
             endless = False
-        at = _end(pattern, at)
-
-
-def _end(pattern: str, at: int) -> int:
-    """Where the character, the escape or the class of characters ends that begins here."""
-    if escape := _ESCAPE.match(pattern, at):
-        return escape.end()
-    if pattern[at] != "[":
-        return at + 1
-    depth, at = 1, at + 1
-    at += pattern[at : at + 1] == "^"
-    at += pattern[at : at + 1] == "]"  # directly after the bracket it is a character
-    while at < len(pattern) and depth:
-        escape = _ESCAPE.match(pattern, at)
-        depth += {"[": 1, "]": -1}.get(pattern[at], 0)
-        at = escape.end() if escape else at + 1
-    return at
 
 
 @lru_cache(maxsize=4)  # a tokenizer is checked, and then asked how much it grows
@@ -296,8 +269,8 @@ def _check_charsmap(text: Any) -> int:
     """The character map of SentencePiece: a trie in a double array, and the texts that its leaves point at. Returns how
     many characters the longest text has.
 
-    The unit at place p has a label (the byte that leads to it) and an offset: its child by the byte c is at
-    p ^ offset ^ c, if the label there is c; a leaf, at p ^ offset, holds the place of a text, which ends with a zero.
+    The unit at index p has a label (the byte that leads to it) and an offset: its child by the byte c is at
+    p ^ offset ^ c, if the label there is c; a leaf, at p ^ offset, holds the offset of a text, which ends with a zero.
     The library follows these numbers without a look at the size of the array; here all that can be reached is.
     """
     wrong = ValueError("its precompiled_charsmap is damaged")
@@ -314,16 +287,16 @@ def _check_charsmap(text: Any) -> int:
     labels = units & 0x800000FF
     letters = np.arange(1, 256)
     seen = np.zeros(len(units), dtype=bool)
-    places, starts = offsets[:1], []
-    while len(places):
-        children = places[:, None] ^ letters  # any byte may come next
+    bases, starts = offsets[:1], []
+    while len(bases):
+        children = bases[:, None] ^ letters  # any byte may come next
         if children.max() >= len(units):
             raise wrong
         children = np.unique(children[labels[children] == letters])
         children = children[~seen[children]]
         seen[children] = True
-        places = children ^ offsets[children]
-        leaves = places[(units[children] & 0x100) > 0]
+        bases = children ^ offsets[children]
+        leaves = bases[(units[children] & 0x100) > 0]
         if len(leaves) and leaves.max() >= len(units):
             raise wrong
         starts.append(units[leaves] & 0x7FFFFFFF)

@@ -18,9 +18,8 @@ from tokenizers import models, pre_tokenizers
 
 from allyouneed.config import TextConfig
 from allyouneed.errors import UserError
-from allyouneed.text.layout import Tokens, words_of
-from allyouneed.text.safety import check_growth, library, load, normal_growth, parse
-from allyouneed.text.template import Template
+from allyouneed.text.layout import Layout, Tokens, words_of
+from allyouneed.text.safety import check_growth, check_part, library, load, parse
 from allyouneed.text.trainers import CHAR, LINE, PIECE, TERMS, WORD, check, cut, train
 from allyouneed.text.word_boundaries import find_words
 
@@ -42,6 +41,7 @@ NAMES = {
 SILENT = ("pad", "bos", "eos", "cls", "sep")  # `decode` leaves them out
 INCOMPLETE = "\ufffd"
 GROUP = 512
+WRITTEN = ("written",)  # in the place of roles: every special token in a text is read as such
 
 
 class Tokenizer:
@@ -81,15 +81,15 @@ class Tokenizer:
         self._raw = _ready(raw)
         spec = json.loads(self._json)
         ids: dict[str, int] = raw.get_vocab()
-        self.template = Template.of(spec["post_processor"])
-        self._roles = _find_roles(spec, ids) | _template_roles(self.template)
+        self.template = Layout.parse(spec["post_processor"])
+        self._roles = _find_roles(spec, ids, self.template)
         self.pad, self.bos, self.eos, self.unk, self.cls, self.sep, self.mask = (self._roles[role] for role in NAMES)
         self._silent = {self._roles[role] for role in SILENT}
         self._readers: dict[tuple[str, ...], tokenizers.Tokenizer] = {(): self._raw}
         self.kind = _kind(spec)
-        self.prefix = "" if self.template != Template() else _prefix(spec)
+        self.prefix = "" if self.template != Layout() else _prefix(spec)
         self._cuttable = _cuttable(spec)
-        self._growth = normal_growth(spec)
+        self._growth = check_part(spec["normalizer"], "normalizer")
         self._decoder = json.dumps(spec["decoder"], ensure_ascii=False)
         self._length = 1 + max(ids.values())
 
@@ -151,35 +151,27 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str], specials: tuple[str, ...] = ()) -> list[list[int]]:
         """The ids of each text, on all cores."""
-        parts = [self._parts(text, specials) for text in texts]
-        encodings = self._encodings([part for several in parts for part in several], specials)
-        result = []
-        for several in parts:
-            ids = next(encodings).ids
-            for _ in several[1:]:
-                ids += next(encodings).ids
-            result.append(ids)
-        return result
+        return [ids for ids, _ in self._read(texts, specials)]
 
     def tokenize(
         self, text: str, words: Sequence[tuple[int, int]] | None = None, specials: tuple[str, ...] = ()
     ) -> Tokens:
-        """The tokens of `prefix` + text, with their places in the text and the words they belong to: those of
+        """The tokens of `prefix` + text, with their spans in the text and the words they belong to: those of
         `find_words`, or the given ones, (start, end) in characters, in order. A token belongs to the first word that
         it overlaps."""
         return self._tokenize([text], [find_words(text) if words is None else words], specials)[0]
 
     def tokenize_words(self, words: Sequence[str]) -> Tokens:
-        """The tokens of words between single spaces; the spans are places in " ".join(words)."""
+        """The tokens of words between single spaces; the spans are those in " ".join(words)."""
         return self.tokenize_words_batch([words])[0]
 
     def tokenize_words_batch(self, several: Sequence[Sequence[str]]) -> list[Tokens]:
         """`tokenize_words` of each list of words, on all cores."""
-        places = []
+        spans = []
         for words in several:
-            ends = accumulate((len(word) + 1 for word in words), initial=0)
-            places.append([(start, start + len(word)) for start, word in zip(ends, words)])
-        return self._tokenize([" ".join(words) for words in several], places, ())
+            starts = accumulate((len(word) + 1 for word in words), initial=0)
+            spans.append([(start, start + len(word)) for start, word in zip(starts, words)])
+        return self._tokenize([" ".join(words) for words in several], spans, ())
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids. Padding, start, end, [CLS] and [SEP] show nothing; bytes that are no character show as
@@ -195,14 +187,7 @@ class Tokenizer:
 
     def encode_written(self, text: str) -> list[int]:
         """The ids of a text that this library has made, in which special tokens are written out."""
-        check_growth(self._whole, [text], self._growth)
-        with library("the tokenizer cannot take this text"):
-            ids: list[int] = self._whole.encode(text, add_special_tokens=False).ids
-        return ids
-
-    @cached_property
-    def _whole(self) -> tokenizers.Tokenizer:
-        return tokenizers.Tokenizer.from_str(self._json)
+        return self.encode(text, WRITTEN)
 
     def stream(self) -> Stream:
         """The text of ids that come one by one."""
@@ -225,13 +210,12 @@ class Tokenizer:
     def sizes(self) -> np.ndarray:
         """UTF-8 bytes of text of each token; 0 for tokens that show nothing. White space that the tokenizer drops is in
         none of them."""
-        return np.array([self._size(id) for id in range(len(self))])
-
-    def _size(self, id: int) -> int:
-        text = "" if id in self._silent else self._raw.id_to_token(id) or ""
-        if "ByteLevel" in self._decoder and all(character in _byte_table() for character in text):
-            return len(text)
-        return len(text.removeprefix("##" if self.kind == "wordpiece" else "").encode())
+        texts = ["" if id in self._silent else self._raw.id_to_token(id) or "" for id in range(len(self))]
+        table = _byte_table() if "ByteLevel" in self._decoder else {}
+        inside = "##" if self.kind == "wordpiece" else ""
+        return np.array(
+            [len(t) if all(letter in table for letter in t) else len(t.removeprefix(inside).encode()) for t in texts]
+        )
 
     @property
     def line(self) -> int | None:
@@ -241,12 +225,8 @@ class Tokenizer:
 
     def units(self, text: str) -> list[tuple[int, str]]:
         """The ids of a text, each with the characters that it stands for."""
-        parts = self._parts(text)
-        return [
-            (id, part[start:end])
-            for part, encoding in zip(parts, self._encodings(parts, offsets=True))
-            for id, (start, end) in zip(encoding.ids, encoding.offsets)
-        ]
+        ((ids, spans),) = self._read([text], offsets=True)
+        return [(id, text[start:end]) for id, (start, end) in zip(ids, spans)]
 
     def unknown(self, text: str) -> list[str]:
         """The different units of a text that become <unk>, in order; a word comes with the space before it."""
@@ -255,24 +235,31 @@ class Tokenizer:
     def _tokenize(
         self, texts: Sequence[str], words: Sequence[Sequence[tuple[int, int]]], specials: tuple[str, ...]
     ) -> list[Tokens]:
-        parts = [self._parts(self.prefix + text, specials) if text else [] for text in texts]
-        encodings = self._encodings([part for several in parts for part in several], specials, offsets=True)
-        found = []
-        for several, places in zip(parts, words):
+        read = self._read([self.prefix + text if text else "" for text in texts], specials, offsets=True)
+        shift, found = len(self.prefix), []
+        for (ids, offsets), word_spans in zip(read, words):
+            spans = [(max(0, start - shift), max(0, end - shift)) for start, end in offsets]
+            found.append(Tokens(ids, words_of(spans, word_spans), spans))
+        return found
+
+    def _read(
+        self, texts: Sequence[str], specials: tuple[str, ...] = (), offsets: bool = False
+    ) -> Iterator[tuple[list[int], list[tuple[int, int]]]]:
+        """The ids of each text, and their `offsets` if asked for; a long text is read in parts."""
+        parts = [cut(text) if self._cuttable and not specials else [text] for text in texts]
+        encodings = self._encodings([part for several in parts for part in several], specials, offsets)
+        for several in parts:
             ids: list[int] = []
             spans: list[tuple[int, int]] = []
-            at = -len(self.prefix)  # where the part begins in the text
+            at = 0  # where the part begins in the text
             for part in several:
                 encoding = next(encodings)
                 ids += encoding.ids
-                spans += [(max(0, at + start), max(0, at + end)) for start, end in encoding.offsets]
+                spans += [(at + start, at + end) for start, end in encoding.offsets] if offsets else []
                 at += len(part)
-            found.append(Tokens(ids, words_of(spans, places), spans))
-        return found
+            yield ids, spans
 
-    def _encodings(
-        self, parts: list[str], specials: tuple[str, ...] = (), offsets: bool = False
-    ) -> Iterator[tokenizers.Encoding]:
+    def _encodings(self, parts: list[str], specials: tuple[str, ...], offsets: bool) -> Iterator[tokenizers.Encoding]:
         """In groups, because an encoding takes a hundred times the memory of its ids."""
         raw = self._reader(specials)
         encode = raw.encode_batch if offsets else raw.encode_batch_fast
@@ -290,6 +277,8 @@ class Tokenizer:
 
     def _reader(self, specials: tuple[str, ...]) -> tokenizers.Tokenizer:
         """A tokenizer that reads the tokens of these roles in a text: the library does so if they are not special."""
+        if specials == WRITTEN and specials not in self._readers:
+            self._readers[specials] = tokenizers.Tokenizer.from_str(self._json)
         if specials not in self._readers:
             ids = [self.need(role, "to be read in a text") for role in specials]
             spec = json.loads(self._json)
@@ -302,9 +291,6 @@ class Tokenizer:
             self._readers[specials] = _ready(tokenizers.Tokenizer.from_str(json.dumps(spec)))
         return self._readers[specials]
 
-    def _parts(self, text: str, specials: tuple[str, ...] = ()) -> list[str]:
-        return cut(text) if self._cuttable and not specials else [text]
-
 
 class Stream:
     """Ids one by one -> text piece by piece; the pieces together are `decode` of all ids."""
@@ -312,26 +298,26 @@ class Stream:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._shown: list[int] = []  # the ids of the last piece: some decoders treat the first token differently
-        self._held: list[int] = []
+        self._pending: list[int] = []  # the ids after it
 
     def add(self, id: int) -> str:
         """The text that this id completes, "" in the middle of a character."""
-        self._held.append(id)
+        self._pending.append(id)
         piece = self._piece()
         if not piece or piece.endswith(INCOMPLETE):
             return ""
-        self._shown, self._held = self._held, []
+        self._shown, self._pending = self._pending, []
         return piece
 
     def end(self) -> str:
-        """What was held back."""
+        """What has not been shown yet."""
         piece = self._piece()
-        self._shown, self._held = [], []
+        self._shown, self._pending = [], []
         return piece
 
     def _piece(self) -> str:
         before = self._tokenizer.decode(self._shown)
-        return self._tokenizer.decode(self._shown + self._held)[len(before) :]
+        return self._tokenizer.decode(self._shown + self._pending)[len(before) :]
 
 
 def _ready(raw: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
@@ -341,7 +327,9 @@ def _ready(raw: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     return raw
 
 
-def _find_roles(spec: dict[str, Any], ids: dict[str, int]) -> dict[str, int | None]:
+def _find_roles(spec: dict[str, Any], ids: dict[str, int], template: Layout) -> dict[str, int | None]:
+    """By their usual names, but what the template has before and after a text are cls and sep; what it has only before
+    a text is bos, or after it eos."""
     found = {role: next((ids[name] for name in names if name in ids), None) for role, names in NAMES.items()}
     model = spec["model"]
     own = model.get("unk_id") if model["type"] == "Unigram" else ids.get(model.get("unk_token") or "")
@@ -349,14 +337,9 @@ def _find_roles(spec: dict[str, Any], ids: dict[str, int]) -> dict[str, int | No
         found["unk"] = own
     if found["unk"] in (found["bos"], found["eos"]):
         found["unk"] = None  # a byte-level tokenizer knows every text; the name is only there to fill a field
-    return found
-
-
-def _template_roles(template: Template) -> dict[str, int | None]:
-    """What stands before and after a text are cls and sep, what stands alone before it is bos, or after it eos."""
     first, last = template.start[:1], template.end[-1:]
     roles = ("cls", "sep") if first and last else ("bos", "eos")
-    return {role: ids[0] for role, ids in zip(roles, (first, last)) if ids}
+    return found | {role: ids[0] for role, ids in zip(roles, (first, last)) if ids}
 
 
 def _pattern(spec: dict[str, Any]) -> str | None:

@@ -43,7 +43,7 @@ def cut(text: str) -> list[str]:
 
 def train(texts: Iterable[str], config: TextConfig) -> tokenizers.Tokenizer:
     """A tokenizer of `config.kind` for these texts; the same texts always give the same one."""
-    builds = {"char": _char, "word": _word, "terms": _terms, "bpe": _bpe, "wordpiece": _wordpiece, "bert": _bert}
+    builds = {"char": _units, "word": _units, "terms": _terms, "bpe": _bpe, "wordpiece": _wordpiece, "bert": _bert}
     tokenizer = builds[config.kind](_parts(texts), config)
     tokenizer.normalizer = _normalizer(config)
     tokenizer.add_special_tokens(list(BERT_SPECIALS if config.kind == "bert" else SPECIALS))
@@ -72,35 +72,24 @@ def _parts(texts: Iterable[str]) -> Iterator[str]:
         raise UserError("there is no text to make a tokenizer from: the training data is empty")
 
 
-def _char(parts: Iterator[str], config: TextConfig) -> tokenizers.Tokenizer:
-    return _level(parts, config, CHAR, 1)
-
-
-def _word(parts: Iterator[str], config: TextConfig) -> tokenizers.Tokenizer:
-    return _level(parts, config, WORD, config.min_count)
-
-
-def _level(parts: Iterator[str], config: TextConfig, pattern: str, least: int) -> tokenizers.Tokenizer:
-    """One token per unit, which is what the pattern matches; the most frequent are the vocabulary."""
+def _units(
+    parts: Iterator[str], config: TextConfig, units: Any = None, specials: tuple[str, ...] = SPECIALS
+) -> tokenizers.Tokenizer:
+    """One token per unit; the most frequent are the vocabulary."""
+    pattern, least = (CHAR, 1) if config.kind == "char" else (WORD, config.min_count)
     tokenizer = tokenizers.Tokenizer(models.WordLevel(unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "isolated")
+    tokenizer.pre_tokenizer = units or pre_tokenizers.Split(Regex(pattern), "isolated")
     tokenizer.decoder = decoders.Fuse()
     trainer = trainers.WordLevelTrainer(
-        vocab_size=config.vocab, min_frequency=least, special_tokens=list(SPECIALS), show_progress=False
+        vocab_size=config.vocab, min_frequency=least, special_tokens=list(specials), show_progress=False
     )
     return _fit(tokenizer, parts, trainer, config)
 
 
 def _terms(parts: Iterator[str], config: TextConfig) -> tokenizers.Tokenizer:
     """Words, the most frequent first, and the end of a line; spaces and punctuation are dropped."""
-    learner = tokenizers.Tokenizer(models.WordLevel(unk_token="<unk>"))
-    only = pre_tokenizers.Split(Regex(TERMS), "removed", invert=True)
-    learner.pre_tokenizer = only
-    first = [*SPECIALS, LINE]
-    trainer = trainers.WordLevelTrainer(
-        vocab_size=config.vocab, min_frequency=config.min_count, special_tokens=first, show_progress=False
-    )
-    ids = _fit(learner, parts, trainer, config).get_vocab()
+    first, only = (*SPECIALS, LINE), pre_tokenizers.Split(Regex(TERMS), "removed", invert=True)
+    ids = _units(parts, config, only, first).get_vocab()
     words = [word for word in sorted(ids, key=ids.__getitem__) if word not in first]
     if not words and config.min_count <= 1 and config.vocab > len(first):
         raise UserError("there is no word in the training text: spaces and punctuation are not words")

@@ -23,11 +23,11 @@ INSIDE = re.compile(r"(?<=[^\W\d])[^\w\s]+(?=\w)|(?<=\w)[^\w\s]+(?=[^\W\d])")
 LINK = re.compile(r"(?:https?:|www\.)\S", re.IGNORECASE)
 LONGEST_AFFIX, LONGEST_WORD = 8, 100  # characters, of what is looked up
 
-Place = tuple[int, int]  # start and end, in characters
+Span = tuple[int, int]  # start and end, in characters
 
 
-def find_words(text: str) -> list[Place]:
-    """The place of each word; between them is white space or nothing."""
+def find_words(text: str) -> list[Span]:
+    """The span of each word; between them is white space or nothing."""
     return [found.span() for found in WORD.finditer(text)]
 
 
@@ -49,7 +49,7 @@ class WordText(str):
         return WordText(" ".join(map(unbroken, words)))
 
     @property
-    def spans(self) -> list[Place]:
+    def spans(self) -> list[Span]:
         return [found.span() for found in re.finditer("[^ ]+", self)]
 
 
@@ -84,21 +84,21 @@ class WordCutter:
         )
         return replace(cutter, whole=frozenset(word for word in counts if len(cutter._cut(word, 0, len(word))) > 1))
 
-    def find(self, text: str) -> list[Place]:
-        """The place of each word. A text in which a comma or a full stop stands alone is already cut, unless a mark is
+    def find(self, text: str) -> list[Span]:
+        """The span of each word. A text in which a comma or a full stop stands alone is already cut, unless a mark is
         to be cut off at its end."""
         pieces = [found.span() for found in re.finditer(r"\S+", text)]
         cut = [self._cut(text, start, end) for start, end in pieces]
         if cut and len(cut[-1]) == 1 and any(text[start:end] in (".", ",") for start, end in pieces):
             return pieces
-        return [place for places in cut for place in places]
+        return [span for spans in cut for span in spans]
 
-    def _cut(self, text: str, start: int, end: int) -> list[Place]:
+    def _cut(self, text: str, start: int, end: int) -> list[Span]:
         """The words of what stands between two spaces."""
         if text[start:end].isalnum() or LINK.match(text, start, end):
             return [(start, end)]
-        left: list[Place] = []
-        right: list[Place] = []
+        left: list[Span] = []
+        right: list[Span] = []
         while not self._is_word(text, start, end):
             sizes = range(min(LONGEST_AFFIX, end - start - 1), 0, -1)
             if size := next((size for size in sizes if text[start : start + size] in self.before), 0):

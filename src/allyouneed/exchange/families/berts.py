@@ -11,12 +11,12 @@ BLOCK = "body.stack.blocks.{i}"
 
 
 def _labelled(name: str) -> dict[str, Head]:
-    """The heads that label texts, words and places, which are named alike in all families."""
-    labels, places = both("classifier", "head.out"), both("qa_outputs", "head.out")
+    """The heads that label texts, words and spans, which are named alike in all families."""
+    labels, spans = both("classifier", "head.out"), both("qa_outputs", "head.out")
     return {
         f"{name}ForSequenceClassification": Head("classify", labels, {"pool": "first"}),
         f"{name}ForTokenClassification": Head("tag", labels),
-        f"{name}ForQuestionAnswering": Head("answer", places, {"head": "span"}),
+        f"{name}ForQuestionAnswering": Head("answer", spans, {"head": "span"}),
         f"{name}Model": Head("embed", bare=True),
     }
 

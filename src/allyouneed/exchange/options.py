@@ -1,0 +1,100 @@
+"""The JSON files of other libraries, and the options in them, each of which has to be asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from allyouneed.errors import UserError, shortened
+from allyouneed.storage.runjson import parse_object
+from allyouneed.storage.wholefile import read_bytes
+
+LARGEST = 1 << 28  # bytes of a file
+# What does not change the numbers of a model that is used: how it was trained, saved and made.
+NEUTRAL = {
+    *("model_type", "architectures", "transformers_version", "torch_dtype", "dtype", "_name_or_path", "_commit_hash"),
+    *("use_cache", "return_dict", "output_attentions", "output_hidden_states", "torchscript", "use_bfloat16"),
+    *("initializer_range", "initializer_factor", "init_std", "gradient_checkpointing", "pretraining_tp"),
+    *("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id", "task_specific_params"),
+    *("id2label", "label2id", "num_labels", "problem_type", "finetuning_task", "tokenizer_class", "prefix"),
+    *("chunk_size_feed_forward", "is_encoder_decoder", "attn_implementation", "_attn_implementation_autoset"),
+    *("auto_map", "model_max_length", "unk_token_id", "transformers.js_config", "is_llama_config", "rope_interleaved"),
+    *("_num_labels", "output_past", "language", "name", "license", "tf_legacy_loss", "tie_encoder_decoder"),
+    *("predict_special_tokens", "unsloth_fixed", "unsloth_version", "_attn_implementation", "sentence_transformers"),
+    *("max_sequence_length", "adapters"),
+}
+MISSING = object()
+
+
+class Options:
+    """The options of a file. `take` gives a value and marks it as used; `finish` refuses the rest."""
+
+    def __init__(self, values: Mapping[str, Any], neutral: Collection[str] = (), where: str = "config.json") -> None:
+        self.values, self.left, self.where = dict(values), set(values) - NEUTRAL - {*neutral}, where
+
+    def take(self, name: str, default: Any = MISSING, kind: type = int) -> Any:
+        """The value of an option, of this kind. A missing one, or null, has its default; without one it is needed."""
+        value = self._value(name)
+        if value is None:
+            if default is MISSING:
+                raise UserError(f"{self.where} has no '{name}', which a model of this kind needs")
+            return default
+        if kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not kind or (isinstance(value, int | float) and not 0 <= value < 2**40):
+            raise UserError(f"{self.where}: '{name}' is {shortened(repr(value))}, which it cannot be")
+        return value
+
+    def choose(self, name: str, choices: Mapping[Any, Any], default: Any) -> Any:
+        """Our word for theirs."""
+        value = self._value(name)
+        value = default if value is None else value
+        if not isinstance(value, str | bool | int | float) or value not in choices:
+            known = ", ".join(str(choice) for choice in choices)
+            raise UserError(
+                f"{self.where}: the option {name} = {shortened(str(value))} is not supported; this library has {known}"
+            )
+        return choices[value]
+
+    def _value(self, name: str) -> Any:
+        self.left.discard(name)
+        return self.values.get(name)
+
+    def must(self, **wanted: Any) -> None:
+        """Options that may only have this value, which is also that of a missing one."""
+        for name, value in wanted.items():
+            self.choose(name, {value: value}, value)
+
+    def finish(self) -> None:
+        """Refuse what nobody asked for and is set to something."""
+        strange = [
+            f"{shortened(name)} = {shortened(self.values[name])}"
+            for name in sorted(self.left)
+            if self.values[name] not in (None, False, 0, [], {}, "")
+        ]
+        if strange:
+            raise UserError(f"{self.where}: the option {', '.join(strange)} is not supported")
+
+
+def read_text(path: Path, most: int = LARGEST) -> str:
+    try:
+        return read_bytes(path, most).decode("utf-8")
+    except (ValueError, OSError) as error:
+        raise UserError(f"{path} is damaged ({error})") from None
+
+
+def read_json(path: Path, kind: type = dict) -> Any:
+    """An object or a list in a JSON file; empty if there is no such file."""
+    if not os.path.isfile(path):
+        return kind()
+    text = read_text(path)
+    try:
+        found = parse_object(text) if kind is dict else json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged ({error})") from None
+    if not isinstance(found, kind):
+        raise UserError(f"{path} is damaged (it is not a list)")
+    return found
