@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from allyouneed.errors import UserError
-from allyouneed.exchange import graphs, to_onnx
+from allyouneed.exchange import to_onnx
 from allyouneed.exchange.to_onnx import export_onnx
 from allyouneed.run import Run, load, train
 from conftest import RUNTIME
@@ -266,11 +266,11 @@ def test_other_models_are_refused_by_name(pretrained, tmp_path):
 
 
 def test_a_graph_that_differs_is_an_error(lm, tmp_path, monkeypatch):
-    class Late(graphs.Past):
+    class Late(to_onnx.Past):
         def write(self, k, v):
             return super().write(k, v + 1e-2)
 
-    monkeypatch.setattr(graphs, "Past", Late)
+    monkeypatch.setattr(to_onnx, "Past", Late)
     with pytest.raises(UserError, match="ONNX gives other values than the model: they differ by 0"):
         other(load(lm, "cpu"), **SMALL).export(tmp_path / "out", "onnx")
     assert not list(tmp_path.iterdir())

@@ -13,7 +13,7 @@ import numpy as np
 
 from allyouneed.errors import UserError, shortened
 from allyouneed.exchange.folder import Source
-from allyouneed.exchange.llama2c import MappedWeights, Stored
+from allyouneed.exchange.llama2c import Stored, mapped_weights
 from allyouneed.exchange.options import Options
 from allyouneed.exchange.sentencepieces import NORMAL, isolate, number_pieces
 from allyouneed.exchange.vocabularies import finish_tokenizer, scored_tokenizer
@@ -67,7 +67,7 @@ def read_gguf(path: Path) -> Source:
     config = _config(facts, stored, path)
     if factors := stored.pop("rope_freqs.weight", None):
         config |= _rope(factors.read(path).ravel(), config, path)
-    weights = MappedWeights(path, {_their_name(name, path): tensor for name, tensor in stored.items()}, config)
+    weights = mapped_weights(path, {_their_name(name, path): tensor for name, tensor in stored.items()}, config)
     tokenizer, generation = _tokenizer(facts, path)
     chat = facts.get("tokenizer.chat_template")
     tokenizers = {"tokenizer.json": tokenizer}
@@ -85,7 +85,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Stored]]:
 
 
 class Reader:
-    """The header of a GGUF file. Whatever it says of lengths is held against the size of the file before it is used."""
+    """The header of a GGUF file. Every length in it is checked against the size of the file before it is used."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self.file, self.size, self.left = file, size, min(size, MOST_HEADER)

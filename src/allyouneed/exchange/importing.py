@@ -22,24 +22,20 @@ from allyouneed.exchange.families import Family, Head, find_family
 from allyouneed.exchange.folder import Source, read_folder
 from allyouneed.exchange.ggufs import read_gguf
 from allyouneed.exchange.llama2c import read_llama2c
-from allyouneed.exchange.maps import Shape, check_tensors, export_tensors, import_tensors
+from allyouneed.exchange.maps import export_tensors, import_tensors
 from allyouneed.exchange.options import Options
 from allyouneed.predict.inputs import check_template
 from allyouneed.predict.processor import Processor
 from allyouneed.recipe import Recipe, to_toml
 from allyouneed.runtime import versions
 from allyouneed.storage.runfolder import RunFolder
-from allyouneed.storage.tensorfile import not_finite
+from allyouneed.storage.tensorfile import check_fit, not_finite
 from allyouneed.storage.wholefile import write_tensors
 from allyouneed.terminal import Say, say
 from allyouneed.text import Tokenizer
 
 MOST_LABELS = 1_000_000
 WITH_WORDS = ("lm", "pretrain", "translate")  # tasks whose head gives scores of words
-POOLS = {
-    "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max", "pooling_mode_cls_token": "first",
-    "pooling_mode_lasttoken": "last",
-}  # fmt: skip
 # Options of generation_config.json that are used here, or change nothing that is written.
 USED = {
     *("do_sample", "num_beams", "temperature", "top_k", "top_p", "length_penalty", "max_new_tokens", "max_length"),
@@ -77,7 +73,7 @@ def import_run(
     if head.task == "pretrain":
         options["next"] = model["pooler"] != "none"
     if head.task == "embed":
-        options |= {"specials": True, **_pooling(source.pooling)}
+        options |= {"specials": True, **({"pool": source.pool} if source.pool else {})}
     if head.task == "translate":
         options["start"] = _start(source)
     own = {field.name for field in fields(catalog.model(family.kind).Config)}
@@ -201,21 +197,6 @@ def _start(source: Source) -> str:
     return roles[first]
 
 
-def _pooling(given: Mapping[str, Any]) -> dict[str, Any]:
-    """How sentence-transformers makes one vector of those of the tokens."""
-    chosen = [name for name, value in given.items() if name.startswith("pooling_mode_") and value is True]
-    if isinstance(given.get("pooling_mode"), str):
-        chosen = [f"pooling_mode_{given['pooling_mode']}_tokens".replace("cls_tokens", "cls_token")]
-    if not chosen:
-        return {}
-    if len(chosen) > 1 or chosen[0] not in POOLS:
-        raise UserError(
-            f"1_Pooling/config.json: {' with '.join(chosen)} is not supported; this library has one of "
-            f"{', '.join(POOLS)}"
-        )
-    return {"pool": POOLS[chosen[0]]}
-
-
 def _decode(given: Mapping[str, Any], head: Head, say: Say) -> dict[str, Any]:
     """[decode] from generation_config.json. What this library cannot do is printed."""
     sample, beams = given.get("do_sample") is True, given.get("num_beams") or 1
@@ -259,13 +240,11 @@ def _tensors(
         outline = processor.build_model()
     rows = family.table(head, model)
     names = {name for row in rows for name in row.names}
-    shapes: dict[str, Shape] = {}
     stored: dict[str, str] = {}
-    for name, shape in source.weights.shapes.items():
+    for name in source.weights.shapes:
         current = _current_name(name, names, family)
-        if current in stored:
+        if stored.setdefault(current, name) != name:
             raise UserError(f"the weights have the same tensor twice: {stored[current]} and {name}")
-        shapes[current], stored[current] = tuple(shape), name
     copies = family.copies if head.task in WITH_WORDS else {}
     spare = {*copies, *(name for name in stored if name.endswith(family.ignored))}
     unknown = sorted(stored[name] for name in stored if name not in names | spare)
@@ -273,7 +252,9 @@ def _tensors(
     needed = {name: tuple(tensor.shape) for name, tensor in export_tensors(rows, ours, outline).items()}
     mapped = {row.ours for row in rows}
     needed |= {name: tuple(tensor.shape) for name, tensor in ours.items() if name not in mapped and tensor.numel()}
-    check_tensors(needed, shapes, unknown if strict else ())
+    there = {name: source.weights.shapes[stored[name]] for name in stored if name in needed}
+    there |= {name: source.weights.shapes[name] for name in unknown if strict}
+    check_fit(there, needed, f"the tensors of {source.path} do not fit its settings")
     if unused := sorted([*unknown, *(stored[name] for name in stored if name in names - needed.keys())]):
         say(f"not used: {', '.join(unused)}")
 

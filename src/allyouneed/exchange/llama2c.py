@@ -17,6 +17,7 @@ from allyouneed.errors import UserError, shortened
 from allyouneed.exchange.folder import Source
 from allyouneed.exchange.sentencepieces import BYTE, CONTROL, NORMAL, UNKNOWN
 from allyouneed.exchange.vocabularies import scored_tokenizer
+from allyouneed.exchange.weights import Weights
 from allyouneed.storage.wholefile import read_bytes
 from allyouneed.text import Tokenizer
 
@@ -59,25 +60,24 @@ class Stored(NamedTuple):
             raise UserError(f"{path} cannot be read: {error}") from None
 
 
-class MappedWeights:
-    """The tensors of a Llama, read from a mapped file when they are asked for. In each head of width K such a file
-    rotates the pairs (x_2i, x_2i+1), and the transformers library (x_i, x_i+K/2): the rows of queries and keys are put
-    into another order."""
+def mapped_weights(path: Path, stored: dict[str, Stored], config: dict[str, Any]) -> Weights:
+    """The tensors of a Llama, read from a mapped file. In each head of width K such a file rotates the pairs
+    (x_2i, x_2i+1), and the transformers library (x_i, x_i+K/2): the rows of queries and keys are put into another
+    order."""
+    several = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
+    heads = {name: count for name in stored if (count := several.get(name.split(".")[-2], 0))}
+    for name, count in heads.items():
+        if (rows := stored[name].shape[0]) % (2 * count):
+            raise UserError(f"{path}: the tensor {name} has {rows} rows for {count} heads")
 
-    def __init__(self, path: Path, stored: dict[str, Stored], config: dict[str, Any]) -> None:
-        self.shapes = {name: tensor.shape for name, tensor in stored.items()}
-        self._path, self._stored = path, stored
-        self._heads = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
-        for name, shape in self.shapes.items():
-            if (heads := self._heads.get(name.split(".")[-2], 0)) and shape[0] % (2 * heads):
-                raise UserError(f"{path}: the tensor {name} has {shape[0]} rows for {heads} heads")
-
-    def get(self, name: str) -> Tensor:
-        array = self._stored[name].read(self._path)
-        if heads := self._heads.get(name.split(".")[-2], 0):
-            pairs = array.reshape(heads, -1, 2, *array.shape[1:])
+    def get(name: str) -> Tensor:
+        array = stored[name].read(path)
+        if name in heads:
+            pairs = array.reshape(heads[name], -1, 2, *array.shape[1:])
             array = np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(array.shape)
         return torch.from_numpy(array)
+
+    return Weights({name: tensor.shape for name, tensor in stored.items()}, get)
 
 
 def read_llama2c(path: Path) -> Source:
@@ -89,7 +89,7 @@ def read_llama2c(path: Path) -> Source:
     tokenizer = _read_tokenizer(path.parent / "tokenizer.bin", config["vocab_size"])
     # In its training data only <s> stands between two stories, so the start of another one is the end of this one.
     ends = {"bos_token_id": 1, "eos_token_id": [1, 2]}
-    return Source(path, config, MappedWeights(path, stored, config), {"tokenizer.json": tokenizer}, ends)
+    return Source(path, config, mapped_weights(path, stored, config), {"tokenizer.json": tokenizer}, ends)
 
 
 def _layout(version: int, c: dict[str, Any]) -> tuple[dict[str, Stored], int]:

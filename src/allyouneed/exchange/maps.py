@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from allyouneed.errors import UserError, shortened
 from allyouneed.nn.attention import Attention
 from allyouneed.nn.layers import FeedForward
 
 Shape = tuple[int, ...]
-MOST_NAMED = 20  # tensors of one kind in a message
 
 
 class Row(NamedTuple):
@@ -37,25 +34,15 @@ class Row(NamedTuple):
         """The row of one layer."""
         return self._replace(theirs=self.theirs.replace("{i}", str(i)), ours=self.ours.replace("{i}", str(i)))
 
-    def their_shape(self, ours: Shape) -> Shape:
-        """The shape of their tensor, or of several together, if ours has this one."""
-        if self.shape:
-            rest = math.prod(ours) // max(1, math.prod(size for size in self.shape if size > 0))
-            return tuple(rest if size < 0 else size for size in self.shape)
-        if self.transposed:
-            return ours[::-1]
-        return (ours[0] + self.skip, *ours[1:])
-
     def to_ours(self, parts: Sequence[Tensor], shape: Shape) -> Tensor:
         whole = parts[0] if len(parts) == 1 else torch.cat(list(parts))
         return (whole.T if self.transposed else whole[self.skip :] if self.skip else whole).reshape(shape).contiguous()
 
     def to_theirs(self, tensor: Tensor) -> Tensor:
         """Ours as theirs, or as several of theirs together."""
-        shape = self.their_shape(tuple(tensor.shape))
         if self.skip:
             tensor = torch.cat([tensor.new_zeros(self.skip, *tensor.shape[1:]), tensor])
-        return (tensor.T if self.transposed else tensor).reshape(shape).contiguous()
+        return tensor.reshape(self.shape) if self.shape else tensor.T if self.transposed else tensor
 
 
 def both(theirs: str, ours: str, transposed: bool = False) -> list[Row]:
@@ -70,29 +57,6 @@ def both(theirs: str, ours: str, transposed: bool = False) -> list[Row]:
 def without_biases(rows: Iterable[Row]) -> list[Row]:
     """The rows of layers that have no biases there, and here biases of zero."""
     return [row._replace(theirs="") if row.ours.endswith(".bias") else row for row in rows]
-
-
-def check_tensors(needed: Mapping[str, Shape], found: Mapping[str, Shape], unknown: Sequence[str]) -> None:
-    """Raise a UserError that names all tensors that are missing, unknown, or not of the shape that our model needs."""
-    missing = [name for name in needed if name not in found]
-    problems = [f"the tensor{_are(missing)} missing in the weights"] if missing else []
-    if unknown:
-        what = "a tensor" if len(unknown) == 1 else "tensors"
-        problems.append(f"the weights have {what} that this model has no place for: {_listed(unknown)}")
-    wrong = [name for name in needed if found.get(name, needed[name]) != needed[name]]
-    described = "but config.json describes a model in which it is"
-    problems += [f"the tensor {n} has the shape {found[n]}, {described} {needed[n]}" for n in wrong[:MOST_NAMED]]
-    if problems:
-        raise UserError("; ".join(problems))
-
-
-def _are(names: Collection[str]) -> str:
-    return f" {_listed(names)} is" if len(names) == 1 else f"s {_listed(names)} are"
-
-
-def _listed(names: Collection[str]) -> str:
-    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
-    return ", ".join(shortened(name) for name in list(names)[:MOST_NAMED]) + more
 
 
 def import_tensors(rows: Sequence[Row], get: Callable[[str], Tensor], model: nn.Module) -> dict[str, Tensor]:
@@ -120,7 +84,8 @@ def export_tensors(rows: Sequence[Row], tensors: Mapping[str, Tensor], model: nn
         if row.names:
             whole = row.to_theirs(tensor)
             parts = whole.split(_sizes(row, whole.size(0), model))
-            made |= {theirs: part.clone() for theirs, part in zip(row.names, parts, strict=True)}  # no shared memory
+            copies = [part.clone(memory_format=torch.contiguous_format) for part in parts]  # no two share memory
+            made |= dict(zip(row.names, copies, strict=True))
     return made
 
 

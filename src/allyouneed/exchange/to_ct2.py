@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from allyouneed.errors import UserError
-from allyouneed.exchange.graphs import NEVER
-from allyouneed.exchange.to_onnx import packages, plain
+from allyouneed.exchange.to_onnx import NEVER, packages, plain
 from allyouneed.models.base import Writer
 from allyouneed.models.gpt import GPT
 from allyouneed.models.transformer import Transformer
@@ -55,7 +54,7 @@ def export_ct2(run: Any, folder: Path, quantization: str, say: Say) -> list[Path
 
 
 def _check(model: GPT | Transformer) -> None:
-    """Refuse what CTranslate2 has no place for."""
+    """Refuse what CTranslate2 cannot express."""
     c = model.config
     if c.score != "scaled_dot":
         raise UserError(f"CTranslate2 has no attention with model.score = {c.score}, only scaled_dot")
@@ -76,7 +75,7 @@ def _reach(config: Any) -> int:
 
 
 def _options(specs: Any, c: BlockConfig) -> dict[str, Any]:
-    """What the specs of an encoder and of a decoder are told."""
+    """The arguments of the specs of an encoder and of a decoder."""
     rotary: dict[str, Any] = {"rotary_dim": 0, "rotary_interleave": False, "rotary_base": c.rotary_base}
     if c.rotary_stretch != 1.0:
         linear = importlib.import_module("ctranslate2.specs.attention_spec").RotaryScalingType.Linear

@@ -15,7 +15,7 @@ from allyouneed import catalog
 from allyouneed.config import build
 from allyouneed.errors import UserError
 from allyouneed.exchange.families import FAMILIES, Family, Head
-from allyouneed.exchange.importing import POOLS
+from allyouneed.exchange.folder import POOLS
 from allyouneed.exchange.maps import Row, export_tensors
 from allyouneed.exchange.options import Options
 from allyouneed.models.base import Model

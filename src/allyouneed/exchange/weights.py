@@ -5,49 +5,37 @@ from __future__ import annotations
 import os
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from torch import Tensor
 
 from allyouneed.errors import UserError, shortened
 from allyouneed.exchange.options import read_json
-from allyouneed.storage.tensorfile import read_header
+from allyouneed.storage.tensorfile import read_header, read_tensor
 
 NAMES = ("model.safetensors", "pytorch_model.bin")
 MOST_SHARED = 4  # times that the same bytes may be in several tensors, on average
 
 
-class WeightFiles:
-    """The names and shapes of all tensors; a tensor is read when it is asked for."""
+class Weights(NamedTuple):
+    """The names and shapes of all tensors, known before any is read; a tensor is read when it is asked for."""
 
-    def __init__(self, folder: Path) -> None:
-        self.files = _files(folder)
-        self.shapes: dict[str, tuple[int, ...]] = {}
-        self._where: dict[str, Path] = {}
-        self._open: dict[Path, Mapping[str, Tensor]] = {}
-        for path in self.files:
-            for name, shape in self._shapes(path).items():
-                self.shapes[name], self._where[name] = shape, path
+    shapes: dict[str, tuple[int, ...]]
+    get: Callable[[str], Tensor]
 
-    def get(self, name: str) -> Tensor:
-        path = self._where[name]
-        if path.suffix == ".bin":
-            return self._open[path][name]
-        from safetensors import SafetensorError, safe_open
 
-        try:
-            with safe_open(path, framework="pt") as file:
-                tensor: Tensor = file.get_tensor(name)
-                return tensor.clone()
-        except (SafetensorError, OSError) as error:
-            raise UserError(f"{path} is damaged: {error}") from None
-
-    def _shapes(self, path: Path) -> dict[str, tuple[int, ...]]:
-        if path.suffix != ".bin":
-            return read_header(path).shapes
-        self._open[path] = _open_bin(path)
-        return {name: tuple(tensor.shape) for name, tensor in self._open[path].items()}
+def read_weights(folder: Path) -> Weights:
+    """The weights in a folder."""
+    shapes, files, loaded = dict[str, tuple[int, ...]](), dict[str, Path](), dict[str, Tensor]()
+    for path in _files(folder):
+        tensors = _open_bin(path) if path.suffix == ".bin" else {}
+        found = read_header(path).shapes if path.suffix != ".bin" else {n: tuple(t.shape) for n, t in tensors.items()}
+        shapes |= found
+        loaded |= tensors
+        files |= dict.fromkeys(found, path)
+    return Weights(shapes, lambda name: loaded[name] if name in loaded else read_tensor(files[name], name))
 
 
 def _files(folder: Path) -> list[Path]:
@@ -68,7 +56,7 @@ def _files(folder: Path) -> list[Path]:
     raise UserError(f"{folder} has no weights: neither {NAMES[0]} nor {NAMES[1]}, nor an index of several files")
 
 
-def _open_bin(path: Path) -> Mapping[str, Tensor]:
+def _open_bin(path: Path) -> dict[str, Tensor]:
     """The tensors of a .bin, which stay on the disk until they are used. It is opened with weights-only loading: what
     asks to run code is refused."""
     import torch

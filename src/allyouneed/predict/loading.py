@@ -18,7 +18,7 @@ from allyouneed import catalog
 from allyouneed.errors import UserError
 from allyouneed.predict.processor import Processor
 from allyouneed.storage.runfolder import RunFolder
-from allyouneed.storage.tensorfile import Header, not_finite, read_header, read_tensors
+from allyouneed.storage.tensorfile import Header, check_fit, not_finite, read_header, read_tensors
 
 TABLES = 1 << 28  # bytes that the computed tables of a model, such as sinusoidal positions, may always take
 
@@ -105,12 +105,7 @@ def compare_shapes(build: Callable[[], nn.Module], header: Header, path: Path, w
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise UserError(f"{path} does not fit {where}: {error}") from None
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    for name in [*shapes, *header.shapes]:
-        if shapes.get(name) != header.shapes.get(name):
-            there, needed = (str(found.get(name, "missing")) for found in (header.shapes, shapes))
-            raise UserError(
-                f"{path} does not fit {where}: the shape of {name} is {there} in the file and {needed} in the model"
-            )
+    check_fit(header.shapes, shapes, f"{path} does not fit {where}")
     # Computed tables, such as sinusoidal positions, are not in the header: they get a limit.
     tables = sum(b.numel() * b.element_size() for name, b in model.named_buffers() if name not in shapes)
     if tables > TABLES + sum(4 * math.prod(shape) for shape in header.shapes.values()):

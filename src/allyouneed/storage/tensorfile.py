@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allyouneed.errors import UserError
+from allyouneed.errors import UserError, shortened
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 TIED = "allyouneed.tied"  # metadata: {"name that is not stored": "name of the same tensor"} as JSON
 CHECK = "allyouneed.crc32"  # metadata: `checksum` of the tensors
+MOST_NAMED = 20  # tensors of one kind in a message
 DTYPES = {  # name in torch -> name in the file
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3",
     "float8_e5m2": "F8_E5M2", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "uint8": "U8",
@@ -85,6 +86,35 @@ def read_tensors(path: str | Path) -> dict[str, Tensor]:
         if CHECK in header.notes and header.notes[CHECK] != checksum(tensors):
             raise ValueError("the checksum differs")
         return tensors | {name: tensors[same] for name, same in header.tied.items()}
+
+
+def read_tensor(path: str | Path, name: str) -> Tensor:
+    """One tensor of a safetensors file."""
+    with _opened(path, "pt") as file:
+        tensor: Tensor = file.get_tensor(name)
+        return tensor.clone()
+
+
+def check_fit(found: Mapping[str, tuple[int, ...]], needed: Mapping[str, tuple[int, ...]], what: str) -> None:
+    """Raise a UserError that names all tensors that are missing, unknown or of another shape than the one needed.
+    `what` does not fit what."""
+    problems = {
+        "missing": [shortened(name) for name in needed if name not in found],
+        "unknown": [shortened(name) for name in found if name not in needed],
+        "of another shape": [
+            f"{shortened(name)} has {found[name]} instead of {shape}"
+            for name, shape in needed.items()
+            if found.get(name, shape) != shape
+        ],
+    }
+    listed = [
+        f"{problem}: {', '.join(several[:MOST_NAMED])}"
+        + (f" and {len(several) - MOST_NAMED:,} more" if len(several) > MOST_NAMED else "")
+        for problem, several in problems.items()
+        if several
+    ]
+    if listed:
+        raise UserError(f"{what}: {'; '.join(listed)}")
 
 
 def parse_tensors(data: bytes, name: str) -> tuple[Header, dict[str, Tensor]]:

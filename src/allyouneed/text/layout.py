@@ -1,4 +1,4 @@
-"""How texts stand before a model: special tokens around them, a pair as one row, long texts in windows."""
+"""How texts are laid out for a model: special tokens around them, a pair as one row, long texts in windows."""
 
 from __future__ import annotations
 

@@ -51,14 +51,6 @@ class Head:
     bare: bool = False
 
 
-def _no_more(given: Options, names: Collection[str], model: Settings) -> Settings:
-    return {}
-
-
-def _nothing(model: Settings) -> Settings:
-    return {}
-
-
 @dataclass(frozen=True)
 class Family:
     """One kind of model. `settings` and `fixed` are the options of its config.json, the second with the only values
@@ -74,8 +66,8 @@ class Family:
     rows: Callable[[Settings], list[Row]]
     fixed: Settings = field(default_factory=dict)
     always: Settings = field(default_factory=dict)
-    more: Callable[[Options, Collection[str], Settings], Settings] = _no_more
-    write: Callable[[Settings], Settings] = _nothing
+    more: Callable[[Options, Collection[str], Settings], Settings] = lambda given, names, model: {}
+    write: Callable[[Settings], Settings] = lambda model: {}
     prefix: str = ""
     ignored: tuple[str, ...] = ()
     copies: dict[str, str] = field(default_factory=dict)

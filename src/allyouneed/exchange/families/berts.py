@@ -53,11 +53,8 @@ def _body(prefix: str, skip: int = 0) -> list[Row]:
         *both(f"{layer}.intermediate.dense", f"{BLOCK}.feed_forward.into"),
         *both(f"{layer}.output.dense", f"{BLOCK}.feed_forward.out"),
         *both(f"{layer}.output.LayerNorm", f"{BLOCK}.feed_forward_norm"),
+        *both(f"{prefix}.pooler.dense", "body.pooler"),
     ]
-
-
-def _bert_rows(model: Settings) -> list[Row]:
-    return [*_body("bert"), *both("bert.pooler.dense", "body.pooler")]
 
 
 def _read_bert(given: Options, names: Collection[str], model: Settings) -> Settings:
@@ -88,7 +85,7 @@ BERT = Family(
         Setting("max_position_embeddings", "context", 512),
         Setting("type_vocab_size", "segments", 2),
     ),
-    _bert_rows,
+    lambda model: _body("bert"),
     fixed=FIXED,
     more=_read_bert,
     prefix="bert.",
@@ -106,10 +103,6 @@ def _read_roberta(given: Options, names: Collection[str], model: Settings) -> Se
     given.must(position_embedding_type="absolute", pad_token_id=1)
     pooled = _ends(names, "pooler.dense.weight") and not _ends(names, "lm_head.dense.weight")
     return {"pooler": "tanh" if pooled or _ends(names, "classifier.dense.weight") else "none"}
-
-
-def _roberta_rows(model: Settings) -> list[Row]:
-    return [*_body("roberta", skip=2), *both("roberta.pooler.dense", "body.pooler")]
 
 
 ROBERTA_WORDS = [
@@ -133,7 +126,7 @@ ROBERTA = Family(
         Setting("max_position_embeddings", "context", 514, more=2),
         Setting("type_vocab_size", "segments", 1, words={1: 1}),
     ),
-    _roberta_rows,
+    lambda model: _body("roberta", skip=2),
     fixed=FIXED,
     more=_read_roberta,
     prefix="roberta.",
@@ -142,10 +135,6 @@ ROBERTA = Family(
     neutral=TIED | {"classifier_dropout", "gradient_checkpointing"},
     older={".gamma": ".weight", ".beta": ".bias"},
 )
-
-
-def _read_distilbert(given: Options, names: Collection[str], model: Settings) -> Settings:
-    return {"pooler": "relu" if _ends(names, "pre_classifier.weight") else "none"}
 
 
 def _distilbert_rows(model: Settings) -> list[Row]:
@@ -191,7 +180,7 @@ DISTILBERT = Family(
     ),
     _distilbert_rows,
     always={"norm_eps": 1e-12, "segments": 0},
-    more=_read_distilbert,
+    more=lambda given, names, model: {"pooler": "relu" if _ends(names, "pre_classifier.weight") else "none"},
     prefix="distilbert.",
     ignored=("embeddings.position_ids",),
     copies={"vocab_projector.weight": "words.out.weight"},

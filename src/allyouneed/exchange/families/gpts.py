@@ -110,17 +110,9 @@ def _read_llama(given: Options, names: Collection[str], model: Settings) -> Sett
     return _read_rotary(given, names, model)
 
 
-def _write_llama(model: Settings) -> Settings:
-    return {**_write_rotary(model), "mlp_bias": model["bias"]}
-
-
 def _read_mistral(given: Options, names: Collection[str], model: Settings) -> Settings:
     _check_window(given.take("sliding_window", None), model)
     return _read_rotary(given, names, model)
-
-
-def _write_mistral(model: Settings) -> Settings:
-    return {**_write_rotary(model), "sliding_window": None}  # a missing one is 4,096
 
 
 def _read_qwen2(given: Options, names: Collection[str], model: Settings) -> Settings:
@@ -177,7 +169,7 @@ LLAMA = _llama(
     Setting("num_key_value_heads", "kv_heads", 0),
     Setting("attention_bias", "bias", False, bool),
     more=_read_llama,
-    write=_write_llama,
+    write=lambda model: {**_write_rotary(model), "mlp_bias": model["bias"]},
 )
 MISTRAL = _llama(
     "Mistral",
@@ -186,7 +178,7 @@ MISTRAL = _llama(
     Setting("num_key_value_heads", "kv_heads"),
     always={"bias": False},
     more=_read_mistral,
-    write=_write_mistral,
+    write=lambda model: {**_write_rotary(model), "sliding_window": None},  # a missing one is 4,096
 )
 QWEN2 = _llama(
     "Qwen2",

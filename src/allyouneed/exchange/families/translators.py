@@ -71,14 +71,6 @@ def _read_marian(given: Options, names: Collection[str], model: Settings) -> Set
     return {**_read(given, names, model), "share": share, "target_vocab": model["vocab"] if share else target}
 
 
-def _write_marian(model: Settings) -> Settings:
-    return {**_write(model), "decoder_vocab_size": model["target_vocab"]}
-
-
-def _read_pegasus(given: Options, names: Collection[str], model: Settings) -> Settings:
-    return {**_read(given, names, model), "share": model["tie"], "target_vocab": model["vocab"]}
-
-
 SETTINGS = (
     Setting("vocab_size", "vocab"),
     Setting("d_model", "width"),
@@ -106,7 +98,7 @@ MARIAN = Family(
     _rows,
     always={"prenorm": False},
     more=_read_marian,
-    write=_write_marian,
+    write=lambda model: {**_write(model), "decoder_vocab_size": model["target_vocab"]},
     ignored=("model.shared.weight",),
     copies=COPIES,
     neutral=NEUTRAL | OLDER,
@@ -117,7 +109,9 @@ PEGASUS = Family(
     SETTINGS,
     _rows,
     always={"prenorm": True},
-    more=_read_pegasus,
+    more=lambda given, names, model: (
+        _read(given, names, model) | {"share": model["tie"], "target_vocab": model["vocab"]}
+    ),
     write=_write,
     ignored=("model.shared.weight",),
     copies=COPIES,
