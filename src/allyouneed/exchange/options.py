@@ -69,7 +69,7 @@ class Options:
             self.choose(name, {value: value}, value)
 
     def finish(self) -> None:
-        """Refuse what nobody asked for and is set to something."""
+        """Refuse options that were not taken and are set to something."""
         strange = [
             f"{shortened(name)} = {shortened(self.values[name])}"
             for name in sorted(self.left)

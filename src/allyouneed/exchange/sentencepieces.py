@@ -16,7 +16,6 @@ SentencePiece itself:
 from __future__ import annotations
 
 import base64
-import io
 import math
 import re
 import struct
@@ -128,25 +127,26 @@ def _piece(data: bytes) -> Piece:
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
     """The fields of a protobuf message: their numbers and values. Nothing is read beyond the end."""
-    file = io.BytesIO(data)
+    at = 0
 
     def take(size: int) -> bytes:
-        content = file.read(min(size, len(data)))
-        if len(content) < size:
+        nonlocal at
+        at += size
+        if at > len(data):
             raise ValueError("it ends too early")
-        return content
+        return data[at - size : at]
 
     def varint() -> int:
         """A whole number, seven bits per byte."""
         value = 0
         for shift in range(0, 70, 7):
-            (byte,) = take(1)
+            byte = take(1)[0]
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
         raise ValueError("a number is too long")
 
-    while file.tell() < len(data):
+    while at < len(data):
         number, kind = divmod(varint(), 8)
         if kind == VARINT:
             yield number, varint()
@@ -185,10 +185,8 @@ def to_spec(model: Pieces, ids: Mapping[str, int], unk: str, specials: Collectio
             normal += _mark_unknown(letters)
             before.append(isolate(f"{BEGIN}[^ ]+{END}"))
     return {
-        "version": "1.0",
         "normalizer": {"type": "Sequence", "normalizers": normal},
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": before} if before else None,
-        "post_processor": None,
         "decoder": _decoder(model),
         "model": _bpe(model, known, names, unk) if model.bpe else _unigram(model, known, names, unk),
     }
@@ -277,9 +275,8 @@ def _bpe(model: Pieces, known: Mapping[str, Piece], names: Mapping[str, int], un
     ]
     pairs = [(left, right) for _, _, left, right in sorted(found, key=lambda merge: merge[:2])]
     return {
-        "type": "BPE", "dropout": None, "unk_token": unk, "continuing_subword_prefix": None,
-        "end_of_word_suffix": None, "fuse_unk": True, "byte_fallback": model.byte_fallback, "ignore_merges": whole,
-        "vocab": names, "merges": pairs,
+        "type": "BPE", "unk_token": unk, "fuse_unk": True, "byte_fallback": model.byte_fallback,
+        "ignore_merges": whole, "vocab": names, "merges": pairs,
     }  # fmt: skip
 
 

@@ -64,7 +64,7 @@ def _open_bin(path: Path) -> dict[str, Tensor]:
     try:
         mapped = zipfile.is_zipfile(path)  # files of before 2020 are not, and are read whole
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of other protocols; what is wrong is told below
+            warnings.simplefilter("ignore")  # of other protocols; errors are reported below
             found = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except Exception as error:  # the library raises nearly anything, and says little that helps
         cut = f"it may be cut off after its {os.path.getsize(path):,} bytes"
