@@ -14,9 +14,10 @@ import numpy as np
 from allyouneed.errors import UserError, shortened
 from allyouneed.exchange.folder import Source
 from allyouneed.exchange.llama2c import Stored, mapped_weights
-from allyouneed.exchange.options import Options
+from allyouneed.exchange.options import Options, reading
 from allyouneed.exchange.sentencepieces import NORMAL, isolate, number_pieces
 from allyouneed.exchange.vocabularies import finish_tokenizer, scored_tokenizer
+from allyouneed.storage.wholefile import open_to_read
 from allyouneed.text import Tokenizer
 
 TRAINED = 8192  # tokens that Llama 3 was trained on, before its positions were stretched
@@ -59,7 +60,8 @@ def read_gguf(path: Path) -> Source:
         importlib.import_module("gguf")
     except ImportError:
         raise UserError(f"to read {path} the package gguf is needed: pip install gguf") from None
-    facts, stored = _read(path)
+    with reading(path, "a GGUF file"), open_to_read(path) as file:
+        facts, stored = Reader(file, os.path.getsize(path)).read()
     if (kind := str(facts.get("general.architecture"))) != "llama":
         raise UserError(f"{path} is of the architecture '{shortened(kind)}'; of GGUF files this library reads llama")
     if (parts := str(facts.get("split.count", 1))) not in ("0", "1"):
@@ -72,16 +74,6 @@ def read_gguf(path: Path) -> Source:
     chat = facts.get("tokenizer.chat_template")
     tokenizers = {"tokenizer.json": tokenizer}
     return Source(path, config, weights, tokenizers, generation, chat if isinstance(chat, str) else "")
-
-
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Stored]]:
-    if not os.path.isfile(path):
-        raise UserError(f"there is no file {path}")
-    try:
-        with open(path, "rb") as file:
-            return Reader(file, os.path.getsize(path)).read()
-    except (OSError, ValueError, struct.error) as error:
-        raise UserError(f"{path} is damaged, or not a GGUF file ({error})") from None
 
 
 class Reader:

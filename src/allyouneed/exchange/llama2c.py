@@ -15,10 +15,11 @@ from torch import Tensor
 
 from allyouneed.errors import UserError, shortened
 from allyouneed.exchange.folder import Source
+from allyouneed.exchange.options import reading
 from allyouneed.exchange.sentencepieces import BYTE, CONTROL, NORMAL, UNKNOWN
 from allyouneed.exchange.vocabularies import scored_tokenizer
 from allyouneed.exchange.weights import Weights
-from allyouneed.storage.wholefile import read_bytes
+from allyouneed.storage.wholefile import open_to_read, read_bytes
 from allyouneed.text import Tokenizer
 
 MAGIC = struct.pack("<I", 0x616B3432)  # "ak42"; the first version had none
@@ -122,13 +123,8 @@ def _layout(version: int, c: dict[str, Any]) -> tuple[dict[str, Stored], int]:
 
 def _read_header(path: Path) -> tuple[int, dict[str, Any]]:
     """The version of the file, and a config.json."""
-    if not os.path.isfile(path):
-        raise UserError(f"there is no file {path}")
-    try:
-        with open(path, "rb") as file:
-            data = file.read(HEADER[1])
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    with reading(path, "a model of llama2.c"), open_to_read(path) as file:
+        data = file.read(HEADER[1])
     version = int.from_bytes(data[4:8], "little") if data[:4] == MAGIC else 0
     if version not in HEADER:
         kind = "which holds 8-bit numbers" if version == 2 else "which is not known"
@@ -153,17 +149,9 @@ def _read_header(path: Path) -> tuple[int, dict[str, Any]]:
 
 def _read_tokenizer(path: Path, vocab: int) -> Tokenizer:
     """The tokenizer.bin of a model with so many tokens."""
-    try:
-        data = read_bytes(path, MOST_BYTES)
-    except FileNotFoundError:
-        raise UserError(f"there is no {path}: a model of llama2.c needs the tokenizer.bin beside it") from None
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read: {error}") from None
-    try:
-        pieces, scores = _entries(data, vocab)
+    with reading(path, f"a tokenizer.bin of {vocab:,} tokens"):
+        pieces, scores = _entries(read_bytes(path, MOST_BYTES), vocab)
         _check_first(pieces)
-    except (ValueError, struct.error) as error:
-        raise UserError(f"{path} is not a tokenizer.bin of {vocab:,} tokens: {error}") from None
     kinds = [UNKNOWN, CONTROL, CONTROL, *[BYTE] * 256, *[NORMAL] * (vocab - len(FIRST))]
     return scored_tokenizer([*FIRST, *pieces[len(FIRST) :]], scores, kinds, path, start=1)
 

@@ -1,10 +1,12 @@
-"""The JSON files of other libraries, and the options in them, each of which has to be asked for."""
+"""The files of other libraries, and the options in those that are JSON, each of which has to be asked for."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping
+import struct
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +81,21 @@ class Options:
             raise UserError(f"{self.where}: the option {', '.join(strange)} is not supported")
 
 
-def read_text(path: Path, most: int = LARGEST) -> str:
+@contextmanager
+def reading(path: Path, what: str) -> Iterator[None]:
+    """What goes wrong while a file is read, which should be `what`, becomes a UserError that names it."""
     try:
+        yield
+    except FileNotFoundError:
+        raise UserError(f"there is no file {path}, which should be {what}") from None
+    except (OSError, ValueError, RecursionError, struct.error) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{path} is damaged, or not {what} ({shortened(reason, 200)})") from None
+
+
+def read_text(path: Path, most: int = LARGEST) -> str:
+    with reading(path, "UTF-8 text"):
         return read_bytes(path, most).decode("utf-8")
-    except (ValueError, OSError) as error:
-        raise UserError(f"{path} is damaged ({error})") from None
 
 
 def read_json(path: Path, kind: type = dict) -> Any:
@@ -91,10 +103,8 @@ def read_json(path: Path, kind: type = dict) -> Any:
     if not os.path.isfile(path):
         return kind()
     text = read_text(path)
-    try:
+    with reading(path, "JSON"):
         found = parse_object(text) if kind is dict else json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged ({error})") from None
-    if not isinstance(found, kind):
-        raise UserError(f"{path} is damaged (it is not a list)")
-    return found
+        if not isinstance(found, kind):
+            raise ValueError("it is not a list")
+        return found

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from allyouneed.errors import UserError, shortened
+from allyouneed.exchange.options import reading
 from allyouneed.storage.wholefile import read_bytes
 from allyouneed.text.safety import MOST_TEXT
 
@@ -75,13 +76,9 @@ class Pieces:
 
 
 def read_pieces(path: Path) -> Pieces:
-    """The model of a file. What is no such file, or is damaged, is a UserError."""
-    try:
+    """The model of a file."""
+    with reading(path, "a SentencePiece model"):
         return _parse(read_bytes(path, LARGEST), path)
-    except FileNotFoundError:
-        raise UserError(f"there is no file {path}") from None
-    except (ValueError, OSError) as error:
-        raise UserError(f"{path} is damaged, or no SentencePiece model: {shortened(error)}") from None
 
 
 def _parse(data: bytes, path: Path) -> Pieces:
