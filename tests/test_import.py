@@ -243,7 +243,7 @@ class Evil:
         (spoil_number, "the tensor transformer.h.1.ln_2.weight holds numbers that are not finite"),
         (lambda p: (p / "model.safetensors").unlink(), "has no weights"),
         (lambda p: os.truncate(p / "model.safetensors", 5000), "model.safetensors is damaged"),
-        (lambda p: os.truncate(p / "model.safetensors", 90000), "model.safetensors is damaged, or not a safetensors file ("),
+        (lambda p: os.truncate(p / "model.safetensors", 90000), "incomplete metadata, file not fully covered)"),
         (lambda p: (p / "model.safetensors").write_bytes(b""), "model.safetensors is damaged"),
         (lambda p: (p / "tokenizer.json").unlink(), "tokenizer.json"),
         (lambda p: (p / "tokenizer.json").write_text("{}"), "tokenizer.json"),
