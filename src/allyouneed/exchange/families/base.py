@@ -17,20 +17,19 @@ ACTIVATIONS = {
 
 
 class Setting(NamedTuple):
-    """An option of config.json and our setting, for both directions. `words` are our words for theirs; theirs is larger
-    by `more`."""
+    """An option of config.json and our setting, for both directions. An option without a default is needed, and a whole
+    number. `words` are our words for theirs; theirs is larger by `more`."""
 
     theirs: str
     ours: str
     default: Any = MISSING  # if config.json does not have it
-    kind: type = int
     words: Mapping[Any, Any] | None = None
     more: int = 0
 
     def read(self, given: Options) -> Any:
         if self.words is not None:
             return given.choose(self.theirs, self.words, self.default)
-        found = given.take(self.theirs, self.default, self.kind)
+        found = given.take(self.theirs, self.default, int if self.default is MISSING else type(self.default))
         return found - self.more if self.more else found
 
     def write(self, value: Any) -> Any:

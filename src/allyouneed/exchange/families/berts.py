@@ -29,9 +29,9 @@ COMMON = (
     Setting("num_hidden_layers", "layers", 12),
     Setting("num_attention_heads", "heads", 12),
     Setting("intermediate_size", "hidden", 3072),
-    Setting("layer_norm_eps", "norm_eps", 1e-12, float),
-    Setting("hidden_dropout_prob", "dropout", 0.1, float),
-    Setting("attention_probs_dropout_prob", "attention_dropout", 0.1, float),
+    Setting("layer_norm_eps", "norm_eps", 1e-12),
+    Setting("hidden_dropout_prob", "dropout", 0.1),
+    Setting("attention_probs_dropout_prob", "attention_dropout", 0.1),
 )  # what BERT and RoBERTa call alike
 
 
@@ -175,8 +175,8 @@ DISTILBERT = Family(
         Setting("n_heads", "heads", 12),
         Setting("hidden_dim", "hidden", 3072),
         Setting("activation", "activation", "gelu", words=ACTIVATIONS),
-        Setting("dropout", "dropout", 0.1, float),
-        Setting("attention_dropout", "attention_dropout", 0.1, float),
+        Setting("dropout", "dropout", 0.1),
+        Setting("attention_dropout", "attention_dropout", 0.1),
     ),
     _distilbert_rows,
     always={"norm_eps": 1e-12, "segments": 0},

@@ -43,10 +43,10 @@ GPT2 = Family(
         Setting("n_head", "heads", 12),
         Setting("n_inner", "hidden", 0),
         Setting("activation_function", "activation", "gelu_new", words=ACTIVATIONS),
-        Setting("layer_norm_epsilon", "norm_eps", 1e-5, float),
-        Setting("resid_pdrop", "dropout", 0.1, float),
-        Setting("attn_pdrop", "attention_dropout", 0.1, float),
-        Setting("tie_word_embeddings", "tie", True, bool),
+        Setting("layer_norm_epsilon", "norm_eps", 1e-5),
+        Setting("resid_pdrop", "dropout", 0.1),
+        Setting("attn_pdrop", "attention_dropout", 0.1),
+        Setting("tie_word_embeddings", "tie", True),
     ),
     _gpt2_rows,
     fixed={"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False},
@@ -141,9 +141,9 @@ SETTINGS = (
     Setting("head_dim", "head_width", 0),
     Setting("intermediate_size", "hidden"),
     Setting("hidden_act", "activation", "silu", words={"silu": "swiglu"}),
-    Setting("rms_norm_eps", "norm_eps", 1e-6, float),
-    Setting("tie_word_embeddings", "tie", False, bool),
-    Setting("attention_dropout", "attention_dropout", 0.0, float),
+    Setting("rms_norm_eps", "norm_eps", 1e-6),
+    Setting("tie_word_embeddings", "tie", False),
+    Setting("attention_dropout", "attention_dropout", 0.0),
 )  # what Llama, Mistral and Qwen2 call alike
 
 
@@ -167,7 +167,7 @@ LLAMA = _llama(
     _llama_rows,
     Setting("max_position_embeddings", "context", 2048),
     Setting("num_key_value_heads", "kv_heads", 0),
-    Setting("attention_bias", "bias", False, bool),
+    Setting("attention_bias", "bias", False),
     more=_read_llama,
     write=lambda model: {**_write_rotary(model), "mlp_bias": model["bias"]},
 )

@@ -80,9 +80,9 @@ SETTINGS = (
     Setting("encoder_ffn_dim", "hidden"),
     Setting("activation_function", "activation", "gelu", words=ACTIVATIONS),
     Setting("max_position_embeddings", "context", 1024),
-    Setting("dropout", "dropout", 0.1, float),
-    Setting("attention_dropout", "attention_dropout", 0.0, float),
-    Setting("tie_word_embeddings", "tie", True, bool),
+    Setting("dropout", "dropout", 0.1),
+    Setting("attention_dropout", "attention_dropout", 0.0),
+    Setting("tie_word_embeddings", "tie", True),
 )
 NEUTRAL = frozenset({"activation_dropout", "encoder_layerdrop", "decoder_layerdrop", "classifier_dropout"})
 OLDER = frozenset({"add_bias_logits", "classif_dropout", "extra_pos_embeddings", "num_hidden_layers", "is_decoder"})
@@ -94,7 +94,7 @@ COPIES = {
 MARIAN = Family(
     "transformer",
     {"MarianMTModel": Head("translate")},
-    (*SETTINGS, Setting("share_encoder_decoder_embeddings", "share", True, bool)),
+    (*SETTINGS, Setting("share_encoder_decoder_embeddings", "share", True)),
     _rows,
     always={"prenorm": False},
     more=_read_marian,
