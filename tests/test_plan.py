@@ -305,17 +305,17 @@ def test_a_run_with_a_budget_resumes_with_its_plan(story, tmp_path, monkeypatch)
     fit(choose("lm/gpt", settings, str(story)), tmp_path / "whole", quiet=True)
 
     plans = iter([Plan(STEPS, STEPS), Plan(12, 4)])
-    save = trainer_module.Trainer._save
+    save = trainer_module.Trainer.save
 
     def stop(self, last: bool) -> None:
         save(self, last)
         if self.at.step == 8:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(trainer_module.Trainer, "_save", stop)
+    monkeypatch.setattr(trainer_module.Trainer, "save", stop)
     with pytest.raises(KeyboardInterrupt):
         fit(choose("lm/gpt", settings, str(story)), tmp_path / "parts", quiet=True)
-    monkeypatch.setattr(trainer_module.Trainer, "_save", save)
+    monkeypatch.setattr(trainer_module.Trainer, "save", save)
     state = RunFolder(tmp_path / "parts").checkpoints.latest().state
     assert state["plan"] == {"total": 12, "every": 4, "since": 0, "start": 0.0, "valid": 1.0}
     assert 0 < state["position"]["elapsed"] < 60

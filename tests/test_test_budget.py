@@ -256,7 +256,7 @@ def test_a_budget_tells_until_when_a_test_may_last():
     assert not budget.over
     now = 1080.0
     assert budget.over
-    assert Pacer(TrainConfig(steps=3), 5, 1).until == math.inf
+    assert Pacer(TrainConfig(steps=3), 5, 1).budget.until == math.inf
 
 
 class FakeEvaluator:

@@ -111,7 +111,7 @@ def test_a_resumed_run_warns_as_one_that_was_never_stopped(stop, story, tmp_path
     def interrupted(self, work):
         step(self, work)
         if self.at.step == stop:
-            self._save(last=False)
+            self.save(last=False)
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

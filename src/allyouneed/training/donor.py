@@ -45,9 +45,10 @@ def load_body(model: Model, task: Task, new: RunFolder, say: Say) -> None:
         for name, t in taken.items():
             t.copy_(theirs[name])
     values = human_count(sum(t.numel() for t in (*body.values(), *taken.values())))
-    shaping = [name for name in task.kind.body_fields() if name != "context" or recipe.model.limit is not None]
-    set_ = {name: str(getattr(recipe.model, name)) for name in shaping}
-    shape = ", ".join(f"{name}={value}" for name, value in set_.items() if value not in ("0", ""))
+    shaping = {name: str(getattr(recipe.model, name)) for name in task.kind.body_fields()}
+    if recipe.model.limit is None:
+        shaping.pop("context", None)
+    shape = ", ".join(f"{name}={value}" for name, value in shaping.items() if value not in ("0", ""))
     also = f" and its {_names(taken)}" if taken else ""
     say(f"init: loaded the body of {donor.path}{also}, {values} values, with {shape}")
     left = _parts(theirs)[1].keys() - taken.keys()

@@ -55,7 +55,7 @@ class Watch:
         self.warned = 1
         return True
 
-    def told(self, task: Task) -> str:
+    def warning(self, task: Task) -> str:
         """What `evaluate` has found, and what to try."""
         length = next(name for name in LENGTHS if vars(task.recipe.train)[name])
         dropout = vars(task.recipe.model).get("dropout")
