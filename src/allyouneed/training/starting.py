@@ -22,18 +22,18 @@ from allyouneed.storage.runfolder import RunFolder
 
 # Own files, the name of a data set, or examples in memory; by split, if it is a dict with train, valid and test.
 Given = Any
-PLACE = re.compile(r"\S*[/\\]\S*|\S+\.\w{1,5}")  # what is written as a path
+PATH = re.compile(r"\S*[/\\]\S*|\S+\.\w{1,5}")  # what is written as a path
 
 
 def choose(recipe: str | Recipe, overrides: Sequence[str], data: Given | None) -> Recipe:
     """The recipe with `overrides`, and with `data` instead of its own."""
-    _check_places(overrides)
+    _check_paths(overrides)
     found = (
         read_recipe(recipe, overrides)
         if isinstance(recipe, str)
         else Recipe.parse(override(recipe.to_dict(), overrides))
     )
-    found = _placed(with_data(found, data))
+    found = _with_absolute_paths(with_data(found, data))
     if found.train.init:
         found = inherit(found, overrides)
     return replace(found, given=_given(found, overrides)) if _follows(recipe, found) else found
@@ -56,16 +56,17 @@ def _given(recipe: Recipe, overrides: Sequence[str]) -> frozenset[str]:
     return frozenset(given)
 
 
-def _placed(recipe: Recipe) -> Recipe:
+def _with_absolute_paths(recipe: Recipe) -> Recipe:
     """The recipe with absolute paths of its data and of the run to start from: they are found from every folder."""
     data = recipe.data
-    paths = (data.path, data.valid_path, data.test_path, (recipe.train.init,))
-    own, valid, test, (init,) = (
-        tuple(path and os.path.abspath(os.path.expanduser(path)) for path in some) for some in paths
-    )
-    return recipe.with_(
-        data=replace(data, path=own, valid_path=valid, test_path=test), train=replace(recipe.train, init=init)
-    )
+
+    def absolute(path: str) -> str:
+        return path and os.path.abspath(os.path.expanduser(path))
+
+    own: dict[str, Any] = {
+        name: tuple(map(absolute, getattr(data, name))) for name in ("path", "valid_path", "test_path")
+    }
+    return recipe.with_(data=replace(data, **own), train=replace(recipe.train, init=absolute(recipe.train.init)))
 
 
 def with_data(recipe: Recipe, data: Given | None) -> Recipe:
@@ -89,7 +90,7 @@ def with_data(recipe: Recipe, data: Given | None) -> Recipe:
         hint = nearest(given[0], [*names, *os.listdir()])
         known = hint if "did you mean" in hint else "; `ayn list data` shows the data sets"
         raise UserError(f"'{shortened(given[0])}' is neither a file here nor a data set{known}")
-    return _placed(recipe.with_(data=replace(recipe.data, name="", path=tuple(given))))
+    return _with_absolute_paths(recipe.with_(data=replace(recipe.data, name="", path=tuple(given))))
 
 
 def _are_texts(data: Given, names: Sequence[str]) -> bool:
@@ -99,7 +100,7 @@ def _are_texts(data: Given, names: Sequence[str]) -> bool:
         return False
     if len(data) == 1 and len(data[0].split()) < 2:  # a misspelt name
         return False
-    return not any(PLACE.fullmatch(one) or one in names or os.path.exists(os.path.expanduser(one)) for one in data)
+    return not any(PATH.fullmatch(one) or one in names or os.path.exists(os.path.expanduser(one)) for one in data)
 
 
 def _with_texts(recipe: Recipe, texts: Sequence[str]) -> Recipe:
@@ -118,8 +119,8 @@ def _with_examples(recipe: Recipe, data: Any) -> Recipe:
     shape, config = catalog.task(recipe.task_kind).shape, recipe.data
     paths: dict[str, tuple[str, ...]] = {}
     parts = in_memory.splits(data)
-    kept = [not is_path(part) for part in parts.values()]
-    if config.encoding and any(kept) and not all(kept):
+    written = [not is_path(part) for part in parts.values()]
+    if config.encoding and any(written) and not all(written):
         raise UserError(
             f"data.encoding = {config.encoding} is for files, and a part of data is not in one: leave it out"
         )
@@ -131,7 +132,7 @@ def _with_examples(recipe: Recipe, data: Any) -> Recipe:
         if found.name:
             raise UserError(f"the split '{split}' of data is the data set '{found.name}': give it alone, or give files")
         paths[split] = found.path
-    if all(kept):
+    if all(written):
         config = replace(config, encoding="")
     if shape in ("tags", "text", *PICTURES):  # the file has one layout only
         config = replace(config, source="", target="")
@@ -139,7 +140,7 @@ def _with_examples(recipe: Recipe, data: Any) -> Recipe:
     return recipe.with_(data=replace(config, name="", path=paths["train"], valid_path=valid, test_path=test))
 
 
-def _check_places(overrides: Sequence[str]) -> None:
+def _check_paths(overrides: Sequence[str]) -> None:
     """An empty path would silently mean other data than the user wants: that of the recipe, or a part of the file."""
     for text in overrides:
         key, _, value = text.partition("=")
@@ -150,7 +151,7 @@ def _check_places(overrides: Sequence[str]) -> None:
 def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Given | None) -> Recipe:
     """The recipe of the run in `out`, from its own copy; `overrides` may only change how it is trained. If no run has
     begun there, that of a new run."""
-    _check_places(overrides)
+    _check_paths(overrides)
     kinds_asked = [text for text in overrides if text.startswith(("task.kind=", "model.kind="))]
     asked = read_recipe(recipe, kinds_asked) if isinstance(recipe, str) else recipe
     folder = RunFolder(out)
@@ -163,18 +164,17 @@ def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Giv
     kinds = (before.task_kind, before.model_kind)
     if (asked.task_kind, asked.model_kind) != kinds:
         raise UserError(f"the run in {out} is a {kinds[1]} for {kinds[0]}, and this recipe is not: use another folder")
-    after = _placed(with_data(Recipe.parse(override(before.to_dict(), overrides)), data))
+    after = _with_absolute_paths(with_data(Recipe.parse(override(before.to_dict(), overrides)), data))
     if after.train.init != before.train.init:
         raise UserError(f"the run in {out} has begun: train.init cannot change any more; leave it out")
-    fixed = {"train": ("optimizer", "ema", "seed", "batch_tokens")}  # a checkpoint or the batches depend on these
-    free = {("data", "mirror"), ("data", "workers"), ("task", "questions")}
+    changing = {f"train.{f.name}" for f in fields(before.train)} | {"data.mirror", "data.workers", "task.questions"}
+    changing -= {f"train.{name}" for name in ("optimizer", "ema", "seed", "batch_tokens")}  # which the state depends on
     if before.data.path and after.data.path:  # own files may have moved; `fit` checks that they are the same
-        free |= {("data", "path"), ("data", "valid_path"), ("data", "test_path")}
+        changing |= {"data.path", "data.valid_path", "data.test_path"}
     for section in ("task", "model", "text", "data", "train"):
-        values = asdict(getattr(before, section))
-        for key, value in asdict(getattr(after, section)).items():
-            may = (section, key) in free or key not in fixed.get(section, values)
-            if value != values[key] and not may:
+        values = vars(getattr(before, section))
+        for key, value in vars(getattr(after, section)).items():
+            if value != values[key] and f"{section}.{key}" not in changing:
                 raise UserError(
                     f"{section}.{key} was {values[key]!r} when the run in {out} began, and cannot become {value!r}; "
                     f"resume without it, or start again with {option_name('--overwrite')}"

@@ -131,7 +131,7 @@ def training_tensors(
     for p, state in optimizer.state.items():
         found |= {f"optimizer/{names[p]}/{key}": t for key, t in state.items() if isinstance(t, Tensor)}
     if average is not None:
-        found |= {f"ema/{name}": t for name, t in average.tensors().items()}
+        found |= {f"ema/{name}": t for name, t in average.averages.items()}
     return found
 
 
@@ -144,34 +144,29 @@ def restore_training(
 ) -> dict[int, Carry]:
     """Load what `training_tensors` returned into the optimizer and the average. Returns the carry of each process,
     which must have the shapes of `fresh`. A ValueError or KeyError means that the tensors do not fit the model."""
-    _load_optimizer(model, optimizer, _under("optimizer/", tensors))
-    if average is not None:
-        average.load(_under("ema/", tensors))
+    parameters = dict(model.named_parameters())
     carried: dict[int, Carry] = {}
-    for path, t in _under("carry/", tensors).items():
-        rank, _, name = path.partition("/")
-        _check(path, t, fresh[name].shape, fresh[name].dtype)
-        carried.setdefault(int(rank), {})[name] = t
-    if any(carry.keys() != fresh.keys() for carry in carried.values()):
-        raise ValueError("a part of a state is missing")
+    averages = dict(average.averages) if average is not None else {}
+    for path, t in tensors.items():
+        kind, _, name = path.partition("/")
+        if kind == "optimizer":
+            name, _, key = name.rpartition("/")
+            p = parameters[name]
+            _check(path, t, torch.empty((), dtype=p.dtype, device="meta") if key == "step" else p)
+            optimizer.state[p][key] = torch.empty_like(t, device=p.device).copy_(t)
+        elif kind == "carry":
+            rank, _, name = name.partition("/")
+            _check(path, t, fresh[name])
+            carried.setdefault(int(rank), {})[name] = t
+        elif kind == "ema" and average is not None:
+            _check(path, t, averages[name])
+            averages.pop(name).copy_(t)
+    complete = all(state.keys() == MEMORY[type(optimizer)] for state in optimizer.state.values())
+    if averages or not complete or any(carry.keys() != fresh.keys() for carry in carried.values()):
+        raise ValueError("a part of the state is missing")
     return carried
 
 
-def _load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    parameters = dict(model.named_parameters())
-    for path, value in tensors.items():
-        name, _, key = path.rpartition("/")
-        p = parameters[name]
-        _check(path, value, torch.Size([]) if key == "step" else p.shape, p.dtype)
-        optimizer.state[p][key] = torch.empty_like(value, device=p.device).copy_(value)
-    if any(state.keys() != MEMORY[type(optimizer)] for state in optimizer.state.values()):
-        raise ValueError("the state of the optimizer is incomplete")
-
-
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
-
-
-def _check(name: str, t: Tensor, shape: torch.Size, dtype: torch.dtype) -> None:
-    if (t.shape, t.dtype) != (shape, dtype):
-        raise ValueError(f"{name} is {t.dtype} {tuple(t.shape)}, not {dtype} {tuple(shape)}")
+def _check(name: str, t: Tensor, like: Tensor) -> None:
+    if (t.shape, t.dtype) != (like.shape, like.dtype):
+        raise ValueError(f"{name} is {t.dtype} {tuple(t.shape)}, not {like.dtype} {tuple(like.shape)}")
