@@ -118,7 +118,7 @@ class Evaluator:
         with evaluation(self.model, self.arithmetic):
             scores = task.test(self.model, "valid", task.recipe.decode, self.say, budget)
         score = next(score for score in scores if score.name == task.chooses_by)
-        return replace(score, value=float(self.ranks.say(repr(score.value))))  # one value for all processes
+        return replace(score, value=self.ranks.broadcast(score.value))  # one value for all processes
 
     @torch.no_grad()
     def seconds(self) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shlex
@@ -293,15 +292,15 @@ def _choose_compile(
 
     about = {"model": recipe.model_kind, "config": vars(task.model_config()), "task": recipe.task_kind}
     loss = partial(_loss, task, model, runtime)
-    trial, answer = Trial(model, first_batches, loss, about, runtime, pieces, say), ""
+    trial = Trial(model, first_batches, loss, about, runtime, pieces, say)
+    choice = Choice(False, "")
     if ranks.first:
         if train.compile == "auto" and before is not None and before["device"] == runtime.device:
             choice = go_on(before["compile"], trial)
         else:
             steps = train.steps or math.ceil(train.epochs * len(examples.plan(train.seed, 0, train.batch_tokens)))
             choice = decide(train.compile, trial, calls=steps * pieces, seconds=60 * train.minutes)
-        answer = json.dumps(choice)
-    choice = Choice(*json.loads(ranks.say(answer)))
+    choice = ranks.broadcast(choice)
     if choice.compile and not ranks.first:
         go_on(True, trial)
     return runtime.decided(*choice)

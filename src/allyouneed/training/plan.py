@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -281,14 +280,13 @@ class Pacer:
     def follow(self, step: int, ranks: Ranks, evaluator: Evaluator) -> bool:
         """Plan the steps that still fit; the first process decides for all. Returns whether the plan has changed."""
         before = self.plan
-        if not self.config.minutes or not (before.known or ranks.say("paced" if self.budget.paced else "")):
+        if not self.config.minutes or not (before.known or ranks.broadcast(self.budget.paced)):
             return False
-        after = (
-            self.budget.plan(before, step, self.config)
-            if before.known
-            else self.budget.first(step, self.config, evaluator, self.eval_share)
-        )
-        self.plan = Plan(**json.loads(ranks.say(json.dumps(asdict(after)))))
+        if before.known:
+            after = self.budget.plan(before, step, self.config)
+        else:
+            after = self.budget.first(step, self.config, evaluator, self.eval_share)
+        self.plan = ranks.broadcast(after)
         return self.plan != before
 
     def news(self, task: Task, evaluator: Evaluator) -> list[str]:
