@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import time
-from typing import TYPE_CHECKING, Any, SupportsFloat
+from typing import Any, SupportsFloat
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskProgressColumn, TextColumn
+from rich.progress import Progress as Bar
+from rich.text import Text
 
 from allyouneed.errors import UserError
 from allyouneed.format import human_count, human_time
-from allyouneed.terminal import brief
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.progress import Progress as Bar
 from allyouneed.storage.runfolder import RunFolder
 from allyouneed.storage.wholefile import Metrics
+from allyouneed.terminal import brief
 
 BAR_SECONDS, LINE_SECONDS = 0.2, 5.0  # between two updates of the bar, and between two lines
 MEMORY_SECONDS = 60.0  # the estimate of the time left uses about the last minute
@@ -36,8 +37,6 @@ class Progress:
         quiet: bool = False,
         unit: str = "tok",
     ) -> None:
-        from rich.console import Console
-
         self.console = console or Console()
         self.total = total_steps  # None as long as it is not known
         self.quiet, self.unit = quiet, unit
@@ -100,8 +99,6 @@ class Progress:
             self._bar.update(self._bar.task_ids[0], total=self.total, completed=step, status=status, refresh=True)
 
     def _print(self, text: str) -> None:
-        from rich.text import Text
-
         # As Text, so that "[x]" and ":x:" in it are not read as markup.
         self.console.print(Text(brief(text)), soft_wrap=True)
 
@@ -124,9 +121,6 @@ class Pace:
 
 
 def _bar(console: Console, total: int | None, start: int) -> Bar:
-    from rich.progress import BarColumn, MofNCompleteColumn, TaskProgressColumn, TextColumn
-    from rich.progress import Progress as Bar
-
     columns = (
         BarColumn(bar_width=None),
         TaskProgressColumn(),
