@@ -70,7 +70,7 @@ class Machine:
             self.rates.append(learning_rate(plan.place(step - 1), plan.total, config))
             seconds = self.work(1)
             self.training += seconds
-            budget.pace.see(1, seconds)
+            budget.pace.add(1, seconds)
             if plan.known:
                 plan = budget.plan(plan, step, config)
             elif budget.paced:
@@ -181,7 +181,7 @@ def test_every_run_ends_with_a_falling_rate(total, warmup, schedule, minutes):
 def test_a_plan_that_has_no_time_left_has_one_more_step():
     """The step that was just made is logged already, and not as the last one."""
     budget = Budget(1.0, 0.0, clock=lambda: 70.0)
-    budget.pace.see(10, 1.0)
+    budget.pace.add(10, 1.0)
     config = TrainConfig(minutes=1.0)
     assert budget.plan(Plan(100, 20), 50, config).total == 51
     assert budget.plan(Plan(51, 20), 51, config).total == 51  # and then it is over
@@ -224,7 +224,7 @@ def test_a_plan_is_told_once_and_again_if_it_changes_much():
         limit=lambda part: 50 if part < 1 else 0, examples=100
     )  # fmt: skip
     assert pacer.budget is not None
-    pacer.budget.pace.see(10, 1.0)
+    pacer.budget.pace.add(10, 1.0)
     told = []
     for total in (4000, 4100, 3900, 4900, 5100, 5000, 3000):
         pacer.plan = Plan(total, 400, valid=0.5)

@@ -157,12 +157,12 @@ def test_time_left_counts_this_sessions_steps_only(monkeypatch) -> None:
 def test_the_pace_is_smooth_and_follows_a_change_of_speed() -> None:
     pace = Pace(60.0)
     for _ in range(300):
-        pace.see(10, 1.0)
+        pace.add(10, 1.0)
     assert 1000 * pace.step == pytest.approx(100.0)
-    pace.see(10, 5.0)  # five slow seconds hardly count
+    pace.add(10, 5.0)  # five slow seconds hardly count
     assert 1000 * pace.step < 115.0
     for _ in range(300):
-        pace.see(5, 1.0)
+        pace.add(5, 1.0)
     assert 1000 * pace.step == pytest.approx(200.0, rel=0.05)
 
 

@@ -39,14 +39,13 @@ from allyouneed.tasks.scoring import score_rows, score_run
 from allyouneed.terminal import Say, say
 from allyouneed.training.compiling import Choice, Trial, decide, go_on, share_compiled_code
 from allyouneed.training.distributed import Ranks
-from allyouneed.training.donor import load_body
+from allyouneed.training.donor import donor_folder, load_body
 from allyouneed.training.feed import Feed
 from allyouneed.training.folds import fit_folds
 from allyouneed.training.interrupt import terminable
 from allyouneed.training.memory import check_weights, estimate, micro_batches
 from allyouneed.training.progress import board_writer
 from allyouneed.training.rules import follow
-from allyouneed.training.starting import donor_folder
 from allyouneed.training.state import read_state
 from allyouneed.training.trainer import Trainer
 from allyouneed.training.warning import small_data

@@ -39,7 +39,7 @@ class Threads:
     def trying(self) -> bool:
         return bool(self.untried)
 
-    def see(self, steps: int, units: int, seconds: float) -> None:
+    def add(self, steps: int, units: int, seconds: float) -> None:
         """Note how long some steps took, and set the number of threads of the next ones."""
         self.steps, self.units, self.seconds = self.steps + steps, self.units + units, self.seconds + seconds
         if self.untried:
@@ -136,7 +136,7 @@ class Budget:
     too."""
 
     def __init__(self, minutes: float, began: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self.minutes, self.began, self.clock, self.before = minutes, began, clock, 0.0
+        self.minutes, self.seconds, self.began, self.clock, self.before = minutes, 60 * minutes, began, clock, 0.0
         self.pace = Pace(MEMORY)
         self.prepared = 0.0  # seconds that were not training, before the first step
         self.validated = 0.0  # seconds of all evaluations
@@ -144,10 +144,6 @@ class Budget:
         self.pace_then = 0.0  # seconds per step at that time
         self.fresh = 0.0  # seconds of training after which this is no longer the pace of now
         self.test = 0.0  # steps that would take as long as the test
-
-    @property
-    def seconds(self) -> float:
-        return 60 * self.minutes
 
     def elapsed(self) -> float:
         return self.before + self.clock() - self.began
@@ -264,13 +260,13 @@ class Pacer:
     def moment(self, step: int) -> Moment:
         return Moment(step, self.plan.total, self.plan.place(step))
 
-    def see(self, steps: int, units: int, seconds: float) -> None:
+    def add(self, steps: int, units: int, seconds: float) -> None:
         """Note how long some steps took. Those that try another number of threads say nothing about the pace."""
         trying = self.threads is not None and self.threads.trying
         if self.threads is not None:
-            self.threads.see(steps, units, seconds)
+            self.threads.add(steps, units, seconds)
         if not trying:
-            self.budget.pace.see(steps, seconds)
+            self.budget.pace.add(steps, seconds)
 
     def resume(self, plan: Plan, elapsed: float) -> None:
         """Continue the plan of a checkpoint; without a budget the recipe decides."""

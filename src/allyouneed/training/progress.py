@@ -83,7 +83,7 @@ class Progress:
         (step, loss, tokens_per_s, lr), self._waiting = self._waiting, None
         now = time.monotonic()
         if self._shown > -math.inf:  # the first step only starts the clock: it may include compilation
-            self._pace.see(step - self._last_shown, now - self._shown)
+            self._pace.add(step - self._last_shown, now - self._shown)
         self._shown, self._last_shown = now, step
         if self.total is not None and step >= self.total:
             when = f"took {human_time(now - self._began)}"
@@ -110,7 +110,7 @@ class Pace:
         self.memory = memory
         self.steps = self.seconds = self.whole = 0.0
 
-    def see(self, steps: int, seconds: float) -> None:
+    def add(self, steps: int, seconds: float) -> None:
         decay = math.exp(-seconds / self.memory)
         self.steps, self.seconds = decay * self.steps + steps, decay * self.seconds + seconds
         self.whole += seconds

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, fields, replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from allyouneed.data.sources import PICTURES
 from allyouneed.errors import UserError, nearest, option_name, shortened
 from allyouneed.recipe import Recipe, override, read_recipe
 from allyouneed.storage.runfolder import RunFolder
+from allyouneed.training.donor import explicit_keys, inherit
 
 # Own files, the name of a data set, or examples in memory; by split, if it is a dict with train, valid and test.
 Given = Any
@@ -50,7 +51,7 @@ def _follows(recipe: str | Recipe, chosen: Recipe) -> bool:
 def _given(recipe: Recipe, overrides: Sequence[str]) -> frozenset[str]:
     """The keys that the user has set; a run to start from sets those of its body and of the text."""
     cls = catalog.model(recipe.model_kind)
-    given = _explicit(overrides, cls)
+    given = explicit_keys(overrides, cls)
     if recipe.train.init:
         given |= {f"model.{name}" for name in cls.body_fields()} | {f"text.{f.name}" for f in fields(TextConfig)}
     return frozenset(given)
@@ -180,58 +181,6 @@ def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Giv
                     f"resume without it, or start again with {option_name('--overwrite')}"
                 )
     return after
-
-
-def inherit(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
-    """The recipe with the settings of the body taken from the run train.init, and its text settings, because a body
-    reads the tokens of its own tokenizer. Another value in `overrides` is an error."""
-    donor = donor_folder(recipe.train.init)
-    given = donor.read_recipe()
-    kind, cls = recipe.model_kind, catalog.model(recipe.model_kind)
-    if not cls.body_fields():
-        able = ", ".join(name for name in catalog.MODELS if catalog.model(name).body_fields())
-        raise UserError(f"train.init: model.kind = '{kind}' cannot start from another run; these can: {able}")
-    if given.model_kind != kind:
-        raise UserError(
-            f"train.init: {donor.path} is a run of the model '{given.model_kind}', and this recipe's is '{kind}'; "
-            f"start from a run of '{kind}'"
-        )
-    wanted = _explicit(overrides, cls)
-    fixed = [f for f in cls.body_fields() if f != "context" or given.model.limit is not None]
-    body = {field: getattr(given.model, field) for field in fixed}
-    body |= {field: getattr(given.model, field) for field in cls.fits if f"model.{field}" not in wanted}
-    # text.vectors together with train.init is an error that `fit` raises when the model is built.
-    text = {**asdict(given.text), "path": "", "vectors": recipe.text.vectors, "freeze": recipe.text.freeze}
-    for section, taken in (("model", body), ("text", text)):
-        for field, value in taken.items():
-            asked = getattr(getattr(recipe, section), field)
-            if f"{section}.{field}" in wanted and asked != value:
-                whose = "the body" if section == "model" else "the tokenizer"
-                raise UserError(
-                    f"{section}.{field} = {asked or 'empty'}, but {whose} of {donor.path} has {value or 'none'}: leave "
-                    f"{section}.{field} out, or start from another run"
-                )
-    return recipe.with_(
-        model=replace(recipe.model, **body),
-        text=replace(given.text, **text),
-        train=replace(recipe.train, init=str(donor.path)),
-    )
-
-
-def donor_folder(path: str) -> RunFolder:
-    """The folder of a run to start from."""
-    donor = RunFolder(path)
-    if not os.path.isfile(donor.recipe):
-        raise UserError(f"train.init: there is no run in {shortened(donor.path)}{donor.neighbours()}")
-    if not donor.model.is_file():
-        raise UserError(f"train.init: {donor.path} has no model yet: its training has not reached its first evaluation")
-    return donor
-
-
-def _explicit(overrides: Iterable[str], cls: Any) -> set[str]:
-    """The keys that the user set, with those that a model.size sets."""
-    given = dict(text.partition("=")[::2] for text in overrides)
-    return {*given, *(f"model.{field}" for field in cls.sizes.get(given.get("model.size", ""), ()))}
 
 
 def default_out(recipe: str | Recipe) -> Path:

@@ -228,7 +228,7 @@ class Trainer:
         flat = self.ranks.total([loss for *losses, _ in values for loss in losses], self.device)
         now, many = time.monotonic(), len(self.losses)
         units, seconds = sum(p.units for p in self.pending), now - self.clock
-        self.pacer.see(len(self.pending), units, seconds)
+        self.pacer.add(len(self.pending), units, seconds)
         self.at.seconds += seconds
         self.window.units += units
         self.window.seconds += seconds
@@ -239,7 +239,7 @@ class Trainer:
             if not math.isfinite(loss) or not math.isfinite(norm):
                 self._bad_number(p, loss, norm)
             self.window.losses = [old + new for old, new in zip(self.window.losses, losses)]
-            self.watch.see(loss)
+            self.watch.add(loss)
             rate = self.pacer.rate(p.step - 1)
             if p.step % self.config.log_every == 0 or p.step == self.pacer.plan.total:
                 steps = (p.step - 1) % self.config.log_every + 1

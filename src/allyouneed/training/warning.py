@@ -32,7 +32,7 @@ class Watch:
     start: float = math.inf  # the mean training loss before the rises
     warned: int = 0
 
-    def see(self, loss: float) -> None:
+    def add(self, loss: float) -> None:
         """A step of the training."""
         self.total += loss
         self.steps += 1
