@@ -228,17 +228,17 @@ def test_texts_together_get_what_each_gets_alone(run):
 def test_it_goes_on_as_if_it_had_never_stopped(reviews, tmp_path, monkeypatch):
     settings = [*RUNTIME, "train.steps=20", "train.eval_every=10", "train.test_limit=-1"]
     fit(choose("classify/rnn", settings, str(reviews)), tmp_path / "whole", quiet=True)
-    save = Trainer._save
+    save = Trainer.save
 
     def stop(self, last: bool) -> None:
         save(self, last)
         if self.at.step == 10:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Trainer, "_save", stop)
+    monkeypatch.setattr(Trainer, "save", stop)
     with pytest.raises(KeyboardInterrupt):
         fit(choose("classify/rnn", settings, str(reviews)), tmp_path / "parts", quiet=True)
-    monkeypatch.setattr(Trainer, "_save", save)
+    monkeypatch.setattr(Trainer, "save", save)
     fit(resumed(tmp_path / "parts", "classify/rnn", [], None), tmp_path / "parts", resume=True, quiet=True)
     whole, parts = (read_tensors(tmp_path / name / "model.safetensors") for name in ("whole", "parts"))
     assert all(torch.equal(whole[name], parts[name]) for name in whole)

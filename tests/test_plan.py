@@ -70,7 +70,7 @@ class Machine:
             self.rates.append(learning_rate(plan.place(step - 1), plan.total, config))
             seconds = self.work(1)
             self.training += seconds
-            budget.pace.see(1, seconds)
+            budget.pace.add(1, seconds)
             if plan.known:
                 plan = budget.plan(plan, step, config)
             elif budget.paced:
@@ -181,7 +181,7 @@ def test_every_run_ends_with_a_falling_rate(total, warmup, schedule, minutes):
 def test_a_plan_that_has_no_time_left_has_one_more_step():
     """The step that was just made is logged already, and not as the last one."""
     budget = Budget(1.0, 0.0, clock=lambda: 70.0)
-    budget.pace.see(10, 1.0)
+    budget.pace.add(10, 1.0)
     config = TrainConfig(minutes=1.0)
     assert budget.plan(Plan(100, 20), 50, config).total == 51
     assert budget.plan(Plan(51, 20), 51, config).total == 51  # and then it is over
@@ -224,7 +224,7 @@ def test_a_plan_is_told_once_and_again_if_it_changes_much():
         limit=lambda part: 50 if part < 1 else 0, examples=100
     )  # fmt: skip
     assert pacer.budget is not None
-    pacer.budget.pace.see(10, 1.0)
+    pacer.budget.pace.add(10, 1.0)
     told = []
     for total in (4000, 4100, 3900, 4900, 5100, 5000, 3000):
         pacer.plan = Plan(total, 400, valid=0.5)
@@ -305,17 +305,17 @@ def test_a_run_with_a_budget_resumes_with_its_plan(story, tmp_path, monkeypatch)
     fit(choose("lm/gpt", settings, str(story)), tmp_path / "whole", quiet=True)
 
     plans = iter([Plan(STEPS, STEPS), Plan(12, 4)])
-    save = trainer_module.Trainer._save
+    save = trainer_module.Trainer.save
 
     def stop(self, last: bool) -> None:
         save(self, last)
         if self.at.step == 8:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(trainer_module.Trainer, "_save", stop)
+    monkeypatch.setattr(trainer_module.Trainer, "save", stop)
     with pytest.raises(KeyboardInterrupt):
         fit(choose("lm/gpt", settings, str(story)), tmp_path / "parts", quiet=True)
-    monkeypatch.setattr(trainer_module.Trainer, "_save", save)
+    monkeypatch.setattr(trainer_module.Trainer, "save", save)
     state = RunFolder(tmp_path / "parts").checkpoints.latest().state
     assert state["plan"] == {"total": 12, "every": 4, "since": 0, "start": 0.0, "valid": 1.0}
     assert 0 < state["position"]["elapsed"] < 60

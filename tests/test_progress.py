@@ -7,12 +7,14 @@ import math
 import re
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from allyouneed.format import human_bytes, human_count, human_time
-from allyouneed.training.progress import Progress, Rate
+from allyouneed.training import progress as progress_module
+from allyouneed.training.progress import Pace, Progress
 
 SHOW_CURSOR, HIDE_CURSOR = "\x1b[?25h", "\x1b[?25l"
 
@@ -140,25 +142,28 @@ def test_a_loss_is_read_only_when_it_is_shown() -> None:
     assert Loss.read == 2  # the first, and the last at the end
 
 
-def test_time_left_counts_this_sessions_steps_only() -> None:
-    rate = Rate()
-    assert math.isnan(rate.left(900, 1000))
-    rate.see(901, 50.0)  # resumed at 900; the first step took long to compile
-    assert math.isnan(rate.left(901, 1000))
-    rate.see(911, 55.0)
-    assert rate.left(911, 1000) == pytest.approx(89 * 0.5)
+def test_time_left_counts_this_sessions_steps_only(monkeypatch) -> None:
+    now = 50.0
+    monkeypatch.setattr(progress_module, "time", SimpleNamespace(monotonic=lambda: now))
+    console, file = pipe()
+    progress = Progress(1000, start_step=900, console=console)
+    progress.update(901, 2.0, 1000.0, 1e-3)  # resumed at 900; the first step took long to compile
+    assert file.getvalue().endswith("--:-- left\n")
+    now = 55.0
+    progress.update(911, 2.0, 1000.0, 1e-3)
+    assert file.getvalue().endswith(f"{human_time(89 * 0.5)} left\n")
 
 
-def test_time_left_is_smooth_and_follows_a_change_of_speed() -> None:
-    rate = Rate()
-    for second in range(301):
-        rate.see(10 * second, float(second))
-    assert rate.left(0, 1000) == pytest.approx(100.0)
-    rate.see(3010, 305.0)  # one slow stretch of five seconds hardly counts
-    assert rate.left(0, 1000) < 115.0
-    for second in range(1, 301):
-        rate.see(3010 + 5 * second, 305.0 + second)
-    assert rate.left(0, 1000) == pytest.approx(200.0, rel=0.05)
+def test_the_pace_is_smooth_and_follows_a_change_of_speed() -> None:
+    pace = Pace(60.0)
+    for _ in range(300):
+        pace.add(10, 1.0)
+    assert 1000 * pace.step == pytest.approx(100.0)
+    pace.add(10, 5.0)  # five slow seconds hardly count
+    assert 1000 * pace.step < 115.0
+    for _ in range(300):
+        pace.add(5, 1.0)
+    assert 1000 * pace.step == pytest.approx(200.0, rel=0.05)
 
 
 def test_numbers_as_people_read_them() -> None:

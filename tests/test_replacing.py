@@ -32,12 +32,12 @@ from allyouneed.training import fit
 
 real = fit.{function}
 
-def held(*arguments):
-    result = real(*arguments) if "{when}" == "after" else None
+def held(*arguments, **named):
+    result = real(*arguments, **named) if "{when}" == "after" else None
     Path("here").touch()
     while not Path("go").exists():
         time.sleep(0.02)
-    return result or real(*arguments)
+    return result or real(*arguments, **named)
 
 fit.{function} = held
 sys.argv = ["ayn", *{[str(a) for a in arguments]!r}]
@@ -56,7 +56,7 @@ cli.main()
 
 @pytest.mark.slow
 def test_a_run_that_came_in_the_meantime_is_not_replaced(story, tmp_path):
-    slow = hold("_prepare", "after", *train("lm", story, out="run"))
+    slow = hold("Session._prepare", "after", *train("lm", story, out="run"))
     assert ayn(*train("lm", story, "train.seed=2", out="run")).code == 0
     before = contents(tmp_path / "run")
     Path("go").touch()
@@ -78,7 +78,7 @@ def killed_once(lm, story, tmp_path_factory) -> tuple[Path, dict[str, str]]:
     (folder / "run" / "notes.txt").write_text("mine")
     before = without_lock(folder / "run")
     replacing = train("lm", story, "model.width=32", "--overwrite", out="run")
-    process = hold("_trainer", "before", *replacing, cwd=folder)
+    process = hold("Session._trainer", "before", *replacing, cwd=folder)
     assert without_lock(folder / "run") != before
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)
@@ -129,7 +129,7 @@ def test_a_run_whose_replacement_was_killed_can_be_replaced(killed, story, tmp_p
 @pytest.mark.slow
 def test_a_replacement_under_way_is_left_alone(lm, story, tmp_path):
     shutil.copytree(lm, tmp_path / "run")
-    process = hold("_trainer", "before", *train("lm", story, "model.width=32", "--overwrite", out="run"))
+    process = hold("Session._trainer", "before", *train("lm", story, "model.width=32", "--overwrite", out="run"))
     assert "has no model yet" in mistake("use", "run", "one")
     Path("go").touch()
     said = process.communicate(timeout=120)[0]

@@ -109,9 +109,10 @@ def test_a_compiled_run_goes_on_as_asked_or_as_it_can(wanted, compiler, compiled
     monkeypatch.setattr(compiling, "can_compile", lambda device: compiler)
     monkeypatch.setattr(compiling.torch, "compile", lambda loss, **options: loss)
     run = train("lm/gpt", *TINY_LM, data=story, out=tmp_path / "run", quiet=True)
-    recipe = run.recipe.with_(train=replace(run.recipe.train, compile=wanted))
+    task, recipe = run.task, run.recipe.with_(train=replace(run.recipe.train, compile=wanted))
+    task.recipe = recipe
     before = {**run.config["runtime"], "compile": True}
-    found = fit_module._choose_compile(recipe, run.task, run.model, probe(recipe.train), Ranks(), before, 1, print)
+    found = fit_module._choose_compile(task, run.model, probe(recipe.train), Ranks(), before, 1, print)
     assert found.compile == compiled
     assert "as before" in found.why if (wanted, compiler) == ("auto", "") else "as before" not in found.why
     assert compiler in found.why

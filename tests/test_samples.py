@@ -181,7 +181,7 @@ def test_samples_cost_at_most_two_per_cent_after_the_first(pairs):
     task, model = prepared("translate/transformer", *TINY_TRANSLATE, data=str(pairs))
     sampler = Sampler(model, task, torch.no_grad, quiet=False)
     assert sampler.affordable(0.0)
-    assert sampler.lines(1)
+    assert sampler.formatted(1)
     assert sampler.spent > 0
     assert not sampler.affordable(10 * sampler.spent)
     assert sampler.affordable(51 * sampler.spent)
@@ -193,7 +193,7 @@ def test_the_examples_are_read_before_the_training(tmp_path: Path, pairs):
     task, model = prepared("translate/transformer", *TINY_TRANSLATE, data=str(data))
     sampler = Sampler(model.train(), task, torch.no_grad, quiet=False)
     data.unlink()
-    assert len(sampler.lines(3)) >= 3
+    assert len(sampler.formatted(3)) >= 3
     assert model.training
 
 
@@ -205,7 +205,7 @@ def test_a_model_that_cannot_answer_trains_on(pairs, monkeypatch):
 
     monkeypatch.setattr(task, "samples", broken)
     sampler = Sampler(model.train(), task, torch.no_grad, quiet=False)
-    assert sampler.lines(3) == []
+    assert sampler.formatted(3) == []
     assert model.training
 
 

@@ -256,7 +256,7 @@ def test_a_budget_tells_until_when_a_test_may_last():
     assert not budget.over
     now = 1080.0
     assert budget.over
-    assert Pacer(TrainConfig(steps=3), 5, 1).until == math.inf
+    assert Pacer(TrainConfig(steps=3), 5, 1).budget.until == math.inf
 
 
 class FakeEvaluator:
@@ -271,7 +271,7 @@ class FakeEvaluator:
 
 def test_the_plan_keeps_some_more_time_for_the_test_than_estimated():
     budget = Budget(10, 0.0, clock=lambda: 0.0)
-    budget.pace.see(10, 1.0)
+    budget.pace.add(10, 1.0)
     budget.first(1, TrainConfig(minutes=10), FakeEvaluator(), 0.1)
     assert budget.ending == pytest.approx(SPARE * 8.0)
 

@@ -27,7 +27,7 @@ def train(threads: Threads, speeds: dict[int, float], seconds: float) -> int:
     steps = 0
     while seconds > 0:
         took = 1 / speeds[torch.get_num_threads()]
-        threads.see(1, 100, took)
+        threads.add(1, 100, took)
         steps, seconds = steps + 1, seconds - took
     return steps
 
@@ -68,7 +68,7 @@ def test_steps_that_try_another_number_say_nothing_about_the_pace():
     torch.set_num_threads(2)
     pacer = Pacer(TrainConfig(minutes=MINUTES), 100, 1, threads=2)
     for _ in range(1000):
-        pacer.see(1, 100, 1 / BUSY[torch.get_num_threads()])
+        pacer.add(1, 100, 1 / BUSY[torch.get_num_threads()])
     assert pacer.budget is not None
     assert pacer.budget.pace.step == pytest.approx(1 / BUSY[1])
 

@@ -33,8 +33,8 @@ def watched(valid: list[float], train: list[float], waited: list[int] | None = N
     watch, found = Watch(), []
     lowest = [number - valid.index(min(valid[: number + 1])) for number in range(len(valid))]
     for number, (loss, trained) in enumerate(zip(valid, train)):
-        watch.see(trained - 0.01)
-        watch.see(trained + 0.01)
+        watch.add(trained - 0.01)
+        watch.add(trained + 0.01)
         if watch.evaluate(10 * number, loss, (waited or lowest)[number]):
             found.append(number)
     return found
@@ -111,7 +111,7 @@ def test_a_resumed_run_warns_as_one_that_was_never_stopped(stop, story, tmp_path
     def interrupted(self, work):
         step(self, work)
         if self.at.step == stop:
-            self._save(last=False)
+            self.save(last=False)
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

@@ -96,7 +96,7 @@ def our_loop(size: Size, tokens: np.ndarray, folder: Path, *, device: str, compi
     runtime = probe(recipe.train)
     torch.manual_seed(recipe.train.seed)
     model = task.build_model().to(runtime.torch_device)
-    runtime = _choose_compile(recipe, task, model, runtime, Ranks(), None, 1, print)
+    runtime = _choose_compile(task, model, runtime, Ranks(), None, 1, print)
     if compile == "on" and not runtime.compile:
         raise UserError(f"ours was not compiled: {runtime.why}")
     run = RunFolder.create(folder / f"run-{compile}", resume=False, overwrite=False)

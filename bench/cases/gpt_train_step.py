@@ -36,7 +36,7 @@ class OurLoop(Trainer):
     def _evaluate(self) -> None:
         pass
 
-    def _save(self, last: bool) -> None:
+    def save(self, last: bool) -> None:
         pass
 
     def some_steps(self, steps: int = STEPS) -> None:

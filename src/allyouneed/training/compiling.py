@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from allyouneed.data.batches.base import Batch
 from allyouneed.data.fetch import cache_folder
@@ -36,6 +37,10 @@ class Cost:
     seconds: float  # to compile
     gain: float  # eager seconds of a forward and backward pass, divided by compiled ones
 
+    def saves(self, eager: float) -> float:
+        """The seconds that compiling saves of so many eager ones."""
+        return eager * (1 - 1 / self.gain)
+
 
 # For the first run of a model on a machine. Compiling for varied shapes takes several times as long as for one shape.
 ASSUMED = {"cuda": Cost(seconds=60.0, gain=2.0), "cpu": Cost(seconds=60.0, gain=1.2)}
@@ -52,7 +57,7 @@ class Trial:
     """The model that trains and its first micro-batches: used to decide whether to compile, and to compile."""
 
     model: Model
-    draw: Callable[[], Sequence[Batch]]
+    first_batches: Callable[[], Sequence[Batch]]
     loss: Callable[[Batch], Tensor]  # as the training computes it
     about: Mapping[str, Any]  # what the costs depend on: the model and its settings
     runtime: Runtime
@@ -63,10 +68,14 @@ class Trial:
     def batches(self) -> list[Batch]:
         """One batch if all have the same shape. Otherwise all, starting with the one with the most different sizes:
         the compiler takes sizes that are equal in the first batch for the same size."""
-        found = list(self.draw())
+        found = list(self.first_batches())
         if len({batch.shapes for batch in found}) == 1:
             return found[:1]
         return sorted(found, key=lambda batch: -len(_sizes(batch.tensors.values()) - {1}))
+
+    @property
+    def cuda(self) -> bool:
+        return self.runtime.device.startswith("cuda")
 
     @property
     def varied(self) -> bool:
@@ -80,7 +89,7 @@ class Trial:
         for batch in self.batches:
             self.loss(batch).backward()
             self.model.zero_grad(set_to_none=True)
-        if self.runtime.device.startswith("cuda"):
+        if self.cuda:
             torch.cuda.synchronize()
         return (time.perf_counter() - start) / len(self.batches)
 
@@ -96,15 +105,14 @@ class Trial:
     def compile(self) -> float:
         """Say so, and compile the model's loss; returns the seconds it took. The batches are always the first ones of a
         run, so that a resumed run gets the same code."""
-        known = recall(self.record)
-        minutes = round(_assumed(self).seconds / 60)
-        time_needed = "about a minute" if minutes == 1 else f"about {minutes} minutes"
-        told = f"it took {known.seconds:.0f} s in an earlier run" if known else f"the first time it takes {time_needed}"
-        self.say(f"trying torch.compile; {told}")
+        known, minutes = recall(self.record), round(self.assumed.seconds / 60)
+        time_needed = f"the first time it takes about {'a minute' if minutes == 1 else f'{minutes} minutes'}"
+        if known:
+            time_needed = f"it took {known.seconds:.0f} s in an earlier run"
+        self.say(f"trying torch.compile; {time_needed}")
         if self.runtime.device == "cpu":
             torch.use_deterministic_algorithms(True)  # otherwise compiled CPU code is not reproducible
-        cuda = self.runtime.device.startswith("cuda")
-        compile_loss(self.model, varied=self.varied, recorded=cuda and self.pieces == 1 and not self.varied)
+        compile_loss(self.model, varied=self.varied, recorded=self.cuda and self.pieces == 1 and not self.varied)
         start = time.perf_counter()
         self.once()
         return time.perf_counter() - start
@@ -116,10 +124,15 @@ class Trial:
         torch.use_deterministic_algorithms(self.runtime.deterministic)
 
     @property
+    def assumed(self) -> Cost:
+        cost = ASSUMED["cuda" if self.cuda else "cpu"]
+        return replace(cost, seconds=cost.seconds * VARIED) if self.varied else cost
+
+    @property
     def record(self) -> Path:
         """The file with the measured cost of compiling this model on this machine."""
-        cuda = self.runtime.device.startswith("cuda")
-        device = torch.cuda.get_device_name() if cuda else f"{platform.machine()} CPU, {self.runtime.threads} threads"
+        cpu = f"{platform.machine()} CPU, {self.runtime.threads} threads"
+        device = torch.cuda.get_device_name() if self.cuda else cpu
         shapes = "varied" if self.varied else "fixed"
         key = {**self.about, "device": device, "precision": self.runtime.precision, "shapes": shapes}
         text = json.dumps({**key, "torch": torch.__version__}, sort_keys=True, default=str)
@@ -164,80 +177,56 @@ def decide(wanted: str, trial: Trial, calls: int, seconds: float = 0.0) -> Choic
         return Choice(False, "not compiled: as asked")
     if not trial.model.compiles:
         return Choice(False, "not compiled: this kind of model is always eager")
-    obstacle = can_compile(trial.runtime.device)
-    if obstacle:
-        return Choice(False, f"not compiled: {obstacle}")
     if wanted == "on":
-        return _compile(trial, "compiled: as asked")
-    try:
-        return _weigh(trial, lambda eager: seconds or calls * eager)
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        trial.give_up()
-        return Choice(False, "not compiled: not enough memory for a trial")
+        return _attempt(trial, lambda: _compile(trial, "compiled: as asked"))
+    return _attempt(trial, lambda: _weigh(trial, lambda eager: seconds or calls * eager))
 
 
 def go_on(compiled: bool, trial: Trial) -> Choice:
     """Compile a resumed run if it was compiled before and still can be."""
     if not compiled:
         return Choice(False, "not compiled, as before")
-    obstacle = can_compile(trial.runtime.device)
-    return Choice(False, f"not compiled: {obstacle}") if obstacle else _compile(trial, "compiled, as before")
+    return _attempt(trial, lambda: _compile(trial, "compiled, as before"))
+
+
+def _attempt(trial: Trial, choose: Callable[[], Choice]) -> Choice:
+    """If the compiler fails, in whatever way, the loss stays eager."""
+    if obstacle := can_compile(trial.runtime.device):
+        return Choice(False, f"not compiled: {obstacle}")
+    try:
+        return choose()
+    except Exception as error:
+        trial.give_up()
+        if is_out_of_memory(error):
+            return Choice(False, "not compiled: not enough memory for a trial")
+        kind, words = type(error).__name__, str(error).strip().splitlines()
+        return Choice(False, f"not compiled: {kind}{f': {words[0]}' if words else ''}"[:214])
 
 
 def _compile(trial: Trial, why: str) -> Choice:
-    """Compile; if the compiler fails, in whatever way, the loss stays eager."""
-    try:
-        seconds = trial.compile()
-    except Exception as error:
-        trial.give_up()
-        return Choice(False, f"not compiled: {_reason(error)}")
-    return Choice(True, f"{why}, {seconds:.0f} s to compile")
+    return Choice(True, f"{why}, {trial.compile():.0f} s to compile")
 
 
 def _weigh(trial: Trial, work: Callable[[float], float]) -> Choice:
     """`work`: the seconds of all micro-batches, by those of one."""
-    expected = recall(trial.record)
-    assumed = expected is None
-    cost = expected or _assumed(trial)
+    known = recall(trial.record)
+    cost = known or trial.assumed
     if cost.gain < LEAST_GAIN:
         return Choice(False, f"not compiled: {cost.gain:.2f}x the speed in an earlier run")
     eager = trial.once()  # the first round is the slowest: if compiling does not pay even then, measure no more
-    if _saved(work(eager), cost) > cost.seconds:
+    if cost.saves(work(eager)) > cost.seconds:
         eager = trial.seconds()
-    saved = _saved(work(eager), cost)
-    if saved <= cost.seconds:
-        source = "assumed" if assumed else "as in an earlier run"
-        return Choice(False, f"not compiled: it saves about {saved:.0f} s and takes {cost.seconds:.0f} s ({source})")
-    try:
-        first = trial.compile()
-        fast = trial.seconds()
-    except Exception as error:
-        if isinstance(error, RuntimeError) and is_out_of_memory(error):
-            raise
-        trial.give_up()
-        return Choice(False, f"not compiled: {_reason(error)}")
+    saves = cost.saves(work(eager))
+    if saves <= cost.seconds:
+        source = "as in an earlier run" if known else "assumed"
+        return Choice(False, f"not compiled: it saves about {saves:.0f} s and takes {cost.seconds:.0f} s ({source})")
+    first, fast = trial.compile(), trial.seconds()
     found = Cost(max(0.0, first - fast * len(trial.batches)), eager / fast)
     remember(trial.record, found)
     if found.gain < LEAST_GAIN:
         trial.give_up()
         return Choice(False, f"not compiled: {found.gain:.2f}x the speed in a trial")
     return Choice(True, f"compiled: {found.gain:.1f}x as fast, {found.seconds:.0f} s to compile")
-
-
-def _assumed(trial: Trial) -> Cost:
-    cost = ASSUMED["cuda" if trial.runtime.device.startswith("cuda") else "cpu"]
-    return replace(cost, seconds=cost.seconds * VARIED) if trial.varied else cost
-
-
-def _saved(seconds: float, cost: Cost) -> float:
-    return seconds * (1 - 1 / cost.gain)
-
-
-def _reason(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}"[:200] if lines else type(error).__name__
 
 
 def recall(record: Path) -> Cost | None:
@@ -262,10 +251,4 @@ def _folder() -> Path:
 
 def _sizes(values: Iterable[Any]) -> set[int]:
     """Every size of the tensors in the arguments of a loss."""
-    found: set[int] = set()
-    for value in values:
-        if isinstance(value, Tensor):
-            found.update(value.shape)
-        elif isinstance(value, Mapping):
-            found |= _sizes(value.values())
-    return found
+    return {size for value in tree_leaves(list(values)) if isinstance(value, Tensor) for size in value.shape}

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from allyouneed.errors import UserError, shortened
 
+T = TypeVar("T")
 JOIN = timedelta(minutes=5)  # to wait until all processes have joined
 WORK = timedelta(days=1)  # to wait for another process after that: the first one may prepare large data
 UNSET = "outside torchrun, unset RANK, WORLD_SIZE and LOCAL_RANK"
@@ -60,13 +62,13 @@ class Ranks:
         try:
             yield
         except BaseException:
-            self.say("failed")
+            self.broadcast("failed")
             raise
-        self.say("done")
+        self.broadcast("done")
 
     def follow(self) -> None:
         """Wait for the `leading` block of the first process; end if it failed (the first process prints the reason)."""
-        if self.say("") == "failed":
+        if self.broadcast("") == "failed":
             raise SystemExit(2)
 
     def wait(self) -> None:
@@ -101,18 +103,18 @@ class Ranks:
         dist.all_gather_object(found, mine)
         return found
 
-    def say(self, value: str) -> str:
-        """Broadcast the value of the first process to all."""
+    def broadcast(self, value: T) -> T:
+        """The value of the first process, in all of them."""
         if self.world == 1:
             return value
-        box = [value]
-        dist.broadcast_object_list(box, src=0)
-        return box[0]
+        values = [value]
+        dist.broadcast_object_list(values, src=0)
+        return values[0]
 
 
 def _number(name: str, *, default: int, low: int = 0, high: int = 10**6) -> int:
     """A whole number from the environment."""
-    told = os.environ.get(name) or str(default)
-    if not (told.isascii() and told.isdigit() and low <= int(told[:9]) <= high):
-        raise UserError(f"{name} = '{shortened(told)}' in the environment is not a whole number from {low}; {UNSET}")
-    return int(told)
+    text = os.environ.get(name) or str(default)
+    if not (text.isascii() and text.isdigit() and low <= int(text[:9]) <= high):
+        raise UserError(f"{name} = '{shortened(text)}' in the environment is not a whole number from {low}; {UNSET}")
+    return int(text)

@@ -2,19 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from allyouneed.errors import UserError, option_name
+from allyouneed import catalog
+from allyouneed.errors import UserError, option_name, shortened
 from allyouneed.format import human_count
 from allyouneed.models.base import Model
 from allyouneed.predict.loading import load_processor, load_weights
+from allyouneed.recipe import Recipe
 from allyouneed.storage.runfolder import RunFolder
 from allyouneed.tasks.base import Task
 from allyouneed.terminal import Say
-from allyouneed.training.starting import donor_folder
+
+
+def explicit_keys(overrides: Iterable[str], cls: Any) -> set[str]:
+    """The keys that the user set, with those that a model.size sets."""
+    given = dict(text.partition("=")[::2] for text in overrides)
+    return {*given, *(f"model.{field}" for field in cls.sizes.get(given.get("model.size", ""), ()))}
+
+
+def donor_folder(path: str) -> RunFolder:
+    """The folder of a run to start from."""
+    donor = RunFolder(path)
+    if not os.path.isfile(donor.recipe):
+        raise UserError(f"train.init: there is no run in {shortened(donor.path)}{donor.neighbours()}")
+    if not donor.model.is_file():
+        raise UserError(f"train.init: {donor.path} has no model yet: its training has not reached its first evaluation")
+    return donor
+
+
+def inherit(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
+    """The recipe with the settings of the body taken from the run train.init, and its text settings, because a body
+    reads the tokens of its own tokenizer. Another value in `overrides` is an error."""
+    donor = donor_folder(recipe.train.init)
+    given = donor.read_recipe()
+    kind, cls = recipe.model_kind, catalog.model(recipe.model_kind)
+    if not cls.body_fields():
+        able = ", ".join(name for name in catalog.MODELS if catalog.model(name).body_fields())
+        raise UserError(f"train.init: model.kind = '{kind}' cannot start from another run; these can: {able}")
+    if given.model_kind != kind:
+        raise UserError(
+            f"train.init: {donor.path} is a run of the model '{given.model_kind}', and this recipe's is '{kind}'; "
+            f"start from a run of '{kind}'"
+        )
+    wanted = explicit_keys(overrides, cls)
+    body = _body_settings(cls, given.model)
+    body |= {field: getattr(given.model, field) for field in cls.fits if f"model.{field}" not in wanted}
+    # text.vectors together with train.init is an error that `fit` raises when the model is built.
+    text = {**asdict(given.text), "path": "", "vectors": recipe.text.vectors, "freeze": recipe.text.freeze}
+    for section, taken in (("model", body), ("text", text)):
+        for field, value in taken.items():
+            asked = getattr(getattr(recipe, section), field)
+            if f"{section}.{field}" in wanted and asked != value:
+                whose = "the body" if section == "model" else "the tokenizer"
+                raise UserError(
+                    f"{section}.{field} = {asked or 'empty'}, but {whose} of {donor.path} has {value or 'none'}: leave "
+                    f"{section}.{field} out, or start from another run"
+                )
+    return recipe.with_(
+        model=replace(recipe.model, **body),
+        text=replace(given.text, **text),
+        train=replace(recipe.train, init=str(donor.path)),
+    )
+
+
+def _body_settings(cls: Any, model: Any) -> dict[str, Any]:
+    """The settings on which the shapes of a body depend."""
+    return {name: getattr(model, name) for name in cls.body_fields() if name != "context" or model.limit is not None}
 
 
 @torch.no_grad()
@@ -27,8 +87,8 @@ def load_body(model: Model, task: Task, new: RunFolder, say: Say) -> None:
         raise UserError(
             f"train.init: a run cannot start from itself, {donor.path}; choose another {option_name('--out')}"
         )
-    theirs_read = load_processor(donor)
-    theirs, own = load_weights(donor, theirs_read), model.state_dict()
+    donor_run = load_processor(donor)
+    theirs, own = load_weights(donor, donor_run), model.state_dict()
     body, others = _parts(own)
     for name, t in body.items():
         there = theirs.get(name)
@@ -39,15 +99,14 @@ def load_body(model: Model, task: Task, new: RunFolder, say: Say) -> None:
             raise UserError(f"train.init: the body of {donor.path} does not fit this model: {name} {what}")
         t.copy_(there)
     taken = {}
-    if theirs_read.recipe.task_kind == recipe.task_kind and task.same_outputs(theirs_read):
+    if donor_run.recipe.task_kind == recipe.task_kind and task.same_outputs(donor_run):
         unlike = {_module(n) for n, t in others.items() if n not in theirs or theirs[n].shape != t.shape}
         taken = {name: t for name, t in others.items() if _module(name) not in unlike}  # modules are taken whole
         for name, t in taken.items():
             t.copy_(theirs[name])
     values = human_count(sum(t.numel() for t in (*body.values(), *taken.values())))
-    shaping = [name for name in task.kind.body_fields() if name != "context" or recipe.model.limit is not None]
-    set_ = {name: str(getattr(recipe.model, name)) for name in shaping}
-    shape = ", ".join(f"{name}={value}" for name, value in set_.items() if value not in ("0", ""))
+    settings = {name: str(value) for name, value in _body_settings(task.kind, recipe.model).items()}
+    shape = ", ".join(f"{name}={value}" for name, value in settings.items() if value not in ("0", ""))
     also = f" and its {_names(taken)}" if taken else ""
     say(f"init: loaded the body of {donor.path}{also}, {values} values, with {shape}")
     left = _parts(theirs)[1].keys() - taken.keys()

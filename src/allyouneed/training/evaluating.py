@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -46,11 +46,24 @@ class NamedLosses:
         return {"loss": float(self.total(losses)), **{f"{name} loss": value for name, value in parts.items()}}
 
 
+Arithmetic = Callable[[], AbstractContextManager[Any]]  # the precision of the training
 BATCHES, EXAMPLES = 4, 128  # by which the time of the loss and of the score is estimated
 
 
+@contextmanager
+def evaluation(model: Model, arithmetic: Arithmetic) -> Iterator[None]:
+    """Inside the block, the model is evaluated; afterwards it trains on, as if nothing had been asked."""
+    training = model.training
+    model.eval()
+    try:
+        with arithmetic():
+            yield
+    finally:
+        model.train(training)
+
+
 class Evaluator:
-    """Evaluates the model as it is; afterwards it trains on."""
+    """The losses and the score of the model as it is, and how long they take."""
 
     def __init__(
         self,
@@ -59,7 +72,7 @@ class Evaluator:
         losses: NamedLosses,
         feed: Feed | None,
         ranks: Ranks,
-        arithmetic: Callable[[], AbstractContextManager[Any]],
+        arithmetic: Arithmetic,
         say: Say,
     ) -> None:
         self.model, self.task, self.losses, self.feed = model, task, losses, feed
@@ -84,77 +97,66 @@ class Evaluator:
     def loss(self, part: float) -> list[float]:
         """The mean of each named loss over a part of the split, on all processes."""
         assert self.feed is not None
-        self.model.eval()
-        with self.arithmetic():
-            self.task.tune(self.model, (batch.to(self.feed.device) for batch in self.feed.cover(part)))
         device, names = self.feed.device, self.losses.names
+        with evaluation(self.model, self.arithmetic):
+            self.task.tune(self.model, (batch.to(device) for batch in self.feed.cover(part)))
         found, counts, carry = [torch.zeros(len(names), device=device)], [0.0] * len(names), Carry()
-        for batch in self.feed.cover(part):
-            with self.arithmetic():
+        with evaluation(self.model, self.arithmetic):
+            for batch in self.feed.cover(part):
                 sums = self.task.losses(self.model, batch.to(device), None, carry)
-            found.append(torch.stack([sums[name].float() for name in names]))
-            counts = [total + batch.size.counts[name] for total, name in zip(counts, names)]
-        self.model.train()
+                found.append(torch.stack([sums[name].float() for name in names]))
+                counts = [total + batch.size.counts[name] for total, name in zip(counts, names)]
         local = [sum(column) for column in zip(*torch.stack(found).tolist())]  # read once: the device never waits
         totals = self.ranks.total([*local, *counts], device)
         return [total / max(1.0, count) for total, count in zip(totals, totals[len(local) :])]
 
     def score(self, part: float) -> Score | None:
         """The score, of a part of the split, by which the task chooses the best weights; None if that is a loss."""
-        if self.task.chooses_by_loss:
+        task, budget = self.task, TestBudget(self.limit(part))
+        if task.chooses_by_loss:
             return None
-        self.model.eval()
-        with self.arithmetic():
-            scores = self.task.test(
-                self.model, "valid", self.task.recipe.decode, self.say, TestBudget(self.limit(part))
-            )
-        self.model.train()
-        score = next(score for score in scores if score.name == self.task.chooses_by)
-        return replace(score, value=float(self.ranks.say(repr(score.value))))  # one value for all processes
+        with evaluation(self.model, self.arithmetic):
+            scores = task.test(self.model, "valid", task.recipe.decode, self.say, budget)
+        score = next(score for score in scores if score.name == task.chooses_by)
+        return replace(score, value=self.ranks.broadcast(score.value))  # one value for all processes
 
     @torch.no_grad()
     def seconds(self) -> float:
         """About how long an evaluation of the whole split takes, by a few of its batches and examples."""
         if self.feed is None:
             return 0.0
-        self.model.eval()
         began, measured = time.monotonic(), 0
-        for batch in self.feed.cover(BATCHES / max(1, self.batches)):
-            with self.arithmetic():
+        with evaluation(self.model, self.arithmetic):
+            for batch in self.feed.cover(BATCHES / max(1, self.batches)):
                 sums = self.task.losses(self.model, batch.to(self.feed.device), None, Carry())
-            sum(value.item() for value in sums.values())  # waits for the device
-            measured += 1
+                sum(value.item() for value in sums.values())  # waits for the device
+                measured += 1
         seconds = (time.monotonic() - began) / max(1, measured) * self.batches
-        self.model.train()
         if not self.task.chooses_by_loss:
             part, began = min(1.0, EXAMPLES / max(1, self.examples)), time.monotonic()
             self.score(part)
             seconds += (time.monotonic() - began) / part
         return seconds
 
-    def scoring_seconds(self, evaluation: float) -> float:
-        """About how long the scores of the test split take, if an evaluation takes `evaluation`."""
+    def scoring_seconds(self, seconds: float) -> float:
+        """About how long the scores of the test split take, if an evaluation takes so many seconds."""
         limit = self.task.recipe.train.test_limit
         if limit < 0:
             return 0.0
-        self.model.eval()
-        with self.arithmetic():
-            seconds = self.task.scoring_seconds(self.model, self.task.recipe.decode, evaluation)
-        self.model.train()
+        with evaluation(self.model, self.arithmetic):
+            found = self.task.scoring_seconds(self.model, self.task.recipe.decode, seconds)
         if limit and self.task.has("test"):
-            seconds *= min(1.0, limit / max(1, self.task.items("test")))
-        return seconds
+            found *= min(1.0, limit / max(1, self.task.items("test")))
+        return found
 
 
 COST = 0.02  # of the time of the training, at most
 
 
 class Sampler:
-    """Answers with the model as it is; its training goes on as if nothing had been asked."""
+    """Answers of the model as it is, which are shown."""
 
-    def __init__(
-        self, model: Model, task: Task, arithmetic: Callable[[], AbstractContextManager[Any]], quiet: bool
-    ) -> None:
+    def __init__(self, model: Model, task: Task, arithmetic: Arithmetic, quiet: bool) -> None:
         self.model, self.task, self.arithmetic = model, task, arithmetic
         self.split = "" if quiet else next((split for split in ("valid", "test") if task.has(split)), "")
         self.spent = 0.0  # seconds
@@ -165,20 +167,16 @@ class Sampler:
         """Whether samples have cost little, if the training took so long. True before the first sample."""
         return self.spent <= COST * seconds
 
-    def lines(self, most: int) -> list[str]:
-        """Up to `most` samples, for the user; none if the model cannot answer."""
+    def formatted(self, most: int) -> list[str]:
+        """Up to `most` samples as lines of text; none if the model cannot answer."""
         if not self.split:
             return []
-        began, training = time.monotonic(), self.model.training
-        self.model.eval()
+        began, samples = time.monotonic(), []
         try:
-            with self.arithmetic():
+            with evaluation(self.model, self.arithmetic):
                 samples = self.task.samples(self.model, self.split, self.task.recipe.decode, most)
         except (UserError, RuntimeError, MemoryError) as error:  # samples are no reason to stop a training
             if not isinstance(error, UserError) and not is_out_of_memory(error):
                 raise
-            samples = []
-        finally:
-            self.model.train(training)
         self.spent += time.monotonic() - began
         return [line for sample in samples for line in sample.lines()]

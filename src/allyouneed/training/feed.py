@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import queue
-import threading
+from collections import deque
 from collections.abc import Generator, Iterator
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,35 +79,12 @@ def _together(sizes: list[Size]) -> Size:
 
 def _ahead(steps: Steps, size: int) -> Steps:
     """The same steps, made by a thread that is up to `size` steps ahead and ends with its reader."""
-    ready: queue.Queue[Step | BaseException] = queue.Queue(size)
-    over = threading.Event()
-
-    def offer(item: Step | BaseException) -> None:
-        while not over.is_set():
-            try:
-                return ready.put(item, timeout=0.1)
-            except queue.Full:
-                continue
-
-    def work() -> None:
-        try:
-            for step in steps:
-                offer(step)
-                if over.is_set():
-                    return
-        except BaseException as error:
-            offer(error)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
+    pool = ThreadPoolExecutor(1)
     try:
+        ready = deque(pool.submit(next, steps) for _ in range(size))
         while True:
-            item = ready.get()
-            if isinstance(item, BaseException):
-                raise item
-            yield item
+            step = ready.popleft().result()
+            ready.append(pool.submit(next, steps))
+            yield step
     finally:
-        over.set()
-        with suppress(queue.Empty):  # the thread may be waiting for room
-            ready.get_nowait()
-        thread.join()
+        pool.shutdown(cancel_futures=True)

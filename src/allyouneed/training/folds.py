@@ -34,12 +34,11 @@ def fit_folds(recipe: Recipe, out: Path, fit: Fit, say: Say) -> RunFolder:
     scores = []
     for fold in range(1, folds + 1):
         place = out.with_name(f"{out.name}-folds") / str(fold)
-        held = {"fold": fold, "test_part": 1 / folds, "valid_part": _valid(recipe)}
-        done = fit(_part(recipe, place, held), place, False, source)
-        scores.append(_scores(done))
+        done = fit(_part(recipe, place, fold, 1 / folds), place, False, source)
+        scores.append([Score(**score) for score in done.read_scores().get("test", [])])
         say(f"fold {fold} of {folds}: {', '.join(score.short for score in scores[-1][:1])}; its run is in {place}")
     say("")
-    run = fit(_part(recipe, out, {"fold": 0, "test_part": 0.0, "valid_part": _valid(recipe)}), out, True, source)
+    run = fit(_part(recipe, out, 0, 0.0), out, True, source)
     pooled = pooled_scores(scores)
     write_json(run.scores, {**run.read_scores(), KEY: [vars(score) for score in pooled]})
     say(f"cross-validation: {folds} runs have scored every example once")
@@ -86,19 +85,14 @@ def _read(recipe: Recipe) -> Source:
     return source
 
 
-def _valid(recipe: Recipe) -> float:
-    return recipe.data.valid_part if "data.valid_part" in (recipe.given or ()) else VALID
-
-
-def _part(recipe: Recipe, place: Path, held: dict[str, Any]) -> Recipe:
+def _part(recipe: Recipe, place: Path, fold: int, test_part: float) -> Recipe:
     """The recipe of one training; that of a run that has begun is its own."""
-    folder, train = RunFolder(place), recipe.train
+    folder, train, given = RunFolder(place), recipe.train, recipe.given
     if folder.begun():
         return folder.read_recipe()
+    parts: dict[str, Any] = {"fold": fold, "test_part": test_part, "valid_part": VALID}
+    if "data.valid_part" in (given or ()):
+        parts["valid_part"] = recipe.data.valid_part
     own = replace(train, folds=0, minutes=train.minutes / (train.folds + 1))
-    given = None if recipe.given is None else recipe.given | {f"data.{name}" for name in held}
-    return replace(recipe.with_(data=replace(recipe.data, **held), train=own), given=given)
-
-
-def _scores(folder: RunFolder) -> list[Score]:
-    return [Score(**score) for score in folder.read_scores().get("test", [])]
+    found = recipe.with_(data=replace(recipe.data, **parts), train=own)
+    return replace(found, given=None if given is None else given | {f"data.{name}" for name in parts})

@@ -4,54 +4,48 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
-from typing import Any
 
 
-class Interrupt:
-    """Inside the block, the first signal is stored in `signal`; the second raises KeyboardInterrupt."""
+@contextmanager
+def _handling(handler: Callable[[int, FrameType | None], None], *signals: int) -> Iterator[None]:
+    """Inside the block, these signals call the handler; Python allows that in its main thread only."""
+    main = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, handler) for number in signals} if main else {}
+    try:
+        yield
+    finally:
+        for number, handled in before.items():
+            signal.signal(number, handled)
 
-    def __init__(self) -> None:
-        self.signal = 0
-        self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> Interrupt:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._hear)
-        return self
+@contextmanager
+def first_signal() -> Iterator[list[int]]:
+    """Inside the block, the first SIGINT or SIGTERM is noted in the list; the second raises KeyboardInterrupt."""
+    received: list[int] = []
 
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        if self.signal:
+    def note(number: int, frame: FrameType | None) -> None:
+        if received:
             raise KeyboardInterrupt
-        self.signal = number
+        received.append(number)
+
+    with _handling(note, signal.SIGINT, signal.SIGTERM):
+        yield received
 
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM outside of the training loop, where there is no step to finish first."""
 
 
-@contextmanager
-def terminable() -> Iterator[None]:
+def terminable() -> AbstractContextManager[None]:
     """Inside the block, SIGTERM raises an exception as Ctrl-C does, so that everything cleans up."""
 
     def end(number: int, frame: FrameType | None) -> None:
         raise Terminated
 
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    return _handling(end, signal.SIGTERM)
 
 
 class Interrupted(Exception):

@@ -70,10 +70,6 @@ class Estimate:
     def total(self) -> int:
         return self.weights + self.optimizer + self.activations
 
-    def halved(self) -> Estimate:
-        """With micro-batches half the size."""
-        return replace(self, activations=self.activations // 2)
-
     def __str__(self) -> str:
         return (
             f"about {human_bytes(self.total)} of {human_bytes(self.available)} free "
@@ -133,12 +129,12 @@ def estimate(train: TrainConfig, task: Task, model: Model, loss: Callable[[Batch
 
 def micro_batches(train: TrainConfig, need: Estimate) -> tuple[int, list[str]]:
     """The number of micro-batches per step that fits into memory, and the lines to print about it."""
-    pieces, lines = train.accumulate, [f"memory: {need}"]
+    pieces, notes = train.accumulate, [f"memory: {need}"]
     while need.total > need.available and pieces < train.batch_tokens:
-        pieces, need = 2 * pieces, need.halved()
+        pieces, need = 2 * pieces, replace(need, activations=need.activations // 2)
     if pieces > train.accumulate:
-        lines.append(f"this exceeds the available memory: {pieces} micro-batches per step, {need}")
-    return pieces, lines
+        notes.append(f"this exceeds the available memory: {pieces} micro-batches per step, {need}")
+    return pieces, notes
 
 
 def lasting(model: Model, *, adam: bool) -> tuple[int, int]:
@@ -182,11 +178,10 @@ def check_rows(model: Writer, decode: DecodeConfig, vocab: int) -> None:
 
 def _bytes(value: Any) -> int:
     """Bytes of all tensors in a decoding state."""
-    if isinstance(value, torch.Tensor):
+    if isinstance(value, Tensor):
         return value.nbytes
-    if isinstance(value, dict):
-        return sum(_bytes(part) for part in value.values())
-    return _bytes(vars(value)) if hasattr(value, "__dict__") else 0
+    parts = value if isinstance(value, dict) else getattr(value, "__dict__", {})
+    return sum(_bytes(part) for part in parts.values())
 
 
 @contextmanager

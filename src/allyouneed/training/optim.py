@@ -83,14 +83,14 @@ class MovingAverage:
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.decay = decay
-        self.names = [name for name, _ in model.named_parameters()]
-        self.live = [p for _, p in model.named_parameters()]
-        self.kept = [p.detach().clone() for p in self.live]
+        self.parameters = dict(model.named_parameters())
+        self.averages = {name: p.detach().clone() for name, p in self.parameters.items()}
 
     @torch.no_grad()
     def update(self, step: int) -> None:
         decay = min(self.decay, (1 + step) / (10 + step))
-        torch._foreach_lerp_(self.kept, [p.detach() for p in self.live], 1 - decay)
+        parameters = [p.detach() for p in self.parameters.values()]
+        torch._foreach_lerp_(list(self.averages.values()), parameters, 1 - decay)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -101,19 +101,9 @@ class MovingAverage:
         finally:
             self._swap()
 
-    @torch.no_grad()
     def _swap(self) -> None:
-        for p, kept in zip(self.live, self.kept):
-            p.data, kept.data = kept.data, p.data
-
-    def tensors(self) -> dict[str, Tensor]:
-        return dict(zip(self.names, self.kept))
-
-    def load(self, tensors: dict[str, Tensor]) -> None:
-        for name, kept in zip(self.names, self.kept):
-            if tensors[name].shape != kept.shape:
-                raise ValueError(f"{name} is {tuple(tensors[name].shape)}, not {tuple(kept.shape)}")
-            kept.copy_(tensors[name])
+        for p, average in zip(self.parameters.values(), self.averages.values()):
+            p.data, average.data = average.data, p.data
 
 
 def mean(models: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -17,6 +16,7 @@ from allyouneed.tasks.base import Moment, Task
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.evaluating import Evaluator
 from allyouneed.training.optim import learning_rate, warmup
+from allyouneed.training.progress import Pace
 
 TRIAL, PART = 1.0, 0.01  # seconds to try a number of threads, and the part of the budget, at most
 LEAST = 2  # steps of a trial
@@ -28,9 +28,9 @@ class Threads:
     """Tries `most` threads, half as many and so on down to one, later only the neighbours of what it has chosen."""
 
     def __init__(self, most: int, seconds: float) -> None:
-        self.most = self.used = most
+        self.used, self.counts = most, [most >> i for i in range(most.bit_length())]
         self.trial = min(TRIAL, PART * seconds)
-        self.untried = [most >> i for i in range(most.bit_length())]
+        self.untried = list(self.counts)
         self.speeds: dict[int, float] = {}  # units per second, by the number of threads
         self.steps = self.units = self.seconds = 0.0  # with this number of threads
         self.took = 0.0  # seconds of the trial
@@ -39,39 +39,34 @@ class Threads:
     def trying(self) -> bool:
         return bool(self.untried)
 
-    def see(self, steps: int, units: int, seconds: float) -> None:
+    def add(self, steps: int, units: int, seconds: float) -> None:
         """Note how long some steps took, and set the number of threads of the next ones."""
         self.steps, self.units, self.seconds = self.steps + steps, self.units + units, self.seconds + seconds
-        if self.trying:
-            self._try()
-        elif self.seconds > AGAIN * self.took:
-            near = {2 * self.used, self.used // 2} & {self.most >> i for i in range(self.most.bit_length())}
-            self.untried, self.took, self.speeds = [self.used, *near], 0.0, {}
-            self._next(self.used)
-
-    def _try(self) -> None:
-        if self.seconds < self.trial or self.steps < LEAST:
-            return
-        count = self.untried.pop(0)
-        self.speeds[count], self.took = self.units / max(1e-9, self.seconds), self.took + self.seconds
-        if not self.trying:
+        if self.untried:
+            if self.seconds < self.trial or self.steps < LEAST:
+                return
+            self.speeds[self.untried.pop(0)] = self.units / max(1e-9, self.seconds)
+            self.took += self.seconds
             best = max(self.speeds, key=lambda count: self.speeds[count])
-            self.used = best if self.speeds[best] > FASTER * self.speeds.get(self.used, 0.0) else self.used
-        self._next(self.untried[0] if self.trying else self.used)
-
-    def _next(self, count: int) -> None:
+            if not self.untried and self.speeds[best] > FASTER * self.speeds.get(self.used, 0.0):
+                self.used = best
+        elif self.seconds > AGAIN * self.took:
+            near = {2 * self.used, self.used // 2} & set(self.counts)
+            self.untried, self.took, self.speeds = [self.used, *near], 0.0, {}
+        else:
+            return
         self.steps = self.units = self.seconds = 0.0
-        torch.set_num_threads(count)
+        torch.set_num_threads(self.untried[0] if self.untried else self.used)
 
     def __str__(self) -> str:
-        return f"{self.used} of {self.most} threads"
+        return f"{self.used} of {self.counts[0]} threads"
 
 
 EVALUATIONS = 10  # per run, with train.eval_every = 0
 MEMORY = 30.0  # seconds; the pace is about that of the last ones
 FIRST_SECONDS, FIRST_PART = 5.0, 0.03  # of training, before the first plan: at most so long, or this part of the budget
 SLACK = 0.05  # a plan stays as long as it misses what is left of the budget by less
-NEWS = 0.25  # a plan is told again if its steps have changed by more than this part
+NEWS = 0.25  # a plan is announced again if its steps have changed by more than this part
 FEW = 300  # steps: hardly a model learns anything in fewer
 # The parts of a budget. All that is not training (preparing, validation, test, closing) shares what is left.
 TRAINING = 0.78  # at least, unless preparing takes longer than the others may
@@ -100,6 +95,11 @@ class Plan:
     def known(self) -> bool:
         """False as long as the pace of a run with a budget is being measured."""
         return self.total < STEPS
+
+    @property
+    def shown(self) -> int | None:
+        """The number of steps, if it is known."""
+        return self.total if self.known else None
 
     def place(self, step: int) -> float:
         """The place of the schedule at a step: the step itself, unless the plan has changed."""
@@ -130,39 +130,20 @@ def validation(seconds: float, whole: float, examples: int) -> tuple[int, float]
     return times, min(1.0, affordable / times)
 
 
-class Pace:
-    """Seconds per step, mostly of the last ones."""
-
-    def __init__(self) -> None:
-        self.steps = self.seconds = self.whole = 0.0
-
-    def see(self, steps: int, seconds: float) -> None:
-        keep = math.exp(-seconds / MEMORY)
-        self.steps, self.seconds = keep * self.steps + steps, keep * self.seconds + seconds
-        self.whole += seconds
-
-    @property
-    def step(self) -> float:
-        return self.seconds / max(1.0, self.steps)
-
-
 class Budget:
-    """train.minutes: the time of the whole command, from reading the data to the last score. `before`: the seconds that
-    the sessions before have used. If the machine becomes slower, evaluations and the test do too."""
+    """train.minutes: the time of the whole command, from reading the data to the last score; infinite if there is none.
+    `before`: the seconds that the sessions before have used. If the machine becomes slower, evaluations and the test do
+    too."""
 
     def __init__(self, minutes: float, began: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self.minutes, self.began, self.clock, self.before = minutes, began, clock, 0.0
-        self.pace = Pace()
+        self.minutes, self.seconds, self.began, self.clock, self.before = minutes, 60 * minutes, began, clock, 0.0
+        self.pace = Pace(MEMORY)
         self.prepared = 0.0  # seconds that were not training, before the first step
         self.validated = 0.0  # seconds of all evaluations
         self.last = 0.0  # seconds of the last evaluation
         self.pace_then = 0.0  # seconds per step at that time
         self.fresh = 0.0  # seconds of training after which this is no longer the pace of now
         self.test = 0.0  # steps that would take as long as the test
-
-    @property
-    def seconds(self) -> float:
-        return 60 * self.minutes
 
     def elapsed(self) -> float:
         return self.before + self.clock() - self.began
@@ -210,9 +191,6 @@ class Budget:
     def evaluated(self, seconds: float) -> None:
         """Note how long an evaluation took."""
         self.validated += seconds
-        self._measured(seconds)
-
-    def _measured(self, seconds: float) -> None:
         self.last, self.fresh = seconds, self.pace.whole + MEMORY
 
     def evaluation(self) -> float:
@@ -231,7 +209,7 @@ class Budget:
         if config.eval_every:
             times = max(1, round(self._left() / self.pace.step / config.eval_every))
             valid = min(1.0, seconds / max(1e-9, whole * times))
-        self._measured(valid * whole)
+        self.last, self.fresh = valid * whole, self.pace.whole + MEMORY
         total = step + max(1, int((self._left() - seconds) / self.pace.step))
         every = config.eval_every or math.ceil(total / times)
         return Plan(total, every, valid=valid)
@@ -271,89 +249,58 @@ class Pacer:
     ) -> None:
         self.config, self.eval_share = config, eval_share
         self.plan = first_plan(config, batches, least)
-        self.said = 0  # steps of the plan that was told
-        began = time.monotonic() if began is None else began
-        self.budget = Budget(config.minutes, began) if config.minutes else None
-        fixed = self.budget is None or config.threads or threads == 1
+        self.announced = 0  # steps of the plan that `news` has named
+        self.budget = Budget(config.minutes or math.inf, time.monotonic() if began is None else began)
+        fixed = not config.minutes or config.threads or threads == 1
         self.threads = None if fixed else Threads(threads, 60 * config.minutes)
 
-    @property
-    def total(self) -> int:
-        return self.plan.total
-
-    @property
-    def shown(self) -> int | None:
-        """The number of steps, if it is known."""
-        return self.plan.total if self.plan.known else None
-
-    @property
-    def every(self) -> int:
-        return self.plan.every
-
     def rate(self, step: int) -> float:
-        return learning_rate(self.plan.place(step), self.total, self.config)
+        return learning_rate(self.plan.place(step), self.plan.total, self.config)
 
     def moment(self, step: int) -> Moment:
-        return Moment(step, self.total, self.plan.place(step))
+        return Moment(step, self.plan.total, self.plan.place(step))
 
-    def begin(self, trained: float) -> None:
-        """The first step is next, after `trained` seconds of training by the sessions before."""
-        if self.budget is not None:
-            self.budget.begin(trained)
-
-    def see(self, steps: int, units: int, seconds: float) -> None:
+    def add(self, steps: int, units: int, seconds: float) -> None:
         """Note how long some steps took. Those that try another number of threads say nothing about the pace."""
         trying = self.threads is not None and self.threads.trying
         if self.threads is not None:
-            self.threads.see(steps, units, seconds)
-        if self.budget is not None and not trying:
-            self.budget.pace.see(steps, seconds)
-
-    def evaluated(self, seconds: float) -> None:
-        """Note how long an evaluation took."""
-        if self.budget is not None:
-            self.budget.evaluated(seconds)
-
-    def elapsed(self) -> float:
-        return self.budget.elapsed() if self.budget is not None else 0.0
-
-    @property
-    def until(self) -> float:
-        return self.budget.until if self.budget is not None else math.inf
+            self.threads.add(steps, units, seconds)
+        if not trying:
+            self.budget.pace.add(steps, seconds)
 
     def resume(self, plan: Plan, elapsed: float) -> None:
         """Continue the plan of a checkpoint; without a budget the recipe decides."""
-        if self.budget is not None:
+        if self.config.minutes:
             self.plan, self.budget.before = plan, elapsed
 
     def follow(self, step: int, ranks: Ranks, evaluator: Evaluator) -> bool:
         """Plan the steps that still fit; the first process decides for all. Returns whether the plan has changed."""
         before = self.plan
-        if self.budget is None or not (before.known or ranks.say("paced" if self.budget.paced else "")):
+        if not self.config.minutes or not (before.known or ranks.broadcast(self.budget.paced)):
             return False
-        after = (
-            self.budget.plan(before, step, self.config)
-            if before.known
-            else self.budget.first(step, self.config, evaluator, self.eval_share)
-        )
-        self.plan = Plan(**json.loads(ranks.say(json.dumps(asdict(after)))))
+        if before.known:
+            after = self.budget.plan(before, step, self.config)
+        else:
+            after = self.budget.first(step, self.config, evaluator, self.eval_share)
+        self.plan = ranks.broadcast(after)
         return self.plan != before
 
     def news(self, task: Task, evaluator: Evaluator) -> list[str]:
-        """What to tell about the plan: all of it at first, then only that it has become much longer or shorter."""
-        if self.budget is None or abs(self.total - self.said) <= NEWS * self.said:
+        """Lines about the plan: all of it at first, then only that it has become much longer or shorter."""
+        total, minutes = self.plan.total, self.config.minutes
+        if abs(total - self.announced) <= NEWS * self.announced:
             return []
-        first, self.said = not self.said, self.total
+        first, self.announced = not self.announced, total
         pace = f"{self.budget.pace.step:.3g} s{f' with {self.threads}' if self.threads is not None else ''}"
-        told = [f"plan: {self.total:,} steps, an evaluation every {self.every:,}, because a step takes {pace}"]
+        found = [f"plan: {total:,} steps, an evaluation every {self.plan.every:,}, because a step takes {pace}"]
         if first and (limit := evaluator.limit(self.plan.valid)):
-            told.append(
+            found.append(
                 f"validation: {limit:,} of {evaluator.examples:,} {task.item_name}, because more do not fit into "
-                f"train.minutes = {self.budget.minutes:g}"
+                f"train.minutes = {minutes:g}"
             )
-        if first and self.total < FEW:
-            told.append(f"warning: {few_steps(self.total, self.budget.minutes, task)}")
-        return told
+        if first and total < FEW:
+            found.append(f"warning: {few_steps(total, minutes, task)}")
+        return found
 
 
 def few_steps(total: int, minutes: float, task: Task) -> str:

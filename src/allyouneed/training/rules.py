@@ -8,7 +8,7 @@ with other vocabularies, sizes, rates, batches and dropout in the same time on t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from allyouneed.tasks.classify import WITH_LINEAR
 
 SPEED = (2_000.0, 150_000.0)  # tokens per second that the models chosen here learn: per CPU thread, and on a GPU
 LEARN = (3_000_000, 100_000_000)  # tokens that they learn if nothing else is asked for: about ten minutes
+LABELLED = 1_200_000  # tokens of labelled texts, or to tune a body that has learned to read
 STEPS = 400  # fewer are too few, whatever the data: then batches are smaller
 CODES = 64  # of a picture, as most codebooks have them; the rules do not open them
 Values = dict[str, tuple[Any, str]]
@@ -60,9 +61,32 @@ class Case:
         per_word = {"translate": 1.35 / 2, "classify": 1.0, "wordvectors": 1.0}.get(self.recipe.task_kind, 1.35)
         return max(1.0, self.facts.words * per_word)
 
-    def epochs(self, least: float, most: float, learn: float, batch: int) -> float:
-        """Passes over the data: as many as the user has asked for, fit into train.minutes, or `learn` tokens take.
-        `batch`: tokens per step."""
+    def training(
+        self,
+        why: str,
+        passes: tuple[float, float],
+        learn: float,
+        batch: int,
+        warmup: tuple[int, float] = (100, 0.1),
+        also: Values | None = None,
+    ) -> Generator[Choice, None, float]:
+        """The passes over the data, smaller batches if there would be too few of them, and the warm-up: so many steps,
+        or this part of the steps if that is less. Returns the passes."""
+        epochs = self.epochs(passes, learn, batch)
+        while batch > 128 and epochs * self.tokens / batch < STEPS:
+            batch //= 2
+        steps = epochs * self.tokens / self._batch(batch)
+        values: Values = {
+            "train.epochs": (epochs, f"{epochs:g} epochs"),
+            "train.batch_tokens": (batch, f"{batch:,} tokens per step"),
+            "train.warmup": (min(400 if self.gpu else warmup[0], math.ceil(warmup[1] * steps)), ""),
+        }
+        yield Choice("training", why, values | (also or {}))
+        return epochs
+
+    def epochs(self, passes: tuple[float, float], learn: float, batch: int) -> float:
+        """Passes over the data: as many as the user has asked for, fit into train.minutes, or `learn` tokens take, but
+        at least and at most `passes`. `batch`: tokens per step."""
         train = self.recipe.train
         if train.minutes:
             found = 60 * train.minutes * (SPEED[1] if self.gpu else SPEED[0] * self.threads) / self.tokens
@@ -71,20 +95,8 @@ class Case:
         elif train.steps and "train.steps" in self.given:
             found = train.steps * self._batch(batch) / self.tokens
         else:
-            found = min(most, max(least, learn / self.tokens))
+            found = min(passes[1], max(passes[0], learn / self.tokens))
         return float(f"{found:.2g}")
-
-    def training(self, epochs: float, batch: int, warmup: int = 100, part: float = 0.1) -> Values:
-        """The epochs, smaller batches if there would be too few of them, and `warmup` steps of warm-up, or this part
-        of the steps if that is less."""
-        while batch > 128 and epochs * self.tokens / batch < STEPS:
-            batch //= 2
-        steps = epochs * self.tokens / self._batch(batch)
-        return {
-            "train.epochs": (epochs, f"{epochs:g} epochs"),
-            "train.batch_tokens": (batch, f"{batch:,} tokens per step"),
-            "train.warmup": (min(400 if self.gpu else warmup, math.ceil(part * steps)), ""),
-        }
 
     def _batch(self, batch: int) -> int:
         return self.recipe.train.batch_tokens if "train.batch_tokens" in self.given else batch
@@ -93,10 +105,18 @@ class Case:
         """A reason."""
         return f"the data is seen {'about ' if self.recipe.train.minutes else ''}{epochs:g} times"
 
+    def careful_rate(self, able: str = "read") -> Choice:
+        """Of a body that has learned to read or see: the wider, the smaller."""
+        rate = float(f"{min(5e-4, 0.1 / self.recipe.model.width):.1g}")
+        return Choice("rate", f"it starts from a run that can {able}", _rate(rate))
 
-def careful_rate(case: Case) -> float:
-    """The learning rate of a body that has learned to read: the wider, the smaller."""
-    return float(f"{min(5e-4, 0.1 / case.recipe.model.width):.1g}")
+
+def _rate(rate: float) -> Values:
+    return {"train.lr": (rate, f"learning rate {rate:g}")}
+
+
+def _dropout(rate: float) -> Values:
+    return {"model.dropout": (rate, f"dropout {rate:g}")}
 
 
 PICTURES = ((28, 4), (32, 4), (64, 8), (96, 8), (128, 16), (224, 16))  # sides in pixels, and their patches
@@ -122,12 +142,10 @@ def picture_size(case: Case) -> Iterator[Choice]:
 
 def picture_training(case: Case) -> Iterator[Choice]:
     """After the pictures have their size."""
-    batch = 128 * case.recipe.model.tokens if case.gpu else 32 * case.recipe.model.tokens
-    epochs = case.epochs(2, 60, LEARN[case.gpu] * 4, batch)
-    yield Choice("training", f"there are {case.facts.examples:,} pictures", case.training(epochs, batch))
+    batch, why = (128 if case.gpu else 32) * case.recipe.model.tokens, f"there are {case.facts.examples:,} pictures"
+    epochs = yield from case.training(why, (2, 60), LEARN[case.gpu] * 4, batch)
     if case.recipe.train.init:
-        rate = careful_rate(case)
-        yield Choice("rate", "it starts from a run that can see", {"train.lr": (rate, f"learning rate {rate:g}")})
+        yield case.careful_rate("see")
     if epochs < 5:  # Fashion-MNIST seen twice: 79.7 % with the shift of the recipe, 85.5 % without
         yield Choice("augmentation", case.seen(epochs), {"task.shift": (0.0, "none")})
     else:
@@ -151,14 +169,12 @@ def drawing(case: Case) -> Iterator[Choice]:
         values: Values = {"model.layers": (8, "8 layers"), "model.heads": (8, ""), "model.width": (384, "384 wide")}
         values["train.lr"] = (1e-3, "")
         yield Choice("model", "there is a GPU", values)
-    batch = (128 if case.gpu else 32) * (1 + caption + CODES)
-    epochs = case.epochs(2, 60, LEARN[case.gpu] * 4, batch)
-    yield Choice("training", f"there are {case.facts.examples:,} pictures", case.training(epochs, batch))
-    dropout = 0.0 if epochs < 5 else 0.1
-    yield Choice("against overfitting", case.seen(epochs), {"model.dropout": (dropout, f"dropout {dropout:g}")})
+    batch, why = (128 if case.gpu else 32) * (1 + caption + CODES), f"there are {case.facts.examples:,} pictures"
+    epochs = yield from case.training(why, (2, 60), LEARN[case.gpu] * 4, batch)
+    yield Choice("against overfitting", case.seen(epochs), _dropout(0.0 if epochs < 5 else 0.1))
 
 
-HELD = {"valid": "for validation", "test": "for the test"}
+SPLITS = {"valid": "for validation", "test": "for the test"}
 HELD_OUT = {"valid": (0.1, 500), "test": (0.2, 1_000)}  # the largest part, and as many examples as are enough
 REAL = 0.2  # part of the different words that occur only once; smaller in generated text, larger in real text
 LITTLE = 200_000  # bytes of training text
@@ -178,7 +194,7 @@ SIZES = {
 def follow(recipe: Recipe, facts: Facts, runtime: Runtime) -> tuple[Recipe, list[str]]:
     """The recipe with the settings that the rules choose for this data, and a line for each choice. What the user has
     set stays as it is, and a choice that contradicts it is left out."""
-    told = []
+    notes = []
     gpu = runtime.device.startswith("cuda")
     for rule in RULES[recipe.task_kind]:
         for choice in rule(Case(facts, recipe, gpu, runtime.threads)):
@@ -189,9 +205,9 @@ def follow(recipe: Recipe, facts: Facts, runtime: Runtime) -> tuple[Recipe, list
                 continue
             words = [word for _, word in free.values() if word]
             if changed != recipe and words:
-                told.append(f"{choice.name}: {', '.join(words)}, because {choice.why}")
+                notes.append(f"{choice.name}: {', '.join(words)}, because {choice.why}")
             recipe = changed
-    return recipe, told
+    return recipe, notes
 
 
 def _free(recipe: Recipe, values: Values) -> Values:
@@ -220,23 +236,23 @@ def held_out(case: Case) -> Iterator[Choice]:
     """A test should leave little uncertainty, and little data should be learned from: a part of it, until there are
     enough examples, and then no more of them. Validation needs fewer: it only chooses."""
     facts, task, data = case.facts, case.recipe.task_kind, case.recipe.data
-    if data.name:
+    if data.name or case.given & {"data.valid_part", "data.test_part"}:
         return
+    certainty = ""
     if task in ("lm", "pretrain", "wordvectors"):
         enough = 100_000 if task == "wordvectors" else 500_000  # bytes; to evaluate word vectors is slow
         part = float(f"{min(data.valid_part, enough / max(1, facts.bytes)):.1g}")
-        parts, why = {"valid": part, "test": part}, f"that is enough of {human_bytes(facts.bytes)}"
-        told = {name: f"{100 * part:g} % {what}" for name, what in HELD.items()}
+        parts, why = dict.fromkeys(SPLITS, part), f"that is enough of {human_bytes(facts.bytes)}"
     else:
         most = 1_000 if task in ("translate", "embed") else 5_000
-        parts = {name: _part(facts.examples, data.valid_part, *HELD_OUT[name], most) for name in HELD}
-        told = {name: f"{100 * parts[name]:g} % {what}" for name, what in HELD.items()}
+        parts = {name: _part(facts.examples, data.valid_part, *HELD_OUT[name], most) for name in SPLITS}
         tested = max(1, round(parts["test"] * facts.examples))
-        told["test"] += f", which tells an accuracy of 80 % to about ± {196 * math.sqrt(0.16 / tested):.1f}"
+        certainty = f", which tells an accuracy of 80 % to about ± {196 * math.sqrt(0.16 / tested):.1f}"
         why = f"there are {facts.examples:,} examples"
-    values = {f"data.{name}_part": (parts[name], told[name]) for name in HELD if name not in facts.splits}
-    if not case.given & {"data.valid_part", "data.test_part"}:
-        yield Choice("held out", why, values)
+    words = {name: f"{100 * part:g} % {SPLITS[name]}" for name, part in parts.items()}
+    words["test"] += certainty
+    values = {f"data.{name}_part": (parts[name], words[name]) for name in SPLITS if name not in facts.splits}
+    yield Choice("held out", why, values)
 
 
 def _part(examples: int, usual: float, largest: float, enough: int, most: int) -> float:
@@ -254,18 +270,17 @@ def vocabulary(case: Case) -> Iterator[Choice]:
     spelled = catalog.model(case.recipe.model_kind).BodyClass.spelled
     if spelled or ("text.vocab" in case.given and text.vocab < 500):
         return
-    why = f"{100 * facts.once:.0f} % of the words occur only once"
+    values: Values = {}
     if text.kind == "bert":  # whole words are worth more rows: it reads faster than it writes
         vocab = _two_digits(min(16_000 if case.gpu else 8_000, max(1_000.0, 12 * math.sqrt(facts.words))))
-        yield Choice("vocabulary", why, {"text.vocab": (vocab, f"{vocab:,} pieces of words")})
-        return
-    if task == "classify" and facts.different < 0.5:
-        if facts.examples >= 1000:  # and these words teach what to do with unknown ones
-            yield Choice("vocabulary", why, {"text.min_count": (2, "words that occur twice")})
-        return
-    most = 8000 if case.gpu or task == "tag" else 4000  # each row takes time, too
-    vocab = _two_digits(min(most, max(500.0, (4 if task == "lm" else 8) * math.sqrt(facts.words))))
-    yield Choice("vocabulary", why, {"text.kind": ("bpe", "bpe"), "text.vocab": (vocab, f"{vocab:,} tokens")})
+        values = {"text.vocab": (vocab, f"{vocab:,} pieces of words")}
+    elif task != "classify" or facts.different >= 0.5:
+        most = 8000 if case.gpu or task == "tag" else 4000  # each row takes time, too
+        vocab = _two_digits(min(most, max(500.0, (4 if task == "lm" else 8) * math.sqrt(facts.words))))
+        values = {"text.kind": ("bpe", "bpe"), "text.vocab": (vocab, f"{vocab:,} tokens")}
+    elif facts.examples >= 1000:  # and these words teach what to do with unknown ones
+        values = {"text.min_count": (2, "words that occur twice")}
+    yield Choice("vocabulary", f"{100 * facts.once:.0f} % of the words occur only once", values)
 
 
 def size(case: Case) -> Iterator[Choice]:
@@ -277,9 +292,8 @@ def size(case: Case) -> Iterator[Choice]:
     sizes = {f"model.{key}": value for key, value in catalog.model(kind).sizes[name].items() if key != "dropout"}
     values: Values = {key: (value, "") for key, value in sizes.items()}
     values["model.width"] = (sizes["model.width"], f"size {name}")
-    values["train.lr"] = (rate, f"learning rate {rate:g}")
     why = f"there are {human_bytes(case.facts.bytes)} of text and {'a GPU' if case.gpu else 'no GPU'}"
-    yield Choice("model", why, values)
+    yield Choice("model", why, values | _rate(rate))
     if kind in ("gpt", "transformer"):
         # Two passes over Tatoeba, two seeds: a translator's validation loss is 2.40 and 2.38 with rotary positions,
         # 2.47 and 2.47 with learned ones, 2.50 and 2.46 with sinusoidal ones.
@@ -290,15 +304,12 @@ def size(case: Case) -> Iterator[Choice]:
 def translation(case: Case) -> Iterator[Choice]:
     """Few passes are not enough to learn the sentences by heart: dropout would only slow them down."""
     pairs, batch = case.facts.examples, 4096 if case.gpu else 512
-    epochs = case.epochs(2, 30, LEARN[case.gpu], batch)
-    values = case.training(epochs, batch, warmup=500, part=0.15) | {"train.beta2": (0.98, "")}
-    yield Choice("training", f"there are {pairs:,} pairs", values)
+    beta2: Values = {"train.beta2": (0.98, "")}
+    why = f"there are {pairs:,} pairs"
+    epochs = yield from case.training(why, (2, 30), LEARN[case.gpu], batch, (500, 0.15), beta2)
     dropout = 0.0 if epochs < 8 else 0.3 if case.gpu or pairs < 10_000 else 0.1
     smoothing = 0.1 if dropout else 0.0
-    values = {
-        "model.dropout": (dropout, f"dropout {dropout:g}"),
-        "task.smoothing": (smoothing, f"label smoothing {smoothing:g}"),
-    }
+    values = _dropout(dropout) | {"task.smoothing": (smoothing, f"label smoothing {smoothing:g}")}
     yield Choice("against overfitting", case.seen(epochs), values)
     if not any(key.startswith("decode.") for key in case.given):
         search = {"method": "beam", "beam": 4, "length_penalty": "gnmt", "alpha": 1.0, "max_new": 128}
@@ -308,18 +319,11 @@ def translation(case: Case) -> Iterator[Choice]:
 
 def fine_tuning(case: Case) -> Iterator[Choice]:
     """A body that has learned to read needs few passes and small steps."""
-    facts = case.facts
-    least = {"classify": 3, "answer": 3, "embed": 3, "tag": 6}[case.recipe.task_kind]
-    epochs = case.epochs(least, 2 * least, 1_200_000, 1024)
-    rate = careful_rate(case)
-    values = case.training(epochs, 1024) | {
-        "train.lr": (rate, f"learning rate {rate:g}"),
-        "train.min_lr": (0.0, ""),
-        "model.dropout": (0.1, "dropout 0.1"),
-        "model.attention_dropout": (0.1, ""),
-        "task.unknown": (0.0, ""),
-    }
-    yield Choice("training", f"it starts from a run that can read, with {facts.words:,} words to learn from", values)
+    least = 6 if case.recipe.task_kind == "tag" else 3
+    why = f"it starts from a run that can read, with {case.facts.words:,} words to learn from"
+    values: Values = {"train.min_lr": (0.0, ""), "model.attention_dropout": (0.1, ""), "task.unknown": (0.0, "")}
+    values |= _dropout(0.1) | case.careful_rate().values
+    yield from case.training(why, (least, 2 * least), LABELLED, 1024, also=values)
 
 
 def questions(case: Case) -> Iterator[Choice]:
@@ -329,9 +333,8 @@ def questions(case: Case) -> Iterator[Choice]:
     if case.recipe.train.init:
         yield from fine_tuning(case)
         return
-    batch = 8192 if case.gpu else 2048
-    epochs = case.epochs(2, 20, LEARN[case.gpu], batch)
-    yield Choice("training", f"there are {case.facts.examples:,} questions", case.training(epochs, batch))
+    why, batch = f"there are {case.facts.examples:,} questions", 8192 if case.gpu else 2048
+    yield from case.training(why, (2, 20), LEARN[case.gpu], batch)
     length = 384 if case.gpu else 256
     yield Choice("length", "a longer text is read in windows", {"data.max_length": (length, f"{length} tokens")})
 
@@ -345,11 +348,9 @@ def labels(case: Case) -> Iterator[Choice]:
     large = facts.words > 2_000_000
     batch = 4096 if large else 1024 if classify else 512
     least = 1 if classify else 2 if large else 8
-    epochs = case.epochs(least, 20, 1_200_000, batch)
     why = f"there are {facts.examples:,} examples with {facts.words:,} words"
-    yield Choice("training", why, case.training(epochs, batch))
-    dropout = 0.5 if classify else 0.2
-    values: Values = {"model.dropout": (dropout, f"dropout {dropout:g}")}
+    epochs = yield from case.training(why, (least, 20), LABELLED, batch)
+    values = _dropout(0.5 if classify else 0.2)
     if classify:
         values["train.ema"] = (0.99, "a mean of the weights")
     yield Choice("against overfitting", case.seen(epochs), values)
@@ -363,8 +364,8 @@ def labels(case: Case) -> Iterator[Choice]:
     if not classify and case.recipe.model_kind == "rnn" and case.recipe.text.kind == "bpe":
         values = {
             "model.width": (128, "128 wide"),
-            "train.lr": (2e-3, "learning rate 0.002"),
             "task.unknown": (0.0, "no words hidden in training"),
+            **_rate(2e-3),
         }
         yield Choice("model", "names show in the pieces of words", values)
 
@@ -372,14 +373,14 @@ def labels(case: Case) -> Iterator[Choice]:
 def running_text(case: Case) -> Iterator[Choice]:
     """At least one pass, if that is no more than about half an hour."""
     facts, learn, batch = case.facts, LEARN[case.gpu], 8192 if case.gpu else 1024
-    epochs = case.epochs(min(1.0, 3 * learn / case.tokens), 20, learn, batch)
     context = 256 if case.gpu else 128
     while context > 16 and case.tokens < 16 * context:
         context //= 2
-    values = case.training(epochs, batch) | {"model.context": (context, f"windows of {context}")}
-    yield Choice("training", f"there are about {_two_digits(case.tokens):,} tokens", values)
+    windows: Values = {"model.context": (context, f"windows of {context}")}
+    why = f"there are about {_two_digits(case.tokens):,} tokens"
+    epochs = yield from case.training(why, (min(1.0, 3 * learn / case.tokens), 20), learn, batch, also=windows)
     dropout = 0.0 if epochs < 5 else 0.1 if epochs < 12 else 0.2
-    yield Choice("against overfitting", case.seen(epochs), {"model.dropout": (dropout, f"dropout {dropout:g}")})
+    yield Choice("against overfitting", case.seen(epochs), _dropout(dropout))
     if facts.lines <= 100 or facts.loose >= 0.01:  # otherwise each line stands for itself, and an answer ends with it
         why = "the text has blank or indented lines" if facts.loose >= 0.01 else "the text has few lines"
         yield Choice("answers", why, {"decode.stop": ((), "over several lines"), "decode.max_new": (200, "200 tokens")})
@@ -388,20 +389,15 @@ def running_text(case: Case) -> Iterator[Choice]:
 def passages(case: Case) -> Iterator[Choice]:
     """Hidden words are hard to learn: as much as can be read in about twenty minutes."""
     learn, batch = LEARN[case.gpu] * 2, 32_768 if case.gpu else 2_048
-    epochs = case.epochs(1, 40, learn, batch)
-    values = case.training(epochs, batch, warmup=300) | {"train.beta2": (0.98, "")}
-    yield Choice("training", f"there are about {_two_digits(case.tokens):,} tokens", values)
-    length = 128
-    yield Choice(
-        "length", "most of what a word means stands near it", {"data.max_length": (length, f"{length} tokens")}
-    )
+    beta2: Values = {"train.beta2": (0.98, "")}
+    why = f"there are about {_two_digits(case.tokens):,} tokens"
+    epochs = yield from case.training(why, (1, 40), learn, batch, (300, 0.1), beta2)
+    yield Choice("length", "most of what a word means stands near it", {"data.max_length": (128, "128 tokens")})
     dropout = 0.0 if epochs < 10 else 0.1
-    values = {"model.dropout": (dropout, f"dropout {dropout:g}"), "model.attention_dropout": (dropout, "")}
+    values = _dropout(dropout) | {"model.attention_dropout": (dropout, "")}
     yield Choice("against overfitting", case.seen(epochs), values)
     if case.recipe.train.init:
-        rate = careful_rate(case)
-        values = {"train.lr": (rate, f"learning rate {rate:g}")}
-        yield Choice("rate", "it starts from a run that can read", values)
+        yield case.careful_rate()
 
 
 def matching(case: Case) -> Iterator[Choice]:
@@ -409,18 +405,17 @@ def matching(case: Case) -> Iterator[Choice]:
     if case.recipe.train.init:
         yield from fine_tuning(case)
         return
-    pairs, batch = case.facts.examples, 16_384 if case.gpu else 2_048
-    epochs = case.epochs(2, 40, LEARN[case.gpu], batch)
-    yield Choice("training", f"there are {pairs:,} pairs", case.training(epochs, batch))
+    why, batch = f"there are {case.facts.examples:,} pairs", 16_384 if case.gpu else 2_048
+    epochs = yield from case.training(why, (2, 40), LEARN[case.gpu], batch)
     dropout = 0.0 if epochs < 20 else 0.1
-    values: Values = {"model.dropout": (dropout, f"dropout {dropout:g}"), "model.attention_dropout": (dropout, "")}
+    values = _dropout(dropout) | {"model.attention_dropout": (dropout, "")}
     yield Choice("against overfitting", case.seen(epochs), values)
 
 
 def vectors(case: Case) -> Iterator[Choice]:
     """More text needs fewer passes, and has more to say of each word."""
     words = case.facts.words
-    epochs, width = case.epochs(3, 20, 25_000_000, 10_000), 100 if words >= 1_000_000 else 50
+    epochs, width = case.epochs((3, 20), 25_000_000, 10_000), 100 if words >= 1_000_000 else 50
     values = {"train.epochs": (epochs, f"{epochs:g} epochs"), "model.width": (width, f"vectors {width} wide")}
     yield Choice("training", f"there are {words:,} words", values)
 

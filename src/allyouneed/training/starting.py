@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, fields, replace
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +19,22 @@ from allyouneed.data.sources import PICTURES
 from allyouneed.errors import UserError, nearest, option_name, shortened
 from allyouneed.recipe import Recipe, override, read_recipe
 from allyouneed.storage.runfolder import RunFolder
+from allyouneed.training.donor import explicit_keys, inherit
 
 # Own files, the name of a data set, or examples in memory; by split, if it is a dict with train, valid and test.
 Given = Any
-PLACE = re.compile(r"\S*[/\\]\S*|\S+\.\w{1,5}")  # what is written as a path
+PATH = re.compile(r"\S*[/\\]\S*|\S+\.\w{1,5}")  # what is written as a path
 
 
 def choose(recipe: str | Recipe, overrides: Sequence[str], data: Given | None) -> Recipe:
     """The recipe with `overrides`, and with `data` instead of its own."""
-    _check_places(overrides)
+    _check_paths(overrides)
     found = (
         read_recipe(recipe, overrides)
         if isinstance(recipe, str)
         else Recipe.parse(override(recipe.to_dict(), overrides))
     )
-    found = _placed(with_data(found, data))
+    found = _with_absolute_paths(with_data(found, data))
     if found.train.init:
         found = inherit(found, overrides)
     return replace(found, given=_given(found, overrides)) if _follows(recipe, found) else found
@@ -50,22 +51,23 @@ def _follows(recipe: str | Recipe, chosen: Recipe) -> bool:
 def _given(recipe: Recipe, overrides: Sequence[str]) -> frozenset[str]:
     """The keys that the user has set; a run to start from sets those of its body and of the text."""
     cls = catalog.model(recipe.model_kind)
-    given = _explicit(overrides, cls)
+    given = explicit_keys(overrides, cls)
     if recipe.train.init:
         given |= {f"model.{name}" for name in cls.body_fields()} | {f"text.{f.name}" for f in fields(TextConfig)}
     return frozenset(given)
 
 
-def _placed(recipe: Recipe) -> Recipe:
+def _with_absolute_paths(recipe: Recipe) -> Recipe:
     """The recipe with absolute paths of its data and of the run to start from: they are found from every folder."""
     data = recipe.data
-    paths = (data.path, data.valid_path, data.test_path, (recipe.train.init,))
-    own, valid, test, (init,) = (
-        tuple(path and os.path.abspath(os.path.expanduser(path)) for path in some) for some in paths
-    )
-    return recipe.with_(
-        data=replace(data, path=own, valid_path=valid, test_path=test), train=replace(recipe.train, init=init)
-    )
+
+    def absolute(path: str) -> str:
+        return path and os.path.abspath(os.path.expanduser(path))
+
+    own: dict[str, Any] = {
+        name: tuple(map(absolute, getattr(data, name))) for name in ("path", "valid_path", "test_path")
+    }
+    return recipe.with_(data=replace(data, **own), train=replace(recipe.train, init=absolute(recipe.train.init)))
 
 
 def with_data(recipe: Recipe, data: Given | None) -> Recipe:
@@ -89,7 +91,7 @@ def with_data(recipe: Recipe, data: Given | None) -> Recipe:
         hint = nearest(given[0], [*names, *os.listdir()])
         known = hint if "did you mean" in hint else "; `ayn list data` shows the data sets"
         raise UserError(f"'{shortened(given[0])}' is neither a file here nor a data set{known}")
-    return _placed(recipe.with_(data=replace(recipe.data, name="", path=tuple(given))))
+    return _with_absolute_paths(recipe.with_(data=replace(recipe.data, name="", path=tuple(given))))
 
 
 def _are_texts(data: Given, names: Sequence[str]) -> bool:
@@ -99,7 +101,7 @@ def _are_texts(data: Given, names: Sequence[str]) -> bool:
         return False
     if len(data) == 1 and len(data[0].split()) < 2:  # a misspelt name
         return False
-    return not any(PLACE.fullmatch(one) or one in names or os.path.exists(os.path.expanduser(one)) for one in data)
+    return not any(PATH.fullmatch(one) or one in names or os.path.exists(os.path.expanduser(one)) for one in data)
 
 
 def _with_texts(recipe: Recipe, texts: Sequence[str]) -> Recipe:
@@ -118,8 +120,8 @@ def _with_examples(recipe: Recipe, data: Any) -> Recipe:
     shape, config = catalog.task(recipe.task_kind).shape, recipe.data
     paths: dict[str, tuple[str, ...]] = {}
     parts = in_memory.splits(data)
-    kept = [not is_path(part) for part in parts.values()]
-    if config.encoding and any(kept) and not all(kept):
+    written = [not is_path(part) for part in parts.values()]
+    if config.encoding and any(written) and not all(written):
         raise UserError(
             f"data.encoding = {config.encoding} is for files, and a part of data is not in one: leave it out"
         )
@@ -131,7 +133,7 @@ def _with_examples(recipe: Recipe, data: Any) -> Recipe:
         if found.name:
             raise UserError(f"the split '{split}' of data is the data set '{found.name}': give it alone, or give files")
         paths[split] = found.path
-    if all(kept):
+    if all(written):
         config = replace(config, encoding="")
     if shape in ("tags", "text", *PICTURES):  # the file has one layout only
         config = replace(config, source="", target="")
@@ -139,7 +141,7 @@ def _with_examples(recipe: Recipe, data: Any) -> Recipe:
     return recipe.with_(data=replace(config, name="", path=paths["train"], valid_path=valid, test_path=test))
 
 
-def _check_places(overrides: Sequence[str]) -> None:
+def _check_paths(overrides: Sequence[str]) -> None:
     """An empty path would silently mean other data than the user wants: that of the recipe, or a part of the file."""
     for text in overrides:
         key, _, value = text.partition("=")
@@ -150,7 +152,7 @@ def _check_places(overrides: Sequence[str]) -> None:
 def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Given | None) -> Recipe:
     """The recipe of the run in `out`, from its own copy; `overrides` may only change how it is trained. If no run has
     begun there, that of a new run."""
-    _check_places(overrides)
+    _check_paths(overrides)
     kinds_asked = [text for text in overrides if text.startswith(("task.kind=", "model.kind="))]
     asked = read_recipe(recipe, kinds_asked) if isinstance(recipe, str) else recipe
     folder = RunFolder(out)
@@ -163,75 +165,22 @@ def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Giv
     kinds = (before.task_kind, before.model_kind)
     if (asked.task_kind, asked.model_kind) != kinds:
         raise UserError(f"the run in {out} is a {kinds[1]} for {kinds[0]}, and this recipe is not: use another folder")
-    after = _placed(with_data(Recipe.parse(override(before.to_dict(), overrides)), data))
+    after = _with_absolute_paths(with_data(Recipe.parse(override(before.to_dict(), overrides)), data))
     if after.train.init != before.train.init:
         raise UserError(f"the run in {out} has begun: train.init cannot change any more; leave it out")
-    fixed = {"train": ("optimizer", "ema", "seed", "batch_tokens")}  # a checkpoint or the batches depend on these
-    free = {("data", "mirror"), ("data", "workers"), ("task", "questions")}
+    changing = {f"train.{f.name}" for f in fields(before.train)} | {"data.mirror", "data.workers", "task.questions"}
+    changing -= {f"train.{name}" for name in ("optimizer", "ema", "seed", "batch_tokens")}  # which the state depends on
     if before.data.path and after.data.path:  # own files may have moved; `fit` checks that they are the same
-        free |= {("data", "path"), ("data", "valid_path"), ("data", "test_path")}
+        changing |= {"data.path", "data.valid_path", "data.test_path"}
     for section in ("task", "model", "text", "data", "train"):
-        values = asdict(getattr(before, section))
-        for key, value in asdict(getattr(after, section)).items():
-            may = (section, key) in free or key not in fixed.get(section, values)
-            if value != values[key] and not may:
+        values = vars(getattr(before, section))
+        for key, value in vars(getattr(after, section)).items():
+            if value != values[key] and f"{section}.{key}" not in changing:
                 raise UserError(
                     f"{section}.{key} was {values[key]!r} when the run in {out} began, and cannot become {value!r}; "
                     f"resume without it, or start again with {option_name('--overwrite')}"
                 )
     return after
-
-
-def inherit(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
-    """The recipe with the settings of the body taken from the run train.init, and its text settings, because a body
-    reads the tokens of its own tokenizer. Another value in `overrides` is an error."""
-    donor = donor_folder(recipe.train.init)
-    given = donor.read_recipe()
-    kind, cls = recipe.model_kind, catalog.model(recipe.model_kind)
-    if not cls.body_fields():
-        able = ", ".join(name for name in catalog.MODELS if catalog.model(name).body_fields())
-        raise UserError(f"train.init: model.kind = '{kind}' cannot start from another run; these can: {able}")
-    if given.model_kind != kind:
-        raise UserError(
-            f"train.init: {donor.path} is a run of the model '{given.model_kind}', and this recipe's is '{kind}'; "
-            f"start from a run of '{kind}'"
-        )
-    wanted = _explicit(overrides, cls)
-    fixed = [f for f in cls.body_fields() if f != "context" or given.model.limit is not None]
-    body = {field: getattr(given.model, field) for field in fixed}
-    body |= {field: getattr(given.model, field) for field in cls.fits if f"model.{field}" not in wanted}
-    # text.vectors together with train.init is an error that `fit` raises when the model is built.
-    text = {**asdict(given.text), "path": "", "vectors": recipe.text.vectors, "freeze": recipe.text.freeze}
-    for section, taken in (("model", body), ("text", text)):
-        for field, value in taken.items():
-            asked = getattr(getattr(recipe, section), field)
-            if f"{section}.{field}" in wanted and asked != value:
-                whose = "the body" if section == "model" else "the tokenizer"
-                raise UserError(
-                    f"{section}.{field} = {asked or 'empty'}, but {whose} of {donor.path} has {value or 'none'}: leave "
-                    f"{section}.{field} out, or start from another run"
-                )
-    return recipe.with_(
-        model=replace(recipe.model, **body),
-        text=replace(given.text, **text),
-        train=replace(recipe.train, init=str(donor.path)),
-    )
-
-
-def donor_folder(path: str) -> RunFolder:
-    """The folder of a run to start from."""
-    donor = RunFolder(path)
-    if not os.path.isfile(donor.recipe):
-        raise UserError(f"train.init: there is no run in {shortened(donor.path)}{donor.neighbours()}")
-    if not donor.model.is_file():
-        raise UserError(f"train.init: {donor.path} has no model yet: its training has not reached its first evaluation")
-    return donor
-
-
-def _explicit(overrides: Iterable[str], cls: Any) -> set[str]:
-    """The keys that the user set, with those that a model.size sets."""
-    given = dict(text.partition("=")[::2] for text in overrides)
-    return {*given, *(f"model.{field}" for field in cls.sizes.get(given.get("model.size", ""), ()))}
 
 
 def default_out(recipe: str | Recipe) -> Path:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass, is_dataclass
+from typing import Any, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -79,36 +79,14 @@ class State:
     runtime: dict[str, Any]
     metrics: int  # bytes of metrics.jsonl
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def read_state(checkpoint: Checkpoint, run: str, losses: int) -> State:
     """The state of a checkpoint; a UserError unless it has the identity `run` and as many named losses as `losses`."""
     try:
-        values = checkpoint.state
-        parts = {"position": Position, "window": Window, "watch": Watch, "plan": Plan}
-        state = State(**{**values, **{name: cls(**values[name]) for name, cls in parts.items()}})
-        for name, cls in parts.items():
-            if missing := {f.name for f in fields(cls)} - NEWER - values[name].keys():
-                raise KeyError(*missing)
-        counted = [(f, getattr(part, f.name)) for part in (state.position, state.watch) for f in fields(part)]
-        numbers, whole = [n for _, n in counted], [n for f, n in counted if isinstance(f.default, int)]
-        fine = (
-            state.position.step == checkpoint.step
-            and all(type(n) is int and n >= 0 for n in (*whole, state.pieces, state.metrics))
-            and state.pieces > 0
-            and all(type(n) in (int, float) for n in (*numbers, *state.window.losses, state.window.seconds))
-            and type(state.window.units) is int
-            and all(type(n) is int and n >= 0 for n in (state.plan.total, state.plan.every, state.plan.since))
-            and state.plan.every > 0
-            and type(state.plan.start) in (int, float)
-            and type(state.plan.valid) in (int, float)
-            and isinstance(state.window.losses, list)
-            and len(state.window.losses) == losses
-            and isinstance(state.runtime["device"], str)
-            and isinstance(state.runtime["compile"], bool)
-        )
+        state: State = _parsed(State, checkpoint.state)
+        fine = state.position.step == checkpoint.step and len(state.window.losses) == losses
+        fine = fine and min(state.pieces, state.plan.every) > 0
+        fine = fine and isinstance(state.runtime["device"], str) and isinstance(state.runtime["compile"], bool)
     except (TypeError, KeyError):
         fine = False
     if not fine:
@@ -120,6 +98,23 @@ def read_state(checkpoint: Checkpoint, run: str, losses: int) -> State:
     return state
 
 
+def _parsed(kind: Any, value: Any) -> Any:
+    """A value of JSON as this type: a dataclass with all of its fields, a list, an object, text or a number; whole
+    numbers are not negative. Anything else is a TypeError or a KeyError."""
+    if is_dataclass(kind) and isinstance(value, dict):
+        hints = get_type_hints(kind)
+        if missing := hints.keys() - NEWER - value.keys():
+            raise KeyError(*missing)
+        values = {name: _parsed(hints[name], each) for name, each in value.items()}
+        return kind(**values)  # type: ignore[operator]
+    if get_origin(kind) is list and isinstance(value, list):
+        return [_parsed(get_args(kind)[0], each) for each in value]
+    known = (int, float) if kind is float else (get_origin(kind) or kind,)
+    if type(value) not in known or (kind is int and value < 0):
+        raise TypeError
+    return value
+
+
 # The state of each optimizer per parameter.
 MEMORY: dict[type, set[str]] = {
     torch.optim.AdamW: {"step", "exp_avg", "exp_avg_sq"},
@@ -127,7 +122,7 @@ MEMORY: dict[type, set[str]] = {
 }
 
 
-def kept_tensors(
+def training_tensors(
     model: nn.Module, optimizer: torch.optim.Optimizer, average: MovingAverage | None, carried: Sequence[Carry]
 ) -> dict[str, Tensor]:
     """The tensors by name: "optimizer/<parameter>/exp_avg", "ema/<parameter>", "carry/<process>/h", …"""
@@ -136,47 +131,42 @@ def kept_tensors(
     for p, state in optimizer.state.items():
         found |= {f"optimizer/{names[p]}/{key}": t for key, t in state.items() if isinstance(t, Tensor)}
     if average is not None:
-        found |= {f"ema/{name}": t for name, t in average.tensors().items()}
+        found |= {f"ema/{name}": t for name, t in average.averages.items()}
     return found
 
 
-def restore_kept(
+def restore_training(
     tensors: Mapping[str, Tensor],
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     average: MovingAverage | None,
     fresh: Carry,
 ) -> dict[int, Carry]:
-    """Load what `kept_tensors` returned into the optimizer and the average. Returns the carry of each process, which
-    must have the shapes of `fresh`. A ValueError or KeyError means that the tensors do not fit the model."""
-    _load_optimizer(model, optimizer, _under("optimizer/", tensors))
-    if average is not None:
-        average.load(_under("ema/", tensors))
+    """Load what `training_tensors` returned into the optimizer and the average. Returns the carry of each process,
+    which must have the shapes of `fresh`. A ValueError or KeyError means that the tensors do not fit the model."""
+    parameters = dict(model.named_parameters())
     carried: dict[int, Carry] = {}
-    for path, t in _under("carry/", tensors).items():
-        rank, _, name = path.partition("/")
-        _check(path, t, fresh[name].shape, fresh[name].dtype)
-        carried.setdefault(int(rank), {})[name] = t
-    if any(carry.keys() != fresh.keys() for carry in carried.values()):
-        raise ValueError("a part of a state is missing")
+    averages = dict(average.averages) if average is not None else {}
+    for path, t in tensors.items():
+        kind, _, name = path.partition("/")
+        if kind == "optimizer":
+            name, _, key = name.rpartition("/")
+            p = parameters[name]
+            _check(path, t, torch.empty((), dtype=p.dtype, device="meta") if key == "step" else p)
+            optimizer.state[p][key] = torch.empty_like(t, device=p.device).copy_(t)
+        elif kind == "carry":
+            rank, _, name = name.partition("/")
+            _check(path, t, fresh[name])
+            carried.setdefault(int(rank), {})[name] = t
+        elif kind == "ema" and average is not None:
+            _check(path, t, averages[name])
+            averages.pop(name).copy_(t)
+    complete = all(state.keys() == MEMORY[type(optimizer)] for state in optimizer.state.values())
+    if averages or not complete or any(carry.keys() != fresh.keys() for carry in carried.values()):
+        raise ValueError("a part of the state is missing")
     return carried
 
 
-def _load_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    parameters = dict(model.named_parameters())
-    for path, value in tensors.items():
-        name, _, key = path.rpartition("/")
-        p = parameters[name]
-        _check(path, value, torch.Size([]) if key == "step" else p.shape, p.dtype)
-        optimizer.state[p][key] = torch.empty_like(value, device=p.device).copy_(value)
-    if any(state.keys() != MEMORY[type(optimizer)] for state in optimizer.state.values()):
-        raise ValueError("the state of the optimizer is incomplete")
-
-
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
-
-
-def _check(name: str, t: Tensor, shape: torch.Size, dtype: torch.dtype) -> None:
-    if (t.shape, t.dtype) != (shape, dtype):
-        raise ValueError(f"{name} is {t.dtype} {tuple(t.shape)}, not {dtype} {tuple(shape)}")
+def _check(name: str, t: Tensor, like: Tensor) -> None:
+    if (t.shape, t.dtype) != (like.shape, like.dtype):
+        raise ValueError(f"{name} is {t.dtype} {tuple(t.shape)}, not {like.dtype} {tuple(like.shape)}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import signal
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from dataclasses import asdict
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -26,12 +28,12 @@ from allyouneed.training.compiling import stop_recording
 from allyouneed.training.distributed import Ranks
 from allyouneed.training.evaluating import Evaluator, NamedLosses, Sampler
 from allyouneed.training.feed import Feed, Step
-from allyouneed.training.interrupt import Interrupt, Interrupted
+from allyouneed.training.interrupt import Interrupted, first_signal
 from allyouneed.training.memory import is_out_of_memory
 from allyouneed.training.optim import MovingAverage, make_optimizer, mean
 from allyouneed.training.plan import Pacer
 from allyouneed.training.progress import Log, Progress
-from allyouneed.training.state import Pending, Position, State, Window, kept_tensors, read_state, restore_kept
+from allyouneed.training.state import Pending, Position, State, Window, read_state, restore_training, training_tensors
 from allyouneed.training.warning import Watch
 
 
@@ -57,15 +59,14 @@ class Trainer:
         self.optimizer = make_optimizer(model, config)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.average = MovingAverage(model, config.ema) if config.ema else None
-        seeds = {"train": config.seed, **({"valid": 0} if task.has("valid") else {})}
-        feeds = {
-            split: Feed(task.examples(split), ranks, self.device, seed=seed, batch_tokens=config.batch_tokens)
-            for split, seed in seeds.items()
-        }
-        self.feed, self.valid = feeds["train"], feeds.get("valid")
+        feed = partial(Feed, ranks=ranks, device=self.device, batch_tokens=config.batch_tokens)
+        self.feed = feed(task.examples("train"), seed=config.seed)
+        self.valid = feed(task.examples("valid"), seed=0) if task.has("valid") else None
         self.losses = NamedLosses(task.loss_weights)
-        self.evaluator = Evaluator(model, task, self.losses, self.valid, ranks, self._arithmetic, say)
-        self.sampler = Sampler(model, task, self._arithmetic, self.quiet)
+        bf16 = runtime.precision == "bf16"
+        self.arithmetic = partial(torch.autocast, self.device.type, torch.bfloat16, enabled=bf16)
+        self.evaluator = Evaluator(model, task, self.losses, self.valid, ranks, self.arithmetic, say)
+        self.sampler = Sampler(model, task, self.arithmetic, self.quiet)
         least, batches = self.evaluator.least_interval, len(self.feed.plan(0))
         self.pacer = Pacer(config, batches, least, task.eval_share, began, runtime.free_threads)
         self.pieces = config.accumulate
@@ -76,37 +77,33 @@ class Trainer:
         self.window, self.watch = Window([0.0] * len(self.losses)), Watch()
         self.caution = ""  # a warning before the first step
 
-    def save_start(self) -> None:
-        """A checkpoint of step 0: a run that starts from other files never needs them again."""
-        self._save(last=False)
-
     def fit(self) -> Position:
         """Train until the last step, an interruption or an error."""
         self.log = Log(self.folder, self.at.step, self.config.tensorboard) if self.ranks.first else None
         unit = {"token": "tok"}.get(self.task.unit, f"{self.task.unit}s")
         with (
-            Interrupt() as interrupt,
-            Progress(self.pacer.shown, self.at.step, quiet=self.quiet, unit=unit) as progress,
+            first_signal() as received,
+            Progress(self.pacer.plan.shown, self.at.step, quiet=self.quiet, unit=unit) as progress,
         ):
             self.progress, self.clock = progress, time.monotonic()
             try:
                 if self.caution and not self.at.step:
                     self._warn(self.caution)
-                fewer = self.at.step >= self.pacer.total and not self.folder.model.exists()  # steps than were made
+                fewer = self.at.step >= self.pacer.plan.total and not self.folder.model.exists()  # than were made
                 if fewer or (self.model.useful_at_start and not self.at.step):
                     self._evaluate()
-                self._loop(interrupt)
+                self._loop(received)
             finally:
                 if self.log is not None:
                     self.log.close()
         return self.at
 
-    def _loop(self, interrupt: Interrupt) -> None:
+    def _loop(self, received: list[int]) -> None:
         steps = self.feed.steps(self.at.epoch, self.at.batch, self.pieces)
         self.model.train()
         if self.pieces > 1:
             stop_recording(self.model)
-        while self.at.step < self.pacer.total and not self._given_up():
+        while self.at.step < self.pacer.plan.total and not self._given_up():
             pieces = self.pieces
             self._step(next(steps))
             if self.pieces != pieces:  # the batches made ahead are too large
@@ -115,35 +112,36 @@ class Trainer:
             if self.device.type == "cpu" or self.at.step % self.config.log_every == 0:
                 self._read_losses()
                 self._keep_pace()
-            done = self.at.step >= self.pacer.total
-            if done or self.at.step % self.pacer.every == 0:
+            done = self.at.step >= self.pacer.plan.total
+            if done or self.at.step % self.pacer.plan.every == 0:
                 self._evaluate()
-            every = self.config.save_every or self.pacer.every
-            stop = self._asked_to_stop(interrupt)
+            every = self.config.save_every or self.pacer.plan.every
+            stop = self._asked_to_stop(received)
             if done or stop or self.at.step % every == 0 or self._given_up():
-                self._save(last=done or self._given_up())
+                self.save(last=done or self._given_up())
             if stop and not done:
                 steps.close()
-                if self.ranks.first and not self.folder.model.exists():
-                    self._write_model(self._weights(), self.at.step)  # so that an interrupted run can be used
-                raise Interrupted(interrupt.signal or 15, self.at.step)
+                if not self.folder.model.exists():
+                    self._write_model(self.at.step)  # so that an interrupted run can be used
+                raise Interrupted((received or [signal.SIGTERM])[0], self.at.step)
         steps.close()
 
     def _keep_pace(self) -> None:
         """With train.minutes, plan the steps that still fit."""
         if self.pending or not self.pacer.follow(self.at.step, self.ranks, self.evaluator):
             return
-        self.progress.plan(self.pacer.shown)
-        self._log("plan", self.at.step, total=self.pacer.total, every=self.pacer.every, valid=self.pacer.plan.valid)
+        plan = self.pacer.plan
+        self.progress.total = plan.shown
+        self._log("plan", self.at.step, total=plan.total, every=plan.every, valid=plan.valid)
         for note in self.pacer.news(self.task, self.evaluator):
             self.progress.note(note)
         self.clock = time.monotonic()
 
-    def _asked_to_stop(self, interrupt: Interrupt) -> bool:
+    def _asked_to_stop(self, received: list[int]) -> bool:
         """Whether any process got a signal. Several processes ask each other only when they exchange losses anyway."""
         if self.ranks.world > 1 and self.pending:
             return False
-        return bool(self.ranks.total([float(interrupt.signal)], self.device)[0])
+        return bool(self.ranks.total([float(len(received))], self.device)[0])
 
     def _given_up(self) -> bool:
         return bool(self.config.patience) and self.at.waited >= self.config.patience
@@ -196,17 +194,12 @@ class Trainer:
         """Backpropagate Σ weight · sum / count piece by piece; returns this process's part of each loss."""
         total = torch.zeros(len(self.losses), device=self.device)
         for piece in work.pieces:
-            with self._arithmetic():
+            with self.arithmetic():
                 sums = self.task.losses(self.model, piece.to(self.device), self.pacer.moment(self.at.step), carry)
             losses = self.losses.means(sums, work.size)
             self.losses.total(losses).backward()
             total += losses.detach()
         return total
-
-    def _arithmetic(self) -> AbstractContextManager[Any]:
-        if self.runtime.precision == "bf16":
-            return torch.autocast(self.device.type, torch.bfloat16)
-        return nullcontext()
 
     def _smaller(self, work: Step, error: BaseException) -> Step:
         """If memory ran out, the same step in twice as many pieces, each half the size; other errors are raised."""
@@ -235,7 +228,7 @@ class Trainer:
         flat = self.ranks.total([loss for *losses, _ in values for loss in losses], self.device)
         now, many = time.monotonic(), len(self.losses)
         units, seconds = sum(p.units for p in self.pending), now - self.clock
-        self.pacer.see(len(self.pending), units, seconds)
+        self.pacer.add(len(self.pending), units, seconds)
         self.at.seconds += seconds
         self.window.units += units
         self.window.seconds += seconds
@@ -246,9 +239,9 @@ class Trainer:
             if not math.isfinite(loss) or not math.isfinite(norm):
                 self._bad_number(p, loss, norm)
             self.window.losses = [old + new for old, new in zip(self.window.losses, losses)]
-            self.watch.see(loss)
+            self.watch.add(loss)
             rate = self.pacer.rate(p.step - 1)
-            if p.step % self.config.log_every == 0 or p.step == self.pacer.total:
+            if p.step % self.config.log_every == 0 or p.step == self.pacer.plan.total:
                 steps = (p.step - 1) % self.config.log_every + 1
                 means = self.losses.by_name([total / steps for total in self.window.losses])
                 self._log("train", p.step, **means, lr=rate, norm=norm, units_per_s=speed)
@@ -267,22 +260,21 @@ class Trainer:
 
     def _diverged(self, what: str) -> UserError:
         steps = self.folder.checkpoints.steps()
-        kept = f"the last good checkpoint is step {steps[-1]}" if steps else "there is no good checkpoint"
-        return UserError(f"{what}; {kept}: resume with a smaller train.lr, more train.warmup or train.precision=fp32")
+        last = f"the last good checkpoint is step {steps[-1]}" if steps else "there is no good checkpoint"
+        return UserError(f"{what}; {last}: resume with a smaller train.lr, more train.warmup or train.precision=fp32")
 
     def _check_finite(self, tensors: dict[str, Tensor]) -> None:
         if broken := not_finite(tensors):
             raise self._diverged(f"{broken} is not finite after step {self.at.step}")
 
     def _evaluate(self) -> None:
-        """Compute the loss over the whole validation split; the best weights become the run's model."""
+        """Compute the loss over the validation split; the best weights become the run's model."""
         self._read_losses()
         began = time.monotonic()
         if self.valid is None:
-            if self.ranks.first:
-                self._write_model(self._weights(), self.at.step)
+            self._write_model(self.at.step)
             return
-        with self.average.in_place() if self.average is not None else nullcontext():
+        with self._result():
             losses = self.losses.by_name(self.evaluator.loss(self.pacer.plan.valid))
             loss = losses["loss"]
             if not math.isfinite(loss):
@@ -290,9 +282,9 @@ class Trainer:
             score = self.evaluator.score(self.pacer.plan.valid)
             by_loss = losses[self.task.chooses_by] if score is None else loss
             best = self.at.rank(-score.value if score else by_loss, by_loss)
-            if best and self.ranks.first:
-                self._write_model(self.model.state_dict(), self.at.step)
-            samples = self.sampler.lines(1) if self.sampler.affordable(self.at.seconds) else []
+            samples = self.sampler.formatted(1) if self.sampler.affordable(self.at.seconds) else []
+        if best:
+            self._write_model(self.at.step)
         self._log("valid", self.at.step, **losses, **({score.name: score.value} if score else {}))
         parts = "".join(f", {name} {value:.4f}" for name, value in losses.items() if name != "loss")
         also = f"{parts}, {score.short}" if score else parts
@@ -300,38 +292,40 @@ class Trainer:
         for line in samples:
             self.progress.note(line)
         if self.watch.evaluate(self.at.step, loss, self.at.waited):
-            self._warn(self.watch.told(self.task))
+            self._warn(self.watch.warning(self.task))
         if self._given_up():
             self.progress.note(f"no improvement in {self.at.waited} evaluations: stopping early")
-        self.pacer.evaluated(time.monotonic() - began)
+        self.pacer.budget.evaluated(time.monotonic() - began)
         self.clock = time.monotonic()  # tokens/s counts training only
 
-    def _weights(self) -> dict[str, Tensor]:
-        if self.average is None:
-            return dict(self.model.state_dict())
-        with self.average.in_place():
-            return {name: t.clone() for name, t in self.model.state_dict().items()}
+    def _result(self) -> AbstractContextManager[None]:
+        """Inside the block, the model has the weights of the run's model: the moving average, if there is one."""
+        return self.average.in_place() if self.average is not None else nullcontext()
 
-    def _write_model(self, tensors: dict[str, Tensor], step: int | str) -> None:
+    def _write_model(self, step: int | str) -> None:
         """Write model.safetensors, with its step and run in the notes, and remove the scores of the model before."""
-        self._check_finite(tensors)
-        write_tensors(self.folder.model, tensors, {"step": str(step), "run": self.folder.identity()})
+        if not self.ranks.first:
+            return
+        with self._result():
+            tensors = self.model.state_dict()
+            self._check_finite(tensors)
+            write_tensors(self.folder.model, tensors, {"step": str(step), "run": self.folder.identity()})
         self.folder.scores.unlink(missing_ok=True)
 
-    def _save(self, last: bool) -> None:
+    def save(self, last: bool) -> None:
         """Write a checkpoint if all of it is finite. Unless it is the last one, keep the one before it too: only the
         next step shows whether the new one is good."""
         self._read_losses()
         carried = self.ranks.gather(self.carry)
         if not self.ranks.first:
             return
-        train = kept_tensors(self.model, self.optimizer, self.average, carried)
+        train = training_tensors(self.model, self.optimizer, self.average, carried)
         weights, written = self.model.state_dict(), self.log.metrics.offset() if self.log else 0
         self._check_finite({**weights, **train})
-        self.at.elapsed = self.pacer.elapsed()
+        self.at.elapsed = self.pacer.budget.elapsed() if self.config.minutes else 0.0
         identity, runtime = self.folder.identity(), self.runtime.to_dict()
         state = State(identity, self.at, self.pieces, self.window, self.watch, self.pacer.plan, runtime, written)
-        self.folder.checkpoints.save(self.at.step, weights, train, state.to_dict())
+        self.folder.checkpoints.save(self.at.step, weights, train, asdict(state))
         self.folder.checkpoints.prune(
             self.config.checkpoints if last else max(2, self.config.checkpoints),
             also={self.at.best_step, *self._averaged()} - {0},
@@ -349,7 +343,7 @@ class Trainer:
             raise UserError(f"{checkpoint.path} does not fit this model: it is damaged, or from another run") from error
         fresh = self.task.fresh_carry(self.model)
         try:
-            carried = restore_kept(checkpoint.train(), self.model, self.optimizer, self.average, fresh)
+            carried = restore_training(checkpoint.train(), self.model, self.optimizer, self.average, fresh)
         except (KeyError, ValueError):
             raise UserError(
                 f"{checkpoint.path / 'train.safetensors'} does not fit the model; remove the checkpoint"
@@ -366,7 +360,7 @@ class Trainer:
 
     def _averaged(self) -> list[int]:
         """The steps of the checkpoints to average: the last regular ones, without those of an interruption."""
-        every, last = self.config.save_every or self.pacer.every, self.pacer.total
+        every, last = self.config.save_every or self.pacer.plan.every, self.pacer.plan.total
         due = [step for step in self.folder.checkpoints.steps() if step and (step % every == 0 or step == last)]
         return due[-self.config.average :] if self.config.average else []
 
@@ -379,8 +373,7 @@ class Trainer:
         models = [self.folder.checkpoints.weights(step) for step in steps]
         self.model.load_state_dict(mean(models))
         mean_of = ", ".join(map(str, steps))
-        if self.ranks.first:
-            self._write_model(self.model.state_dict(), f"mean of {mean_of}")
+        self._write_model(f"mean of {mean_of}")
         self.say(f"the model is the mean of the checkpoints of steps {mean_of}")
         if self.valid is None:
             return None

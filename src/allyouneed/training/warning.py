@@ -32,7 +32,7 @@ class Watch:
     start: float = math.inf  # the mean training loss before the rises
     warned: int = 0
 
-    def see(self, loss: float) -> None:
+    def add(self, loss: float) -> None:
         """A step of the training."""
         self.total += loss
         self.steps += 1
@@ -55,7 +55,7 @@ class Watch:
         self.warned = 1
         return True
 
-    def told(self, task: Task) -> str:
+    def warning(self, task: Task) -> str:
         """What `evaluate` has found, and what to try."""
         length = next(name for name in LENGTHS if vars(task.recipe.train)[name])
         dropout = vars(task.recipe.model).get("dropout")
