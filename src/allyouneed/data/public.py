@@ -40,10 +40,7 @@ class PublicSet:
     origin: str
     forms: Sequence[Form]
     notes: Sequence[str] = ()
-    held_out: tuple[float, float] = (
-        0.0,
-        0.0,
-    )  # parts of train for valid and test, by a hash of the input or the caption
+    held_out: tuple[float, float] = (0.0, 0.0)  # parts of train for valid and test, by a hash of input or caption
     bytes: Mapping[str, Span] = field(default_factory=dict)  # of one document that each split has
     documents: Mapping[str, Span] = field(default_factory=dict)  # that each split has
     swapped: bool = False  # whether the target comes first in the files

@@ -33,7 +33,6 @@ BLOCK = 1 << 24  # tokens that are counted at once
 VERSION = 2  # raise it whenever this file writes other tokens, or writes them in another way
 BATCH = 1 << 20  # characters that are encoded together; the tokenizer shares them among the cores
 QUIET = 600  # seconds without a write after which a file that nobody has locked is abandoned
-CODES = {"B": 1, "H": 2, "I": 4}  # types of a token, and their bytes
 LENGTH = 8  # bytes of the last number in a file
 TEMPORARY = ".tmp-"
 
@@ -158,12 +157,6 @@ class Maker(Protocol):
     def __len__(self) -> int: ...
 
 
-class Encoder(Maker, Protocol):
-    """What is needed of a tokenizer."""
-
-    def encode_batch(self, texts: list[str], /) -> list[list[int]]: ...
-
-
 @dataclass(frozen=True)
 class TokenKey:
     """All that the tokens of one side of a split depend on, besides the tokenizer."""
@@ -212,13 +205,13 @@ def unknown_part(tokenizer: Tokenizer, sides: Iterable[Ragged]) -> float | None:
     return found / max(1, total)
 
 
-def tokenize_rows(texts: Iterable[str], tokenizer: Encoder, key: TokenKey) -> Ragged:
+def tokenize_rows(texts: Iterable[str], tokenizer: Tokenizer, key: TokenKey) -> Ragged:
     """One row per text, each after `key.prefix`. The texts are read only if their tokens are not in the cache."""
     encoded = map(tokenizer.encode_batch, _batches(key.prefix + text for text in texts))
     return _tokens(tokenizer, key, "rows", ([ids] for batch in encoded for ids in batch))
 
 
-def tokenize_stream(documents: Iterable[Iterable[str]], tokenizer: Encoder, key: TokenKey, separator: int) -> Ragged:
+def tokenize_stream(documents: Iterable[Iterable[str]], tokenizer: Tokenizer, key: TokenKey, separator: int) -> Ragged:
     """One row per document, given as chunks, so that `tokens` is the whole stream.
 
     If there is more than one document, each ends with the separator. A stream has no prefix.
@@ -274,19 +267,20 @@ def _between_words(chunks: Iterable[str]) -> Iterator[str]:
 def _tokens(maker: Maker, key: TokenKey, layout: str, rows: Iterable[Iterable[Sequence[int]]]) -> Ragged:
     """The tokens in the cache, or else written there; each row comes in pieces."""
 
+    dtype = np.min_scalar_type(len(maker) - 1)
+
     def write(stream: Stream) -> Filled:
-        code = next(code for code, size in CODES.items() if len(maker) <= 1 << 8 * size)
-        buffer, count, ends = array(code), 0, array("q", [0])
+        buffer, count, ends = array(dtype.char), 0, array("q", [0])
         for row in rows:
             for piece in row:
-                buffer += array(code, piece)
+                buffer += array(dtype.char, piece)
                 if len(buffer) >= BATCH:
                     stream.put(buffer.tobytes())
-                    count, buffer = count + len(buffer), array(code)
+                    count, buffer = count + len(buffer), array(dtype.char)
             ends.append(count + len(buffer))
         stream.put(buffer.tobytes())
-        return {"dtype": f"uint{8 * CODES[code]}"}, {"offsets": np.asarray(ends)}
+        return {}, {"offsets": np.asarray(ends)}
 
     known = {**asdict(key), "layout": layout, "tokenizer": maker.fingerprint}
     found = stored("tokens", f"{key.split}-{key.side}", known, write)
-    return Ragged(found.stream.view(np.dtype(found.meta["dtype"])), found.arrays["offsets"])
+    return Ragged(found.stream.view(dtype), found.arrays["offsets"])

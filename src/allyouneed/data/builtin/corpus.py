@@ -6,27 +6,15 @@ her, its, their), verbs choose their objects (a cow eats grass, a mouse eats che
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from allyouneed.data.builtin.grammar import PLURAL, Phrase, article
 from allyouneed.data.builtin.heldout import hold_out
 from allyouneed.data.builtin.wordfile import Kinds, WordFile, word_file
 
-
-class Reason(NamedTuple):
-    """What one does, and the state that makes one do it."""
-
-    act: str
-    state: str
-
-
-class Use(NamedTuple):
-    """What one does with a thing, and whether with one's own."""
-
-    act: str
-    thing: str
-    own: bool
+Reason = namedtuple("Reason", "act state")  # what one does, and the state that makes one do it
+Use = namedtuple("Use", "act thing own")  # what one does with a thing, and whether with one's own
 
 
 def corpus() -> dict[str, str]:

@@ -7,20 +7,15 @@ alone do not tell: most of them stand in positive and in negative opinions alike
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Iterator
 from itertools import permutations
-from typing import NamedTuple
 
 from allyouneed.data.builtin.heldout import Columns, hold_out
 from allyouneed.data.builtin.wordfile import Kinds, WordFile, word_file
 from allyouneed.data.examples import LabelledText
 
-
-class Two(NamedTuple):
-    """Two words or clauses of one sentence."""
-
-    one: str
-    other: str
+Two = namedtuple("Two", "one other")  # words or clauses of one sentence
 
 
 def opinions() -> dict[str, list[LabelledText]]:

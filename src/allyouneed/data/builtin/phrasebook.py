@@ -60,10 +60,6 @@ def _asked(who: Phrase) -> Phrase:
     return who._replace(it="" if who.kind == "pronoun" and who.person != SINGULAR else f" {who.it}")
 
 
-def _how_many(thing: Phrase) -> str:
-    return italian("quanto/quanta/quanti/quante", thing.gender, thing.person)
-
-
 class Sentences:
     """The words of the phrasebook, and the sentences of each kind."""
 
@@ -106,9 +102,8 @@ class Sentences:
 
     def kinds(self) -> Kinds:
         yield "fixed", self.file.rows("fixed")
-        for part in (self._people, self._things, self._comparisons, self._spots, self._owners, self._present):
-            yield from part()
-        for part in (self._past, self._wishes, self._origins, self._times, self._questions, self._shopping):
+        present = self._people, self._things, self._comparisons, self._spots, self._owners, self._present
+        for part in (*present, self._past, self._wishes, self._origins, self._times, self._questions, self._shopping):
             yield from part()
 
     def _acts(self, verbs: str, objects: Iterable[tuple[Any, ...]]) -> list[Verb]:
@@ -163,12 +158,9 @@ class Sentences:
         others = [*self.many[len(self.pronouns) :], *self.friends, *self.family]
         yield "people are", self.write("being", share=1 + len(others) // 40, who=others, how=how)
         yield "very", self.write("very", who=self.many, how=[quality for quality in self.qualities if quality.more])
-
-        def unlike(who: Phrase, how: Adjective, also: Adjective) -> bool:
-            return how != also and {how.en, also.en} != {"happy", "sad"}
-
-        qualities = self.qualities
-        yield "two qualities", self.write("two qualities", 7, unlike, who=self.simple, how=qualities, also=qualities)
+        qualities = {"how": self.qualities, "also": self.qualities}
+        differ = lambda who, how, also: how != also and {how.en, also.en} != {"happy", "sad"}
+        yield "two qualities", self.write("two qualities", 7, differ, who=self.simple, **qualities)
         for gender, plural in product("mf", (False, True)):
             person = PLURAL if plural else SINGULAR
             roles = [Phrase(en, italian(it, gender, person), gender, person) for en, it in self.file.rows("roles")]
@@ -213,12 +205,9 @@ class Sentences:
             for look in self._suiting(one):
                 if look.more and look.suits != "size":
                     yield compare(one, [noun for noun in others if noun is not one and look.suits in noun.suits], look)
-
-        def unlike(who: Phrase, other: tuple[str, str], how: Adjective) -> bool:
-            return bool(how.more) and who.en not in other[0]
-
+        differ = lambda who, other, how: how.more and who.en not in other[0]
         than = [(other.en, f"di {other.it}") for other in [*self.names, *self.couples]]
-        yield "comparisons", self.write("comparison", 3, unlike, who=self.names, other=than, how=self.qualities)
+        yield "comparisons", self.write("comparison", 3, differ, who=self.names, other=than, how=self.qualities)
 
     def _spots(self) -> Kinds:
         numbers = self.file.rows("numbers")[:5]
@@ -267,10 +256,7 @@ class Sentences:
         spots = [("at school", "a scuola"), ("at home", "a casa"), *self._at()]
         yield "staying", self.write("being", share=5, who=[*self.many, *self.friends, *self.family], how=spots)
         yield "now", self.write("doing now", 11, _fits, who=self.many, do=self.deeds)
-
-        def suits(who: Phrase, do: Verb) -> bool:
-            return "skirt" not in do.object or who.gender == "f"
-
+        suits = lambda who, do: "skirt" not in do.object or who.gender == "f"
         clothes = self._described([noun for noun in self.clothes if noun in self.single], False)
         who, worn = [who for who in self.simple if not who.plural], self._acts("wear", determined("a", clothes))
         yield "now", self.write("doing now", 3, suits, who=who, do=worn)
@@ -341,7 +327,10 @@ class Sentences:
         yield "open questions", self.write("what", who=who, do=what)
         yield "who questions", self.write("who does it", do=self.deeds)
         counted = [noun.many for noun in [*self.animals, *self.owned, *self.kin[:7]]]
-        how_many = [(f"how many {thing.en}", f"{_how_many(thing)} {thing.it}") for thing in counted]
+        how_many = [
+            (f"how many {thing.en}", f"{italian('quanto/quanta/quanti/quante', thing.gender, thing.person)} {thing.it}")
+            for thing in counted
+        ]
         who = [_asked(who) for who in [*self.pronouns, *self.names]]
         yield "how many", self.write("how many", who=who, thing=how_many)
 
