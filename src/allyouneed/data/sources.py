@@ -44,13 +44,8 @@ class ExampleSplit(Split):
         self.shape, self.records, self.rows = SHAPES[shape], records, rows
         self.examples, self.empty = len(rows), empty
         self._inputs, self._filled = ([f for f in some if f < records.width] for some in self.shape[1:])
+        self.written = self._filled if self.shape.kind is SentencePair else self._inputs  # as text: not labels and tags
         self.bytes = int(records.sizes(self._filled)[rows].sum())
-
-    @property
-    def text_bytes(self) -> int:
-        """Of what a model reads or writes as text: not of labels and tags."""
-        fields = self._filled if self.shape.kind is SentencePair else self._inputs
-        return int(self.records.sizes(fields)[self.rows].sum())
 
     def __iter__(self) -> Iterator[Any]:
         return map(self.shape.example, self.records.cells(self.rows))
