@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from allyouneed.data.batches.base import Batch, Buckets, Numbers, Rows, Size, lay_rows, random_bits
+from allyouneed.data.batches.base import Batch, Examples, Numbers, Rows, Size, lay_rows, random_bits
 from allyouneed.data.store import Ragged
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.losses import IGNORE
@@ -59,7 +59,7 @@ def _packed(cuts: list[int], most: int, room: int) -> Iterator[int]:
         yield cuts[-1]
 
 
-class MaskedPassages(Buckets):
+class MaskedPassages(Examples):
     """[CLS] A [SEP] B [SEP] with words hidden in it. Half of the second passages are those that follow in the text;
     the others are from another document or, if there is only one, from far away in it. An example is the number of its
     first passage. If `pairs` is false, an example is one passage.
