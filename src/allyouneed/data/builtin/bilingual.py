@@ -6,24 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from allyouneed.data.builtin.grammar import ITALIAN_VERBS, PLURAL, VOWELS, Phrase, article, italian
-from allyouneed.data.builtin.wordfile import WordFile
-
-ARTICLES = {
-    "a": "al allo all' alla ai agli alle",
-    "da": "dal dallo dall' dalla dai dagli dalle",
-    "di": "del dello dell' della dei degli delle",
-    "in": "nel nello nell' nella nei negli nelle",
-    "su": "sul sullo sull' sulla sui sugli sulle",
-    "": "il lo l' la i gli le",
-}
-POSSESSIVES = {
-    "my": "mio/mia/miei/mie",
-    "your": "tuo/tua/tuoi/tue",
-    "his": "suo/sua/suoi/sue",
-    "her": "suo/sua/suoi/sue",
-    "our": "nostro/nostra/nostri/nostre",
-    "their": "loro/loro/loro/loro",
-}
+from allyouneed.data.builtin.wordfile import WordFile, word_file
 
 
 class Noun(NamedTuple):
@@ -108,8 +91,8 @@ def opening(word: str) -> int:
 
 
 def join(preposition: str, noun: Phrase) -> str:
-    """Preposition, definite article and noun in one: "nello zaino", "dell'acqua"; "" is the article alone."""
-    forms = ARTICLES[preposition].split()
+    """Preposition, definite article and noun in one: "nello zaino", "dell'acqua"; "the" is the article alone."""
+    forms = word_file("phrasebook").table("articles")[preposition]
     start = opening(noun.it)
     if noun.gender == "m":
         form = forms[4 + (start > 0)] if noun.plural else forms[start]
@@ -129,17 +112,18 @@ def indefinite(noun: Phrase) -> str:
 def determine(word: str, noun: Phrase) -> Phrase:
     """The noun with a, the, some, this or a possessive before it, each in its form."""
     en, gender, person = f"{word} {noun.en}", noun.gender, noun.person
+    possessives = word_file("phrasebook").table("possessives")
     if word == "a":
         en, it = article(noun.en), indefinite(noun)
     elif word == "this":
         en = f"{'these' if noun.plural else 'this'} {noun.en}"
         it = f"{italian('questo/questa/questi/queste', gender, person)} {noun.it}"
-    elif word in POSSESSIVES:
-        it = f"{italian(POSSESSIVES[word], gender, person)} {noun.it}"
+    elif word in possessives:
+        it = f"{italian(possessives[word][0], gender, person)} {noun.it}"
         if noun.kind != "kin" or noun.plural or word == "their":  # one relative takes no article: "mia sorella"
-            it = join("", noun._replace(it=it))
+            it = join("the", noun._replace(it=it))
     else:
-        it = join({"the": "", "some": "di"}[word], noun)
+        it = join({"the": "the", "some": "di"}[word], noun)
     return noun._replace(en=en, it=it)
 
 

@@ -90,7 +90,7 @@ class Sentences:
         self.many = [*self.simple, *determined("the", forms(self.people))]
         friend = forms(nouns(file, "friend"))
         self.friends = [
-            form._replace(en=f"{name.en}'s {form.en}", it=f"{join('', form)} di {name.it}")
+            form._replace(en=f"{name.en}'s {form.en}", it=f"{join('the', form)} di {name.it}")
             for name, form in product(self.names, friend)
         ]
         self.friends += determined("my your our her", friend)
@@ -138,7 +138,7 @@ class Sentences:
     def _spots_of(self, noun: Noun) -> list[tuple[str, ...]]:
         """Where a small thing, an animal or food may lie: "in the bag", "nella borsa"."""
         return [
-            (f"{en} the {spot.en}", join(it, spot) if it in ("su", "in") else f"{it} {join('', spot)}")
+            (f"{en} the {spot.en}", join(it, spot) if it in ("su", "in") else f"{it} {join('the', spot)}")
             for (en, it), spot in ((spot.suits, spot.one) for spot in nouns(self.file, "spots"))
             if spot.en != noun.one.en and not (noun in self.foods and en in ("under", "behind"))
         ]
@@ -238,7 +238,7 @@ class Sentences:
         owners += [(f"the {person.en}", join("di", person)) for person in ones(self.people)]
         owners += [(person.en, f"di {person.it}") for person in determined("my", ones(self.kin))]
         own = [
-            thing._replace(en=f"{en}'s {thing.en}", it=f"{join('', thing)} {it}")
+            thing._replace(en=f"{en}'s {thing.en}", it=f"{join('the', thing)} {it}")
             for (en, it), thing in product(owners, wares)
         ]
         yield "belonging", self.write("this is", who=own)
@@ -280,8 +280,8 @@ class Sentences:
         wanted = [self.verbs["want"].to((f"to {do.en}", do.infinitive))._replace(object=do.object) for do in acts]
         yield "wishes", self.write("doing", 17, _fits, who=self.simple, do=wanted)
         yield "wishes", self.write("wishing", 17, _fits, who=self.simple, do=acts)
-        liked = [(food.en, f"piace {join('', food)}") for food in ones(self.mass)]
-        liked += [(noun.many.en, f"piacciono {join('', noun.many)}") for noun in [*self.foods, *self.animals]]
+        liked = [(food.en, f"piace {join('the', food)}") for food in ones(self.mass)]
+        liked += [(noun.many.en, f"piacciono {join('the', noun.many)}") for noun in [*self.foods, *self.animals]]
         liked += [(f"to {verb}", f"piace {self.verbs[verb].infinitive}") for verb in ALONE]
         datives = {row[0]: row[2] for row in self.file.rows("pronouns") if len(row) > 2}
         for who in [*self.pronouns, *self.names]:
