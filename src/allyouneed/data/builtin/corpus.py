@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Iterator
 
-from allyouneed.data.builtin.grammar import PLURAL, Phrase, article
+from allyouneed.data.builtin.grammar import PLURAL, Kinds, Phrase, WordFile, article, word_file
 from allyouneed.data.builtin.heldout import hold_out
-from allyouneed.data.builtin.wordfile import Kinds, WordFile, word_file
 
 Reason = namedtuple("Reason", "act state")  # what one does, and the state that makes one do it
 Use = namedtuple("Use", "act thing own")  # what one does with a thing, and whether with one's own

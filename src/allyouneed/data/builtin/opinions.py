@@ -11,8 +11,8 @@ from collections import namedtuple
 from collections.abc import Iterator
 from itertools import permutations
 
+from allyouneed.data.builtin.grammar import Kinds, WordFile, word_file
 from allyouneed.data.builtin.heldout import Columns, hold_out
-from allyouneed.data.builtin.wordfile import Kinds, WordFile, word_file
 from allyouneed.data.examples import LabelledText
 
 Two = namedtuple("Two", "one other")  # words or clauses of one sentence
