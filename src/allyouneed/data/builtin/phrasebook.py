@@ -7,6 +7,7 @@ lui?"); you is tu and you all is voi; whoever is not marked as feminine is mascu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Any, NamedTuple
@@ -87,7 +88,7 @@ class Sentences:
         self.many = [*self.simple, *determined("the", forms(self.people))]
         friend = forms(nouns(file, "friend"))
         self.friends = [
-            form._replace(en=f"{name.en}'s {form.en}", it=f"{join('the', form)} di {name.it}")
+            form._replace(en=f"{name.en}'s {form.en}", it=f"{join('il', form)} di {name.it}")
             for name, form in product(self.names, friend)
         ]
         self.friends += determined("my your our her", friend)
@@ -135,7 +136,7 @@ class Sentences:
     def _spots_of(self, noun: Noun) -> list[tuple[str, ...]]:
         """Where a small thing, an animal or food may lie: "in the bag", "nella borsa"."""
         return [
-            (f"{en} the {spot.en}", join(it, spot) if it in ("su", "in") else f"{it} {join('the', spot)}")
+            (f"{en} the {spot.en}", join(it, spot) if it in ("su", "in") else f"{it} {join('il', spot)}")
             for (en, it), spot in ((spot.suits, spot.one) for spot in nouns(self.file, "spots"))
             if spot.en != noun.one.en and not (noun in self.foods and en in ("under", "behind"))
         ]
@@ -235,7 +236,7 @@ class Sentences:
         owners += [(f"the {person.en}", join("di", person)) for person in ones(self.people)]
         owners += [(person.en, f"di {person.it}") for person in determined("my", ones(self.kin))]
         own = [
-            thing._replace(en=f"{en}'s {thing.en}", it=f"{join('the', thing)} {it}")
+            thing._replace(en=f"{en}'s {thing.en}", it=f"{join('il', thing)} {it}")
             for (en, it), thing in product(owners, wares)
         ]
         yield "belonging", self.write("this is", who=own)
@@ -277,8 +278,8 @@ class Sentences:
         wanted = [self.verbs["want"].to((f"to {do.en}", do.infinitive))._replace(object=do.object) for do in acts]
         yield "wishes", self.write("doing", 17, _fits, who=self.simple, do=wanted)
         yield "wishes", self.write("wishing", 17, _fits, who=self.simple, do=acts)
-        liked = [(food.en, f"piace {join('the', food)}") for food in ones(self.mass)]
-        liked += [(noun.many.en, f"piacciono {join('the', noun.many)}") for noun in [*self.foods, *self.animals]]
+        liked = [(food.en, f"piace {join('il', food)}") for food in ones(self.mass)]
+        liked += [(noun.many.en, f"piacciono {join('il', noun.many)}") for noun in [*self.foods, *self.animals]]
         liked += [(f"to {verb}", f"piace {self.verbs[verb].infinitive}") for verb in ALONE]
         datives = {row[0]: row[2] for row in self.file.rows("pronouns") if len(row) > 2}
         for who in [*self.pronouns, *self.names]:
@@ -416,49 +417,26 @@ def verbs(file: WordFile, section: str) -> dict[str, Verb]:
     return found
 
 
-def opening(word: str) -> int:
-    """How a word begins, for the articles: 0 plain, 1 z, s + consonant and similar, 2 vowel."""
-    word = word.lower()
-    if word[0] in VOWELS:
-        return 2
-    hard = word[0] in "zxy" or word.startswith(("gn", "ps", "pn")) or (word[0] == "s" and word[1] not in VOWELS)
-    return int(hard)
-
-
-def join(preposition: str, noun: Phrase) -> str:
-    """Preposition, definite article and noun in one: "nello zaino", "dell'acqua"; "the" is the article alone."""
-    forms = word_file("phrasebook").table("articles")[preposition]
-    start = opening(noun.it)
+def join(word: str, noun: Phrase) -> str:
+    """The noun after a word of the section "articles", in one: "nello zaino", "dell'acqua", "un'ape"."""
+    forms, vowel = word_file("phrasebook").table("articles")[word], noun.it[0].lower() in VOWELS
     if noun.gender == "m":
-        form = forms[4 + (start > 0)] if noun.plural else forms[start]
+        hard = re.match(rf"[zxy]|gn|ps|pn|s[^{VOWELS}]", noun.it.lower()) is not None
+        form = forms[5 + (vowel or hard)] if noun.plural else forms[2 if vowel else hard]
     else:
-        form = forms[6] if noun.plural else forms[2 if start == 2 else 3]
+        form = forms[7] if noun.plural else forms[3 + vowel]
     return form + noun.it if form.endswith("'") else f"{form} {noun.it}"
-
-
-def indefinite(noun: Phrase) -> str:
-    """un, uno, una or un' and the noun."""
-    start = opening(noun.it)
-    if noun.gender == "m":
-        return ("uno " if start == 1 else "un ") + noun.it
-    return ("un'" if start == 2 else "una ") + noun.it
 
 
 def determine(word: str, noun: Phrase) -> Phrase:
     """The noun with a, the, some, this or a possessive before it, each in its form."""
-    en, gender, person = f"{word} {noun.en}", noun.gender, noun.person
-    possessives = word_file("phrasebook").table("possessives")
-    if word == "a":
-        en, it = article(noun.en), indefinite(noun)
-    elif word == "this":
-        en = f"{'these' if noun.plural else 'this'} {noun.en}"
-        it = f"{italian('questo/questa/questi/queste', gender, person)} {noun.it}"
-    elif word in possessives:
-        it = f"{italian(possessives[word][0], gender, person)} {noun.it}"
-        if noun.kind != "kin" or noun.plural or word == "their":  # one relative takes no article: "mia sorella"
-            it = join("the", noun._replace(it=it))
-    else:
-        it = join({"the": "the", "some": "di"}[word], noun)
+    forms = word_file("phrasebook").table("determiners").get(word)
+    en = article(noun.en) if word == "a" else f"{'these' if word == 'this' and noun.plural else word} {noun.en}"
+    if forms is None:
+        return noun._replace(en=en, it=join({"a": "un", "the": "il", "some": "di"}[word], noun))
+    it = f"{italian(forms[0], noun.gender, noun.person)} {noun.it}"
+    if word != "this" and (noun.kind != "kin" or noun.plural or word == "their"):
+        it = join("il", noun._replace(it=it))  # one relative takes no article: "mia sorella"
     return noun._replace(en=en, it=it)
 
 
@@ -481,8 +459,6 @@ def describe(noun: Phrase, adjective: Adjective) -> Phrase:
     """The noun with its adjective, which stands before it or behind it in Italian."""
     form = italian(adjective.it, noun.gender, noun.person)
     it = f"{form} {noun.it}" if adjective.before else f"{noun.it} {form}"
-    if adjective.en == "beautiful":  # before its noun, bello follows the pattern of the definite article
-        bel = ("bei", "begli", "begli") if noun.plural else ("bel", "bello", "bell'")
-        word = f"{bel[opening(noun.it)]} " if noun.gender == "m" else f"{form} "
-        it = word.replace("' ", "'") + noun.it
+    if adjective.en == "beautiful":  # before its noun, bello follows the pattern of the articles
+        it = join("bello", noun)
     return noun._replace(en=f"{adjective.en} {noun.en}", it=it)
