@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import io
 import json
 import os
 import re
@@ -30,7 +31,7 @@ from allyouneed.errors import UserError
 from allyouneed.text import Tokenizer
 
 BLOCK = 1 << 24  # tokens that are counted at once
-VERSION = 2  # raise it whenever this file writes other tokens, or writes them in another way
+VERSION = 3  # raise it whenever this file writes other tokens, or writes them in another way
 BATCH = 1 << 20  # characters that are encoded together; the tokenizer shares them among the cores
 QUIET = 600  # seconds without a write after which a file that nobody has locked is abandoned
 LENGTH = 8  # bytes of the last number in a file
@@ -58,11 +59,10 @@ class Stream:
 
     def finish(self, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """What comes after the stream; then everything is on the disk."""
-        size = self.size
-        for value in arrays.values():
-            self.put(np.ascontiguousarray(value).tobytes())
-        listed = [[name, value.dtype.str, list(value.shape)] for name, value in arrays.items()]
-        text = json.dumps({**meta, "size": size, "arrays": listed, "crc32": self.checksum}).encode()
+        size, packed = self.size, io.BytesIO()
+        np.savez(packed, allow_pickle=False, **arrays)
+        self.put(packed.getvalue())
+        text = json.dumps({**meta, "size": size, "crc32": self.checksum}).encode()
         self.file.write(text + len(text).to_bytes(LENGTH, "little"))
         self.file.flush()
         os.fsync(self.file.fileno())
@@ -132,16 +132,11 @@ def _read(file: BinaryIO, known: Mapping[str, Any]) -> Stored | None:
         meta = json.loads(file.read(length - end))
         if any(meta.get(name) != value for name, value in known.items()):
             return None
-        data = np.memmap(file, dtype=np.uint8, mode="r", shape=(end,)) if end else np.zeros(0, np.uint8)
-        arrays, at = {}, meta["size"]
-        for name, code, shape in meta["arrays"]:
-            dtype = np.dtype(code)
-            size = dtype.itemsize * int(np.prod(shape))
-            arrays[name] = np.frombuffer(data[at : at + size].tobytes(), dtype).reshape(shape)
-            at += size
-        if at != end or zlib.crc32(data.data) != meta["crc32"]:
+        data = np.memmap(file, dtype=np.uint8, mode="r", shape=(end,))
+        if zlib.crc32(data.data) != meta["crc32"]:
             return None
-        return Stored(data[: meta["size"]], arrays, meta)
+        size = meta["size"]
+        return Stored(data[:size], dict(np.load(io.BytesIO(data[size:].tobytes()))), meta)
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
 
