@@ -4,6 +4,7 @@ its first line."""
 from __future__ import annotations
 
 import codecs
+import math
 import os
 import re
 from collections.abc import Container, Iterator
@@ -103,7 +104,7 @@ def _is_text(following: bytes) -> bool:
         codecs.getincrementaldecoder("utf-8")().decode(following)  # may end inside a character
     except UnicodeDecodeError:
         return False
-    numbers = any(map(_is_number, _fields(following.partition(b"\n")[0])[1:]))
+    numbers = any(map(is_number, _fields(following.partition(b"\n")[0])[1:]))
     return numbers and re.search(rb"[\x00-\x08\x0e-\x1f]", following) is None
 
 
@@ -122,26 +123,26 @@ def _text_row(stream: BufferedReader, width: int) -> tuple[str, np.ndarray] | No
     if width < 1:
         raise ValueError("a word and its numbers, or the two numbers of a word2vec file, are expected")
     # The largest file of GloVe has words with spaces, such as ". . ."; a number before the vector is one too many.
-    if len(fields) <= width or (len(fields) > width + 1 and _is_number(fields[-width - 1])):
-        found = sum(map(_is_number, fields[1:]))
+    if len(fields) <= width or (len(fields) > width + 1 and is_number(fields[-width - 1])):
+        found = sum(map(is_number, fields[1:]))
         raise ValueError(f"{found} numbers, but the vectors of this file are {width} wide")
     try:
         with np.errstate(over="ignore"):
             row = np.array(numbers, dtype=FLOAT)
     except ValueError:
-        wrong = next(field for field in numbers if not _is_number(field))
+        wrong = next(field for field in numbers if not is_number(field))
         raise ValueError(f"'{wrong}' is not a number") from None
     if not np.isfinite(row).all():
         raise ValueError(f"{numbers[int(np.isfinite(row).argmin())]} is not a finite number of 32 bits")
     return word, row
 
 
-def _is_number(field: str) -> bool:
+def is_number(field: str) -> bool:
+    """Whether it is a finite number."""
     try:
-        float(field)
+        return math.isfinite(float(field))
     except ValueError:
         return False
-    return True
 
 
 def _binary_row(stream: BufferedReader, width: int) -> tuple[str, np.ndarray] | None:
