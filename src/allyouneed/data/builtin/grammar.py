@@ -18,8 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from importlib import resources
-from itertools import chain, compress, islice, product, repeat
-from math import prod
+from itertools import chain, compress, product, repeat
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
@@ -222,9 +221,8 @@ class WordFile:
         lists = {slot: values if isinstance(values, list) else [values] for slot, values in options.items()}
         picked = None
         if share > 1 or when:
-            picked = list(islice(spread(share), prod(map(len, lists.values()))))
-        if picked and when:
-            picked = [taken and when(*values) for taken, values in zip(picked, product(*lists.values()))]
+            every = zip(spread(share), product(*lists.values()))
+            picked = [taken and (when is None or when(*values)) for taken, values in every]
         for template in self.templates(section):
             yield from template.write(lists, picked)
 
