@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 
 import pytest
@@ -42,7 +42,8 @@ def test_the_pieces_of_a_document_joined_are_the_document(content: str, size: in
     before = records.PIECE
     try:
         records.PIECE = size
-        made = Text.of([content, "", content])
+        rows = records.Records.of({"train": [(content,), ("",), (content,)]}, ())
+        made = Text(rows, list(pairwise(rows.ends.tolist())))
         assert ["".join(document) for document in made.documents()] == [content, "", content]
         assert all(len(piece.encode()) <= size for piece in made)
     finally:

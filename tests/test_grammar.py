@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from allyouneed.data.builtin import wordfile
-from allyouneed.data.builtin.grammar import PLURAL, Phrase, Template, english, expand, italian
+from allyouneed.data.builtin import grammar
+from allyouneed.data.builtin.grammar import PLURAL, Phrase, Template, WordFile, english, expand, italian, word_file
 from allyouneed.data.builtin.heldout import spread, thin_pairs
-from allyouneed.data.builtin.wordfile import WordFile, word_file
 
 SHE, IT, THEY = Phrase("the aunt", gender="f"), Phrase("a dog", gender="n"), Phrase("the dogs", person=PLURAL)
 WORDS = """
@@ -33,7 +32,7 @@ def small(monkeypatch, tmp_path) -> Path:
     file = tmp_path / "data" / "builtin" / "words" / "small.txt"
     file.parent.mkdir(parents=True)
     file.write_text(WORDS, "utf-8")
-    monkeypatch.setattr(wordfile.resources, "files", lambda package: tmp_path)
+    monkeypatch.setattr(grammar.resources, "files", lambda package: tmp_path)
     return file
 
 
@@ -127,7 +126,7 @@ def test_no_words_are_read_before_they_are_needed():
         "import allyouneed.tasks.wordvectors, allyouneed.predict.words, allyouneed.lectures.lengths; "
         "from allyouneed.data.builtin import corpus, entities, family, opinions, phrasebook, questions, stories; "
         "from allyouneed.data.registry import listing; listing(); "
-        "from allyouneed.data.builtin.wordfile import word_file; print(word_file.cache_info().misses)"
+        "from allyouneed.data.builtin.grammar import word_file; print(word_file.cache_info().misses)"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "0"

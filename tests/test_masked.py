@@ -70,11 +70,11 @@ def made(rows: Ragged, room: int = 30, **more: object) -> MaskedPassages:
 def test_passages_are_whole_sentences_and_lose_nothing():
     rows = corpus()
     found = Passages.pack(rows, 30, halves=True)
-    assert found.starts[0] == 0
-    assert found.ends[-1] == len(rows.tokens)
-    assert (found.starts[1:] == found.ends[:-1]).all()
-    assert found.lengths.max() <= 30
-    assert set(found.ends) <= set(rows.offsets)
+    assert found.rows.offsets[0] == 0
+    assert found.rows.offsets[-1] == len(rows.tokens)
+    assert 0 < found.rows.lengths.min() <= found.rows.lengths.max() <= 30
+    assert set(found.rows.offsets) <= set(rows.offsets)
+    assert len(found.documents) == len(found.rows)
     documents = Counter(found.documents.tolist())
     ends = np.flatnonzero(rows.lengths == 0)
     sizes = np.diff([-1, *ends]) - 1
@@ -85,12 +85,12 @@ def test_passages_are_whole_sentences_and_lose_nothing():
 def test_a_sentence_that_is_too_long_is_cut_and_not_lost():
     rows = Ragged.of([[*range(10, 110)], [*range(200, 205)], []])
     found = Passages.pack(rows, 30, halves=False)
-    assert found.lengths.tolist() == [30, 30, 30, 15]
+    assert found.rows.lengths.tolist() == [30, 30, 30, 15]
 
 
 def test_half_of_the_second_passages_follow_and_the_others_are_of_other_documents():
     examples = made(corpus(400))
-    of, lengths = examples.passages.documents, examples.passages.lengths
+    of, lengths = examples.passages.documents, examples.passages.rows.lengths
     last = np.append(of[1:] != of[:-1], True)
     labels = []
     for epoch in range(4):
@@ -218,7 +218,7 @@ def test_an_epoch_has_every_passage():
     examples = made(corpus())
     firsts = np.sort(np.concatenate(examples.plan(1, 0, 500)))
     assert np.array_equal(firsts, examples.firsts)
-    assert {*firsts.tolist(), *examples.seconds.tolist()} == set(range(len(examples.passages.starts)))
+    assert {*firsts.tolist(), *examples.seconds.tolist()} == set(range(len(examples.passages.rows)))
 
 
 def test_words_alone():
@@ -227,7 +227,7 @@ def test_words_alone():
     assert "follows" not in batch.tensors
     assert list(batch.size.counts) == ["words"]
     covered = np.sort(np.concatenate(examples.cover(500)))
-    assert covered.tolist() == list(range(len(examples.passages.starts)))
+    assert covered.tolist() == list(range(len(examples.passages.rows)))
 
 
 def test_there_is_little_padding():

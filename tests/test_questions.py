@@ -17,8 +17,8 @@ import polars
 import pytest
 
 from allyouneed.config import DataConfig
+from allyouneed.data.builtin.grammar import word_file
 from allyouneed.data.builtin.questions import held_out, questions
-from allyouneed.data.builtin.wordfile import word_file
 from allyouneed.data.examples import Question, texts
 from allyouneed.data.facts import gather
 from allyouneed.data.in_memory import keep

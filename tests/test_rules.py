@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from allyouneed.data.facts import SAMPLE, gather
+from allyouneed.data.records import Records
 from allyouneed.data.registry import BUILT_IN
 from allyouneed.data.sources import Dataset, Text
 from allyouneed.lectures.base import Lecture
@@ -51,8 +53,13 @@ def followed(name: str, *given: str, device: str = "cpu", **values: object) -> t
     return found, "\n".join(told)
 
 
+def as_text(documents: list[str]) -> Text:
+    records = Records.of({"train": [(document,) for document in documents]}, ())
+    return Text(records, list(pairwise(records.ends.tolist())))
+
+
 def test_facts_count_words_and_lines():
-    text = Text.of(["a b b.\n\n  c a a\n", "d\n"])
+    text = as_text(["a b b.\n\n  c a a\n", "d\n"])
     found = gather(Dataset("", "text", {"train": text, "test": text}))
     assert (found.splits, found.examples, found.words, found.lines) == (("train", "test"), 2, 8, 4)
     assert found.different == 5 / 8
@@ -61,7 +68,7 @@ def test_facts_count_words_and_lines():
 
 
 def test_facts_of_a_long_text_are_in_proportion():
-    text = Text.of(["a b c d e f g h i j " * 800_000])
+    text = as_text(["a b c d e f g h i j " * 800_000])
     found = gather(Dataset("", "text", {"train": text}))
     assert found.bytes == 16_000_000 > SAMPLE
     assert found.words == pytest.approx(8_000_000, rel=0.01)

@@ -120,7 +120,7 @@ def test_a_binary_file_that_ends_early_and_a_missing_one_are_told(tmp_path):
     with pytest.raises(UserError, match="more than the 2 vectors"):
         read_vectors(tmp_path / "v")
     write_vectors(tmp_path / "v", Vectors(["a", "b"], np.array([[0.5, 1], [np.inf, 2]], np.float32)), binary=True)
-    with pytest.raises(UserError, match="vector 2 of 2 holds a number that is not finite"):
+    with pytest.raises(UserError, match="vector 2 of 2: a number is not finite"):
         read_vectors(tmp_path / "v")
     with pytest.raises(UserError, match="there is no file"):
         read_vectors(tmp_path / "nothing")

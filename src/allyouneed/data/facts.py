@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from allyouneed.data.examples import LabelledPicture, Question, SentencePair, inputs
+from allyouneed.data.examples import Question
 from allyouneed.data.sources import PICTURES, Dataset, ExampleSplit, Split, Text
 
 WORD = re.compile(r"\w+|[^\w\s]")
@@ -48,7 +48,7 @@ def gather(data: Dataset) -> Facts:
         elif isinstance(split, ExampleSplit):
             read += len(text) if text.isascii() else len(text.encode())
             if counted == SAMPLE:
-                seen = round(seen * split.text_bytes / read)
+                seen = round(seen * int(split.records.sizes(split.written)[split.rows].sum()) / read)
                 break
     words = sum(counts.values())
     return Facts(
@@ -66,16 +66,13 @@ def gather(data: Dataset) -> Facts:
 
 
 def _texts(split: Split) -> Iterator[tuple[str, bool]]:
-    """Each text, and whether it is the one before again: the questions about a text follow each other."""
-    context = ""
-    for example in split:
-        if isinstance(split, Text):
-            yield example, False
-        elif isinstance(example, Question):
-            yield example.context, example.context == context
-            yield example.question, False
-            context = example.context
-        elif isinstance(example, LabelledPicture):
-            yield example.label, False
-        else:
-            yield from ((text, False) for text in (example if isinstance(example, SentencePair) else inputs(example)))
+    """Each text that a model reads or writes, and whether it is the one before again: the questions about a text follow
+    each other."""
+    rows: Iterable[tuple[str, ...]] = ((example if isinstance(split, Text) else example.label,) for example in split)
+    if isinstance(split, ExampleSplit):
+        rows = zip(*(split.records.texts(field, split.rows) for field in split.written))
+    before = None
+    for first, *others in rows:
+        yield first, first == before
+        yield from ((text, False) for text in others)
+        before = first if isinstance(split, ExampleSplit) and split.shape.kind is Question else None

@@ -163,13 +163,8 @@ def _progress(address: str, have: int, total: int | None) -> Iterator[Callable[[
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
+    name, speed = TextColumn("{task.description}", markup=False), TransferSpeedColumn()
+    columns = (name, BarColumn(), DownloadColumn(), speed, TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
         row = bar.add_task(brief(address.rsplit("/", 1)[-1]), total=total, completed=have)
         yield lambda done: bar.update(row, completed=done)

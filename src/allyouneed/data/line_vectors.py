@@ -40,17 +40,17 @@ def vectors_of(lines: Sequence[str], maker: str, make: Callable[[Sequence[str]],
     that the vectors depend on besides the line."""
     path = cache_folder() / "vectors" / f"{maker}-{VERSION}.safetensors"
     digests = [hashlib.blake2b(line.encode("utf-8", "surrogatepass"), digest_size=DIGEST).digest() for line in lines]
-    known, kept = _read(path)
+    known, cached = _read(path)
     new = {digest: line for digest, line in zip(digests, lines) if digest not in known}
     if new:
-        kept = _joined(kept, make(list(new.values())))
+        cached = _joined(cached, make(list(new.values())))
         known |= {digest: len(known) + i for i, digest in enumerate(new)}
-        _write(path, known, kept, digests)
+        _write(path, known, cached, digests)
     else:
         with suppress(OSError):
             os.utime(path)  # it was used
     rows = [known[digest] for digest in digests]
-    return LineVectors(kept.kinds[rows], kept.vectors[rows])
+    return LineVectors(cached.kinds[rows], cached.vectors[rows])
 
 
 def _joined(some: LineVectors, more: LineVectors) -> LineVectors:
@@ -61,17 +61,12 @@ def _joined(some: LineVectors, more: LineVectors) -> LineVectors:
 
 def _read(path: Path) -> tuple[dict[bytes, int], LineVectors]:
     """The row of each line by its digest, and the rows; none if the file is damaged."""
-    nothing = LineVectors(np.zeros(0, np.uint8), np.zeros((0, 0), np.float32))
-    try:
-        found = {name: tensor.numpy() for name, tensor in read_tensors(path).items()}
-        digests, kinds, vectors = found["digests"], found["kinds"], found["vectors"]
-        known = {digest.tobytes(): row for row, digest in enumerate(digests)}
-        fits = digests.shape == (len(known), DIGEST) and kinds.shape == (len(known),) and len(vectors) == len(known)
-        if fits and vectors.ndim == 2 and vectors.dtype == np.float32 and np.isfinite(vectors).all():
-            return known, LineVectors(kinds, vectors)
-    except (UserError, OSError, KeyError, TypeError, ValueError):
-        pass
-    return {}, nothing
+    with suppress(UserError, OSError, KeyError, TypeError, ValueError):
+        digests, kinds, vectors = map(read_tensors(path).__getitem__, ("digests", "kinds", "vectors"))
+        known = {digest.tobytes(): row for row, digest in enumerate(digests.numpy())}
+        if len(known) == len(kinds) == len(vectors) and vectors.ndim == 2:
+            return known, LineVectors(kinds.numpy(), vectors.numpy())
+    return {}, LineVectors(np.zeros(0, np.uint8), np.zeros((0, 0), np.float32))
 
 
 def _write(path: Path, known: dict[bytes, int], rows: LineVectors, asked: Sequence[bytes]) -> None:

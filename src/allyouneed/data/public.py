@@ -30,20 +30,23 @@ class Form:
 
 
 @dataclass(frozen=True)
-class PublicSet:
-    """A public data set."""
+class NamedSet:
+    """One line of `ayn list data`."""
 
     name: str
     shape: str
     what: str
     licence: str
     origin: str
+
+
+@dataclass(frozen=True)
+class PublicSet(NamedSet):
+    """A public data set."""
+
     forms: Sequence[Form]
     notes: Sequence[str] = ()
-    held_out: tuple[float, float] = (
-        0.0,
-        0.0,
-    )  # parts of train for valid and test, by a hash of the input or the caption
+    held_out: tuple[float, float] = (0.0, 0.0)  # parts of train for valid and test, by a hash of input or caption
     bytes: Mapping[str, Span] = field(default_factory=dict)  # of one document that each split has
     documents: Mapping[str, Span] = field(default_factory=dict)  # that each split has
     swapped: bool = False  # whether the target comes first in the files

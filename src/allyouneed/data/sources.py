@@ -5,12 +5,11 @@ from __future__ import annotations
 import hashlib
 import heapq
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
-from allyouneed.data.examples import READING, SHAPES, SentencePair, TextExample, digest, to_cells
+from allyouneed.data.examples import READING, SHAPES, SentencePair, digest
 from allyouneed.randomness import make_key
 
 if TYPE_CHECKING:  # names of data sets come without numpy
@@ -45,24 +44,8 @@ class ExampleSplit(Split):
         self.shape, self.records, self.rows = SHAPES[shape], records, rows
         self.examples, self.empty = len(rows), empty
         self._inputs, self._filled = ([f for f in some if f < records.width] for some in self.shape[1:])
+        self.written = self._filled if self.shape.kind is SentencePair else self._inputs  # as text: not labels and tags
         self.bytes = int(records.sizes(self._filled)[rows].sum())
-
-    @staticmethod
-    def of(shape: str, examples: Iterable[TextExample]) -> ExampleSplit:
-        """In memory."""
-        import numpy as np
-
-        from allyouneed.data.records import Records
-
-        records = Records.of({"train": map(to_cells, examples)}, SHAPES[shape].filled)
-        rows = np.flatnonzero(~records.blank)
-        return ExampleSplit(shape, records, rows, len(records) - len(rows))
-
-    @property
-    def text_bytes(self) -> int:
-        """Of what a model reads or writes as text: not of labels and tags."""
-        fields = self._filled if self.shape.kind is SentencePair else self._inputs
-        return int(self.records.sizes(fields)[self.rows].sum())
 
     def __iter__(self) -> Iterator[Any]:
         return map(self.shape.example, self.records.cells(self.rows))
@@ -91,14 +74,6 @@ class Text(Split):
         self.records, self.ranges = records, ranges
         self.examples, self.empty = len(ranges), empty
         self.bytes = sum(end - start for start, end in ranges)
-
-    @staticmethod
-    def of(documents: Iterable[str]) -> Text:
-        """In memory."""
-        from allyouneed.data.records import Records
-
-        records = Records.of({"train": ((text,) for text in documents)}, ())
-        return Text(records, list(pairwise(records.ends.tolist())))
 
     def __iter__(self) -> Iterator[str]:
         for document in self.documents():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import io
 import json
 import os
 import re
@@ -30,10 +31,9 @@ from allyouneed.errors import UserError
 from allyouneed.text import Tokenizer
 
 BLOCK = 1 << 24  # tokens that are counted at once
-VERSION = 2  # raise it whenever this file writes other tokens, or writes them in another way
+VERSION = 3  # raise it whenever this file writes other tokens, or writes them in another way
 BATCH = 1 << 20  # characters that are encoded together; the tokenizer shares them among the cores
 QUIET = 600  # seconds without a write after which a file that nobody has locked is abandoned
-CODES = {"B": 1, "H": 2, "I": 4}  # types of a token, and their bytes
 LENGTH = 8  # bytes of the last number in a file
 TEMPORARY = ".tmp-"
 
@@ -59,11 +59,10 @@ class Stream:
 
     def finish(self, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """What comes after the stream; then everything is on the disk."""
-        size = self.size
-        for value in arrays.values():
-            self.put(np.ascontiguousarray(value).tobytes())
-        listed = [[name, value.dtype.str, list(value.shape)] for name, value in arrays.items()]
-        text = json.dumps({**meta, "size": size, "arrays": listed, "crc32": self.checksum}).encode()
+        size, packed = self.size, io.BytesIO()
+        np.savez(packed, allow_pickle=False, **arrays)
+        self.put(packed.getvalue())
+        text = json.dumps({**meta, "size": size, "crc32": self.checksum}).encode()
         self.file.write(text + len(text).to_bytes(LENGTH, "little"))
         self.file.flush()
         os.fsync(self.file.fileno())
@@ -133,16 +132,11 @@ def _read(file: BinaryIO, known: Mapping[str, Any]) -> Stored | None:
         meta = json.loads(file.read(length - end))
         if any(meta.get(name) != value for name, value in known.items()):
             return None
-        data = np.memmap(file, dtype=np.uint8, mode="r", shape=(end,)) if end else np.zeros(0, np.uint8)
-        arrays, at = {}, meta["size"]
-        for name, code, shape in meta["arrays"]:
-            dtype = np.dtype(code)
-            size = dtype.itemsize * int(np.prod(shape))
-            arrays[name] = np.frombuffer(data[at : at + size].tobytes(), dtype).reshape(shape)
-            at += size
-        if at != end or zlib.crc32(data.data) != meta["crc32"]:
+        data = np.memmap(file, dtype=np.uint8, mode="r", shape=(end,))
+        if zlib.crc32(data.data) != meta["crc32"]:
             return None
-        return Stored(data[: meta["size"]], arrays, meta)
+        size = meta["size"]
+        return Stored(data[:size], dict(np.load(io.BytesIO(data[size:].tobytes()))), meta)
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
 
@@ -156,12 +150,6 @@ class Maker(Protocol):
     @property
     def fingerprint(self) -> str: ...
     def __len__(self) -> int: ...
-
-
-class Encoder(Maker, Protocol):
-    """What is needed of a tokenizer."""
-
-    def encode_batch(self, texts: list[str], /) -> list[list[int]]: ...
 
 
 @dataclass(frozen=True)
@@ -212,13 +200,13 @@ def unknown_part(tokenizer: Tokenizer, sides: Iterable[Ragged]) -> float | None:
     return found / max(1, total)
 
 
-def tokenize_rows(texts: Iterable[str], tokenizer: Encoder, key: TokenKey) -> Ragged:
+def tokenize_rows(texts: Iterable[str], tokenizer: Tokenizer, key: TokenKey) -> Ragged:
     """One row per text, each after `key.prefix`. The texts are read only if their tokens are not in the cache."""
     encoded = map(tokenizer.encode_batch, _batches(key.prefix + text for text in texts))
     return _tokens(tokenizer, key, "rows", ([ids] for batch in encoded for ids in batch))
 
 
-def tokenize_stream(documents: Iterable[Iterable[str]], tokenizer: Encoder, key: TokenKey, separator: int) -> Ragged:
+def tokenize_stream(documents: Iterable[Iterable[str]], tokenizer: Tokenizer, key: TokenKey, separator: int) -> Ragged:
     """One row per document, given as chunks, so that `tokens` is the whole stream.
 
     If there is more than one document, each ends with the separator. A stream has no prefix.
@@ -274,19 +262,20 @@ def _between_words(chunks: Iterable[str]) -> Iterator[str]:
 def _tokens(maker: Maker, key: TokenKey, layout: str, rows: Iterable[Iterable[Sequence[int]]]) -> Ragged:
     """The tokens in the cache, or else written there; each row comes in pieces."""
 
+    dtype = np.min_scalar_type(len(maker) - 1)
+
     def write(stream: Stream) -> Filled:
-        code = next(code for code, size in CODES.items() if len(maker) <= 1 << 8 * size)
-        buffer, count, ends = array(code), 0, array("q", [0])
+        buffer, count, ends = array(dtype.char), 0, array("q", [0])
         for row in rows:
             for piece in row:
-                buffer += array(code, piece)
+                buffer += array(dtype.char, piece)
                 if len(buffer) >= BATCH:
                     stream.put(buffer.tobytes())
-                    count, buffer = count + len(buffer), array(code)
+                    count, buffer = count + len(buffer), array(dtype.char)
             ends.append(count + len(buffer))
         stream.put(buffer.tobytes())
-        return {"dtype": f"uint{8 * CODES[code]}"}, {"offsets": np.asarray(ends)}
+        return {}, {"offsets": np.asarray(ends)}
 
     known = {**asdict(key), "layout": layout, "tokenizer": maker.fingerprint}
     found = stored("tokens", f"{key.split}-{key.side}", known, write)
-    return Ragged(found.stream.view(np.dtype(found.meta["dtype"])), found.arrays["offsets"])
+    return Ragged(found.stream.view(dtype), found.arrays["offsets"])

@@ -4,6 +4,7 @@ its first line."""
 from __future__ import annotations
 
 import codecs
+import math
 import os
 import re
 from collections.abc import Container, Iterator
@@ -59,119 +60,108 @@ def read_vectors(path: str | Path, only: Container[str] | None = None) -> Vector
     width = 0
     try:
         with opened(path) as unpacked:
-            for word, row in _vectors(BufferedReader(cast(RawIOBase, unpacked), BLOCK), path):
+            for word, row in _vectors(BufferedReader(cast(RawIOBase, unpacked), BLOCK)):
                 width = len(row)
                 if word not in rows and (only is None or word in only):
                     rows[word] = row
     except (OSError, *DAMAGED) as error:
         raise UserError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from None
     if not width:
         raise UserError(f"{path} holds no word vectors")
     return Vectors(list(rows), np.stack(list(rows.values())) if rows else np.empty((0, width), FLOAT))
 
 
-def _vectors(stream: BufferedReader, path: Path) -> Iterator[tuple[str, np.ndarray]]:
-    """Each word with its vector; the beginning of the file tells its format."""
-    first, following = _line(stream, path), stream.read(4096)
+def _vectors(stream: BufferedReader) -> Iterator[tuple[str, np.ndarray]]:
+    """Each word with its vector; the beginning of the file tells its format. A ValueError says what is wrong, and in
+    which line or vector."""
+    first, following = stream.readline(LONGEST), stream.read(4096)
     mark = len(codecs.BOM_UTF8) if first.startswith(codecs.BOM_UTF8) else 0
     head = re.fullmatch(rb"(\d{1,18})[ \t](\d{1,18})\s*", first[mark:])
     stream.seek(len(first) if head else mark)
-    if head is None:
-        return _text(stream, path, len(_fields(first[mark:])) - 1, 1, None)
-    count, width = int(head[1]), int(head[2])
-    return _text(stream, path, width, 2, count) if _is_text(following) else _binary(stream, path, width, count)
+    count, width = (int(head[1]), int(head[2])) if head else (None, len(_fields(first)) - 1)
+    text, seen = head is None or _is_text(following), 0
+    while seen != count:
+        where = f"line {seen + 1 + (head is not None)}" if text else f"vector {seen + 1} of {count}"
+        try:
+            found = (_text_row if text else _binary_row)(stream, width)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from None
+        if found is None:
+            break
+        yield found
+        seen += 1
+    if count is not None and seen < count:
+        raise ValueError(f"it ends after {seen} of {count} vectors: it is incomplete")
+    if count is not None and stream.read(4096).strip():
+        raise ValueError(f"it has more than the {count} vectors that its first line, or their width, says: correct it")
 
 
-def _line(stream: BufferedReader, path: Path) -> bytes:
-    line = stream.readline(LONGEST + 1)
-    _check_length(len(line), path)
-    return line
-
-
-def _word(stream: BufferedReader, path: Path) -> bytes:
-    """The bytes up to the next space, or to the end of the file."""
-    found = b""
-    while not found.endswith(b" ") and (block := stream.peek()):
-        found += stream.read(block.find(b" ") + 1 or len(block))
-        _check_length(len(found), path)
-    return found
-
-
-def _check_length(length: int, path: Path) -> None:
-    if length > LONGEST:
-        raise UserError(f"{path} has a word and a vector of more than {LONGEST:,} bytes: it is damaged")
-
-
-def _is_text(glance: bytes) -> bool:
+def _is_text(following: bytes) -> bool:
     """The bytes of binary numbers are rarely valid text; where they are, they do not read as a number behind a word."""
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(glance)  # may end inside a character
+        codecs.getincrementaldecoder("utf-8")().decode(following)  # may end inside a character
     except UnicodeDecodeError:
         return False
-    numbers = any(map(_is_number, _fields(glance.partition(b"\n")[0])[1:]))
-    return numbers and re.search(rb"[\x00-\x08\x0e-\x1f]", glance) is None
+    numbers = any(map(is_number, _fields(following.partition(b"\n")[0])[1:]))
+    return numbers and re.search(rb"[\x00-\x08\x0e-\x1f]", following) is None
 
 
 def _fields(line: bytes) -> list[str]:
     return line.decode(errors="replace").rstrip(" \t\r\n").replace("\t", " ").split(" ")
 
 
-def _text(
-    stream: BufferedReader, path: Path, width: int, line: int, count: int | None
-) -> Iterator[tuple[str, np.ndarray]]:
-    """`count` lines, or all; `line` is the number of the first."""
+def _text_row(stream: BufferedReader, width: int) -> tuple[str, np.ndarray] | None:
+    """A word and its numbers; None at the end of the file."""
+    line = stream.readline(LONGEST + 1)
+    _check_length(len(line))
+    if not line:
+        return None
+    fields = _fields(line)
+    word, numbers = " ".join(fields[:-width]), fields[-width:]
     if width < 1:
-        raise UserError(f"{path}, line 1: a word and its numbers, or the two numbers of a word2vec file, are expected")
-    seen = 0
-    while seen != count and (piece := _line(stream, path)):
-        fields = _fields(piece)
-        word, numbers = " ".join(fields[:-width]), fields[-width:]
-        # The largest file of GloVe has words with spaces, such as ". . ."; a number before the vector is one too many.
-        if len(fields) <= width or (len(fields) > width + 1 and _is_number(fields[-width - 1])):
-            found = sum(map(_is_number, fields[1:]))
-            raise UserError(f"{path}, line {line}: {found} numbers, but the vectors of this file are {width} wide")
-        try:
-            with np.errstate(over="ignore"):
-                row = np.array(numbers, dtype=FLOAT)
-        except ValueError:
-            wrong = next(field for field in numbers if not _is_number(field))
-            raise UserError(f"{path}, line {line}: '{wrong}' is not a number") from None
-        if not np.isfinite(row).all():
-            wrong = numbers[int(np.isfinite(row).argmin())]
-            raise UserError(f"{path}, line {line}: {wrong} is not a finite number of 32 bits")
-        yield word, row
-        seen, line = seen + 1, line + 1
-    if count is not None:
-        _check_count(stream, path, count, seen)
-
-
-def _check_count(stream: BufferedReader, path: Path, count: int, seen: int) -> None:
-    """An error if the file has fewer or more vectors than its first line says."""
-    if seen < count:
-        raise UserError(f"{path} is incomplete: it ends after {seen} of {count} vectors")
-    if stream.read(4096).strip():
-        raise UserError(
-            f"{path} has more than the {count} vectors that its first line, or their width, says: correct it"
-        )
-
-
-def _is_number(field: str) -> bool:
+        raise ValueError("a word and its numbers, or the two numbers of a word2vec file, are expected")
+    # The largest file of GloVe has words with spaces, such as ". . ."; a number before the vector is one too many.
+    if len(fields) <= width or (len(fields) > width + 1 and is_number(fields[-width - 1])):
+        found = sum(map(is_number, fields[1:]))
+        raise ValueError(f"{found} numbers, but the vectors of this file are {width} wide")
     try:
-        float(field)
+        with np.errstate(over="ignore"):
+            row = np.array(numbers, dtype=FLOAT)
+    except ValueError:
+        wrong = next(field for field in numbers if not is_number(field))
+        raise ValueError(f"'{wrong}' is not a number") from None
+    if not np.isfinite(row).all():
+        raise ValueError(f"{numbers[int(np.isfinite(row).argmin())]} is not a finite number of 32 bits")
+    return word, row
+
+
+def is_number(field: str) -> bool:
+    """Whether it is a finite number."""
+    try:
+        return math.isfinite(float(field))
     except ValueError:
         return False
-    return True
 
 
-def _binary(stream: BufferedReader, path: Path, width: int, count: int) -> Iterator[tuple[str, np.ndarray]]:
-    _check_length(4 * width, path)
-    for seen in range(count):
-        word, row = _word(stream, path), stream.read(4 * width)
-        if not word.endswith(b" ") or len(row) < 4 * width:
-            raise UserError(f"{path} is incomplete: it ends after {seen} of {count} vectors")
-        values = np.frombuffer(row, FLOAT)
-        if not np.isfinite(values).all():
-            raise UserError(f"{path}: vector {seen + 1} of {count} holds a number that is not finite")
-        # Some programs end a vector with a newline, which then comes before the next word.
-        yield word[:-1].lstrip(b"\n").decode(errors="replace"), values
-    _check_count(stream, path, count, count)
+def _binary_row(stream: BufferedReader, width: int) -> tuple[str, np.ndarray] | None:
+    """A word, a space and the bytes of its numbers; None at the end of the file."""
+    word = b""
+    _check_length(FLOAT.itemsize * width)
+    while not word.endswith(b" ") and (block := stream.peek()):
+        word += stream.read(block.find(b" ") + 1 or len(block))
+        _check_length(len(word))
+    numbers = stream.read(FLOAT.itemsize * width)
+    if not word.endswith(b" ") or len(numbers) < FLOAT.itemsize * width:
+        return None
+    row = np.frombuffer(numbers, FLOAT)
+    if not np.isfinite(row).all():
+        raise ValueError("a number is not finite")
+    # Some programs end a vector with a newline, which then comes before the next word.
+    return word[:-1].lstrip(b"\n").decode(errors="replace"), row
+
+
+def _check_length(size: int) -> None:
+    if size > LONGEST:
+        raise ValueError(f"a word and its vector have more than {LONGEST:,} bytes: the file is damaged")

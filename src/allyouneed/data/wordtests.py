@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -12,6 +11,7 @@ from allyouneed.data.fetch import obtain
 from allyouneed.data.formats.file_paths import is_file
 from allyouneed.data.formats.textfile import TextFile
 from allyouneed.data.public import public_set
+from allyouneed.data.vectors import is_number
 from allyouneed.errors import UserError
 
 Question = tuple[str, str, str, str]
@@ -89,7 +89,7 @@ def pairs(path: Path) -> list[Judged]:
         at = _score(fields) if at is None else at
         if at is None and line == 0 and len(fields) > 2:
             continue  # a header
-        if at is None or len(fields) <= at or not _is_number(fields[at]):
+        if at is None or len(fields) <= at or not is_number(fields[at]):
             raise UserError(f"{path}, line {number}: two words and a number are expected (# begins a comment)")
         found.append((fields[0], fields[1], float(fields[at])))
     return found
@@ -112,11 +112,4 @@ def _fields(line: str) -> list[str]:
 
 def _score(fields: Sequence[str]) -> int | None:
     """The first column after the two words that is a number."""
-    return next((at for at, field in enumerate(fields) if at > 1 and _is_number(field)), None)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
+    return next((at for at, field in enumerate(fields) if at > 1 and is_number(field)), None)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from allyouneed.config import DecodeConfig
-from allyouneed.data.batches.base import Buckets
+from allyouneed.data.batches.base import Examples
 from allyouneed.data.batches.labelled import Labelled
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
@@ -150,7 +150,7 @@ class ClassifyProcessor(TextLabelsProcessor):
 
 
 @torch.inference_mode()
-def probabilities(model: Labeller, examples: Buckets, room: int, pieces: Iterable[np.ndarray]) -> dict[int, Tensor]:
+def probabilities(model: Labeller, examples: Examples, room: int, pieces: Iterable[np.ndarray]) -> dict[int, Tensor]:
     """The label probabilities of each example of these pieces, by its number, in order: (C,), or (T, C) for its
     tokens. `room` is the most tokens of a batch."""
     found: dict[int, Tensor] = {}

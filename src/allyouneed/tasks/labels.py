@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from allyouneed.config import option
-from allyouneed.data.batches.base import Batch, Buckets
+from allyouneed.data.batches.base import Batch, Examples
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.figures import confusion_matrix
@@ -97,7 +97,7 @@ class Labels(LabelsProcessor, Answering[Labeller]):
         only_learning = (self.options.smoothing, self.options.agreement) if model.training else ()
         return {"labels": model.loss(batch.tensors, batch.tensors["targets"], *only_learning)}
 
-    def probabilities(self, model: Labeller, examples: Buckets, budget: TestBudget = WHOLE) -> dict[int, Tensor]:
+    def probabilities(self, model: Labeller, examples: Examples, budget: TestBudget = WHOLE) -> dict[int, Tensor]:
         """The label probabilities of each example, by its number, in order: (C,), or (T, C) for its tokens."""
         room = max(self.recipe.train.batch_tokens, 4096)
         return probabilities(model, examples, room, budget.pieces(len(examples.sizes)))

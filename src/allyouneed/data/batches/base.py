@@ -57,24 +57,17 @@ class Batch:
 
 
 class Examples(ABC):
-    """One split, ready for the loop. Everything random in a batch is a function of its key and its examples."""
+    """One split, ready for the loop: batches of examples of about one length, as many as the token budget allows.
+    Everything random in a batch is a function of its key and its examples. `sizes`: tokens per example."""
 
     varies: ClassVar[bool] = True  # batches differ in their shapes
     in_order: ClassVar[bool] = False  # each batch goes on where the one before has ended
 
-    @abstractmethod
-    def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
-        """The batches of one epoch, shuffled: a function of its arguments and nothing else."""
+    def __init__(self, sizes: np.ndarray) -> None:
+        self.sizes = sizes
 
-    @abstractmethod
-    def cover(self, batch_tokens: int) -> list[Numbers]:
-        """Batches that show every token exactly once, in a fixed order: for evaluation."""
-
-    def sample(self, batch_tokens: int, part: float) -> list[Numbers]:
-        """A part of the batches of `cover`, always the same one: spread evenly, or the first if they are in order."""
-        batches = self.cover(batch_tokens)
-        some = min(len(batches), max(1, math.ceil(part * len(batches))))
-        return batches[:some] if self.in_order else [batches[i * len(batches) // some] for i in range(some)]
+    def __len__(self) -> int:
+        return len(self.sizes)
 
     @abstractmethod
     def size(self, numbers: Numbers, key: int) -> Size:
@@ -88,34 +81,30 @@ class Examples(ABC):
         """The batch of some examples. `key` is that of the epoch, and always the same in evaluation."""
         return Batch(self.tensors(numbers, key), self.size(numbers, key))
 
-
-class Buckets(Examples):
-    """Examples of about one length together, as many as the token budget allows. `sizes`: tokens per example."""
-
-    def __init__(self, sizes: np.ndarray) -> None:
-        self.sizes = sizes
-
-    def __len__(self) -> int:
-        return len(self.sizes)
-
     def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
+        """The batches of one epoch, shuffled: a function of its arguments and nothing else."""
         rng = np.random.default_rng((seed, epoch))
-        batches = self.cover(batch_tokens, key=make_key(seed, epoch), rng=rng)
+        batches = self._batches(self.numbered(make_key(seed, epoch)), batch_tokens, rng)
         return [batches[i] for i in rng.permutation(len(batches))]
 
-    def cover(
-        self,
-        batch_tokens: int,
-        among: Numbers | None = None,
-        key: int = 0,
-        rng: np.random.Generator | None = None,
+    def cover(self, batch_tokens: int, among: Numbers | None = None) -> list[Numbers]:
+        """Batches that show every token of all examples, or of some, exactly once, in a fixed order: for evaluation."""
+        return self._batches(self.numbered(0, among), batch_tokens)
+
+    def _batches(
+        self, examples: tuple[Numbers, np.ndarray], batch_tokens: int, rng: np.random.Generator | None = None
     ) -> list[Numbers]:
-        """All examples, or some of them, the longest first; with `rng` only about so: the neighbours of an example
-        change every epoch."""
-        numbers, sizes = self.numbered(key, among)
+        """The longest examples first; with `rng` only about so: the neighbours of an example change every epoch."""
+        numbers, sizes = examples
         noise = 0.0 if rng is None else rng.uniform(0, 1, len(sizes)) * (1 + 0.1 * sizes)
         order = np.argsort(-(sizes + noise), kind="stable")
         return self.fill(numbers[order], sizes[order], batch_tokens)
+
+    def sample(self, batch_tokens: int, part: float) -> list[Numbers]:
+        """A part of the batches of `cover`, always the same one: spread evenly, or the first if they are in order."""
+        batches = self.cover(batch_tokens)
+        some = min(len(batches), max(1, math.ceil(part * len(batches))))
+        return batches[:some] if self.in_order else [batches[i * len(batches) // some] for i in range(some)]
 
     def numbered(self, key: int, among: Numbers | None = None) -> tuple[Numbers, np.ndarray]:
         """The numbers of the examples, of all or of some, and their sizes (N,)."""
@@ -127,7 +116,7 @@ class Buckets(Examples):
         return fill(numbers, sizes, batch_tokens)
 
 
-class EvenBatches(Buckets):
+class EvenBatches(Examples):
     """Examples of one length, in batches of equal size: a rest that does not fill one waits for the next epoch."""
 
     varies = False

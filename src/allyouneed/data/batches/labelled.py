@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from allyouneed.data.batches.base import Buckets, Numbers, Size, lay_rows, random_bits
+from allyouneed.data.batches.base import Examples, Numbers, Size, lay_rows, random_bits
 from allyouneed.data.store import Ragged
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.losses import IGNORE
@@ -15,7 +15,7 @@ from allyouneed.randomness import shifted
 from allyouneed.text.layout import Layout
 
 
-class Labelled(Buckets):
+class Labelled(Examples):
     """Texts, or pairs of texts (`sides`), as their layout puts them. Each has one label, or one per token: `labels` is
     then as ragged as the first side, with IGNORE where a token has none.
 

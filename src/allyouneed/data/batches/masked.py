@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from allyouneed.data.batches.base import Batch, Buckets, Numbers, Rows, Size, lay_rows, random_bits
+from allyouneed.data.batches.base import Batch, Examples, Numbers, Rows, Size, lay_rows, random_bits
 from allyouneed.data.store import Ragged
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.losses import IGNORE
@@ -20,14 +21,11 @@ FOLLOWS, OTHER, CHOOSE, CHANGE, REPLACE = range(5)  # what a random number is fo
 MASKED, REPLACED = 0.8, 0.1  # parts of the chosen tokens; the rest stay as they are
 
 
-@dataclass(frozen=True)
-class Passages:
-    """Whole sentences in a row, as many as fit: tokens[starts[i] : ends[i]], of the document `documents[i]`. Those of
-    a document come one after the other."""
+class Passages(NamedTuple):
+    """Whole sentences in a row, as many as fit, and the document that each passage is of. Those of a document come one
+    after the other."""
 
-    tokens: np.ndarray
-    starts: np.ndarray
-    ends: np.ndarray
+    rows: Ragged
     documents: np.ndarray
 
     @staticmethod
@@ -35,41 +33,33 @@ class Passages:
         """Passages of at most `room` tokens. A row without tokens ends a document; a sentence that is longer than
         `room` is cut into several. `halves`: a document that would fit into one passage makes two, if it has two
         sentences."""
-        starts, ends, documents = [], [], []
-        offsets = sentences.offsets
+        offsets, documents = [0], []
         bounds = [-1, *np.flatnonzero(sentences.lengths == 0).tolist(), len(sentences)]
         for document, (before, end) in enumerate(pairwise(bounds)):
-            cuts = offsets[before + 1 : end + 1].tolist()
-            if len(cuts) < 2:
-                continue
-            most = min(room, max(1, -(-(cuts[-1] - cuts[0]) // 2))) if halves and len(cuts) > 2 else room
-            for start, stop in _packed(cuts, most, room):
-                starts.append(start)
-                ends.append(stop)
-                documents.append(document)
-        return Passages(sentences.tokens, np.array(starts), np.array(ends), np.array(documents))
-
-    @property
-    def lengths(self) -> np.ndarray:
-        return self.ends - self.starts
+            cuts = sentences.offsets[before + 1 : end + 1].tolist()
+            if len(cuts) > 1:
+                most = min(room, max(1, -(-(cuts[-1] - cuts[0]) // 2))) if halves and len(cuts) > 2 else room
+                ends = list(_packed(cuts, most, room))
+                offsets += ends
+                documents += [document] * len(ends)
+        return Passages(Ragged(sentences.tokens, np.array(offsets)), np.array(documents))
 
 
-def _packed(cuts: list[int], most: int, room: int) -> list[tuple[int, int]]:
-    """Sentences that end at `cuts` in passages of at most `most` tokens, or of one sentence."""
-    found, start = [], cuts[0]
+def _packed(cuts: list[int], most: int, room: int) -> Iterator[int]:
+    """Where passages of at most `most` tokens, or of one sentence, end; sentences end at `cuts`."""
+    start = cuts[0]
     for previous, cut in pairwise(cuts):
         if cut - start > most and previous > start:
-            found.append((start, previous))
+            yield previous
             start = previous
         while cut - start > room:
-            found.append((start, start + room))
             start += room
+            yield start
     if cuts[-1] > start:
-        found.append((start, cuts[-1]))
-    return found
+        yield cuts[-1]
 
 
-class MaskedPassages(Buckets):
+class MaskedPassages(Examples):
     """[CLS] A [SEP] B [SEP] with words hidden in it. Half of the second passages are those that follow in the text;
     the others are from another document or, if there is only one, from far away in it. An example is the number of its
     first passage. If `pairs` is false, an example is one passage.
@@ -118,11 +108,11 @@ class MaskedPassages(Buckets):
         return numbers, np.sum(lengths, axis=0) + self.layout.specials(len(lengths))
 
     def _sides(self, numbers: Numbers, key: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        p = self.passages
-        sides = [(p.tokens, p.starts[numbers], p.lengths[numbers])]
+        rows = self.passages.rows
+        sides = [(rows.tokens, rows.offsets[numbers], rows.lengths[numbers])]
         if self.pairs:
             second, _ = self._second(numbers, key)
-            sides.append((p.tokens, p.starts[second], np.where(second >= 0, p.lengths[second], 0)))
+            sides.append((rows.tokens, rows.offsets[second], np.where(second >= 0, rows.lengths[second], 0)))
         return sides
 
     def _second(self, numbers: Numbers, key: int) -> tuple[np.ndarray, np.ndarray]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from allyouneed.data.batches.base import Buckets, Numbers, Size, fill, lay_rows
+from allyouneed.data.batches.base import Examples, Numbers, Size, fill, lay_rows
 from allyouneed.data.store import Ragged
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.losses import IGNORE
 from allyouneed.text.layout import Layout
 
 
-class SentencePairs(Buckets):
+class SentencePairs(Examples):
     """Translation."""
 
     def __init__(
@@ -50,7 +50,7 @@ class SentencePairs(Buckets):
         }
 
 
-class GroupedPairs(Buckets):
+class GroupedPairs(Examples):
     """An example is a row of the numbers of up to `group` pairs. A batch has whole groups, so that its loss is the same
     however it is divided into micro-batches and over processes.
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from allyouneed.data.batches.base import Buckets, Numbers, Size, lay_rows
+from allyouneed.data.batches.base import Examples, Numbers, Size, lay_rows
 from allyouneed.data.store import Ragged
 from allyouneed.nn.batch import Tensors
 from allyouneed.text.layout import Layout
@@ -19,7 +19,7 @@ MARGIN = 1.5
 CELLS = 1 << 24  # pieces of texts whose scores are in memory at once
 
 
-class AnswerWindows(Buckets):
+class AnswerWindows(Examples):
     """Example i is window i: `rows[i]` is its question, and it shows the tokens `starts[i]` to `ends[i]` of the text of
     that question, text `of[rows[i]]`. Answers are the first and the last token in the text. A window without the whole
     answer has none; then the targets are the special token at `nothing`. A question is cut to half a window."""

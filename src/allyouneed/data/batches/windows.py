@@ -8,7 +8,7 @@ from typing import Self
 import numpy as np
 import torch
 
-from allyouneed.data.batches.base import Buckets, Examples, Numbers, Size, fill
+from allyouneed.data.batches.base import Examples, Numbers, Size
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.losses import IGNORE
 
@@ -25,6 +25,7 @@ class Windows(Examples):
 
     def __init__(self, stream: np.ndarray, context: int) -> None:
         self.stream, self.context = stream, context
+        super().__init__(np.full(-(-(len(stream) - 1) // context), context))
 
     def plan(self, seed: int, epoch: int, batch_tokens: int) -> list[Numbers]:
         rng = np.random.default_rng((seed, epoch))
@@ -35,12 +36,9 @@ class Windows(Examples):
         whole = len(starts) // rows
         return np.split(starts[: whole * rows], whole) if whole else [starts]
 
-    def cover(self, batch_tokens: int) -> list[Numbers]:
-        starts = np.arange(0, len(self.stream) - 1, self.context)
-        return fill(starts, np.full(len(starts), self.context), batch_tokens)
-
-    def __len__(self) -> int:
-        return -(-(len(self.stream) - 1) // self.context)
+    def numbered(self, key: int, among: Numbers | None = None) -> tuple[Numbers, np.ndarray]:
+        windows, sizes = super().numbered(key, among)
+        return windows * self.context, sizes
 
     def first(self, windows: int) -> Self:
         """The first windows of the stream."""
@@ -84,7 +82,7 @@ class Streams(Windows):
         phase = int(np.random.default_rng((seed, epoch)).integers(0, rest + 1))
         return self._walk(phase, lanes, each)
 
-    def cover(self, batch_tokens: int) -> list[Numbers]:
+    def cover(self, batch_tokens: int, among: Numbers | None = None) -> list[Numbers]:
         windows = len(self)
         # Rather few long lanes than many short ones: at its beginning a lane knows nothing of the text before it.
         each = -(-windows // self._lanes(batch_tokens, max(1, windows // 16)))
@@ -109,7 +107,7 @@ class Streams(Windows):
         return {**super().tensors(numbers, key), "lanes": lanes, "fresh": fresh}
 
 
-class TokenChunks(Buckets):
+class TokenChunks(Examples):
     """An example is a chunk of 1000 tokens; a batch has as many in a row as its budget allows, and the batches of an
     epoch come in a random order. `ends` are the tokens that end a line, `unknown` is no word either."""
 

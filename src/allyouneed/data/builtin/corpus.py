@@ -6,27 +6,14 @@ her, its, their), verbs choose their objects (a cow eats grass, a mouse eats che
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Iterator
-from typing import NamedTuple
 
-from allyouneed.data.builtin.grammar import PLURAL, Phrase, article
+from allyouneed.data.builtin.grammar import PLURAL, Kinds, Phrase, WordFile, article, word_file
 from allyouneed.data.builtin.heldout import hold_out
-from allyouneed.data.builtin.wordfile import Kinds, WordFile, word_file
 
-
-class Reason(NamedTuple):
-    """What one does, and the state that makes one do it."""
-
-    act: str
-    state: str
-
-
-class Use(NamedTuple):
-    """What one does with a thing, and whether with one's own."""
-
-    act: str
-    thing: str
-    own: bool
+Reason = namedtuple("Reason", "act state")  # what one does, and the state that makes one do it
+Use = namedtuple("Use", "act thing own")  # what one does with a thing, and whether with one's own
 
 
 def corpus() -> dict[str, str]:
@@ -59,10 +46,8 @@ def _kinds(file: WordFile) -> Kinds:
         yield from _of_all(file, kind, [who for who in actors if who.kind == kind])
     yield from _of_people(file, [who for who in actors if who.kind == "person"])
     looks, things, spots = file.items("looks"), file.items("things"), file.items("spots")
-    yield (
-        "spot",
-        file.write("spot", look=looks, thing=things, spot=spots, when=lambda look, thing, spot: thing not in spot),
-    )
+    free = lambda look, thing, spot: thing not in spot
+    yield "spot", file.write("spot", when=free, look=looks, thing=things, spot=spots)
 
 
 def _of_all(file: WordFile, kind: str, actors: list[Phrase]) -> Kinds:
@@ -97,16 +82,9 @@ def _of_people(file: WordFile, people: list[Phrase]) -> Kinds:
     yield "use", file.write("use", share=7, who=people, use=uses, look=looks)
     yield "use", file.write("own use", share=7, who=people, use=uses, look=looks, when=lambda who, use, look: use.own)
     spots = file.items("spots")
-    yield (
-        "search",
-        file.write(
-            "search", share=3, who=people, thing=things, spot=spots, when=lambda who, thing, spot: thing not in spot
-        ),
-    )
-    yield "gift", file.write("gift", share=17, who=people, other=people, thing=things, when=_can_give)
+    free = lambda who, thing, spot: thing not in spot
+    yield "search", file.write("search", share=3, when=free, who=people, thing=things, spot=spots)
+    apart = lambda who, other, thing: who.en not in other.en and other.en not in who.en and other.en[:2] != "a "
+    yield "gift", file.write("gift", share=17, when=apart, who=people, other=people, thing=things)
     animals = [animal for animal in file.table("meals") if animal != "person"]
     yield "pet", file.write("pet", share=3, who=people, act=file.items("love"), animal=animals)
-
-
-def _can_give(who: Phrase, other: Phrase, thing: str) -> bool:
-    return who.en not in other.en and other.en not in who.en and not other.en.startswith("a ")

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from allyouneed.data.builtin.grammar import expand
+from allyouneed.data.builtin.grammar import Kinds, expand, word_file
 from allyouneed.data.builtin.heldout import Columns, hold_out, number_below
-from allyouneed.data.builtin.wordfile import Kinds, word_file
 from allyouneed.data.examples import TaggedSentence
 
 WAYS = 300  # to fill the slots, shared by the choices of a sentence

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from itertools import permutations
 
-from allyouneed.data.builtin.grammar import Phrase
+from allyouneed.data.builtin.grammar import Kinds, Phrase, WordFile, word_file
 from allyouneed.data.builtin.heldout import hold_out
-from allyouneed.data.builtin.wordfile import Kinds, WordFile, word_file
 
 
 def family() -> dict[str, str]:

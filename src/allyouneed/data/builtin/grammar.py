@@ -5,19 +5,26 @@
 A {slot} stands for a text, or for a tuple that begins with its text in each language; {verb.ing} is an attribute of it.
 {he}, {him}, {his} and {himself} are the pronouns of {who}. What stands in [brackets] agrees with {who}, and "a(n)" is
 "a" or "an". A template in two languages has " = " between them. One with an end mark gets a capital letter.
+
+The templates and the words are in the files of words/, for people to read and to extend. A section begins with its name
+in square brackets. A line that begins with a space belongs to the line before it, and a line that begins with # is a
+comment.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
-from itertools import compress, product, repeat
+from importlib import resources
+from itertools import chain, compress, product, repeat
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
-from allyouneed.data.builtin.heldout import Columns
+from allyouneed.data.builtin.heldout import Columns, rank, spread
 
+Kinds = Iterable[tuple[str, Iterable[Columns]]]  # sentences of each kind; a kind may come several times
 VOWELS = "aeiouàèéìòù"
 SLOT = re.compile(r"\[[^]]*\]|(a\(n\) )?\{[^}]*\}")
 SINGULAR, PLURAL = 2, 5  # of the persons I, you, he or she or it, we, you all, they
@@ -168,3 +175,72 @@ def expand(line: str) -> list[str]:
     """The line with every choice (one|of|these) made in every way."""
     parts = re.split(r"\(([^()]*\|[^()]*)\)", line)
     return ["".join(made) for made in product(*(part.split("|") if i % 2 else [part] for i, part in enumerate(parts)))]
+
+
+class WordFile:
+    """The sections of a file, and the sentences that its templates make."""
+
+    def __init__(self, name: str) -> None:
+        self.sections: dict[str, list[str]] = {}
+        text = (resources.files("allyouneed") / "data" / "builtin" / "words" / f"{name}.txt").read_text("utf-8")
+        section: list[str] = []
+        for line in text.splitlines():
+            if line.startswith("[") and line.endswith("]"):
+                if line[1:-1] in self.sections:
+                    raise ValueError(f"words/{name}.txt has two sections {line}")
+                section = self.sections[line[1:-1]] = []
+            elif line.startswith(" "):
+                section[-1] += f" {line.strip()}"
+            elif line and not line.startswith("#"):
+                section.append(line)
+
+    @cache  # noqa: B019
+    def items(self, section: str) -> list[str]:
+        """What stands between commas."""
+        return [item for line in self.sections[section] for item in line.split(", ")]
+
+    @cache  # noqa: B019
+    def table(self, section: str) -> dict[str, list[str]]:
+        """Lines such as "cow: hay, grass"."""
+        rows = (line.split(": ", 1) for line in self.sections[section])
+        return {name: items.split(", ") for name, items in rows}
+
+    def rows(self, section: str) -> list[tuple[str, ...]]:
+        """Lines such as "two = due"."""
+        return [tuple(line.split(" = ")) for line in self.sections[section]]
+
+    @cache  # noqa: B019
+    def templates(self, section: str) -> list[Template]:
+        return [Template(choice) for line in self.sections[section] for choice in expand(line)]
+
+    def write(
+        self, section: str, share: int = 1, when: Callable[..., bool] | None = None, **options: Any
+    ) -> Iterator[Columns]:
+        """Each template of the section with every combination of the options for its slots. An option is a list, or one
+        value. `share` takes about one in so many combinations, and `when` says which are possible."""
+        lists = {slot: values if isinstance(values, list) else [values] for slot, values in options.items()}
+        picked = None
+        if share > 1 or when:
+            every = zip(spread(share), product(*lists.values()))
+            picked = [taken and (when is None or when(*values)) for taken, values in every]
+        for template in self.templates(section):
+            yield from template.write(lists, picked)
+
+    def collect(self, kinds: Kinds) -> list[Columns]:
+        """The examples of all kinds, of each kind at most as many as the section "limits" says."""
+        found: dict[str, set[Columns]] = defaultdict(set)
+        for kind, examples in kinds:
+            found[kind].update(examples)
+        limits = {kind: int(limit) for kind, (limit,) in self.table("limits").items()}
+        if unknown := limits.keys() - found.keys():
+            raise ValueError(f"the limits name kinds that no rule writes: {', '.join(sorted(unknown))}")
+        chosen = (
+            sorted(examples, key=lambda example: rank(example, "choose"))[: limits.get(kind)]
+            for kind, examples in found.items()
+        )
+        return list(dict.fromkeys(chain.from_iterable(chosen)))
+
+
+@cache
+def word_file(name: str) -> WordFile:
+    return WordFile(name)

@@ -7,20 +7,15 @@ alone do not tell: most of them stand in positive and in negative opinions alike
 
 from __future__ import annotations
 
+from collections import namedtuple
 from collections.abc import Iterator
 from itertools import permutations
-from typing import NamedTuple
 
+from allyouneed.data.builtin.grammar import Kinds, WordFile, word_file
 from allyouneed.data.builtin.heldout import Columns, hold_out
-from allyouneed.data.builtin.wordfile import Kinds, WordFile, word_file
 from allyouneed.data.examples import LabelledText
 
-
-class Two(NamedTuple):
-    """Two words or clauses of one sentence."""
-
-    one: str
-    other: str
+Two = namedtuple("Two", "one other")  # words or clauses of one sentence
 
 
 def opinions() -> dict[str, list[LabelledText]]:
@@ -47,20 +42,18 @@ def _kinds(file: WordFile) -> Kinds:
 
 def _judging(file: WordFile, things: list[str], same: list[str], opposite: list[str], label: str, other: str) -> Kinds:
     """Opinions with this label: `same` has the words that say so, `opposite` those for the other label."""
-    clauses = [
-        *file.write("clauses", thing=things, word=same),
-        *file.write("negated clauses", thing=things, word=opposite),
-    ]
-    against = [
-        *file.write("clauses", thing=things, word=opposite),
-        *file.write("negated clauses", thing=things, word=same),
-    ]
-    yield "plain", file.write("plain", clause=[clause for clause, _ in clauses], label=label)
+
+    def clauses(plain: list[str], negated: list[str]) -> list[Columns]:
+        words = {"clauses": plain, "negated clauses": negated}
+        return [clause for section in words for clause in file.write(section, thing=things, word=words[section])]
+
+    own, against = clauses(same, opposite), clauses(opposite, same)
+    yield "plain", file.write("plain", clause=[clause for clause, _ in own], label=label)
     words = [Two(*pair) for pair in permutations(same, 2)]
     yield "not only", file.write("not only", thing=things, words=words, label=label)
     for salt, template in enumerate(file.templates("contrast")):
-        yield "contrast", template.write({"clauses": list(_couples(against, clauses, salt)), "label": [label]})
-    yield "agreement", file.write("agreement", clauses=list(_couples(clauses, clauses, 5)), label=label)
+        yield "contrast", template.write({"clauses": list(_couples(against, own, salt)), "label": [label]})
+    yield "agreement", file.write("agreement", clauses=list(_couples(own, own, 5)), label=label)
     yield "change", file.write("change", thing=things, before=opposite, after=same, label=label)
     yield "hearsay", file.write("hearsay", thing=things, word=same, label=label, opposite=other)
 

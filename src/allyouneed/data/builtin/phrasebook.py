@@ -7,27 +7,25 @@ lui?"); you is tu and you all is voi; whoever is not marked as feminine is mascu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
-from allyouneed.data.builtin.bilingual import (
-    Adjective,
-    Noun,
-    Verb,
-    adjectives,
-    describe,
-    determine,
-    determined,
-    forms,
-    join,
-    nouns,
-    ones,
-    verbs,
+from allyouneed.data.builtin.grammar import (
+    ITALIAN_VERBS,
+    PLURAL,
+    SINGULAR,
+    VOWELS,
+    Kinds,
+    Phrase,
+    WordFile,
+    article,
+    italian,
+    pronouns,
+    word_file,
 )
-from allyouneed.data.builtin.grammar import PLURAL, SINGULAR, Phrase, italian, pronouns
 from allyouneed.data.builtin.heldout import Columns, hold_out, thin_pairs
-from allyouneed.data.builtin.wordfile import Kinds, word_file
 from allyouneed.data.examples import SentencePair
 
 ALONE = ("sleep", "work", "study", "cook", "sing", "dance", "run", "read", "write", "eat")
@@ -60,10 +58,6 @@ def _asked(who: Phrase) -> Phrase:
     return who._replace(it="" if who.kind == "pronoun" and who.person != SINGULAR else f" {who.it}")
 
 
-def _how_many(thing: Phrase) -> str:
-    return italian("quanto/quanta/quanti/quante", thing.gender, thing.person)
-
-
 class Sentences:
     """The words of the phrasebook, and the sentences of each kind."""
 
@@ -94,7 +88,7 @@ class Sentences:
         self.many = [*self.simple, *determined("the", forms(self.people))]
         friend = forms(nouns(file, "friend"))
         self.friends = [
-            form._replace(en=f"{name.en}'s {form.en}", it=f"{join('', form)} di {name.it}")
+            form._replace(en=f"{name.en}'s {form.en}", it=f"{join('il', form)} di {name.it}")
             for name, form in product(self.names, friend)
         ]
         self.friends += determined("my your our her", friend)
@@ -106,9 +100,8 @@ class Sentences:
 
     def kinds(self) -> Kinds:
         yield "fixed", self.file.rows("fixed")
-        for part in (self._people, self._things, self._comparisons, self._spots, self._owners, self._present):
-            yield from part()
-        for part in (self._past, self._wishes, self._origins, self._times, self._questions, self._shopping):
+        present = self._people, self._things, self._comparisons, self._spots, self._owners, self._present
+        for part in (*present, self._past, self._wishes, self._origins, self._times, self._questions, self._shopping):
             yield from part()
 
     def _acts(self, verbs: str, objects: Iterable[tuple[Any, ...]]) -> list[Verb]:
@@ -143,7 +136,7 @@ class Sentences:
     def _spots_of(self, noun: Noun) -> list[tuple[str, ...]]:
         """Where a small thing, an animal or food may lie: "in the bag", "nella borsa"."""
         return [
-            (f"{en} the {spot.en}", join(it, spot) if it in ("su", "in") else f"{it} {join('', spot)}")
+            (f"{en} the {spot.en}", join(it, spot) if it in ("su", "in") else f"{it} {join('il', spot)}")
             for (en, it), spot in ((spot.suits, spot.one) for spot in nouns(self.file, "spots"))
             if spot.en != noun.one.en and not (noun in self.foods and en in ("under", "behind"))
         ]
@@ -163,12 +156,9 @@ class Sentences:
         others = [*self.many[len(self.pronouns) :], *self.friends, *self.family]
         yield "people are", self.write("being", share=1 + len(others) // 40, who=others, how=how)
         yield "very", self.write("very", who=self.many, how=[quality for quality in self.qualities if quality.more])
-
-        def unlike(who: Phrase, how: Adjective, also: Adjective) -> bool:
-            return how != also and {how.en, also.en} != {"happy", "sad"}
-
-        qualities = self.qualities
-        yield "two qualities", self.write("two qualities", 7, unlike, who=self.simple, how=qualities, also=qualities)
+        qualities = {"how": self.qualities, "also": self.qualities}
+        differ = lambda who, how, also: how != also and {how.en, also.en} != {"happy", "sad"}
+        yield "two qualities", self.write("two qualities", 7, differ, who=self.simple, **qualities)
         for gender, plural in product("mf", (False, True)):
             person = PLURAL if plural else SINGULAR
             roles = [Phrase(en, italian(it, gender, person), gender, person) for en, it in self.file.rows("roles")]
@@ -213,12 +203,9 @@ class Sentences:
             for look in self._suiting(one):
                 if look.more and look.suits != "size":
                     yield compare(one, [noun for noun in others if noun is not one and look.suits in noun.suits], look)
-
-        def unlike(who: Phrase, other: tuple[str, str], how: Adjective) -> bool:
-            return bool(how.more) and who.en not in other[0]
-
+        differ = lambda who, other, how: how.more and who.en not in other[0]
         than = [(other.en, f"di {other.it}") for other in [*self.names, *self.couples]]
-        yield "comparisons", self.write("comparison", 3, unlike, who=self.names, other=than, how=self.qualities)
+        yield "comparisons", self.write("comparison", 3, differ, who=self.names, other=than, how=self.qualities)
 
     def _spots(self) -> Kinds:
         numbers = self.file.rows("numbers")[:5]
@@ -249,7 +236,7 @@ class Sentences:
         owners += [(f"the {person.en}", join("di", person)) for person in ones(self.people)]
         owners += [(person.en, f"di {person.it}") for person in determined("my", ones(self.kin))]
         own = [
-            thing._replace(en=f"{en}'s {thing.en}", it=f"{join('', thing)} {it}")
+            thing._replace(en=f"{en}'s {thing.en}", it=f"{join('il', thing)} {it}")
             for (en, it), thing in product(owners, wares)
         ]
         yield "belonging", self.write("this is", who=own)
@@ -267,10 +254,7 @@ class Sentences:
         spots = [("at school", "a scuola"), ("at home", "a casa"), *self._at()]
         yield "staying", self.write("being", share=5, who=[*self.many, *self.friends, *self.family], how=spots)
         yield "now", self.write("doing now", 11, _fits, who=self.many, do=self.deeds)
-
-        def suits(who: Phrase, do: Verb) -> bool:
-            return "skirt" not in do.object or who.gender == "f"
-
+        suits = lambda who, do: "skirt" not in do.object or who.gender == "f"
         clothes = self._described([noun for noun in self.clothes if noun in self.single], False)
         who, worn = [who for who in self.simple if not who.plural], self._acts("wear", determined("a", clothes))
         yield "now", self.write("doing now", 3, suits, who=who, do=worn)
@@ -294,8 +278,8 @@ class Sentences:
         wanted = [self.verbs["want"].to((f"to {do.en}", do.infinitive))._replace(object=do.object) for do in acts]
         yield "wishes", self.write("doing", 17, _fits, who=self.simple, do=wanted)
         yield "wishes", self.write("wishing", 17, _fits, who=self.simple, do=acts)
-        liked = [(food.en, f"piace {join('', food)}") for food in ones(self.mass)]
-        liked += [(noun.many.en, f"piacciono {join('', noun.many)}") for noun in [*self.foods, *self.animals]]
+        liked = [(food.en, f"piace {join('il', food)}") for food in ones(self.mass)]
+        liked += [(noun.many.en, f"piacciono {join('il', noun.many)}") for noun in [*self.foods, *self.animals]]
         liked += [(f"to {verb}", f"piace {self.verbs[verb].infinitive}") for verb in ALONE]
         datives = {row[0]: row[2] for row in self.file.rows("pronouns") if len(row) > 2}
         for who in [*self.pronouns, *self.names]:
@@ -341,7 +325,10 @@ class Sentences:
         yield "open questions", self.write("what", who=who, do=what)
         yield "who questions", self.write("who does it", do=self.deeds)
         counted = [noun.many for noun in [*self.animals, *self.owned, *self.kin[:7]]]
-        how_many = [(f"how many {thing.en}", f"{_how_many(thing)} {thing.it}") for thing in counted]
+        how_many = [
+            (f"how many {thing.en}", f"{italian('quanto/quanta/quanti/quante', thing.gender, thing.person)} {thing.it}")
+            for thing in counted
+        ]
         who = [_asked(who) for who in [*self.pronouns, *self.names]]
         yield "how many", self.write("how many", who=who, thing=how_many)
 
@@ -356,3 +343,122 @@ class Sentences:
         yield "table manners", self.write("please", food=wanted + given)
         names = [*self.names, *self.couples]
         yield "table manners", self.write("greeting", greeting=self.file.rows("greetings"), name=names)
+
+
+class Noun(NamedTuple):
+    """A noun in its numbers, one or two, and which adjectives suit it."""
+
+    forms: list[Phrase]
+    suits: list[str]
+
+    @property
+    def one(self) -> Phrase:
+        return self.forms[0]
+
+    @property
+    def many(self) -> Phrase:
+        return self.forms[1]
+
+
+class Adjective(NamedTuple):
+    """An adjective with its Italian forms, its English comparative, what it suits, and where it stands in Italian."""
+
+    en: str
+    it: str
+    more: str
+    suits: str
+    before: bool
+
+
+class Verb(NamedTuple):
+    """A verb, perhaps with what follows it; `it` has the forms of the present."""
+
+    en: str
+    it: str
+    ing: str
+    past: str
+    infinitive: str
+    gerund: str
+    participle: str
+    auxiliary: str
+    object: str = ""
+
+    def to(self, what: tuple[Any, ...]) -> Verb:
+        """The verb with its object, or with another phrase: "eat an apple"."""
+        forms = (f"{form} {what[language]}" for form, language in zip(self, (0, 1, 0, 0, 1, 1, 1)))
+        return Verb._make([*forms, self.auxiliary, what[0]])
+
+
+def nouns(file: WordFile, section: str) -> list[Noun]:
+    """Lines such as "egg, eggs = uovo, uova = m/f = taste, freshness"."""
+    found = []
+    for en, it, genders, *suits in file.rows(section):
+        texts = zip(en.split(", "), it.split(", "), (genders[0], genders[-1]), (2, PLURAL))
+        found.append(Noun([Phrase(*text, kind=section) for text in texts], suits[0].split(", ") if suits else []))
+    return found
+
+
+def adjectives(file: WordFile, section: str) -> list[Adjective]:
+    """Lines such as "big, bigger = grande/grande/grandi/grandi = size, before"."""
+    found = []
+    for en, it, *rest in file.rows(section):
+        (word, _, more), (suits, _, before) = en.partition(", "), (rest[0] if rest else "").partition(", ")
+        found.append(Adjective(word, it, more, suits, bool(before)))
+    return found
+
+
+def verbs(file: WordFile, section: str) -> dict[str, Verb]:
+    """Lines such as "eat, eating, ate = mangiare, mangiando, mangiato = mangio/mangi/mangia/mangiamo/…"."""
+    found = {}
+    for english_forms, italian_forms, present in file.rows(section):
+        (base, ing, past), (infinitive, gerund, participle) = english_forms.split(", "), italian_forms.split(", ")
+        auxiliary = ITALIAN_VERBS["essere" if "/" in participle else "avere"]
+        found[base] = Verb(base, present, ing, past, infinitive, gerund, participle, auxiliary)
+    return found
+
+
+def join(word: str, noun: Phrase) -> str:
+    """The noun after a word of the section "articles", in one: "nello zaino", "dell'acqua", "un'ape"."""
+    forms, vowel = word_file("phrasebook").table("articles")[word], noun.it[0].lower() in VOWELS
+    if noun.gender == "m":
+        hard = re.match(rf"[zxy]|gn|ps|pn|s[^{VOWELS}]", noun.it.lower()) is not None
+        form = forms[5 + (vowel or hard)] if noun.plural else forms[2 if vowel else hard]
+    else:
+        form = forms[7] if noun.plural else forms[3 + vowel]
+    return form + noun.it if form.endswith("'") else f"{form} {noun.it}"
+
+
+def determine(word: str, noun: Phrase) -> Phrase:
+    """The noun with a, the, some, this or a possessive before it, each in its form."""
+    forms = word_file("phrasebook").table("determiners").get(word)
+    en = article(noun.en) if word == "a" else f"{'these' if word == 'this' and noun.plural else word} {noun.en}"
+    if forms is None:
+        return noun._replace(en=en, it=join({"a": "un", "the": "il", "some": "di"}[word], noun))
+    it = f"{italian(forms[0], noun.gender, noun.person)} {noun.it}"
+    if word != "this" and (noun.kind != "kin" or noun.plural or word == "their"):
+        it = join("il", noun._replace(it=it))  # one relative takes no article: "mia sorella"
+    return noun._replace(en=en, it=it)
+
+
+def determined(words: str, nouns: Iterable[Phrase]) -> list[Phrase]:
+    """Every noun with each of the words before it."""
+    return [determine(word, noun) for word in words.split() for noun in nouns]
+
+
+def ones(nouns: Iterable[Noun]) -> list[Phrase]:
+    """The singular of each noun."""
+    return [noun.one for noun in nouns]
+
+
+def forms(nouns: Iterable[Noun]) -> list[Phrase]:
+    """The singular and, if it has one, the plural of each noun."""
+    return [form for noun in nouns for form in noun.forms]
+
+
+def describe(noun: Phrase, adjective: Adjective) -> Phrase:
+    """The noun with its adjective, which stands before it or behind it in Italian."""
+    form = italian(adjective.it, noun.gender, noun.person)
+    it = f"{form} {noun.it}" if adjective.before else f"{noun.it} {form}"
+    if adjective.en == "beautiful":  # before its noun, bello follows the pattern of the articles
+        it = join("bello", noun)
+    return noun._replace(en=f"{adjective.en} {noun.en}", it=it)

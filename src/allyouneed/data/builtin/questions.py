@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import NamedTuple, TypeVar
 
+from allyouneed.data.builtin.grammar import word_file
 from allyouneed.data.builtin.heldout import number_below
-from allyouneed.data.builtin.wordfile import word_file
 from allyouneed.data.examples import Question
 
 T = TypeVar("T")

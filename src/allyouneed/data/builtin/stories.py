@@ -9,9 +9,8 @@ from __future__ import annotations
 from itertools import product
 
 from allyouneed.data.builtin.family import people
-from allyouneed.data.builtin.grammar import Phrase, pronouns
+from allyouneed.data.builtin.grammar import Phrase, pronouns, word_file
 from allyouneed.data.builtin.heldout import rank
-from allyouneed.data.builtin.wordfile import word_file
 
 VERSIONS = 14  # stories of each person at each place
 LENGTH = 7  # sentences of a story between the first one and the last one
