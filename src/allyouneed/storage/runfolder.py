@@ -38,8 +38,8 @@ from allyouneed.storage.wholefile import (
 # What every run may have; config.json lists the rest. The recipe makes a folder a run: written first, removed last.
 OWN = ["checkpoints", "tensorboard", "metrics.jsonl", "scores.json", "model.safetensors", "config.json", "recipe.toml"]
 LARGEST = 1 << 28  # bytes of a file that is read whole
-# An old run waits here while a new one takes its place. Its recipe is the last file to come and the first to go: if it
-# is here, all of the old run is, and what is in its place belongs to the new run.
+# An old run waits here while a new one is written. Its recipe is moved here last and moved out first: if it is here,
+# all of the old run is, and the other files in the run's folder belong to the new one.
 ASIDE = ".tmp-old"
 
 _locks: set[int] = set()
@@ -130,7 +130,7 @@ class RunFolder:
                 self._move_away()
             yield
         except BaseException:
-            with suppress(UserError):  # what failed is told; the next lock tries again to restore
+            with suppress(UserError):  # the first error is raised; the next lock tries again to restore
                 if old:
                     self._restore()
                 else:

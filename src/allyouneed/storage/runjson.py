@@ -1,6 +1,6 @@
 """The JSON files of a run: parsing that refuses what is not plain data, and what config.json and scores.json must hold.
 
-A run folder may come from a stranger or from a failing disk. So every field that is used later is checked here.
+A run folder may come from an untrusted source or from a failing disk, so every field that is used is checked here.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def writing(path: Path, remaining: str = "nothing is lost") -> Iterator[None]:
 
 
 def refuse_link(path: Path) -> None:
-    """A run writes only inside its own folder: complain of a link in the place of what it writes."""
+    """A run writes only inside its own folder: an error if there is a link where it writes."""
     if path.is_symlink():
         raise UserError(f"{path} is a symbolic link, and a run writes only inside its own folder: remove the link")
 
