@@ -156,7 +156,7 @@ def patch_figure(cosines: Any, filters: Any, out: Path, title: str = "") -> None
         right = made.add_axes((1 - SIDE / width, 0, SIDE / width, 1))
         sheet = _tiled(shown.reshape(down, across, *shown.shape[1:]), 1.0)
         right.imshow(sheet, interpolation="nearest", vmin=0.0, vmax=1.0, cmap="gray")
-        for axes, name in ((left, "each patch: which positions are like its own"), (right, "filters of the patches")):
+        for axes, name in ((left, "each patch: which places are like its own"), (right, "filters of the patches")):
             axes.set(xticks=[], yticks=[])
             axes.grid(False)
             axes.spines[:].set_visible(False)
