@@ -282,10 +282,9 @@ class RunFolder:
         """A hint for a misspelt run: those beside it with the nearest names, or those in runs/ if only a name is
         given."""
         folders = {"": self.path.parent, **({"runs/": Path("runs")} if self.path.parent == Path() else {})}
-        there = [
-            (before, one) for before, folder in folders.items() if os.path.isdir(folder) for one in folder.iterdir()
-        ]
-        return nearest(self.path.name, (f"{b}{one.name}" for b, one in there if (one / "recipe.toml").is_file()))
+        there = [(before, folder) for before, folder in folders.items() if os.path.isdir(folder)]
+        names = (before + recipe.parent.name for before, folder in there for recipe in folder.glob("*/recipe.toml"))
+        return nearest(self.path.name, names)
 
     def drop_if_empty(self, above: Sequence[Path] = ()) -> None:
         """Remove the folder unless something is in it, or another process has just locked it; then those `above` it
