@@ -28,7 +28,7 @@ from allyouneed.storage.wholefile import (
     read_bytes,
     refuse_link,
     remove,
-    row,
+    size_and_hash,
     sync,
     write_bytes,
     write_json,
@@ -192,14 +192,14 @@ class RunFolder:
         are written before the parts: `replacing` must know them even if this is interrupted."""
         about = {"version": VERSION, "recipe": self.write_recipe(recipe), **config}
         write_json(self.config, {**about, "parts": {}, "files": list(parts)})
-        rows = {name: write_bytes(self.path / name, data) for name, data in parts.items()}
-        write_json(self.config, {**about, "parts": rows, "files": []})
+        listed = {name: write_bytes(self.path / name, data) for name, data in parts.items()}
+        write_json(self.config, {**about, "parts": listed, "files": []})
 
     def write_recipe(self, recipe: str) -> str:
         """Write recipe.toml; returns its checksum, for config.json. Before that, config.json gets both the old and the
         new one: a run that is killed in between has one of the two files."""
         data = recipe.encode()
-        new: str = row(data)["sha256"]
+        new: str = size_and_hash(data)["sha256"]
         before = self.read_config().get("recipe", "") if self.config.exists() else ""
         if before and before != new:
             self.update_config(recipe=f"{before} {new}")
@@ -222,7 +222,7 @@ class RunFolder:
         with _checking(self.recipe):
             recipe = Recipe.parse(tomllib.loads(_text(self.recipe)))
         listed = self.read_config().get("recipe", "") if self.config.exists() else ""
-        if listed and row(_read(self.recipe))["sha256"] not in listed.split():
+        if listed and size_and_hash(_read(self.recipe))["sha256"] not in listed.split():
             raise UserError(
                 f"{self.recipe} is not the file that config.json lists: it is damaged, edited, or from another run; "
                 'put back the right one and give settings on the command line or, to accept this one, set "recipe" '
@@ -251,7 +251,7 @@ class RunFolder:
             if not path.is_file():
                 raise UserError(f"{self.path} is not a complete run: it has no {name}")
             found[name] = _read(path)
-            if row(found[name]) != expected:
+            if size_and_hash(found[name]) != expected:
                 raise UserError(
                     f"{path} is damaged, or belongs to another run: it is not the file that config.json lists; "
                     "put back the right one, or train again"
