@@ -15,7 +15,7 @@ from typing import NamedTuple
 from allyouneed import cli
 from allyouneed.storage.runfolder import RunFolder
 from allyouneed.storage.tensorfile import read_tensors
-from allyouneed.storage.wholefile import row, write_json, write_tensors
+from allyouneed.storage.wholefile import size_and_hash, write_json, write_tensors
 from conftest import TINY_ELMO, TINY_LM, TINY_TRANSLATE
 
 
@@ -75,8 +75,8 @@ def contents(folder: Path) -> dict[str, str]:
 def reseal(run: Path) -> None:
     """Make the checksums of a changed run agree again, as whoever wants to deceive would."""
     config = json.loads((run / "config.json").read_text())
-    config["parts"] = {name: row((run / name).read_bytes()) for name in config["parts"]}
-    config["recipe"] = row((run / "recipe.toml").read_bytes())["sha256"]
+    config["parts"] = {name: size_and_hash((run / name).read_bytes()) for name in config["parts"]}
+    config["recipe"] = size_and_hash((run / "recipe.toml").read_bytes())["sha256"]
     write_json(run / "config.json", config)
     folder = RunFolder(run)
     write_tensors(folder.model, read_tensors(folder.model), {"step": "1", "run": folder.identity()})

@@ -169,7 +169,7 @@ def test_the_command_prints_label_and_probability(run):
     p = run.answers([text])[0].details["probability"]
     assert ayn("use", run.folder.path, text).out == f"good  {100 * p:.1f} %\n"
     assert json.loads(ayn("use", run.folder.path, text, "--json").out)["probabilities"].keys() == {"bad", "good", "odd"}
-    lines = list(run.plot_curves([text, "", "the tea was bad"]))
+    lines = list(run.answer_lines([text, "", "the tea was bad"]))
     assert [line.answer.text if line.answer else None for line in lines] == ["good", None, "bad"]
     table = ayn("use", run.folder.path, text, "--table").out.splitlines()
     assert "likely labels" in table[0]

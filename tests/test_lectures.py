@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from allyouneed import lectures
-from allyouneed.figures.line_plot import Panel, plot_curves
+from allyouneed.figures.curves import Panel, plot_curves
 from allyouneed.lectures import alignment, banks, gradients, lengths, patch_positions, patches, paths
 from allyouneed.lectures.base import Lecture
 from allyouneed.metrics import translation_scores

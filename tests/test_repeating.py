@@ -22,7 +22,7 @@ import pytest
 from allyouneed.errors import UserError
 from allyouneed.storage import runfolder
 from allyouneed.storage.runfolder import RunFolder
-from allyouneed.storage.wholefile import row
+from allyouneed.storage.wholefile import size_and_hash
 from allyouneed.training import trainer as trainer_module
 from commands import accept_recipe, ayn, mistake, train
 from conftest import TINY_LM, TINY_TRANSLATE
@@ -260,7 +260,10 @@ def test_a_run_without_a_checksum_of_its_recipe_loads(lm, tmp_path):
     (run / "config.json").write_text(json.dumps(config))
     assert ayn("info", run).code == 0
     assert ayn("train", "lm/gpt", "--out", run, "--resume", "train.steps=13").code == 0
-    assert json.loads((run / "config.json").read_text())["recipe"] == row((run / "recipe.toml").read_bytes())["sha256"]
+    assert (
+        json.loads((run / "config.json").read_text())["recipe"]
+        == size_and_hash((run / "recipe.toml").read_bytes())["sha256"]
+    )
     (run / "config.json").write_text(json.dumps({**config, "recipe": 7}))
     assert "'recipe' is not text" in mistake("info", run)
 

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-import importlib
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from allyouneed.version import __version__
@@ -43,11 +43,7 @@ __all__ = [*_PUBLIC, "__version__"]
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"allyouneed has no '{name}'; there is {', '.join(sorted(_PUBLIC))}")
-    module, _, inside = _PUBLIC[name].partition(":")
-    value = importlib.import_module(module)
-    if inside:
-        value = getattr(value, inside)
-    globals()[name] = value
+    globals()[name] = value = resolve_name(_PUBLIC[name])
     return value
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+from pkgutil import resolve_name
 from typing import Any
 
 from allyouneed.errors import UserError, nearest, shortened
@@ -67,5 +67,4 @@ def predictor(kind: str) -> Any:
 def _load(what: str, kind: str, table: dict[str, str]) -> Any:
     if kind not in table:
         raise UserError(f"there is no {what} '{shortened(kind)}'{nearest(kind, table)}")
-    module, _, name = table[kind].partition(":")
-    return getattr(importlib.import_module(module), name)
+    return resolve_name(table[kind])

@@ -1,4 +1,4 @@
-"""Run: what `load` returns. A trained model with its tokenizers, ready to answer, be scored and be looked into."""
+"""Run: what `load` returns. A trained model with its tokenizers: it answers, is scored, and shows what it computes."""
 
 from __future__ import annotations
 

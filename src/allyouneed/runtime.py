@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import time
+import timeit
 import warnings
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -177,13 +177,7 @@ def _bf16_gain(device: str) -> float:
 
     def seconds(dtype: torch.dtype) -> float:
         a = torch.randn(size, size, device=device).to(dtype)
-        best = float("inf")
-        for _ in range(4):
-            start = time.perf_counter()
-            b = a @ a
-            b[0, 0].item()
-            best = min(best, time.perf_counter() - start)
-        return best
+        return min(timeit.repeat(lambda: (a @ a)[0, 0].item(), repeat=4, number=1))
 
     return seconds(torch.float32) / seconds(torch.bfloat16)
 

@@ -6,11 +6,11 @@ import re
 import sys
 from collections.abc import Callable
 
-WORD, SHOWN = 300, 100  # a longer word is a value that someone gave; this much of it is shown
+WORD, SHOWN = 300, 100  # a longer word is a value of the user; this much of it is shown
 LINE, FIRST, LAST = 2000, 1200, 600  # of a longer line, its ends are shown: what is wrong, and what to do
 # Control characters, separators of lines, signs that turn the direction of a text around, and halves of characters.
 STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-Say = Callable[[str], None]  # what tells the user something
+Say = Callable[[str], None]  # prints a message for the user
 
 
 def printable(text: str) -> str:
@@ -38,5 +38,5 @@ def write(text: str, end: str = "\n", err: bool = False) -> None:
 
 
 def say(text: str) -> None:
-    """Print what a training or another long work tells while it runs."""
+    """Print a message of a training, or of other long work, while it runs."""
     write("\n".join(map(brief, text.split("\n"))))

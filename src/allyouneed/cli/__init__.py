@@ -263,7 +263,7 @@ def list_command(
 def main() -> None:
     """The command `ayn`."""
     asking = os.environ.get("_AYN_COMPLETE", "").removeprefix("complete_")  # set by the script of the shell
-    if asking in ("bash", "zsh", "fish"):  # someone has pressed TAB
+    if asking in ("bash", "zsh", "fish"):  # the user has pressed TAB
         from allyouneed.cli.completing import answer
 
         sys.exit(answer(typer.main.get_command(app), asking))
@@ -282,7 +282,7 @@ def main() -> None:
         error.show()
         code = error.exit_code
     except (typer.Abort, BrokenPipeError):
-        code = 1  # whoever typed or read has enough
+        code = 1  # the user has stopped typing, or the reader of a pipe has ended
     except (UserError, OSError) as error:
         code = 2
         with suppress(OSError):  # standard error may be full
@@ -298,7 +298,7 @@ def main() -> None:
 
 
 def _open_streams() -> None:
-    """A closed stream is one that nobody reads. Texts are UTF-8, whatever the locale says."""
+    """What is written to a closed stream is dropped. Texts are UTF-8, whatever the locale says."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  (until the end)

@@ -1,5 +1,5 @@
-"""What may come next on the command line, for a shell in which someone presses TAB. Typer's --install-completion writes
-the script that asks; its own answer would take twice as long, because it checks every argument first."""
+"""What may come next on the command line when TAB is pressed. Typer's --install-completion writes the script that asks;
+its own answer would take twice as long, because it checks every argument first."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Settings = dict[str, tuple[str, ...]]  # the values that each may have; () for a
 def answer(app: Any, shell: str) -> int:
     """Print the candidates in the form that typer's script for the shell expects; returns the exit code."""
     found: list[str] = []
-    with suppress(Exception):  # whoever presses TAB waits for words, not for an error
+    with suppress(Exception):  # TAB offers words, and never an error
         words, unfinished, before = _typed(shell)
         found = [word.removeprefix(before) for word in candidates(app, words, unfinished) if brief(word) == word]
     if shell == "zsh":

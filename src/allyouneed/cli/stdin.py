@@ -1,4 +1,4 @@
-"""The lines of standard input as they come: a file in large pieces, what someone types at once."""
+"""The lines of standard input as they come: a file in large pieces, a typed line at once."""
 
 from __future__ import annotations
 

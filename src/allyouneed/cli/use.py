@@ -34,11 +34,13 @@ def use_command(
     json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object per line.")] = False,
     alignment: Annotated[Path | None, _file("Where attention looked: a .png, .svg or .jsonl.")] = None,
     heads: Annotated[Path | None, _file("The weights of each attention head: a .png or .svg.")] = None,
-    place: Annotated[str, typer.Option(metavar="PLACE", help="Which attention --heads draws, by its path.")] = "",
+    place: Annotated[
+        str, typer.Option("--place", metavar="PLACE", help="Which attention --heads draws, by its path.")
+    ] = "",
     map_: Annotated[Path | None, _file("Word vectors: a map of the words in TEXT, a .png or .svg.", "--map")] = None,
     embed: Annotated[bool, typer.Option("--embed", help="A vector of TEXT; the cosine of two, A ||| B.")] = False,
     layers: Annotated[
-        str, typer.Option(metavar="LAYERS", help="--embed: last, mix (the mean of all), or numbers: 0,1.")
+        str, typer.Option("--layers", metavar="LAYERS", help="--embed: last, mix (the mean of all), or numbers: 0,1.")
     ] = "",
     pool: Annotated[str, typer.Option(metavar="NAME", help="--embed: mean, max, first or last of the tokens.")] = "",
     words: Annotated[bool, typer.Option("--words", help="--embed: one vector per word.")] = False,

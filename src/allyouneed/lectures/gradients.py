@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from allyouneed.figures.line_plot import Panel, plot_curves
+from allyouneed.figures.curves import Panel, plot_curves
 from allyouneed.lectures.base import Lecture
 from allyouneed.nn.block import BlockConfig, Stack
 from allyouneed.nn.masks import Mask

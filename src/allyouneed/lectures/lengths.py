@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from allyouneed.data.builtin.phrasebook import phrasebook
-from allyouneed.figures.line_plot import Panel, plot_curves
+from allyouneed.figures.curves import Panel, plot_curves
 from allyouneed.lectures.base import Lecture
 from allyouneed.metrics import translation_scores
 

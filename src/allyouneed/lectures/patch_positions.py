@@ -1,4 +1,4 @@
-"""Whether a ViT must be told where its patches are: no positions, 1-D, learned and 2-D ones, three seeds each.
+"""Whether a ViT must know where its patches are: no positions, 1-D, learned and 2-D ones, three seeds each.
 
 The pictures show a red circle and a blue square, and the label is the quarter of the picture that the circle is in.
 Without positions a picture is a heap of patches, in which that cannot be seen. Sinusoids in one dimension count the
@@ -7,7 +7,6 @@ patches row by row, those in two dimensions count rows and columns, and learned 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from allyouneed.data.builtin.shapes import SIDE, SIZES, Shape, centres, draw
-from allyouneed.figures.line_plot import Panel, plot_curves
+from allyouneed.figures.curves import Panel, plot_curves, read_metrics
 from allyouneed.lectures.base import Lecture
 
 KINDS = {"none": "none", "1-D": "sinusoidal", "learned": "learned", "2-D": "sinusoidal_2d"}
@@ -58,8 +57,7 @@ def show(lecture: Lecture, settings: Sequence[str] = SETTINGS) -> dict[str, Any]
             more = (f"model.positions={kind}", f"train.seed={seed}")
             runs.append(lecture.trained("recognize/vit", *settings, *more, data=data, name=f"{name}-{seed}"))
         tests = [next(score.value for score in run.scores()["test"] if score.name == "accuracy") for run in runs]
-        logs = [[json.loads(line) for line in run.folder.metrics.read_text().splitlines()] for run in runs]
-        valid = [[row for row in log if "accuracy" in row] for log in logs]
+        valid = [[row for row in read_metrics(run.folder.metrics) if "accuracy" in row] for run in runs]
         steps = [row["step"] for row in valid[0]]
         mean = [sum(row["accuracy"] for row in at) / len(SEEDS) for at in zip(*valid)]
         curves.append((name, steps, mean))

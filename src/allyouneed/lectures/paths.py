@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from allyouneed.figures.line_plot import Panel, plot_curves
+from allyouneed.figures.curves import Panel, plot_curves
 from allyouneed.lectures.base import Lecture
 from allyouneed.nn.block import BlockConfig, Stack
 from allyouneed.nn.masks import Mask
@@ -43,7 +43,7 @@ def show(lecture: Lecture) -> dict[str, Any]:
 
     def panel(title: str, unit: str, values: Mapping[str, Sequence[float]]) -> Panel:
         curves = [(name, LENGTHS, several) for name, several in values.items()]
-        return Panel(title, "length of the sentence (n)", unit, curves, logx=True, logy=True, ticks=LENGTHS)
+        return Panel(title, "length of the sentence (n)", unit, curves, logy=True, ticks=LENGTHS)
 
     milliseconds = {name: [1000 * spent for spent in several] for name, several in seconds.items()}
     panels = [

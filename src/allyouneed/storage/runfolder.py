@@ -28,7 +28,7 @@ from allyouneed.storage.wholefile import (
     read_bytes,
     refuse_link,
     remove,
-    row,
+    size_and_hash,
     sync,
     write_bytes,
     write_json,
@@ -38,8 +38,8 @@ from allyouneed.storage.wholefile import (
 # What every run may have; config.json lists the rest. The recipe makes a folder a run: written first, removed last.
 OWN = ["checkpoints", "tensorboard", "metrics.jsonl", "scores.json", "model.safetensors", "config.json", "recipe.toml"]
 LARGEST = 1 << 28  # bytes of a file that is read whole
-# An old run waits here while a new one takes its place. Its recipe is the last file to come and the first to go: if it
-# is here, all of the old run is, and what is in its place belongs to the new run.
+# An old run waits here while a new one is written. Its recipe is moved here last and moved out first: if it is here,
+# all of the old run is, and the other files in the run's folder belong to the new one.
 ASIDE = ".tmp-old"
 
 _locks: set[int] = set()
@@ -130,7 +130,7 @@ class RunFolder:
                 self._move_away()
             yield
         except BaseException:
-            with suppress(UserError):  # what failed is told; the next lock tries again to restore
+            with suppress(UserError):  # the first error is raised; the next lock tries again to restore
                 if old:
                     self._restore()
                 else:
@@ -192,14 +192,14 @@ class RunFolder:
         are written before the parts: `replacing` must know them even if this is interrupted."""
         about = {"version": VERSION, "recipe": self.write_recipe(recipe), **config}
         write_json(self.config, {**about, "parts": {}, "files": list(parts)})
-        rows = {name: write_bytes(self.path / name, data) for name, data in parts.items()}
-        write_json(self.config, {**about, "parts": rows, "files": []})
+        listed = {name: write_bytes(self.path / name, data) for name, data in parts.items()}
+        write_json(self.config, {**about, "parts": listed, "files": []})
 
     def write_recipe(self, recipe: str) -> str:
         """Write recipe.toml; returns its checksum, for config.json. Before that, config.json gets both the old and the
         new one: a run that is killed in between has one of the two files."""
         data = recipe.encode()
-        new: str = row(data)["sha256"]
+        new: str = size_and_hash(data)["sha256"]
         before = self.read_config().get("recipe", "") if self.config.exists() else ""
         if before and before != new:
             self.update_config(recipe=f"{before} {new}")
@@ -222,7 +222,7 @@ class RunFolder:
         with _checking(self.recipe):
             recipe = Recipe.parse(tomllib.loads(_text(self.recipe)))
         listed = self.read_config().get("recipe", "") if self.config.exists() else ""
-        if listed and row(_read(self.recipe))["sha256"] not in listed.split():
+        if listed and size_and_hash(_read(self.recipe))["sha256"] not in listed.split():
             raise UserError(
                 f"{self.recipe} is not the file that config.json lists: it is damaged, edited, or from another run; "
                 'put back the right one and give settings on the command line or, to accept this one, set "recipe" '
@@ -251,7 +251,7 @@ class RunFolder:
             if not path.is_file():
                 raise UserError(f"{self.path} is not a complete run: it has no {name}")
             found[name] = _read(path)
-            if row(found[name]) != expected:
+            if size_and_hash(found[name]) != expected:
                 raise UserError(
                     f"{path} is damaged, or belongs to another run: it is not the file that config.json lists; "
                     "put back the right one, or train again"
@@ -282,10 +282,9 @@ class RunFolder:
         """A hint for a misspelt run: those beside it with the nearest names, or those in runs/ if only a name is
         given."""
         folders = {"": self.path.parent, **({"runs/": Path("runs")} if self.path.parent == Path() else {})}
-        there = [
-            (before, one) for before, folder in folders.items() if os.path.isdir(folder) for one in folder.iterdir()
-        ]
-        return nearest(self.path.name, (f"{b}{one.name}" for b, one in there if (one / "recipe.toml").is_file()))
+        there = [(before, folder) for before, folder in folders.items() if os.path.isdir(folder)]
+        names = (before + recipe.parent.name for before, folder in there for recipe in folder.glob("*/recipe.toml"))
+        return nearest(self.path.name, names)
 
     def drop_if_empty(self, above: Sequence[Path] = ()) -> None:
         """Remove the folder unless something is in it, or another process has just locked it; then those `above` it

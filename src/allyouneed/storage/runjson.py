@@ -1,6 +1,6 @@
 """The JSON files of a run: parsing that refuses what is not plain data, and what config.json and scores.json must hold.
 
-A run folder may come from a stranger or from a failing disk. So every field that is used later is checked here.
+A run folder may come from an untrusted source or from a failing disk, so every field that is used is checked here.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def check_config(config: dict[str, Any]) -> None:
         and _are_texts([runtime.get("why", "")]),
         "'recipe' is not text": _are_texts([config.get("recipe", "")]),
         "a file of the run is not a plain name": all(map(is_name, (*parts, *config["files"]))),
-        "a part is without its size or its sha256": all(map(_is_row, parts.values())),
+        "a part is without its size or its sha256": all(map(_has_size_and_hash, parts.values())),
     }
     for problem, fine in right.items():
         if not fine:
@@ -86,7 +86,7 @@ def is_name(value: Any) -> bool:
     return isinstance(value, str) and value != "" and not value.startswith(".") and not set(value) & {"/", "\0"}
 
 
-def _is_row(value: Any) -> bool:
+def _has_size_and_hash(value: Any) -> bool:
     return isinstance(value, dict) and type(value.get("bytes")) is int and isinstance(value.get("sha256"), str)
 
 

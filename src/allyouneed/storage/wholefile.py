@@ -26,7 +26,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def write_pieces(path: str | Path, pieces: Iterable[bytes | memoryview]) -> dict[str, Any]:
-    """Write a file: afterwards it holds all of the pieces, or what it held before. Returns its `row`.
+    """Write a file: afterwards it holds all of the pieces, or what it held before. Returns its size and its SHA-256.
 
     It is written beside its place and renamed: a link at `path` is replaced, not followed."""
     path = Path(path)
@@ -63,7 +63,7 @@ def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Map
     return str(write_pieces(path, chunks(tensors, {**(metadata or {}), CHECK: checksum(tensors)}))["sha256"])
 
 
-def row(data: bytes) -> dict[str, Any]:
+def size_and_hash(data: bytes) -> dict[str, Any]:
     """The size and the SHA-256 of a file with this content."""
     return {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
@@ -82,7 +82,7 @@ def writing(path: Path, remaining: str = "nothing is lost") -> Iterator[None]:
 
 
 def refuse_link(path: Path) -> None:
-    """A run writes only inside its own folder: complain of a link in the place of what it writes."""
+    """A run writes only inside its own folder: an error if there is a link where it writes."""
     if path.is_symlink():
         raise UserError(f"{path} is a symbolic link, and a run writes only inside its own folder: remove the link")
 
@@ -113,7 +113,7 @@ def read_bytes(path: str | Path, most: int) -> bytes:
 
 
 def put(path: Path, pieces: Iterable[bytes | memoryview]) -> dict[str, Any]:
-    """Write and sync one new file; returns its `row`."""
+    """Write and sync one new file; returns its size and its SHA-256."""
     digest, size = hashlib.sha256(), 0
     with open(path, "xb") as file:  # "x": what is there already, such as a link, is never written to
         for piece in pieces:
