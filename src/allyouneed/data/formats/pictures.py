@@ -100,8 +100,7 @@ def _content(path: Path, sizes: list[tuple[int, int]] | None) -> str:
 def folder_pictures(folder: Path, shape: str) -> dict[str, PictureList]:
     """Class folders, or for plain pictures a folder that holds some at any depth; or folders train, valid and test of
     these; or the idx files of MNIST."""
-    entries = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
-    inside = {path.name: path for path in entries if is_folder(path)}
+    entries = _entries(folder)
     idx = {}
     for split, start in {"train": "train", "test": "t10k"}.items():
         images, labels = (
@@ -112,30 +111,28 @@ def folder_pictures(folder: Path, shape: str) -> dict[str, PictureList]:
             idx[split] = images, None if shape == "plain" else labels
     if "train" in idx:
         return {split: idx_pictures(*both) for split, both in idx.items()}
-    splits = {SPLITS[name.lower()]: path for name, path in inside.items() if name.lower() in SPLITS}
-    if "train" in splits:
-        return {split: _files_of(path, shape) for split, path in splits.items()}
-    if not inside and shape != "plain":
-        own = sum(is_picture_name(path.name) for path in entries)
-        what = (
-            f"{own:,} pictures without a {'caption' if shape == 'captions' else 'class'}" if own else "no folders in it"
-        )
-        table = "give a CSV, TSV or JSONL file with paths and captions, or " if shape == "captions" else ""
-        caption = ", which becomes the caption" if shape == "captions" else ""
-        raise UserError(
-            f"{folder} has {what}: {table}put the pictures of each class into a folder of its own, with its "
-            f"name{caption}"
-        )
-    return {"train": _files_of(folder, shape)}
+    splits = {SPLITS[path.name.lower()]: path for path in entries if path.name.lower() in SPLITS and is_folder(path)}
+    if "train" not in splits:
+        splits = {"train": folder}
+    return {split: _files_of(path, shape) for split, path in splits.items()}
+
+
+def _entries(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
 
 
 def _files_of(folder: Path, shape: str) -> PictureList:
     """The pictures of class folders, labelled with their names, or plain ones at any depth."""
-    groups = [folder]
-    if shape != "plain":
-        groups = [path for path in sorted(folder.iterdir()) if is_folder(path) and not path.name.startswith(".")]
+    groups = [folder] if shape == "plain" else [path for path in _entries(folder) if is_folder(path)]
     if not groups:
-        raise UserError(f"{folder} has no folders in it: put the pictures of each class into a folder of its own")
+        own = sum(is_picture_name(path.name) for path in _entries(folder))
+        what = (
+            f"{own:,} pictures without a {'caption' if shape == 'captions' else 'class'}" if own else "no folders in it"
+        )
+        put = "put the pictures of each class into a folder of its own, with its name"
+        if shape == "captions":
+            put = f"give a CSV, TSV or JSONL file with paths and captions, or {put}, which becomes the caption"
+        raise UserError(f"{folder} has {what}: {put}")
     files, aside = [], 0
     for group in groups:
         found, others = pictures_in(group)
