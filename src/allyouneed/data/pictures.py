@@ -43,7 +43,7 @@ MANY = 500  # pictures; the decoding of more shows a bar
 
 class PictureSplit(Split):
     """Yields pictures without their pixels; `stored` gives these. Pictures without a label are dropped, unless `plain`
-    says that labels do not matter, and so are damaged ones, if they may be. `limit`: of all, drawn at random."""
+    says that labels do not matter. `limit`: at most so many, drawn at random."""
 
     def __init__(self, listed: PictureList, limit: int = 0, plain: bool = False) -> None:
         good = [picture for picture in listed.pictures if (picture.content if plain else not is_blank(picture))]
@@ -55,7 +55,7 @@ class PictureSplit(Split):
         self._use(good)
 
     def sampled(self, limit: int, plain: bool = False) -> PictureSplit:
-        """At most so many, drawn at random (0: all), and, if `plain`, without their labels."""
+        """At most `limit` of them, drawn at random (0: all), and, if `plain`, without their labels."""
         pictures = [picture._replace(label="") if plain else picture for picture in self.listed.pictures]
         return PictureSplit(replace(self.listed, pictures=pictures), limit, plain)
 

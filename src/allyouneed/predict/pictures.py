@@ -28,7 +28,7 @@ from allyouneed.predict.image_tokenizer import ImageTokenizer
 from allyouneed.predict.labels import LabelsPredictor, LabelsProcessor, probabilities
 from allyouneed.predict.processor import Processor
 
-FRAMES = 1024  # of a clip or a folder, that are looked at
+FRAMES = 1024  # of a clip or a folder, that are read
 TOP = 5  # labels that an answer names
 
 

@@ -173,8 +173,8 @@ class Draw(DrawProcessor, PictureTask[DALLE]):
         return scores
 
     def _chosen(self, model: DALLE, split: str, numbers: Iterable[int]) -> list[tuple[bool, int]]:
-        """For each picture: whether its own caption makes its codes likelier than at most RIVALS others of the split
-        do, and of how many. Which others is a function of the picture's number."""
+        """For each picture: whether its codes are more likely for its own caption than for at most RIVALS others of
+        the split, and the number of captions. Which others is a function of the picture's number."""
         captions, found = self.captions(split), []
         rows = [tuple(captions[at][: model.config.caption].tolist()) for at in range(len(captions))]
         different = list(dict.fromkeys(rows))

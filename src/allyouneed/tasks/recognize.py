@@ -36,7 +36,7 @@ class Recognize(RecognizeProcessor, PictureTask[Labeller], OneLabel):
     Options = RecognizeOptions
     shape = "pictures"
     unit = "picture"
-    sheet_name, sheet_title = "mistakes", "The surest mistakes: what was said, and what is right"
+    sheet_name, sheet_title = "mistakes", "The most confident mistakes: the prediction, and what is right"
 
     def report(self) -> Report:
         for split in self.data.splits:
@@ -89,7 +89,7 @@ class Recognize(RecognizeProcessor, PictureTask[Labeller], OneLabel):
         truth, self.covered = self.goals(split)[list(found)], len(found)
         pictures = list(self.data.splits[split])
         self.tested = lambda: (self._record(pictures[number], p) for number, p in found.items())
-        self.sheet = self._surest(found, truth, split)
+        self.sheet = self._confident_mistakes(found, truth, split)
         scores = self.judged(truth, found, split, "pictures")
         if len(self.labels) > TOP:
             first = sum(int(right in p.topk(TOP).indices) for right, p in zip(truth.tolist(), found.values()))
@@ -101,7 +101,9 @@ class Recognize(RecognizeProcessor, PictureTask[Labeller], OneLabel):
     def simple(self, split: str) -> dict[str, np.ndarray]:
         return picture_baselines(self.pixels("train"), self.goals("train"), self.pixels(split), len(self.labels))
 
-    def _surest(self, found: dict[int, Tensor], truth: np.ndarray, split: str) -> list[tuple[np.ndarray, str]]:
+    def _confident_mistakes(
+        self, found: dict[int, Tensor], truth: np.ndarray, split: str
+    ) -> list[tuple[np.ndarray, str]]:
         """The mistakes with the highest probabilities."""
         wrong = [(number, p, int(p.argmax()), int(right)) for (number, p), right in zip(found.items(), truth)]
         wrong = [mistake for mistake in wrong if mistake[2] != mistake[3]]

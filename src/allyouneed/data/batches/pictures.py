@@ -61,7 +61,7 @@ class PictureBatches(EvenBatches):
             found |= {
                 "other": as_tensor(self.pixels[others]),
                 "other_targets": torch.from_numpy(self.labels[others]),
-                "other_weights": self._weights(numbers),  # an example counts the same, whatever is mixed in
+                "other_weights": self._weights(numbers),  # the other picture does not change how much an example counts
             }
         return found
 

@@ -24,7 +24,7 @@ KINDS = "buifSU"  # of values that are read: numbers and text
 LONGEST = 10_000  # bytes of the header of an npy file, as in NumPy
 RATIO = 2000  # bytes that a compressed byte may become; deflate reaches 1032
 PIECE = 1 << 20  # bytes that are read at a time
-# A header is a Python dict. Its entries are looked for, never evaluated: deep brackets bring down the parser of Python.
+# A header is a Python dict. Its entries are searched for, never evaluated: deep brackets crash the parser of Python.
 ENTRIES = (
     re.compile(rb"""['"]descr['"]\s*:\s*['"]([<>|=]?[biufcmMOSUV]\d{0,9}(?:\[\w{0,9}\])?)['"]"""),
     re.compile(rb"""['"]fortran_order['"]\s*:\s*(True|False)\b"""),
@@ -100,7 +100,7 @@ def _read(file: IO[bytes], stored: int) -> np.ndarray:
     shape, dtype, columns = _read_header(file)
     size = math.prod(shape) * dtype.itemsize
     check_memory(min(size, RATIO * stored))
-    data = bytearray()  # it grows with what is there, whatever the header says
+    data = bytearray()  # as long as what is there, not as the header says
     with suppress(EOFError):  # the file is cut off
         while piece := file.read(min(PIECE, size - len(data))):
             data += piece
@@ -111,7 +111,7 @@ def _read(file: IO[bytes], stored: int) -> np.ndarray:
 
 
 def check_memory(size: int) -> None:
-    """Whether there is room for so many bytes."""
+    """A UserError if so many bytes are not free."""
     if size > (free := free_memory()):
         raise UserError(
             f"the pictures need {human_bytes(size)} of memory, and {human_bytes(free)} are free: give fewer or smaller "

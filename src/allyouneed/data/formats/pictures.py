@@ -37,7 +37,7 @@ VALUES = (str, int, float, type(None))  # of JSON; a label may be a number, or m
 LOOKED_AT = 100  # pictures
 LISTED = 400  # bytes that a picture takes beside its pixels
 GREY = ("1", "L", "LA", "I", "F", "I;16")  # what Pillow calls pictures without colours
-# Names of arrays, and of columns beside the pictures, by the shape of the data.
+# Usual names of arrays and columns; BESIDE: of labels or captions, by the shape of the data.
 IMAGES, LABELS = ("images", "image", "x", "pixels", "data"), ("labels", "label", "y", "targets", "classes")
 CAPTIONS = (
     *("caption", "captions", "text", "texts", "description", "descriptions", "prompt", "prompts"),
@@ -67,8 +67,8 @@ def is_picture_name(name: str) -> bool:
 
 
 def file_pictures(files: Iterable[tuple[Path | None, str]], understood: str) -> PictureList:
-    """Files with their labels. Each is opened once, to hash it; of some the size is looked at, too. A missing file is
-    blank, so it is dropped and counted."""
+    """Files with their labels. Each is opened once, to hash it; the size is read of some. No file is an example
+    without content, which is dropped and counted."""
     files = list(files)
     contents: dict[Path | None, str] = {None: ""}  # a picture may have several captions
     sizes: list[tuple[int, int]] = []
@@ -238,8 +238,8 @@ def table_pictures(path: Path, config: DataConfig, shape: str) -> PictureList:
 
 
 def _header(file: TextFile, config: DataConfig) -> str:
-    """data.header; if it is auto, pictures may tell: a first row that names one is no header, and one that names none
-    above pictures is."""
+    """data.header; if it is auto and there are names of pictures: a first row with such a name is no header, and one
+    without, above them, is."""
     if config.header != "auto" or form_of(file.path) == "jsonl":
         return config.header
     table = open_table([file], (), _names_pictures, "false", values=VALUES, least=1)
@@ -293,9 +293,9 @@ def npz_pictures(path: Path, shape: str) -> dict[str, PictureList]:
     with npz_file(path) as (members, read):
         names: dict[str, tuple[str, str]] = {}
         for mark, split in {"": "train", **SPLITS}.items():
-            images, beside = (_named(members, kinds, mark) for kinds in (IMAGES, BESIDE[shape]))
-            if images and (beside or shape == "plain"):
-                names.setdefault(split, (images, beside))
+            images, labels = (_named(members, kinds, mark) for kinds in (IMAGES, BESIDE[shape]))
+            if images and (labels or shape == "plain"):
+                names.setdefault(split, (images, labels))
         if "train" not in names:
             usual = "images" if shape == "plain" else f"images and {word}s"
             raise UserError(
@@ -303,8 +303,8 @@ def npz_pictures(path: Path, shape: str) -> dict[str, PictureList]:
                 "y_train, x_test and y_test"
             )
         return {
-            split: from_arrays(read(images), read(beside) if beside else None, path.name, word, f" for {split}")
-            for split, (images, beside) in names.items()
+            split: from_arrays(read(images), read(labels) if labels else None, path.name, word, f" for {split}")
+            for split, (images, labels) in names.items()
         }
 
 
