@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -44,7 +43,7 @@ MANY = 500  # pictures; the decoding of more shows a bar
 
 class PictureSplit(Split):
     """Yields pictures without their pixels; `stored` gives these. Pictures without a label are dropped, unless `plain`
-    says that labels do not matter, and so are damaged ones, if they may be. `limit`: of all, drawn at random."""
+    says that labels do not matter. `limit`: at most so many, drawn at random."""
 
     def __init__(self, listed: PictureList, limit: int = 0, plain: bool = False) -> None:
         good = [picture for picture in listed.pictures if (picture.content if plain else not is_blank(picture))]
@@ -56,7 +55,7 @@ class PictureSplit(Split):
         self._use(good)
 
     def sampled(self, limit: int, plain: bool = False) -> PictureSplit:
-        """At most so many, drawn at random (0: all), and, if `plain`, without their labels."""
+        """At most `limit` of them, drawn at random (0: all), and, if `plain`, without their labels."""
         pictures = [picture._replace(label="") if plain else picture for picture in self.listed.pictures]
         return PictureSplit(replace(self.listed, pictures=pictures), limit, plain)
 
@@ -119,29 +118,16 @@ class Squares:
         pictures, array = self.listed.pictures, self.listed.array
         sources = [picture.where if array is None else array[picture.number] for picture in pictures]
         workers = self.config.workers or cores() if array is None else 1
-        with _progress(len(pictures)) as advance:
-            for picture, data in zip(pictures, decode_all(sources, self.side, self.channels, workers)):
-                if isinstance(data, BadPictureError) and (data.passing or not self.config.skip_bad):
-                    raise UserError(
-                        f"{picture.where}: {data}; remove it, or leave out such files with data.skip_bad=true"
-                    )
-                advance()
-                yield b"" if isinstance(data, BadPictureError) else data
+        squares: Iterable[bytes | BadPictureError] = decode_all(sources, self.side, self.channels, workers)
+        if len(pictures) >= MANY and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import track
 
-
-@contextmanager
-def _progress(total: int) -> Iterator[Callable[[], None]]:
-    """A bar for many pictures, on a terminal."""
-    if total < MANY or not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("decoding pictures"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        job = bar.add_task("", total=total)
-        yield lambda: bar.advance(job)
+            squares = track(squares, "decoding pictures", len(pictures), console=Console(stderr=True), transient=True)
+        for picture, data in zip(pictures, squares):
+            if isinstance(data, BadPictureError) and (data.passing or not self.config.skip_bad):
+                raise UserError(f"{picture.where}: {data}; remove it, or leave out such files with data.skip_bad=true")
+            yield b"" if isinstance(data, BadPictureError) else data
 
 
 def hash_splits(
@@ -202,35 +188,33 @@ def read_pictures(config: DataConfig, shape: str) -> OwnPictures:
     return OwnPictures(shape, listed)
 
 
-def _too_small(where: str, of: PictureList, split: str, by: str) -> str:
+def _too_small(where: str, listed: PictureList, split: str, by: str) -> str:
     """For the user."""
-    many = ""
+    many, more = "", "or a smaller data.valid_part or data.test_part"
     if by == "caption":
-        count = len({caption_key(picture.label) for picture in of.pictures} - {""})
+        count = len({caption_key(picture.label) for picture in listed.pictures} - {""})
         many = f" (it has {count:,} different ones, and all pictures with the same caption are in one split)"
-    own = "or a smaller data.valid_part or data.test_part"
     if split != "train":
-        own = f"a larger data.{split}_part, or pictures of its own (data.{split}_path)"
-    return f"{where} is too small: no {by} of it is in the {split} split{many}; give more {by}s, {own}"
+        more = f"a larger data.{split}_part, or pictures of its own (data.{split}_path)"
+    return f"{where} is too small: no {by} of it is in the {split} split{many}; give more {by}s, {more}"
 
 
 def _open(paths: list[Path], config: DataConfig, shape: str) -> dict[str, PictureList]:
     """The pictures by their split; those without one are train."""
     path, *others = paths
-    plain, files = shape == "plain", [one for one in paths if not is_folder(one)]
-    if not files and not others:
-        return folder_pictures(path, shape)
-    if plain and len(files) == len(paths) and all(is_picture_name(one.name) for one in paths):
-        return {
-            "train": file_pictures([(one, "") for one in paths], f"{len(paths):,} pictures, each a file of its own")
-        }
-    if len(files) == len(paths) == 2 and all(map(is_idx, paths)):
+    plain, are_files = shape == "plain", not any(map(is_folder, paths))
+    if plain and are_files and all(is_picture_name(one.name) for one in paths):
+        files = [(one, "") for one in paths]
+        return {"train": file_pictures(files, f"{len(paths):,} pictures, each a file of its own")}
+    if are_files and len(paths) == 2 and all(map(is_idx, paths)):
         return {"train": idx_pictures(path, None if plain else others[0])}
     if others:
         raise UserError(
             f"{', '.join(map(str, paths))}: pictures come from one folder or one file, or from the two idx files of "
             "pictures and labels, in this order"
         )
+    if not are_files:
+        return folder_pictures(path, shape)
     if path.suffix.lower() == ".npz" or (plain and path.suffix.lower() == ".npy"):
         return npz_pictures(path, shape)
     if form_of(path):

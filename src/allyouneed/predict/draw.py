@@ -45,16 +45,15 @@ class DrawProcessor(Processor):
 
     def take_tokenizers(self, donor: Processor) -> None:
         super().take_tokenizers(donor)
-        if isinstance(donor, DrawProcessor):
-            if (
-                os.path.isdir(self.options.image_tokenizer)
-                and self.image_tokenizer.fingerprint != donor.image_tokenizer.fingerprint
-            ):
-                raise UserError(
-                    f"the codebook of {self.options.image_tokenizer} is not the one that the run in train.init draws "
-                    "with: set task.image_tokenizer= to draw with that, or start from another run"
-                )
-            self._image_tokenizer = donor.image_tokenizer
+        if not isinstance(donor, DrawProcessor):
+            return
+        given, theirs = self.options.image_tokenizer, donor.image_tokenizer
+        if os.path.isdir(given) and self.image_tokenizer.fingerprint != theirs.fingerprint:
+            raise UserError(
+                f"the codebook of {given} is not the one that the run in train.init draws with: set "
+                "task.image_tokenizer= to draw with that, or start from another run"
+            )
+        self._image_tokenizer = theirs
 
     def same_outputs(self, other: Processor) -> bool:
         same = isinstance(other, DrawProcessor) and super().same_outputs(other)
@@ -101,10 +100,6 @@ class DrawPredictor(Writing, PictureAnswers):
     processor: DrawProcessor
     model: DALLE
 
-    @property
-    def image_tokenizer(self) -> ImageTokenizer:
-        return self.processor.image_tokenizer
-
     def read(self, given: str, decode: DecodeConfig) -> Caption:
         ids, most = caption_ids(given, self.tokenizer), self.model.config.caption
         if len(ids) > most:
@@ -121,18 +116,16 @@ class DrawPredictor(Writing, PictureAnswers):
         """For each caption decode.n_best drawings, the best first: by log p(codes | caption) or, for the rank of the
         caption, by log p(codes | caption) - log p(codes)."""
         each, prompts = decode.n_best, [self.model.prompt(caption.ids) for caption in inputs]
-        codes = draw_codes(
-            self.writer, prompts, self.image_tokenizer.config.tokens, decode
-        )  # (prompts · n_best, codes)
+        tokenizer = self.processor.image_tokenizer
+        codes = draw_codes(self.writer, prompts, tokenizer.config.tokens, decode)  # (prompts · each, codes)
         asked = np.repeat(np.asarray(prompts), each, axis=0)
-        score = told = likelihood(self.model, asked, codes)
+        score = logprobs = likelihood(self.model, asked, codes)
         if decode.rank == "caption":
-            score = told - likelihood(self.model, np.full_like(asked, self.model.blank), codes)
-        self.image_tokenizer.model.to(self.model.device)
-        pictures = self.image_tokenizer.decode(codes)
+            score = logprobs - likelihood(self.model, np.full_like(asked, self.model.blank), codes)
+        tokenizer.model.to(self.model.device)
         made = []
-        for i, (row, picture) in enumerate(zip(codes.tolist(), pictures)):
-            logprob, text = float(told[i]), " ".join(map(str, row))
+        for i, (row, picture) in enumerate(zip(codes.tolist(), tokenizer.decode(codes))):
+            logprob, text = float(logprobs[i]), " ".join(map(str, row))
             details = {"seed": decode.seed + i % each, "logprob": round(logprob, 4), "codes": row}
             made.append(Answer(text, row, logprob, "length", float(score[i]), details=details, picture=picture))
         for at in range(0, len(made), each):
@@ -141,12 +134,11 @@ class DrawPredictor(Writing, PictureAnswers):
 
     def write_pictures(self, asked: Sequence[tuple[Caption, Answer]], out: Path) -> None:
         """The drawings of each caption, the best first, with their seeds."""
-        pictures, told = [], []
-        for caption, answer in asked:
-            for one in (answer, *answer.others):
-                pictures.append(one.picture)
-                told.append((f"{caption.given}\n" if len(asked) > 1 else "") + f"seed {one.details['seed']}")
-        contact_sheet(pictures, told, out, asked[0][0].given if len(asked) == 1 else "")
+        title = asked[0][0].given if len(asked) == 1 else ""
+        each = [(caption, one) for caption, answer in asked for one in (answer, *answer.others)]
+        texts = ["" if title else f"{caption.given}\n" for caption, _ in each]
+        texts = [f"{text}seed {one.details['seed']}" for text, (_, one) in zip(texts, each)]
+        contact_sheet([one.picture for _, one in each], texts, out, title)
 
     def table(self, given: Caption, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         """The likely next words of the caption: the model has learned to write these too."""
@@ -164,14 +156,15 @@ class DrawPredictor(Writing, PictureAnswers):
 
     def _look(self, given: Caption, decode: DecodeConfig, trace: Trace) -> Names:
         """While it reads the caption and draws the best picture."""
-        answer = next(iter(self._answer([given], decode)))
+        answer, grid = next(iter(self._answer([given], decode))), self.model.config.grid
         prompt = self.model.prompt(given.ids)
         words, codes = (torch.tensor([one], device=self.model.device) for one in (prompt, answer.tokens))
         self.model(words, codes, trace=trace)
-        record(trace, self.model, "codes", codes.unflatten(1, (self.image_tokenizer.config.grid, -1)))
+        record(trace, self.model, "codes", codes.unflatten(1, (grid, -1)))
         blank = ["·"] * (self.model.config.caption - len(given.ids))
-        places = grid_names(self.image_tokenizer.config.grid)[:-1]
-        tokens, at = ["·", *(self.tokenizer.token(id) for id in given.ids), *blank, *places], self.model.config.caption
+        codes_read = grid_names(grid)[:-1]
+        tokens = ["·", *(self.tokenizer.token(id) for id in given.ids), *blank, *codes_read]
+        at = self.model.config.caption
         own = {"word_head": tokens[:at], "head": tokens[at:]}
         return lambda place: (tokens, own.get(place, tokens))
 
@@ -191,8 +184,8 @@ def caption_ids(text: str, tokenizer: Tokenizer) -> list[int]:
             strange += [repr(word)] * (id == tokenizer.unk)
         ids.append(id)
     if strange:
-        told = ", ".join(dict.fromkeys(strange[:8]))
-        raise UserError(f"the caption has words that this model does not know: {told}; use others")
+        words = ", ".join(dict.fromkeys(strange[:8]))
+        raise UserError(f"the caption has words that this model does not know: {words}; use others")
     return ids
 
 
@@ -202,7 +195,7 @@ def check_method(decode: DecodeConfig) -> None:
 
 
 def draw_codes(writer: Writer, prompts: Sequence[list[int]], codes: int, decode: DecodeConfig) -> np.ndarray:
-    """(prompts · decode.n_best, codes): drawn with the seeds decode.seed, decode.seed + 1, …"""
+    """(prompts · decode.n_best, codes): sampled with the seeds decode.seed, decode.seed + 1, …"""
     model = cast(DALLE, writer.stepper)
     request = Request(
         None,
@@ -225,7 +218,7 @@ def draw_codes(writer: Writer, prompts: Sequence[list[int]], codes: int, decode:
                 if event.error is not None:
                     raise event.error
                 found[event.id][event.answer].append(cast(int, event.token))
-    return np.array([drawn for several in found.values() for drawn in several])
+    return np.array([row for rows in found.values() for row in rows])
 
 
 @torch.inference_mode()

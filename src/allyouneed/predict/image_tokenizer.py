@@ -1,4 +1,4 @@
-"""ImageTokenizer: a trained dVAE as a tokenizer of pictures. A run that draws keeps it as a part."""
+"""ImageTokenizer: a trained dVAE as a tokenizer of pictures. It is a part of a run that draws."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ImageTokenizer:
     def read(parts: Mapping[str, bytes]) -> ImageTokenizer:
         """What `parts` has written. Nothing is allocated before the sizes in both files agree."""
         try:
-            config: DVAEConfig = build(DVAEConfig, json.loads(parts[SETTINGS]), "book")
+            config: DVAEConfig = build(DVAEConfig, json.loads(parts[SETTINGS]), SETTINGS)
         except (ValueError, KeyError, TypeError, RecursionError):
             raise UserError(f"{SETTINGS} is damaged, or config.json does not list it") from None
         header, tensors = parse_tensors(parts.get(WEIGHTS, b""), WEIGHTS)
@@ -78,7 +78,7 @@ class ImageTokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Two books with the same one give the same codes."""
+        """Two tokenizers with the same one give the same codes."""
         parts = self.parts()
         return hashlib.blake2b(parts[SETTINGS] + parts[WEIGHTS], digest_size=16).hexdigest()
 
@@ -88,8 +88,10 @@ class ImageTokenizer:
 
     @torch.inference_mode()
     def encode(self, pixels: np.ndarray) -> np.ndarray:
-        places = [np.arange(at, min(at + TOGETHER, len(pixels))) for at in range(0, len(pixels), TOGETHER)]
-        rows = [self.model.encode(as_tensor(pixels, some).to(self.model.device).float() / 255).cpu() for some in places]
+        rows = [
+            self.model.encode(as_tensor(pixels[at : at + TOGETHER]).to(self.model.device).float() / 255).cpu()
+            for at in range(0, len(pixels), TOGETHER)
+        ]
         return torch.cat(rows).numpy() if rows else np.zeros((0, self.config.tokens), np.int64)
 
     @torch.inference_mode()

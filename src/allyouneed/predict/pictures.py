@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig
-from allyouneed.data.batches.pictures import Augment, ImagePreprocessor, PictureBatches, as_tensor
+from allyouneed.data.batches.pictures import ImagePreprocessor, PictureBatches, as_tensor
 from allyouneed.data.formats.decoding import BadPictureError, decode_frames, is_image
 from allyouneed.data.formats.file_paths import is_folder
 from allyouneed.data.formats.pictures import pictures_in
@@ -29,7 +28,7 @@ from allyouneed.predict.image_tokenizer import ImageTokenizer
 from allyouneed.predict.labels import LabelsPredictor, LabelsProcessor, probabilities
 from allyouneed.predict.processor import Processor
 
-FRAMES = 1024  # of a clip or a folder, that are looked at
+FRAMES = 1024  # of a clip or a folder, that are read
 TOP = 5  # labels that an answer names
 
 
@@ -67,8 +66,7 @@ class RecognizeProcessor(PictureProcessor, LabelsProcessor):
         body = self.kind.BodyClass(config)
         body.freeze(config.freeze)
         head = ClassifyHead(body.width, len(self.labels), self.options.pool, config.dropout, (1, 0))
-        augment = Augment(**{f.name: getattr(self.options, f.name) for f in fields(Augment)})
-        return PictureLabeller(body, head, preprocess=ImagePreprocessor(self.mean, self.std, augment))
+        return PictureLabeller(body, head, preprocess=ImagePreprocessor(self.mean, self.std, self.options))
 
     def extras(self) -> dict[str, Any]:
         return {**super().extras(), "mean": self.mean, "std": self.std}
@@ -86,10 +84,10 @@ class CompressProcessor(PictureProcessor):
 
 
 class Frames(NamedTuple):
-    """A picture, or the frames of a clip, as bytes."""
+    """A picture, or the frames of a clip."""
 
     given: Any
-    frames: list[bytes]
+    pixels: np.ndarray  # (N, H, W, C) bytes
 
 
 class PictureReader(Predictor):
@@ -98,11 +96,6 @@ class PictureReader(Predictor):
     asks = "the path of a picture"
     no_vectors: ClassVar[str] = "it reads pictures, not texts"
     processor: Any  # a PictureProcessor
-
-    def as_pixels(self, pictures: Sequence[bytes]) -> np.ndarray:
-        """(N, H, W, C)"""
-        side, channels = self.processor.picture_shape
-        return np.frombuffer(b"".join(pictures), np.uint8).reshape(-1, side, side, channels)
 
     def single(self, given: Any) -> bool:
         several = isinstance(given, np.ndarray) and given.ndim > 3
@@ -126,15 +119,17 @@ class PictureReader(Predictor):
         return given
 
     def read(self, given: Any, decode: DecodeConfig) -> Frames:
-        return Frames(given, self.frames(given))
+        side, channels = self.processor.picture_shape
+        squares = np.frombuffer(b"".join(self._frames(given)), np.uint8)
+        return Frames(given, squares.reshape(-1, side, side, channels))
 
-    def frames(self, given: Any) -> list[bytes]:
+    def _frames(self, given: Any) -> list[bytes]:
         """The pictures of an input: one, or those of a clip, which is a list, a folder, or a file with several: at
         most FRAMES, at equal distances."""
         if isinstance(given, list):
             if not given:
                 raise UserError("a clip without frames: give at least one")
-            return [frame for one in given for frame in self.frames(one)]
+            return [frame for one in given for frame in self._frames(one)]
         if not isinstance(given, str):
             return self._decoded(given, "the picture")
         if not given.strip():
@@ -158,8 +153,7 @@ class RecognizePredictor(PictureReader, LabelsPredictor):
     expects: ClassVar[str] = "likely labels of the picture"
     processor: RecognizeProcessor
 
-    def _batches(self, pictures: Sequence[bytes]) -> PictureBatches:
-        pixels = self.as_pixels(pictures)
+    def _batches(self, pixels: np.ndarray) -> PictureBatches:
         return PictureBatches(pixels, np.zeros(len(pixels), np.int64), self.processor.longest)
 
     def _answer(self, inputs: list[Frames], decode: DecodeConfig) -> Iterator[Answer]:
@@ -168,8 +162,8 @@ class RecognizePredictor(PictureReader, LabelsPredictor):
             top = p.topk(min(TOP, len(p)))
             pairs = zip(top.indices.tolist(), top.values.tolist())
             others = [f"  {self.labels[i]} {100 * value:.1f} %" for i, value in pairs if value >= 0.0005][1:]
-            clip = {"frames": len(read.frames)} if len(read.frames) > 1 else {}
-            mean = f"  (the mean of {len(read.frames)} pictures)" if clip else ""
+            clip = {"frames": len(read.pixels)} if len(read.pixels) > 1 else {}
+            mean = f"  (the mean of {len(read.pixels)} pictures)" if clip else ""
             yield self.labelled(p, clip, "".join(others) + mean)
 
     def _judged(self, inputs: Sequence[Frames]) -> Iterator[Tensor]:
@@ -178,10 +172,10 @@ class RecognizePredictor(PictureReader, LabelsPredictor):
             raise UserError(
                 f"this run has no labels: it is a body to start a training from, with {option_name('--init')}"
             )
-        batches = self._batches([frame for read in inputs for frame in read.frames])
+        batches = self._batches(np.concatenate([read.pixels for read in inputs]))
         found = iter(probabilities(self.model, batches, self.room, [np.arange(len(batches.sizes))]).values())
         for read in inputs:
-            yield torch.stack(list(islice(found, len(read.frames)))).mean(0)
+            yield torch.stack(list(islice(found, len(read.pixels)))).mean(0)
 
     def table(self, given: Frames, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         """The likely labels of the picture."""
@@ -190,7 +184,7 @@ class RecognizePredictor(PictureReader, LabelsPredictor):
         return [self.guess(str(given.given), p, most)]
 
     def _look(self, given: Frames, decode: DecodeConfig, trace: Trace) -> Names:
-        batch = self._batches(given.frames[:1]).collate(np.arange(1)).to(self.model.device)
+        batch = self._batches(given.pixels[:1]).collate(np.arange(1)).to(self.model.device)
         self.model(batch.tensors, trace=trace)
         tokens = ["[CLS]", *grid_names(self.recipe.model.grid)]
         return lambda place: (tokens, tokens)
@@ -199,7 +193,7 @@ class RecognizePredictor(PictureReader, LabelsPredictor):
         """How much [CLS] attends to each patch, by layer and head, over the picture; first through all layers. `place`:
         only the heads of this attention."""
         c = self.recipe.model
-        pixels = self.as_pixels(given.frames[:1])[0]
+        pixels = given.pixels[0]
         whole = rollout([one.weights for one in found.values()])
         several = len(next(iter(found.values())).weights)  # heads
         columns = max(2, several)
@@ -221,7 +215,7 @@ class CompressPredictor(PictureReader, PictureAnswers):
         """The codes, row by row; of a clip, of each frame."""
         tokenizer = ImageTokenizer(self.model)
         for read in inputs:
-            codes = tokenizer.encode(self.as_pixels(read.frames))
+            codes = tokenizer.encode(read.pixels)
             grid = codes.reshape(-1, self.recipe.model.grid)
             text = "\n".join(" ".join(f"{code:{len(str(len(tokenizer) - 1))}}" for code in row) for row in grid)
             details = {"codes": codes.tolist() if len(codes) > 1 else codes[0].tolist()}
@@ -229,14 +223,14 @@ class CompressPredictor(PictureReader, PictureAnswers):
 
     def _look(self, given: Frames, decode: DecodeConfig, trace: Trace) -> Names:
         """While it makes codes of the picture, and a picture of the codes."""
-        pixels = as_tensor(self.as_pixels(given.frames[:1]), np.arange(1)).to(self.model.device).float() / 255
+        pixels = as_tensor(given.pixels[:1]).to(self.model.device).float() / 255
         self.model.decode(self.model.encode(pixels, trace), trace)
         patches = grid_names(self.recipe.model.grid)
         return lambda place: (patches, patches)
 
     def write_pictures(self, asked: Sequence[tuple[Frames, Answer]], out: Path) -> None:
         """Each picture beside its copy."""
-        pictures = [one for read, answer in asked for one in (self.as_pixels(read.frames)[0], answer.picture)]
+        pictures = [one for read, answer in asked for one in (read.pixels[0], answer.picture)]
         contact_sheet(pictures, ["picture", "copy"] * len(asked), out)
 
 

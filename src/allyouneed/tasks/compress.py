@@ -1,11 +1,10 @@
-"""compress: a picture as a grid of codes, and back."""
+"""compress: a picture becomes a grid of codes, and the codes a picture again."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -15,7 +14,6 @@ from allyouneed.config import DecodeConfig
 from allyouneed.data.batches.base import Batch
 from allyouneed.data.batches.image_codes import PlainPictures
 from allyouneed.data.report import Report, describe
-from allyouneed.figures import contact_sheet
 from allyouneed.metrics import Score
 from allyouneed.models.dvae import DVAE
 from allyouneed.predict.image_tokenizer import ImageTokenizer
@@ -41,11 +39,7 @@ class Compress(CompressProcessor, PictureTask[DVAE]):
     shape = "plain"
     unit = "code"
     weights: ClassVar[dict[str, float]] = {"pixels": 1.0}
-    pairs: list[np.ndarray]  # of the last test: pictures, each before its copy
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.pairs = []
+    sheet_name, sheet_title = "copies", "Pictures, and what is left of them after they were codes"
 
     def report(self) -> Report:
         for split in self.data.splits:
@@ -74,7 +68,7 @@ class Compress(CompressProcessor, PictureTask[DVAE]):
     def test(self, model: DVAE, split: str, decode: DecodeConfig, say: Say, budget: TestBudget = WHOLE) -> list[Score]:
         """How near copies are to their pictures, and how much of the codebook they use."""
         tokenizer, pixels = ImageTokenizer(model), self.pixels(split)
-        wrong, counts, self.covered, self.pairs = 0.0, np.zeros(len(tokenizer), np.int64), 0, []
+        wrong, counts, self.covered, self.sheet = 0.0, np.zeros(len(tokenizer), np.int64), 0, []
         for numbers in budget.pieces(len(pixels)):
             for at in range(0, len(numbers), 1024):
                 own = np.asarray(pixels[numbers[at : at + 1024]])
@@ -83,7 +77,8 @@ class Compress(CompressProcessor, PictureTask[DVAE]):
                 wrong += float(np.square(own.astype(np.float64) - copies).sum())
                 counts += np.bincount(codes.ravel(), minlength=len(tokenizer))
                 self.covered += len(own)
-                self.pairs += [one for pair in zip(own, copies) for one in pair][: 2 * SHOWN - len(self.pairs)]
+                for picture, copy in zip(own[: SHOWN - len(self.sheet) // 2], copies):
+                    self.sheet += [(picture, "picture"), (copy, "copy")]
         error = max(wrong / (255**2 * self.covered * pixels[0].size), 1e-10)
         part = counts[counts > 0] / counts.sum()
         c = self.recipe.model
@@ -93,11 +88,3 @@ class Compress(CompressProcessor, PictureTask[DVAE]):
             Score("codes used", 100 * float((counts > 0).mean()), signature),
             Score("code perplexity", math.exp(-float((part * np.log(part)).sum())), signature),
         ]
-
-    def write_figures(self, folder: Path, mark: str) -> list[Path]:
-        if not self.pairs:
-            return []
-        out = folder / f"copies{mark}.png"
-        told = ["picture", "copy"] * (len(self.pairs) // 2)
-        contact_sheet(self.pairs, told, out, "Pictures, and what is left of them after they were codes")
-        return [out]

@@ -6,8 +6,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -19,16 +18,14 @@ from allyouneed.data.batches.image_codes import CaptionedCodes
 from allyouneed.data.report import Report, describe
 from allyouneed.data.store import Ragged, store_rows, tokenize_rows, unknown_part
 from allyouneed.errors import UserError
-from allyouneed.figures import contact_sheet
 from allyouneed.metrics import Score, bootstrap_scores, exact_score
 from allyouneed.models.dalle import DALLE
 from allyouneed.predict.base import answered
 from allyouneed.predict.draw import Caption, DrawProcessor, check_method, likelihood
 from allyouneed.runtime import pick_device
-from allyouneed.tasks.base import WHOLE, Carry, Moment, Task, TestBudget, once
+from allyouneed.tasks.base import WHOLE, Carry, Moment, TestBudget, once
 from allyouneed.tasks.pictures import PictureTask
 from allyouneed.terminal import Say
-from allyouneed.text import Tokenizer
 
 SHOWN = 24  # drawings on a contact sheet
 RIVALS = 31  # other captions that a test compares with a picture's own
@@ -56,22 +53,15 @@ class Draw(DrawProcessor, PictureTask[DALLE]):
     unit = "code"
     chooses_by = "codes loss"  # captions of other splits may be unlike all of train, and yet well drawn
     weights: ClassVar[dict[str, float]] = {"captions": 0.125, "codes": 1.0}
-    drawn: list[tuple[np.ndarray, str]]  # of the last test: drawings, and what is told of them
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.drawn = []
+    sheet_name, sheet_title = "drawings", "Drawings for captions of the test"
 
     @property
     def loss_weights(self) -> dict[str, float]:
         return {"captions": self.options.caption_weight, "codes": 1.0}
 
     def check(self) -> None:
-        Task.check(self)
+        super().check()
         check_method(self.recipe.decode)
-
-    def make_tokenizers(self) -> dict[str, Tokenizer]:
-        return Task.make_tokenizers(self)
 
     def training_texts(self) -> Iterator[str]:
         return (f"{picture.label}\n" for picture in self.data.splits["train"])
@@ -136,8 +126,8 @@ class Draw(DrawProcessor, PictureTask[DALLE]):
         """The losses; and if rules can read the drawings, how often they show what the captions say."""
         examples, sums, counts = self.examples(split), np.zeros(2), np.zeros(2)
         captions = [picture.label for picture in self.data.splits[split]]
-        checker, right, chosen, self.drawn, self.covered = self.data.checker, [], [], [], 0
-        predictor = self.predictor(model)
+        checker, right, chosen, self.sheet, self.covered = self.data.checker, [], [], [], 0
+        predictor, rows = self.predictor(model), self.captions(split)
         for piece in budget.pieces(len(captions)):
             for numbers in examples.cover(max(self.recipe.train.batch_tokens, 4096), piece):
                 batch = examples.collate(numbers).to(model.device)
@@ -147,21 +137,17 @@ class Draw(DrawProcessor, PictureTask[DALLE]):
             self.covered += len(piece)
             if checker is None:
                 chosen += self._chosen(model, split, piece)
-            if checker is None and len(self.drawn) >= SHOWN:
-                continue
-            rows, most = self.captions(split), len(piece) if checker is not None else SHOWN
-            asked = [Caption("", rows[number][: model.config.caption].tolist()) for number in piece[:most]]
-            for at in range(0, len(asked), decode.batch):
-                answers = answered(predictor.answers(asked[at : at + decode.batch], decode))
-                for number, answer in zip(piece[at : at + decode.batch], answers):
-                    told = captions[number]
-                    if checker is not None:
-                        found = checker(captions[number], np.asarray(answer.picture))
-                        right.append(found)
-                        wrong = [name for name, fine in found.items() if not fine]
-                        told += "\n" + (f"wrong: {', '.join(wrong)}" if wrong else "right")
-                    if len(self.drawn) < SHOWN:
-                        self.drawn.append((np.asarray(answer.picture), told))
+                piece = piece[: SHOWN - len(self.sheet)]
+            asked = [Caption("", rows[number][: model.config.caption].tolist()) for number in piece]
+            for number, answer in zip(piece, answered(predictor.answers(asked, decode))):
+                text, picture = captions[number], np.asarray(answer.picture)
+                if checker is not None:
+                    found = checker(text, picture)
+                    right.append(found)
+                    wrong = ", ".join(name for name, fine in found.items() if not fine)
+                    text += f"\nwrong: {wrong}" if wrong else "\nright"
+                if len(self.sheet) < SHOWN:
+                    self.sheet.append((picture, text))
         if math.isnan(sums.sum()):
             raise UserError("the loss is not a number (NaN): the model's weights are damaged, or too large to use")
         signature = f"codes:{self.image_tokenizer.config.tokens} of {len(self.image_tokenizer)}|split:{split}"
@@ -173,12 +159,12 @@ class Draw(DrawProcessor, PictureTask[DALLE]):
         if checker is not None:
             how = f"{decode.method}|temperature:{decode.temperature:g}|guidance:{decode.guidance:g}"
             ranked = f" by {decode.rank}" if decode.n_best > 1 else ""
-            drawn = f"by rules|{how}|best of:{decode.n_best}{ranked}|seed:{decode.seed}|{signature}"
+            ruled = f"by rules|{how}|best of:{decode.n_best}{ranked}|seed:{decode.seed}|{signature}"
             every = np.array([(sum(found.values()), len(found)) for found in right])
-            share = bootstrap_scores(["attributes"], every, lambda sums: 100 * sums[:, :1] / sums[:, 1:], [drawn])
+            share = bootstrap_scores(["attributes"], every, lambda sums: 100 * sums[:, :1] / sums[:, 1:], [ruled])
             scores = [
                 *share,
-                exact_score("all right", sum(all(found.values()) for found in right), len(right), drawn),
+                exact_score("all right", sum(all(found.values()) for found in right), len(right), ruled),
                 *scores,
             ]
         elif chosen:
@@ -187,8 +173,8 @@ class Draw(DrawProcessor, PictureTask[DALLE]):
         return scores
 
     def _chosen(self, model: DALLE, split: str, numbers: Iterable[int]) -> list[tuple[bool, int]]:
-        """For each picture: whether its own caption makes its codes likelier than at most RIVALS others of the split
-        do, and of how many. Which others is a function of the picture's number."""
+        """For each picture: whether its codes are more likely for its own caption than for at most RIVALS others of
+        the split, and the number of captions. Which others is a function of the picture's number."""
         captions, found = self.captions(split), []
         rows = [tuple(captions[at][: model.config.caption].tolist()) for at in range(len(captions))]
         different = list(dict.fromkeys(rows))
@@ -198,15 +184,6 @@ class Draw(DrawProcessor, PictureTask[DALLE]):
             if others:
                 words = np.array([model.prompt(row) for row in (rows[number], *others)])
                 codes = np.repeat(self.codes(split)[number][None].astype(np.int64), len(words), 0)
-                told = likelihood(model, words, codes)
-                found.append((bool(told[0] > told[1:].max()), len(words)))
+                scores = likelihood(model, words, codes)
+                found.append((bool(scores[0] > scores[1:].max()), len(words)))
         return found
-
-    def write_figures(self, folder: Path, mark: str) -> list[Path]:
-        """Some drawings of the last test."""
-        if not self.drawn:
-            return []
-        out = folder / f"drawings{mark}.png"
-        pictures, told = zip(*self.drawn)
-        contact_sheet(pictures, told, out, "Drawings for captions of the test")
-        return [out]

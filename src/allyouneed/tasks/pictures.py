@@ -1,30 +1,33 @@
-"""What recognize, compress and draw share: pictures from data sets."""
+"""What recognize, compress and draw share: pictures from data sets, and those that a test shows."""
 
 from __future__ import annotations
 
-from typing import cast
+from pathlib import Path
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from allyouneed.data.pictures import PictureSplit
 from allyouneed.errors import UserError
+from allyouneed.figures import contact_sheet
+from allyouneed.predict.pictures import PictureProcessor
 from allyouneed.tasks.base import M, Task, once
 from allyouneed.text import Tokenizer
 
 
-class PictureTask(Task[M]):
+class PictureTask(PictureProcessor, Task[M]):
     """A task whose examples are pictures. Unless it has captions, there is no tokenizer."""
 
-    @property
-    def picture_shape(self) -> tuple[int, int]:
-        """The side of the pictures, and the values per pixel."""
-        return self.recipe.model.image, self.recipe.model.channels
+    sheet_name: ClassVar[str]  # of the file with the contact sheet of a test
+    sheet_title: ClassVar[str]
+    sheet: list[tuple[np.ndarray, str]]  # of the last test: pictures, and the text below each
 
-    def check(self) -> None:
-        self.check_model()
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.sheet = []
 
     def make_tokenizers(self) -> dict[str, Tokenizer]:
-        return {}
+        return super().make_tokenizers() if self.shape == "captions" else {}
 
     @once
     def pixels(self, split: str) -> np.ndarray:
@@ -38,5 +41,14 @@ class PictureTask(Task[M]):
     def damaged(self) -> list[str]:
         """A sentence for the report, if pictures were left out."""
         splits = {name: cast(PictureSplit, split) for name, split in self.data.splits.items()}
-        told = ", ".join(f"{split.damaged:,} of {name}" for name, split in splits.items() if split.damaged)
-        return [f"damaged pictures that are left out (data.skip_bad): {told}"] if told else []
+        counts = ", ".join(f"{split.damaged:,} of {name}" for name, split in splits.items() if split.damaged)
+        return [f"damaged pictures that are left out (data.skip_bad): {counts}"] if counts else []
+
+    def write_figures(self, folder: Path, mark: str) -> list[Path]:
+        """Also the contact sheet of the last test."""
+        made = super().write_figures(folder, mark)
+        if self.sheet:
+            made.append(folder / f"{self.sheet_name}{mark}.png")
+            pictures, texts = zip(*self.sheet)
+            contact_sheet(pictures, texts, made[-1], self.sheet_title)
+        return made

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
-from allyouneed.data.batches.pictures import PictureBatches
+from allyouneed.data.batches.pictures import Augment, PictureBatches
 from allyouneed.data.examples import LabelledPicture
 from allyouneed.data.report import Report, describe
-from allyouneed.figures import contact_sheet
 from allyouneed.metrics import Score, exact_score
 from allyouneed.models.labeller import Labeller
 from allyouneed.predict.pictures import TOP, RecognizeProcessor
@@ -29,14 +26,8 @@ BLOCK = 1024  # pictures whose values are counted at once
 
 
 @dataclass(frozen=True)
-class RecognizeOptions(LabelOptions):
+class RecognizeOptions(Augment, LabelOptions):
     pool: str = option("first", "the head reads [CLS] (first) or the mean of the patches", choices=("first", "mean"))
-    flip: float = option(0.0, "augmentation: how often left and right are swapped", low=0.0, high=1.0)
-    shift: float = option(0.0, "augmentation: moved by at most this part of the side", low=0.0, high=1.0)
-    changes: int = option(0, "augmentation: random changes per picture (rotate, contrast, …)", low=0, high=10)
-    strength: float = option(0.5, "augmentation: how strong these changes are", low=0.0, high=1.0)
-    erase: float = option(0.0, "augmentation: how often a rectangle is blanked", low=0.0, high=1.0)
-    mix: float = option(0.0, "augmentation: how often another picture is mixed in (mixup, cutmix)", low=0.0, high=1.0)
 
 
 class Recognize(RecognizeProcessor, PictureTask[Labeller], OneLabel):
@@ -45,27 +36,25 @@ class Recognize(RecognizeProcessor, PictureTask[Labeller], OneLabel):
     Options = RecognizeOptions
     shape = "pictures"
     unit = "picture"
-    mistakes: list[tuple[np.ndarray, str]]  # of the last test: the pictures, and what was said of them
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.mistakes = []
+    sheet_name, sheet_title = "mistakes", "The most confident mistakes: the prediction, and what is right"
 
     def report(self) -> Report:
-        lengths = {split: np.full(len(self.pixels(split)), self.longest) for split in self.data.splits}
+        for split in self.data.splits:
+            self.pixels(split)  # damaged pictures leave the split
         if not self.labels:
             self.labels = self.find_labels()
         if not self.mean:
             self._measure()
-        for split in lengths:
+        for split in self.data.splits:
             self.goals(split)  # a UserError for labels that are not in the training data
         c = self.recipe.model
-        report = describe(self.data, {}, None, "tokens", {split: self.classes(split) for split in lengths})
-        report.notes += self.damaged()
-        report.notes.append(
+        mean, std = (" ".join(f"{value:.3f}" for value in values) for values in (self.mean, self.std))
+        report = describe(self.data, {}, None, "tokens", {split: self.classes(split) for split in self.data.splits})
+        report.notes += [
+            *self.damaged(),
             f"each picture is {c.image} x {c.image} pixels, {c.grid} x {c.grid} patches of {c.patch} x {c.patch}; "
-            f"mean {_told(self.mean)}, standard deviation {_told(self.std)}, by channel"
-        )
+            f"mean {mean}, standard deviation {std}, by channel",
+        ]
         return report
 
     def _measure(self) -> None:
@@ -73,8 +62,8 @@ class Recognize(RecognizeProcessor, PictureTask[Labeller], OneLabel):
         pixels = self.pixels("train")
         counts = np.zeros((pixels.shape[3], 256))
         for start in range(0, len(pixels), BLOCK):
-            for channel, known in enumerate(counts):
-                known += np.bincount(pixels[start : start + BLOCK, ..., channel].ravel(), minlength=256)
+            for channel, of_channel in enumerate(counts):
+                of_channel += np.bincount(pixels[start : start + BLOCK, ..., channel].ravel(), minlength=256)
         parts, values = counts / counts.sum(1, keepdims=True), np.arange(256) / 255
         mean = parts @ values
         spread = np.sqrt(np.maximum(0, parts @ values**2 - mean**2))
@@ -87,7 +76,7 @@ class Recognize(RecognizeProcessor, PictureTask[Labeller], OneLabel):
             self.goals(split),
             self.longest,
             learning=learning,
-            mixed=learning and self.options.mix > 0,
+            mixed=self.options.mix > 0,
             weights=self.label_weights() if learning else None,
         )
 
@@ -100,7 +89,7 @@ class Recognize(RecognizeProcessor, PictureTask[Labeller], OneLabel):
         truth, self.covered = self.goals(split)[list(found)], len(found)
         pictures = list(self.data.splits[split])
         self.tested = lambda: (self._record(pictures[number], p) for number, p in found.items())
-        self.mistakes = self._surest(found, truth, split)
+        self.sheet = self._confident_mistakes(found, truth, split)
         scores = self.judged(truth, found, split, "pictures")
         if len(self.labels) > TOP:
             first = sum(int(right in p.topk(TOP).indices) for right, p in zip(truth.tolist(), found.values()))
@@ -112,40 +101,26 @@ class Recognize(RecognizeProcessor, PictureTask[Labeller], OneLabel):
     def simple(self, split: str) -> dict[str, np.ndarray]:
         return picture_baselines(self.pixels("train"), self.goals("train"), self.pixels(split), len(self.labels))
 
-    def _surest(self, found: dict[int, Tensor], truth: np.ndarray, split: str) -> list[tuple[np.ndarray, str]]:
+    def _confident_mistakes(
+        self, found: dict[int, Tensor], truth: np.ndarray, split: str
+    ) -> list[tuple[np.ndarray, str]]:
         """The mistakes with the highest probabilities."""
-        wrong = [
-            (number, p, int(right)) for (number, p), right in zip(found.items(), truth) if int(p.argmax()) != right
-        ]
+        wrong = [(number, p, int(p.argmax()), int(right)) for (number, p), right in zip(found.items(), truth)]
+        wrong = [mistake for mistake in wrong if mistake[2] != mistake[3]]
         wrong.sort(key=lambda mistake: -float(mistake[1].max()))
         return [
             (
                 self.pixels(split)[number],
-                f"{self.labels[int(p.argmax())]} {100 * float(p.max()):.0f} %\nright: {self.labels[right]}",
+                f"{self.labels[best]} {100 * float(p[best]):.0f} %\nright: {self.labels[right]}",
             )
-            for number, p, right in wrong[:SHOWN]
+            for number, p, best, right in wrong[:SHOWN]
         ]
 
     def _record(self, picture: LabelledPicture, p: Tensor) -> dict[str, Any]:
         best = int(p.argmax())
-        sure = round(float(p[best]), 6)
         return {
             "picture": picture.where,
             "prediction": self.labels[best],
             "reference": picture.label,
-            "probability": sure,
+            "probability": round(float(p[best]), 6),
         }
-
-    def write_figures(self, folder: Path, mark: str) -> list[Path]:
-        """The confusion matrix of the last test, and its surest mistakes."""
-        made = super().write_figures(folder, mark)
-        if not self.mistakes:
-            return made
-        out = folder / f"mistakes{mark}.png"
-        pictures, told = zip(*self.mistakes)
-        contact_sheet(pictures, told, out, "The surest mistakes: what was said, and what is right")
-        return [*made, out]
-
-
-def _told(values: Sequence[float]) -> str:
-    return " ".join(f"{value:.3f}" for value in values)

@@ -24,22 +24,22 @@ class PlainPictures(EvenBatches):
         return Size({"pixels": len(numbers) * self.codes}, len(numbers) * self.codes)
 
     def tensors(self, numbers: Numbers, key: int) -> Tensors:
-        return {"pixels": as_tensor(self.pixels, numbers)}
+        return {"pixels": as_tensor(self.pixels[numbers])}
 
 
 class CaptionedCodes(EvenBatches):
     """Captions of at most `most` tokens, longer ones cut, and the codes (N, codes) of their pictures. `blank` fills up
     a short caption, and replaces a whole one with the probability `hidden`, so that the model also learns to draw
-    without being told what."""
+    without a caption."""
 
     def __init__(self, captions: Ragged, codes: np.ndarray, *, most: int, blank: int, hidden: float = 0.0) -> None:
         super().__init__(len(codes), 1 + most + codes.shape[1])
         self.captions, self.codes, self.most, self.blank, self.hidden = captions, codes, most, blank, hidden
 
     def size(self, numbers: Numbers, key: int) -> Size:
-        told = np.minimum(self.captions.lengths[numbers], self.most - 1) + 1  # and the blank that ends it
+        words = np.minimum(self.captions.lengths[numbers], self.most - 1) + 1  # and the blank that ends it
         codes = self.codes[numbers].size
-        return Size({"captions": int(told[~self._hides(numbers, key)].sum()), "codes": codes}, codes)
+        return Size({"captions": int(words[~self._hides(numbers, key)].sum()), "codes": codes}, codes)
 
     def tensors(self, numbers: Numbers, key: int) -> Tensors:
         ids = np.full((len(numbers), 1 + self.most), self.blank)
@@ -49,9 +49,8 @@ class CaptionedCodes(EvenBatches):
             if not hide:
                 ids[row, 1 : 1 + len(words)] = words
                 targets[row, : len(words) + 1] = ids[row, 1 : 2 + len(words)]
-        found = (ids, targets, self.codes[numbers].astype(np.int64))
-        ids_, targets_, codes = map(torch.from_numpy, found)
-        return {"ids": ids_, "targets": targets_, "codes": codes}
+        codes = torch.from_numpy(self.codes[numbers].astype(np.int64))
+        return {"ids": torch.from_numpy(ids), "targets": torch.from_numpy(targets), "codes": codes}
 
     def _hides(self, numbers: Numbers, key: int) -> np.ndarray:
         """(B,) bool: whose captions are blank, a function of (key, example)."""

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from allyouneed.config import option
 from allyouneed.data.batches.base import EvenBatches, Numbers, Size
 from allyouneed.nn.batch import Tensors
 from allyouneed.randomness import draw, shifted
@@ -19,7 +20,7 @@ from allyouneed.randomness import draw, shifted
 GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue are
 # The numbers of a picture's random numbers: more than any picture needs. They are data, because what is compiled for a
 # GPU multiplies a torch.arange in 32 bits.
-PLACES = torch.arange(1, 65)
+NUMBERS = torch.arange(1, 65)
 
 
 class PictureBatches(EvenBatches):
@@ -46,7 +47,7 @@ class PictureBatches(EvenBatches):
 
     def tensors(self, numbers: Numbers, key: int) -> Tensors:
         found: Tensors = {
-            "pixels": as_tensor(self.pixels, numbers),
+            "pixels": as_tensor(self.pixels[numbers]),
             "lengths": torch.full((len(numbers),), self.tokens),
             "targets": torch.from_numpy(self.labels[numbers]),
         }
@@ -55,13 +56,12 @@ class PictureBatches(EvenBatches):
         if self.learning:
             found["keys"] = draw(key, torch.from_numpy(numbers))
         if self.learning and self.mixed:
-            others = (
-                shifted(draw(found["keys"], torch.zeros(len(numbers), dtype=torch.long)), 1) % len(self.labels)
-            ).numpy()
+            random = shifted(draw(found["keys"], torch.zeros_like(found["keys"])), 1)
+            others = (random % len(self.labels)).numpy()
             found |= {
-                "other": as_tensor(self.pixels, others),
+                "other": as_tensor(self.pixels[others]),
                 "other_targets": torch.from_numpy(self.labels[others]),
-                "other_weights": self._weights(numbers),  # an example counts the same, whatever is mixed in
+                "other_weights": self._weights(numbers),  # the other picture does not change how much an example counts
             }
         return found
 
@@ -70,21 +70,21 @@ class PictureBatches(EvenBatches):
         return torch.from_numpy(weights).float()
 
 
-def as_tensor(pixels: np.ndarray, numbers: Numbers) -> Tensor:
-    """Some of the pictures (N, H, W, C) -> (B, C, H, W)"""
-    return torch.from_numpy(np.ascontiguousarray(pixels[numbers].transpose(0, 3, 1, 2)))
+def as_tensor(pixels: np.ndarray) -> Tensor:
+    """(B, H, W, C) -> (B, C, H, W)"""
+    return torch.from_numpy(np.array(pixels.transpose(0, 3, 1, 2), order="C"))
 
 
 class Chance:
     """Random numbers of pictures with these keys (B,): each call gives new ones."""
 
     def __init__(self, keys: Tensor) -> None:
-        bits = draw(keys, PLACES.to(keys.device)[:, None])  # all at once: a GPU takes as long for one
-        self.drawn = iter(shifted(bits, 40).float() / 2**24)
+        bits = draw(keys, NUMBERS.to(keys.device)[:, None])  # all at once: a GPU takes as long for one
+        self.numbers = iter(shifted(bits, 40).float() / 2**24)
 
     def __call__(self, low: float = 0.0, high: float = 1.0) -> Tensor:
         """(B,), uniform between the bounds."""
-        return low + (high - low) * next(self.drawn)
+        return low + (high - low) * next(self.numbers)
 
     def happens(self, often: float) -> Tensor:
         """(B,) bool."""
@@ -99,12 +99,12 @@ class Chance:
 class Augment:
     """What may happen to a picture in training. Pictures are (B, C, H, W), from 0 to 1."""
 
-    flip: float = 0.0  # how often left and right are swapped
-    shift: float = 0.0  # moved by at most this part of the side
-    changes: int = 0  # of the list CHANGES, drawn for each picture
-    strength: float = 0.5  # of these changes, from 0 to 1
-    erase: float = 0.0  # how often a rectangle is blanked
-    mix: float = 0.0  # how often another picture is mixed in
+    flip: float = option(0.0, "augmentation: how often left and right are swapped", low=0.0, high=1.0)
+    shift: float = option(0.0, "augmentation: moved by at most this part of the side", low=0.0, high=1.0)
+    changes: int = option(0, "augmentation: random changes per picture (rotate, contrast, …)", low=0, high=10)
+    strength: float = option(0.5, "augmentation: how strong these changes are", low=0.0, high=1.0)
+    erase: float = option(0.0, "augmentation: how often a rectangle is blanked", low=0.0, high=1.0)
+    mix: float = option(0.0, "augmentation: how often another picture is mixed in (mixup, cutmix)", low=0.0, high=1.0)
 
     def __call__(self, tensors: Tensors, mean: Tensor, std: Tensor) -> Tensors:
         """The tensors of a batch, with pictures changed and normalised."""
@@ -211,22 +211,6 @@ def _grey(x: Tensor) -> Tensor:
     return sum(part * x[:, i : i + 1] for i, part in enumerate(GREY))  # type: ignore[return-value]
 
 
-def _blurred(x: Tensor) -> Tensor:
-    return F.avg_pool2d(F.pad(x, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
-
-
-def _stretched(x: Tensor) -> Tensor:
-    """In each channel the darkest value becomes 0, the brightest 1."""
-    low, high = x.amin((2, 3), keepdim=True), x.amax((2, 3), keepdim=True)
-    return (x - low) / (high - low).clamp(min=1 / 255)
-
-
-def _posterized(x: Tensor, strength: Tensor) -> Tensor:
-    """With 8 to 4 of the 8 bits of a value."""
-    step = 2 ** (4 * strength).round()
-    return (x * 255 / step).floor() * step / 255
-
-
 def change(x: Tensor, chosen: Tensor, amount: Tensor) -> Tensor:
     """Each picture by the one of CHANGES that is chosen for it, (B,), with an amount (B,) from -1 to 1; 0 leaves most
     as they are. Every picture goes through all of them, because a GPU would wait longer to sort them. What is
@@ -239,12 +223,15 @@ def change(x: Tensor, chosen: Tensor, amount: Tensor) -> Tensor:
     x = torch.where(_wide((turn + across + down + zoom) != 0), moved, x)
     x, clear = (x, x[:, :0]) if x.size(1) % 2 else (x[:, :-1], x[:, -1:])
     grey, strength = _grey(x), _wide(amount.abs())
-    other = torch.where(is_now["sharpness"], _blurred(x), torch.zeros_like(x))
+    blurred = F.avg_pool2d(F.pad(x, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
+    other = torch.where(is_now["sharpness"], blurred, torch.zeros_like(x))
     other = torch.where(is_now["colour"], grey, torch.where(is_now["contrast"], grey.mean((2, 3), keepdim=True), other))
     further = (other + (x - other) * (1 + 0.9 * _wide(amount))).clamp(0, 1)  # nearer if the amount is negative
     x = torch.where(is_now["brightness"] | is_now["contrast"] | is_now["colour"] | is_now["sharpness"], further, x)
-    x = torch.where(is_now["stretch"], _stretched(x), x)
-    x = torch.where(is_now["posterize"], _posterized(x, strength), x)
+    low, high = x.amin((2, 3), keepdim=True), x.amax((2, 3), keepdim=True)  # of each channel; they become 0 and 1
+    x = torch.where(is_now["stretch"], (x - low) / (high - low).clamp(min=1 / 255), x)
+    step = 2 ** (4 * strength).round()  # 8 to 4 of the 8 bits of a value remain
+    x = torch.where(is_now["posterize"], (x * 255 / step).floor() * step / 255, x)
     x = torch.where(is_now["solarize"] & (x >= 1 - 0.5 * strength), 1 - x, x)
     return torch.cat([x, clear], 1)
 

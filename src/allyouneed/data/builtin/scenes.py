@@ -1,8 +1,8 @@
-"""Pictures of shapes with captions, drawn by rules: up to three of one kind, or two kinds and how they lie.
+"""Pictures of shapes with captions, drawn by rules: up to three of one kind, or one each of two kinds.
 
 What goes together in valid and test never does so in train: a kind and its number, or two kinds. The split `novel` has
 kinds that are in no other: train has each of their colours, forms and sizes, and any two of these together, but not all
-three. `check` reads a picture by rules, so it can tell whether a drawing shows what its caption says.
+three. `check` reads a picture by rules, so it checks whether a drawing shows what its caption says.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from allyouneed.data.builtin.shapes import COLOURS, FORMS, NUMBERS, SIDE, SIZES,
 COUNTS = {"train": 50_000, "valid": 500, "test": 1000, "novel": 1000}
 GAP = 2  # pixels between two shapes
 STEP = 2  # pixels between two possible places: so the codes of a picture are easier to learn
-CLEAR = 1.5  # times farther in one direction than in the other: then a caption says how two shapes lie
-BESIDES = ("above", "below", "left of", "right of")  # how the first shape lies from the second
+CLEAR = 1.5  # times farther in one direction than in the other: then a caption says where two shapes are
+RELATIONS = ("above", "below", "left of", "right of")  # where the first shape is, seen from the second
 FAINT = 0.15  # how far from white a pixel is at least that may belong to a shape, in parts of black
-LEAST = 4  # pixels of a shape; fewer are dirt
+LEAST = 4  # pixels of a shape; fewer are noise
 UNLIKE = 0.2  # of the area of a form: a shape that differs from it by more has another form
 LARGE = 8.5  # pixels of the longer side from which on a shape is large
 
@@ -84,8 +84,8 @@ def reach(size: str) -> int:
 
 
 def direction(first: Shape, second: Shape, clear: float = 1.0) -> str:
-    """How the first lies from the second: one of BESIDES, or "" if it is not so many times farther in one direction
-    than in the other."""
+    """Where the first is, seen from the second: one of RELATIONS, or "" if it is not `clear` times farther in one
+    direction than in the other."""
     across, down = first.x - second.x, first.y - second.y
     if max(abs(across), abs(down)) < clear * min(abs(across), abs(down)):
         return ""
@@ -108,7 +108,7 @@ def scenes() -> dict[str, tuple[np.ndarray, list[str]]]:
 def read_caption(text: str) -> tuple[list[Kind], str]:
     """The kind of each shape that a caption names, and how two kinds lie; a ValueError for other texts."""
     kinds, how = [], ""
-    for relation in BESIDES:
+    for relation in RELATIONS:
         if f" {relation} " in text:
             how, text = relation, text.replace(f" {relation} ", "|")
     numbers = {word: number for number, word in NUMBERS.items()}
@@ -134,8 +134,8 @@ def _square(pixels: np.ndarray) -> np.ndarray:
 
 
 def read_picture(pixels: np.ndarray) -> list[Shape]:
-    """The shapes that a picture (H, W, C) shows, the largest first: patches of ink that hang together, and what each is
-    most like."""
+    """The shapes that a picture (H, W, C) shows, the largest first: connected patches of ink, and what each is most
+    like."""
     pixels = _square(pixels)
     colours = np.array(list(COLOURS.values()), float)
     ink = (255 - pixels.astype(float)) / 255  # (H, W, 3)

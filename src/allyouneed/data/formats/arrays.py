@@ -1,18 +1,16 @@
-"""Arrays in files: idx, npy and npz. What a file says of sizes is compared with what it holds before memory is taken,
-and nothing in it is ever run: an array of Python objects is refused."""
+"""Arrays in files: idx, npy and npz. Memory is taken for what a file holds, not for what it says that it holds, and
+nothing in it is ever run: an array of Python objects is refused."""
 
 from __future__ import annotations
 
-import io
 import math
 import re
 import struct
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 import numpy as np
 
@@ -24,10 +22,9 @@ from allyouneed.runtime import free_memory
 NPY, IDX = b"\x93NUMPY", b"\0\0\x08"  # how such files begin
 KINDS = "buifSU"  # of values that are read: numbers and text
 LONGEST = 10_000  # bytes of the header of an npy file, as in NumPy
-FREELY = 1 << 28  # bytes that compressed data may declare before it is measured
 RATIO = 2000  # bytes that a compressed byte may become; deflate reaches 1032
 PIECE = 1 << 20  # bytes that are read at a time
-# A header is a Python dict. Its entries are looked for, never evaluated: deep brackets bring down the parser of Python.
+# A header is a Python dict. Its entries are searched for, never evaluated: deep brackets crash the parser of Python.
 ENTRIES = (
     re.compile(rb"""['"]descr['"]\s*:\s*['"]([<>|=]?[biufcmMOSUV]\d{0,9}(?:\[\w{0,9}\])?)['"]"""),
     re.compile(rb"""['"]fortran_order['"]\s*:\s*(True|False)\b"""),
@@ -35,19 +32,12 @@ ENTRIES = (
 )
 
 
-@dataclass(frozen=True)
-class Header:
+class Header(NamedTuple):
     """What the beginning of an array says of the rest."""
 
-    begin: int  # bytes before the data
     shape: tuple[int, ...]
     dtype: np.dtype
     columns: bool = False  # first, as in Fortran
-
-    @property
-    def size(self) -> int:
-        """Bytes of the data."""
-        return math.prod(self.shape) * self.dtype.itemsize
 
 
 def is_idx(path: Path) -> bool:
@@ -63,7 +53,7 @@ def is_npy(path: Path) -> bool:
 def read_array(path: Path) -> np.ndarray:
     """An idx file of bytes or an npy file, compressed or not."""
     with _damage_named(path, "idx or npy file of a plain array"), opened(path) as file:
-        return _read(file, path.stat().st_size, not isinstance(file, io.BufferedReader))
+        return _read(file, path.stat().st_size)
 
 
 @contextmanager
@@ -101,51 +91,32 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, whole: int) 
         raise ValueError("the data is encrypted: unpack it with its password and save the arrays without one")
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # what NumPy writes
         raise ValueError("the data is compressed in a way that NumPy does not use: save it with numpy.savez_compressed")
-    packed = member.compress_type == zipfile.ZIP_DEFLATED
     with archive.open(member) as file:
-        return _read(file, min(member.compress_size, whole), packed)
+        return _read(file, min(member.compress_size, whole))
 
 
-def _read(file: IO[bytes], stored: int, packed: bool) -> np.ndarray:
-    """`stored`: how many bytes are on the disk; `packed`: whether they are compressed, so that only reading tells how
-    many they become."""
-    header = _read_header(file)
-    if not packed:
-        _check_size(header.size, stored - header.begin)
-    elif header.size > FREELY:
-        if header.size > RATIO * stored:
-            raise ValueError(f"it says that it has {header.size:,} bytes, far more than {stored:,} can hold")
-        _check_size(header.size, _measure(file, header.size))
-        file.seek(header.begin)
-    check_memory(header.size)
-    data, at = np.empty(header.size, np.uint8), 0
-    while count := file.readinto(data[at : at + PIECE]):  # type: ignore[attr-defined]
-        at += count
-    _check_size(header.size, at + len(file.read(1)))
-    return data.view(header.dtype).reshape(header.shape, order="F" if header.columns else "C")
+def _read(file: IO[bytes], stored: int) -> np.ndarray:
+    """`stored`: how many bytes are on the disk."""
+    shape, dtype, columns = _read_header(file)
+    size = math.prod(shape) * dtype.itemsize
+    check_memory(min(size, RATIO * stored))
+    data = bytearray()  # as long as what is there, not as the header says
+    with suppress(EOFError):  # the file is cut off
+        while piece := file.read(min(PIECE, size - len(data))):
+            data += piece
+    if len(data) < size or file.read(1):
+        has = "more" if len(data) == size else f"{len(data):,}"
+        raise ValueError(f"it should have {size:,} bytes of data, and has {has}")
+    return np.frombuffer(data, dtype).reshape(shape, order="F" if columns else "C")
 
 
 def check_memory(size: int) -> None:
-    """Whether there is room for so many bytes."""
+    """A UserError if so many bytes are not free."""
     if size > (free := free_memory()):
         raise UserError(
             f"the pictures need {human_bytes(size)} of memory, and {human_bytes(free)} are free: give fewer or smaller "
             "ones, or files that are read one by one"
         )
-
-
-def _check_size(declared: int, found: int) -> None:
-    if found != declared:
-        has = "more" if found > declared else f"{max(0, found):,}"
-        raise ValueError(f"it should have {declared:,} bytes of data, and has {has}")
-
-
-def _measure(file: IO[bytes], most: int) -> int:
-    """How many bytes there are, without keeping them; no more are read than one above `most`."""
-    found = 0
-    while found <= most and (piece := file.read(min(PIECE, most + 1 - found))):
-        found += len(piece)
-    return found
 
 
 def _read_header(file: IO[bytes]) -> Header:
@@ -154,7 +125,7 @@ def _read_header(file: IO[bytes]) -> Header:
         sizes = file.read(4 * start[3])
         if len(sizes) < 4 * start[3]:
             raise ValueError("it ends before its data begins")
-        return Header(4 + len(sizes), struct.unpack(f">{start[3]}I", sizes), np.dtype(np.uint8))
+        return Header(struct.unpack(f">{start[3]}I", sizes), np.dtype(np.uint8))
     start += file.read(4)
     if start[:6] != NPY or start[6:7] not in (b"\1", b"\2", b"\3"):
         raise ValueError("it does not begin as an idx or npy file does")
@@ -170,7 +141,7 @@ def _read_header(file: IO[bytes]) -> Header:
     entries = [size.strip().removesuffix("L") for size in shape.split(",") if size.strip()]  # L: Python 2
     if not all(size.isdecimal() and len(size) < 20 for size in entries):
         raise ValueError(f"its shape ({shortened(shape)}) is not made of whole numbers")
-    return Header(8 + width + length, tuple(map(int, entries)), _dtype(descr), order == "True")
+    return Header(tuple(map(int, entries)), _dtype(descr), order == "True")
 
 
 def _dtype(descr: str) -> np.dtype:

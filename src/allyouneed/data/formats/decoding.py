@@ -37,7 +37,7 @@ FORMATS: dict[str, tuple[str, ...]] = {
     "ICO": (".ico",),
     "AVIF": (".avif",),
     "JPEG2000": (".jp2",),
-    "TGA": (".tga",),  # the last: it begins with nothing by which it could be told
+    "TGA": (".tga",),  # the last: nothing at its beginning identifies it
 }
 ENDINGS = tuple(ending for endings in FORMATS.values() for ending in endings)
 SEVERAL = "MPO"  # what Pillow calls a JPEG with further pictures behind the first
@@ -64,7 +64,7 @@ def decode(source: Any, side: int, channels: int) -> bytes:
 
 
 def decode_frames(source: Any, side: int, channels: int, most: int) -> list[bytes]:
-    """`decode` of the frames of a file; at most so many, at equal distances."""
+    """`decode` of the frames of a file, which are at most `most`, at equal distances."""
     with pillow_errors():
         if isinstance(source, np.ndarray):
             if source.shape == (side, side, channels) and source.dtype == np.uint8:
@@ -89,7 +89,7 @@ def decode_frames(source: Any, side: int, channels: int, most: int) -> list[byte
 
 
 def open_picture(source: str | IO[bytes]) -> Image.Image:
-    """A file of one of FORMATS, whatever it is called; its pixels are not read yet."""
+    """A file of one of FORMATS, under any name; its pixels are not read yet."""
     from PIL import Image
 
     Image.init()
@@ -115,7 +115,7 @@ def pillow_errors() -> Iterator[None]:
             raise BadPictureError(
                 f"it is no picture, or of a kind that is not read here; these are: {', '.join(FORMATS)}"
             ) from None
-        except Exception as error:  # decoders of many formats raise whatever they like for a damaged file
+        except Exception as error:  # for a damaged file, decoders raise errors of any class
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise BadPictureError(f"it is damaged: {reason}") from None
 
@@ -153,7 +153,7 @@ def plain(picture: Image.Image, channels: int) -> Image.Image:
     """In one of MODES. Where a picture is transparent and the mode is not, white shines through."""
     from PIL import Image
 
-    if picture.mode == "I" or picture.mode.startswith("I;16"):  # 16 bits, whatever the largest value is
+    if picture.mode == "I" or picture.mode.startswith("I;16"):  # 16 bits, even if all values are small
         picture = Image.fromarray(as_bytes(np.asarray(picture).clip(0, 65535).astype(np.uint16)))
     elif picture.mode == "F":
         picture = Image.fromarray(as_bytes(np.asarray(picture)))

@@ -37,7 +37,7 @@ VALUES = (str, int, float, type(None))  # of JSON; a label may be a number, or m
 LOOKED_AT = 100  # pictures
 LISTED = 400  # bytes that a picture takes beside its pixels
 GREY = ("1", "L", "LA", "I", "F", "I;16")  # what Pillow calls pictures without colours
-# Names of arrays, and of columns beside the pictures, by the shape of the data.
+# Usual names of arrays and columns; BESIDE: of labels or captions, by the shape of the data.
 IMAGES, LABELS = ("images", "image", "x", "pixels", "data"), ("labels", "label", "y", "targets", "classes")
 CAPTIONS = (
     *("caption", "captions", "text", "texts", "description", "descriptions", "prompt", "prompts"),
@@ -67,8 +67,8 @@ def is_picture_name(name: str) -> bool:
 
 
 def file_pictures(files: Iterable[tuple[Path | None, str]], understood: str) -> PictureList:
-    """Files with their labels. Each is opened once, to hash it; of some the size is looked at, too. A missing file is
-    blank, so it is dropped and counted."""
+    """Files with their labels. Each is opened once, to hash it; the size is read of some. No file is an example
+    without content, which is dropped and counted."""
     files = list(files)
     contents: dict[Path | None, str] = {None: ""}  # a picture may have several captions
     sizes: list[tuple[int, int]] = []
@@ -100,8 +100,7 @@ def _content(path: Path, sizes: list[tuple[int, int]] | None) -> str:
 def folder_pictures(folder: Path, shape: str) -> dict[str, PictureList]:
     """Class folders, or for plain pictures a folder that holds some at any depth; or folders train, valid and test of
     these; or the idx files of MNIST."""
-    entries = [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
-    inside = {path.name: path for path in entries if is_folder(path)}
+    entries = _entries(folder)
     idx = {}
     for split, start in {"train": "train", "test": "t10k"}.items():
         images, labels = (
@@ -112,30 +111,28 @@ def folder_pictures(folder: Path, shape: str) -> dict[str, PictureList]:
             idx[split] = images, None if shape == "plain" else labels
     if "train" in idx:
         return {split: idx_pictures(*both) for split, both in idx.items()}
-    splits = {SPLITS[name.lower()]: path for name, path in inside.items() if name.lower() in SPLITS}
-    if "train" in splits:
-        return {split: _files_of(path, shape) for split, path in splits.items()}
-    if not inside and shape != "plain":
-        own = sum(is_picture_name(path.name) for path in entries)
-        what = (
-            f"{own:,} pictures without a {'caption' if shape == 'captions' else 'class'}" if own else "no folders in it"
-        )
-        table = "give a CSV, TSV or JSONL file with paths and captions, or " if shape == "captions" else ""
-        caption = ", which becomes the caption" if shape == "captions" else ""
-        raise UserError(
-            f"{folder} has {what}: {table}put the pictures of each class into a folder of its own, with its "
-            f"name{caption}"
-        )
-    return {"train": _files_of(folder, shape)}
+    splits = {SPLITS[path.name.lower()]: path for path in entries if path.name.lower() in SPLITS and is_folder(path)}
+    if "train" not in splits:
+        splits = {"train": folder}
+    return {split: _files_of(path, shape) for split, path in splits.items()}
+
+
+def _entries(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
 
 
 def _files_of(folder: Path, shape: str) -> PictureList:
     """The pictures of class folders, labelled with their names, or plain ones at any depth."""
-    groups = [folder]
-    if shape != "plain":
-        groups = [path for path in sorted(folder.iterdir()) if is_folder(path) and not path.name.startswith(".")]
+    groups = [folder] if shape == "plain" else [path for path in _entries(folder) if is_folder(path)]
     if not groups:
-        raise UserError(f"{folder} has no folders in it: put the pictures of each class into a folder of its own")
+        own = sum(is_picture_name(path.name) for path in _entries(folder))
+        what = (
+            f"{own:,} pictures without a {'caption' if shape == 'captions' else 'class'}" if own else "no folders in it"
+        )
+        put = "put the pictures of each class into a folder of its own, with its name"
+        if shape == "captions":
+            put = f"give a CSV, TSV or JSONL file with paths and captions, or {put}, which becomes the caption"
+        raise UserError(f"{folder} has {what}: {put}")
     files, aside = [], 0
     for group in groups:
         found, others = pictures_in(group)
@@ -241,8 +238,8 @@ def table_pictures(path: Path, config: DataConfig, shape: str) -> PictureList:
 
 
 def _header(file: TextFile, config: DataConfig) -> str:
-    """data.header; if it is auto, pictures may tell: a first row that names one is no header, and one that names none
-    above pictures is."""
+    """data.header; if it is auto and there are names of pictures: a first row with such a name is no header, and one
+    without, above them, is."""
     if config.header != "auto" or form_of(file.path) == "jsonl":
         return config.header
     table = open_table([file], (), _names_pictures, "false", values=VALUES, least=1)
@@ -296,9 +293,9 @@ def npz_pictures(path: Path, shape: str) -> dict[str, PictureList]:
     with npz_file(path) as (members, read):
         names: dict[str, tuple[str, str]] = {}
         for mark, split in {"": "train", **SPLITS}.items():
-            images, beside = (_named(members, kinds, mark) for kinds in (IMAGES, BESIDE[shape]))
-            if images and (beside or shape == "plain"):
-                names.setdefault(split, (images, beside))
+            images, labels = (_named(members, kinds, mark) for kinds in (IMAGES, BESIDE[shape]))
+            if images and (labels or shape == "plain"):
+                names.setdefault(split, (images, labels))
         if "train" not in names:
             usual = "images" if shape == "plain" else f"images and {word}s"
             raise UserError(
@@ -306,8 +303,8 @@ def npz_pictures(path: Path, shape: str) -> dict[str, PictureList]:
                 "y_train, x_test and y_test"
             )
         return {
-            split: from_arrays(read(images), read(beside) if beside else None, path.name, word, f" for {split}")
-            for split, (images, beside) in names.items()
+            split: from_arrays(read(images), read(labels) if labels else None, path.name, word, f" for {split}")
+            for split, (images, labels) in names.items()
         }
 
 
