@@ -21,7 +21,7 @@ from allyouneed.data.builtin.questions import held_out, questions
 from allyouneed.data.builtin.wordfile import word_file
 from allyouneed.data.examples import Question, texts
 from allyouneed.data.facts import gather
-from allyouneed.data.in_memory import keep
+from allyouneed.data.in_memory import store_examples
 from allyouneed.data.opening import open_data
 from allyouneed.data.report import describe
 from allyouneed.data.sources import Dataset
@@ -401,7 +401,7 @@ def memory() -> dict[str, Any]:
 
 @pytest.mark.parametrize("form", memory())
 def test_questions_in_memory(form):
-    path = keep(memory()[form], "questions")
+    path = store_examples(memory()[form], "questions")
     assert path.suffix == ".jsonl"
     assert whole(str(path)) == PLAIN
 
@@ -410,21 +410,21 @@ def test_answers_in_memory_have_the_forms_of_jsonl():
     for form in (listed, columns):
         rows = objects(lambda one, form=form: {"answers": form(one)})
         for data in (rows, pandas.DataFrame(rows), polars.DataFrame(rows)):
-            assert whole(str(keep(data, "questions"))) == EXAMPLES
+            assert whole(str(store_examples(data, "questions"))) == EXAMPLES
     arrays = pandas.DataFrame(objects(lambda one: {"answers": columns(one)}))
     arrays["answers"] = [
         {name: pandas.Series(column).to_numpy() for name, column in found.items()} for found in arrays["answers"]
     ]
-    assert whole(str(keep(arrays, "questions"))) == EXAMPLES, "as pandas reads them from Parquet"
+    assert whole(str(store_examples(arrays, "questions"))) == EXAMPLES, "as pandas reads them from Parquet"
     with pytest.raises(UserError, match=r"row 1 of data is .*; \(question, context, answer\) is expected, or a dict"):
-        keep([("q", "c")], "questions")
+        store_examples([("q", "c")], "questions")
     with pytest.raises(UserError, match="line 1: 'context' is null, but text is expected"):
-        dataset(str(keep([("q", None, "a")], "questions")))
+        dataset(str(store_examples([("q", None, "a")], "questions")))
 
 
 def test_a_missing_value_of_pandas_is_told():
     with pytest.raises(UserError, match=r"row 2 of data: 'label' is missing \(<NA>\)"):
-        keep(pandas.DataFrame({"text": ["a", "b"], "label": ["x", pandas.NA]}, dtype=object), "labels")
+        store_examples(pandas.DataFrame({"text": ["a", "b"], "label": ["x", pandas.NA]}, dtype=object), "labels")
 
 
 def test_squad_has_its_splits(mirror):

@@ -9,9 +9,17 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from allyouneed.config import DataConfig
-from allyouneed.data.formats.columns import FEW, Column, label_column, text_column
+from allyouneed.data.formats.columns import (
+    FEW,
+    Column,
+    Role,
+    by_names,
+    find_columns,
+    label_column,
+    text_column,
+    with_usual_names,
+)
 from allyouneed.data.formats.file_paths import form_of
-from allyouneed.data.formats.roles import Role, by_names, find_columns, with_usual_names
 from allyouneed.data.formats.table import MARK, Table, header_names, likely_form, open_table
 from allyouneed.data.formats.textfile import TextFile, shorten
 from allyouneed.errors import UserError, nearest
@@ -121,7 +129,7 @@ def open_labels(files: Sequence[TextFile], config: DataConfig, like: LabelTable 
 
     values = (str, int, float, type(None))  # a label may be a number, or missing
     table = _label_lines(files, config.target, like) or open_table(
-        files, tuple(wanted.values()), usual, config.header, values, least=1
+        files, tuple(wanted.values()), usual, config.header, values
     )
     names, where = table.names, table.where
     _refuse_lists(table, config.target)

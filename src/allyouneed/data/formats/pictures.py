@@ -16,7 +16,7 @@ import numpy as np
 from allyouneed.config import DataConfig
 from allyouneed.data.examples import LabelledPicture
 from allyouneed.data.formats.arrays import check_memory, is_npy, npz_file, read_array
-from allyouneed.data.formats.columns import Column, text_column
+from allyouneed.data.formats.columns import Choose, Column, Role, by_names, find_columns, text_column, with_usual_names
 from allyouneed.data.formats.decoding import (
     ENDINGS,
     BadPictureError,
@@ -28,7 +28,6 @@ from allyouneed.data.formats.decoding import (
 from allyouneed.data.formats.file_paths import SPLITS, as_text, form_of, is_file, is_folder
 from allyouneed.data.formats.labels import open_labels
 from allyouneed.data.formats.objects import is_unicode
-from allyouneed.data.formats.roles import Choose, Role, by_names, find_columns, with_usual_names
 from allyouneed.data.formats.table import Table, open_table
 from allyouneed.data.formats.textfile import TextFile
 from allyouneed.errors import UserError, shortened
@@ -210,7 +209,7 @@ def table_pictures(path: Path, config: DataConfig, shape: str) -> PictureList:
     file = TextFile(path, config.encoding)
     header = _header(file, config)
     wanted = (config.source, config.target if shape != "plain" else "")
-    table = open_table([file], wanted, _names_pictures, header, values=VALUES, least=1)
+    table = open_table([file], wanted, _names_pictures, header, values=VALUES)
     roles = (PICTURE, CAPTION) if shape == "captions" else (PICTURE,)
     asked = {"picture": config.source, "caption": config.target}
     known = by_names(table.names, roles, None, table.survey)
@@ -245,7 +244,7 @@ def _header(file: TextFile, config: DataConfig) -> str:
     above pictures is."""
     if config.header != "auto" or form_of(file.path) == "jsonl":
         return config.header
-    table = open_table([file], (), _names_pictures, "false", values=VALUES, least=1)
+    table = open_table([file], (), _names_pictures, "false", values=VALUES)
     first = next((row for row in table.rows(range(len(table.names))) if any(row)), ())
     if any(map(is_picture_name, first)):
         return "false"
