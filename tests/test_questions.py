@@ -19,7 +19,7 @@ import pytest
 from allyouneed.config import DataConfig
 from allyouneed.data.builtin.questions import held_out, questions
 from allyouneed.data.builtin.wordfile import word_file
-from allyouneed.data.examples import Question, texts
+from allyouneed.data.examples import Question, inputs
 from allyouneed.data.facts import gather
 from allyouneed.data.in_memory import store_examples
 from allyouneed.data.opening import open_data
@@ -378,7 +378,7 @@ def test_the_report_and_the_facts(tmp_path):
     assert (report.things, report.parts[0].examples, report.parts[0].duplicates) == ("questions", 6, 1)
     every = [*EXAMPLES, EXAMPLES[0]]
     known = re.findall(r"\w+|[^\w\s]", " ".join([ANNA, CAFE, *(one.question for one in every)]))
-    found, letters = gather(data), sum(len(text) for one in every for text in texts(one))
+    found, letters = gather(data), sum(len(text) for one in every for text in inputs(one))
     once = len(ANNA) + len(CAFE) + sum(len(one.question) for one in every)
     assert found.words == round(len(known) * letters / once), "a context is read again with each question"
     assert found.different == len({*known}) / len(known), "but its words are those of one text"
@@ -493,9 +493,9 @@ def test_names_and_things_of_the_test_never_come_together_in_train(built_in):
     assert all(held_out(*pair) for pair in told("valid") | told("test"))
     assert len(told("train")) == 192, "all that are not held out"
     assert len(told("test")) > 50
-    known = {word for one in built_in["train"] for text in texts(one) for word in re.findall(r"\w+|[^\w\s]", text)}
+    known = {word for one in built_in["train"] for text in inputs(one) for word in re.findall(r"\w+|[^\w\s]", text)}
     for one in built_in["valid"] + built_in["test"]:
-        assert known >= {word for text in texts(one) for word in re.findall(r"\w+|[^\w\s]", text)}
+        assert known >= {word for text in inputs(one) for word in re.findall(r"\w+|[^\w\s]", text)}
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])

@@ -11,7 +11,6 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -31,17 +30,9 @@ def plain_name(path: Path) -> str:
         return path.name
     ending = ""
     if path.suffix.lower() == ".zip":
-        with suppress(UserError, OSError):  # `opened` tells what is wrong with it
-            found = path.stat()
-            ending = _ending_inside(path, found.st_ino, found.st_size, found.st_mtime_ns)
+        with suppress(UserError, OSError), path.open("rb") as file:  # `opened` reports what is wrong with it
+            ending = PurePosixPath(_only_member(path, file).filename).suffix
     return path.stem if path.stem.lower().endswith(ending.lower()) else path.stem + ending
-
-
-@lru_cache
-def _ending_inside(path: Path, *stamp: int) -> str:
-    """The ending of the file in an archive; `stamp` tells it from a later one of that name."""
-    with path.open("rb") as file:
-        return PurePosixPath(_only_member(path, file).filename).suffix
 
 
 @contextmanager

@@ -80,10 +80,6 @@ class LabelTable:
     like: LabelTable | None = None  # the training file
     counts: Counter[str] = field(default_factory=Counter)
 
-    @property
-    def two(self) -> bool:
-        return "second" in self.columns
-
     def rows(self) -> Iterator[tuple[str, ...]]:
         """Text, label and, if there is one, the second text."""
         counts, rows = self.counts, self.table.rows(list(self.columns.values()))
@@ -146,8 +142,8 @@ def open_labels(files: Sequence[TextFile], config: DataConfig, like: LabelTable 
 
     found = find_columns(names, roles, wanted, where, sample, known=known)
     columns, guessed = found.columns, found.guessed
-    if like is not None and like.two != ("second" in columns):
-        here, there = ("one text", "two") if like.two else ("two texts", "one")
+    if like is not None and ("second" in like.columns) != ("second" in columns):
+        here, there = ("two texts", "one") if "second" in columns else ("one text", "two")
         raise UserError(
             f"{where} has {here} per example, the training data {there}: name the columns with data.source, "
             "data.second and data.target, or give files of one kind"

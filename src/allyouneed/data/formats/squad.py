@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from allyouneed.config import DataConfig
-from allyouneed.data.examples import Question, digest, is_blank, to_cells
+from allyouneed.data.examples import Question, digest, to_cells
 from allyouneed.data.formats.columns import Role, by_names, find_columns
 from allyouneed.data.formats.compressed import plain_name
 from allyouneed.data.formats.file_paths import form_of
@@ -50,11 +50,13 @@ class QuestionFile:
         for where, record in self._records(names):
             question, several = _question(record, names, where)
             yield to_cells(question)
-            if is_blank(question):
+            if several is None:
                 continue
             if self.first is None or not self.first.answers:
                 self.first = question
-            self.counts.update(questions=1, unanswered=not question.answers, several=several)
+            self.counts["questions"] += 1
+            self.counts["unanswered"] += not question.answers
+            self.counts["several"] += several
             contexts.add(digest(question.context))
         self.counts["contexts"] = len(contexts)
         if not self.counts["questions"]:
@@ -165,8 +167,8 @@ def _get(item: Any, key: str, where: str, kind: Any = object) -> Any:
     return value
 
 
-def _question(record: Record, names: dict[str, str], where: str) -> tuple[Question, bool]:
-    """The question, and whether an answer was searched and is found in several places."""
+def _question(record: Record, names: dict[str, str], where: str) -> tuple[Question, bool | None]:
+    """The question, and whether an answer was searched and is found in several places; None: it is blank."""
     asked, context = (_get(record, names[side], where, str) for side in ("question", "context"))
     given = record.get(ID)
     given = int(given) if isinstance(given, float) and given.is_integer() else given  # as pandas writes numbers
@@ -174,12 +176,11 @@ def _question(record: Record, names: dict[str, str], where: str) -> tuple[Questi
     if name and f"'{name}'" not in where:
         where += f" ('{shortened(name)}')"
     pieces = _answers(record, names["answer"], where)
-    question = Question(asked, context, id=name)
-    if is_blank(question):  # it is dropped, whatever its answers are
-        return question, False
+    if not asked.strip() or not context.strip():  # it is dropped, whatever its answers are
+        return Question(asked, context, id=name), None
     answers = tuple(_in_context(piece, start, context, where) for piece, start in pieces)
     several = any(start is None and context.count(piece.strip()) > 1 for piece, start in pieces)
-    return question._replace(answers=answers), several
+    return Question(asked, context, answers, name), several
 
 
 def _answers(record: Record, key: str, where: str) -> list[tuple[str, int | None]]:
