@@ -152,7 +152,7 @@ def _pictures(data: Any, shape: str, source: str, target: str) -> Path:
     usual: dict[int, Names] = {2: ("image", word)}
     if shape == "plain":
         usual = {1: ("image",), **usual}
-        if 0 < _dimensions(data) < 3:
+        if 0 < _dimensions(data) < 3 and not hasattr(data, "columns"):
             raise UserError(f"data has the shape {data.shape}: give several pictures, (count, height, width, channels)")
     names, found = _table(data, usual)
     image = _column(names, source, (*IMAGES, *PICTURE.usual), "pictures")
