@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple
@@ -84,11 +85,12 @@ def beginning(rows: Iterable[Any], size: Callable[[Any], int]) -> list[Any]:
 
 
 def survey(rows: Iterable[Sequence[str]], width: int) -> list[Column]:
-    """What each of `width` columns is like."""
+    """What each of `width` columns is like, up to the first row that is wrong; whoever reads on finds it."""
     columns = [Column() for _ in range(width)]
-    for row in rows:
-        for column, cell in zip(columns, row):
-            column.add(cell.strip())
+    with suppress(UserError):
+        for row in rows:
+            for column, cell in zip(columns, row):
+                column.add(cell.strip())
     return columns
 
 
@@ -115,6 +117,11 @@ def unlike_below(first: Sequence[str], below: Sequence[Sequence[str]]) -> str:
         if column.has_texts and " " not in name:
             return f"'{name}' stands above whole texts"
     return ""
+
+
+def first_that(fits: Callable[[Column], bool]) -> Choose:
+    """The first column whose cells fit."""
+    return lambda columns, free: next((at for at in free if fits(columns[at])), None)
 
 
 def text_column(columns: Sequence[Column], free: Iterable[int]) -> int:
@@ -156,16 +163,8 @@ class Role:
 
 
 class Found(NamedTuple):
-    """The column of each role, and which were found by their cells."""
-
-    columns: dict[str, int]
-    by_cells: list[Role]
-
-    @property
-    def guessed(self) -> str:
-        """For the user."""
-        names, settings = (" and ".join(getattr(r, key) for r in self.by_cells) for key in ("name", "setting"))
-        return f"; {names} guessed from the cells (choose others with {settings})" if self.by_cells else ""
+    columns: dict[str, int]  # of each role
+    guessed: str  # which were found by their cells, for the user
 
 
 def find_columns(
@@ -209,7 +208,9 @@ def find_columns(
                 f"one '{role.usual[0]}'{role.setting and f', or choose it with {role.setting}'}"
             )
         found[role.name] = at
-    return Found({role.name: found[role.name] for role in roles if role.name in found}, guessed)
+    chosen = {role.name: found[role.name] for role in roles if role.name in found}
+    which, settings = (" and ".join(getattr(role, key) for role in guessed) for key in ("name", "setting"))
+    return Found(chosen, f"; {which} guessed from the cells (choose others with {settings})" if guessed else "")
 
 
 def by_names(

@@ -15,6 +15,7 @@ from allyouneed.data.formats.columns import (
     Role,
     by_names,
     find_columns,
+    first_that,
     label_column,
     text_column,
     with_usual_names,
@@ -38,11 +39,6 @@ MANY = 10_000  # different labels that are counted
 TOGETHER = 256  # rows that are looked at together; with many more alive, garbage collection takes half of the time
 
 
-def _filled(columns: Sequence[Column], free: Sequence[int]) -> int | None:
-    """The first column that is mostly filled."""
-    return next((at for at in free if 2 * columns[at].filled > columns[at].rows), None)
-
-
 LABEL = Role(
     "label",
     "data.target",
@@ -51,7 +47,7 @@ LABEL = Role(
         *("duplicate", "toxic", "spam", "rating", "stars", "score", "overall", "stance", "genre", "language", "output"),
     ),
     parts=True,
-    among=_filled,
+    among=first_that(lambda column: 2 * column.filled > column.rows),
     by_cells=label_column,
 )
 TEXT = Role(

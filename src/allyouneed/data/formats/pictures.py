@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
@@ -16,7 +16,15 @@ import numpy as np
 from allyouneed.config import DataConfig
 from allyouneed.data.examples import LabelledPicture
 from allyouneed.data.formats.arrays import check_memory, is_npy, npz_file, read_array
-from allyouneed.data.formats.columns import Choose, Column, Role, by_names, find_columns, text_column, with_usual_names
+from allyouneed.data.formats.columns import (
+    Column,
+    Role,
+    by_names,
+    find_columns,
+    first_that,
+    text_column,
+    with_usual_names,
+)
 from allyouneed.data.formats.decoding import (
     ENDINGS,
     BadPictureError,
@@ -178,11 +186,6 @@ def _has_pictures(column: Column) -> bool:
     return 2 * sum(map(is_picture_name, column.different)) > len(column.different)
 
 
-def _first(fits: Callable[[Column], bool]) -> Choose:
-    """The first column whose cells fit."""
-    return lambda columns, free: next((at for at in free if fits(columns[at])), None)
-
-
 def _of_captions(columns: Sequence[Column], free: Sequence[int]) -> int | None:
     texts = [at for at in free if columns[at].filled and not columns[at].has_numbers]
     return text_column(columns, texts) if texts else None
@@ -192,14 +195,14 @@ PICTURE = Role(
     "picture",
     "data.source",
     ("path", "file", "filename", "file_name", "image", "picture", "image_path", "filepath", "img"),
-    by_cells=_first(_has_pictures),
+    by_cells=first_that(_has_pictures),
 )
 CAPTION = Role(
     "caption",
     "data.target",
     (*CAPTIONS, "label", "labels", "class", "category", "target"),
     parts=True,
-    among=_first(lambda column: column.filled > 0),
+    among=first_that(lambda column: column.filled > 0),
     by_cells=_of_captions,
 )
 

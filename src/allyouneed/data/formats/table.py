@@ -101,14 +101,9 @@ class Table:
             yield tuple(json.dumps(v) if not isinstance(v, str | None) else v or "" for v in values)
 
     def survey(self, most: int | None = LOOKED_AT) -> list[Column]:
-        """What the cells of the first rows are like, up to the first row that is wrong; whoever reads on finds it."""
+        """What the cells of the first rows are like."""
         width = len(self.names)
-
-        def rows() -> Iterator[tuple[str, ...]]:
-            with suppress(UserError):
-                yield from islice(self.rows(range(width)), most and max(20, min(most, CELLS // width)))
-
-        return survey(rows(), width)
+        return survey(islice(self.rows(range(width)), most and max(20, min(most, CELLS // width))), width)
 
     def understood(
         self, columns: dict[str, int], what: str, guessed: str = "", first: Sequence[str] | None = None
@@ -273,9 +268,8 @@ def _first_words(file: TextFile) -> Iterator[list[str]]:
 def _side_by_side(left: TextFile, right: TextFile) -> Iterator[list[str]]:
     one, two = left.iter_lines(), right.iter_lines()
     for number, row in enumerate(zip_longest(one, two)):
-        if row[0] is None or row[1] is None:
-            longer = number + 1 + sum(1 for _ in (two if row[0] is None else one))
-            counts = (number, longer) if row[0] is None else (longer, number)
+        if None in row:
+            counts = [number + (line is not None) + sum(1 for _ in rest) for line, rest in zip(row, (one, two))]
             raise UserError(
                 f"parallel files need the same number of lines, but {left.path} has {counts[0]} and {right.path} has "
                 f"{counts[1]}"
