@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from allyouneed.config import DataConfig
-from allyouneed.data.examples import LabelledText, SentencePair, TaggedSentence, inputs, texts
+from allyouneed.data.examples import LabelledText, SentencePair, TaggedSentence, inputs, to_cells
 from allyouneed.data.opening import open_data
 from allyouneed.data.report import describe
 from allyouneed.data.sources import Dataset, ExampleSplit, part_of, sampled
@@ -311,8 +311,8 @@ def test_examples_have_names(tmp_path: Path) -> None:
     (example,) = pairs(put(tmp_path / "a.tsv", "Go\tVai\n"), valid_part=0.0, test_part=0.0).splits["train"]
     assert example == SentencePair(source="Go", target="Vai")
     assert inputs(LabelledText("a", "b", "c")) == ("a", "c")
-    assert texts(LabelledText("a", "b")) == ("a", "b")
-    assert texts(TaggedSentence(("a", "b"), ("O", "B-x"))) == ("a b", "O B-x")
+    assert to_cells(LabelledText("a", "b")) == ("a", "b")
+    assert to_cells(TaggedSentence(("a", "b"), ("O", "B-x"))) == ("a b", "O B-x")
 
 
 def test_jsonl_that_python_cannot_hold(tmp_path: Path) -> None:

@@ -16,8 +16,7 @@ from allyouneed.config import DataConfig
 from allyouneed.data.builtin.entities import entities, names
 from allyouneed.data.builtin.heldout import words
 from allyouneed.data.builtin.opinions import opinions
-from allyouneed.data.examples import LabelledText, TaggedSentence, inputs
-from allyouneed.data.examples import texts as filled
+from allyouneed.data.examples import LabelledText, TaggedSentence, inputs, to_cells
 from allyouneed.data.formats.conll import spans
 from allyouneed.data.opening import open_data
 from allyouneed.data.report import describe
@@ -274,7 +273,7 @@ def test_the_report_tells_the_classes():
 )
 def test_built_in_examples_are_the_same_everywhere_and_never_twice(write, sha256):
     splits = write()
-    texts = {name: [filled(example) for example in split] for name, split in splits.items()}
+    texts = {name: [to_cells(example) for example in split] for name, split in splits.items()}
     everything = [example for split in texts.values() for example in split]
     assert list(splits) == ["train", "valid", "test"]
     assert len({text for text, _ in everything}) == len(everything) > 4000

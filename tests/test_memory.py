@@ -16,7 +16,7 @@ import pytest
 import allyouneed
 from allyouneed.data import in_memory
 from allyouneed.data.fetch import cache_folder
-from allyouneed.data.in_memory import keep
+from allyouneed.data.in_memory import store_examples
 from allyouneed.errors import UserError
 from allyouneed.recipe import as_overrides, read_recipe
 from allyouneed.run import load, train
@@ -42,8 +42,8 @@ def forms() -> dict[str, Any]:
 
 @pytest.mark.parametrize("form", forms())
 def test_labelled_texts_in_every_form_are_the_same_file(form):
-    path = keep(forms()[form], "labels")
-    assert path == keep(TEXTS, "labels")
+    path = store_examples(forms()[form], "labels")
+    assert path == store_examples(TEXTS, "labels")
     assert path.read_text(encoding="utf-8").splitlines()[0] == '{"text": "a good one number 0", "label": "yes"}'
 
 
@@ -63,7 +63,9 @@ def test_the_files_of_a_run_are_found_from_every_folder(tmp_path, monkeypatch):
 
 
 def test_splits_may_be_given_one_by_one(tmp_path):
-    chosen = choose("classify/rnn", SMALL, {"train": TEXTS, "valid": TEXTS[:2], "test": str(keep(TEXTS[:3], "labels"))})
+    chosen = choose(
+        "classify/rnn", SMALL, {"train": TEXTS, "valid": TEXTS[:2], "test": str(store_examples(TEXTS[:3], "labels"))}
+    )
     assert chosen.data.name == ""
     assert len(chosen.data.path) == len(chosen.data.valid_path) == len(chosen.data.test_path) == 1
     with pytest.raises(UserError, match="data has no split 'dev'; there is"):
@@ -73,13 +75,13 @@ def test_splits_may_be_given_one_by_one(tmp_path):
 
 
 def test_pairs_tags_and_texts():
-    assert keep([("one", "uno")], "pairs").read_text() == '{"source": "one", "target": "uno"}\n'
+    assert store_examples([("one", "uno")], "pairs").read_text() == '{"source": "one", "target": "uno"}\n'
     tagged = [(["Ada", "works"], ["B-person", "O"]), (["No", "one"], ["O", "O"])]
-    assert keep(tagged, "tags").read_text() == "Ada\tB-person\nworks\tO\n\nNo\tO\none\tO\n\n"
+    assert store_examples(tagged, "tags").read_text() == "Ada\tB-person\nworks\tO\n\nNo\tO\none\tO\n\n"
     columns = {"tokens": [words for words, _ in tagged], "ner_tags": [tags for _, tags in tagged]}
     for frame in (pandas.DataFrame, polars.DataFrame):
-        assert keep(frame(columns), "tags") == keep(tagged, "tags")
-        assert keep(frame({"mine": ["one", "two\n"]}), "text", source="mine").read_text() == "one\ntwo\n"
+        assert store_examples(frame(columns), "tags") == store_examples(tagged, "tags")
+        assert store_examples(frame({"mine": ["one", "two\n"]}), "text", source="mine").read_text() == "one\ntwo\n"
 
 
 def test_a_tagger_learns_from_words(tmp_path):
@@ -180,7 +182,7 @@ BAD = {
 def test_bad_rows_are_told(name):
     data, shape, said = BAD[name]
     with pytest.raises(UserError, match=said):
-        keep(data, shape)
+        store_examples(data, shape)
 
 
 def test_rows_without_end_are_stopped(monkeypatch):
@@ -191,9 +193,9 @@ def test_rows_without_end_are_stopped(monkeypatch):
         (itertools.repeat({"words": [], "tags": []}), "tags"),
     ):
         with pytest.raises(UserError, match=r"data has more than 1.0 MiB after [\d,]+ rows; if it ever ends"):
-            keep(data, shape)
+            store_examples(data, shape)
     with pytest.raises(UserError, match=r"data has more than 1.0 MiB of pictures: give the paths"):
-        keep(itertools.repeat((numpy.zeros((8, 8)), "a")), "pictures")
+        store_examples(itertools.repeat((numpy.zeros((8, 8)), "a")), "pictures")
     assert not list((cache_folder() / "given").glob(".tmp*"))
 
 
@@ -210,7 +212,7 @@ PICTURES = {
 def test_pictures_that_are_none(name):
     data, said = PICTURES[name]
     with pytest.raises(UserError, match=said):
-        keep(data, "pictures")
+        store_examples(data, "pictures")
 
 
 # Nothing given

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from allyouneed.config import DataConfig
-from allyouneed.data.in_memory import keep
+from allyouneed.data.in_memory import store_examples
 from allyouneed.data.opening import open_data
 from allyouneed.data.pictures import PictureSplit
 from allyouneed.data.report import describe
@@ -148,7 +148,7 @@ def in_memory(tmp_path: Path) -> dict[str, Any]:
 def test_captions_in_memory(form: str, tmp_path: Path) -> None:
     given = in_memory(tmp_path)[form]
     for shape, expected in (("captions", sentences(12)), ("plain", [""] * 12)):
-        data = opened(keep(given, shape), shape, **WHOLE)
+        data = opened(store_examples(given, shape), shape, **WHOLE)
         assert labels(data) == expected
         split = data.splits["train"]
         assert isinstance(split, PictureSplit)
@@ -159,21 +159,23 @@ def test_captions_in_memory(form: str, tmp_path: Path) -> None:
 def test_plain_pictures_in_memory(tmp_path: Path) -> None:
     paths = drawings(tmp_path / "set", 12)
     arrays = [np.asarray(Image.open(path)) for path in paths]
-    kept = keep(np.stack(arrays), "plain")
+    kept = store_examples(np.stack(arrays), "plain")
     for same in (arrays, tuple(arrays), iter(arrays), {"images": arrays}, [{"pixels": one} for one in arrays]):
-        assert keep(same, "plain") == kept
+        assert store_examples(same, "plain") == kept
     assert counted(opened(kept, "plain", **WHOLE)) == {"train": 12}
-    assert keep(tuple(arrays[:2]), "plain") == keep(arrays[:2], "plain")  # not pictures and their labels
-    assert counted(opened(keep(np.stack(arrays)[..., 0], "plain"), "plain", **WHOLE)) == {"train": 12}  # grey
-    assert counted(opened(keep({"path": paths}, "plain"), "plain", **WHOLE)) == {"train": 12}
+    assert store_examples(tuple(arrays[:2]), "plain") == store_examples(
+        arrays[:2], "plain"
+    )  # not pictures and their labels
+    assert counted(opened(store_examples(np.stack(arrays)[..., 0], "plain"), "plain", **WHOLE)) == {"train": 12}  # grey
+    assert counted(opened(store_examples({"path": paths}, "plain"), "plain", **WHOLE)) == {"train": 12}
 
 
 def test_a_user_names_the_columns_in_memory(tmp_path: Path) -> None:
     frame = pandas.DataFrame(
         {"photo": map(str, drawings(tmp_path / "set", 12)), "label": range(12), "said": sentences(12)}
     )
-    assert labels(opened(keep(frame, "captions", "photo", "said"), **WHOLE)) == sentences(12)
-    assert labels(opened(keep(frame, "pictures", "photo", "said"), "pictures", **WHOLE)) == sentences(12)
+    assert labels(opened(store_examples(frame, "captions", "photo", "said"), **WHOLE)) == sentences(12)
+    assert labels(opened(store_examples(frame, "pictures", "photo", "said"), "pictures", **WHOLE)) == sentences(12)
     recipe = read_recipe("recognize/vit", ["data.source=photo", "data.target=label"])
     config = with_data(recipe, frame).data  # the file that is written has columns of its own
     assert labels(
@@ -205,4 +207,4 @@ def test_a_user_names_the_columns_in_memory(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_is_wrong_in_memory(make: Callable[[np.ndarray], Any], shape: str, told: str) -> None:
     with pytest.raises(UserError, match=told):
-        keep(make(np.zeros((5, 5, 3), np.uint8)), shape)
+        store_examples(make(np.zeros((5, 5, 3), np.uint8)), shape)

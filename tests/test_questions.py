@@ -19,9 +19,9 @@ import pytest
 from allyouneed.config import DataConfig
 from allyouneed.data.builtin.grammar import word_file
 from allyouneed.data.builtin.questions import held_out, questions
-from allyouneed.data.examples import Question, texts
+from allyouneed.data.examples import Question, inputs
 from allyouneed.data.facts import gather
-from allyouneed.data.in_memory import keep
+from allyouneed.data.in_memory import store_examples
 from allyouneed.data.opening import open_data
 from allyouneed.data.report import describe
 from allyouneed.data.sources import Dataset
@@ -378,7 +378,7 @@ def test_the_report_and_the_facts(tmp_path):
     assert (report.things, report.parts[0].examples, report.parts[0].duplicates) == ("questions", 6, 1)
     every = [*EXAMPLES, EXAMPLES[0]]
     known = re.findall(r"\w+|[^\w\s]", " ".join([ANNA, CAFE, *(one.question for one in every)]))
-    found, letters = gather(data), sum(len(text) for one in every for text in texts(one))
+    found, letters = gather(data), sum(len(text) for one in every for text in inputs(one))
     once = len(ANNA) + len(CAFE) + sum(len(one.question) for one in every)
     assert found.words == round(len(known) * letters / once), "a context is read again with each question"
     assert found.different == len({*known}) / len(known), "but its words are those of one text"
@@ -401,7 +401,7 @@ def memory() -> dict[str, Any]:
 
 @pytest.mark.parametrize("form", memory())
 def test_questions_in_memory(form):
-    path = keep(memory()[form], "questions")
+    path = store_examples(memory()[form], "questions")
     assert path.suffix == ".jsonl"
     assert whole(str(path)) == PLAIN
 
@@ -410,21 +410,21 @@ def test_answers_in_memory_have_the_forms_of_jsonl():
     for form in (listed, columns):
         rows = objects(lambda one, form=form: {"answers": form(one)})
         for data in (rows, pandas.DataFrame(rows), polars.DataFrame(rows)):
-            assert whole(str(keep(data, "questions"))) == EXAMPLES
+            assert whole(str(store_examples(data, "questions"))) == EXAMPLES
     arrays = pandas.DataFrame(objects(lambda one: {"answers": columns(one)}))
     arrays["answers"] = [
         {name: pandas.Series(column).to_numpy() for name, column in found.items()} for found in arrays["answers"]
     ]
-    assert whole(str(keep(arrays, "questions"))) == EXAMPLES, "as pandas reads them from Parquet"
+    assert whole(str(store_examples(arrays, "questions"))) == EXAMPLES, "as pandas reads them from Parquet"
     with pytest.raises(UserError, match=r"row 1 of data is .*; \(question, context, answer\) is expected, or a dict"):
-        keep([("q", "c")], "questions")
+        store_examples([("q", "c")], "questions")
     with pytest.raises(UserError, match="line 1: 'context' is null, but text is expected"):
-        dataset(str(keep([("q", None, "a")], "questions")))
+        dataset(str(store_examples([("q", None, "a")], "questions")))
 
 
 def test_a_missing_value_of_pandas_is_told():
     with pytest.raises(UserError, match=r"row 2 of data: 'label' is missing \(<NA>\)"):
-        keep(pandas.DataFrame({"text": ["a", "b"], "label": ["x", pandas.NA]}, dtype=object), "labels")
+        store_examples(pandas.DataFrame({"text": ["a", "b"], "label": ["x", pandas.NA]}, dtype=object), "labels")
 
 
 def test_squad_has_its_splits(mirror):
@@ -493,9 +493,9 @@ def test_names_and_things_of_the_test_never_come_together_in_train(built_in):
     assert all(held_out(*pair) for pair in told("valid") | told("test"))
     assert len(told("train")) == 192, "all that are not held out"
     assert len(told("test")) > 50
-    known = {word for one in built_in["train"] for text in texts(one) for word in re.findall(r"\w+|[^\w\s]", text)}
+    known = {word for one in built_in["train"] for text in inputs(one) for word in re.findall(r"\w+|[^\w\s]", text)}
     for one in built_in["valid"] + built_in["test"]:
-        assert known >= {word for text in texts(one) for word in re.findall(r"\w+|[^\w\s]", text)}
+        assert known >= {word for text in inputs(one) for word in re.findall(r"\w+|[^\w\s]", text)}
 
 
 @pytest.mark.parametrize("split", ["train", "valid", "test"])

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from allyouneed import catalog
 from allyouneed.config import DataConfig, DecodeConfig, TrainConfig
-from allyouneed.data.examples import Example, TaggedSentence, texts
+from allyouneed.data.examples import TaggedSentence, TextExample, to_cells
 from allyouneed.errors import UserError
 from allyouneed.recipe import read_recipe, recipe_names, recipe_text, to_toml
 from allyouneed.run import load, train
@@ -89,8 +89,8 @@ def test_other_data_to_score_on_is_told_of_and_its_mistakes_too(pairs, tmp_path)
     assert contents(out) == before
 
 
-def lines(examples: Iterable[Example]) -> str:
-    return "".join("\t".join(texts(example)) + "\n" for example in examples)
+def lines(examples: Iterable[TextExample]) -> str:
+    return "".join("\t".join(to_cells(example)) + "\n" for example in examples)
 
 
 def conll(examples: Iterable[TaggedSentence]) -> str:

@@ -24,7 +24,7 @@ import pytest
 
 from allyouneed.config import DataConfig
 from allyouneed.data.formats.arrays import read_array
-from allyouneed.data.in_memory import keep
+from allyouneed.data.in_memory import store_examples
 from allyouneed.data.opening import open_data
 from allyouneed.data.picture_layouts import read_splits
 from allyouneed.data.pictures import PictureSplit
@@ -400,13 +400,13 @@ IN_MEMORY: dict[str, tuple[Callable[[], Any], str, str]] = {
 def test_what_is_wrong_in_memory(name: str) -> None:
     make, shape, told = IN_MEMORY[name]
     with bounded(), pytest.raises(UserError) as said:
-        keep(make(), shape)
+        store_examples(make(), shape)
     assert told in str(said.value)
 
 
 def test_labels_in_memory_of_any_type() -> None:
     labels = [b"caf\xc3\xa9", "b", 3, 2.5, datetime.date(2020, 1, 2), np.int64(7)]
-    path = keep(list(zip(PIXELS, labels)), "pictures")
+    path = store_examples(list(zip(PIXELS, labels)), "pictures")
     assert [picture.label for picture in read(path)] == ["café", "b", "3", "2.5", "2020-01-02", "7"]
 
 

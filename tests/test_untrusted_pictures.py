@@ -17,7 +17,7 @@ from PIL import EpsImagePlugin, Image
 from allyouneed.config import DataConfig
 from allyouneed.data.formats.decoding import ENDINGS, FORMATS, BadPictureError, decode, decode_frames
 from allyouneed.data.formats.pictures import file_pictures
-from allyouneed.data.in_memory import keep
+from allyouneed.data.in_memory import store_examples
 from allyouneed.data.opening import open_data
 from allyouneed.data.pictures import PictureSplit
 from allyouneed.errors import UserError
@@ -116,7 +116,7 @@ def test_a_picture_that_the_user_opened_is_read_only_if_its_kind_is(small: Run, 
             small.predict(lazy)
         for shape in ("pictures", "captions", "plain"):
             with pytest.raises(UserError, match="the picture in row 2 of data: it is of the kind EPS"):
-                keep([(Image.new("RGB", (20, 20)), "a"), (lazy, "b")], shape)
+                store_examples([(Image.new("RGB", (20, 20)), "a"), (lazy, "b")], shape)
 
 
 def test_a_lazy_picture_that_is_damaged_or_huge(small: Run, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_lazy_picture_that_is_damaged_or_huge(small: Run, tmp_path: Path) -> N
     with Image.open(path) as cut, pytest.raises(UserError, match=r"the picture: it is damaged: .*truncated"):
         small.predict(cut)
     with Image.open(path) as cut, pytest.raises(UserError, match="the picture in row 1 of data: it is damaged"):
-        keep([(cut, "a")], "pictures")
+        store_examples([(cut, "a")], "pictures")
     Image.new("1", (9000, 9000)).save(path)
     with Image.open(path) as wide, pytest.raises(UserError, match="the picture: it has 9,000 x 9,000 pixels; at most"):
         small.predict(wide)
@@ -233,7 +233,7 @@ def test_names_that_cannot_be_stored_are_told(small: Run, tmp_path: Path) -> Non
     assert r"caf\udce9 is not valid UTF-8: rename it" in mistake(*given, tmp_path / "run", "--data", root)
     assert "has a name that is not UTF-8" in mistake(*given, tmp_path / f"run {CAFE}", "--data", "shapes")
     with pytest.raises(UserError, match=r"caf\\udce9/red/0.png is not valid UTF-8: rename it"):
-        keep([(root / "red" / "0.png", "a")], "pictures")
+        store_examples([(root / "red" / "0.png", "a")], "pictures")
     moved = shutil.copytree(small.folder.path, tmp_path / f"moved {CAFE}")
     for command in ("use", "info", "test"):
         said = mistake(command, moved, *([tmp_path / "a.png"] if command == "use" else []))

@@ -80,7 +80,6 @@ SHAPES = {
     "tags": Shape(TaggedSentence, (0,), (0, 1)),
     "questions": Shape(Question, (1, 0), (0, 1)),
 }
-SHAPE_OF = {shape.kind: shape for shape in SHAPES.values()}
 
 
 def to_cells(example: TextExample) -> tuple[str, ...]:
@@ -94,23 +93,9 @@ def to_cells(example: TextExample) -> tuple[str, ...]:
 
 def inputs(example: TextExample) -> tuple[str, ...]:
     """The texts that a model reads. The words of a sentence have single spaces between them."""
-    return _fields(example, SHAPE_OF[type(example)].inputs)
-
-
-def texts(example: TextExample) -> tuple[str, ...]:
-    """Everything that may not be blank; there may be no answer."""
-    return _fields(example, SHAPE_OF[type(example)].filled)
-
-
-def _fields(example: TextExample, fields: Sequence[int]) -> tuple[str, ...]:
     cells = to_cells(example)
+    fields = next(shape.inputs for shape in SHAPES.values() if shape.kind is type(example))
     return tuple(cells[field] for field in fields if field < len(cells))
-
-
-def is_blank(example: Example) -> bool:
-    """Whether some part of it is blank, so that it is dropped."""
-    parts = (example.content, example.label) if isinstance(example, LabelledPicture) else texts(example)
-    return not all(part.strip() for part in parts)
 
 
 def digest(text: str) -> int:

@@ -95,10 +95,10 @@ def read_own(config: DataConfig, shape: str) -> OwnFiles:
                 understood = [_write_text(writer, name, listed, config) for name, listed in files.items()]
             else:
                 understood = _write(writer, files, config, shape)
-        except UserError:  # a file that is being written often looks broken: say what really happened
-            _check_unchanged(stamps)
-            raise
-        _check_unchanged(stamps)
+        finally:  # a file that is being written often looks broken: say what really happened
+            for path, stamp in stamps.items():
+                if _stamp(path) != stamp:
+                    raise UserError(f"{path} changed while it was being read: wait until it is complete, then start")
         return {"told": understood}
 
     names = {name: [path.name for path in listed] for name, listed in files.items()}
@@ -120,12 +120,6 @@ def _stamp(path: Path) -> tuple[int, ...]:
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def _check_unchanged(stamps: Mapping[Path, tuple[int, ...]]) -> None:
-    for path, stamp in stamps.items():
-        if _stamp(path) != stamp:
-            raise UserError(f"{path} changed while it was being read: wait until it is complete, then start")
 
 
 @lru_cache(maxsize=4096)

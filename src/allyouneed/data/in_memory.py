@@ -11,15 +11,16 @@ import os
 import reprlib
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set, Sized
+from functools import partial
 from itertools import chain
 from numbers import Number
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from allyouneed.data.fetch import cache_folder
+from allyouneed.data.formats.columns import Role, find_columns
 from allyouneed.data.formats.file_paths import check_name
-from allyouneed.data.formats.roles import Role, find_columns
 from allyouneed.data.sources import PICTURES
 from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.format import human_bytes
@@ -31,6 +32,7 @@ GIVE = "give a list of tuples or dicts, a dict of lists, or a DataFrame"
 SPLITS = ("train", "valid", "test")
 Names = Sequence[str]
 Row = Sequence[Any]
+T = TypeVar("T")
 COLUMNS: dict[str, dict[int, Names]] = {  # of tuples, by their length
     "text": {1: ("text",)},
     "pairs": {2: ("source", "target")},
@@ -66,27 +68,36 @@ def wanted_rows(shape: str) -> str:
     return " or ".join(f"({', '.join(names)})" for names in COLUMNS.get(shape, {2: ("image", "label")}).values())
 
 
-def keep(data: Any, shape: str, source: str = "", target: str = "") -> Path:
+def store_examples(data: Any, shape: str, source: str = "", target: str = "") -> Path:
     """Write the examples to a file named by its contents. `source` and `target` name columns."""
     try:
         return _pictures(data, shape, source, target) if shape in PICTURES else _texts(data, shape, source, target)
     except UserError:
         raise
     except Exception as error:  # objects of the user may raise anything when they are read
-        told = shortened(f"{type(error).__name__}: {error}", 200)
-        raise UserError(f"data is {type(data).__name__} and cannot be read ({told}): {GIVE}") from error
+        message = shortened(f"{type(error).__name__}: {error}", 200)
+        raise UserError(f"data is {type(data).__name__} and cannot be read ({message}): {GIVE}") from error
 
 
 def _texts(data: Any, shape: str, source: str, target: str) -> Path:
     names, rows = _table(data, COLUMNS[shape])
     if shape == "tags":
-        pieces = _conll(rows, _column(names, source, WORDS, "words"), _column(names, target, TAGS, "tags"))
-    elif shape == "text":
-        pieces = _text(rows, _column(names, source, TEXTS, "texts"))
-    else:
-        # A question may have no answer; `questions` looks at the rest.
-        pieces = _jsonl(rows, names, missing=shape == "questions")
-    return _kept(_encoded(pieces), {"tags": ".conll", "text": ".txt"}.get(shape, ".jsonl"))
+        words, tags = _column(names, source, WORDS, "words"), _column(names, target, TAGS, "tags")
+        return _stored(_encoded(_each(rows, lambda row: _conll(row[words], row[tags]))), ".conll")
+    if shape == "text":
+        at = _column(names, source, TEXTS, "texts")
+        return _stored(_encoded(_each(rows, lambda row: _line(row[at]))), ".txt")
+    # A question may have no answer; `questions` looks at the rest.
+    return _stored(_encoded(_each(rows, lambda row: _json(row, names, shape == "questions"))), ".jsonl")
+
+
+def _each(rows: Iterable[Any], convert: Callable[[Any], T]) -> Iterator[T]:
+    """The rows, converted. What `convert` says of a wrong one follows its number."""
+    for number, row in enumerate(rows, 1):
+        try:
+            yield convert(row)
+        except UserError as error:
+            raise UserError(f"row {number} of data{error}") from None
 
 
 def _encoded(pieces: Iterable[str]) -> Iterator[bytes]:
@@ -113,16 +124,13 @@ def _encoded(pieces: Iterable[str]) -> Iterator[bytes]:
         raise UserError("data has no rows")
 
 
-def _kept(pieces: Iterable[bytes], ending: str) -> Path:
+def _stored(pieces: Iterable[bytes], ending: str) -> Path:
     """A file in the cache with this content."""
     folder = cache_folder() / "given"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"the cache {cache_folder()} cannot be written: {error.strerror or error}") from None
     temporary = folder / f".tmp-{os.getpid()}-{time.monotonic_ns()}"
     try:
         with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
             path = folder / f"in-memory-{put(temporary, pieces)['sha256'][:12]}{ending}"
             if not path.is_file():
                 os.replace(temporary, path)
@@ -143,7 +151,9 @@ def _pictures(data: Any, shape: str, source: str, target: str) -> Path:
         data = {"image": data[0], word: data[1]}
     usual: dict[int, Names] = {2: ("image", word)}
     if shape == "plain":
-        data, usual = _single_cells(data), {1: ("image",), **usual}
+        usual = {1: ("image",), **usual}
+        if 0 < _dimensions(data) < 3 and not hasattr(data, "columns"):
+            raise UserError(f"data has the shape {data.shape}: give several pictures, (count, height, width, channels)")
     names, found = _table(data, usual)
     image = _column(names, source, (*IMAGES, *PICTURE.usual), "pictures")
     rows, size = [], 0
@@ -156,14 +166,15 @@ def _pictures(data: Any, shape: str, source: str, target: str) -> Path:
         raise UserError("data has no rows")
     beside: dict[str, Any] = {}
     if shape != "plain":
-        beside[word] = _labels(rows, _column(names, target, BESIDE[shape], f"{word}s"), names, word)
+        at = _column(names, target, BESIDE[shape], f"{word}s")
+        beside[word] = np.array(list(_each(rows, lambda row: _label(row[at], names[at], word))))
     are_paths = {isinstance(row[image], str | os.PathLike) for row in rows}
     if are_paths == {True}:
         columns = {"path": [os.path.abspath(os.path.expanduser(row[image])) for row in rows], **beside}
         for path in columns["path"]:
             check_name(Path(path))
         objects = (dict(zip(columns, map(str, cells))) for cells in zip(*columns.values()))
-        return _kept((json.dumps(one).encode() + b"\n" for one in objects), ".jsonl")
+        return _stored((json.dumps(one).encode() + b"\n" for one in objects), ".jsonl")
     if True in are_paths:
         raise UserError("some pictures in data are paths and others are not: give all as paths, or none")
     arrays = [_pixels(row[image], number) for number, row in enumerate(rows, 1)]
@@ -171,7 +182,7 @@ def _pictures(data: Any, shape: str, source: str, target: str) -> Path:
         raise UserError("the pictures in data have different sizes or channels: give their paths, or make them alike")
     made = io.BytesIO()
     np.savez(made, images=np.stack(arrays), **beside)
-    return _kept([made.getvalue()], ".npz")
+    return _stored([made.getvalue()], ".npz")
 
 
 def _dimensions(value: Any) -> int:
@@ -179,35 +190,21 @@ def _dimensions(value: Any) -> int:
     return getattr(value, "ndim", 0)
 
 
-def _single_cells(data: Any) -> Any:
-    """Plain pictures in a list or an array as rows of one cell; anything else as it is."""
-    if hasattr(data, "columns") or isinstance(data, Mapping):
-        return data
-    if 0 < _dimensions(data) < 3:
-        raise UserError(f"data has the shape {data.shape}: give several pictures, (count, height, width, channels)")
-    if isinstance(data, str | bytes | Set) or not isinstance(data, Iterable):
-        return data
-    return (one if isinstance(one, Mapping | tuple | list) else (one,) for one in data)
-
-
-def _labels(rows: Sequence[Row], at: int, names: Names, word: str) -> Any:
-    """An array of texts: one label or caption per picture."""
+def _label(value: Any, name: str, word: str) -> str:
+    """The label or the caption of a picture as text."""
     import numpy as np
 
     from allyouneed.data.formats.pictures import as_label
 
     try:
-        cells = [np.asarray(row[at]).squeeze() for row in rows]
+        cell = np.asarray(value).squeeze()
     except ValueError:  # lists in lists, of different lengths
-        raise UserError(f"data has several {word}s for a picture: give one {word} for each") from None
-    for number, (row, cell) in enumerate(zip(rows, cells), 1):
-        if cell.ndim:
-            raise UserError(
-                f"row {number} of data has a {word} of shape {cell.shape}: give one {word} for each picture"
-            )
-        if _is_missing(row[at]):
-            raise UserError(f"row {number} of data: '{names[at]}' is missing ({row[at]})")
-    return np.array([as_label(cell[None], 0, f"row {n} of data: the {word}") for n, cell in enumerate(cells, 1)])
+        raise UserError(f" has several {word}s for a picture: give one {word} for each") from None
+    if cell.ndim:
+        raise UserError(f" has a {word} of shape {cell.shape}: give one {word} for each picture")
+    if _is_missing(value):
+        raise UserError(f": '{name}' is missing ({value})")
+    return as_label(cell[None], 0, f": the {word}")
 
 
 def _pixels(picture: Any, number: int) -> Any:
@@ -240,25 +237,25 @@ def _table(data: Any, usual: Mapping[int, Names]) -> tuple[Names, Iterator[Row]]
         raise UserError(f"data is {type(data).__name__}, which has not computed its rows yet: give data.collect()")
     if hasattr(data, "columns"):  # a DataFrame
         _names(data.columns)
-        return _columns({name: data[name].to_list() for name in data.columns})
+        data = {name: data[name].to_list() for name in data.columns}
     if isinstance(data, Mapping):
-        return _columns({name: _listed(name, column) for name, column in data.items()})
+        return _columns(data)
     if isinstance(data, Set):
         raise UserError(f"data is {type(data).__name__}, whose rows have no order: give a list")
     if isinstance(data, str | bytes) or not isinstance(data, Iterable):
         raise UserError(f"data is {type(data).__name__}; give a path, a list of tuples or dicts, or a DataFrame")
-    rows = iter(data)
-    first = next(rows, rows)
-    if first is rows:
+    others = iter(data)
+    first = next(others, others)
+    if first is others:
         raise UserError("data is empty: there is no row in it")
+    rows: Iterator[Any] = chain([first], others)
     if isinstance(first, Mapping):
-        names, keys = _names(first), list(first)
-        return names, (_values(row, keys, number) for number, row in enumerate(chain([first], rows), 1))
+        return _names(first), _each(rows, partial(_values, keys=list(first)))
+    if not isinstance(first, tuple | list) and 1 in usual:
+        first, rows = (first,), (row if isinstance(row, tuple | list) else (row,) for row in rows)
     if isinstance(first, tuple | list) and len(first) in usual:
         names = usual[len(first)]
-        return names, (_cells(row, names, number) for number, row in enumerate(chain([first], rows), 1))
-    if isinstance(first, str) and 1 in usual:
-        return usual[1], ((row,) for row in chain([first], rows))
+        return names, _each(rows, partial(_cells, names=names))
     wanted = " or ".join(f"({', '.join(names)})" for names in usual.values())
     raise UserError(f"row 1 of data is {_shown(first)}; {wanted} is expected, or a dict")
 
@@ -284,35 +281,35 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, Sized) and isinstance(value, Iterable) and not isinstance(value, NO_LIST)
 
 
-def _listed(name: Any, column: Any) -> list[Any]:
-    """A column in a dict of columns."""
-    if not _is_list(column):
-        raise UserError(f"column '{shortened(name)}' of data is {_shown(column)}, but a list of its cells is expected")
-    return list(column)
-
-
-def _columns(columns: Mapping[Any, list[Any]]) -> tuple[Names, Iterator[Row]]:
-    sizes = {name: len(column) for name, column in columns.items()}
-    if len(set(sizes.values())) > 1:
-        told = shortened(", ".join(f"'{name}' has {size:,}" for name, size in sizes.items()), 400)
-        raise UserError(f"the columns of data have different lengths: {told}")
-    if not any(sizes.values()):
+def _columns(columns: Mapping[Any, Any]) -> tuple[Names, Iterator[Row]]:
+    lists = {}
+    for name, column in columns.items():
+        if not _is_list(column):
+            raise UserError(
+                f"column '{shortened(name)}' of data is {_shown(column)}, but a list of its cells is expected"
+            )
+        lists[name] = list(column)
+    sizes = set(map(len, lists.values()))
+    if len(sizes) > 1:
+        listed = shortened(", ".join(f"'{name}' has {len(column):,}" for name, column in lists.items()), 400)
+        raise UserError(f"the columns of data have different lengths: {listed}")
+    if not any(sizes):
         raise UserError("data has no rows")
-    return _names(columns), zip(*columns.values())
+    return _names(columns), zip(*lists.values())
 
 
-def _values(row: Any, keys: Sequence[Any], number: int) -> Row:
+def _values(row: Any, keys: Sequence[Any]) -> Row:
     if not isinstance(row, Mapping):
-        raise UserError(f"row {number} of data is not a dict as the first one is: {_shown(row)}")
+        raise UserError(f" is not a dict as the first one is: {_shown(row)}")
     for key in keys:
         if key not in row:
-            raise UserError(f"row {number} of data has no '{shortened(key)}'{nearest(str(key), map(str, row))}")
+            raise UserError(f" has no '{shortened(key)}'{nearest(str(key), map(str, row))}")
     return [row[key] for key in keys]
 
 
-def _cells(row: Any, names: Names, number: int) -> Row:
+def _cells(row: Any, names: Names) -> Row:
     if not isinstance(row, tuple | list) or len(row) != len(names):
-        raise UserError(f"row {number} of data is {_shown(row)}; ({', '.join(names)}) is expected")
+        raise UserError(f" is {_shown(row)}; ({', '.join(names)}) is expected")
     return row
 
 
@@ -322,20 +319,6 @@ def _column(names: Names, wanted: str, usual: Names, what: str) -> int:
     return find_columns(names, [role], {what: wanted}, "data").columns[what]
 
 
-def _jsonl(rows: Iterable[Row], names: Names, missing: bool) -> Iterator[str]:
-    """One JSON object per row. `missing`: whether a value may be missing; it becomes null."""
-    for number, row in enumerate(rows, 1):
-        item = dict(zip(names, row))
-        for name, value in item.items():
-            if _is_missing(value) and not missing:
-                raise UserError(f"row {number} of data: '{name}' is missing ({value})")
-        item = {name: None if _is_missing(value) else value for name, value in item.items()}
-        try:
-            yield json.dumps(item, ensure_ascii=False, default=_plain) + "\n"
-        except (TypeError, ValueError, AttributeError, RecursionError):
-            raise UserError(f"row {number} of data holds a value that is neither text nor a number") from None
-
-
 def _is_missing(value: Any) -> bool:
     """None, or NaN or NA as pandas has them."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
@@ -343,30 +326,34 @@ def _is_missing(value: Any) -> bool:
     return isinstance(value, Number) and bool(value != value)
 
 
-def _plain(value: Any) -> Any:
-    """A number of numpy as one of Python, an array as a list."""
-    return value.tolist()
+def _json(row: Row, names: Names, may_miss: bool) -> str:
+    """A line with one JSON object. `may_miss`: whether a value may be missing; it becomes null."""
+    item = {name: None if _is_missing(value) else value for name, value in zip(names, row)}
+    for name, value in zip(names, row):
+        if item[name] is None and not may_miss:
+            raise UserError(f": '{name}' is missing ({value})")
+    try:  # a number of numpy becomes one of Python, an array a list
+        return json.dumps(item, ensure_ascii=False, default=lambda value: value.tolist()) + "\n"
+    except (TypeError, ValueError, AttributeError, RecursionError):
+        raise UserError(" holds a value that is neither text nor a number") from None
 
 
-def _text(rows: Iterable[Row], at: int) -> Iterator[str]:
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row[at], str):
-            raise UserError(f"row {number} of data: {_shown(row[at])} is not text")
-        yield row[at] if row[at].endswith("\n") else row[at] + "\n"
+def _line(text: Any) -> str:
+    if not isinstance(text, str):
+        raise UserError(f": {_shown(text)} is not text")
+    return text if text.endswith("\n") else f"{text}\n"
 
 
-def _conll(rows: Iterable[Row], words: int, tags: int) -> Iterator[str]:
-    for number, row in enumerate(rows, 1):
-        for cell in (row[words], row[tags]):
-            if not _is_list(cell):
-                raise UserError(
-                    f"row {number} of data: a list of words and a list of tags are expected, not {_shown(cell)}"
-                )
-        these, marks = list(row[words]), list(row[tags])
-        if len(these) != len(marks):
-            raise UserError(f"row {number} of data has {len(these)} words and {len(marks)} tags: give one tag per word")
-        for word, tag in zip(these, marks):
-            texts = isinstance(word, str) and isinstance(tag, str)
-            if not texts or not word.strip() or set(word) & set("\t\n\r") or len(tag.split()) != 1:
-                raise UserError(f"row {number} of data: {_shown((word, tag))} is not a word with its tag")
-        yield "".join(f"{word}\t{tag}\n" for word, tag in zip(these, marks)) + "\n"
+def _conll(words: Any, tags: Any) -> str:
+    """A line per word, and a blank one."""
+    for cell in (words, tags):
+        if not _is_list(cell):
+            raise UserError(f": a list of words and a list of tags are expected, not {_shown(cell)}")
+    words, tags = list(words), list(tags)
+    if len(words) != len(tags):
+        raise UserError(f" has {len(words)} words and {len(tags)} tags: give one tag per word")
+    for word, tag in zip(words, tags):
+        texts = isinstance(word, str) and isinstance(tag, str)
+        if not texts or not word.strip() or set(word) & set("\t\n\r") or len(tag.split()) != 1:
+            raise UserError(f": {_shown((word, tag))} is not a word with its tag")
+    return "".join(f"{word}\t{tag}\n" for word, tag in zip(words, tags)) + "\n"

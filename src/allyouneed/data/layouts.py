@@ -83,7 +83,7 @@ def text(path: Path) -> list[Iterable[bytes]]:
     return [TextFile(path).chunks()]
 
 
-def lines(*paths: Path) -> Iterator[Iterable[bytes]]:
+def text_per_line(*paths: Path) -> Iterator[Iterable[bytes]]:
     """A line is a document; a label after a tab is left out."""
     every_line = chain.from_iterable(TextFile(path).iter_lines() for path in paths)
     return ([_text(line.partition("\t")[0]).encode()] for line in every_line)
@@ -158,7 +158,7 @@ LAYOUTS: dict[str, Callable[..., Mapping[str, Iterable[Any]]]] = {
     "conll": _each(conll),
     "squad": squad,
     "text": _each(text),
-    "lines": _each(lines),
+    "lines": _each(text_per_line),
     "aclimdb": aclimdb,
     "aclimdb-text": aclimdb_text,
 }

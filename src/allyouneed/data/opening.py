@@ -10,6 +10,17 @@ from allyouneed.data.formats.file_paths import check_name
 from allyouneed.data.sources import PICTURES, Dataset, Source
 from allyouneed.errors import UserError, nearest
 
+DESCRIBED = {  # the shapes of data
+    "text": "plain text",
+    "pairs": "pairs of sentences",
+    "labels": "labelled texts",
+    "tags": "tagged sentences",
+    "questions": "questions about texts",
+    "pictures": "labelled pictures",
+    "captions": "captioned pictures",
+    "plain": "pictures, with or without labels",
+}
+
 
 def open_data(config: DataConfig, shape: str) -> Dataset:
     """The data of a recipe, read and split."""
@@ -44,11 +55,11 @@ def read_data(config: DataConfig, shape: str) -> Source:
     known = {row.name: row.shape for row in registry.listing()}
     if config.name not in known:
         raise UserError(f"there is no data set '{config.name}'{nearest(config.name, known)}")
-    if not fits(known[config.name], shape):
-        fitting = ", ".join(name for name, its in known.items() if fits(its, shape))
+    fitting = [name for name, its in known.items() if fits(its, shape)]
+    if config.name not in fitting:
         raise UserError(
-            f"the data set '{config.name}' is {_describe(known[config.name])}, but this task needs "
-            f"{_describe(shape)}; these fit: {fitting}"
+            f"the data set '{config.name}' is {DESCRIBED[known[config.name]]}, but this task needs "
+            f"{DESCRIBED[shape]}; these fit: {', '.join(fitting)}"
         )
     for key in ("valid_path", "test_path", *READ_BY):
         if getattr(config, key) != getattr(DataConfig, key):
@@ -59,17 +70,3 @@ def read_data(config: DataConfig, shape: str) -> Source:
 def fits(its: str, wanted: str) -> bool:
     """Whether data of one shape can be read as data of another: all pictures can be read without their labels."""
     return its == wanted or (wanted == "plain" and its in PICTURES)
-
-
-def _describe(shape: str) -> str:
-    told = {
-        "text": "plain text",
-        "pairs": "pairs of sentences",
-        "labels": "labelled texts",
-        "tags": "tagged sentences",
-        "questions": "questions about texts",
-        "pictures": "labelled pictures",
-        "captions": "captioned pictures",
-        "plain": "pictures, with or without labels",
-    }
-    return told.get(shape, shape)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from allyouneed.config import DataConfig
-from allyouneed.data.examples import LabelledPicture, digest, is_blank
+from allyouneed.data.examples import LabelledPicture, digest
 from allyouneed.data.formats.arrays import is_idx
 from allyouneed.data.formats.decoding import VERSION, BadPictureError, decode_all
 from allyouneed.data.formats.file_paths import existing, form_of, is_folder
@@ -46,7 +46,7 @@ class PictureSplit(Split):
     says that labels do not matter. `limit`: at most so many, drawn at random."""
 
     def __init__(self, listed: PictureList, limit: int = 0, plain: bool = False) -> None:
-        good = [picture for picture in listed.pictures if (picture.content if plain else not is_blank(picture))]
+        good = [picture for picture in listed.pictures if picture.content and (plain or picture.label.strip())]
         self.empty = len(listed.pictures) - len(good)
         if limit:
             good = [picture for picture, use in zip(good, sampled(limit, len(good))) if use]

@@ -31,9 +31,7 @@ def sentences(text: str) -> Iterator[str]:
 def _ends(sentence: str, mark: str, following: str) -> bool:
     if following.islower():
         return False
-    if mark != ".":
-        return True
-    word = LAST_WORD.search(sentence[:-1])
+    word = LAST_WORD.search(sentence[:-1]) if mark == "." else None
     if word is None:
         return True
     bare = word[0].lstrip("\"'“‘([")

@@ -127,7 +127,7 @@ def _with_examples(recipe: Recipe, data: Any) -> Recipe:
         )
     for split, part in parts.items():
         if not is_path(part):
-            paths[split] = (str(in_memory.keep(part, shape, config.source, config.target)),)
+            paths[split] = (str(in_memory.store_examples(part, shape, config.source, config.target)),)
             continue
         found = with_data(recipe, part).data
         if found.name:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import re
 import shlex
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -19,6 +19,7 @@ from allyouneed.errors import UserError
 ENDINGS = (".gz", ".xz", ".bz2", ".zip")
 DAMAGED = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, zipfile.BadZipFile)
 BROKEN = (zipfile.BadZipFile, RuntimeError, ValueError)  # what zipfile raises for an archive that it cannot open
+MAGIC: dict[bytes, Any] = {rb"\x1f\x8b": gzip, rb"\xfd7zXZ\0": lzma, rb"BZh\d1AY&SY": bz2}  # how files begin
 ASIDE = ("readme", "license", "licence")  # files of an archive that are not its data
 
 
@@ -29,17 +30,9 @@ def plain_name(path: Path) -> str:
         return path.name
     ending = ""
     if path.suffix.lower() == ".zip":
-        with suppress(UserError, OSError):  # `opened` tells what is wrong with it
-            found = path.stat()
-            ending = _ending_inside(path, found.st_ino, found.st_size, found.st_mtime_ns)
+        with suppress(UserError, OSError), path.open("rb") as file:  # `opened` reports what is wrong with it
+            ending = PurePosixPath(_only_member(path, file).filename).suffix
     return path.stem if path.stem.lower().endswith(ending.lower()) else path.stem + ending
-
-
-@lru_cache
-def _ending_inside(path: Path, *stamp: int) -> str:
-    """The ending of the file in an archive; `stamp` tells it from a later one of that name."""
-    with path.open("rb") as file:
-        return PurePosixPath(_only_member(path, file).filename).suffix
 
 
 @contextmanager
@@ -48,14 +41,8 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     with path.open("rb") as file:
         head = file.read(10)
         file.seek(0)
-        unpacked: Any = file
-        if head.startswith(b"\x1f\x8b"):
-            unpacked = gzip.open(file)  # noqa: SIM115  (it ends with the file)
-        elif head.startswith(b"\xfd7zXZ\0"):
-            unpacked = lzma.open(file)  # noqa: SIM115  (it ends with the file)
-        elif head.startswith(b"BZh") and head[4:] == b"1AY&SY":
-            unpacked = bz2.open(file)  # noqa: SIM115  (it ends with the file)
-        elif head.startswith((b"PK\3\4", b"PK\5\6")):
+        unpacked: Any = next((form.open(file) for magic, form in MAGIC.items() if re.match(magic, head)), file)
+        if head.startswith((b"PK\3\4", b"PK\5\6")):
             member = _only_member(path, file)
             try:
                 unpacked = zipfile.ZipFile(file).open(member)  # noqa: SIM115  (it ends with the file)
@@ -71,11 +58,11 @@ def _only_member(path: Path, file: IO[bytes]) -> zipfile.ZipInfo:
             listed = [member for member in archive.infolist() if not member.is_dir()]
     except BROKEN as error:
         raise UserError(f"{path} is damaged: it is not a whole zip archive ({error})") from None
-    places = {member.filename: PurePosixPath(member.filename) for member in listed}
-    if "[Content_Types].xml" in places:
+    paths = {member.filename: PurePosixPath(member.filename) for member in listed}
+    if "[Content_Types].xml" in paths:
         raise UserError(f"{path} is a file of an office program: save it there as CSV (UTF-8), or as plain text")
-    shown = [m for m in listed if not any(part[0] in "._" for part in places[m.filename].parts)]
-    found = [m for m in shown if places[m.filename].stem.lower() not in ASIDE] or shown
+    shown = [m for m in listed if not any(part[0] in "._" for part in paths[m.filename].parts)]
+    found = [m for m in shown if paths[m.filename].stem.lower() not in ASIDE] or shown
     if not found:
         raise UserError(f"{path} is an archive without a file")
     if len(found) > 1:

@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 from allyouneed.config import DataConfig
 from allyouneed.data.examples import TaggedSentence, to_cells
-from allyouneed.data.formats.columns import beginning
-from allyouneed.data.formats.roles import column_named
+from allyouneed.data.formats.columns import beginning, column_named
 from allyouneed.data.formats.table import check_width
 from allyouneed.data.formats.textfile import TextFile, shorten
 from allyouneed.errors import UserError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,7 +16,12 @@ SPLITS = {"train": "train", "valid": "valid", "val": "valid", "dev": "valid", "t
 PROSE = (".txt", ".md", ".text")
 SHOWN = 200  # characters of a path that may be too long to exist
 FORMS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
-KINDS = {stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device", stat.S_IFCHR: "a device"}
+KINDS = {
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFBLK: "a device",
+    stat.S_IFCHR: "a device",
+    stat.S_IFDIR: "a folder",
+}
 
 
 def look(path: str | Path) -> os.stat_result | None:
@@ -42,14 +47,10 @@ def is_file(path: Path) -> bool:
 
 def existing(given: str) -> Path:
     """A file or a folder that is there; otherwise an error with the nearest name."""
-    path = Path(os.path.expanduser(given))
-    if is_folder(path):
-        check_name(path)
-        return path
-    return readable(path)
+    return readable(Path(os.path.expanduser(given)), or_folder=True)
 
 
-def readable(path: Path) -> Path:
+def readable(path: Path, or_folder: bool = False) -> Path:
     """The path, if it is that of a regular file. A pipe is none: a run can be resumed and tested only if its data can
     be read again."""
     check_name(path)
@@ -61,10 +62,8 @@ def readable(path: Path) -> Path:
         raise UserError(f"{path} is a pipe, which can be read only once: save the data to a file and give that file")
     if kind == stat.S_IFCHR and os.path.realpath(path) == os.devnull:
         raise UserError(f"{path} is empty")
-    if kind in KINDS:
+    if kind != stat.S_IFREG and not (or_folder and kind == stat.S_IFDIR):
         raise UserError(f"{path} is {KINDS[kind]}, but a file is expected here")
-    if kind == stat.S_IFDIR:
-        raise UserError(f"{path} is a folder, but a file is expected here")
     return path
 
 
@@ -101,30 +100,38 @@ def _missing(path: Path) -> str:
 def table_files(given: Mapping[str, list[Path]], source: str, target: str) -> dict[str, list[Path]]:
     """The table of each split, or its two parallel files. `source` and `target` choose between files of more than two
     languages."""
-    files = dict(given)
-    train = given["train"]
-    if len(train) == 1 and is_folder(train[0]):
-        named = _named_splits(train[0])
-        if "train" not in named:
-            names = ", ".join(entry.name for entry in _entries(train[0])[:10]) or "nothing"
-            raise UserError(
-                f"the folder {train[0]} has no train.* file (it has {names}); the files of a folder are train.tsv, or "
-                "train.en and train.de, and the same for valid and test; or give the file itself"
-            )
-        found = {name: _one_or_two(paths, train[0], name, (source, target)) for name, paths in named.items()}
-        files = {**found, **{name: paths for name, paths in given.items() if name != "train"}}
-    return {name: [readable(path) for path in paths] for name, paths in files.items()}
+    folder, named = _folder_of_splits(given)
+    if folder is not None and "train" not in named:
+        names = ", ".join(entry.name for entry in _entries(folder)[:10]) or "nothing"
+        raise UserError(
+            f"the folder {folder} has no train.* file (it has {names}); the files of a folder are train.tsv, or "
+            "train.en and train.de, and the same for valid and test; or give the file itself"
+        )
+    if folder is not None:
+        found = {name: _one_or_two(paths, folder, name, (source, target)) for name, paths in named.items()}
+        given = {**given, **found, **{name: paths for name, paths in given.items() if name != "train"}}
+    return {name: [readable(path) for path in paths] for name, paths in given.items()}
 
 
 def text_files(given: Mapping[str, list[Path]], code: str) -> dict[str, list[Path]]:
     """The documents of each split, in order; `code`: data.encoding."""
-    files = dict(given)
-    train = given["train"]
-    if len(train) == 1 and is_folder(train[0]):
-        named = _named_splits(train[0])
-        if "train" in named and len(named) > 1:
-            files = {**named, **{name: paths for name, paths in given.items() if name != "train"}}
-    return {name: [file for path in paths for file in _documents(path, code)] for name, paths in files.items()}
+    _, named = _folder_of_splits(given)
+    if "train" in named and len(named) > 1:
+        given = {**named, **{name: paths for name, paths in given.items() if name != "train"}}
+    return {name: [file for path in paths for file in _documents(path, code)] for name, paths in given.items()}
+
+
+def _folder_of_splits(given: Mapping[str, list[Path]]) -> tuple[Path | None, dict[str, list[Path]]]:
+    """The folder that is given, if it is one, and its files that are called after a split: train.tsv, val.en.gz, …"""
+    folder, *others = given["train"]
+    if others or not is_folder(folder):
+        return None, {}
+    found: dict[str, list[Path]] = {}
+    for path in _entries(folder):
+        stem, dot, _ = plain_name(path).partition(".")
+        if dot and stem.lower() in SPLITS and not is_folder(path):
+            found.setdefault(SPLITS[stem.lower()], []).append(path)
+    return folder, found
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -132,16 +139,6 @@ def _entries(folder: Path) -> list[Path]:
         return sorted(folder.iterdir())
     except OSError as error:
         raise UserError(f"the folder {folder} cannot be read: {error.strerror or error}") from None
-
-
-def _named_splits(folder: Path) -> dict[str, list[Path]]:
-    """The files of a folder that are called after a split: train.tsv, val.en.gz, …"""
-    found: dict[str, list[Path]] = {}
-    for path in _entries(folder):
-        stem, dot, _ = plain_name(path).partition(".")
-        if dot and stem.lower() in SPLITS and not is_folder(path):
-            found.setdefault(SPLITS[stem.lower()], []).append(path)
-    return found
 
 
 def _one_or_two(paths: list[Path], folder: Path, split: str, wanted: Sequence[str]) -> list[Path]:
@@ -162,7 +159,7 @@ def _documents(path: Path, code: str) -> list[Path]:
     """The text files of a folder and the folders inside it, sorted; of a file, itself."""
     if not is_folder(path):
         return [readable(path)]
-    inside = sorted(_walk(path))
+    inside = sorted(_files_below(path))
     prose = [file for file in inside if Path(plain_name(file)).suffix.lower() in PROSE]
     found = [readable(file) for file in prose] or [file for file in inside if is_text(readable(file), code)]
     if not found:
@@ -170,14 +167,12 @@ def _documents(path: Path, code: str) -> list[Path]:
     return found
 
 
-def _walk(folder: Path) -> list[Path]:
+def _files_below(folder: Path) -> Iterator[Path]:
     """Everything below a folder that is neither a folder nor hidden."""
-    found: list[Path] = []
     for path in _entries(folder):
         if path.name.startswith("."):
             continue
         if not is_folder(path):
-            found.append(path)
+            yield path
         elif not path.is_symlink():  # a link to a folder may lead in a circle
-            found += _walk(path)
-    return found
+            yield from _files_below(path)

@@ -9,9 +9,18 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from allyouneed.config import DataConfig
-from allyouneed.data.formats.columns import FEW, Column, label_column, text_column
+from allyouneed.data.formats.columns import (
+    FEW,
+    Column,
+    Role,
+    by_names,
+    find_columns,
+    first_that,
+    label_column,
+    text_column,
+    with_usual_names,
+)
 from allyouneed.data.formats.file_paths import form_of
-from allyouneed.data.formats.roles import Role, by_names, find_columns, with_usual_names
 from allyouneed.data.formats.table import MARK, Table, header_names, likely_form, open_table
 from allyouneed.data.formats.textfile import TextFile, shorten
 from allyouneed.errors import UserError, nearest
@@ -30,11 +39,6 @@ MANY = 10_000  # different labels that are counted
 TOGETHER = 256  # rows that are looked at together; with many more alive, garbage collection takes half of the time
 
 
-def _filled(columns: Sequence[Column], free: Sequence[int]) -> int | None:
-    """The first column that is mostly filled."""
-    return next((at for at in free if 2 * columns[at].filled > columns[at].rows), None)
-
-
 LABEL = Role(
     "label",
     "data.target",
@@ -43,7 +47,7 @@ LABEL = Role(
         *("duplicate", "toxic", "spam", "rating", "stars", "score", "overall", "stance", "genre", "language", "output"),
     ),
     parts=True,
-    among=_filled,
+    among=first_that(lambda column: 2 * column.filled > column.rows),
     by_cells=label_column,
 )
 TEXT = Role(
@@ -71,10 +75,6 @@ class LabelTable:
     guessed: str = ""  # what was guessed, for the user
     like: LabelTable | None = None  # the training file
     counts: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def two(self) -> bool:
-        return "second" in self.columns
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """Text, label and, if there is one, the second text."""
@@ -121,7 +121,7 @@ def open_labels(files: Sequence[TextFile], config: DataConfig, like: LabelTable 
 
     values = (str, int, float, type(None))  # a label may be a number, or missing
     table = _label_lines(files, config.target, like) or open_table(
-        files, tuple(wanted.values()), usual, config.header, values, least=1
+        files, tuple(wanted.values()), usual, config.header, values
     )
     names, where = table.names, table.where
     _refuse_lists(table, config.target)
@@ -138,8 +138,8 @@ def open_labels(files: Sequence[TextFile], config: DataConfig, like: LabelTable 
 
     found = find_columns(names, roles, wanted, where, sample, known=known)
     columns, guessed = found.columns, found.guessed
-    if like is not None and like.two != ("second" in columns):
-        here, there = ("one text", "two") if like.two else ("two texts", "one")
+    if like is not None and ("second" in like.columns) != ("second" in columns):
+        here, there = ("two texts", "one") if "second" in columns else ("one text", "two")
         raise UserError(
             f"{where} has {here} per example, the training data {there}: name the columns with data.source, "
             "data.second and data.target, or give files of one kind"

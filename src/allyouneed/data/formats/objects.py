@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +84,7 @@ def is_listed(file: TextFile, usual: Callable[[Sequence[str]], bool]) -> bool:
     if Path(plain_name(file.path)).suffix.lower() in ONE_PER_LINE:
         return False
     with suppress(UserError):  # whoever reads the file reports what is wrong with it
-        if source.find_list() is None:
+        if not any(isinstance(value, Iterator) and isinstance(next(value, 0), dict) for _, value in source.members()):
             return False
         with suppress(UserError):  # a line that is too long is not one of JSONL
             first, *second = islice((line.strip() for line in file.iter_lines() if line.strip()), 2)
@@ -93,29 +94,29 @@ def is_listed(file: TextFile, usual: Callable[[Sequence[str]], bool]) -> bool:
     return False
 
 
-def _listed(file: TextFile, key: str, most: int) -> Iterator[Found]:
-    path, source, number = file.path, _Source(file, most), 0
-    inside = source.find_list(key)
-    if inside is None:
-        return
-    more = source.next() != "]"
-    while more:
-        number += 1
-        item = source.value()
-        if not isinstance(item, dict):
-            raise UserError(f"{path}, entry {number} of its list is {json_shown(item)}, but an object is expected")
-        yield f"{path}, object {number}", _flat(item)
-        more = source.skip_comma()
-    source.take("]")
-    if inside:
-        source.skip_comma()
-        other = source.find_list(key, begun=True)
-        if other is not None:
+def _listed(file: TextFile, wanted: str, most: int) -> Iterator[Found]:
+    path, keys = file.path, list[str]()
+    found: str | None = None
+    for key, value in _Source(file, most).members():
+        keys.append(key)
+        if not isinstance(value, Iterator):
+            if key == wanted:
+                raise UserError(f"{path}: '{key}' is {json_shown(value)}, but a list is expected")
+            continue
+        first = next(value, value)
+        if first is value or (key and (wanted not in ("", key) or not isinstance(first, dict))):
+            continue
+        if found is not None:
             raise UserError(
-                f"{path} has several lists of objects ('{inside}', '{other}', …): give each in a file of its own"
+                f"{path} has several lists of objects ('{found}', '{key}', …): give each in a file of its own"
             )
-    if source.next():
-        raise UserError(f"{path}, line {source.line} has more after the end of its list: is it one file?")
+        found = key
+        for number, item in enumerate(chain([first], value), 1):
+            if not isinstance(item, dict):
+                raise UserError(f"{path}, entry {number} of its list is {json_shown(item)}, but an object is expected")
+            yield f"{path}, object {number}", _flat(item)
+    if wanted and wanted not in keys:
+        raise UserError(f"{path} has no key '{wanted}'{nearest(wanted, keys)}")
 
 
 class _Source:
@@ -155,7 +156,7 @@ class _Source:
             raise UserError(f"{self.path}, line {self.line} is not JSON: '{mark}' is expected, not {found}")
         self.at += 1
 
-    def skip_comma(self) -> bool:
+    def _skip_comma(self) -> bool:
         """Whether there was one."""
         found = self.next() == ","
         self.at += found
@@ -167,11 +168,16 @@ class _Source:
         while True:
             try:
                 found, end = DECODER.raw_decode(self.buffer, self.at)
-            except (ValueError, RecursionError) as error:
-                torn = isinstance(error, json.JSONDecodeError)
-                if torn and len(self.buffer) - self.at <= self.most and self.more():
+            except json.JSONDecodeError as error:
+                long = len(self.buffer) - self.at > self.most
+                if not long and self.more():
                     continue
-                raise self._mistake(error) from None
+                if long and (error.pos >= len(self.buffer) - 1 or error.msg.startswith("Unterminated")):
+                    raise self._too_long() from None
+                found = _not_json(f"{self.path}, line {self.before + error.lineno - 1}", error)
+                raise UserError(f"{found}; is the file complete?") from None
+            except (ValueError, RecursionError) as error:
+                raise _not_json(f"{self.path}, line {self.line}", error) from None
             if end == len(self.buffer) and self.more():  # a number may go on
                 continue
             if end - self.at > self.most:
@@ -185,41 +191,28 @@ class _Source:
             "for one example"
         )
 
-    def _mistake(self, error: Exception) -> UserError:
-        if not isinstance(error, json.JSONDecodeError):
-            return _not_json(f"{self.path}, line {self.line}", error)
-        unfinished = error.pos >= len(self.buffer) - 1 or error.msg.startswith("Unterminated")
-        if unfinished and len(self.buffer) - self.at > self.most:
-            return self._too_long()
-        found = _not_json(f"{self.path}, line {self.before + error.lineno - 1}", error)
-        return UserError(f"{found}; is the file complete?")
-
-    def find_list(self, wanted: str = "", begun: bool = False) -> str | None:
-        """Read up to the first object of a list: the file is a list (""), or an object with a list of objects, whose
-        key is returned. None: there is no such list. `wanted`: the key; `begun`: go on with the keys of an object."""
-        if not begun:
-            if self.next() == "[":
-                self.take("[")
-                return ""
+    def members(self) -> Iterator[tuple[str, Any]]:
+        """The values of the object that the file is, with their keys; or a list, with "". A list comes as an iterator
+        over its values."""
+        if self.next() == "[":
+            yield "", self._items()
+        else:
             self.take("{")
-        keys = []
-        while self.next() not in ("}", ""):
-            keys.append(key := str(self.value()))
-            self.take(":")
-            if self.next() == "[":
-                self.take("[")
-                if self.next() == "{" and wanted in ("", key):
-                    return key
-                while self.next() not in ("]", ""):
-                    self.value()
-                    self.skip_comma()
-                self.take("]")
-            else:
-                other = self.value()
-                if key == wanted:
-                    raise UserError(f"{self.path}: '{key}' is {json_shown(other)}, but a list is expected")
-            self.skip_comma()
-        self.take("}")
-        if not begun and wanted and wanted not in keys:
-            raise UserError(f"{self.path} has no key '{wanted}'{nearest(wanted, keys)}")
-        return None
+            while self.next() not in ("}", ""):
+                key = str(self.value())
+                self.take(":")
+                items = self._items() if self.next() == "[" else None
+                yield key, self.value() if items is None else items
+                deque(items or (), maxlen=0)  # those that nobody has read
+                self._skip_comma()
+            self.take("}")
+        if self.next():
+            raise UserError(f"{self.path}, line {self.line} has more after the end of its list: is it one file?")
+
+    def _items(self) -> Iterator[Any]:
+        self.take("[")
+        more = self.next() != "]"
+        while more:
+            yield self.value()
+            more = self._skip_comma()
+        self.take("]")

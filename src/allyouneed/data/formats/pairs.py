@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from allyouneed.config import DataConfig
-from allyouneed.data.formats.columns import Column
-from allyouneed.data.formats.roles import Role, by_names, find_columns
+from allyouneed.data.formats.columns import Column, Role, by_names, find_columns
 from allyouneed.data.formats.table import Table, open_table
 from allyouneed.data.formats.textfile import TextFile
 from allyouneed.errors import UserError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
@@ -16,7 +16,15 @@ import numpy as np
 from allyouneed.config import DataConfig
 from allyouneed.data.examples import LabelledPicture
 from allyouneed.data.formats.arrays import check_memory, is_npy, npz_file, read_array
-from allyouneed.data.formats.columns import Column, text_column
+from allyouneed.data.formats.columns import (
+    Column,
+    Role,
+    by_names,
+    find_columns,
+    first_that,
+    text_column,
+    with_usual_names,
+)
 from allyouneed.data.formats.decoding import (
     ENDINGS,
     BadPictureError,
@@ -28,7 +36,6 @@ from allyouneed.data.formats.decoding import (
 from allyouneed.data.formats.file_paths import SPLITS, as_text, form_of, is_file, is_folder
 from allyouneed.data.formats.labels import open_labels
 from allyouneed.data.formats.objects import is_unicode
-from allyouneed.data.formats.roles import Choose, Role, by_names, find_columns, with_usual_names
 from allyouneed.data.formats.table import Table, open_table
 from allyouneed.data.formats.textfile import TextFile
 from allyouneed.errors import UserError, shortened
@@ -176,11 +183,6 @@ def _has_pictures(column: Column) -> bool:
     return 2 * sum(map(is_picture_name, column.different)) > len(column.different)
 
 
-def _first(fits: Callable[[Column], bool]) -> Choose:
-    """The first column whose cells fit."""
-    return lambda columns, free: next((at for at in free if fits(columns[at])), None)
-
-
 def _of_captions(columns: Sequence[Column], free: Sequence[int]) -> int | None:
     texts = [at for at in free if columns[at].filled and not columns[at].has_numbers]
     return text_column(columns, texts) if texts else None
@@ -190,14 +192,14 @@ PICTURE = Role(
     "picture",
     "data.source",
     ("path", "file", "filename", "file_name", "image", "picture", "image_path", "filepath", "img"),
-    by_cells=_first(_has_pictures),
+    by_cells=first_that(_has_pictures),
 )
 CAPTION = Role(
     "caption",
     "data.target",
     (*CAPTIONS, "label", "labels", "class", "category", "target"),
     parts=True,
-    among=_first(lambda column: column.filled > 0),
+    among=first_that(lambda column: column.filled > 0),
     by_cells=_of_captions,
 )
 
@@ -207,7 +209,7 @@ def table_pictures(path: Path, config: DataConfig, shape: str) -> PictureList:
     file = TextFile(path, config.encoding)
     header = _header(file, config)
     wanted = (config.source, config.target if shape != "plain" else "")
-    table = open_table([file], wanted, _names_pictures, header, values=VALUES, least=1)
+    table = open_table([file], wanted, _names_pictures, header, values=VALUES)
     roles = (PICTURE, CAPTION) if shape == "captions" else (PICTURE,)
     asked = {"picture": config.source, "caption": config.target}
     known = by_names(table.names, roles, None, table.survey)
@@ -242,7 +244,7 @@ def _header(file: TextFile, config: DataConfig) -> str:
     without, above them, is."""
     if config.header != "auto" or form_of(file.path) == "jsonl":
         return config.header
-    table = open_table([file], (), _names_pictures, "false", values=VALUES, least=1)
+    table = open_table([file], (), _names_pictures, "false", values=VALUES)
     first = next((row for row in table.rows(range(len(table.names))) if any(row)), ())
     if any(map(is_picture_name, first)):
         return "false"

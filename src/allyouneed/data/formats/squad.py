@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from allyouneed.config import DataConfig
-from allyouneed.data.examples import Question, digest, is_blank, to_cells
+from allyouneed.data.examples import Question, digest, to_cells
+from allyouneed.data.formats.columns import Role, by_names, find_columns
 from allyouneed.data.formats.compressed import plain_name
 from allyouneed.data.formats.file_paths import form_of
 from allyouneed.data.formats.objects import ONE_PER_LINE, is_listed, is_unicode, json_objects, json_shown
-from allyouneed.data.formats.roles import Role, by_names, find_columns
 from allyouneed.data.formats.table import JSON, Table, likely_form, open_table
 from allyouneed.data.formats.textfile import TextFile, shorten
 from allyouneed.errors import UserError, nearest, shortened
@@ -49,11 +50,13 @@ class QuestionFile:
         for where, record in self._records(names):
             question, several = _question(record, names, where)
             yield to_cells(question)
-            if is_blank(question):
+            if several is None:
                 continue
             if self.first is None or not self.first.answers:
                 self.first = question
-            self.counts.update(questions=1, unanswered=not question.answers, several=several)
+            self.counts["questions"] += 1
+            self.counts["unanswered"] += not question.answers
+            self.counts["several"] += several
             contexts.add(digest(question.context))
         self.counts["contexts"] = len(contexts)
         if not self.counts["questions"]:
@@ -70,8 +73,8 @@ class QuestionFile:
                 record = dict.fromkeys(names.values(), "")
             elif self.table.form in ("csv", "tsv"):  # all cells are text
                 record.pop(IMPOSSIBLE, None)
-                if START in record:
-                    record[START] = _number(record[START].strip())
+                with suppress(KeyError, ValueError):  # what is no number is an error later
+                    record[START] = float(record[START]) if record[START].strip() else None
             yield where, record
 
     def understood(self) -> str:
@@ -98,7 +101,7 @@ def open_questions(file: TextFile, config: DataConfig, titles: Sequence[str] = (
     for role in ROLES if form == "squad" else ():
         if given := wanted[role.name]:
             raise UserError(f"{role.setting} = {given} is for tables and JSONL; {path} is SQuAD's JSON: leave it out")
-    table = open_table([file], tuple(wanted.values()), _are_usual, config.header, (object,), least=0, form=form)
+    table = open_table([file], tuple(wanted.values()), _are_usual, config.header, (object,), form)
     if IMPOSSIBLE in table.names and table.form in JSON and "answer" not in by_names(table.names, ROLES):
         table = replace(table, names=(*table.names, "answers"))  # this one has no answer, and needs no key for it
     found = find_columns(table.names, ROLES, wanted, table.where, kind="column or key")
@@ -131,14 +134,6 @@ def _form(file: TextFile) -> str:
     return "squad" if nested else "jsonl"
 
 
-def _number(cell: str) -> Any:
-    """A cell as a number, None if it is empty; anything else stays text, which is an error later."""
-    try:
-        return float(cell) if cell else None
-    except ValueError:
-        return cell
-
-
 def _squad(file: TextFile, titles: Sequence[str] = ()) -> Iterator[tuple[str, Record]]:
     """Articles have paragraphs, and a paragraph is a context with its questions. `titles`: the articles to read."""
     path = file.path
@@ -148,9 +143,9 @@ def _squad(file: TextFile, titles: Sequence[str] = ()) -> Iterator[tuple[str, Re
         if missing := [title for title in titles if title not in found]:
             raise UserError(f"{path} is damaged: it has no article {', '.join(map(shorten, missing))}")
     for i, article in (found[title] for title in titles) if titles else articles:
-        for j, paragraph in enumerate(_list(article, "paragraphs", f"{path}, article {i}"), 1):
+        for j, paragraph in enumerate(_get(article, "paragraphs", f"{path}, article {i}", list), 1):
             where = f"{path}, article {i}, paragraph {j}"
-            for k, asked in enumerate(_list(paragraph, "qas", where), 1):
+            for k, asked in enumerate(_get(paragraph, "qas", where, list), 1):
                 if not isinstance(asked, dict):
                     raise UserError(f"{where}, question {k} is {json_shown(asked)}, but an object is expected")
                 name = asked.get(ID)
@@ -159,42 +154,33 @@ def _squad(file: TextFile, titles: Sequence[str] = ()) -> Iterator[tuple[str, Re
                 yield f"{path}, question '{name}'" if known else f"{where}, question {k}", {**context, **asked}
 
 
-def _list(item: Any, key: str, where: str) -> list[Any]:
+def _get(item: Any, key: str, where: str, kind: Any = object) -> Any:
+    """The value of a key: of any kind, a list or text."""
     if not isinstance(item, dict):
         raise UserError(f"{where} is {json_shown(item)}, but an object with '{key}' is expected")
-    found = _value(item, key, where)
-    if not isinstance(found, list):
-        raise UserError(f"{where}: '{key}' is {json_shown(found)}, but a list is expected")
-    return found
-
-
-def _value(holder: Record, key: str, where: str) -> Any:
-    if key not in holder:
-        raise UserError(f"{where} has no key '{key}'{nearest(key, holder)}")
-    return holder[key]
-
-
-def _text(value: Any, key: str, where: str) -> str:
-    if not isinstance(value, str) or not is_unicode(value):
-        raise UserError(f"{where}: '{key}' is {json_shown(value)}, but text is expected")
+    if key not in item:
+        raise UserError(f"{where} has no key '{key}'{nearest(key, item)}")
+    value = item[key]
+    if not isinstance(value, kind) or (kind is str and not is_unicode(value)):
+        wanted = "text" if kind is str else "a list"
+        raise UserError(f"{where}: '{key}' is {json_shown(value)}, but {wanted} is expected")
     return value
 
 
-def _question(record: Record, names: dict[str, str], where: str) -> tuple[Question, bool]:
-    """The question, and whether an answer was searched and is found in several places."""
-    asked, context = (_text(_value(record, names[side], where), names[side], where) for side in ("question", "context"))
+def _question(record: Record, names: dict[str, str], where: str) -> tuple[Question, bool | None]:
+    """The question, and whether an answer was searched and is found in several places; None: it is blank."""
+    asked, context = (_get(record, names[side], where, str) for side in ("question", "context"))
     given = record.get(ID)
     given = int(given) if isinstance(given, float) and given.is_integer() else given  # as pandas writes numbers
-    name = str(given) if isinstance(given, int) else _text(given or "", ID, where)
+    name = str(given) if isinstance(given, int) else _get({ID: given or ""}, ID, where, str)
     if name and f"'{name}'" not in where:
         where += f" ('{shortened(name)}')"
     pieces = _answers(record, names["answer"], where)
-    question = Question(asked, context, id=name)
-    if is_blank(question):  # it is dropped, whatever its answers are
-        return question, False
+    if not asked.strip() or not context.strip():  # it is dropped, whatever its answers are
+        return Question(asked, context, id=name), None
     answers = tuple(_in_context(piece, start, context, where) for piece, start in pieces)
     several = any(start is None and context.count(piece.strip()) > 1 for piece, start in pieces)
-    return question._replace(answers=answers), several
+    return Question(asked, context, answers, name), several
 
 
 def _answers(record: Record, key: str, where: str) -> list[tuple[str, int | None]]:
@@ -208,15 +194,15 @@ def _answers(record: Record, key: str, where: str) -> list[tuple[str, int | None
         raise UserError(f"{where} has no key '{key}'{nearest(key, record)}; if the context does not tell, give []")
     given, starts = record[key], record.get(START)
     if isinstance(given, dict):  # two lists, as Hugging Face has them, or one answer
-        given, starts = _value(given, "text", where), given.get(START)
+        given, starts = _get(given, "text", where), given.get(START)
     elif isinstance(given, list) and any(isinstance(item, dict) for item in given):  # as SQuAD has them
         items = [item if isinstance(item, dict) else {"text": item} for item in given]
-        given, starts = [_value(item, "text", where) for item in items], [item.get(START) for item in items]
+        given, starts = [_get(item, "text", where) for item in items], [item.get(START) for item in items]
     texts = given if isinstance(given, list) else [] if given is None else [given]
     starts = starts if isinstance(starts, list) else [starts] * (len(texts) if starts is None else 1)
     if texts and len(texts) != len(starts):
         raise UserError(f"{where} has {len(texts)} answers, but {len(starts)} {START}: give one for each answer")
-    pieces = [(_text(piece, key, where), start) for piece, start in zip(texts, starts)]
+    pieces = [(_get({key: piece}, key, where, str), start) for piece, start in zip(texts, starts)]
     found = [(piece, _start(start, where)) for piece, start in pieces if piece.strip()]
     if found and impossible:
         raise UserError(f"{where}: '{IMPOSSIBLE}' is true, but there is the answer {shorten(found[0][0])}: correct one")

@@ -17,13 +17,12 @@ from itertools import dropwhile, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
-from allyouneed.data.formats.columns import LOOKED_AT, Column, are_names, beginning, survey, unlike_below
+from allyouneed.data.formats.columns import LOOKED_AT, Column, are_names, beginning, is_number, survey, unlike_below
 from allyouneed.data.formats.compressed import plain_name
 from allyouneed.data.formats.file_paths import form_of
 from allyouneed.data.formats.objects import Found, is_listed, is_unicode, json_objects, json_shown
-from allyouneed.data.formats.roles import is_number
 from allyouneed.data.formats.textfile import LONGEST, TextFile, shorten
-from allyouneed.errors import UserError, nearest, shortened
+from allyouneed.errors import UserError, nearest
 
 JSON = ("jsonl", "json")
 MARK = "__label__"  # before a label, as fastText writes it
@@ -98,17 +97,13 @@ class Table:
                     raise UserError(f"{where} has no key '{key}'{nearest(key, item)}")
                 if not isinstance(item[key], self.values) or not is_unicode(str(item[key])):
                     raise UserError(f"{where}: '{key}' is {json_shown(item[key])}, but text is expected")
-            yield tuple(_cell(item[key]) for key in keys)
+            values = (item[key] for key in keys)  # nothing is a blank cell
+            yield tuple(json.dumps(v) if not isinstance(v, str | None) else v or "" for v in values)
 
     def survey(self, most: int | None = LOOKED_AT) -> list[Column]:
-        """What the cells of the first rows are like, up to the first row that is wrong; whoever reads on finds it."""
+        """What the cells of the first rows are like."""
         width = len(self.names)
-
-        def rows() -> Iterator[tuple[str, ...]]:
-            with suppress(UserError):
-                yield from islice(self.rows(range(width)), most and max(20, min(most, CELLS // width)))
-
-        return survey(rows(), width)
+        return survey(islice(self.rows(range(width)), most and max(20, min(most, CELLS // width))), width)
 
     def understood(
         self, columns: dict[str, int], what: str, guessed: str = "", first: Sequence[str] | None = None
@@ -136,12 +131,11 @@ def open_table(
     usual: Callable[[Sequence[str]], bool],
     header: str = "auto",
     values: tuple[type, ...] = (str,),
-    least: int = 2,
     form: str = "",
 ) -> Table:
     """Find the format of a file, or of two, and whether the first row is a header (data.header): `columns` has the
     rule. `wanted`: the columns that the user names; `usual`: whether these cells are usual names; `values`: which JSON
-    values are read; `least`: how many keys an object needs at least; `form`: the format if it is known."""
+    values are read; `form`: the format if it is known."""
     starts = [file.first_line() for file in files]  # also refuses files without text
     (file, *other) = files
     path = file.path
@@ -160,7 +154,7 @@ def open_table(
     if form == "squad":
         return Table((file,), form, ("context", "question", "answers"))
     if form == "jsonl":
-        return _table_of_objects(file, is_listed(file, usual), values, least)
+        return _table_of_objects(file, is_listed(file, usual), values)
     separator = "\t" if form == "tsv" else _separator(file)
     head = beginning(_delimited(file, form, separator, 0), lambda row: sum(map(len, row)))
     first, *below = [row for row in head if row] or [[]]
@@ -178,16 +172,15 @@ def open_table(
     return Table((file,), form, names, has, why, separator)
 
 
-def _table_of_objects(file: TextFile, listed: bool, values: tuple[type, ...], least: int) -> Table:
-    """The columns are the keys of the first object that have a value of these types; at least so many."""
+def _table_of_objects(file: TextFile, listed: bool, values: tuple[type, ...]) -> Table:
+    """The columns are the keys of the first object that have a value of these types."""
     item: dict[str, Any] | None
     where, item = next((found for found in json_objects(file, listed) if found[1] is not None), ("", None))
     if item is None:
         raise UserError(f"{file.path} has no object in its list")
     names = tuple(key for key, value in item.items() if isinstance(value, values))
-    if len(names) < least:
-        wanted = "two keys" if least == 2 else "a key"
-        raise UserError(f"{where} needs {wanted} with text; it has {shortened(', '.join(names), 300) or 'none'}")
+    if not names:
+        raise UserError(f"{where} has no key with text")
     check_width(f"{file.path}: its first object", len(names), "keys")
     lists = tuple(key for key, value in item.items() if isinstance(value, list) and key not in names)
     return Table((file,), "json" if listed else "jsonl", names, values=values, lists=lists)
@@ -275,16 +268,10 @@ def _first_words(file: TextFile) -> Iterator[list[str]]:
 def _side_by_side(left: TextFile, right: TextFile) -> Iterator[list[str]]:
     one, two = left.iter_lines(), right.iter_lines()
     for number, row in enumerate(zip_longest(one, two)):
-        if row[0] is None or row[1] is None:
-            longer = number + 1 + sum(1 for _ in (two if row[0] is None else one))
-            counts = (number, longer) if row[0] is None else (longer, number)
+        if None in row:
+            counts = [number + (line is not None) + sum(1 for _ in rest) for line, rest in zip(row, (one, two))]
             raise UserError(
                 f"parallel files need the same number of lines, but {left.path} has {counts[0]} and {right.path} has "
                 f"{counts[1]}"
             )
         yield list(row)
-
-
-def _cell(value: Any) -> str:
-    """A value of JSON as the cell of a table; nothing is a blank one."""
-    return value if isinstance(value, str) else "" if value is None else json.dumps(value)

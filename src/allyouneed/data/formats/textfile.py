@@ -11,7 +11,9 @@ import io
 import os
 import re
 import tempfile
+from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import IO
@@ -44,25 +46,30 @@ class TextFile:
             return
         start = first.removeprefix(codecs.BOM_UTF8)
         self._copy = _copied(path, chain([start], blocks), len(first) - len(start))
-        line, plain = 1, True
         try:
-            for text in self.text():
-                line, plain = line + text.count("\n"), plain and text.isascii()
+            deque(self.text(), maxlen=0)
         except UnicodeDecodeError as error:
-            torn = error.reason == "unexpected end of data"  # the file ends inside a character of UTF-8
-            name = "" if torn else western(self.chunks())
-            if not name:
-                before = error.object[: error.start]
-                line += before.count(b"\n")
+            self._read_as_western(error)
+
+    def _read_as_western(self, error: UnicodeDecodeError) -> None:
+        """Read the copy, which is not UTF-8, as Windows-1252 or Latin-1; an error if it cannot be that."""
+        torn = error.reason == "unexpected end of data"  # the file ends inside a character of UTF-8
+        name = "" if torn else western(self.chunks())
+        if not name:
+            before = error.object[: error.start]
+            line, plain = 1 + before.count(b"\n"), before.isascii()
+            with suppress(UnicodeDecodeError):
+                for text in self.text():
+                    line, plain = line + text.count("\n"), plain and text.isascii()
+            why = "is of an unknown encoding: save it as UTF-8"
+            if not plain:
                 why = "stands among text that is UTF-8: correct this line"
-                if plain and before.isascii():
-                    why = "is of an unknown encoding: save it as UTF-8"
-                byte = f"byte 0x{error.object[error.start]:02x}"
-                raise UserError(
-                    f"{path}, line {line} is not UTF-8: {byte} {why}, or name the encoding with data.encoding"
-                ) from None
-            self._copy = _copied(path, (block.decode(name).encode() for block in self.chunks()))
-            self.encoding = f"{name} (it is not UTF-8; data.encoding if it is another)"
+            raise UserError(
+                f"{self.path}, line {line} is not UTF-8: byte 0x{error.object[error.start]:02x} {why}, or "
+                "name the encoding with data.encoding"
+            ) from None
+        self._copy = _copied(self.path, (block.decode(name).encode() for block in self.chunks()))
+        self.encoding = f"{name} (it is not UTF-8; data.encoding if it is another)"
 
     def chunks(self) -> Iterator[bytes]:
         """The text in pieces of UTF-8, cut anywhere."""
