@@ -169,7 +169,7 @@ def test_the_command_prints_label_and_probability(run):
     p = run.answers([text])[0].details["probability"]
     assert ayn("use", run.folder.path, text).out == f"good  {100 * p:.1f} %\n"
     assert json.loads(ayn("use", run.folder.path, text, "--json").out)["probabilities"].keys() == {"bad", "good", "odd"}
-    lines = list(run.plot_curves([text, "", "the tea was bad"]))
+    lines = list(run.lines([text, "", "the tea was bad"]))
     assert [line.answer.text if line.answer else None for line in lines] == ["good", None, "bad"]
     table = ayn("use", run.folder.path, text, "--table").out.splitlines()
     assert "likely labels" in table[0]
@@ -190,7 +190,7 @@ def test_a_text_of_unknown_words_gets_an_answer_as_in_the_test(run):
     assert all(id == run.task.tokenizer.unk for id in run.predictor.read(texts[1], run.decode()).tokens[0])
     found = list(run.answers(texts))
     assert [answer.text for answer in found] == [run.predict(text) for text in texts]
-    (p,) = run.predictor.judge([run.predictor.read(texts[1], run.decode())])
+    (p,) = run.predictor.label_probabilities([run.predictor.read(texts[1], run.decode())])
     assert found[1].text == run.task.labels[int(p.argmax())]
 
 

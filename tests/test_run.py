@@ -336,6 +336,6 @@ def test_an_input_that_cannot_be_answered_ends_no_other(monkeypatch: pytest.Monk
         return usual(inputs, decode)
 
     monkeypatch.setattr(run.predictor, "_answer", refusing)
-    found = list(run.plot_curves([one, bad, two]))
+    found = list(run.lines([one, bad, two]))
     assert str(found[1].error) == "not this one"
     assert [line.answer and line.answer.result for line in found] == [alone[0], None, alone[1]]

@@ -120,9 +120,9 @@ def test_the_best_weights_are_those_of_the_best_f1_on_the_validation_split(folde
 
 def test_texts_together_get_what_each_gets_alone(run):
     texts = ["Mr Lee ran", "Mr Ann Ray ran in Bo Bo . and in Lee Ray !", "in Zed"]
-    together = run.predictor.judge([run.predictor.read(text, run.decode()) for text in texts])
+    together = run.predictor.label_probabilities([run.predictor.read(text, run.decode()) for text in texts])
     for text, p in zip(texts, together):
-        (alone,) = run.predictor.judge([run.predictor.read(text, run.decode())])
+        (alone,) = run.predictor.label_probabilities([run.predictor.read(text, run.decode())])
         torch.testing.assert_close(p, alone, atol=1e-6, rtol=1e-5)
     assert run.predict(texts) == [run.predict(text) for text in texts]
 
@@ -174,7 +174,7 @@ def test_words_may_be_given_and_are_not_cut_again(run):
     assert [guess.token for guess in run.table(words)] == first.details["words"]
     with pytest.raises(UserError, match="the text is an empty list: give its words"):
         run.predict([words, []])
-    lines = list(run.plot_curves([words, [], ["Mr", " "], "Mr Bo ran"]))
+    lines = list(run.lines([words, [], ["Mr", " "], "Mr Bo ran"]))
     assert [line.answer.text if line.answer else str(line.error)[:20] for line in lines] == [
         first.text,
         "the text is an empty",
@@ -263,7 +263,7 @@ def test_the_commands(run):
     told = json.loads(ayn("use", path, text, "--json").out)
     assert told["entities"][0] == {"type": "person", "text": "Ray Lee", "start": 4, "end": 11}
     assert told["tags"] == ["O", "B-person", "I-person", "O", "O", "B-place", "B-place", "O"]
-    lines = list(run.plot_curves([text, "", "qwerty asdf", "Mr Bo ran"]))
+    lines = list(run.lines([text, "", "qwerty asdf", "Mr Bo ran"]))
     assert [line.answer.text for line in lines if line.answer] == [
         "Mr  [Ray Lee person] ran in [Ann place] [Bo place]!",
         run.predict("qwerty asdf"),

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig
-from allyouneed.decode import beam_search
+from allyouneed.decode import BeamSearch
 from allyouneed.errors import UserError
+from allyouneed.nn.batch import Tensors
 from allyouneed.nn.recurrent import GATES
 from allyouneed.nn.trace import KINDS, Trace, kind_of
-from allyouneed.predict.answers import Answer, Outcome, Prompt, beam_request, write
+from allyouneed.predict.answers import Answer, Outcome, Prompt, request_for, write
 from allyouneed.predict.processor import Processor
 from allyouneed.predict.writer import Writer
 from allyouneed.recipe import Recipe
@@ -27,7 +28,7 @@ from allyouneed.text.layout import Tokens
 from allyouneed.text.word_boundaries import find_words
 
 Show = Callable[[str], None]
-Names = Callable[[str], tuple[list[str], list[str]]]  # the sources and the targets of the attention at a place
+Names = Callable[[str], tuple[list[str], list[str]]]  # the sources and the targets of the attention at a path
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Predictor(ABC):
     pooling: str = "mean"  # how one vector of a text is made of those of its tokens: see `Embedding`
     pools_specials: bool = False  # the special tokens count in it
     no_vectors: ClassVar[str] = ""  # why there are no vectors of texts, and what there is instead
-    processor: Any
+    processor: Processor
     model: Any
 
     def __init__(self, processor: Processor, model: Any) -> None:
@@ -81,8 +82,7 @@ class Predictor(ABC):
 
     @property
     def recipe(self) -> Recipe:
-        recipe: Recipe = self.processor.recipe
-        return recipe
+        return self.processor.recipe
 
     @property
     def options(self) -> Any:
@@ -90,8 +90,7 @@ class Predictor(ABC):
 
     @property
     def tokenizer(self) -> Tokenizer:
-        tokenizer: Tokenizer = self.processor.tokenizer
-        return tokenizer
+        return self.processor.tokenizer
 
     # What an input may be
 
@@ -125,12 +124,8 @@ class Predictor(ABC):
         """The answer to each input that was read, or its error, in order. Inputs are taken as they are needed. `show`
         gets the first answer piece by piece."""
         source = iter(inputs)
-        while several := list(islice(source, self._together(decode))):
+        while several := list(islice(source, 8 * decode.batch)):
             yield from self._each(several, decode)
-
-    def _together(self, decode: DecodeConfig) -> int:
-        """How many inputs are answered at a time."""
-        return 8 * decode.batch
 
     def _each(self, inputs: list[Any], decode: DecodeConfig) -> Iterator[Outcome]:
         """If several cannot be answered together, each alone: an error belongs to its input."""
@@ -159,7 +154,18 @@ class Predictor(ABC):
 
     def _look(self, given: Any, decode: DecodeConfig, trace: Trace) -> Names:
         """Let the model read the input and write its answer, with a trace; returns the names of what was read."""
-        raise UserError(f"a run of the task '{self.recipe.task_kind}' cannot be looked into")
+        tensors = self._tensors(given)
+        self.model(tensors, trace=trace)
+        tokens = self._names(given, tensors)
+        return lambda path: (tokens, tokens)
+
+    def _tensors(self, given: Any) -> Tensors:
+        """One input as the model takes it; for `_look`."""
+        raise NotImplementedError
+
+    def _names(self, given: Any, tensors: Tensors) -> list[str]:
+        """What the model reads at each position of an input."""
+        return [self.tokenizer.token(id) for id in tensors["ids"][0].tolist()]
 
     @torch.inference_mode()
     def trace(self, given: Any, decode: DecodeConfig, kinds: Sequence[str] = ()) -> dict[str, Traced]:
@@ -226,8 +232,12 @@ class Writing(Predictor):
     def _search(self, given: Prompt, decode: DecodeConfig, trace: Trace) -> None:
         """Record the hypotheses of a beam search, if that is how it writes."""
         if decode.method == "beam" and trace.wants("beams"):
-            settings = dict(vars(beam_request(given, decode, self.tokenizer.eos)))
-            beam_search(self.model, [settings.pop("input")], record=trace.record, **settings)
+            search = BeamSearch(self.model, 1, record=trace.record)
+            search.add(request_for(given, decode, self.tokenizer.eos))
+            while search.busy:
+                for event in search.tick():
+                    if event.error is not None:
+                        raise event.error
 
 
 class PictureAnswers(ABC):
@@ -236,6 +246,12 @@ class PictureAnswers(ABC):
     @abstractmethod
     def write_pictures(self, asked: Sequence[tuple[Any, Answer]], out: Path) -> None:
         """Write the pictures of the answers to these inputs, each with what the user gave, to a file."""
+
+
+def best_of(values: Tensor, most: int) -> list[tuple[int, float]]:
+    """The indices of the `most` largest of (N,) values, with these, the largest first."""
+    top = values.topk(min(most, len(values)))
+    return list(zip(top.indices.tolist(), top.values.tolist()))
 
 
 def answered(outcomes: Iterable[Outcome]) -> Iterator[Answer]:

@@ -72,8 +72,8 @@ def check_input(text: str, tokenizer: Tokenizer, what: str) -> list[int]:
     if not text.strip():
         raise UserError(f"the {what} is empty: give some text")
     ids = tokenizer.encode(text)
-    unknown = 0 if tokenizer.unk is None else ids.count(tokenizer.unk)
-    if unknown * 2 > len(ids):
-        strange = ", ".join(repr(unit.strip() or unit) for unit in tokenizer.unknown(text)[:8])
-        raise UserError(f"most of the {what} is not in this model's vocabulary: {strange}")
+    number = 0 if tokenizer.unk is None else ids.count(tokenizer.unk)
+    if number * 2 > len(ids):
+        unknown = ", ".join(repr(unit.strip() or unit) for unit in tokenizer.unknown(text)[:8])
+        raise UserError(f"most of the {what} is not in this model's vocabulary: {unknown}")
     return ids
