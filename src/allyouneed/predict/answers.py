@@ -13,6 +13,7 @@ import numpy as np
 from allyouneed.config import DecodeConfig
 from allyouneed.data.formats.decoding import to_image
 from allyouneed.decode import Event, Hypothesis, Request
+from allyouneed.errors import UserError
 from allyouneed.predict.writer import Writer
 from allyouneed.text import Tokenizer
 
@@ -47,6 +48,21 @@ class Answer:
 
 
 Outcome = Answer | Exception  # an input has an answer, or an error
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of input with its answer, or with the error that says why there is none; a blank line has neither."""
+
+    number: int
+    text: str
+    answer: Answer | None = None
+    error: UserError | None = None
+
+    @property
+    def asks(self) -> bool:
+        """Whether it can be given to the model."""
+        return self.error is None and bool(self.text.strip())
 
 
 def write(
