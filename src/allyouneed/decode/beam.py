@@ -51,7 +51,7 @@ def beam_search(
 
 @dataclass
 class Sentence:
-    """What the host knows of a search."""
+    """A sentence of the search, on the host."""
 
     id: int
     request: Request
@@ -91,7 +91,7 @@ Table = TypeVar("Table", _Live, _Best, _Terms)  # columns (B, …), one row per 
 
 
 def _columns(change: Callable[..., Tensor], *tables: Table) -> Table:
-    """The table of what `change` makes of each column."""
+    """A table of the results of `change` on each column."""
     return type(tables[0])(*map(change, *tables))
 
 
@@ -101,7 +101,7 @@ def _pick(x: Tensor, indices: Tensor) -> Tensor:
 
 
 def _concatenated(x: Tensor, y: Tensor) -> Tensor:
-    """(B, …) and (C, …) -> (B + C, …); the narrower one is filled up with what stands for nothing."""
+    """(B, …) and (C, …) -> (B + C, …); the narrower one is padded with -inf, 0 or False."""
     shape = [max(sizes) for sizes in zip(x.shape[1:], y.shape[1:])]
     none = NEVER if x.dtype.is_floating_point else 0
 
@@ -243,7 +243,7 @@ class BeamSearch:
         return torch.tensor(rows, dtype=torch.long).to(self.logits.device, non_blocking=True)
 
     def _extend(self) -> tuple[list[bool], list[bool]]:
-        """One more token; which sentences are done, and which have logits that are no numbers."""
+        """One more token; which sentences are done, and which have logits that are NaN or inf."""
         live, best, (n, most, eos, last, penalties) = self.live, self.best, self.terms
         # All logits of a live hypothesis may be -inf: that model forbids every token.
         bad = ~(self.logits.amax(-1).view_as(live.logprob) < float("inf")) & (live.logprob > NEVER)

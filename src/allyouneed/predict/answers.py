@@ -1,4 +1,4 @@
-"""From prompts to answers: ids become text while they are decoded, stop strings end an answer, order is kept."""
+"""From prompts to answers, in order: ids become text while they are decoded, and stop strings end an answer."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def write(
     show: Callable[[str], None] | None = None,
 ) -> Iterator[Outcome]:
     """The answer to each prompt, or its error, in order. Prompts are read as they are needed; each makes one request,
-    for decode.n_best answers. `show` gets the first answer piece by piece while it is decoded, but not by beam search,
-    whose prompts begin together if their lengths are similar."""
+    for decode.n_best answers. `show` gets the pieces of the first answer while it is decoded; beam search has none.
+    For beam search, prompts are sorted by length, so that similar ones start together."""
     source, shows, beams = iter(prompts), iter([show]), decode.method == "beam"
     due = deque[int]()  # requests in the order of their prompts
     drafts: dict[int, list[_Draft]] = {}  # by request

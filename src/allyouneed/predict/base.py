@@ -1,4 +1,4 @@
-"""Predictor: what a loaded run is asked for. It checks an input, answers it, and shows how it came to the answer."""
+"""Predictor: a loaded run at work. It checks an input, answers it, and shows what the model computes for it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Alignment:
 
 
 class Axis(NamedTuple):
-    """What an axis of a value counts, and what stands at each place of it; no labels, if these are only numbers."""
+    """What an axis of a value counts, and the label of each index; none if these are only numbers."""
 
     name: str  # tokens, seen, heads, gates, directions, classes, width, …
     labels: list[str]
@@ -65,7 +65,7 @@ class Traced(NamedTuple):
 
 
 class Predictor(ABC):
-    """A processor and a model. An input is read once, by `read`; what is asked for takes what that returns."""
+    """A processor and a model. `read` prepares an input once; the other methods take what it returns."""
 
     asks: str = "a sentence"  # what to type at a prompt
     expects: ClassVar[str] = "likely next (· is a space)"  # the heading of `table`
@@ -115,7 +115,7 @@ class Predictor(ABC):
         """The input of the user as this model reads it; a UserError if it cannot."""
 
     def read_whole(self, given: Any, decode: DecodeConfig) -> Any:
-        """The same for `table` and `attention`, for which nothing needs to be asked."""
+        """The same for `table` and `attention`: an input that asks for no answer is accepted."""
         return self.read(given, decode)
 
     # Answers
@@ -128,7 +128,7 @@ class Predictor(ABC):
             yield from self._each(several, decode)
 
     def _each(self, inputs: list[Any], decode: DecodeConfig) -> Iterator[Outcome]:
-        """If several cannot be answered together, each alone: an error belongs to its input."""
+        """If inputs cannot be answered together, each is answered alone, so that an error belongs to its input."""
         found: list[Outcome] = []
         try:
             with self.lock:
@@ -140,7 +140,7 @@ class Predictor(ABC):
 
     @abstractmethod
     def _answer(self, inputs: list[Any], decode: DecodeConfig) -> Iterable[Answer]:
-        """The answers to inputs that are read together."""
+        """The answers to a batch of inputs."""
 
     def table(self, given: Any, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         """The likely predictions of the model at each position, up to `most` of them."""
@@ -152,15 +152,15 @@ class Predictor(ABC):
         """The attention of the best answer to the input; only for tasks that have a source."""
         raise UserError(f"a run of the task '{self.recipe.task_kind}' has no source to align with")
 
-    def _look(self, given: Any, decode: DecodeConfig, trace: Trace) -> Names:
-        """Let the model read the input and write its answer, with a trace; returns the names of what was read."""
+    def _run_traced(self, given: Any, decode: DecodeConfig, trace: Trace) -> Names:
+        """Run the model on the input and its answer, with a trace; returns the labels of what was read."""
         tensors = self._tensors(given)
         self.model(tensors, trace=trace)
         tokens = self._names(given, tensors)
         return lambda path: (tokens, tokens)
 
     def _tensors(self, given: Any) -> Tensors:
-        """One input as the model takes it; for `_look`."""
+        """One input as the model takes it; for `_run_traced`."""
         raise NotImplementedError
 
     def _names(self, given: Any, tensors: Tensors) -> list[str]:
@@ -173,7 +173,7 @@ class Predictor(ABC):
         of all, by the path of their module and their kind: "body.stack.blocks.0.attention.weights"."""
         trace = Trace(*kinds)
         with self.lock:
-            names = self._look(given, decode, trace)
+            names = self._run_traced(given, decode, trace)
         found = {}
         for name in trace:
             kind = kind_of(name)
@@ -191,7 +191,7 @@ class Predictor(ABC):
 
     @property
     def _classes(self) -> list[str]:
-        """What the logits of the model are of, if they are not of the tokens of a vocabulary."""
+        """The classes that the logits belong to, if these are not the tokens of a vocabulary."""
         return []
 
     def attention(self, given: Any, decode: DecodeConfig) -> dict[str, Alignment]:
@@ -230,7 +230,7 @@ class Writing(Predictor):
         return answered(self.answers(inputs, decode))
 
     def _search(self, given: Prompt, decode: DecodeConfig, trace: Trace) -> None:
-        """Record the hypotheses of a beam search, if that is how it writes."""
+        """Record the hypotheses of a beam search, if decode.method is beam."""
         if decode.method == "beam" and trace.wants("beams"):
             search = BeamSearch(self.model, 1, record=trace.record)
             search.add(request_for(given, decode, self.tokenizer.eos))

@@ -20,7 +20,7 @@ EAGER = 4  # steps before a recording: kernels have been chosen by then, and sho
 
 
 class Recorded:
-    """stepper.step on CUDA. To start a kernel takes the host longer than the kernel of a small model runs. So once the
+    """stepper.step on CUDA. Starting a kernel takes the host longer than the kernel of a small model runs. So once the
     tensors of the state have not moved for a few steps, a step is recorded as a CUDA graph, and replayed
     from then on: the same kernels with the same tensors, so the same numbers."""
 
@@ -62,7 +62,7 @@ class Recorded:
 
 @dataclass(eq=False)
 class _Row:
-    """An answer that is being written. It has a row of the state for each of request.inputs."""
+    """An answer that is being decoded. It has a row of the state for each of request.inputs."""
 
     id: int
     request: Request
@@ -74,7 +74,7 @@ class _Row:
 
 @dataclass(eq=False)
 class _Queued:
-    """Answers of a request that get their rows together. A long input is read piece by piece before."""
+    """Answers of a request that join together, after their input is read; a long input is read in pieces."""
 
     id: int
     request: Request
@@ -96,8 +96,8 @@ IDLE = Request(input=None, max_new=1)
 
 
 class Decoder:
-    """As many rows over one Stepper as there are answers to write, up to `most`. An answer has the same tokens whatever
-    the other rows hold, and an error belongs to its request.
+    """One Stepper with a row for each answer that is decoded, up to `most` answers. An answer has the same tokens
+    whatever the other rows hold, and an error belongs to its request.
 
     The host knows when a row ends by length, and learns of stops from the copied tokens. On CUDA it reads these one
     tick late, so that the device never waits; a stopped row then runs one more step, which nobody reads. There the
@@ -221,7 +221,7 @@ class Decoder:
         return self._take_rows(several, first, state, logits)
 
     def _take_rows(self, new: list[_Queued], first: Tensor, state: State, logits: Tensor | None) -> Tensor:
-        """Give inputs that have been read their rows, a copy of each for every answer."""
+        """Copy the states of inputs that have been read into free rows, once for every answer."""
         rows, copies, at, limit = list[_Row](), list[int](), 0, self.stepper.limit
         for one in new:
             request, size, each = one.request, self._size(one.request), len(one.request.inputs)
@@ -279,7 +279,7 @@ class Decoder:
         self._tokens, self._slots, self._changed = tokens, slots, True
 
     def _taken(self) -> dict[_Row, list[int]]:
-        """The answers that are being written, and the indices of the rows of each."""
+        """The answers that are being decoded, and the indices of the rows of each."""
         found = dict[_Row, list[int]]()
         for index, row in enumerate(self._slots):
             if row is not None:

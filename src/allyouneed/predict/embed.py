@@ -171,9 +171,9 @@ class Embedding:
         return {"ids": ids, "lengths": lengths, "segments": torch.zeros_like(ids)}
 
     def search(self, lines: Iterable[tuple[int, str]], most: int, keep: bool = False) -> int:
-        """From now on an answer has the `most` nearest of these lines, which have numbers. Lines without words are
-        skipped, and long ones are cut to what the model can read; returns how many were cut. With `keep`, the vectors
-        of lines that were searched before come from the cache."""
+        """Set the numbered lines of which answers give the `most` nearest. Lines without words are skipped, and long
+        ones are cut to what the model can read; returns how many were cut. With `keep`, the vectors of lines come from
+        the cache if they were searched before."""
         given = [(number, text.strip()) for number, text in lines]
         texts, self.most, make = [text for _, text in given], most, self._line_vectors
         kinds, vectors = vectors_of(texts, self.fingerprint(), make) if keep else make(texts)
@@ -199,7 +199,7 @@ class Embedding:
         return LineVectors(kinds, vectors)
 
     def fingerprint(self) -> str:
-        """Changes with all that the vectors of texts depend on: the weights, the settings and the parts of the run, the
+        """A hash of all that the vectors of texts depend on: the weights, the settings and the parts of the run, the
         layers, the pooling, and what computes them."""
         digest, recipe = hashlib.blake2b(digest_size=16), self.predictor.recipe.to_dict()
         run = [recipe[section] for section in ("task", "model", "text")]

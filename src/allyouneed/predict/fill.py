@@ -65,7 +65,7 @@ class FillPredictor(Predictor):
         return hidden
 
     def read_whole(self, given: str, decode: DecodeConfig) -> MaskedText:
-        """Nothing needs to be hidden."""
+        """A text without [MASK] is accepted."""
         sides = two_texts(given)
         if not all(side.strip() for side in sides):
             missing = "one of the two texts" if len(sides) > 1 else "the text"

@@ -1,4 +1,4 @@
-"""What an input may be: two texts in one, a chat, and checks of what a model can read and gives."""
+"""Inputs: two texts in one, a chat template, and checks of what a model reads and computes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MARKS = ("\t", BETWEEN)
 
 
 def two_texts(text: str) -> list[str]:
-    """The texts on both sides of the first mark, without the white space around them; the text itself without one."""
+    """The texts on both sides of the first separator, stripped; the text itself if there is none."""
     marks = [mark for mark in MARKS if mark in text]
     return [side.strip() for side in text.split(min(marks, key=text.index), 1)] if marks else [text]
 
@@ -26,7 +26,7 @@ MOST_TEMPLATE = 100_000  # characters; the templates of well-known models have a
 
 
 def check_template(template: str) -> None:
-    """Before a template is kept or read: its size bounds the time to read it."""
+    """Raise a UserError for a template that is too large: its size bounds the time to parse it."""
     if len(template) > MOST_TEMPLATE:
         raise UserError(
             f"the chat template has {len(template):,} characters, and the most is {MOST_TEMPLATE:,}: "

@@ -1,4 +1,4 @@
-"""What labels share, and classify: a text gets a label."""
+"""classify: a text gets a label; and what all tasks with labels share."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class TextLabelsProcessor(LabelsProcessor):
         """The head: vectors (…, width) -> label scores."""
 
     def base(self) -> nn.Module | None:
-        """What gives scores that those of the model are added to, if anything does."""
+        """A model whose scores are added to those of the network, if there is one."""
         return None
 
     def batches(
@@ -212,13 +212,13 @@ class TextLabelsPredictor(LabelsPredictor):
     processor: TextLabelsProcessor
 
     def _checked(self, texts: Sequence[str], read: Texts) -> Texts:
-        """A text may be unknown from beginning to end, as it may in the test."""
+        """Raise a UserError for an empty text. All of its words may be unknown, as in a test."""
         if not all(text.strip() for text in texts) or not all(read.tokens):
             raise UserError("the text is empty: give some words")
         return read
 
     def _batches(self, texts: Sequence[Texts]) -> Labelled:
-        """User input, all of one text or all of two."""
+        """Inputs as batches; all of them have one text, or all have two."""
         spelling = Spelling()
         read = spelling.read if self.processor.spells else list
         sides = [Ragged.of(read(text.tokens[side]) for text in texts) for side in range(len(texts[0].tokens))]

@@ -43,7 +43,7 @@ class Bags:
     @staticmethod
     def of(sides: Sequence[Ragged], words: np.ndarray) -> Bags:
         """`sides`: the first texts, and the second ones if there are any. `words` (V,): the word of each token, or -1
-        for a token that is none."""
+        for a token that is not a word."""
         found, numbers = [], []
         for side, rows in enumerate(sides):
             read, row = words[np.asarray(rows.tokens)], np.repeat(np.arange(len(rows)), rows.lengths)

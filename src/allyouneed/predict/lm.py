@@ -72,7 +72,7 @@ class LMPredictor(Writing):
             logits: Tensor = self.model(torch.tensor([ids], device=self.model.device), trace=trace)[0]
         return logits
 
-    def _look(self, given: Prompt, decode: DecodeConfig, trace: Trace) -> Names:
+    def _run_traced(self, given: Prompt, decode: DecodeConfig, trace: Trace) -> Names:
         self._search(given, decode, trace)
         self._run(given.ids, trace)
         tokens = [self.tokenizer.token(id) for id in given.ids]

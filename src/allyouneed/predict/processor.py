@@ -84,11 +84,11 @@ class Processor:
                 raise UserError(f"{self.file} is damaged, or config.json does not list it") from None
 
     def extras(self) -> dict[str, Any]:
-        """What stands in the JSON file; nothing if there is none."""
+        """The content of the JSON file; empty if there is none."""
         return {}
 
     def take(self, extras: dict[str, Any]) -> None:
-        """Load what stands in the JSON file; any error means that it is damaged."""
+        """Load the content of the JSON file; any error means that it is damaged."""
 
     def take_tokenizers(self, donor: Processor) -> None:
         """Use the tokenizers of the run that this one starts from: its body reads their tokens."""

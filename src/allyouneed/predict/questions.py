@@ -1,4 +1,4 @@
-"""answer: a question about a text, answered by a piece of the text."""
+"""answer: a question about a text, answered by a span of the text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NO_ANSWER = "(no answer in the text)"
 
 
 class Piece(NamedTuple):
-    """A piece of a text that may be the answer. Empty: there is none."""
+    """A span of a text that may be the answer. Empty: there is none."""
 
     start: int  # in characters
     end: int
@@ -67,7 +67,7 @@ class AnswerProcessor(Processor):
 
     @property
     def most_tokens(self) -> int:
-        """Of an answer."""
+        """The most tokens of an answer."""
         return self.options.longest or self.learned_longest
 
     def build_model(self) -> Answerer:
@@ -85,7 +85,7 @@ class AnswerProcessor(Processor):
         return isinstance(other, AnswerProcessor) and other.options.head == self.options.head
 
     def tokenized(self, contexts: Sequence[str]) -> tuple[list[Tokens], np.ndarray]:
-        """The tokens of each different text, and which of them each of these is."""
+        """The tokens of each different text, and the index of the text of each question."""
         different: dict[str, int] = {}
         of = [different.setdefault(context, len(different)) for context in contexts]
         return [self.tokenizer.tokenize(context) for context in different], np.array(of, dtype=np.int64)
@@ -97,7 +97,7 @@ class AnswerProcessor(Processor):
     def windows(
         self, questions: Sequence[Question], ids: Sequence[list[int]], texts: Sequence[Tokens], of: np.ndarray
     ) -> AnswerWindows:
-        """The questions, which have these ids, with the windows of their texts; `of` says which is whose."""
+        """The windows of questions with these ids; `of` is the index of the text of each question."""
         answers = [
             _overlap(texts[text].spans, *question.answers[0]) if question.answers else NONE
             for question, text in zip(questions, of.tolist())
@@ -129,7 +129,7 @@ class AnswerPredictor(Predictor):
         return TokenizedQuestion(question, ids, text)
 
     def gather(self, inputs: Sequence[TokenizedQuestion]) -> Asked:
-        """Questions that are answered together."""
+        """A batch of questions, with the windows of their texts."""
         questions = [one.question for one in inputs]
         different = {one.question.context: one.text for one in inputs}
         number = {context: i for i, context in enumerate(different)}

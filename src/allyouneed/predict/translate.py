@@ -50,7 +50,7 @@ class TranslateProcessor(Processor):
 
 
 class Written(NamedTuple):
-    """The best answer, what the decoder reads while it writes it, and what it writes then."""
+    """The best answer, with the inputs and the outputs of the decoder at each step."""
 
     answer: Answer
     inputs: list[int]
@@ -105,7 +105,7 @@ class TranslatePredictor(Writing):
         names = _labels(self.processor.reader, given.ids), _labels(self.tokenizer, written.outputs)
         return Alignment(*names, weights[0].float().cpu(), shown, written.answer.text)
 
-    def _look(self, given: Prompt, decode: DecodeConfig, trace: Trace) -> Names:
+    def _run_traced(self, given: Prompt, decode: DecodeConfig, trace: Trace) -> Names:
         self._search(given, decode, trace)
         written = self._write(given, decode)
         self.model(*written.batch, trace=trace)

@@ -151,7 +151,7 @@ class WordsPredictor(Predictor):
             raise UserError(". ".join(messages))
         return [own[0] for own in ids]
 
-    def _look(self, given: Sum, decode: DecodeConfig, trace: Trace) -> Names:
+    def _run_traced(self, given: Sum, decode: DecodeConfig, trace: Trace) -> Names:
         ids = torch.tensor([[id for _, id in given.terms]], device=self.model.device)
         model, vectors = self.model, self.model.inputs(ids)
         record(trace.at(model), model.inputs, "embeddings", vectors)

@@ -1,4 +1,4 @@
-"""Writer: where tokens are written, for all who ask and from any thread."""
+"""Writer: decodes the requests of all callers, from any thread."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from allyouneed.predict.decoder import Decoder
 
 
 class Writer:
-    """Requests of all sessions share its rows. Who waits for an answer drives: it gives every row a token, and hands
-    the tokens of others to them. So there is no thread that would have to be stopped.
+    """Requests of all sessions share its rows. A session that waits for an answer runs the steps: it decodes a token
+    for every row, and passes on the tokens of other sessions. So no thread has to be started or stopped.
 
     `lock` is held while the model computes.
     """
@@ -31,8 +31,8 @@ class Writer:
 
     @contextmanager
     def session(self, most: int) -> Iterator[Session]:
-        """For one who asks: at most so many answers of it are written at a time. What is still being written for it at
-        the end is not wanted any more."""
+        """The requests of one caller, of which at most so many answers are decoded at a time. Those that are not
+        finished at the end of the session are cancelled."""
         session = Session(self, most)
         with self.lock:
             self._sessions.append(session)
@@ -45,13 +45,13 @@ class Writer:
                     session.cancel(id)
 
     def tick(self) -> None:
-        """One more token for everything that is being written; the caller holds the lock."""
+        """One more token for everything that is being decoded; the caller holds the lock."""
         for beam, engine in list(self._engines.items()):
             if not engine.busy:
                 continue
             try:
                 self._hand_out(engine.tick())
-            except BaseException as error:  # it cannot go on, and all that it was writing ends
+            except BaseException as error:  # it cannot go on, and all of its requests end
                 del self._engines[beam]
                 shown = error if isinstance(error, Exception) else UserError("this was interrupted: ask again")
                 mine = [id for id, (_, of) in self._owners.items() if of == beam]
@@ -68,7 +68,7 @@ class Writer:
 
 
 class Session:
-    """The requests of one who asks, and what arrives for them."""
+    """The requests of one caller, and the events that arrive for them."""
 
     def __init__(self, writer: Writer, most: int) -> None:
         self.writer, self.most = writer, most
@@ -90,13 +90,13 @@ class Session:
             return id
 
     def close(self, id: int, answer: int | None) -> None:
-        """Nothing more is to come for this answer, or for the whole request."""
+        """No more events come for this answer, or for the whole request."""
         self.open[id] = set() if answer is None else self.open[id] - {answer}
         if not self.open[id]:
             del self.open[id], self.writer._owners[id]
 
     def cancel(self, id: int, answer: int | None = None) -> None:
-        """Nothing more arrives for this request, or for one of its answers; either may be done already."""
+        """No more events of this request, or of one of its answers; either may have ended already."""
         with self.writer.lock:
             if id in self.open:
                 engine = self.writer._engines[self.writer._owners[id][1]]
@@ -105,7 +105,7 @@ class Session:
             self.arrived = deque(e for e in self.arrived if e.id != id or answer not in (None, e.answer))
 
     def wait(self) -> list[Event]:
-        """What has arrived; nothing if nothing is to come."""
+        """The events that have arrived; none if none will come."""
         with self.writer.lock:
             while self.open and not self.arrived:
                 self.writer.tick()
