@@ -9,7 +9,6 @@ from itertools import count
 from typing import Any, NamedTuple, TypeVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from allyouneed.decode.request import Event, Hypothesis, Request
@@ -102,14 +101,11 @@ def _pick(x: Tensor, indices: Tensor) -> Tensor:
 
 def _concatenated(x: Tensor, y: Tensor) -> Tensor:
     """(B, …) and (C, …) -> (B + C, …); the narrower one is padded with -inf, 0 or False."""
-    shape = [max(sizes) for sizes in zip(x.shape[1:], y.shape[1:])]
-    none = NEVER if x.dtype.is_floating_point else 0
-
-    def wide(t: Tensor) -> Tensor:
-        more = [n for size, need in zip(reversed(t.shape[1:]), reversed(shape)) for n in (0, need - size)]
-        return F.pad(t, more, value=none) if any(more) else t
-
-    return torch.cat([wide(x), wide(y)])
+    shape = len(x) + len(y), *map(max, x.shape[1:], y.shape[1:])
+    both = x.new_full(shape, NEVER if x.dtype.is_floating_point else 0)
+    both[(slice(len(x)), *map(slice, x.shape[1:]))] = x
+    both[(slice(len(x), None), *map(slice, y.shape[1:]))] = y
+    return both
 
 
 class BeamSearch:

@@ -10,6 +10,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from allyouneed.config import DecodeConfig
 from allyouneed.data.batches.base import fill
@@ -162,11 +163,8 @@ class Embedding:
         device = self.model.device
         if self.spelled:
             letters = self.predictor.recipe.model.letters
-            chars = np.zeros((len(rows), max(len(row.ids) for row in rows), letters), dtype=np.int64)
-            for i, row in enumerate(rows):
-                chars[i, : len(row.ids)] = spell(row.names, letters)
-            lengths = torch.tensor([len(row.ids) for row in rows], device=device)
-            return {"chars": torch.from_numpy(chars).to(device), "lengths": lengths}
+            chars = pad_sequence([torch.from_numpy(spell(row.names, letters)).long() for row in rows], batch_first=True)
+            return {"chars": chars.to(device), "lengths": torch.tensor([len(row.ids) for row in rows], device=device)}
         ids, lengths = pad([[*self.layout.start, *row.ids, *self.layout.end] for row in rows], device)
         return {"ids": ids, "lengths": lengths, "segments": torch.zeros_like(ids)}
 
