@@ -28,24 +28,22 @@ class Request:
     length_penalty: str = "gnmt"
 
     def __post_init__(self) -> None:
-        if self.max_new < 1:
-            raise UserError(f"max_new = {self.max_new}: it must be at least 1")
-        if not 0 <= self.temperature < float("inf"):
-            raise UserError(f"temperature = {self.temperature}: it must be 0 (greedy) or more")
-        if self.top_k < 0:
-            raise UserError(f"top_k = {self.top_k}: it must be 0 (all) or more")
-        if not 0 <= self.top_p <= 1:
-            raise UserError(f"top_p = {self.top_p}: it must be between 0 and 1")
-        if not -(2**63) <= self.seed <= 2**63 - self.answers:
-            raise UserError(f"seed = {self.seed}: it must fit into 64 bits")
+        rules = {
+            "max_new": (self.max_new >= 1, "it must be at least 1"),
+            "temperature": (0 <= self.temperature < float("inf"), "it must be 0 (greedy) or more"),
+            "top_k": (self.top_k >= 0, "it must be 0 (all) or more"),
+            "top_p": (0 <= self.top_p <= 1, "it must be between 0 and 1"),
+            "seed": (-(2**63) <= self.seed <= 2**63 - self.answers, "it must fit into 64 bits"),
+            "alpha": (0 <= self.alpha <= 10, "the strength of the length penalty is between 0 (none) and 10"),
+            "length_penalty": (self.length_penalty in ("gnmt", "power"), "it is 'gnmt' or 'power'"),
+        }
+        for name, (holds, rule) in rules.items():
+            if not holds:
+                raise UserError(f"{name} = {getattr(self, name)!r}: {rule}")
         if self.beam is not None and not 1 <= self.answers <= self.beam:
             raise UserError(
                 f"beam = {self.beam}, n_best = {self.answers}: the beam is at least 1, n_best between 1 and the beam"
             )
-        if not 0 <= self.alpha <= 10:
-            raise UserError(f"alpha = {self.alpha}: the strength of the length penalty is between 0 (none) and 10")
-        if self.length_penalty not in ("gnmt", "power"):
-            raise UserError(f"length_penalty = '{self.length_penalty}': it is 'gnmt' or 'power'")
 
     @property
     def inputs(self) -> list[Any]:

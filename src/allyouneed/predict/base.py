@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig
-from allyouneed.decode import BeamSearch
+from allyouneed.decode.beam import BeamSearch
 from allyouneed.errors import UserError
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.recurrent import GATES
