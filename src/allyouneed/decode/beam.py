@@ -260,8 +260,8 @@ class BeamSearch:
         going = found._replace(logprob=found.logprob.masked_fill(ends, NEVER))
         first = ends.int().sort(dim=1, stable=True).indices[:, :beam]
         self.live = live = _columns(lambda x: _pick(x, first), going)
-        # 4. Stop at max_new, or if no live hypothesis can become one of its n best. A log-probability
-        # only falls, and its score is best with the penalty of the greatest length. Greedy search takes the first end.
+        # 4. Stop at max_new, or if no live hypothesis can become one of the n best. A log-probability only falls, and
+        # its score is best with the penalty of the greatest length. Greedy search takes the first end.
         bar = best.score.gather(1, last)
         safe = live.logprob[:, :1] / penalties.gather(1, most - 1) <= bar
         safe = safe | (bar > NEVER) if beam == 1 else safe

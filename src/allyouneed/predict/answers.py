@@ -87,24 +87,23 @@ def write(
             ids = dict[int, int]()
             for i, prompt in sorted(several, key=lambda item: len(item[1].ids)) if beams else several:
                 ids[i] = session.add(request_for(prompt, decode, tokenizer.eos))
-                parts = 0 if beams else decode.n_best
-                drafts[ids[i]] = [_Draft(tokenizer, decode.stop, next(shows, None)) for _ in range(parts)]
+                if not beams:
+                    drafts[ids[i]] = [_Draft(tokenizer, decode.stop, next(shows, None)) for _ in range(decode.n_best)]
             due.extend(ids[i] for i, _ in several)
             if not due:
                 return
             for event in session.wait():
                 if event.error is not None:
                     ready[event.id] = event.error
-                    del drafts[event.id]
+                    drafts.pop(event.id, None)
                 elif beams:
                     ready[event.id] = _joined(_found(h, tokenizer, decode.stop) for h in event.hypotheses)
-                    del drafts[event.id]
                 elif (draft := drafts[event.id][event.answer]).answer is None:  # not ended by a stop string
                     draft.take(event)
                     if draft.answer is not None and not event.done:
                         session.cancel(event.id, event.answer)
             for id, written in list(drafts.items()):
-                if written and all(draft.answer for draft in written):
+                if all(draft.answer for draft in written):
                     ready[id] = _joined(draft.answer for draft in drafts.pop(id) if draft.answer is not None)
             while due and due[0] in ready:
                 yield ready.pop(due.popleft())
