@@ -14,15 +14,13 @@ from allyouneed.text import Tokenizer
 
 BETWEEN = "|||"
 MARKS = ("\t", BETWEEN)
+MOST_TEMPLATE = 100_000  # characters; the templates of well-known models have a few thousand
 
 
 def two_texts(text: str) -> list[str]:
     """The texts on both sides of the first separator, stripped; the text itself if there is none."""
     marks = [mark for mark in MARKS if mark in text]
     return [side.strip() for side in text.split(min(marks, key=text.index), 1)] if marks else [text]
-
-
-MOST_TEMPLATE = 100_000  # characters; the templates of well-known models have a few thousand
 
 
 def check_template(template: str) -> None:

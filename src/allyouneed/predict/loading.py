@@ -21,8 +21,6 @@ from allyouneed.storage.runfolder import RunFolder
 from allyouneed.storage.tensorfile import Header, not_finite, read_header, read_tensors
 
 TABLES = 1 << 28  # bytes that the computed tables of a model, such as sinusoidal positions, may always take
-
-
 P = TypeVar("P", bound=Processor)
 
 

@@ -24,6 +24,7 @@ from allyouneed.predict.answers import Answer
 from allyouneed.predict.base import Guess, Names, Predictor, best_of
 from allyouneed.predict.processor import Processor
 
+NEAREST = 10  # words per answer
 FEWEST, MOST = 5, 60  # words on a map that nobody chose
 FREQUENT = 200  # the most frequent words, such as "the", say little; of a small vocabulary, a tenth
 
@@ -68,9 +69,6 @@ def _is_content(word: str) -> bool:
     """Whether it has letters only, and more than three if its script has capitals: in others, one may be a word."""
     letters = all(unicodedata.category(letter)[0] in "LM" for letter in word)
     return letters and (len(word) > 3 or word.lower() == word.upper())
-
-
-NEAREST = 10  # words per answer
 
 
 class WordsProcessor(Processor):
