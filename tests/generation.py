@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from allyouneed.decode import Stepper
-from allyouneed.predict.decoder import Decoder, Request
+from allyouneed.decode import Request, Stepper
+from allyouneed.predict.decoder import Decoder
 
 
 def generate(

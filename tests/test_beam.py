@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from allyouneed.decode import BeamRequest, Hypothesis, beam_search
-from allyouneed.decode.beam import penalty
+from allyouneed.decode import Hypothesis, Request, beam_search
+from allyouneed.decode.beam import BeamSearch, penalty
 from allyouneed.errors import UserError
 from allyouneed.nn.trace import Trace
-from allyouneed.predict.beams import Beams
-from allyouneed.predict.decoder import Request
 from test_decode import alone
 from toy_steppers import ToyLM, ToyTranslator
 
@@ -257,13 +255,16 @@ def test_sentences_join_and_leave_a_search_and_are_found_as_if_alone(kind: type)
         {"max_new": 3 + i % 5, "alpha": 0.3 * (i % 3), "n_best": 1 + i % 3, "length_penalty": ("gnmt", "power")[i % 2]}
         for i in range(12)
     ]
-    requests = [BeamRequest([i % 7, 3][: 1 + i % 2], beam=3, eos=0, **settings) for i, settings in enumerate(how)]
-    beams, found, sizes = Beams(toy, 4), {}, []
+    requests = []
+    for i, settings in enumerate(how):
+        given = {"answers" if name == "n_best" else name: value for name, value in settings.items()}
+        requests.append(Request([i % 7, 3][: 1 + i % 2], beam=3, stop={0}, **given))
+    beams, found, sizes = BeamSearch(toy, 4), {}, []
     for i, request in enumerate(requests):
         beams.add(request)
         for _ in range(i % 3):
             found |= {one.id: one.hypotheses for one in beams.tick()}
-            sizes.append(len(beams._search.sentences) if beams._search else 0)
+            sizes.append(len(beams.sentences))
     while beams.busy:
         found |= {one.id: one.hypotheses for one in beams.tick()}
     assert max(sizes) > 1
@@ -277,12 +278,12 @@ def test_an_error_of_one_sentence_is_its_own() -> None:
     toy.table[:] = float("nan")
     fine = ToyTranslator(6, 4)
     toy.table[(table == fine.start([[1]], 64)[0]).all(1)] = table[(table == fine.start([[1]], 64)[0]).all(1)]
-    beams = Beams(toy, 4)
-    good, bad = beams.add(BeamRequest([1], 1, 2, 0)), beams.add(BeamRequest([2], 1, 2, 0))
+    beams = BeamSearch(toy, 4)
+    good, bad = beams.add(Request([1], 1, beam=2, stop={0})), beams.add(Request([2], 1, beam=2, stop={0}))
     found = {one.id: one for one in beams.tick()}
     assert found[good].error is None
     assert found[good].hypotheses
     assert "not a number" in str(found[bad].error)
-    cancelled = beams.add(BeamRequest([1], 5, 2, 0))
+    cancelled = beams.add(Request([1], 5, beam=2, stop={0}))
     beams.cancel(cancelled)
     assert not beams.busy

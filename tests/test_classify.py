@@ -190,7 +190,7 @@ def test_a_text_of_unknown_words_gets_an_answer_as_in_the_test(run):
     assert all(id == run.task.tokenizer.unk for id in run.predictor.read(texts[1], run.decode()).tokens[0])
     found = list(run.answers(texts))
     assert [answer.text for answer in found] == [run.predict(text) for text in texts]
-    (p,) = run.predictor.judge([run.predictor.read(texts[1], run.decode())])
+    (p,) = run.predictor.label_probabilities([run.predictor.read(texts[1], run.decode())])
     assert found[1].text == run.task.labels[int(p.argmax())]
 
 

@@ -10,13 +10,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from allyouneed.decode import beam_search
+from allyouneed.decode import Request, beam_search
 from allyouneed.errors import UserError
 from allyouneed.models.convnet import ConvNet, ConvNetConfig
 from allyouneed.models.convseq2seq import ConvSeq2Seq, ConvSeq2SeqConfig
 from allyouneed.nn.convolution import ConvAttention, ConvBlock, ConvConfig, ConvStack, GatedConvolution, Source
 from allyouneed.nn.trace import Trace
-from allyouneed.predict.decoder import Request
 from allyouneed.predict.loading import store_by_columns
 from allyouneed.recipe import read_recipe
 from allyouneed.run import train

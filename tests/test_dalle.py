@@ -9,13 +9,13 @@ import torch
 from allyouneed.config import DecodeConfig
 from allyouneed.data.batches.image_codes import CaptionedCodes, PlainPictures
 from allyouneed.data.store import Ragged
+from allyouneed.decode import Request
 from allyouneed.errors import UserError
 from allyouneed.models.dalle import DALLE, DALLEConfig
 from allyouneed.models.dvae import DVAE, DVAEConfig, join_patches
 from allyouneed.models.vit import cut_patches
 from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.trace import Trace
-from allyouneed.predict.decoder import Request
 from allyouneed.predict.draw import draw_codes, likelihood
 from allyouneed.predict.writer import Writer
 

@@ -12,10 +12,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allyouneed.decode import beam_search, choose, greedy, uniform
+from allyouneed.decode import Request, beam_search, choose, greedy, uniform
 from allyouneed.decode.stepper import bucket
 from allyouneed.errors import UserError
-from allyouneed.predict.decoder import Decoder, Request
+from allyouneed.predict.decoder import Decoder
 from allyouneed.run import load
 from allyouneed.storage.runfolder import RunFolder
 from allyouneed.storage.tensorfile import read_tensors

@@ -10,9 +10,8 @@ import pytest
 import tokenizers
 import torch
 
-from allyouneed.decode import beam_search
+from allyouneed.decode import Request, beam_search
 from allyouneed.exchange.importing import import_run
-from allyouneed.predict.decoder import Request
 from allyouneed.run import load
 from generation import generate
 

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from allyouneed.decode import beam_search
+from allyouneed.decode import Request, beam_search
 from allyouneed.models.convnet import ConvNet, ConvNetConfig
 from allyouneed.models.convseq2seq import ConvSeq2Seq, ConvSeq2SeqConfig
 from allyouneed.models.elmo import ELMo, ELMoConfig
@@ -21,7 +21,7 @@ from allyouneed.nn.heads import TagHead
 from allyouneed.nn.losses import IGNORE, cross_entropy
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace
-from allyouneed.predict.decoder import Decoder, Request
+from allyouneed.predict.decoder import Decoder
 from allyouneed.predict.loading import store_by_columns
 from allyouneed.training.memory import flops
 from generation import generate

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 
+from allyouneed.decode import Request
 from allyouneed.models.dalle import DALLE, DALLEConfig
 from allyouneed.models.gpt import GPT, GPTConfig
 from allyouneed.models.transformer import Transformer, TransformerConfig
-from allyouneed.predict.decoder import EAGER, Decoder, Recorded, Request
+from allyouneed.predict.decoder import EAGER, Decoder, Recorded
 from generation import generate
 
 KINDS = ("gpt", "rotary", "transformer", "guided")

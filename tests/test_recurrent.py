@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from allyouneed.decode import beam_search
+from allyouneed.decode import Request, beam_search
 from allyouneed.errors import UserError
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.layers import pad, real
 from allyouneed.nn.recurrent import CELLS, Recurrent
-from allyouneed.predict.decoder import Decoder, Request
+from allyouneed.predict.decoder import Decoder
 from generation import generate
 
 LENGTHS = torch.tensor([4, 7, 1, 6])

@@ -11,11 +11,11 @@ import signal
 import pytest
 import torch
 
-from allyouneed.decode import beam_search
+from allyouneed.decode import Request, beam_search
 from allyouneed.errors import UserError
 from allyouneed.models.rnn import RNN, RNNBody, RNNConfig
 from allyouneed.nn.recurrent import CELLS
-from allyouneed.predict.decoder import Decoder, Request
+from allyouneed.predict.decoder import Decoder
 from allyouneed.recipe import read_recipe
 from allyouneed.run import load
 from allyouneed.storage.checkpoints import Checkpoint

@@ -8,14 +8,13 @@ import math
 import pytest
 import torch
 
-from allyouneed.decode import beam_search
+from allyouneed.decode import Request, beam_search
 from allyouneed.errors import UserError
 from allyouneed.models.seq2seq import SCORES, Seq2Seq, Seq2SeqConfig
 from allyouneed.nn.losses import cross_entropy
 from allyouneed.nn.recurrent import CELLS, Recurrent
 from allyouneed.nn.scores import make_score
 from allyouneed.nn.trace import Trace
-from allyouneed.predict.decoder import Request
 from allyouneed.run import Run, load, train
 from allyouneed.tasks.base import Moment
 from allyouneed.tasks.translate import Translate

@@ -120,9 +120,9 @@ def test_the_best_weights_are_those_of_the_best_f1_on_the_validation_split(folde
 
 def test_texts_together_get_what_each_gets_alone(run):
     texts = ["Mr Lee ran", "Mr Ann Ray ran in Bo Bo . and in Lee Ray !", "in Zed"]
-    together = run.predictor.judge([run.predictor.read(text, run.decode()) for text in texts])
+    together = run.predictor.label_probabilities([run.predictor.read(text, run.decode()) for text in texts])
     for text, p in zip(texts, together):
-        (alone,) = run.predictor.judge([run.predictor.read(text, run.decode())])
+        (alone,) = run.predictor.label_probabilities([run.predictor.read(text, run.decode())])
         torch.testing.assert_close(p, alone, atol=1e-6, rtol=1e-5)
     assert run.predict(texts) == [run.predict(text) for text in texts]
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from allyouneed.data.vectors import Vectors, write_vectors
+from allyouneed.decode import Request
 from allyouneed.errors import UserError
 from allyouneed.predict.answers import _Draft
-from allyouneed.predict.decoder import Request
 from allyouneed.run import Run, train
 from conftest import RUNTIME, TINY_LM, TINY_TRANSLATE
 from generation import generate

@@ -234,7 +234,7 @@ def check_recurrent(path: str, recurrent: Recurrent, values: dict[str, Tensor], 
 
 def check_elmo(path: str, body: ELMoBody, values: dict[str, Tensor]) -> int:
     """Each layer of each direction adds what its LSTM gives to what it reads, but for the first."""
-    sides = [side for side in ("forth", "back") if f"{path}.{side}.0.layers" in values]
+    sides = [side for side in ("forward_layers", "backward_layers") if f"{path}.{side}.0.layers" in values]
     for side in sides:
         for k in range(len(body.forward_layers)):
             inner = values[f"{path}.{side}.{k}.layers.0.layers"]
@@ -255,7 +255,7 @@ def test_the_directions_of_elmo_stand_at_their_own_words() -> None:
     """What the backward direction knows of a word depends on the words behind it, not on those before."""
     run = made("tag-elmo")
     one, other = (run.trace(text, "layers") for text in ("Anna left Rome", "Paul left Rome"))
-    for side, same in (("forth", [0, 0, 0]), ("back", [0, 1, 1])):
+    for side, same in (("forward_layers", [0, 0, 0]), ("backward_layers", [0, 1, 1])):
         a, b = (found[f"body.{side}.0.layers"].value for found in (one, other))
         assert [bool(torch.allclose(x, y, atol=1e-6)) for x, y in zip(a, b)] == [bool(word) for word in same]
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from allyouneed.decode import BeamRequest, beam_search
+from allyouneed.decode import Request, beam_search
 from allyouneed.errors import UserError
-from allyouneed.predict.decoder import Event, Request
 from allyouneed.predict.writer import Writer
 from test_decode import alone
 from toy_steppers import ToyLM, ToyTranslator
@@ -25,10 +24,10 @@ def ask(writer: Writer, requests: list[Any], most: int = 4) -> list[Any]:
             for event in events:
                 if event.error is not None:
                     found[event.id] = event.error
-                elif isinstance(event, Event):
-                    found[event.id] += [event.token] if event.token is not None else []
-                else:
+                elif event.hypotheses:
                     found[event.id] = event.hypotheses
+                else:
+                    found[event.id] += [event.token] if event.token is not None else []
     return list(found.values())
 
 
@@ -41,7 +40,7 @@ def test_many_threads_each_get_what_they_get_alone(kind: type) -> None:
         return [
             Request([thread % 7, i % 5], max_new=1 + (thread + i) % 9, temperature=i % 2, seed=i, stop={0})
             if i % 4
-            else BeamRequest([thread % 7, i % 5], max_new=5, beam=2 + thread % 2, eos=0)
+            else Request([thread % 7, i % 5], max_new=5, beam=2 + thread % 2, stop={0})
             for i in range(50)
         ]
 
@@ -52,7 +51,7 @@ def test_many_threads_each_get_what_they_get_alone(kind: type) -> None:
         found = list(pool.map(all_of, range(8)))
     for thread, got in enumerate(found):
         for request, answer in zip(requests(thread), got, strict=True):
-            if isinstance(request, Request):
+            if request.beam is None:
                 assert answer == alone(toy, request)[0]
             else:
                 how = {"beam": request.beam, "max_new": 5, "eos": 0}
@@ -71,7 +70,7 @@ def test_sessions_share_the_rows() -> None:
             together.wait()
             tokens = []
             while events := session.wait():
-                tokens += [event.token for event in events if isinstance(event, Event)]
+                tokens += [event.token for event in events if event.token is not None]
         return tokens
 
     with ThreadPoolExecutor(2) as pool:
@@ -84,7 +83,7 @@ def test_who_stops_asking_frees_its_rows() -> None:
     writer = Writer(ToyLM(7))
     with writer.session(4) as session:
         session.add(Request([1], max_new=50))
-        session.add(BeamRequest([1], max_new=50, beam=2, eos=99))
+        session.add(Request([1], max_new=50, beam=2, stop={99}))
         assert session.wait()
     assert not any(engine.busy for engine in writer._engines.values())
     assert ask(writer, [Request([1], max_new=2)]) == [alone(writer.stepper, Request([1], max_new=2))[0]]
@@ -123,7 +122,7 @@ class Refuses(ToyTranslator):
 
 def test_an_input_that_cannot_be_read_ends_no_other_search() -> None:
     toy = Refuses(7, ends=1.0)
-    one, bad, two = (BeamRequest(ids, max_new=5, beam=2, eos=0) for ids in ([1, 2], [5], [3]))
+    one, bad, two = (Request(ids, max_new=5, beam=2, stop={0}) for ids in ([1, 2], [5], [3]))
     found = ask(Writer(toy), [one, bad, two])
     assert str(found[1]) == "a five"
     assert [found[0], found[2]] == beam_search(toy, [[1, 2], [3]], max_new=5, beam=2, eos=0)

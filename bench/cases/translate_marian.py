@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from allyouneed.decode import beam_search
+from allyouneed.decode import Request, beam_search
 from allyouneed.exchange.families.translators import MARIAN
 from allyouneed.exchange.maps import export_tensors
 from allyouneed.models.transformer import Transformer, TransformerConfig
-from allyouneed.predict.decoder import Decoder, Request
+from allyouneed.predict.decoder import Decoder
 from allyouneed.predict.loading import store_by_columns
 from bench.harness import OURS, Case, Peer, Prepared, same
 

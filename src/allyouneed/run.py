@@ -7,6 +7,7 @@ import html
 import math
 import os
 import shlex
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cached_property
@@ -24,10 +25,9 @@ from allyouneed.exchange.hub import HUB, imported, with_imported
 from allyouneed.format import human_count
 from allyouneed.metrics import Score
 from allyouneed.models.base import Writer
-from allyouneed.predict.answers import Answer, Outcome
+from allyouneed.predict.answers import Answer, Line
 from allyouneed.predict.base import Alignment, Guess, Predictor, Traced, Writing, answered
 from allyouneed.predict.embed import Embedding, Found, Layers
-from allyouneed.predict.input_lines import Line, Text, answer_lines
 from allyouneed.predict.loading import load_processor, load_weights, store_by_columns
 from allyouneed.predict.token_vectors import freeze_vectors
 from allyouneed.predict.words import WordMap, WordsPredictor
@@ -44,6 +44,7 @@ from allyouneed.training.starting import Given, choose, default_out, resumed, wi
 
 MOST_PICTURE = 1 << 24  # bytes
 MASK = "[MASK]"
+Text = str | Sequence[str]  # for a tagger, a text may be the list of its words
 T = TypeVar("T")
 DATA_KEYS = {field.name for field in fields(DataConfig)}  # no key of [decode] is among them
 
@@ -131,13 +132,35 @@ class Run:
     def answer_lines(self, lines: Iterable[Text | UserError], first: int = 1, **decode: Any) -> Iterator[Line]:
         """Every line with its answer, or with the error that says why it has none; in order, for any number of lines. A
         line that could not be read is given as its error. `first` is the number of the first line."""
-        settings, predictor = self._ready(decode), self.predictor
+        return self._answer_lines(lines, first, self._ready(decode))
 
-        def answers(inputs: Iterable[Any]) -> Iterator[Outcome]:
-            with explain_memory():
-                yield from predictor.answers(inputs, settings)
+    def _answer_lines(self, lines: Iterable[Text | UserError], first: int, settings: DecodeConfig) -> Iterator[Line]:
+        waiting: deque[Line] = deque()  # read, and not yet yielded
 
-        return answer_lines(lines, first, self._text, lambda text: predictor.read(text, settings), answers)
+        def inputs() -> Iterator[Any]:
+            for number, line in enumerate(lines, first):
+                text, given = "", None
+                try:
+                    if isinstance(line, UserError):
+                        raise line
+                    text = self._text(line)
+                    given = self.predictor.read(text, settings) if text.strip() else None
+                except UserError as error:
+                    waiting.append(Line(number, text, error=error))
+                    continue
+                waiting.append(Line(number, text))
+                if text.strip():
+                    yield given
+
+        with explain_memory():
+            for outcome in self.predictor.answers(inputs(), settings):
+                while not waiting[0].asks:
+                    yield waiting.popleft()
+                if isinstance(outcome, UserError):
+                    yield replace(waiting.popleft(), error=outcome)
+                else:
+                    yield replace(waiting.popleft(), answer=next(answered([outcome])))
+        yield from waiting
 
     def _text(self, text: Text) -> str:
         found = text if isinstance(text, str) else self.predictor.joined(text)

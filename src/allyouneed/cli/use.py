@@ -18,8 +18,7 @@ from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.terminal import write
 
 if TYPE_CHECKING:
-    from allyouneed.predict.answers import Answer
-    from allyouneed.predict.input_lines import Line
+    from allyouneed.predict.answers import Answer, Line
     from allyouneed.run import Run
 
 
@@ -226,7 +225,7 @@ def _stream(run: Run, how: str, decode: dict[str, Any]) -> bool:
 
 def _tables(run: Run, lines: list[str | UserError], first: int, decode: dict[str, Any]) -> Iterator[Line]:
     """Print the table of each line, if it has one."""
-    from allyouneed.predict.input_lines import Line
+    from allyouneed.predict.answers import Line
 
     for number, text in enumerate(lines, first):
         line = Line(number, "", error=text) if isinstance(text, UserError) else Line(number, text)

@@ -1,7 +1,8 @@
-"""From prompts to answers: ids become text while they are decoded, stop strings end an answer, order is kept."""
+"""From prompts to answers, in order: ids become text while they are decoded, and stop strings end an answer."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -11,11 +12,8 @@ import numpy as np
 
 from allyouneed.config import DecodeConfig
 from allyouneed.data.formats.decoding import to_image
-from allyouneed.decode import BeamRequest, Hypothesis
-from allyouneed.decode.beam import Found
-from allyouneed.decode.sample import NO_TOKEN
+from allyouneed.decode import Event, Hypothesis, Request
 from allyouneed.errors import UserError
-from allyouneed.predict.decoder import Event, Request
 from allyouneed.predict.writer import Writer
 from allyouneed.text import Tokenizer
 
@@ -27,7 +25,6 @@ class Prompt:
     ids: list[int]
     max_new: int
     stop: frozenset[int] = frozenset()
-    text: str = ""  # as the user gave it
 
 
 @dataclass(frozen=True)
@@ -53,6 +50,21 @@ class Answer:
 Outcome = Answer | Exception  # an input has an answer, or an error
 
 
+@dataclass(frozen=True)
+class Line:
+    """A line of input with its answer, or with the error that says why there is none; a blank line has neither."""
+
+    number: int
+    text: str
+    answer: Answer | None = None
+    error: UserError | None = None
+
+    @property
+    def asks(self) -> bool:
+        """Whether it can be given to the model."""
+        return self.error is None and bool(self.text.strip())
+
+
 def write(
     writer: Writer,
     tokenizer: Tokenizer,
@@ -60,11 +72,47 @@ def write(
     decode: DecodeConfig,
     show: Callable[[str], None] | None = None,
 ) -> Iterator[Outcome]:
-    """The answer to each prompt, or its error, in order. Prompts are read as they are needed. `show` gets the first
-    answer piece by piece while it is decoded."""
-    if decode.method == "beam":
-        return _beams(writer, tokenizer, prompts, decode)
-    return _rows(writer, tokenizer, prompts, decode, show)
+    """The answer to each prompt, or its error, in order. Prompts are read as they are needed; each makes one request,
+    for decode.n_best answers. `show` gets the pieces of the first answer while it is decoded; beam search has none.
+    For beam search, prompts are sorted by length, so that similar ones start together."""
+    source, shows, beams = iter(prompts), iter([show]), decode.method == "beam"
+    due = deque[int]()  # requests in the order of their prompts
+    drafts: dict[int, list[_Draft]] = {}  # by request
+    ready: dict[int, Outcome] = {}
+    with writer.session(decode.batch) as session:
+        while True:
+            # At least one request, so that a prompt with many answers is answered, too.
+            room = 8 * decode.batch * (not due) if beams else max(1, 4 * decode.batch // decode.n_best) - len(due)
+            several = list(enumerate(islice(source, max(0, room))))
+            ids = dict[int, int]()
+            for i, prompt in sorted(several, key=lambda item: len(item[1].ids)) if beams else several:
+                ids[i] = session.add(request_for(prompt, decode, tokenizer.eos))
+                if not beams:
+                    drafts[ids[i]] = [_Draft(tokenizer, decode.stop, next(shows, None)) for _ in range(decode.n_best)]
+            due.extend(ids[i] for i, _ in several)
+            if not due:
+                return
+            for event in session.wait():
+                if event.error is not None:
+                    ready[event.id] = event.error
+                    drafts.pop(event.id, None)
+                elif beams:
+                    ready[event.id] = _joined(_found(h, tokenizer, decode.stop) for h in event.hypotheses)
+                elif (draft := drafts[event.id][event.answer]).answer is None:  # not ended by a stop string
+                    draft.take(event)
+                    if draft.answer is not None and not event.done:
+                        session.cancel(event.id, event.answer)
+            for id, written in list(drafts.items()):
+                if all(draft.answer for draft in written):
+                    ready[id] = _joined(draft.answer for draft in drafts.pop(id) if draft.answer is not None)
+            while due and due[0] in ready:
+                yield ready.pop(due.popleft())
+
+
+def _joined(answers: Iterable[Answer]) -> Answer:
+    """The first answer, with the others."""
+    first, *others = answers
+    return replace(first, others=others)
 
 
 class _Draft:
@@ -88,11 +136,11 @@ class _Draft:
         self._show(0 if found else max(0, longest - 1))
         return bool(found)
 
-    def _show(self, hold: int) -> None:
-        """Show what is new, but not the last `hold` characters: they may become a stop string."""
-        if self.show is not None and len(self.text) - hold > self.shown:
-            self.show(self.text[self.shown : len(self.text) - hold])
-            self.shown = len(self.text) - hold
+    def _show(self, hidden: int) -> None:
+        """Show what is new, but not the last `hidden` characters: they may become a stop string."""
+        if self.show is not None and len(self.text) - hidden > self.shown:
+            self.show(self.text[self.shown : len(self.text) - hidden])
+            self.shown = len(self.text) - hidden
 
     def take(self, event: Event) -> None:
         """The next token, or the end."""
@@ -107,97 +155,25 @@ class _Draft:
             self.answer = Answer(self.text, self.tokens, self.logprob, "stop" if stopped else str(event.done))
 
 
-def _rows(
-    writer: Writer,
-    tokenizer: Tokenizer,
-    prompts: Iterable[Prompt],
-    decode: DecodeConfig,
-    show: Callable[[str], None] | None,
-) -> Iterator[Outcome]:
-    """Greedy decoding and sampling. A prompt makes one request, for decode.n_best answers."""
-    source, due = iter(prompts), 0
-    drafts: dict[int, list[_Draft]] = {}  # by request
-    ready: dict[int, Outcome] = {}
-    with writer.session(decode.batch) as session:
-        while True:
-            # At least one request, so that a prompt with many answers is answered, too.
-            room = max(1, 4 * decode.batch // decode.n_best) - len(drafts) - len(ready)
-            for prompt in islice(source, max(0, room)):
-                number = session.add(_request(prompt, decode, tokenizer.eos))
-                shown = [show if number == 0 and not answer else None for answer in range(decode.n_best)]
-                drafts[number] = [_Draft(tokenizer, decode.stop, one) for one in shown]
-            if not drafts and not ready:
-                return
-            for event in session.wait():
-                assert isinstance(event, Event)
-                if event.error is not None:
-                    ready[event.id] = event.error
-                    del drafts[event.id]
-                    continue
-                draft = drafts[event.id][event.answer]
-                if draft.answer is None:  # not already ended by a stop string
-                    draft.take(event)
-                    if draft.answer is not None and not event.done:
-                        session.cancel(event.id, event.answer)
-            for number in [number for number, several in drafts.items() if all(draft.answer for draft in several)]:
-                first, *others = (draft.answer for draft in drafts.pop(number) if draft.answer is not None)
-                ready[number] = replace(first, others=others)
-            while due in ready:
-                yield ready.pop(due)
-                due += 1
-
-
-def _request(prompt: Prompt, decode: DecodeConfig, eos: int | None) -> Request:
-    sampling = decode.method == "sample"
+def request_for(prompt: Prompt, decode: DecodeConfig, eos: int | None) -> Request:
+    """A prompt as a search takes it."""
+    beams, ends = decode.method == "beam", set() if eos is None else {eos}
     return Request(
         prompt.ids,
         max_new=prompt.max_new,
-        temperature=decode.temperature if sampling else 0.0,
+        temperature=decode.temperature if decode.method == "sample" else 0.0,
         top_k=decode.top_k,
         top_p=decode.top_p,
         seed=decode.seed,
-        stop=prompt.stop | ({eos} if eos is not None else set()),
+        stop=ends if beams else prompt.stop | ends,
         answers=decode.n_best,
-    )
-
-
-def _beams(writer: Writer, tokenizer: Tokenizer, prompts: Iterable[Prompt], decode: DecodeConfig) -> Iterator[Outcome]:
-    """Beam search over prompts of similar length; the answers come in the order of the prompts."""
-    source = iter(prompts)
-    while several := list(islice(source, 8 * decode.batch)):
-        with writer.session(decode.batch) as session:
-            order = sorted(range(len(several)), key=lambda i: len(several[i].ids))
-            places = {session.add(beam_request(several[i], decode, tokenizer.eos)): i for i in order}
-            answers: dict[int, Outcome] = {}
-            while len(answers) < len(several):
-                for found in session.wait():
-                    if found.error is not None or not isinstance(found, Found):
-                        answers[places[found.id]] = found.error or UserError(NO_TOKEN)
-                        continue
-                    first, *others = (_found(h, tokenizer, decode.stop) for h in found.hypotheses)
-                    answers[places[found.id]] = replace(first, others=others)
-        yield from (answers[i] for i in range(len(several)))
-
-
-def beam_request(prompt: Prompt, decode: DecodeConfig, eos: int | None) -> BeamRequest:
-    """A prompt as beam search takes it."""
-    return BeamRequest(
-        prompt.ids,
-        max_new=prompt.max_new,
-        beam=decode.beam,
-        eos=-1 if eos is None else eos,
+        beam=decode.beam if beams else None,
         alpha=decode.alpha,
         length_penalty=decode.length_penalty,
-        n_best=decode.n_best,
     )
 
 
 def _found(h: Hypothesis, tokenizer: Tokenizer, stops: tuple[str, ...]) -> Answer:
-    text, reason = _cut(tokenizer.decode(h.tokens), stops), "stop" if h.finished else "length"
-    return Answer(text, h.tokens, h.logprob, reason, h.score)
-
-
-def _cut(text: str, stops: tuple[str, ...]) -> str:
-    """The text before the first stop string."""
-    found = [at for s in stops if (at := text.find(s)) >= 0]
-    return text[: min(found)] if found else text
+    text = tokenizer.decode(h.tokens)
+    text = text[: min((at for s in stops if (at := text.find(s)) >= 0), default=len(text))]
+    return Answer(text, h.tokens, h.logprob, "stop" if h.finished else "length", h.score)

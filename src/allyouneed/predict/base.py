@@ -1,4 +1,4 @@
-"""Predictor: what a loaded run is asked for. It checks an input, answers it, and shows how it came to the answer."""
+"""Predictor: a loaded run at work. It checks an input, answers it, and shows what the model computes for it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig
-from allyouneed.decode import beam_search
+from allyouneed.decode.beam import BeamSearch
 from allyouneed.errors import UserError
+from allyouneed.nn.batch import Tensors
 from allyouneed.nn.recurrent import GATES
 from allyouneed.nn.trace import KINDS, Trace, kind_of
-from allyouneed.predict.answers import Answer, Outcome, Prompt, beam_request, write
+from allyouneed.predict.answers import Answer, Outcome, Prompt, request_for, write
 from allyouneed.predict.processor import Processor
 from allyouneed.predict.writer import Writer
 from allyouneed.recipe import Recipe
@@ -27,7 +28,7 @@ from allyouneed.text.layout import Tokens
 from allyouneed.text.word_boundaries import find_words
 
 Show = Callable[[str], None]
-Names = Callable[[str], tuple[list[str], list[str]]]  # the sources and the targets of the attention at a place
+Names = Callable[[str], tuple[list[str], list[str]]]  # the sources and the targets of the attention at a path
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Alignment:
 
 
 class Axis(NamedTuple):
-    """What an axis of a value counts, and what stands at each place of it; no labels, if these are only numbers."""
+    """What an axis of a value counts, and the label of each index; none if these are only numbers."""
 
     name: str  # tokens, seen, heads, gates, directions, classes, width, …
     labels: list[str]
@@ -64,7 +65,7 @@ class Traced(NamedTuple):
 
 
 class Predictor(ABC):
-    """A processor and a model. An input is read once, by `read`; what is asked for takes what that returns."""
+    """A processor and a model. `read` prepares an input once; the other methods take what it returns."""
 
     asks: str = "a sentence"  # what to type at a prompt
     expects: ClassVar[str] = "likely next (· is a space)"  # the heading of `table`
@@ -72,7 +73,7 @@ class Predictor(ABC):
     pooling: str = "mean"  # how one vector of a text is made of those of its tokens: see `Embedding`
     pools_specials: bool = False  # the special tokens count in it
     no_vectors: ClassVar[str] = ""  # why there are no vectors of texts, and what there is instead
-    processor: Any
+    processor: Processor
     model: Any
 
     def __init__(self, processor: Processor, model: Any) -> None:
@@ -81,8 +82,7 @@ class Predictor(ABC):
 
     @property
     def recipe(self) -> Recipe:
-        recipe: Recipe = self.processor.recipe
-        return recipe
+        return self.processor.recipe
 
     @property
     def options(self) -> Any:
@@ -90,8 +90,7 @@ class Predictor(ABC):
 
     @property
     def tokenizer(self) -> Tokenizer:
-        tokenizer: Tokenizer = self.processor.tokenizer
-        return tokenizer
+        return self.processor.tokenizer
 
     # What an input may be
 
@@ -116,7 +115,7 @@ class Predictor(ABC):
         """The input of the user as this model reads it; a UserError if it cannot."""
 
     def read_whole(self, given: Any, decode: DecodeConfig) -> Any:
-        """The same for `table` and `attention`, for which nothing needs to be asked."""
+        """The same for `table` and `attention`: an input that asks for no answer is accepted."""
         return self.read(given, decode)
 
     # Answers
@@ -125,15 +124,11 @@ class Predictor(ABC):
         """The answer to each input that was read, or its error, in order. Inputs are taken as they are needed. `show`
         gets the first answer piece by piece."""
         source = iter(inputs)
-        while several := list(islice(source, self._together(decode))):
+        while several := list(islice(source, 8 * decode.batch)):
             yield from self._each(several, decode)
 
-    def _together(self, decode: DecodeConfig) -> int:
-        """How many inputs are answered at a time."""
-        return 8 * decode.batch
-
     def _each(self, inputs: list[Any], decode: DecodeConfig) -> Iterator[Outcome]:
-        """If several cannot be answered together, each alone: an error belongs to its input."""
+        """If inputs cannot be answered together, each is answered alone, so that an error belongs to its input."""
         found: list[Outcome] = []
         try:
             with self.lock:
@@ -145,7 +140,7 @@ class Predictor(ABC):
 
     @abstractmethod
     def _answer(self, inputs: list[Any], decode: DecodeConfig) -> Iterable[Answer]:
-        """The answers to inputs that are read together."""
+        """The answers to a batch of inputs."""
 
     def table(self, given: Any, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         """The likely predictions of the model at each position, up to `most` of them."""
@@ -157,9 +152,20 @@ class Predictor(ABC):
         """The attention of the best answer to the input; only for tasks that have a source."""
         raise UserError(f"a run of the task '{self.recipe.task_kind}' has no source to align with")
 
-    def _look(self, given: Any, decode: DecodeConfig, trace: Trace) -> Names:
-        """Let the model read the input and write its answer, with a trace; returns the names of what was read."""
-        raise UserError(f"a run of the task '{self.recipe.task_kind}' cannot be looked into")
+    def _run_traced(self, given: Any, decode: DecodeConfig, trace: Trace) -> Names:
+        """Run the model on the input and its answer, with a trace; returns the labels of what was read."""
+        tensors = self._tensors(given)
+        self.model(tensors, trace=trace)
+        tokens = self._names(given, tensors)
+        return lambda path: (tokens, tokens)
+
+    def _tensors(self, given: Any) -> Tensors:
+        """One input as the model takes it; for `_run_traced`."""
+        raise NotImplementedError
+
+    def _names(self, given: Any, tensors: Tensors) -> list[str]:
+        """What the model reads at each position of an input."""
+        return [self.tokenizer.token(id) for id in tensors["ids"][0].tolist()]
 
     @torch.inference_mode()
     def trace(self, given: Any, decode: DecodeConfig, kinds: Sequence[str] = ()) -> dict[str, Traced]:
@@ -167,7 +173,7 @@ class Predictor(ABC):
         of all, by the path of their module and their kind: "body.stack.blocks.0.attention.weights"."""
         trace = Trace(*kinds)
         with self.lock:
-            names = self._look(given, decode, trace)
+            names = self._run_traced(given, decode, trace)
         found = {}
         for name in trace:
             kind = kind_of(name)
@@ -185,7 +191,7 @@ class Predictor(ABC):
 
     @property
     def _classes(self) -> list[str]:
-        """What the logits of the model are of, if they are not of the tokens of a vocabulary."""
+        """The classes that the logits belong to, if these are not the tokens of a vocabulary."""
         return []
 
     def attention(self, given: Any, decode: DecodeConfig) -> dict[str, Alignment]:
@@ -224,10 +230,14 @@ class Writing(Predictor):
         return answered(self.answers(inputs, decode))
 
     def _search(self, given: Prompt, decode: DecodeConfig, trace: Trace) -> None:
-        """Record the hypotheses of a beam search, if that is how it writes."""
+        """Record the hypotheses of a beam search, if decode.method is beam."""
         if decode.method == "beam" and trace.wants("beams"):
-            settings = dict(vars(beam_request(given, decode, self.tokenizer.eos)))
-            beam_search(self.model, [settings.pop("input")], record=trace.record, **settings)
+            search = BeamSearch(self.model, 1, record=trace.record)
+            search.add(request_for(given, decode, self.tokenizer.eos))
+            while search.busy:
+                for event in search.tick():
+                    if event.error is not None:
+                        raise event.error
 
 
 class PictureAnswers(ABC):
@@ -236,6 +246,12 @@ class PictureAnswers(ABC):
     @abstractmethod
     def write_pictures(self, asked: Sequence[tuple[Any, Answer]], out: Path) -> None:
         """Write the pictures of the answers to these inputs, each with what the user gave, to a file."""
+
+
+def best_of(values: Tensor, most: int) -> list[tuple[int, float]]:
+    """The indices of the `most` largest of (N,) values, with these, the largest first."""
+    top = values.topk(min(most, len(values)))
+    return list(zip(top.indices.tolist(), top.values.tolist()))
 
 
 def answered(outcomes: Iterable[Outcome]) -> Iterator[Answer]:

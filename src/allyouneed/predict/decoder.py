@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from allyouneed.decode.request import Event, Request
 from allyouneed.decode.sample import NEVER, NO_TOKEN, NOT_A_NUMBER, choose, greedy, uniform
 from allyouneed.decode.stepper import State, Stepper, bucket
 from allyouneed.errors import UserError
@@ -19,8 +20,8 @@ EAGER = 4  # steps before a recording: kernels have been chosen by then, and sho
 
 
 class Recorded:
-    """stepper.step on CUDA. To start a kernel takes the host longer than the kernel of a small model runs. So once the
-    tensors of the state have stayed in place for a few steps, a step is recorded as a CUDA graph, and replayed
+    """stepper.step on CUDA. Starting a kernel takes the host longer than the kernel of a small model runs. So once the
+    tensors of the state have not moved for a few steps, a step is recorded as a CUDA graph, and replayed
     from then on: the same kernels with the same tensors, so the same numbers."""
 
     def __init__(self, stepper: Stepper) -> None:
@@ -59,69 +60,21 @@ class Recorded:
         return graph
 
 
-@dataclass(frozen=True)
-class Request:
-    """What to continue, how far, and how to choose the tokens."""
-
-    input: Any  # what Stepper.start takes for one row
-    max_new: int
-    temperature: float = 0.0  # 0: greedy
-    top_k: int = 0  # 0: all
-    top_p: float = 1.0  # 1: all
-    seed: int = 0
-    stop: Collection[int] = frozenset()  # ids that end the answer and are no part of it
-    answers: int = 1  # with the seeds seed, seed + 1, …; the input is read once for all of them
-    guidance: float = 1.0  # logits = free + guidance · (asked - free) (Ho and Salimans, 2021)
-    free: Any = None  # for guidance: the input that asks for nothing, as long as the one that asks
-
-    def __post_init__(self) -> None:
-        if self.max_new < 1:
-            raise UserError(f"max_new = {self.max_new}: it must be at least 1")
-        if not 0 <= self.temperature < float("inf"):
-            raise UserError(f"temperature = {self.temperature}: it must be 0 (greedy) or more")
-        if self.top_k < 0:
-            raise UserError(f"top_k = {self.top_k}: it must be 0 (all) or more")
-        if not 0 <= self.top_p <= 1:
-            raise UserError(f"top_p = {self.top_p}: it must be between 0 and 1")
-        if not -(2**63) <= self.seed <= 2**63 - self.answers:
-            raise UserError(f"seed = {self.seed}: it must fit into 64 bits")
-
-    @property
-    def inputs(self) -> list[Any]:
-        """What its rows read: a guided answer has a second row, which reads the free input and gets the same tokens."""
-        return [self.input] if self.free is None else [self.input, self.free]
-
-
-@dataclass(frozen=True)
-class Event:
-    """One token of one answer. `done` is None, "length", "stop" or "error". At a stop there is no token, and the
-    log-probability is that of the stop; at an error there is neither, and the whole request has ended."""
-
-    id: int
-    token: int | None
-    logprob: float
-    done: str | None
-    answer: int = 0  # the number of the answer, if the request asks for several
-    error: Exception | None = None
-
-
 @dataclass(eq=False)
 class _Row:
-    """A place of the state that is taken: by an answer, or by the free input beside it."""
+    """An answer that is being decoded. It has a row of the state for each of request.inputs."""
 
     id: int
     request: Request
     answer: int
     size: int  # tokens in the state after its start
     most: int  # new tokens it may get, within the model's limit
-    at: int = -1  # its place
-    beside: _Row | None = None  # the answer that this row of a free input belongs to
     made: int = 0  # new tokens so far
 
 
 @dataclass(eq=False)
-class _Wish:
-    """Answers of a request that get their rows together. A long input is read piece by piece before."""
+class _Queued:
+    """Answers of a request that join together, after their input is read; a long input is read in pieces."""
 
     id: int
     request: Request
@@ -132,7 +85,7 @@ class _Wish:
 
 @dataclass
 class _PendingTokens:
-    """Tokens on their way to the host, and their owners: (place, row, whether this is its last token by length)."""
+    """Tokens on their way to the host, and their owners: (index, row, whether this is its last token by length)."""
 
     packed: Tensor  # (2, B) int32: ids, and the bits of the log-probabilities
     landed: torch.cuda.Event | None
@@ -143,15 +96,15 @@ IDLE = Request(input=None, max_new=1)
 
 
 class Decoder:
-    """As many rows over one Stepper as there are answers to write, up to `most`. An answer has the same tokens whatever
-    the other rows hold, and an error belongs to its request.
+    """One Stepper with a row for each answer that is decoded, up to `most` answers. An answer has the same tokens
+    whatever the other rows hold, and an error belongs to its request.
 
     The host knows when a row ends by length, and learns of stops from the copied tokens. On CUDA it reads these one
     tick late, so that the device never waits; a stopped row then runs one more step, which nobody reads. There the
     number of rows is a power of two, and a state is kept for each, so that its recorded steps can be used again.
     """
 
-    def __init__(self, stepper: Stepper, most: int) -> None:
+    def __init__(self, stepper: Stepper, most: int, ids: Iterator[int] | None = None) -> None:
         if most < 1:
             raise UserError(f"rows = {most}: a decoder needs at least 1")
         self.stepper, self.most, self._device = stepper, most, stepper.device
@@ -160,15 +113,15 @@ class Decoder:
         self.state: Any = None  # a State, if there are rows
         self._stepped: Any = None
         self._states_by_rows: dict[int, tuple[State, Recorded]] = {}  # if steps are recorded, by the number of rows
-        self._ids = count()
-        self._waiting: deque[_Wish] = deque()
-        self._reading: deque[_Wish] = deque()  # long inputs
+        self._ids = ids or count()
+        self._waiting: deque[_Queued] = deque()
+        self._reading: deque[_Queued] = deque()  # long inputs
         self._slots: list[_Row | None] = []
         self._unfinished: dict[_Row, None] = {}  # rows that still have events to come
         self._pending: deque[_PendingTokens] = deque()
         self._changed = True  # the settings on the device are older than the slots
         self._tokens: Tensor = torch.zeros(0, dtype=torch.long)  # the last one of each row
-        self._pairs: Any = None  # the places of guided answers, those of their free rows, and the strengths (P, 1)
+        self._pairs: Any = None  # the indices of guided answers, those of their free rows, and the strengths (P, 1)
 
     def add(self, request: Request) -> int:
         """Queue a request; the id is that of its events."""
@@ -180,7 +133,7 @@ class Decoder:
         id = next(self._ids)
         for first in range(0, request.answers, self.most):
             answers = range(first, min(first + self.most, request.answers))
-            self._waiting.append(_Wish(id, request, answers))
+            self._waiting.append(_Queued(id, request, answers))
         return id
 
     def _size(self, request: Request) -> int:
@@ -191,8 +144,8 @@ class Decoder:
         """No more events of this request, or of one of its answers that has begun; the rows become free. What is done
         already may be cancelled too."""
         if answer is None:
-            self._waiting = deque(wish for wish in self._waiting if wish.id != id)
-            self._reading = deque(wish for wish in self._reading if wish.id != id)
+            self._waiting = deque(one for one in self._waiting if one.id != id)
+            self._reading = deque(one for one in self._reading if one.id != id)
         for row in [row for row in self._unfinished if row.id == id and answer in (None, row.answer)]:
             del self._unfinished[row]
             self._leave(row)
@@ -220,9 +173,9 @@ class Decoder:
         taken = sum(row is not None for row in self._slots)
         if 2 * taken <= len(self._slots) and not self._waiting and not self._reading:
             self._resize(taken)
-        held = max(row.size + row.made for row in self._slots if row)
-        if held > self.state.room:
-            self.state.grow(bucket(held, self.stepper.limit))
+        longest = max(row.size + row.made for row in self._slots if row)
+        if longest > self.state.room:
+            self.state.grow(bucket(longest, self.stepper.limit))
         self._send_settings()
         # Free rows step too, always from position 0, so that they never run out of room.
         self.state.length.masked_fill_(self._free, 0)
@@ -232,90 +185,75 @@ class Decoder:
     def _join(self, logits: Tensor | None, events: list[Event]) -> Tensor | None:
         """Start waiting requests as far as there is room for them: short inputs in one ragged batch, and of a long one
         the next piece. Their logits join the others'."""
-        answers = sum(row is not None and row.beside is None for row in self._slots)
-        answers += sum(len(wish.answers) for wish in self._reading)
-        new: list[_Wish] = []
+        answers = len(self._taken()) + sum(len(one.answers) for one in self._reading)
+        short, piece = list[_Queued](), self.stepper.piece
         while self._waiting and (not answers or answers + len(self._waiting[0].answers) <= self.most):
-            new.append(wish := self._waiting.popleft())
-            answers += len(wish.answers)
-        piece = self.stepper.piece
-        long = [wish for wish in new if piece is not None and len(wish.request.input) > piece]
-        self._reading += long
-        logits = self._start([wish for wish in new if wish not in long], logits, events)
-        return self._read_on(self._reading[0], logits, events) if self._reading else logits
+            one = self._waiting.popleft()
+            answers += len(one.answers)
+            (short if piece is None or len(one.request.input) <= piece else self._reading).append(one)
+        for several in (short, [self._reading[0]] if self._reading else []):
+            logits = self._read_inputs(several, logits, events) if several else logits
+        return logits
 
-    def _start(self, new: list[_Wish], logits: Tensor | None, events: list[Event]) -> Tensor | None:
-        """Read inputs; if this fails for several, for each alone, so that an error belongs to its request."""
-        if not new:
-            return logits
-        inputs = [given for wish in new for given in wish.request.inputs]
+    def _read_inputs(self, several: list[_Queued], logits: Tensor | None, events: list[Event]) -> Tensor | None:
+        """Read inputs, or the next piece of a long one, and after the last piece let its answers join. If this fails
+        for several, each is read alone, so that an error belongs to its request."""
+        lead, piece = several[0], self.stepper.piece
+        end = None if piece is None else lead.read + piece
+        pieces = [given[lead.read : end] for one in several for given in one.request.inputs]
         try:
-            first, state = self.stepper.start(inputs, self._room(new))
-        except Exception as error:
-            if len(new) == 1:
-                events.append(self._fail(new[0].id, error))
-            for wish in new if len(new) > 1 else ():
-                logits = self._start([wish], logits, events)
-            return logits
-        return self._seat(new, first, state, logits)
-
-    def _read_on(self, wish: _Wish, logits: Tensor | None, events: list[Event]) -> Tensor | None:
-        """Read the next piece of a long input, and after the last one let its answers join."""
-        end = wish.read + (self.stepper.piece or 0)
-        pieces = [given[wish.read : end] for given in wish.request.inputs]
-        try:
-            if wish.state is None:
-                first, wish.state = self.stepper.start(pieces, self._room([wish]))
+            if lead.state is None:
+                room = bucket(max(self._size(one.request) for one in several), self.stepper.limit)
+                first, state = self.stepper.start(pieces, room)
             else:
-                first = self.stepper.read_on(pieces, wish.state)
+                first, state = self.stepper.read_on(pieces, lead.state), lead.state
         except Exception as error:
-            events.append(self._fail(wish.id, error))
+            if len(several) == 1:
+                events.append(self._fail(lead.id, error))
+            for one in several if len(several) > 1 else ():
+                logits = self._read_inputs([one], logits, events)
             return logits
-        wish.read = end
-        if end < len(wish.request.input):
+        if end is not None and end < len(lead.request.input):
+            lead.read, lead.state = end, state
             return logits
-        self._reading.popleft()
-        return self._seat([wish], first, wish.state, logits)
+        if lead in self._reading:
+            self._reading.remove(lead)
+        return self._take_rows(several, first, state, logits)
 
-    def _room(self, new: list[_Wish]) -> int:
-        return bucket(max(self._size(wish.request) for wish in new), self.stepper.limit)
-
-    def _seat(self, new: list[_Wish], first: Tensor, state: State, logits: Tensor | None) -> Tensor:
-        """Give inputs that have been read their rows, a copy of each for every answer."""
+    def _take_rows(self, new: list[_Queued], first: Tensor, state: State, logits: Tensor | None) -> Tensor:
+        """Copy the states of inputs that have been read into free rows, once for every answer."""
         rows, copies, at, limit = list[_Row](), list[int](), 0, self.stepper.limit
-        for wish in new:
-            request, size, each = wish.request, self._size(wish.request), len(wish.request.inputs)
+        for one in new:
+            request, size, each = one.request, self._size(one.request), len(one.request.inputs)
             most = request.max_new if limit is None else min(request.max_new, limit - size + 1)
-            for answer in wish.answers:
-                rows.append(asked := _Row(wish.id, request, answer, size, most))
-                self._unfinished[asked] = None
-                rows += [_Row(wish.id, request, answer, size, most, beside=asked) for _ in range(each - 1)]
+            for answer in one.answers:
+                row = _Row(one.id, request, answer, size, most)
+                self._unfinished[row] = None
+                rows += [row] * each
                 copies += range(at, at + each)
             at += each
-        free = [at for at, row in enumerate(self._slots) if row is None]
-        if len(free) < len(rows):
-            self._resize(len(self._slots) - len(free) + len(rows))
-            free = [at for at, row in enumerate(self._slots) if row is None]
+        if (free := self._slots.count(None)) < len(rows):
+            self._resize(len(self._slots) - free + len(rows))
         longest = max(row.size for row in rows)
         if longest > self.state.room:
             self.state.grow(bucket(longest, limit))
-        for row, place in zip(rows, free):
-            self._slots[place], row.at = row, place
-        self._changed = True
-        places = self._send(free[: len(rows)])
+        indices = [index for index, row in enumerate(self._slots) if row is None][: len(rows)]
+        for index, row in zip(indices, rows):
+            self._slots[index] = row
+        self._changed, into = True, self._send(indices)
         if copies != [*range(at)]:
-            index = self._send(copies)
-            first, state = first[index], state.select(index)
-        self.state.put(places, state)
+            order = self._send(copies)
+            first, state = first[order], state.select(order)
+        self.state.put(into, state)
         missing = len(self._slots) - (0 if logits is None else len(logits))
         if missing:
             fresh = first.new_zeros(missing, first.shape[1])
             logits = fresh if logits is None else torch.cat([logits, fresh])
         assert logits is not None
-        return logits.index_copy(0, places, first)
+        return logits.index_copy(0, into, first)
 
     def _resize(self, rows: int) -> None:
-        """A state with at least so many rows. Where rows are added, all keep their places."""
+        """A state with at least so many rows. Where rows are added, all keep their indices."""
         rows = 1 << (rows - 1).bit_length() if self.records else rows
         if rows == len(self._slots):
             return
@@ -328,23 +266,30 @@ class Decoder:
             self._stepped = Recorded(self.stepper) if self.records else self.stepper.step
         if self.records:
             self._states_by_rows[rows] = self.state, self._stepped
-        active, tokens = [row for row in self._slots if row], torch.zeros(rows, dtype=torch.long, device=self._device)
-        if active:
-            old = self._send([row.at for row in active])
-            if rows < len(self._slots):
-                for at, row in enumerate(active):
-                    row.at = at
-            new = self._send([row.at for row in active])
+        taken = [index for index, row in enumerate(self._slots) if row]
+        slots: list[_Row | None] = [None] * rows
+        tokens = torch.zeros(rows, dtype=torch.long, device=self._device)
+        if taken:
+            indices = list(range(len(taken))) if rows < len(self._slots) else taken
+            old, new = self._send(taken), self._send(indices)
             self.state.put(new, before.select(old))
             tokens[new] = self._tokens[old]
-        self._tokens, self._slots, self._changed = tokens, [None] * rows, True
-        for row in active:
-            self._slots[row.at] = row
+            for index, was in zip(indices, taken):
+                slots[index] = self._slots[was]
+        self._tokens, self._slots, self._changed = tokens, slots, True
+
+    def _taken(self) -> dict[_Row, list[int]]:
+        """The answers that are being decoded, and the indices of the rows of each."""
+        found = dict[_Row, list[int]]()
+        for index, row in enumerate(self._slots):
+            if row is not None:
+                found.setdefault(row, []).append(index)
+        return found
 
     def _choose(self, logits: Tensor) -> None:
         """Choose the next token of each row. It stays on the device for the next step; a copy goes to the host."""
         self._send_settings()
-        active = [row for row in self._slots if row and row.beside is None]
+        active = self._taken()
         if self._pairs is not None:
             asked, free, strength = self._pairs
             logits = logits.float()
@@ -364,9 +309,9 @@ class Decoder:
         landed = torch.cuda.Event() if cuda else None
         if landed is not None:
             landed.record()
-        for row in filter(None, self._slots):
+        for row in active:
             row.made += 1
-        owners = [(row.at, row, row.made == row.most) for row in active]
+        owners = [(indices[0], row, row.made == row.most) for row, indices in active.items()]
         for _, row, last in owners:
             if last:
                 self._leave(row)
@@ -393,26 +338,23 @@ class Decoder:
 
     def _fail(self, id: int, error: Exception) -> Event:
         self.cancel(id)
-        return Event(id, None, float("nan"), "error", error=error)
+        return Event(id, done="error", error=error)
 
     def _leave(self, row: _Row) -> None:
-        for at, other in enumerate(self._slots):
-            if other is not None and row in (other, other.beside):
-                self._slots[at], self._changed = None, True
+        self._changed |= row in self._slots
+        self._slots = [None if other is row else other for other in self._slots]
 
     def _send_settings(self) -> None:
         """Copy the rows' settings to the device if requests have joined or left."""
         if not self._changed:
             return
-        requests = [row.request if row else IDLE for row in self._slots]
-        seeds = [row.request.seed + row.answer if row else 0 for row in self._slots]
-        made = [row.made if row else 0 for row in self._slots]
-        free = [row is None for row in self._slots]
-        self._top_k, self._seed, self._made, free_ = self._send([[r.top_k for r in requests], seeds, made, free])
-        self._free = free_.bool()
-        parts = [[r.temperature for r in requests], [r.top_p for r in requests]]
+        rows = [(row.request, row.answer, row.made, False) if row else (IDLE, 0, 0, True) for row in self._slots]
+        whole = zip(*((r.top_k, r.seed + answer, made, free) for r, answer, made, free in rows))
+        self._top_k, self._seed, self._made, free = self._send(list(whole))
+        self._free = free.bool()
+        parts = [[r.temperature for r, *_ in rows], [r.top_p for r, *_ in rows]]
         self._temperature, self._top_p = self._send(parts, torch.float32)
-        pairs = [(row.beside.at, row.at, row.request.guidance) for row in self._slots if row and row.beside]
+        pairs = [(*indices, row.request.guidance) for row, indices in self._taken().items() if len(indices) > 1]
         self._pairs = None
         if pairs:
             asked, beside, strength = zip(*pairs)

@@ -154,7 +154,7 @@ class DrawPredictor(Writing, PictureAnswers):
             for id, best, values in zip(given.ids, rows.indices.tolist(), rows.values.tolist())
         ]
 
-    def _look(self, given: Caption, decode: DecodeConfig, trace: Trace) -> Names:
+    def _run_traced(self, given: Caption, decode: DecodeConfig, trace: Trace) -> Names:
         """While it reads the caption and draws the best picture."""
         answer, grid = next(iter(self._answer([given], decode))), self.model.config.grid
         prompt = self.model.prompt(given.ids)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from allyouneed.config import DecodeConfig
 from allyouneed.data.batches.base import fill
@@ -23,14 +24,13 @@ from allyouneed.nn.layers import pad
 from allyouneed.nn.spelling import spell
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.answers import Answer
-from allyouneed.predict.base import Guess, Names, Predictor
+from allyouneed.predict.base import Guess, Predictor
 from allyouneed.predict.inputs import BETWEEN, check_length, check_numbers, two_texts
 from allyouneed.predict.processor import Processor
 from allyouneed.text.layout import Layout
 from allyouneed.version import __version__
 
 BATCH = 4096  # tokens that are read together
-TOGETHER = 256  # texts that are answered together
 PIECE = 1 << 14  # lines that are embedded together
 SHOWN = 6  # numbers of a vector that a terminal shows
 CELLS = 1 << 24  # cosines that are in memory at a time
@@ -86,7 +86,7 @@ class Embedding:
         self.layout = Layout() if self.spelled else Layout.of(predictor.tokenizer)
         self.around = len(self.layout.start), len(self.layout.end)
         self.left_out = (0, 0) if predictor.pools_specials else self.around
-        self.lines: list[tuple[int, str]] = []  # what `answers` searches, with their numbers
+        self.corpus: list[tuple[int, str]] = []  # the lines that an answer searches, with their numbers
         self.matrix = np.zeros((0, 0), np.float32)  # their vectors, of length one
         self.most = 0  # lines per answer
 
@@ -121,8 +121,7 @@ class Embedding:
         """(N, D)"""
         found: dict[int, np.ndarray] = {}
         for numbers, hidden, lengths in self._hidden(rows):
-            pooled = pool(hidden, lengths, self.pooling, self.left_out).cpu().numpy()
-            found |= dict(zip(numbers, pooled))
+            found |= zip(numbers, pool(hidden, lengths, self.pooling, self.left_out).cpu().numpy())
         return np.stack([found[i] for i in range(len(rows))]) if rows else np.zeros((0, 0), np.float32)
 
     def word_vectors(self, rows: Sequence[Row]) -> list[EmbeddedWords]:
@@ -130,12 +129,11 @@ class Embedding:
         found: dict[int, EmbeddedWords] = {}
         for numbers, hidden, _ in self._hidden(rows):
             for number, vectors in zip(numbers, hidden.cpu()):
-                row = rows[number]
-                words = torch.tensor(row.words)
+                words, names = torch.tensor(rows[number].words), rows[number].names
                 own = vectors[self.around[0] :][: len(words)][words >= 0]  # (T, D) of the tokens of words
                 there, at, counts = words[words >= 0].unique(return_inverse=True, return_counts=True)
-                sums = own.new_zeros(len(there), own.size(-1)).index_add_(0, at, own)
-                found[number] = EmbeddedWords([row.names[i] for i in there.tolist()], (sums / counts[:, None]).numpy())
+                means = own.new_zeros(len(there), own.size(-1)).index_add_(0, at, own) / counts[:, None]
+                found[number] = EmbeddedWords([names[i] for i in there.tolist()], means.numpy())
         return [found[i] for i in range(len(rows))]
 
     @torch.inference_mode()
@@ -151,59 +149,55 @@ class Embedding:
                 hidden = self.model.body.read(tensors, trace)
             if trace is not None:
                 hidden = self._mean(self.model.body.layers(trace, hidden))
-            hidden = hidden.float()
-            yield numbers.tolist(), check_numbers(hidden), tensors["lengths"]
+            yield numbers.tolist(), check_numbers(hidden.float()), tensors["lengths"]
 
     def _mean(self, recorded: list[Tensor]) -> Tensor:
         chosen = [recorded[i] for i in self.layers]
         widths = [layer.size(-1) for layer in chosen]
         if len(set(widths)) > 1:
-            told = ", ".join(f"{layer} is {width} wide" for layer, width in zip(self.layers, widths))
-            raise UserError(f"layers of different widths have no mean (layer {told}): choose layers of one width")
+            shown = ", ".join(f"{layer} is {width} wide" for layer, width in zip(self.layers, widths))
+            raise UserError(f"layers of different widths have no mean (layer {shown}): choose layers of one width")
         return torch.stack([layer.float() for layer in chosen]).mean(0)
 
     def tensors(self, rows: Sequence[Row]) -> Tensors:
         device = self.model.device
         if self.spelled:
             letters = self.predictor.recipe.model.letters
-            chars = np.zeros((len(rows), max(len(row.ids) for row in rows), letters), dtype=np.int64)
-            for i, row in enumerate(rows):
-                chars[i, : len(row.ids)] = spell(row.names, letters)
-            lengths = torch.tensor([len(row.ids) for row in rows], device=device)
-            return {"chars": torch.from_numpy(chars).to(device), "lengths": lengths}
+            chars = pad_sequence([torch.from_numpy(spell(row.names, letters)).long() for row in rows], batch_first=True)
+            return {"chars": chars.to(device), "lengths": torch.tensor([len(row.ids) for row in rows], device=device)}
         ids, lengths = pad([[*self.layout.start, *row.ids, *self.layout.end] for row in rows], device)
         return {"ids": ids, "lengths": lengths, "segments": torch.zeros_like(ids)}
 
     def search(self, lines: Iterable[tuple[int, str]], most: int, keep: bool = False) -> int:
-        """From now on `answers` finds the `most` nearest of these lines, which have numbers. Lines without words are
-        skipped, and long ones are cut to what the model can read; returns how many were cut. With `keep`, the vectors
-        of lines that were searched before come from the cache."""
+        """Set the numbered lines of which answers give the `most` nearest. Lines without words are skipped, and long
+        ones are cut to what the model can read; returns how many were cut. With `keep`, the vectors of lines come from
+        the cache if they were searched before."""
         given = [(number, text.strip()) for number, text in lines]
-        texts, self.most = [text for _, text in given], most
-        kinds, vectors = vectors_of(texts, self.fingerprint(), self._lines) if keep else self._lines(texts)
+        texts, self.most, make = [text for _, text in given], most, self._line_vectors
+        kinds, vectors = vectors_of(texts, self.fingerprint(), make) if keep else make(texts)
         there = np.flatnonzero(kinds != EMPTY)
-        self.lines = [given[i] for i in there.tolist()]
-        if not self.lines:
+        self.corpus = [given[i] for i in there.tolist()]
+        if not self.corpus:
             raise UserError("there are no lines to search: give some with words")
         self.matrix = unit(vectors[there])
         return int((kinds == CUT).sum())
 
-    def _lines(self, texts: Sequence[str]) -> LineVectors:
+    def _line_vectors(self, texts: Sequence[str]) -> LineVectors:
         """The vectors of lines, each cut to what the model can read."""
-        kinds, found = np.full(len(texts), EMPTY, np.uint8), []
+        kinds, vectors = np.full(len(texts), EMPTY, np.uint8), np.zeros((len(texts), 0), np.float32)
         for start in range(0, len(texts), PIECE):
-            rows = [(i, self._row(texts[i])) for i in range(start, min(start + PIECE, len(texts)))]
-            cut = {i: self.fit(row, cut=True) for i, row in rows if row.ids}
-            for i, row in cut.items():
+            rows = {i: self._row(texts[i]) for i in range(start, min(start + PIECE, len(texts)))}
+            rows = {i: self.fit(row, cut=True) for i, row in rows.items() if row.ids}
+            for i, row in rows.items():
                 kinds[i] = WHOLE if row.whole else CUT
-            found.append(self.vectors(list(cut.values())))
-        width = max((some.shape[1] for some in found), default=0)
-        vectors = np.zeros((len(texts), width), np.float32)
-        vectors[kinds != EMPTY] = np.concatenate([*(some for some in found if len(some)), vectors[:0]])
+            if rows:
+                found = self.vectors(list(rows.values()))
+                vectors = vectors if vectors.size else np.zeros((len(texts), found.shape[1]), np.float32)
+                vectors[list(rows)] = found
         return LineVectors(kinds, vectors)
 
     def fingerprint(self) -> str:
-        """Changes with all that the vectors of texts depend on: the weights, the settings and the parts of the run, the
+        """A hash of all that the vectors of texts depend on: the weights, the settings and the parts of the run, the
         layers, the pooling, and what computes them."""
         digest, recipe = hashlib.blake2b(digest_size=16), self.predictor.recipe.to_dict()
         run = [recipe[section] for section in ("task", "model", "text")]
@@ -219,47 +213,24 @@ class Embedding:
 
     def nearest(self, vectors: np.ndarray) -> Iterator[list[Found]]:
         """The lines nearest to each vector, (N, D), the nearest first."""
-        step = max(1, CELLS // max(1, len(self.lines)))
+        step = max(1, CELLS // max(1, len(self.corpus)))
         for start in range(0, len(vectors), step):
             for cosines in unit(vectors[start : start + step]) @ self.matrix.T:
                 best = np.argsort(-cosines, kind="stable")[: self.most]
-                yield [Found(self.lines[i][0], self.lines[i][1], float(cosines[i])) for i in best.tolist()]
-
-    def check(self, text: str) -> list[Row]:
-        """The rows of what a user asks for: a text, or two texts with a separator between them, which are compared."""
-        sides = [text] if self.lines else two_texts(text)
-        if len(sides) > 1 and self.words:
-            raise UserError("vectors of words are those of one text, but two are given: give one")
-        return [self.read(side) for side in sides]
-
-    def answer(self, several: Sequence[list[Row]]) -> Iterator[Answer]:
-        """For what `check` has read: the vector of each text, the vectors of its words, the lines nearest to it, or the
-        cosine of two texts."""
-        rows = [row for some in several for row in some]
-        if self.words:
-            yield from (_words_answer(found) for found in self.word_vectors(rows))
-            return
-        vectors = self.vectors(rows)
-        if self.lines:
-            yield from map(_nearest_answer, self.nearest(vectors))
-            return
-        at = 0
-        for some in several:
-            own, at = vectors[at : at + len(some)], at + len(some)
-            yield _vector_answer(own[0]) if len(some) == 1 else _cosine_answer(*unit(own))
+                yield [Found(self.corpus[i][0], self.corpus[i][1], float(cosines[i])) for i in best.tolist()]
 
 
 def choose_layers(given: Layers, last: int) -> list[int]:
     """The numbers of the layers whose mean is asked for; none for the output of the body."""
-    said = str(given) if isinstance(given, str | int) else ",".join(map(str, given))
-    if said == "last":
+    name = str(given) if isinstance(given, str | int) else ",".join(map(str, given))
+    if name == "last":
         return []
-    if said == "mix":
+    if name == "mix":
         return list(range(last + 1))
-    numbers = [part.strip() for part in said.split(",")]
+    numbers = [part.strip() for part in name.split(",")]
     if not all(part.isascii() and part.isdecimal() and len(part) < 6 and int(part) <= last for part in numbers):
         raise UserError(
-            f"layers = {shortened(said)}: this model has the layers 0 (the embeddings) to {last}; give one, several "
+            f"layers = {shortened(name)}: this model has the layers 0 (the embeddings) to {last}; give one, several "
             "such as 0,1, mix for the mean of all, or last"
         )
     return [int(part) for part in numbers]
@@ -274,82 +245,10 @@ def _short(vector: np.ndarray) -> str:
     return f"{' '.join(f'{value:.4f}' for value in vector[:SHOWN])}{more}  ({len(vector)} numbers)"
 
 
-def _answer(text: str, details: dict[str, Any], shown: str = "") -> Answer:
-    return Answer(text, [], 0.0, "stop", details=details, shown=shown)
-
-
-def _vector_answer(vector: np.ndarray) -> Answer:
-    return _answer(_short(vector), {"vector": _numbers(vector)})
-
-
-def _words_answer(found: EmbeddedWords) -> Answer:
-    pairs = list(zip(found.words, found.vectors))
-    details = [{"word": word, "vector": _numbers(vector)} for word, vector in pairs]
-    return _answer("\n".join(f"{word}  {_short(vector)}" for word, vector in pairs), {"words": details})
-
-
-def _cosine_answer(a: np.ndarray, b: np.ndarray) -> Answer:
-    cosine = float(a @ b)
-    return _answer(f"{cosine:.4f}", {"cosine": round(cosine, 6)}, f"cosine {cosine:.4f}")
-
-
-def _nearest_answer(found: list[Found]) -> Answer:
-    details = [{"line": one.line, "text": one.text, "cosine": round(one.cosine, 6)} for one in found]
-    shown = "\n".join(f"{one.cosine:7.4f}  {one.text}" for one in found)
-    return _answer(found[0].text, {"nearest": details}, shown)
-
-
 class EmbedProcessor(Processor):
-    @property
-    def layout(self) -> Layout:
-        return Layout.of(self.tokenizer)
-
     def build_model(self) -> Embedder:
-        config = self.model_config()
-        body = self.kind.BodyClass(config)
-        body.freeze(config.freeze)
         around = (0, 0) if self.options.specials else (len(self.layout.start), len(self.layout.end))
-        return Embedder(body, self.options.pool, around)
-
-
-class EmbedPredictor(Predictor):
-    Processor = EmbedProcessor
-    asks = f"a text, or two with {BETWEEN} between them"
-    expects: ClassVar[str] = "nearest tokens (cosine in per cent)"
-    processor: EmbedProcessor
-    model: Embedder
-
-    def __init__(self, processor: EmbedProcessor, model: Embedder) -> None:
-        super().__init__(processor, model)
-        self.pooling, self.pools_specials = self.options.pool, self.options.specials
-
-    def read(self, given: str, decode: DecodeConfig) -> list[Row]:
-        return Embedding(self).check(given)
-
-    def _together(self, decode: DecodeConfig) -> int:
-        return TOGETHER
-
-    def _answer(self, inputs: list[list[Row]], decode: DecodeConfig) -> Iterator[Answer]:
-        return Embedding(self).answer(inputs)
-
-    def table(self, given: list[Row], decode: DecodeConfig, most: int = 5) -> list[Guess]:
-        """The tokens whose embeddings are nearest to that of each token of the text."""
-        with torch.inference_mode():
-            table = unit(self.model.body.tables()[0].weight[: len(self.tokenizer)].float().cpu().numpy())
-        found = []
-        for id in (id for row in given for id in row.ids):
-            cosines = table @ table[id]
-            best = [i for i in np.argsort(-cosines, kind="stable").tolist() if i != id][:most]
-            found.append(Guess(self.tokenizer.token(id), [(self.tokenizer.token(i), cosines[i]) for i in best]))
-        return found
-
-    def _look(self, given: list[Row], decode: DecodeConfig, trace: Trace) -> Names:
-        if len(given) > 1:
-            raise UserError("attention is that of one text, but two are given: give one")
-        tensors = Embedding(self).tensors(given)
-        self.model(tensors, trace=trace)
-        tokens = [self.tokenizer.token(id) for id in tensors["ids"][0].tolist()]
-        return lambda place: (tokens, tokens)
+        return Embedder(self.build_body(), self.options.pool, around)
 
 
 class VectorPredictor(Predictor):
@@ -362,7 +261,63 @@ class VectorPredictor(Predictor):
         self.made = made
 
     def read(self, given: str, decode: DecodeConfig) -> list[Row]:
-        return self.made.check(given)
+        """The rows of a text, or of two texts with a separator between them, which are compared."""
+        sides = [given] if self.made.corpus else two_texts(given)
+        if len(sides) > 1 and self.made.words:
+            raise UserError("vectors of words are those of one text, but two are given: give one")
+        return [self.made.read(side) for side in sides]
 
     def _answer(self, inputs: list[list[Row]], decode: DecodeConfig) -> Iterator[Answer]:
-        return self.made.answer(inputs)
+        """The vector of each text, the vectors of its words, the lines nearest to it, or the cosine of two texts."""
+        rows = [row for several in inputs for row in several]
+        if self.made.words:
+            for words, vectors in self.made.word_vectors(rows):
+                each = [{"word": word, "vector": _numbers(vector)} for word, vector in zip(words, vectors)]
+                text = "\n".join(f"{word}  {_short(vector)}" for word, vector in zip(words, vectors))
+                yield Answer(text, [], 0.0, "stop", details={"words": each})
+            return
+        texts = self.made.vectors(rows)
+        if self.made.corpus:
+            for near in self.made.nearest(texts):
+                listed = [{"line": one.line, "text": one.text, "cosine": round(one.cosine, 6)} for one in near]
+                shown = "\n".join(f"{one.cosine:7.4f}  {one.text}" for one in near)
+                yield Answer(near[0].text, [], 0.0, "stop", details={"nearest": listed}, shown=shown)
+            return
+        rest = iter(texts)
+        for several in inputs:
+            own = [next(rest) for _ in several]
+            if len(own) == 1:
+                yield Answer(_short(own[0]), [], 0.0, "stop", details={"vector": _numbers(own[0])})
+            else:
+                cosine = float(np.matmul(*unit(np.stack(own))))
+                text, details = f"{cosine:.4f}", {"cosine": round(cosine, 6)}
+                yield Answer(text, [], 0.0, "stop", details=details, shown=f"cosine {text}")
+
+
+class EmbedPredictor(VectorPredictor):
+    Processor = EmbedProcessor
+    asks = f"a text, or two with {BETWEEN} between them"
+    expects: ClassVar[str] = "nearest tokens (cosine in per cent)"
+    processor: EmbedProcessor
+    model: Embedder
+
+    def __init__(self, processor: EmbedProcessor, model: Embedder) -> None:
+        Predictor.__init__(self, processor, model)
+        self.pooling, self.pools_specials = self.options.pool, self.options.specials
+        self.made = Embedding(self)
+
+    def table(self, given: list[Row], decode: DecodeConfig, most: int = 5) -> list[Guess]:
+        """The tokens whose embeddings are nearest to that of each token of the text."""
+        with torch.inference_mode():
+            table = unit(self.model.body.tables()[0].weight[: len(self.tokenizer)].float().cpu().numpy())
+        found = []
+        for id in (id for row in given for id in row.ids):
+            cosines = table @ table[id]
+            best = [i for i in np.argsort(-cosines, kind="stable").tolist() if i != id][:most]
+            found.append(Guess(self.tokenizer.token(id), [(self.tokenizer.token(i), cosines[i]) for i in best]))
+        return found
+
+    def _tensors(self, given: list[Row]) -> Tensors:
+        if len(given) > 1:
+            raise UserError("attention is that of one text, but two are given: give one")
+        return self.made.tensors(given)

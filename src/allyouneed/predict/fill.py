@@ -10,9 +10,8 @@ from allyouneed.config import DecodeConfig
 from allyouneed.errors import UserError
 from allyouneed.models.bert import Bert
 from allyouneed.nn.batch import Tensors
-from allyouneed.nn.trace import Trace
 from allyouneed.predict.answers import Answer
-from allyouneed.predict.base import Guess, Names, Predictor
+from allyouneed.predict.base import Guess, Predictor, best_of
 from allyouneed.predict.inputs import BETWEEN, check_length, check_numbers, two_texts
 from allyouneed.predict.lm import guesses
 from allyouneed.predict.processor import Processor
@@ -22,16 +21,17 @@ LIKELY = 5  # words that an answer gives for each [MASK]
 
 
 class FillProcessor(Processor):
+    sides = 2
+
     @property
     def layout(self) -> Layout:
         self.tokenizer.need("mask", "to hide words")
         self.tokenizer.need("cls", "before a text")
         self.tokenizer.need("sep", "after a text")
-        return Layout.of(self.tokenizer, 2)
+        return super().layout
 
     def build_model(self) -> Bert:
         model: Bert = super().build_model()
-        model.body.freeze(self.recipe.model.freeze)
         if not self.options.next:  # nothing would teach them
             model.body.leave_summary()
             if model.next is not None:
@@ -39,7 +39,7 @@ class FillProcessor(Processor):
         return model
 
 
-class Hidden(NamedTuple):
+class MaskedText(NamedTuple):
     """One text or two, in which some words are hidden."""
 
     laid: Laid
@@ -53,61 +53,49 @@ class FillPredictor(Predictor):
     processor: FillProcessor
     model: Bert
 
-    def read(self, given: str, decode: DecodeConfig) -> Hidden:
-        sides = self._sides(given)
-        laid = self._laid(sides)
-        if len(sides) == 1 and self.tokenizer.mask not in laid.ids:
+    def read(self, given: str, decode: DecodeConfig) -> MaskedText:
+        hidden = self.read_whole(given, decode)
+        if hidden.texts == 1 and self.tokenizer.mask not in hidden.laid.ids:
             raise UserError(
                 "there is nothing to fill in: write [MASK] for a hidden word, or give two texts with "
                 f"{BETWEEN} between them"
             )
-        if len(sides) == 2 and not self.options.next:
+        if hidden.texts == 2 and not self.options.next:
             raise UserError("this run has not learned which text follows which (task.next = false)")
-        return Hidden(laid, len(sides))
+        return hidden
 
-    def read_whole(self, given: str, decode: DecodeConfig) -> Hidden:
-        """Nothing needs to be hidden."""
-        sides = self._sides(given)
-        return Hidden(self._laid(sides), len(sides))
-
-    def _sides(self, text: str) -> list[str]:
-        sides = two_texts(text)
+    def read_whole(self, given: str, decode: DecodeConfig) -> MaskedText:
+        """A text without [MASK] is accepted."""
+        sides = two_texts(given)
         if not all(side.strip() for side in sides):
             missing = "one of the two texts" if len(sides) > 1 else "the text"
             raise UserError(f"{missing} is empty: give some words")
-        return sides
-
-    def _laid(self, sides: list[str]) -> Laid:
-        """One text or two, in which [MASK] is a hidden word."""
         first, *second = (self.tokenizer.encode(side, ("mask",)) for side in sides)
         laid = self.processor.layout.lay(first, second[0] if second else None)
         check_length(self.model, len(laid.ids), "text")
-        return laid
+        return MaskedText(laid, len(sides))
 
-    def _tensors(self, given: Hidden) -> Tensors:
+    def _tensors(self, given: MaskedText) -> Tensors:
         device = self.model.device
         ids, segments = (torch.tensor([row], device=device) for row in (given.laid.ids, given.laid.segments))
         return {"ids": ids, "segments": segments, "lengths": torch.tensor([ids.size(1)], device=device)}
 
-    def _together(self, decode: DecodeConfig) -> int:
-        return 1
-
     @torch.inference_mode()
-    def _answer(self, inputs: list[Hidden], decode: DecodeConfig) -> list[Answer]:
+    def _answer(self, inputs: list[MaskedText], decode: DecodeConfig) -> list[Answer]:
         return [self._fill(given) for given in inputs]
 
-    def _fill(self, given: Hidden) -> Answer:
+    def _fill(self, given: MaskedText) -> Answer:
         ids = given.laid.ids
         logits, following = self.model(self._tensors(given))
         p = check_numbers(logits[0, :, : len(self.tokenizer)].float()).softmax(-1)
         masks, shown, filled = [], [], list(ids)
         details: dict[str, Any] = {}
-        for place in (i for i, id in enumerate(ids) if id == self.tokenizer.mask):
-            top = p[place].topk(min(LIKELY, p.size(-1)))
-            likely = [(self.tokenizer.token(i), value) for i, value in zip(top.indices.tolist(), top.values.tolist())]
-            masks.append([{"word": word, "probability": round(value, 6)} for word, value in likely])
-            shown.append("  ".join(f"{word} {100 * value:.1f} %" for word, value in likely))
-            filled[place] = int(top.indices[0])
+        for at in (i for i, id in enumerate(ids) if id == self.tokenizer.mask):
+            likely = best_of(p[at], LIKELY)
+            words = [(self.tokenizer.token(i), value) for i, value in likely]
+            masks.append([{"word": word, "probability": round(value, 6)} for word, value in words])
+            shown.append("  ".join(f"{word} {100 * value:.1f} %" for word, value in words))
+            filled[at] = likely[0][0]
         if masks:
             details["masks"] = masks
         if given.texts == 2:
@@ -118,12 +106,7 @@ class FillPredictor(Predictor):
         return Answer(answer, filled, 0.0, "stop", details=details, shown="\n".join(shown))
 
     @torch.inference_mode()
-    def table(self, given: Hidden, decode: DecodeConfig, most: int = 5) -> list[Guess]:
+    def table(self, given: MaskedText, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         with self.lock:
             logits, _ = self.model(self._tensors(given))
         return guesses(logits[0], given.laid.ids, self.tokenizer, most)
-
-    def _look(self, given: Hidden, decode: DecodeConfig, trace: Trace) -> Names:
-        self.model(self._tensors(given), trace=trace)
-        tokens = [self.tokenizer.token(id) for id in given.laid.ids]
-        return lambda place: (tokens, tokens)

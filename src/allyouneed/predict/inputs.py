@@ -1,4 +1,4 @@
-"""What an input may be: two texts in one, a chat, and checks of what a model can read and gives."""
+"""Inputs: two texts in one, a chat template, and checks of what a model reads and computes."""
 
 from __future__ import annotations
 
@@ -14,19 +14,17 @@ from allyouneed.text import Tokenizer
 
 BETWEEN = "|||"
 MARKS = ("\t", BETWEEN)
+MOST_TEMPLATE = 100_000  # characters; the templates of well-known models have a few thousand
 
 
 def two_texts(text: str) -> list[str]:
-    """The texts on both sides of the first mark, without the white space around them; the text itself without one."""
+    """The texts on both sides of the first separator, stripped; the text itself if there is none."""
     marks = [mark for mark in MARKS if mark in text]
     return [side.strip() for side in text.split(min(marks, key=text.index), 1)] if marks else [text]
 
 
-MOST_TEMPLATE = 100_000  # characters; the templates of well-known models have a few thousand
-
-
 def check_template(template: str) -> None:
-    """Before a template is kept or read: its size bounds the time to read it."""
+    """Raise a UserError for a template that is too large: its size bounds the time to parse it."""
     if len(template) > MOST_TEMPLATE:
         raise UserError(
             f"the chat template has {len(template):,} characters, and the most is {MOST_TEMPLATE:,}: "
@@ -72,8 +70,8 @@ def check_input(text: str, tokenizer: Tokenizer, what: str) -> list[int]:
     if not text.strip():
         raise UserError(f"the {what} is empty: give some text")
     ids = tokenizer.encode(text)
-    unknown = 0 if tokenizer.unk is None else ids.count(tokenizer.unk)
-    if unknown * 2 > len(ids):
-        strange = ", ".join(repr(unit.strip() or unit) for unit in tokenizer.unknown(text)[:8])
-        raise UserError(f"most of the {what} is not in this model's vocabulary: {strange}")
+    number = 0 if tokenizer.unk is None else ids.count(tokenizer.unk)
+    if number * 2 > len(ids):
+        unknown = ", ".join(repr(unit.strip() or unit) for unit in tokenizer.unknown(text)[:8])
+        raise UserError(f"most of the {what} is not in this model's vocabulary: {unknown}")
     return ids

@@ -1,4 +1,4 @@
-"""What labels share, and classify: a text gets a label."""
+"""classify: a text gets a label; and what all tasks with labels share."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from allyouneed.data.batches.labelled import Labelled
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.models.labeller import Labeller
+from allyouneed.nn.batch import Tensors
 from allyouneed.nn.heads import ClassifyHead
 from allyouneed.nn.spelling import spell
-from allyouneed.nn.trace import Trace
 from allyouneed.predict.answers import Answer
-from allyouneed.predict.base import Guess, Names, Predictor
+from allyouneed.predict.base import Guess, Predictor, best_of
 from allyouneed.predict.inputs import BETWEEN, check_numbers, two_texts
 from allyouneed.predict.linear import WordPairs
 from allyouneed.predict.processor import Processor
@@ -69,8 +69,6 @@ class Spelling:
 class TextLabelsProcessor(LabelsProcessor):
     """What classify and tag share."""
 
-    sides: int = 1  # texts per example
-
     @property
     def spells(self) -> bool:
         """Whether the body reads words by their letters; then no tokenizer is needed, and a token is a word."""
@@ -82,15 +80,14 @@ class TextLabelsProcessor(LabelsProcessor):
 
     @property
     def layout(self) -> Layout:
-        return Layout(between=(1,)) if self.spells else Layout.of(self.tokenizer, self.sides)
+        return Layout(between=(1,)) if self.spells else super().layout
 
     def model_config(self) -> Any:
         return self.recipe.model if self.spells else super().model_config()
 
     def build_model(self) -> Labeller:
         config = self.model_config()
-        body, reader = self.kind.BodyClass(config), self.kind.make_reader(config)
-        body.freeze(config.freeze)
+        body, reader = self.build_body(), self.kind.make_reader(config)
         return Labeller(body, self.head((reader or body).width, config.dropout), reader, base=self.base())
 
     @abstractmethod
@@ -98,7 +95,7 @@ class TextLabelsProcessor(LabelsProcessor):
         """The head: vectors (…, width) -> label scores."""
 
     def base(self) -> nn.Module | None:
-        """What gives scores that those of the model are added to, if anything does."""
+        """A model whose scores are added to those of the network, if there is one."""
         return None
 
     def batches(
@@ -166,13 +163,12 @@ def probabilities(model: Labeller, examples: Examples, room: int, pieces: Iterab
 class LabelsPredictor(Predictor):
     """What classify, tag and recognize share."""
 
-    processor: Any  # a LabelsProcessor
+    processor: LabelsProcessor
     model: Labeller
 
     @property
     def labels(self) -> list[str]:
-        labels: list[str] = self.processor.labels
-        return labels
+        return self.processor.labels
 
     @property
     def _classes(self) -> list[str]:
@@ -185,11 +181,10 @@ class LabelsPredictor(Predictor):
 
     def guess(self, token: str, p: Tensor, most: int) -> Guess:
         """The likely labels of a token, up to `most` of them; p (C,)."""
-        top = p.topk(min(most, len(p)))
-        return Guess(token, [(self.labels[i], value) for i, value in zip(top.indices.tolist(), top.values.tolist())])
+        return Guess(token, [(self.labels[i], value) for i, value in best_of(p, most)])
 
-    def labelled(self, p: Tensor, further: Mapping[str, Any], told: str = "") -> Answer:
-        """The answer that these probabilities (C,) give, with `further` details."""
+    def labelled(self, p: Tensor, further: Mapping[str, Any], note: str = "") -> Answer:
+        """The answer that these probabilities (C,) give, with `further` details and a note for the terminal."""
         best = int(p.argmax())
         label, sure = self.labels[best], float(p[best])
         details = {
@@ -198,7 +193,7 @@ class LabelsPredictor(Predictor):
             "probabilities": {name: round(value, 6) for name, value in zip(self.labels, p.tolist())},
             **further,
         }
-        shown = f"{label}  {100 * sure:.1f} %{told}"
+        shown = f"{label}  {100 * sure:.1f} %{note}"
         return Answer(label, [best], float(p[best].log()), "stop", details=details, shown=shown)
 
 
@@ -214,24 +209,23 @@ class Texts(NamedTuple):
 class TextLabelsPredictor(LabelsPredictor):
     """What classify and tag share."""
 
-    processor: Any  # a TextLabelsProcessor
+    processor: TextLabelsProcessor
 
     def _checked(self, texts: Sequence[str], read: Texts) -> Texts:
-        """A text may be unknown from beginning to end, as it may in the test."""
+        """Raise a UserError for an empty text. All of its words may be unknown, as in a test."""
         if not all(text.strip() for text in texts) or not all(read.tokens):
             raise UserError("the text is empty: give some words")
         return read
 
     def _batches(self, texts: Sequence[Texts]) -> Labelled:
-        """User input, all of one text or all of two."""
+        """Inputs as batches; all of them have one text, or all have two."""
         spelling = Spelling()
         read = spelling.read if self.processor.spells else list
         sides = [Ragged.of(read(text.tokens[side]) for text in texts) for side in range(len(texts[0].tokens))]
-        longest = self.model.limit or UNCUT
-        made: Labelled = self.processor.batches(sides, np.zeros(len(texts), dtype=np.int64), longest, spelling)
-        return made
+        goals, longest = np.zeros(len(texts), dtype=np.int64), self.model.limit or UNCUT
+        return self.processor.batches(sides, goals, longest, spelling)
 
-    def judge(self, texts: Sequence[Texts]) -> list[Tensor]:
+    def label_probabilities(self, texts: Sequence[Texts]) -> list[Tensor]:
         """The label probabilities of each text."""
         found: dict[int, Tensor] = {}
         for sides in {len(text.tokens) for text in texts}:
@@ -247,19 +241,13 @@ class TextLabelsPredictor(LabelsPredictor):
         beyond = max(0, tokens - limit) if limit is not None else 0
         return ({"unread": beyond}, f"  ({beyond:,} of {tokens:,} tokens were not read)") if beyond else ({}, "")
 
-    def _look(self, given: Texts, decode: DecodeConfig, trace: Trace) -> Names:
-        batch = self._batches([given]).collate(np.arange(1)).to(self.model.device)
-        self.model(batch.tensors, trace=trace)
-        tokens = self._names(given)
-        return lambda place: (tokens, tokens)
+    def _tensors(self, given: Texts) -> Tensors:
+        return self._batches([given]).collate(np.arange(1)).to(self.model.device).tensors
 
-    def _names(self, given: Texts) -> list[str]:
-        """The tokens that the model reads."""
+    def _names(self, given: Texts, tensors: Tensors) -> list[str]:
         first, *second = given.tokens
-        if self.processor.spells:
-            return [*first, *(word for side in second for word in (SEPARATOR, *side))]
-        laid = self.processor.layout.lay(first, second[0] if second else None, most=self.model.limit)
-        return [self.tokenizer.token(id) for id in laid.ids]
+        words = [*first, *(word for side in second for word in (SEPARATOR, *side))]
+        return words if self.processor.spells else super()._names(given, tensors)
 
 
 class ClassifyPredictor(TextLabelsPredictor):
@@ -274,26 +262,21 @@ class ClassifyPredictor(TextLabelsPredictor):
         return either if self.processor.either else pair if self.processor.sides == 2 else "a text"
 
     def read(self, given: str, decode: DecodeConfig) -> Texts:
-        texts = self._texts(given)
+        pair, either = self.processor.sides == 2, self.processor.either
+        texts = two_texts(given) if pair or either else [given]
+        if pair and len(texts) == 1:
+            raise UserError(f"this run reads pairs of texts: give two texts with a tab or {BETWEEN} between them")
         return self._checked(texts, Texts(given, [classify_tokens(self.processor, text) for text in texts]))
 
-    def _texts(self, text: str) -> list[str]:
-        if self.processor.sides == 1 and not self.processor.either:
-            return [text]
-        sides = two_texts(text)
-        if len(sides) == 1 and not self.processor.either:
-            raise UserError(f"this run reads pairs of texts: give two texts with a tab or {BETWEEN} between them")
-        return sides
-
     def _answer(self, inputs: list[Texts], decode: DecodeConfig) -> Iterator[Answer]:
-        for text, p in zip(inputs, self.judge(inputs)):
+        for text, p in zip(inputs, self.label_probabilities(inputs)):
             yield self.labelled(p, *self.unread(text))
 
     def table(self, given: Texts, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         """The likely labels if the text (of a pair, the second one) ended after each of its tokens."""
         *first, tokens = given.tokens
         with self.lock:
-            read = self.judge([Texts("", [*first, tokens[: i + 1]]) for i in range(len(tokens))])
+            read = self.label_probabilities([Texts("", [*first, tokens[: i + 1]]) for i in range(len(tokens))])
         names = tokens if self.processor.spells else [self.tokenizer.token(id) for id in tokens]
         return [self.guess(name, p, most) for name, p in zip(names, read)]
 

@@ -29,7 +29,7 @@ TWICE = 2  # a word or pair that occurs in fewer texts says nothing of others
 MOST = 4_000_000  # numbers of the table of weights; the most frequent words and pairs stay
 PRIOR = 1.0  # the weight of Σ v² / 2 beside the sum of the losses
 DOUBT = 32.0  # the same for the share of the network; some three hundred examples count as much as this
-ROUNDS, REMEMBERED = 60, 10  # of L-BFGS
+ROUNDS, MEMORY = 60, 10  # of L-BFGS
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Bags:
     @staticmethod
     def of(sides: Sequence[Ragged], words: np.ndarray) -> Bags:
         """`sides`: the first texts, and the second ones if there are any. `words` (V,): the word of each token, or -1
-        for a token that is none."""
+        for a token that is not a word."""
         found, numbers = [], []
         for side, rows in enumerate(sides):
             read, row = words[np.asarray(rows.tokens)], np.repeat(np.arange(len(rows)), rows.lengths)
@@ -62,6 +62,11 @@ class Bags:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    def find(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where each key of the texts is among these sorted keys, and whether it is there at all."""
+        at = np.minimum(np.searchsorted(keys, self.keys), len(keys) - 1)
+        return at, keys[at] == self.keys
+
 
 def pair_key(first: T, second: T, vocab: int) -> T:
     return (first + 1) * (2 * vocab) + second
@@ -78,13 +83,10 @@ class Linear:
 
     def scores(self, bags: Bags) -> np.ndarray:
         """(N, C)"""
-        at = np.minimum(np.searchsorted(self.keys, bags.keys), len(self.keys) - 1)
-        known = self.keys[at] == bags.keys
+        at, known = bags.find(self.keys)
         totals = np.concatenate([np.zeros((1, len(self.bias))), np.cumsum(self.weights[at] * known[:, None], axis=0)])
-        sums, lengths = (
-            np.diff(totals[bags.offsets], axis=0),
-            np.diff(np.concatenate([[0], known.cumsum()])[bags.offsets]),
-        )
+        sums = np.diff(totals[bags.offsets], axis=0)
+        lengths = np.diff(np.concatenate([[0], known.cumsum()])[bags.offsets])
         return np.asarray(self.bias + sums / np.sqrt(np.maximum(1, lengths if self.even else 1)).reshape(-1, 1))
 
 
@@ -94,19 +96,14 @@ def fit_linear(bags: Bags, goals: np.ndarray, classes: int, even: bool = False) 
     most = max(1, MOST // classes)
     least = max(TWICE, np.sort(counts)[-most] + 1) if len(keys) > most else TWICE
     keys = keys[counts >= least] if (counts >= least).any() else keys[:1]
-    at = np.minimum(np.searchsorted(keys, bags.keys), len(keys) - 1)
-    known = keys[at] == bags.keys
+    at, known = bags.find(keys)
     rows = np.repeat(np.arange(len(bags)), np.diff(bags.offsets))[known]
     columns = at[known]
 
-    ratios = np.empty((len(keys), classes))
-    every = np.bincount(columns, minlength=len(keys)) + 2.0
-    for c in range(classes):
-        one = np.bincount(columns[goals[rows] == c], minlength=len(keys)) + 1.0
-        ratios[:, c] = np.log(one / one.sum()) - np.log((every - one) / (every - one).sum())
-
-    truth = np.zeros((len(bags), classes))
-    truth[np.arange(len(bags)), goals] = 1.0
+    own = np.bincount(columns * classes + goals[rows], minlength=len(keys) * classes).reshape(-1, classes) + 1.0
+    other = own.sum(1, keepdims=True) + 2.0 - classes - own
+    ratios = np.log(own / own.sum(0)) - np.log(other / other.sum(0))
+    truth = np.eye(classes)[goals]
     share = 1 / np.sqrt(np.maximum(1, np.bincount(rows, minlength=len(bags)))) if even else np.ones(len(bags))
     usual = 1 / share.mean()  # so that the prior is as strong in both cases
     values = (usual * share)[rows]
@@ -155,7 +152,7 @@ def minimize(loss: Callable[[np.ndarray], tuple[float, np.ndarray]], x: np.ndarr
         step, change = -length * direction, found[1] - gradient
         x, done, value, gradient = x + step, value - found[0] < 1e-5 * abs(found[0]), *found
         if (step * change).sum() > 1e-12:
-            steps = [*steps, (step, change)][-REMEMBERED:]
+            steps = [*steps, (step, change)][-MEMORY:]
         if done:
             break
     return x
@@ -191,22 +188,21 @@ def words_of(tokenizer: Tokenizer) -> np.ndarray:
 class WordPairs(nn.Module):
     """The linear model inside a `Labeller`."""
 
+    words: Tensor  # (V,) of the tokens; -1: none
+    keys: Tensor  # (F,)
+    weights: Tensor  # (F, C)
+    bias: Tensor  # (C,)
+
     def __init__(self, features: int, vocab: int, classes: int) -> None:
         super().__init__()
-        self.words: Tensor
-        self.keys: Tensor
-        self.weights: Tensor
-        self.bias: Tensor
-        self.register_buffer("words", torch.zeros(vocab, dtype=torch.int64))  # of the tokens; -1: none
+        self.register_buffer("words", torch.zeros(vocab, dtype=torch.int64))
         self.register_buffer("keys", torch.zeros(features, dtype=torch.int64))
         self.register_buffer("weights", torch.zeros(features, classes))
         self.register_buffer("bias", torch.zeros(classes))
 
     def take(self, fitted: Linear, words: np.ndarray) -> None:
-        self.words.copy_(torch.from_numpy(words))
-        self.keys.copy_(torch.from_numpy(fitted.keys))
-        self.weights.copy_(torch.from_numpy(fitted.weights))
-        self.bias.copy_(torch.from_numpy(fitted.bias))
+        for buffer, values in zip(self.buffers(), (words, fitted.keys, fitted.weights, fitted.bias)):
+            buffer.copy_(torch.from_numpy(values))
 
     def forward(self, tensors: Tensors) -> Tensor:
         """ids (B, T), of which the first `lengths` (B,) are tokens -> logits (B, C). Special tokens are not among the

@@ -12,7 +12,7 @@ from allyouneed.config import DecodeConfig
 from allyouneed.models.base import LanguageModel
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.answers import Prompt
-from allyouneed.predict.base import Guess, Names, Writing
+from allyouneed.predict.base import Guess, Names, Writing, best_of
 from allyouneed.predict.inputs import check_input, check_length, check_numbers, fill_template
 from allyouneed.predict.processor import Processor
 from allyouneed.text import Tokenizer
@@ -41,7 +41,6 @@ class LMProcessor(Processor):
     def build_model(self) -> LanguageModel:
         model: LanguageModel = super().build_model()
         model.known = len(self.tokenizer)
-        model.body.freeze(self.recipe.model.freeze)
         if self.kind.BodyClass.spelled and model.device.type != "meta":
             model.spell([self.tokenizer.token(id) for id in range(len(self.tokenizer))])
         return model
@@ -62,7 +61,7 @@ class LMPredictor(Writing):
             filled = fill_template(self.processor.chat, given, self.tokenizer, self.processor.named)
             ids = self.tokenizer.encode_written(filled)
         check_length(self.model, len(ids), "prompt")
-        return Prompt(ids, decode.max_new, frozenset(self.processor.ends), given)
+        return Prompt(ids, decode.max_new, frozenset(self.processor.ends))
 
     @torch.inference_mode()
     def table(self, given: Prompt, decode: DecodeConfig, most: int = 5) -> list[Guess]:
@@ -73,18 +72,15 @@ class LMPredictor(Writing):
             logits: Tensor = self.model(torch.tensor([ids], device=self.model.device), trace=trace)[0]
         return logits
 
-    def _look(self, given: Prompt, decode: DecodeConfig, trace: Trace) -> Names:
+    def _run_traced(self, given: Prompt, decode: DecodeConfig, trace: Trace) -> Names:
         self._search(given, decode, trace)
         self._run(given.ids, trace)
         tokens = [self.tokenizer.token(id) for id in given.ids]
-        return lambda place: (tokens, tokens)
+        return lambda path: (tokens, tokens)
 
 
 def guesses(logits: Tensor, ids: list[int], tokenizer: Tokenizer, most: int) -> list[Guess]:
     """The likely next tokens after each of ids (T), from their logits (T, V)."""
-    known = check_numbers(logits[:, : len(tokenizer)].float())
-    top = known.softmax(-1).topk(min(most, known.size(-1)))
-    return [
-        Guess(tokenizer.token(id), [(tokenizer.token(i), p) for i, p in zip(row, ps)])
-        for id, row, ps in zip(ids, top.indices.tolist(), top.values.tolist())
-    ]
+    p = check_numbers(logits[:, : len(tokenizer)].float()).softmax(-1)
+    token = tokenizer.token
+    return [Guess(token(id), [(token(i), value) for i, value in best_of(row, most)]) for id, row in zip(ids, p)]

@@ -21,8 +21,6 @@ from allyouneed.storage.runfolder import RunFolder
 from allyouneed.storage.tensorfile import Header, check_fit, not_finite, read_header, read_tensors
 
 TABLES = 1 << 28  # bytes that the computed tables of a model, such as sinusoidal positions, may always take
-
-
 P = TypeVar("P", bound=Processor)
 
 
@@ -34,42 +32,36 @@ def load_processor(folder: RunFolder) -> Any:
 
 def fill(processor: P, folder: RunFolder) -> P:
     """A processor with the parts of a run, if it fits the run."""
-    config, recipe = folder.read_config(), processor.recipe
-    parts = folder.read_parts()
+    config, recipe, parts = folder.read_config(), processor.recipe, folder.read_parts()
     try:
         processor.read_parts(parts)
-        own = {"task": recipe.task_kind, "kind": recipe.model_kind}
-        own |= {"options": vars(folder.read_recipe().task), "model": vars(processor.model_config())}
+        task, model = vars(folder.read_recipe().task), vars(processor.model_config())
+        own = _settings(recipe.task_kind, recipe.model_kind, task, model)
+        listed = _settings(config["task"], config["kind"], config["options"], config["model"])
     except UserError as error:
         raise UserError(f"{folder.path} cannot be used: {error}; train it again") from None
     except KeyError as error:
         raise UserError(
             f"{folder.path} cannot be used: its config.json does not list {error}; train it again"
         ) from None
-    usual = {"options": _defaults(recipe.task), "model": _defaults(recipe.model)}
-    for path, mine, listed in _differences(json.loads(json.dumps(own)), config, json.loads(json.dumps(usual))):
-        raise UserError(
-            f"recipe.toml and config.json in {folder.path} are from different runs: {path} is {mine!r:.40} in the "
-            f"first and {listed!r:.40} in the second; put back the right file, or train again"
-        )
+    # A setting that is newer than the run had its default value there.
+    usual = _settings("", "", *({f.name: f.default for f in fields(some)} for some in (recipe.task, recipe.model)))
+    for name in {**listed, **own}:
+        mine, other = own.get(name), {**usual, **listed}.get(name)
+        if mine != other:
+            raise UserError(
+                f"recipe.toml and config.json in {folder.path} are from different runs: {name} is {mine!r:.40} in the "
+                f"first and {other!r:.40} in the second; put back the right file, or train again"
+            )
     return processor
 
 
-def _defaults(settings: Any) -> dict[str, Any]:
-    return {f.name: f.default for f in fields(settings)}
-
-
-def _differences(
-    own: dict[str, Any], config: dict[str, Any], usual: dict[str, dict[str, Any]]
-) -> list[tuple[str, Any, Any]]:
-    """The settings of the task and of the model that differ from config.json: name and both values. A setting that is
-    newer than the run has its `usual` value there."""
-    pairs = [(key, own[key], config[key]) for key in ("task", "kind")]
-    for section, name in (("options", "task"), ("model", "model")):
-        listed = {**usual[section], **config[section]}
-        settings = {**dict.fromkeys(config[section]), **own[section]}
-        pairs += [(f"{name}.{key}", value, listed.get(key)) for key, value in settings.items()]
-    return [(name, mine, listed) for name, mine, listed in pairs if mine != listed]
+def _settings(task: str, kind: str, options: dict[str, Any], model: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a run by name, as config.json has them."""
+    named = {f"task.{key}": value for key, value in options.items()}
+    named |= {f"model.{key}": value for key, value in model.items()}
+    found: dict[str, Any] = json.loads(json.dumps({"task": task, "kind": kind, **named}))
+    return found
 
 
 def load_weights(folder: RunFolder, processor: Processor) -> dict[str, Tensor]:

@@ -183,7 +183,7 @@ class RecognizePredictor(PictureReader, LabelsPredictor):
             (p,) = self._judged([given])
         return [self.guess(str(given.given), p, most)]
 
-    def _look(self, given: Frames, decode: DecodeConfig, trace: Trace) -> Names:
+    def _run_traced(self, given: Frames, decode: DecodeConfig, trace: Trace) -> Names:
         batch = self._batches(given.pixels[:1]).collate(np.arange(1)).to(self.model.device)
         self.model(batch.tensors, trace=trace)
         tokens = ["[CLS]", *grid_names(self.recipe.model.grid)]
@@ -221,7 +221,7 @@ class CompressPredictor(PictureReader, PictureAnswers):
             details = {"codes": codes.tolist() if len(codes) > 1 else codes[0].tolist()}
             yield Answer(text, codes.ravel().tolist(), 0.0, "stop", details=details, picture=tokenizer.decode(codes)[0])
 
-    def _look(self, given: Frames, decode: DecodeConfig, trace: Trace) -> Names:
+    def _run_traced(self, given: Frames, decode: DecodeConfig, trace: Trace) -> Names:
         """While it makes codes of the picture, and a picture of the codes."""
         pixels = as_tensor(given.pixels[:1]).to(self.model.device).float() / 255
         self.model.decode(self.model.encode(pixels, trace), trace)

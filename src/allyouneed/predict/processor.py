@@ -11,6 +11,7 @@ from allyouneed import catalog
 from allyouneed.errors import UserError
 from allyouneed.recipe import Recipe
 from allyouneed.text import Tokenizer
+from allyouneed.text.layout import Layout
 
 DAMAGED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 
@@ -19,6 +20,7 @@ class Processor:
     """The tokenizers of a run, and what a kind of run adds, such as labels. They are files of the run: its parts."""
 
     file: ClassVar[str] = ""  # the JSON file that holds the `extras`
+    sides: int = 1  # texts per example
 
     def __init__(self, recipe: Recipe) -> None:
         self.recipe = recipe
@@ -29,6 +31,11 @@ class Processor:
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the answers."""
         return self.tokenizers.get("tokenizer.target.json") or self.tokenizers["tokenizer.json"]
+
+    @property
+    def layout(self) -> Layout:
+        """How the texts of an example stand in a row."""
+        return Layout.of(self.tokenizer, self.sides)
 
     @property
     def kind(self) -> Any:
@@ -45,8 +52,18 @@ class Processor:
         """The model settings of the recipe, with the sizes that the tokenizer decides."""
         return replace(self.recipe.model, vocab=rows_for(self.tokenizer, self.recipe.model.vocab, "vocab"))
 
+    def build_body(self) -> Any:
+        """The body of the model, of which model.freeze says what is frozen."""
+        config = self.model_config()
+        body = self.kind.BodyClass(config)
+        body.freeze(config.freeze)
+        return body
+
     def build_model(self) -> Any:
-        return self.kind(self.model_config())
+        model = self.kind(self.model_config())
+        if self.kind.BodyClass is not None:
+            model.body.freeze(self.recipe.model.freeze)
+        return model
 
     def parts(self) -> dict[str, bytes]:
         """The files that a run needs besides its weights, by name."""
@@ -67,11 +84,11 @@ class Processor:
                 raise UserError(f"{self.file} is damaged, or config.json does not list it") from None
 
     def extras(self) -> dict[str, Any]:
-        """What stands in the JSON file; nothing if there is none."""
+        """The content of the JSON file; empty if there is none."""
         return {}
 
     def take(self, extras: dict[str, Any]) -> None:
-        """Load what stands in the JSON file; any error means that it is damaged."""
+        """Load the content of the JSON file; any error means that it is damaged."""
 
     def take_tokenizers(self, donor: Processor) -> None:
         """Use the tokenizers of the run that this one starts from: its body reads their tokens."""

@@ -1,8 +1,9 @@
-"""answer: a question about a text, answered by a piece of the text."""
+"""answer: a question about a text, answered by a span of the text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -15,18 +16,18 @@ from allyouneed.data.examples import Question
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.models.answerer import Answerer
-from allyouneed.nn.trace import Trace
+from allyouneed.nn.batch import Tensors
 from allyouneed.predict.answers import Answer
-from allyouneed.predict.base import Guess, Names, Predictor
+from allyouneed.predict.base import Guess, Predictor, best_of
 from allyouneed.predict.inputs import BETWEEN, check_numbers, two_texts
 from allyouneed.predict.processor import Processor
-from allyouneed.text.layout import Layout, Tokens
+from allyouneed.text.layout import Tokens
 
 NO_ANSWER = "(no answer in the text)"
 
 
 class Piece(NamedTuple):
-    """A piece of a text that may be the answer. Empty: there is none."""
+    """A span of a text that may be the answer. Empty: there is none."""
 
     start: int  # in characters
     end: int
@@ -41,7 +42,7 @@ class Reading(NamedTuple):
     windows: int
 
 
-class One(NamedTuple):
+class TokenizedQuestion(NamedTuple):
     """A question and its text, as their tokens."""
 
     question: Question
@@ -62,20 +63,15 @@ class AnswerProcessor(Processor):
     unanswerable = False  # the training data has questions without an answer
     learned_longest = 0  # most tokens of an answer, by the training data
 
-    @property
-    def layout(self) -> Layout:
-        return Layout.of(self.tokenizer, 2)
+    sides = 2
 
     @property
     def most_tokens(self) -> int:
-        """Of an answer."""
+        """The most tokens of an answer."""
         return self.options.longest or self.learned_longest
 
     def build_model(self) -> Answerer:
-        config = self.model_config()
-        body = self.kind.BodyClass(config)
-        body.freeze(config.freeze)
-        return Answerer(body, self.options.head, config.dropout)
+        return Answerer(self.build_body(), self.options.head, self.recipe.model.dropout)
 
     def extras(self) -> dict[str, Any]:
         return {"unanswerable": self.unanswerable, "longest": self.learned_longest}
@@ -89,7 +85,7 @@ class AnswerProcessor(Processor):
         return isinstance(other, AnswerProcessor) and other.options.head == self.options.head
 
     def tokenized(self, contexts: Sequence[str]) -> tuple[list[Tokens], np.ndarray]:
-        """The tokens of each different text, and which of them each of these is."""
+        """The tokens of each different text, and the index of the text of each question."""
         different: dict[str, int] = {}
         of = [different.setdefault(context, len(different)) for context in contexts]
         return [self.tokenizer.tokenize(context) for context in different], np.array(of, dtype=np.int64)
@@ -101,9 +97,9 @@ class AnswerProcessor(Processor):
     def windows(
         self, questions: Sequence[Question], ids: Sequence[list[int]], texts: Sequence[Tokens], of: np.ndarray
     ) -> AnswerWindows:
-        """The questions, which have these ids, with the windows of their texts; `of` says which is whose."""
+        """The windows of questions with these ids; `of` is the index of the text of each question."""
         answers = [
-            _place(texts[text].spans, *question.answers[0]) if question.answers else NONE
+            _overlap(texts[text].spans, *question.answers[0]) if question.answers else NONE
             for question, text in zip(questions, of.tolist())
         ]
         read, stride = Ragged.of(text.ids for text in texts), self.options.stride
@@ -117,7 +113,7 @@ class AnswerPredictor(Predictor):
     processor: AnswerProcessor
     model: Answerer
 
-    def read(self, given: str, decode: DecodeConfig) -> One:
+    def read(self, given: str, decode: DecodeConfig) -> TokenizedQuestion:
         sides = two_texts(given)
         if len(sides) == 1:
             raise UserError(f"give {self.asks}, or a tab")
@@ -126,48 +122,40 @@ class AnswerPredictor(Predictor):
             raise UserError(f"the {'text' if question else 'question'} is empty: give {self.asks}")
         return self.read_question(Question(question, context))
 
-    def read_question(self, question: Question) -> One:
+    def read_question(self, question: Question) -> TokenizedQuestion:
         (ids,), ((text,), _) = self.processor.encoded([question.question]), self.processor.tokenized([question.context])
         if not ids or not text.ids:
             raise UserError("the tokenizer of this run has no tokens for this text")
-        return One(question, ids, text)
+        return TokenizedQuestion(question, ids, text)
 
-    def gather(self, inputs: Sequence[One]) -> Asked:
-        """Questions that are answered together."""
+    def gather(self, inputs: Sequence[TokenizedQuestion]) -> Asked:
+        """A batch of questions, with the windows of their texts."""
         questions = [one.question for one in inputs]
         different = {one.question.context: one.text for one in inputs}
         number = {context: i for i, context in enumerate(different)}
         of, texts = np.array([number[question.context] for question in questions]), list(different.values())
         return Asked(questions, self.processor.windows(questions, [one.ids for one in inputs], texts, of), texts)
 
-    def _together(self, decode: DecodeConfig) -> int:
-        return decode.batch
-
-    def _answer(self, inputs: list[One], decode: DecodeConfig) -> Iterator[Answer]:
-        return self.found(self.gather(inputs), decode.n_best)
-
-    def found(self, asked: Asked, most: int) -> Iterator[Answer]:
+    def _answer(self, inputs: list[TokenizedQuestion], decode: DecodeConfig) -> Iterator[Answer]:
+        asked, most = self.gather(inputs), decode.n_best
         readings = self.search(asked, np.arange(len(asked.questions)), most)
         for row, question in enumerate(asked.questions):
-            reading = readings[row]
-            chosen = self.chosen(reading)
-            first, *others = [chosen, *(piece for piece in reading.pieces if piece != chosen)][:most]
-            listed = [_plain(question.context, piece) for piece in (first, *others)]
-            details = {**listed[0], "windows": reading.windows, "answers": listed}
+            read = readings[row]
+            chosen = self.chosen(read)
+            pieces = [chosen, *(piece for piece in read.pieces if piece != chosen)][:most]
+            best, *others = (_answer(question.context, piece) for piece in pieces)
+            listed = [best.details, *(other.details for other in others)]
+            details = {**best.details, "windows": read.windows, "answers": listed}
             if self.processor.unanswerable:
-                details["no_answer"] = round(float(np.exp(reading.nothing)), 6)
-            told = f"  (read in {reading.windows} windows)" if reading.windows > 1 else ""
-            best = _answer(question.context, first, told)
-            rest = [_answer(question.context, piece) for piece in others]
-            yield Answer(best.text, [], best.logprob, "stop", others=rest, details=details, shown=best.shown)
+                details["no_answer"] = round(float(np.exp(read.nothing)), 6)
+            note = f"  (read in {read.windows} windows)" if read.windows > 1 else ""
+            yield replace(best, others=others, details=details, shown=best.shown + note)
 
     @torch.inference_mode()
     def search(self, asked: Asked, among: np.ndarray, most: int) -> dict[int, Reading]:
         """The answers to these questions, by their number: up to `most` pieces each."""
-        found: dict[int, Reading] = {}
-        for some in asked.windows.groups(among, self.processor.most_tokens):
-            found |= self._search_group(asked, some, most)
-        return found
+        groups = asked.windows.groups(among, self.processor.most_tokens)
+        return {row: read for some in groups for row, read in self._search_group(asked, some, most).items()}
 
     def _search_group(self, asked: Asked, among: np.ndarray, most: int) -> dict[int, Reading]:
         _, windows, texts = asked
@@ -179,8 +167,8 @@ class AnswerPredictor(Predictor):
         for batch in windows.cover(max(self.recipe.train.batch_tokens, 4096), numbers):
             tensors = windows.collate(batch).to(self.model.device).tensors
             logits = check_numbers(self.model(tensors).float()).cpu()
-            places = zip(batch.tolist(), windows.begins(batch).tolist(), windows.nothing(batch).tolist())
-            for rows, (number, begin, special) in zip(logits, places):
+            begins, nothings = windows.begins(batch).tolist(), windows.nothing(batch).tolist()
+            for rows, number, begin, special in zip(logits, batch.tolist(), begins, nothings):
                 row, start, end = (int(of[number]) for of in (windows.rows, windows.starts, windows.ends))
                 table = tables[row][start:end]
                 scores = self.model.spans(rows[begin : begin + end - start], table.size(1))
@@ -197,24 +185,23 @@ class AnswerPredictor(Predictor):
         scores = table.flatten()
         silent = torch.tensor([nothing if self.processor.unanswerable else -torch.inf])
         total = torch.cat([silent, scores]).logsumexp(0)
-        top = scores.topk(min(most, len(scores)))
         found = []
-        for place, score in zip(top.indices.tolist(), top.values.tolist()):
+        for index, score in best_of(scores, most):
             if score > -torch.inf:
-                first, length = divmod(place, table.size(1))
+                first, length = divmod(index, table.size(1))
                 found.append(Piece(spans[first][0], spans[first + length][1], score - float(total)))
         return Reading(found, float(silent - total), windows)
 
-    def chosen(self, reading: Reading) -> Piece:
+    def chosen(self, read: Reading) -> Piece:
         """The best piece, or none if that is likelier."""
-        best = reading.pieces[0]
-        return Piece(0, 0, reading.nothing) if reading.nothing > best.logprob + self.options.margin else best
+        best = read.pieces[0]
+        return Piece(0, 0, read.nothing) if read.nothing > best.logprob + self.options.margin else best
 
     @torch.inference_mode()
-    def table(self, given: One, decode: DecodeConfig, most: int = 5) -> list[Guess]:
+    def table(self, given: TokenizedQuestion, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         """Of each token of the first window: how likely the answer begins and ends there, or is there."""
         _, windows, texts = self.gather([given])
-        tensors = windows.collate(np.arange(1)).to(self.model.device).tensors
+        tensors = self._tensors(given)
         with self.lock:
             logits = check_numbers(self.model(tensors)[0].float())
         begin, ids = int(windows.begins(np.arange(1))[0]), texts[0].ids[: int(windows.ends[0])]
@@ -229,28 +216,20 @@ class AnswerPredictor(Predictor):
     def _classes(self) -> list[str]:
         return ["begin", "end"] if self.options.head == "span" else ["inside"]
 
-    def _look(self, given: One, decode: DecodeConfig, trace: Trace) -> Names:
-        tensors = self.gather([given]).windows.collate(np.arange(1)).to(self.model.device).tensors
-        self.model(tensors, trace=trace)
-        tokens = [self.tokenizer.token(id) for id in tensors["ids"][0].tolist()]
-        return lambda place: (tokens, tokens)
+    def _tensors(self, given: TokenizedQuestion) -> Tensors:
+        """Of the first window."""
+        return self.gather([given]).windows.collate(np.arange(1)).to(self.model.device).tensors
 
 
-def _place(spans: Sequence[tuple[int, int]], start: int, text: str) -> tuple[int, int]:
+def _overlap(spans: Sequence[tuple[int, int]], start: int, text: str) -> tuple[int, int]:
     """The first and the last token that overlap the characters of an answer."""
     end = start + len(text)
-    inside = [place for place, (low, high) in enumerate(spans) if low < end and high > start]
+    inside = [i for i, (low, high) in enumerate(spans) if low < end and high > start]
     return (inside[0], inside[-1]) if inside else NONE
 
 
-def _plain(context: str, piece: Piece) -> dict[str, Any]:
-    text = context[piece.start : piece.end]
-    start = piece.start + len(text) - len(text.lstrip())
-    found = {"answer": text.strip(), "start": start, "end": start + len(text.strip())}
-    return {**found, "probability": round(float(np.exp(piece.logprob)), 6)}
-
-
-def _answer(context: str, piece: Piece, told: str = "") -> Answer:
-    text = context[piece.start : piece.end].strip()
-    shown = f"{text or NO_ANSWER}  {100 * float(np.exp(piece.logprob)):.1f} %{told}"
-    return Answer(text, [], piece.logprob, "stop", shown=shown)
+def _answer(context: str, piece: Piece) -> Answer:
+    whole, p = context[piece.start : piece.end], float(np.exp(piece.logprob))
+    text, start = whole.strip(), piece.start + len(whole) - len(whole.lstrip())
+    details = {"answer": text, "start": start, "end": start + len(text), "probability": round(p, 6)}
+    return Answer(text, [], piece.logprob, "stop", details=details, shown=f"{text or NO_ANSWER}  {100 * p:.1f} %")

@@ -79,30 +79,26 @@ class TagPredictor(TextLabelsPredictor):
         pieces = None if self.processor.spells else self.tokenizer.tokenize_words(words)
         return self._checked([given], Texts(given, [words if pieces is None else pieces.ids], spans, pieces))
 
-    def _judged(self, inputs: Sequence[Texts]) -> Iterator[Tensor]:
+    def _tag_probabilities(self, inputs: Sequence[Texts]) -> Iterator[Tensor]:
         """The tag probabilities (words, C) of each text."""
-        for text, p in zip(inputs, self.judge(inputs)):
+        for text, p in zip(inputs, self.label_probabilities(inputs)):
             yield self.processor.by_word(p, text.pieces, len(text.spans))
 
     def _answer(self, inputs: list[Texts], decode: DecodeConfig) -> Iterator[Answer]:
-        for read, p in zip(inputs, self._judged(inputs)):
-            text, best, (unread, told) = read.given, p.max(-1), self.unread(read)
-            words = [text[start:end] for start, end in read.spans]
-            details: dict[str, Any] = {}
-            if self.processor.scheme == PER_WORD:
-                tags = [self.labels[i] for i in best.indices.tolist()]
-                marked = " ".join(f"{word}/{tag}" for word, tag in zip(words, tags))
-            else:
-                entities = self.processor.found(p)
-                details["entities"] = named(text, read.spans, entities)
-                tags, marked = tagged(entities, len(words), self.processor.scheme), mark(text, details["entities"])
-            details = {"text": marked, **details, "words": words, "tags": tags, **unread}
+        for read, p in zip(inputs, self._tag_probabilities(inputs)):
+            text, best, (unread, note) = read.given, p.max(-1), self.unread(read)
+            words, tags = [text[start:end] for start, end in read.spans], self.processor.tags(p)
+            marked, entities = " ".join(f"{word}/{tag}" for word, tag in zip(words, tags)), dict[str, Any]()
+            if self.processor.scheme != PER_WORD:
+                entities = {"entities": named(text, read.spans, self.processor.found(p))}
+                marked = mark(text, entities["entities"])
+            details = {"text": marked, **entities, "words": words, "tags": tags, **unread}
             sure = float(best.values.log().sum())
-            yield Answer(marked, best.indices.tolist(), sure, "stop", details=details, shown=marked + told)
+            yield Answer(marked, best.indices.tolist(), sure, "stop", details=details, shown=marked + note)
 
     def table(self, given: Texts, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         with self.lock:
-            (read,) = self._judged([given])
+            (read,) = self._tag_probabilities([given])
         return [self.guess(given.given[start:end], p, most) for (start, end), p in zip(given.spans, read)]
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from allyouneed.config import TextConfig
-from allyouneed.data.vectors import Vectors, read_vectors
+from allyouneed.data.vectors import read_vectors
 from allyouneed.errors import UserError
 from allyouneed.models.base import Model
 from allyouneed.text import Tokenizer
@@ -25,23 +25,28 @@ def start_from_vectors(
     tables = token_tables(model, tokenizers)
     if not tables:
         raise UserError(f"text.vectors = {path}: this model has no token embeddings that could start from a file")
-    names = [_spellings(tokenizer) for _, tokenizer in tables]
-    vectors = read_vectors(path, only={name for several in names for pair in several for name in pair})
-    for (table, _), spellings in zip(tables, names):
+    # Each token without spaces around it, as it is and in lower case.
+    tokens = [[tokenizer.token(id).strip() for id in range(len(tokenizer))] for _, tokenizer in tables]
+    vectors = read_vectors(path, only={form for some in tokens for token in some for form in (token, token.lower())})
+    rows = {word: row for row, word in enumerate(vectors.words)}
+    for (table, _), names in zip(tables, tokens):
         width = vectors.matrix.shape[1]
         if width != table.embedding_dim:
             raise UserError(
                 f"the vectors of {path} are {width} wide, those of the model {table.embedding_dim}: "
                 f"set model.embedding={width}, or model.width={width} if this model has no model.embedding"
             )
-        found = _fill(table, spellings, vectors)
+        at = torch.tensor([rows.get(name, rows.get(name.lower(), -1)) for name in names])
+        found = int((at >= 0).sum())
         if not found:
             raise UserError(
-                f"none of the {len(spellings):,} tokens is in {path}: word vectors need a word tokenizer, "
-                "text.kind=word"
+                f"none of the {len(names):,} tokens is in {path}: word vectors need a word tokenizer, text.kind=word"
             )
-        rest = "the others start at random" if found < len(spellings) else "all of them"
-        say(f"word vectors: {found:,} of {len(spellings):,} tokens are in {path}; {rest}{'; all are frozen' * freeze}")
+        with torch.no_grad():
+            ids = (at >= 0).nonzero().squeeze(1)
+            table.weight[ids] = torch.from_numpy(vectors.matrix)[at[ids]].to(table.weight)
+        rest = "the others start at random" if found < len(names) else "all of them"
+        say(f"word vectors: {found:,} of {len(names):,} tokens are in {path}; {rest}{'; all are frozen' * freeze}")
 
 
 def token_tables(model: Model, tokenizers: Sequence[Tokenizer]) -> list[tuple[nn.Embedding, Tokenizer]]:
@@ -64,20 +69,3 @@ def freeze_vectors(model: Model, text: TextConfig, tokenizers: Sequence[Tokenize
                 "model.tie = true: set model.tie=false"
             )
         table.weight.requires_grad_(False)
-
-
-def _spellings(tokenizer: Tokenizer) -> list[tuple[str, str]]:
-    """Each token without spaces around it, as it is and in lower case."""
-    tokens = [tokenizer.token(id).strip() for id in range(len(tokenizer))]
-    return [(token, token.lower()) for token in tokens]
-
-
-@torch.no_grad()
-def _fill(table: nn.Embedding, spellings: list[tuple[str, str]], vectors: Vectors) -> int:
-    rows = {word: row for row, word in enumerate(vectors.words)}
-    found = [(id, rows.get(token, rows.get(lower, -1))) for id, (token, lower) in enumerate(spellings)]
-    found = [(id, row) for id, row in found if row >= 0]
-    if found:
-        ids, at = (torch.tensor(column) for column in zip(*found))
-        table.weight[ids] = torch.from_numpy(vectors.matrix)[at].to(table.weight)
-    return len(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from torch import Tensor
 from allyouneed.config import DecodeConfig
 from allyouneed.models.base import Translator
 from allyouneed.nn.trace import Trace
-from allyouneed.predict.answers import Prompt
+from allyouneed.predict.answers import Answer, Prompt
 from allyouneed.predict.base import Alignment, Guess, Names, Writing
 from allyouneed.predict.inputs import check_input, check_length
 from allyouneed.predict.lm import guesses
@@ -46,8 +46,16 @@ class TranslateProcessor(Processor):
         model: Translator = super().build_model()
         model.known = len(self.tokenizer)
         model.barred = self.begin_id if self.options.start == "pad" else -1
-        model.body.freeze(self.recipe.model.freeze)
         return model
+
+
+class Written(NamedTuple):
+    """The best answer, with the inputs and the outputs of the decoder at each step."""
+
+    answer: Answer
+    inputs: list[int]
+    outputs: list[int]
+    batch: list[Tensor]  # the source, its length and the inputs, as arguments of the model
 
 
 class TranslatePredictor(Writing):
@@ -57,70 +65,57 @@ class TranslatePredictor(Writing):
     model: Translator
 
     def read(self, given: str, decode: DecodeConfig) -> Prompt:
-        ids = [*check_input(given, self.processor.reader, "sentence"), self._end(self.processor.reader)]
+        reader = self.processor.reader
+        ids = [*check_input(given, reader, "sentence"), self.processor.end_id(reader)]
         check_length(self.model, len(ids), "sentence")
-        return self._prompt(ids, decode, given)
+        return self._prompt(ids, decode)
 
     def read_cut(self, given: str, decode: DecodeConfig) -> Prompt:
         """For scores: unknown words, or a source that is too long and cut, only lower them."""
-        room = None if self.model.limit is None else self.model.limit - 1
-        ids = self.processor.reader.encode(given)[:room]
-        return self._prompt([*ids, self._end(self.processor.reader)], decode, given)
+        room, reader = None if self.model.limit is None else self.model.limit - 1, self.processor.reader
+        return self._prompt([*reader.encode(given)[:room], self.processor.end_id(reader)], decode)
 
-    def _prompt(self, ids: list[int], decode: DecodeConfig, given: str) -> Prompt:
+    def _prompt(self, ids: list[int], decode: DecodeConfig) -> Prompt:
         # A limit for a translation that does not end: three times the source is more than any language needs.
         most = decode.times_source * len(ids) + 16 if decode.times_source else decode.max_new
-        return Prompt(ids, min(decode.max_new, most), text=given)
+        return Prompt(ids, min(decode.max_new, most))
 
-    def _end(self, tokenizer: Tokenizer) -> int:
-        return self.processor.end_id(tokenizer)
-
-    def _written(self, given: Prompt, decode: DecodeConfig) -> list[int]:
-        """The tokens of the best answer."""
+    def _write(self, given: Prompt, decode: DecodeConfig) -> Written:
         (answer,) = self._answer([given], decode)
-        return answer.tokens
-
-    def _inputs(self, tokens: list[int]) -> list[int]:
-        """What the decoder reads while it writes these tokens; learned positions may end before the answer."""
-        return [self.processor.begin_id, *tokens][: self.model.limit]
-
-    def _forced(self, source: list[int], written: list[int]) -> tuple[Tensor, Tensor, Tensor]:
-        """A batch of one source and the target written so far, as arguments of the model."""
-        device = self.model.device
-        lengths = torch.tensor([len(source)], device=device)
-        return torch.tensor([source], device=device), lengths, torch.tensor([written], device=device)
+        # Learned positions may end before the answer.
+        inputs = [self.processor.begin_id, *answer.tokens][: self.model.limit]
+        outputs = [*answer.tokens, self.processor.end_id(self.tokenizer)][: len(inputs)]
+        arguments = [given.ids], [len(given.ids)], [inputs]
+        batch = [torch.tensor(values, device=self.model.device) for values in arguments]
+        return Written(answer, inputs, outputs, batch)
 
     @torch.inference_mode()
     def table(self, given: Prompt, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         with self.lock:
-            inputs = self._inputs(self._written(given, decode))
-            logits = self.model(*self._forced(given.ids, inputs))[0]
-        return guesses(logits, inputs, self.tokenizer, most)
+            written = self._write(given, decode)
+            logits = self.model(*written.batch)[0]
+        return guesses(logits, written.inputs, self.tokenizer, most)
 
     @torch.inference_mode()
     def align(self, given: Prompt, decode: DecodeConfig) -> Alignment:
         """The attention of the decoder to the source while it wrote its answer, as `model.alignment` defines it."""
         with self.lock:
-            (answer,) = self._answer([given], decode)
-            inputs = self._inputs(answer.tokens)
-            weights, shown = self.model.alignment(*self._forced(given.ids, inputs))  # (1, T, S)
-        ends = [*answer.tokens, self._end(self.tokenizer)][: len(inputs)]
-        names = _labels(self.processor.reader, given.ids), _labels(self.tokenizer, ends)
-        return Alignment(*names, weights[0].float().cpu(), shown, answer.text)
+            written = self._write(given, decode)
+            weights, shown = self.model.alignment(*written.batch)  # (1, T, S)
+        names = _labels(self.processor.reader, given.ids), _labels(self.tokenizer, written.outputs)
+        return Alignment(*names, weights[0].float().cpu(), shown, written.answer.text)
 
-    def _look(self, given: Prompt, decode: DecodeConfig, trace: Trace) -> Names:
+    def _run_traced(self, given: Prompt, decode: DecodeConfig, trace: Trace) -> Names:
         self._search(given, decode, trace)
-        tokens = self._written(given, decode)
-        written = self._inputs(tokens)
-        self.model(*self._forced(given.ids, written), trace=trace)
-        ends = [*tokens, self._end(self.tokenizer)][: len(written)]
-        read = _labels(self.processor.reader, given.ids)
-        inputs, outputs = _labels(self.tokenizer, written), _labels(self.tokenizer, ends)
+        written = self._write(given, decode)
+        self.model(*written.batch, trace=trace)
+        source = _labels(self.processor.reader, given.ids)
+        inputs, outputs = (_labels(self.tokenizer, ids) for ids in (written.inputs, written.outputs))
 
-        def names(place: str) -> tuple[list[str], list[str]]:
-            if place.startswith(("body.encoder", "body.source")):
-                return read, read
-            return (read, outputs) if place.endswith(("cross", "score")) else (inputs, inputs)
+        def names(path: str) -> tuple[list[str], list[str]]:
+            if path.startswith(("body.encoder", "body.source")):
+                return source, source
+            return (source, outputs) if path.endswith(("cross", "score")) else (inputs, inputs)
 
         return names
 

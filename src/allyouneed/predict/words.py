@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, NamedTuple
 
@@ -21,9 +21,10 @@ from allyouneed.metrics import unit
 from allyouneed.models.word2vec import Word2Vec
 from allyouneed.nn.trace import Trace, record
 from allyouneed.predict.answers import Answer
-from allyouneed.predict.base import Guess, Names, Predictor
+from allyouneed.predict.base import Guess, Names, Predictor, best_of
 from allyouneed.predict.processor import Processor
 
+NEAREST = 10  # words per answer
 FEWEST, MOST = 5, 60  # words on a map that nobody chose
 FREQUENT = 200  # the most frequent words, such as "the", say little; of a small vocabulary, a tenth
 
@@ -70,9 +71,6 @@ def _is_content(word: str) -> bool:
     return letters and (len(word) > 3 or word.lower() == word.upper())
 
 
-NEAREST = 10  # words per answer
-
-
 class WordsProcessor(Processor):
     @property
     def longest(self) -> int:
@@ -110,9 +108,7 @@ class WordsPredictor(Predictor):
 
     def map_words(self, words: Sequence[str]) -> WordMap:
         """These words, or usual ones if there are none, with their vectors."""
-        ids = {word: self._id(word) for word in words}
-        self._known([word for word, id in ids.items() if id is None])
-        known = list(dict.fromkeys(self.tokenizer.token(id) for id in ids.values() if id is not None))
+        known = list(dict.fromkeys(self.tokenizer.token(id) for id in self._ids(words)))
         vectors = self.vectors()
         found = chosen_words(vectors, known) if known else usual_words(vectors)
         if found is None or len(found.words) < 2:
@@ -132,55 +128,45 @@ class WordsPredictor(Predictor):
             sign = 0
         if sign or not terms:
             raise UserError(f"'{given}' is not {self.asks}")
-        ids = {word: self._id(word) for _, word in terms}
-        strange = [word for word, id in ids.items() if id is None]
+        return Sum(given, list(zip([sign for sign, _ in terms], self._ids([word for _, word in terms], given))))
+
+    def _ids(self, words: Sequence[str], given: str = "") -> list[int]:
+        """The ids of words; a UserError names those that the run does not have, each with similar spellings. `given` is
+        the sum that they are from."""
+        ids = [self.tokenizer.encode(word) for word in words]
+        unknown = [word for word, own in zip(words, ids) if len(own) != 1 or not self.model.counts[own[0]] > 0]
         left, _, right = given.partition("=")
-        if any("=" in word for word in strange):
+        if given and any("=" in word for word in unknown):
             side, rest = ("left", right) if len(right) > len(left) else ("right", left)
             raise UserError(f"leave out '=' and what is {side} of it: {rest.strip()}")
-        self._known(strange)
-        return Sum(given, [(sign, id) for sign, word in terms if (id := ids[word]) is not None])
-
-    def _id(self, word: str) -> int | None:
-        ids = self.tokenizer.encode(word)
-        return ids[0] if len(ids) == 1 and self.model.counts[ids[0]] > 0 else None
-
-    def _known(self, strange: list[str]) -> None:
-        """Raise a UserError for words that the run does not have, each with similar spellings."""
-        words = [self.tokenizer.token(id) for id in self.words().tolist()] if strange else []
-        told = []
-        for word in strange:
-            close = difflib.get_close_matches(word.lower(), words, n=3, cutoff=0.6)
+        known = [self.tokenizer.token(id) for id in self.words().tolist()] if unknown else []
+        messages = []
+        for word in dict.fromkeys(unknown):
+            close = difflib.get_close_matches(word.lower(), known, n=3, cutoff=0.6)
             hint = f"; similar spellings: {', '.join(close)}" if close else ""
-            told.append(f"'{word}' is not among the {len(words):,} words of this run{hint}")
-        if told:
-            raise UserError(". ".join(told))
+            messages.append(f"'{word}' is not among the {len(known):,} words of this run{hint}")
+        if messages:
+            raise UserError(". ".join(messages))
+        return [own[0] for own in ids]
 
-    def _look(self, given: Sum, decode: DecodeConfig, trace: Trace) -> Names:
+    def _run_traced(self, given: Sum, decode: DecodeConfig, trace: Trace) -> Names:
         ids = torch.tensor([[id for _, id in given.terms]], device=self.model.device)
         model, vectors = self.model, self.model.inputs(ids)
         record(trace.at(model), model.inputs, "embeddings", vectors)
         record(trace.at(model), model.outputs, "logits", vectors @ model.outputs.weight.T)
         words = [self.tokenizer.token(id) for _, id in given.terms]
-        return lambda place: (words, words)
-
-    def _together(self, decode: DecodeConfig) -> int:
-        return 1
+        return lambda path: (words, words)
 
     @torch.inference_mode()
-    def _answer(self, inputs: list[Sum], decode: DecodeConfig) -> list[Answer]:
+    def _answer(self, inputs: list[Sum], decode: DecodeConfig) -> Iterator[Answer]:
         """The words with the largest cosine to a word or a sum of words, without those in the input."""
-        return [self._one(given) for given in inputs]
-
-    def _one(self, given: Sum) -> Answer:
-        near = self._nearest(given.terms, NEAREST)
-        if not near:
-            raise UserError(
-                f"'{given.given}' has no nearest word: its sum is zero, or there is no other word; change it"
-            )
-        details = {"nearest": [{"word": self.tokenizer.token(id), "cosine": round(c, 6)} for id, c in near]}
-        answers = [Answer(self.tokenizer.token(id), [id], 0.0, "stop", cosine) for id, cosine in near]
-        return replace(answers[0], others=answers[1:], details=details)
+        for text, terms in inputs:
+            near = self._nearest(terms, NEAREST)
+            if not near:
+                raise UserError(f"'{text}' has no nearest word: its sum is zero, or there is no other word; change it")
+            details = {"nearest": [{"word": self.tokenizer.token(id), "cosine": round(c, 6)} for id, c in near]}
+            first, *others = (Answer(self.tokenizer.token(id), [id], 0.0, "stop", cosine) for id, cosine in near)
+            yield replace(first, others=others, details=details)
 
     def _nearest(self, terms: list[tuple[int, int]], most: int) -> list[tuple[int, float]]:
         """cos(v, Σ ± v_i / |v_i|), the largest first."""
@@ -191,14 +177,13 @@ class WordsPredictor(Predictor):
             return []
         ids = ids[~torch.isin(ids, torch.tensor([id for _, id in terms], device=ids.device))]
         cosines = vectors[ids] @ (goal / goal.norm())
-        best = cosines.topk(min(most, len(ids)))
-        return list(zip(ids[best.indices].tolist(), best.values.tolist()))
+        return [(int(ids[i]), cosine) for i, cosine in best_of(cosines, most)]
 
     @torch.inference_mode()
     def table(self, given: Sum, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         """The words nearest to each word."""
-        near = [(id, self._nearest([(1, id)], most)) for _, id in given.terms]
+        token = self.tokenizer.token
         return [
-            Guess(self.tokenizer.token(id), [(self.tokenizer.token(other), cosine) for other, cosine in row])
-            for id, row in near
+            Guess(token(id), [(token(other), cosine) for other, cosine in self._nearest([(1, id)], most)])
+            for _, id in given.terms
         ]

@@ -1,126 +1,111 @@
-"""Writer: where tokens are written, for all who ask and from any thread."""
+"""Writer: decodes the requests of all callers, from any thread."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import count
-from types import TracebackType
-from typing import Any, Self
 
-from allyouneed.decode.beam import BeamRequest, Found
+from allyouneed.decode.beam import BeamSearch
+from allyouneed.decode.request import Event, Request
 from allyouneed.decode.stepper import Stepper
 from allyouneed.errors import UserError
-from allyouneed.predict.beams import Beams
-from allyouneed.predict.decoder import Decoder, Event, Request
-
-Engine = Decoder | Beams
+from allyouneed.predict.decoder import Decoder
 
 
 class Writer:
-    """Requests of all sessions share its rows. Who waits for an answer drives: it gives every row a token, and hands
-    the tokens of others to them. So there is no thread that would have to be stopped.
+    """Requests of all sessions share its rows. A session that waits for an answer runs the steps: it decodes a token
+    for every row, and passes on the tokens of other sessions. So no thread has to be started or stopped.
 
     `lock` is held while the model computes.
     """
 
     def __init__(self, stepper: Stepper, lock: threading.RLock | None = None) -> None:
         self.stepper, self.lock = stepper, lock or threading.RLock()
-        self._engines: dict[int, Engine] = {}  # by the beam; 0: tokens are chosen one by one
+        self._engines: dict[int, Decoder | BeamSearch] = {}  # by the beam; 0: tokens are chosen one by one
         self._sessions: list[Session] = []
-        self._owners: dict[tuple[int, int], tuple[Session, int]] = {}  # by engine and id: whose request it is
+        self._owners: dict[int, tuple[Session, int]] = {}  # by the id of a request: whose it is, and its beam
+        self._ids = count()
 
-    def session(self, most: int) -> Session:
-        """For one who asks: at most so many answers of it are written at a time."""
-        return Session(self, most)
+    @contextmanager
+    def session(self, most: int) -> Iterator[Session]:
+        """The requests of one caller, of which at most so many answers are decoded at a time. Those that are not
+        finished at the end of the session are cancelled."""
+        session = Session(self, most)
+        with self.lock:
+            self._sessions.append(session)
+        try:
+            yield session
+        finally:
+            with self.lock:
+                self._sessions.remove(session)
+                for id in list(session.open):
+                    session.cancel(id)
 
     def tick(self) -> None:
-        """One more token for everything that is being written; the caller holds the lock."""
-        for kind, engine in list(self._engines.items()):
+        """One more token for everything that is being decoded; the caller holds the lock."""
+        for beam, engine in list(self._engines.items()):
             if not engine.busy:
                 continue
             try:
-                events: list[Any] = list(engine.tick())
-            except BaseException as error:  # it cannot go on, and all that it was writing ends
-                del self._engines[kind]
-                told = error if isinstance(error, Exception) else UserError("this was interrupted: ask again")
-                mine = [id for of, id in self._owners if of == kind]
-                self._hand_out(kind, [Event(id, None, float("nan"), "error", error=told) for id in mine])
+                self._hand_out(engine.tick())
+            except BaseException as error:  # it cannot go on, and all of its requests end
+                del self._engines[beam]
+                shown = error if isinstance(error, Exception) else UserError("this was interrupted: ask again")
+                mine = [id for id, (_, of) in self._owners.items() if of == beam]
+                self._hand_out([Event(id, done="error", error=shown) for id in mine])
                 if not isinstance(error, Exception):
                     raise
-                continue
-            self._hand_out(kind, events)
 
-    def _hand_out(self, kind: int, events: list[Event | Found]) -> None:
+    def _hand_out(self, events: list[Event]) -> None:
         for event in events:
-            session, number = self._owners[kind, event.id]
-            session.arrived.append(replace(event, id=number))
-            if isinstance(event, Found) or event.error is not None:
-                session.open[number].clear()
-            elif event.done:
-                session.open[number].discard(event.answer)
-        for id in {event.id for event in events}:
-            session, number = self._owners[kind, id]
-            if not session.open[number]:
-                del self._owners[kind, id], session.open[number]
+            session, _ = self._owners[event.id]
+            session.arrived.append(event)
+            if event.done:
+                session.close(event.id, event.answer if event.error is None else None)
 
 
 class Session:
-    """The requests of one who asks, and what arrives for them."""
+    """The requests of one caller, and the events that arrive for them."""
 
     def __init__(self, writer: Writer, most: int) -> None:
         self.writer, self.most = writer, most
-        self.arrived: deque[Event | Found] = deque()
-        self.open: dict[int, set[int]] = {}  # by the number of a request: its answers that are still to come
-        self._numbers = count()
+        self.arrived: deque[Event] = deque()
+        self.open: dict[int, set[int]] = {}  # by the id of a request: its answers that are still to come
 
-    def __enter__(self) -> Self:
-        with self.writer.lock:
-            self.writer._sessions.append(self)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """What is still being written for it is not wanted any more."""
-        with self.writer.lock:
-            self.writer._sessions.remove(self)
-            for number in list(self.open):
-                self.cancel(number)
-
-    def add(self, request: Request | BeamRequest) -> int:
-        """Queue a request; the number is the id of its events. A UserError if the model cannot take it."""
-        writer = self.writer
+    def add(self, request: Request) -> int:
+        """Queue a request; the id is that of its events. A UserError if the model cannot take it."""
+        writer, beam = self.writer, request.beam or 0
         with writer.lock:
-            kind, engine = self._engine(request)
+            if beam not in writer._engines:
+                kind = BeamSearch if beam else Decoder
+                writer._engines[beam] = kind(writer.stepper, self.most, writer._ids)
+            engine = writer._engines[beam]
             engine.most = max(session.most for session in writer._sessions)
-            id, number = engine.add(request), next(self._numbers)  # type: ignore[arg-type]
-            writer._owners[kind, id] = self, number
-            self.open[number] = set(range(request.answers if isinstance(request, Request) else 1))
-            return number
+            id = engine.add(request)
+            writer._owners[id] = self, beam
+            self.open[id] = set(range(1 if beam else request.answers))  # all of a beam come in one event
+            return id
 
-    def _engine(self, request: Request | BeamRequest) -> tuple[int, Engine]:
-        kind, engines = request.beam if isinstance(request, BeamRequest) else 0, self.writer._engines
-        if kind not in engines:
-            stepper = self.writer.stepper
-            engines[kind] = Beams(stepper, self.most) if kind else Decoder(stepper, self.most)
-        return kind, engines[kind]
+    def close(self, id: int, answer: int | None) -> None:
+        """No more events come for this answer, or for the whole request."""
+        self.open[id] = set() if answer is None else self.open[id] - {answer}
+        if not self.open[id]:
+            del self.open[id], self.writer._owners[id]
 
-    def cancel(self, number: int, answer: int | None = None) -> None:
-        """Nothing more arrives for this request, or for one of its answers; either may be done already."""
-        writer = self.writer
-        with writer.lock:
-            for (kind, id), owner in list(writer._owners.items()):
-                if owner == (self, number):
-                    left = self.open[number] - {answer} if answer is not None else set()
-                    writer._engines[kind].cancel(id, answer if left else None)
-                    self.open[number] = left
-                    if not left:
-                        del writer._owners[kind, id], self.open[number]
-            kept = (e for e in self.arrived if e.id != number or answer not in (None, getattr(e, "answer", None)))
-            self.arrived = deque(kept)
+    def cancel(self, id: int, answer: int | None = None) -> None:
+        """No more events of this request, or of one of its answers; either may have ended already."""
+        with self.writer.lock:
+            if id in self.open:
+                engine = self.writer._engines[self.writer._owners[id][1]]
+                self.close(id, answer)
+                engine.cancel(id, answer if id in self.open else None)
+            self.arrived = deque(e for e in self.arrived if e.id != id or answer not in (None, e.answer))
 
-    def wait(self) -> list[Event | Found]:
-        """What has arrived; nothing if nothing is to come."""
+    def wait(self) -> list[Event]:
+        """The events that have arrived; none if none will come."""
         with self.writer.lock:
             while self.open and not self.arrived:
                 self.writer.tick()
