@@ -13,6 +13,7 @@ from pathlib import Path
 
 from allyouneed.errors import UserError, option_name
 from allyouneed.format import human_bytes
+from allyouneed.storage.wholefile import write_json
 from allyouneed.terminal import brief, write
 from allyouneed.version import __version__
 
@@ -181,11 +182,9 @@ def _verify(path: Path, checksum: str) -> None:
     if known.get(key) == stamp:
         return
     _check(path, checksum)
-    with suppress(OSError):  # without the register the file is only read again
+    with suppress(OSError, UserError):  # without the register the file is only read again
         register.parent.mkdir(parents=True, exist_ok=True)
-        fresh = register.with_name(f"verified.json.{os.getpid()}")
-        fresh.write_text(json.dumps({**known, key: stamp}), encoding="utf-8")
-        os.replace(fresh, register)
+        write_json(register, {**known, key: stamp})
 
 
 def _check(path: Path, checksum: str) -> None:

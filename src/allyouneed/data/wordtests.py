@@ -40,11 +40,9 @@ def read(mirror: str, say: Callable[[str], None]) -> WordTests:
             tests.similarity["wordsim353"] = pairs(path)
         else:
             sections = questions(path)
-            grammar = {
-                name: [q for part, q in sections if part.startswith("gram") == syntax]
-                for name, syntax in (("meaning", False), ("grammar", True))
-            }
-            tests.analogies = {"google": [q for _, q in sections]} | {f"google-{k}": v for k, v in grammar.items()}
+            tests.analogies["google"] = [question for _, question in sections]
+            for name, grammar in (("google-meaning", False), ("google-grammar", True)):
+                tests.analogies[name] = [q for section, q in sections if section.startswith("gram") == grammar]
     return tests
 
 
