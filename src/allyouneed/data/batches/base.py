@@ -154,8 +154,7 @@ class Rows:
     ids: np.ndarray  # (B, T)
     lengths: np.ndarray  # (B,)
     segments: np.ndarray  # (B, T)
-    texts: np.ndarray  # (B, T) the text that a token is of; -1: a special token, or padding
-    sources: np.ndarray  # (B, T) of a token of a text: its index in the array it comes from
+    inside: list[np.ndarray]  # (B, T) bool for each of the one or two texts: where its tokens are
 
 
 def lay_rows(layout: Layout, sides: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], padding: int = 0) -> Rows:
@@ -166,7 +165,7 @@ def lay_rows(layout: Layout, sides: Sequence[tuple[np.ndarray, np.ndarray, np.nd
     """
     lengths = np.sum([count for _, _, count in sides], axis=0) + layout.specials(len(sides))
     ids = np.full((len(lengths), int(lengths.max())), padding, dtype=np.int64)
-    segments, texts, sources = np.zeros_like(ids), np.full_like(ids, -1), np.zeros_like(ids)
+    segments, found = np.zeros_like(ids), []
     at = np.zeros(len(lengths), dtype=np.int64)  # where the next part begins in each row
 
     def put(specials: Sequence[int]) -> None:
@@ -178,11 +177,10 @@ def lay_rows(layout: Layout, sides: Sequence[tuple[np.ndarray, np.ndarray, np.nd
     for number, (tokens, starts, count) in enumerate(sides):
         position = np.arange(ids.shape[1]) - at[:, None]
         inside = (position >= 0) & (position < count[:, None])
-        sources[inside] = (starts[:, None] + position)[inside]
-        ids[inside] = tokens[sources[inside]]
-        texts[inside] = number
-        segments[position >= 0] = number
+        ids[inside] = tokens[(starts[:, None] + position)[inside]]
+        found.append(inside)
+        if number:
+            segments[(position >= 0) & (np.arange(ids.shape[1]) < lengths[:, None])] = number
         at += count
         put(layout.between if number + 1 < len(sides) else layout.end)
-    segments[np.arange(ids.shape[1]) >= lengths[:, None]] = 0
-    return Rows(ids, lengths.astype(np.int64), segments, texts, sources)
+    return Rows(ids, lengths.astype(np.int64), segments, found)

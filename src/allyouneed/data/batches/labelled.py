@@ -42,14 +42,16 @@ class Labelled(Examples):
         super().__init__(np.sum(self.lengths, axis=0) + layout.specials(len(sides)))
 
     def size(self, numbers: Numbers, key: int) -> Size:
-        labels = self.labels
-        if isinstance(labels, Ragged):
-            texts = (labels.tokens, labels.offsets[numbers], self.lengths[0][numbers])
-            labels = lay_rows(Layout(), [texts], IGNORE).ids
-            labels = labels[labels != IGNORE]
-        else:
-            labels = labels[numbers]
+        labels = self._labels(numbers)
+        labels = labels[labels != IGNORE]
         return Size({"labels": len(labels) if self.weights is None else self.weights[labels].sum()}, len(labels))
+
+    def _labels(self, numbers: Numbers) -> np.ndarray:
+        """Those of the texts, or of all tokens of the first side, one text after the other."""
+        if not isinstance(self.labels, Ragged):
+            return self.labels[numbers]
+        rows = lay_rows(Layout(), [(self.labels.tokens, self.labels.offsets[numbers], self.lengths[0][numbers])])
+        return rows.ids[rows.inside[0]]
 
     def tensors(self, numbers: Numbers, key: int) -> Tensors:
         sides = [(side.tokens, side.offsets[numbers], count[numbers]) for side, count in zip(self.sides, self.lengths)]
@@ -61,12 +63,11 @@ class Labelled(Examples):
             found["ids"] = torch.from_numpy(rows.ids)
             if self.unknown is not None and self.hidden:
                 hidden = shifted(random_bits(key, numbers, rows.ids.shape[1]), 33) < self.hidden * 2**31
-                found["ids"].masked_fill_(hidden & torch.from_numpy(rows.texts >= 0), self.unknown)
+                found["ids"].masked_fill_(hidden & torch.from_numpy(np.logical_or.reduce(rows.inside)), self.unknown)
+        labels = self._labels(numbers)
         if isinstance(self.labels, Ragged):
-            labels, first = np.full_like(rows.ids, IGNORE), rows.texts == 0
-            labels[first] = self.labels.tokens[rows.sources[first]]
-        else:
-            labels = self.labels[numbers]
+            texts, labels = labels, np.full_like(rows.ids, IGNORE)
+            labels[rows.inside[0]] = texts
         if self.weights is not None:
             found["weights"] = torch.from_numpy(self.weights[np.maximum(labels, 0)]).float()
         return {**found, "targets": torch.from_numpy(labels)}

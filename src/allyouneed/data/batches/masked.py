@@ -157,7 +157,7 @@ class MaskedPassages(Examples):
 
     def _choose(self, rows: Rows, numbers: Numbers, key: int) -> np.ndarray:
         """(B, T) bool: `part` of the tokens of each row, one at least; special tokens never."""
-        inside = rows.texts >= 0
+        inside = np.logical_or.reduce(rows.inside)
         chance = _part(random_bits(make_key(key, CHOOSE), numbers, rows.ids.shape[1])).numpy()
         if self.continues is not None:  # a word has the chance of its first token
             begins = ~self.continues[rows.ids] | ~inside

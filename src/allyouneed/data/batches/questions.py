@@ -88,7 +88,7 @@ class AnswerWindows(Examples):
         there = self.holds(numbers)
         shift, nothing = self.begins(numbers) - start, self.nothing(numbers)
         targets = np.stack([np.where(there, first + shift, nothing), np.where(there, last + shift, nothing)], axis=1)
-        allowed = laid.texts == 1
+        allowed = laid.inside[1]
         allowed[np.arange(len(numbers)), nothing] = True
         return {
             "ids": torch.from_numpy(laid.ids),

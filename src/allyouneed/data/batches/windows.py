@@ -131,5 +131,6 @@ class TokenChunks(Examples):
     def tensors(self, numbers: Numbers, key: int) -> Tensors:
         """One row of tokens (N,), where -1 ends a line; the numbers follow each other."""
         tokens = self.stream[numbers[0] * CHUNK : (numbers[-1] + 1) * CHUNK].astype(np.int32)
-        tokens[np.isin(tokens, self.ends)] = -1
+        for end in self.ends:
+            tokens[tokens == end] = -1
         return {"tokens": torch.from_numpy(tokens)}
