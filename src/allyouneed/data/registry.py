@@ -146,6 +146,7 @@ def _ranges(public: PublicSet, records: Records) -> dict[str, list[tuple[int, in
 
 
 def _built_in(known: NamedSet, counts: Mapping[str, str], digests: Mapping[str, int], **more: Any) -> Dataset:
+    """`counts`: how much each split has, for the user; `digests`: a hash of each."""
     understood = [f"{known.name}: built in; {', '.join(counts.values())}; fixed splits"]
     return Dataset(known.name, known.shape, {}, understood, fingerprint(digests), known.licence, **more)
 
