@@ -120,9 +120,7 @@ def open_labels(files: Sequence[TextFile], config: DataConfig, like: LabelTable 
         return _tell_both(first) or bool(theirs and theirs <= set(header_names(first)))
 
     values = (str, int, float, type(None))  # a label may be a number, or missing
-    table = _label_lines(files, config.target, like) or open_table(
-        files, tuple(wanted.values()), usual, config.header, values
-    )
+    table = _label_lines(files, config.target, like) or open_table(files, wanted.values(), usual, config.header, values)
     names, where = table.names, table.where
     _refuse_lists(table, config.target)
     if len(names) < 2:

@@ -101,7 +101,7 @@ def open_questions(file: TextFile, config: DataConfig, titles: Sequence[str] = (
     for role in ROLES if form == "squad" else ():
         if given := wanted[role.name]:
             raise UserError(f"{role.setting} = {given} is for tables and JSONL; {path} is SQuAD's JSON: leave it out")
-    table = open_table([file], tuple(wanted.values()), _are_usual, config.header, (object,), form)
+    table = open_table([file], wanted.values(), _are_usual, config.header, (object,), form)
     if IMPOSSIBLE in table.names and table.form in JSON and "answer" not in by_names(table.names, ROLES):
         table = replace(table, names=(*table.names, "answers"))  # this one has no answer, and needs no key for it
     found = find_columns(table.names, ROLES, wanted, table.where, kind="column or key")

@@ -10,7 +10,7 @@ import io
 import json
 import operator
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import dropwhile, islice, zip_longest
@@ -127,7 +127,7 @@ class Table:
 
 def open_table(
     files: Sequence[TextFile],
-    wanted: Sequence[str],
+    wanted: Iterable[str],
     usual: Callable[[Sequence[str]], bool],
     header: str = "auto",
     values: tuple[type, ...] = (str,),
