@@ -37,28 +37,24 @@ class OwnFiles:
     contents: dict[str, list[list[str]]]  # the ending and the hash of each file, by split
 
     def split(self, config: DataConfig) -> Dataset:
-        valid, test = (
-            0.0 if name in self.contents else part
-            for name, part in (("valid", config.valid_part), ("test", config.test_part))
-        )
+        parts = {"valid": config.valid_part, "test": config.test_part}
+        parts = {name: 0.0 if name in self.contents else part for name, part in parts.items()}
         splits: Mapping[str, Split]
         if self.shape == "text":
-            splits = _split_text(self.records, valid, test)
+            splits = _split_text(self.records, **parts)
         else:
-            splits = split_by_hash(self.shape, self.records, valid, test, config.limit, config.fold)
+            splits = split_by_hash(self.shape, self.records, **parts, limit=config.limit, fold=config.fold)
         splits = {name: splits[name] for name in ("train", "valid", "test") if name in splits}
         for name, split in splits.items():
             if not split.bytes:
                 raise UserError(self._nothing(name, config))
         understood = [*self.records.meta["told"]]
-        if parts := ", ".join(
-            f"{100 * part:g} % for {name}" for name, part in (("valid", valid), ("test", test)) if part
-        ):
+        if held_out := ", ".join(f"{100 * part:g} % for {name}" for name, part in parts.items() if part):
             what = {"pairs": "source", "labels": "text", "tags": "sentence", "questions": "text"}.get(self.shape)
             how = f"split by a hash of the {what}, so that no {what} is in two splits:"
             if what is None:
                 how = "split in the order of the text, at the beginning of a line if one is near: the last"
-            understood.append(f"{how} {parts}")
+            understood.append(f"{how} {held_out}")
         if config.limit:
             understood.append(limited(config.limit))
         # The names of the files do not matter, but for their endings: these decide how a file is read.

@@ -202,7 +202,7 @@ def _separator(file: TextFile) -> str:
     for mark in ",;\t":
         widths[mark] = []
         with suppress(UserError):  # quotes that make no sense with this mark
-            widths[mark] = [len(row) for _, row in islice(_csv(file, mark), 20) if row]
+            widths[mark] = [len(row) for _, row in islice(_csv(file, mark), 20) if any(map(str.strip, row))]
     steady = [mark for mark, found in widths.items() if len(set(found)) == 1 and found[0] > 1]
     return steady[0] if steady else max(widths, key=lambda mark: widths[mark][:1])
 
