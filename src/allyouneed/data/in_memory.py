@@ -252,7 +252,7 @@ def _table(data: Any, usual: Mapping[int, Names]) -> tuple[Names, Iterator[Row]]
     if isinstance(first, Mapping):
         return _names(first), _each(rows, partial(_values, keys=list(first)))
     if not isinstance(first, tuple | list) and 1 in usual:
-        first, rows = (first,), (row if isinstance(row, tuple | list) else (row,) for row in rows)
+        first, rows = (first,), (row if isinstance(row, tuple | list | Mapping) else (row,) for row in rows)
     if isinstance(first, tuple | list) and len(first) in usual:
         names = usual[len(first)]
         return names, _each(rows, partial(_cells, names=names))
