@@ -108,7 +108,7 @@ def _reading(config: DataConfig) -> list[Any]:
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """It changes with the contents of a file."""
+    """Numbers that change if the contents of a file do."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -210,12 +210,12 @@ def _split_text(records: Records, valid: float, test: float) -> dict[str, Split]
 
 
 def _cuts(records: Records, documents: Sequence[tuple[int, int]], valid: float, test: float) -> tuple[int, int]:
-    """Where train and valid end in the stream: where a line begins, at most a megabyte later, or else a character."""
+    """Where train and valid end in the stream: where a line begins within a megabyte, or else a character."""
     total = sum(stop - start for start, stop in documents)
     starts = {start for start, _ in documents}
 
     def position(size: int) -> int:
-        """Where the documents have so many bytes."""
+        """The position in the stream after so many bytes of the documents."""
         for start, stop in documents:
             if size < stop - start:
                 return start + size

@@ -42,7 +42,7 @@ class Span(NamedTuple):
 
 def spans(tags: Sequence[str]) -> list[Span]:
     """The entities that tags of any scheme mark, read as conlleval and seqeval read them: I and E continue an entity of
-    their type if the tag before is B or I; any other tag but O begins one."""
+    their type if the previous tag is B or I; any other tag but O begins one."""
     found: list[Span] = []
     before = ("O", "")
     for i, tag in enumerate(tags):
@@ -98,7 +98,7 @@ class TagCounts:
         return "IOB1" if self.begun["I"] and self.begun["B"] == self.parted else "IOB2"
 
     def describe(self) -> str:
-        """For the user, with what does not fit the scheme."""
+        """One phrase for the user: the scheme, and how many tags do not fit it."""
         if self.scheme == PER_WORD:
             return f"{len(self.different):,} different tags, which mark no entities"
         odd = 0 if self.scheme == "IOB1" else self.begun["I"] + self.begun["E"]
@@ -170,7 +170,7 @@ class TagTable:
         return bool(TAG.fullmatch(tag.strip()) if self.entities else len(tag.split()) == 1)
 
     def _wrong(self, number: int, line: str, cells: Sequence[str]) -> UserError:
-        """What to say of a line that has no word with its tag."""
+        """The error of a line that has no word with its tag."""
         where, width = f"{self.file.path}, line {number}", len(self.names)
         if len(cells) != width or width < 2:
             mark = "a tab" if self.separator == "\t" else "a blank"

@@ -19,7 +19,7 @@ KINDS = {stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device", stat.S_IFCHR: "a d
 
 
 def look(path: str | Path) -> os.stat_result | None:
-    """What the system knows of a path; None if nothing is there. An error if the system does not let us look."""
+    """The status of a path; None if nothing is there. An error if the system refuses to tell."""
     try:
         return os.stat(path)
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a zero byte, which no name has

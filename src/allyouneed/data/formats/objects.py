@@ -67,7 +67,7 @@ def json_shown(value: Any) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """False for half of a surrogate pair, which JSON can spell and UTF-8 cannot."""
+    """Whether UTF-8 can hold a text: JSON can also have half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -83,7 +83,7 @@ def is_listed(file: TextFile, usual: Callable[[Sequence[str]], bool]) -> bool:
         return True
     if Path(plain_name(file.path)).suffix.lower() in ONE_PER_LINE:
         return False
-    with suppress(UserError):  # whoever reads the file reports what is wrong with it
+    with suppress(UserError):  # an error is reported when the file is read
         if not any(isinstance(value, Iterator) and source.next() == "{" for _, value in source.members()):
             return False
         with suppress(UserError):  # a line that is too long is not one of JSONL
@@ -130,7 +130,7 @@ class _Source:
         return self.before + self.buffer.count("\n", 0, self.at)
 
     def more(self) -> bool:
-        """Read as much again as is left of the buffer; so a long value is not read over and over."""
+        """Read on, at least as much as is left in the buffer, so that a long value is decoded only a few times."""
         parts = [self.buffer[self.at :]]
         wanted = 2 * len(parts[0]) or 1
         while sum(map(len, parts)) < wanted and (piece := next(self.pieces, "")):

@@ -81,7 +81,7 @@ class Table:
         return map(operator.itemgetter(*columns), rows)
 
     def records(self) -> Iterator[Found]:
-        """Where each row stands, and its values by the names of their columns, whatever these values are."""
+        """Where each row is in the file, and its values by the names of the columns; those of JSON have any type."""
         if self.form in JSON:
             return json_objects(self.files[0], self.form == "json")
         rows = enumerate(self.rows(range(len(self.names))), 1 + self.header)  # as a spreadsheet numbers them
@@ -197,7 +197,7 @@ def likely_form(line: str) -> str:
 
 
 def _separator(file: TextFile) -> str:
-    """The mark that cuts the first rows into equally many cells; CSV in many countries is written with semicolons."""
+    """The separator that gives the first rows equally many cells; in many countries, CSV is written with semicolons."""
     widths: dict[str, list[int]] = {}
     for mark in ",;\t":
         widths[mark] = []
@@ -224,7 +224,7 @@ def _delimited(file: TextFile, form: str, separator: str, width: int) -> Iterato
 
 
 def check_width(where: str, width: int, what: str) -> None:
-    """Raise a UserError for a row of very many columns: what looks at each would take very long."""
+    """Raise a UserError for a row of very many columns: a survey of each would take very long."""
     if width > MOST_COLUMNS:
         raise UserError(f"{where} has {width:,} {what}, but a table has at most {MOST_COLUMNS:,}: leave some out")
 
