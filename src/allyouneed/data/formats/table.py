@@ -25,6 +25,10 @@ from allyouneed.data.formats.textfile import LONGEST, TextFile, shorten
 from allyouneed.errors import UserError, nearest
 
 JSON = ("jsonl", "json")
+OTHER_FORMS = {
+    "pairs": "two parallel files",
+    "questions": "SQuAD's JSON, with questions, contexts and answers",
+}  # besides tables
 MARK = "__label__"  # before a label, as fastText writes it
 MOST_COLUMNS = 4096
 CELLS = 1_000_000  # that are looked at, at most
@@ -132,18 +136,20 @@ def open_table(
     header: str = "auto",
     values: tuple[type, ...] = (str,),
     form: str = "",
+    what: str = "pairs",
 ) -> Table:
     """Find the format of a file, or of two, and whether the first row is a header (data.header): `columns` has the
     rule. `wanted`: the columns that the user names; `usual`: whether these cells are usual names; `values`: which JSON
-    values are read; `form`: the format if it is known."""
+    values are read; `form`: the format if it is known;
+    `what`: what is expected, for the user."""
     starts = [file.first_line() for file in files]  # also refuses files without text
     (file, *other) = files
     path = file.path
     form = form or ("parallel" if other else form_of(path) or likely_form(starts[0]))
     if not form:
         raise UserError(
-            f"{path} does not look like pairs: its first line {shorten(starts[0])} has no tab and is no JSON object; "
-            "give a TSV, CSV or JSONL file with that ending, or two parallel files"
+            f"{path} does not look like {what}: its first line {shorten(starts[0])} has no tab and is no JSON object; "
+            f"give a TSV, CSV or JSONL file with that ending, or {OTHER_FORMS[what]}"
         )
     if header == "true" and form not in ("tsv", "csv"):
         raise UserError(f"data.header = true, but {path} is neither TSV nor CSV and has no header: leave it out")
