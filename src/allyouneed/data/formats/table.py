@@ -25,10 +25,10 @@ from allyouneed.data.formats.textfile import LONGEST, TextFile, shorten
 from allyouneed.errors import UserError, nearest
 
 JSON = ("jsonl", "json")
-OTHER_FORMS = {
+OTHER_FORMS = {  # besides tables
     "pairs": "two parallel files",
     "questions": "SQuAD's JSON, with questions, contexts and answers",
-}  # besides tables
+}
 MARK = "__label__"  # before a label, as fastText writes it
 MOST_COLUMNS = 4096
 CELLS = 1_000_000  # that are looked at, at most
