@@ -15,7 +15,7 @@ from seqeval.metrics import recall_score as seqeval_recall
 from seqeval.metrics.sequence_labeling import get_entities
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
 
-from allyouneed.data.formats.conll import Span, Survey, spans, tagged
+from allyouneed.data.formats.conll import Span, TagCounts, spans, tagged
 from allyouneed.metrics import confusion, entity_scores, label_scores
 
 KINDS = ("person", "creative-work", "x")
@@ -126,10 +126,10 @@ def test_every_scheme_gives_the_entities_back(sentence, scheme):
 def test_the_scheme_is_detected(scheme):
     """Two names of one type that touch, two that do not, one of a single word."""
     entities = [Span("x", 0, 2), Span("x", 2, 3), Span("person", 3, 5), Span("x", 6, 7)]
-    survey = Survey()
-    survey.add(tagged(entities, 8, scheme))
-    assert survey.scheme == scheme
-    assert survey.describe() == f"{scheme} tags"
+    counts = TagCounts()
+    counts.add(tagged(entities, 8, scheme))
+    assert counts.scheme == scheme
+    assert counts.describe() == f"{scheme} tags"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_the_scheme_is_detected(scheme):
     ],
 )
 def test_what_does_not_fit_a_scheme_is_said(sentences, told):
-    survey = Survey()
+    counts = TagCounts()
     for sentence in sentences:
-        survey.add(sentence.split())
-    assert survey.describe() == told
+        counts.add(sentence.split())
+    assert counts.describe() == told

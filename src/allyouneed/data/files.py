@@ -37,28 +37,24 @@ class OwnFiles:
     contents: dict[str, list[list[str]]]  # the ending and the hash of each file, by split
 
     def split(self, config: DataConfig) -> Dataset:
-        valid, test = (
-            0.0 if name in self.contents else part
-            for name, part in (("valid", config.valid_part), ("test", config.test_part))
-        )
+        parts = {"valid": config.valid_part, "test": config.test_part}
+        parts = {name: 0.0 if name in self.contents else part for name, part in parts.items()}
         splits: Mapping[str, Split]
         if self.shape == "text":
-            splits = _split_text(self.records, valid, test)
+            splits = _split_text(self.records, **parts)
         else:
-            splits = split_by_hash(self.shape, self.records, valid, test, config.limit, config.fold)
+            splits = split_by_hash(self.shape, self.records, **parts, limit=config.limit, fold=config.fold)
         splits = {name: splits[name] for name in ("train", "valid", "test") if name in splits}
         for name, split in splits.items():
             if not split.bytes:
                 raise UserError(self._nothing(name, config))
         understood = [*self.records.meta["told"]]
-        if parts := ", ".join(
-            f"{100 * part:g} % for {name}" for name, part in (("valid", valid), ("test", test)) if part
-        ):
+        if held_out := ", ".join(f"{100 * part:g} % for {name}" for name, part in parts.items() if part):
             what = {"pairs": "source", "labels": "text", "tags": "sentence", "questions": "text"}.get(self.shape)
             how = f"split by a hash of the {what}, so that no {what} is in two splits:"
             if what is None:
                 how = "split in the order of the text, at the beginning of a line if one is near: the last"
-            understood.append(f"{how} {parts}")
+            understood.append(f"{how} {held_out}")
         if config.limit:
             understood.append(limited(config.limit))
         # The names of the files do not matter, but for their endings: these decide how a file is read.
@@ -112,7 +108,7 @@ def _reading(config: DataConfig) -> list[Any]:
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """It changes with the contents of a file."""
+    """Numbers that change if the contents of a file do."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -214,12 +210,12 @@ def _split_text(records: Records, valid: float, test: float) -> dict[str, Split]
 
 
 def _cuts(records: Records, documents: Sequence[tuple[int, int]], valid: float, test: float) -> tuple[int, int]:
-    """Where train and valid end in the stream: where a line begins, at most a megabyte later, or else a character."""
+    """Where train and valid end in the stream: where a line begins within a megabyte, or else a character."""
     total = sum(stop - start for start, stop in documents)
     starts = {start for start, _ in documents}
 
     def position(size: int) -> int:
-        """Where the documents have so many bytes."""
+        """The position in the stream after so many bytes of the documents."""
         for start, stop in documents:
             if size < stop - start:
                 return start + size

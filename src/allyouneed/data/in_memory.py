@@ -45,7 +45,7 @@ TEXTS = ("text", "content", "document", "body")
 
 
 def is_path(data: Any) -> bool:
-    """Whether data is given by its place: a path or a name, or several."""
+    """Whether data is a path or a name, or several."""
     if isinstance(data, str | os.PathLike):
         return True
     return isinstance(data, list | tuple) and all(isinstance(item, str | os.PathLike) for item in data)
@@ -92,7 +92,7 @@ def _texts(data: Any, shape: str, source: str, target: str) -> Path:
 
 
 def _each(rows: Iterable[Any], convert: Callable[[Any], T]) -> Iterator[T]:
-    """The rows, converted. What `convert` says of a wrong one follows its number."""
+    """The rows, converted. An error of `convert` is shown after the number of its row."""
     for number, row in enumerate(rows, 1):
         try:
             yield convert(row)
@@ -252,7 +252,7 @@ def _table(data: Any, usual: Mapping[int, Names]) -> tuple[Names, Iterator[Row]]
     if isinstance(first, Mapping):
         return _names(first), _each(rows, partial(_values, keys=list(first)))
     if not isinstance(first, tuple | list) and 1 in usual:
-        first, rows = (first,), (row if isinstance(row, tuple | list) else (row,) for row in rows)
+        first, rows = (first,), (row if isinstance(row, tuple | list | Mapping) else (row,) for row in rows)
     if isinstance(first, tuple | list) and len(first) in usual:
         names = usual[len(first)]
         return names, _each(rows, partial(_cells, names=names))
@@ -261,7 +261,7 @@ def _table(data: Any, usual: Mapping[int, Names]) -> tuple[Names, Iterator[Row]]
 
 
 def _shown(value: Any) -> str:
-    """A value of the user for a message, also if it is very large or cannot show itself."""
+    """A value of the user for a message, also if it is very large or its repr fails."""
     short = reprlib.Repr()
     short.maxstring = short.maxother = 60
     return shortened(short.repr(value))

@@ -13,7 +13,7 @@ import torch
 
 from allyouneed.config import DecodeConfig
 from allyouneed.data.examples import TaggedSentence
-from allyouneed.data.formats.conll import PER_WORD, Span, Survey, spans, tagged
+from allyouneed.data.formats.conll import PER_WORD, Span, TagCounts, spans, tagged
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, bootstrap_scores, confusion, entity_scores, label_scores
@@ -67,10 +67,10 @@ class Tag(TagProcessor, Labelling):
         return list(dict.fromkeys(label.partition("-")[2] for label in self.labels if label != "O"))
 
     def find_labels(self) -> list[str]:
-        survey = Survey()
+        counts = TagCounts()
         for example in self.data.splits["train"]:
-            survey.add(example.tags)
-        self.scheme = survey.scheme
+            counts.add(example.tags)
+        self.scheme = counts.scheme
         self.cutter = WordCutter.learn(example.words for example in self.data.splits["train"])
         found = sorted(self.classes("train"))
         if self.scheme == PER_WORD:

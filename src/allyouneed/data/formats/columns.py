@@ -69,12 +69,12 @@ class Column:
 
     @property
     def has_texts(self) -> bool:
-        """More than four words on average, and hardly ever a single one."""
+        """More than four words on average, and single words in at most 1 % of the cells."""
         return self.filled >= 5 and self.words > 4 * self.filled and 100 * self.single <= self.filled
 
 
 def beginning(rows: Iterable[Any], size: Callable[[Any], int]) -> list[Any]:
-    """The first rows of a file: those that are looked at, and fewer if they are very long."""
+    """The first `LOOKED_AT` rows of a file, or fewer if they are very long."""
     found, total = [], 0
     for row in islice(rows, LOOKED_AT):
         found.append(row)
@@ -85,7 +85,7 @@ def beginning(rows: Iterable[Any], size: Callable[[Any], int]) -> list[Any]:
 
 
 def survey(rows: Iterable[Sequence[str]], width: int) -> list[Column]:
-    """What each of `width` columns is like, up to the first row that is wrong; whoever reads on finds it."""
+    """What each of `width` columns is like, up to the first broken row, which is an error later."""
     columns = [Column() for _ in range(width)]
     with suppress(UserError):
         for row in rows:

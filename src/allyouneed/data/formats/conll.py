@@ -42,7 +42,7 @@ class Span(NamedTuple):
 
 def spans(tags: Sequence[str]) -> list[Span]:
     """The entities that tags of any scheme mark, read as conlleval and seqeval read them: I and E continue an entity of
-    their type if the tag before is B or I; any other tag but O begins one."""
+    their type if the previous tag is B or I; any other tag but O begins one."""
     found: list[Span] = []
     before = ("O", "")
     for i, tag in enumerate(tags):
@@ -72,7 +72,7 @@ def tagged(entities: Iterable[Span], words: int, scheme: str) -> list[str]:
 
 
 @dataclass
-class Survey:
+class TagCounts:
     """Counts over the tags of many sentences, from which their scheme follows."""
 
     letters: Counter[str] = field(default_factory=Counter)
@@ -98,7 +98,7 @@ class Survey:
         return "IOB1" if self.begun["I"] and self.begun["B"] == self.parted else "IOB2"
 
     def describe(self) -> str:
-        """For the user, with what does not fit the scheme."""
+        """One phrase for the user: the scheme, and how many tags do not fit it."""
         if self.scheme == PER_WORD:
             return f"{len(self.different):,} different tags, which mark no entities"
         odd = 0 if self.scheme == "IOB1" else self.begun["I"] + self.begun["E"]
@@ -117,24 +117,24 @@ class TagTable:
     word: int  # columns, from 0
     tag: int
     entities: bool  # whether the tags mark entities
-    survey: Survey = field(default_factory=Survey)
+    counts: TagCounts = field(default_factory=TagCounts)
     skipped: int = 0  # lines that only say that a document begins
     first: TaggedSentence | None = None
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """The words and the tags of each sentence, with spaces between them. Every broken line is an error."""
-        survey, path, sentences = self.survey, self.file.path, 0
+        counts, path, sentences = self.counts, self.file.path, 0
         for sentence in self._sentences():
-            survey.add(sentence.tags)
+            counts.add(sentence.tags)
             self.first = self.first or sentence
             sentences += 1
             yield to_cells(sentence)
-        words = survey.letters.total()
+        words = counts.letters.total()
         if sentences == 1 and words > LONG:
             raise UserError(f"{path} is one sentence of {words:,} words: a blank line must stand between two sentences")
-        if survey.scheme == PER_WORD and 2 * len(survey.different) > words > 20:
+        if counts.scheme == PER_WORD and 2 * len(counts.different) > words > 20:
             raise UserError(
-                f"{path}: column {self.names[self.tag]} has {len(survey.different):,} different values for {words:,} "
+                f"{path}: column {self.names[self.tag]} has {len(counts.different):,} different values for {words:,} "
                 "words: is this the tag? choose it with data.target, the word with data.source"
             )
 
@@ -170,7 +170,7 @@ class TagTable:
         return bool(TAG.fullmatch(tag.strip()) if self.entities else len(tag.split()) == 1)
 
     def _wrong(self, number: int, line: str, cells: Sequence[str]) -> UserError:
-        """What to say of a line that has no word with its tag."""
+        """The error of a line that has no word with its tag."""
         where, width = f"{self.file.path}, line {number}", len(self.names)
         if len(cells) != width or width < 2:
             mark = "a tab" if self.separator == "\t" else "a blank"
@@ -197,7 +197,7 @@ class TagTable:
         others = " (choose others with data.source and data.target)" if len(names) > 2 else ""
         return (
             f"{self.file.path.name}: {form} (columns between {marks}), {self.file.encoding}; the word is column "
-            f"{names[self.word]}, the tag column {names[self.tag]}{others}; {self.survey.describe()}{skipped}; the "
+            f"{names[self.word]}, the tag column {names[self.tag]}{others}; {self.counts.describe()}{skipped}; the "
             f"first sentence is {' → '.join(map(shorten, to_cells(self.first)))}"
         )
 

@@ -10,29 +10,22 @@ from pathlib import Path
 
 from allyouneed.data.formats.compressed import plain_name
 from allyouneed.data.formats.textfile import is_text
-from allyouneed.errors import UserError, nearest
+from allyouneed.errors import UserError, nearest, shortened
 
 SPLITS = {"train": "train", "valid": "valid", "val": "valid", "dev": "valid", "test": "test"}
 PROSE = (".txt", ".md", ".text")
-SHOWN = 200  # characters of a path that may be too long to exist
 FORMS = {".tsv": "tsv", ".tab": "tsv", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
-KINDS = {
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFBLK: "a device",
-    stat.S_IFCHR: "a device",
-    stat.S_IFDIR: "a folder",
-}
+KINDS = {stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device", stat.S_IFCHR: "a device"}
 
 
 def look(path: str | Path) -> os.stat_result | None:
-    """What the system knows of a path; None if nothing is there. An error if the system does not let us look."""
+    """The status of a path; None if nothing is there. An error if the system refuses to tell."""
     try:
         return os.stat(path)
     except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a zero byte, which no name has
         return None
     except OSError as error:
-        start = str(path)[:SHOWN] + "…" * (len(str(path)) > SHOWN)
-        raise UserError(f"{start} cannot be opened: {error.strerror or error}") from None
+        raise UserError(f"{shortened(path, 200)} cannot be opened: {error.strerror or error}") from None
 
 
 def is_folder(path: Path) -> bool:
@@ -63,7 +56,7 @@ def readable(path: Path, or_folder: bool = False) -> Path:
     if kind == stat.S_IFCHR and os.path.realpath(path) == os.devnull:
         raise UserError(f"{path} is empty")
     if kind != stat.S_IFREG and not (or_folder and kind == stat.S_IFDIR):
-        raise UserError(f"{path} is {KINDS[kind]}, but a file is expected here")
+        raise UserError(f"{path} is {KINDS.get(kind, 'a folder')}, but a file is expected here")
     return path
 
 
@@ -101,15 +94,15 @@ def table_files(given: Mapping[str, list[Path]], source: str, target: str) -> di
     """The table of each split, or its two parallel files. `source` and `target` choose between files of more than two
     languages."""
     folder, named = _folder_of_splits(given)
-    if folder is not None and "train" not in named:
-        names = ", ".join(entry.name for entry in _entries(folder)[:10]) or "nothing"
-        raise UserError(
-            f"the folder {folder} has no train.* file (it has {names}); the files of a folder are train.tsv, or "
-            "train.en and train.de, and the same for valid and test; or give the file itself"
-        )
     if folder is not None:
+        if "train" not in named:
+            names = ", ".join(entry.name for entry in _entries(folder)[:10]) or "nothing"
+            raise UserError(
+                f"the folder {folder} has no train.* file (it has {names}); the files of a folder are train.tsv, or "
+                "train.en and train.de, and the same for valid and test; or give the file itself"
+            )
         found = {name: _one_or_two(paths, folder, name, (source, target)) for name, paths in named.items()}
-        given = {**given, **found, **{name: paths for name, paths in given.items() if name != "train"}}
+        given = found | {name: paths for name, paths in given.items() if name != "train"}
     return {name: [readable(path) for path in paths] for name, paths in given.items()}
 
 
@@ -117,7 +110,7 @@ def text_files(given: Mapping[str, list[Path]], code: str) -> dict[str, list[Pat
     """The documents of each split, in order; `code`: data.encoding."""
     _, named = _folder_of_splits(given)
     if "train" in named and len(named) > 1:
-        given = {**named, **{name: paths for name, paths in given.items() if name != "train"}}
+        given = named | {name: paths for name, paths in given.items() if name != "train"}
     return {name: [file for path in paths for file in _documents(path, code)] for name, paths in given.items()}
 
 

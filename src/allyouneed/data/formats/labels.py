@@ -67,8 +67,8 @@ SECOND = Role("second", "data.second", optional=True)
 
 @dataclass
 class LabelTable:
-    """Texts and their labels in a table. While it is read, its labels are counted: only then it is known what stands in
-    the column of the label where there is none."""
+    """Texts and their labels in a table. While it is read, its labels are counted: the counts show how the file marks a
+    text without a label."""
 
     table: Table
     columns: dict[str, int]  # of text, label and, if there are two texts, second
@@ -87,8 +87,8 @@ class LabelTable:
 
     @property
     def unlabelled(self) -> frozenset[str]:
-        """What stands for a label where there is none. NaN and the like are never labels. A dash, say, is none if it is
-        rare and the labels are words or numbers; a file for valid or test has it from the training file."""
+        """The cells that mean "no label". NaN and the like always do. A dash, for example, does if it is rare and the
+        labels are words or numbers; a file for valid or test follows the training file."""
         counts = self.counts
         never = NEVER & counts.keys()
         if self.like is not None:
@@ -120,9 +120,7 @@ def open_labels(files: Sequence[TextFile], config: DataConfig, like: LabelTable 
         return _tell_both(first) or bool(theirs and theirs <= set(header_names(first)))
 
     values = (str, int, float, type(None))  # a label may be a number, or missing
-    table = _label_lines(files, config.target, like) or open_table(
-        files, tuple(wanted.values()), usual, config.header, values
-    )
+    table = _label_lines(files, config.target, like) or open_table(files, wanted.values(), usual, config.header, values)
     names, where = table.names, table.where
     _refuse_lists(table, config.target)
     if len(names) < 2:
@@ -191,8 +189,8 @@ def _tell_both(names: Sequence[str]) -> bool:
 
 
 def _by_names(table: Table) -> dict[str, int]:
-    """The columns with usual names. Of several that could be the text, one that is called so counts, or else the one
-    with the longest texts."""
+    """The columns with usual names. Of several that could be the text, it is the one called "text", or else the one
+    with the most words."""
     found = by_names(table.names, (LABEL, TEXT), None, table.survey, TWO_TEXTS)
     called = [at for at, name in enumerate(table.names) if name.strip().lower() == TEXT.usual[0]]
     if called and "second" not in found and called[0] != found.get("label"):

@@ -10,7 +10,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,7 @@ def json_shown(value: Any) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """False for half of a surrogate pair, which JSON can spell and UTF-8 cannot."""
+    """Whether UTF-8 can hold a text: JSON can also have half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -83,8 +83,8 @@ def is_listed(file: TextFile, usual: Callable[[Sequence[str]], bool]) -> bool:
         return True
     if Path(plain_name(file.path)).suffix.lower() in ONE_PER_LINE:
         return False
-    with suppress(UserError):  # whoever reads the file reports what is wrong with it
-        if not any(isinstance(value, Iterator) and isinstance(next(value, 0), dict) for _, value in source.members()):
+    with suppress(UserError):  # an error is reported when the file is read
+        if not any(isinstance(value, Iterator) and source.next() == "{" for _, value in source.members()):
             return False
         with suppress(UserError):  # a line that is too long is not one of JSONL
             first, *second = islice((line.strip() for line in file.iter_lines() if line.strip()), 2)
@@ -95,23 +95,22 @@ def is_listed(file: TextFile, usual: Callable[[Sequence[str]], bool]) -> bool:
 
 
 def _listed(file: TextFile, wanted: str, most: int) -> Iterator[Found]:
-    path, keys = file.path, list[str]()
+    path, source, keys = file.path, _Source(file, most), list[str]()
     found: str | None = None
-    for key, value in _Source(file, most).members():
+    for key, value in source.members():
         keys.append(key)
         if not isinstance(value, Iterator):
             if key == wanted:
                 raise UserError(f"{path}: '{key}' is {json_shown(value)}, but a list is expected")
             continue
-        first = next(value, value)
-        if first is value or (key and (wanted not in ("", key) or not isinstance(first, dict))):
+        if source.next() == "]" or (key and (wanted not in ("", key) or source.next() != "{")):
             continue
         if found is not None:
             raise UserError(
                 f"{path} has several lists of objects ('{found}', '{key}', …): give each in a file of its own"
             )
         found = key
-        for number, item in enumerate(chain([first], value), 1):
+        for number, item in enumerate(value, 1):
             if not isinstance(item, dict):
                 raise UserError(f"{path}, entry {number} of its list is {json_shown(item)}, but an object is expected")
             yield f"{path}, object {number}", _flat(item)
@@ -131,7 +130,7 @@ class _Source:
         return self.before + self.buffer.count("\n", 0, self.at)
 
     def more(self) -> bool:
-        """Read as much again as is left of the buffer; so a long value is not read over and over."""
+        """Read on, at least as much as is left in the buffer, so that a long value is decoded only a few times."""
         parts = [self.buffer[self.at :]]
         wanted = 2 * len(parts[0]) or 1
         while sum(map(len, parts)) < wanted and (piece := next(self.pieces, "")):
@@ -195,22 +194,28 @@ class _Source:
         """The values of the object that the file is, with their keys; or a list, with "". A list comes as an iterator
         over its values."""
         if self.next() == "[":
-            yield "", self._items()
+            yield from self._member("")
         else:
             self.take("{")
             while self.next() not in ("}", ""):
                 key = str(self.value())
                 self.take(":")
-                items = self._items() if self.next() == "[" else None
-                yield key, self.value() if items is None else items
-                deque(items or (), maxlen=0)  # those that nobody has read
+                yield from self._member(key)
                 self._skip_comma()
             self.take("}")
         if self.next():
             raise UserError(f"{self.path}, line {self.line} has more after the end of its list: is it one file?")
 
-    def _items(self) -> Iterator[Any]:
+    def _member(self, key: str) -> Iterator[tuple[str, Any]]:
+        if self.next() != "[":
+            yield key, self.value()
+            return
         self.take("[")
+        items = self._items()
+        yield key, items
+        deque(items, maxlen=0)  # those that nobody has read
+
+    def _items(self) -> Iterator[Any]:
         more = self.next() != "]"
         while more:
             yield self.value()

@@ -57,7 +57,7 @@ class PairTable:
 def open_pairs(files: Sequence[TextFile], config: DataConfig) -> PairTable:
     """Find the format and the two columns."""
     wanted = {"source": config.source, "target": config.target}
-    table = open_table(files, tuple(wanted.values()), lambda first: bool(_by_names(first)), config.header)
+    table = open_table(files, wanted.values(), lambda first: bool(_by_names(first)), config.header)
     names = table.names
     if len(names) < 2:
         raise UserError(f"{table.where} has only one column ({names[0]}), but pairs need two")

@@ -17,9 +17,8 @@ from allyouneed.config import DataConfig
 from allyouneed.data.examples import Question, digest, to_cells
 from allyouneed.data.formats.columns import Role, by_names, find_columns
 from allyouneed.data.formats.compressed import plain_name
-from allyouneed.data.formats.file_paths import form_of
 from allyouneed.data.formats.objects import ONE_PER_LINE, is_listed, is_unicode, json_objects, json_shown
-from allyouneed.data.formats.table import JSON, Table, likely_form, open_table
+from allyouneed.data.formats.table import JSON, Table, open_table
 from allyouneed.data.formats.textfile import TextFile, shorten
 from allyouneed.errors import UserError, nearest, shortened
 
@@ -97,11 +96,11 @@ class QuestionFile:
 def open_questions(file: TextFile, config: DataConfig, titles: Sequence[str] = ()) -> QuestionFile:
     """The columns, or the keys of JSON, are those that the user names, else those with usual names."""
     path, wanted = file.path, {"context": config.source, "question": config.second, "answer": config.target}
-    form = _form(file)
-    for role in ROLES if form == "squad" else ():
+    form = "squad" if _is_squad(file) else ""
+    for role in ROLES if form else ():
         if given := wanted[role.name]:
             raise UserError(f"{role.setting} = {given} is for tables and JSONL; {path} is SQuAD's JSON: leave it out")
-    table = open_table([file], tuple(wanted.values()), _are_usual, config.header, (object,), form)
+    table = open_table([file], wanted.values(), _are_usual, config.header, (object,), form, "questions")
     if IMPOSSIBLE in table.names and table.form in JSON and "answer" not in by_names(table.names, ROLES):
         table = replace(table, names=(*table.names, "answers"))  # this one has no answer, and needs no key for it
     found = find_columns(table.names, ROLES, wanted, table.where, kind="column or key")
@@ -112,26 +111,17 @@ def _are_usual(names: Sequence[str]) -> bool:
     return len(by_names(names, ROLES)) > 1
 
 
-def _form(file: TextFile) -> str:
-    """csv, tsv, jsonl (or a list of objects) or squad, as the ending of the name and the first object say."""
-    path, line = file.path, file.first_line()
-    form, start = form_of(path) or likely_form(line), line.lstrip()[:1]
-    if form in ("csv", "tsv"):
-        return form
-    if start not in ("{", "["):
-        raise UserError(
-            f"{path} does not look like questions: its first line {shorten(line)} has no tab and is no JSON object; "
-            "give SQuAD's JSON, or a JSONL, CSV or TSV file with that ending and with question, context and answer"
-        )
-    if start == "[" or Path(plain_name(path)).suffix.lower() in ONE_PER_LINE:
-        return "jsonl"
+def _is_squad(file: TextFile) -> bool:
+    """Whether a file is an object with questions inside of others, or broken: reading it as SQuAD's JSON shows how."""
+    suffix = Path(plain_name(file.path)).suffix.lower()
+    if file.first_line().lstrip()[:1] != "{" or suffix in (*ONE_PER_LINE, ".csv", ".tsv", ".tab"):
+        return False
     listed = is_listed(file, _are_usual)
     try:
         first = next((item for _, item in json_objects(file, listed) if item is not None), {})
-    except UserError:  # one object over many lines, or a very long one, or broken: reading it shows which
-        return "squad"
-    nested = "question" not in by_names(list(first), ROLES) and (listed or "data" in first)
-    return "squad" if nested else "jsonl"
+    except UserError:
+        return True
+    return "question" not in by_names(list(first), ROLES) and (listed or "data" in first)
 
 
 def _squad(file: TextFile, titles: Sequence[str] = ()) -> Iterator[tuple[str, Record]]:

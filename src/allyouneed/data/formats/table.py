@@ -10,7 +10,7 @@ import io
 import json
 import operator
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import dropwhile, islice, zip_longest
@@ -25,6 +25,10 @@ from allyouneed.data.formats.textfile import LONGEST, TextFile, shorten
 from allyouneed.errors import UserError, nearest
 
 JSON = ("jsonl", "json")
+OTHER_FORMS = {  # besides tables
+    "pairs": "two parallel files",
+    "questions": "SQuAD's JSON, with questions, contexts and answers",
+}
 MARK = "__label__"  # before a label, as fastText writes it
 MOST_COLUMNS = 4096
 CELLS = 1_000_000  # that are looked at, at most
@@ -81,7 +85,7 @@ class Table:
         return map(operator.itemgetter(*columns), rows)
 
     def records(self) -> Iterator[Found]:
-        """Where each row stands, and its values by the names of their columns, whatever these values are."""
+        """Where each row is in the file, and its values by the names of the columns; those of JSON have any type."""
         if self.form in JSON:
             return json_objects(self.files[0], self.form == "json")
         rows = enumerate(self.rows(range(len(self.names))), 1 + self.header)  # as a spreadsheet numbers them
@@ -127,23 +131,25 @@ class Table:
 
 def open_table(
     files: Sequence[TextFile],
-    wanted: Sequence[str],
+    wanted: Iterable[str],
     usual: Callable[[Sequence[str]], bool],
     header: str = "auto",
     values: tuple[type, ...] = (str,),
     form: str = "",
+    what: str = "pairs",
 ) -> Table:
     """Find the format of a file, or of two, and whether the first row is a header (data.header): `columns` has the
     rule. `wanted`: the columns that the user names; `usual`: whether these cells are usual names; `values`: which JSON
-    values are read; `form`: the format if it is known."""
+    values are read; `form`: the format if it is known;
+    `what`: what is expected, for the user."""
     starts = [file.first_line() for file in files]  # also refuses files without text
     (file, *other) = files
     path = file.path
     form = form or ("parallel" if other else form_of(path) or likely_form(starts[0]))
     if not form:
         raise UserError(
-            f"{path} does not look like pairs: its first line {shorten(starts[0])} has no tab and is no JSON object; "
-            "give a TSV, CSV or JSONL file with that ending, or two parallel files"
+            f"{path} does not look like {what}: its first line {shorten(starts[0])} has no tab and is no JSON object; "
+            f"give a TSV, CSV or JSONL file with that ending, or {OTHER_FORMS[what]}"
         )
     if header == "true" and form not in ("tsv", "csv"):
         raise UserError(f"data.header = true, but {path} is neither TSV nor CSV and has no header: leave it out")
@@ -197,12 +203,12 @@ def likely_form(line: str) -> str:
 
 
 def _separator(file: TextFile) -> str:
-    """The mark that cuts the first rows into equally many cells; CSV in many countries is written with semicolons."""
+    """The separator that gives the first rows equally many cells; in many countries, CSV is written with semicolons."""
     widths: dict[str, list[int]] = {}
     for mark in ",;\t":
         widths[mark] = []
         with suppress(UserError):  # quotes that make no sense with this mark
-            widths[mark] = [len(row) for _, row in islice(_csv(file, mark), 20) if row]
+            widths[mark] = [len(row) for _, row in islice(_csv(file, mark), 20) if any(map(str.strip, row))]
     steady = [mark for mark, found in widths.items() if len(set(found)) == 1 and found[0] > 1]
     return steady[0] if steady else max(widths, key=lambda mark: widths[mark][:1])
 
@@ -224,7 +230,7 @@ def _delimited(file: TextFile, form: str, separator: str, width: int) -> Iterato
 
 
 def check_width(where: str, width: int, what: str) -> None:
-    """Raise a UserError for a row of very many columns: what looks at each would take very long."""
+    """Raise a UserError for a row of very many columns: a survey of each would take very long."""
     if width > MOST_COLUMNS:
         raise UserError(f"{where} has {width:,} {what}, but a table has at most {MOST_COLUMNS:,}: leave some out")
 

@@ -33,8 +33,8 @@ UNDEFINED = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")  # in Windows-1252
 
 
 class TextFile:
-    """The text of a file. It is copied when this is made, and the copy has no name: it is gone with this object. In the
-    copy there is no byte order mark, and \\r\\n is \\n."""
+    """The text of a file, as a copy without a name, which is deleted with this object. The copy has no byte order mark,
+    and \\n in the place of \\r\\n."""
 
     def __init__(self, path: Path, code: str = "") -> None:
         self.path, self.encoding = path, code or UTF_8  # the encoding for the user
@@ -79,7 +79,7 @@ class TextFile:
             yield block
 
     def text(self) -> Iterator[str]:
-        """The same as text."""
+        """The same pieces, decoded."""
         return codecs.iterdecode(self.chunks(), UTF_8)
 
     def iter_lines(self) -> Iterator[str]:
@@ -131,7 +131,7 @@ def is_text(path: Path, code: str = "") -> bool:
 
 
 def _blocks(path: Path) -> Iterator[bytes]:
-    """Blocks of the decompressed file."""
+    """The decompressed file, in blocks."""
     try:
         with opened(path) as stream:
             while block := stream.read(CHUNK):
@@ -189,8 +189,8 @@ def _copied(path: Path, blocks: Iterable[bytes], offset: int = 0) -> IO[bytes]:
 
 
 def western(blocks: Iterable[bytes]) -> str:
-    """Windows-1252, or Latin-1 if it has none of the former's additions, for text that is not UTF-8; "" if it cannot be
-    that: it is binary, of another alphabet, or mostly UTF-8."""
+    """Which of Windows-1252 and Latin-1, a part of it, a text is that is not UTF-8; "" if it is neither: binary, in
+    another alphabet, or mostly UTF-8."""
     foreign = letters = whole = 0
     additions = False
     for block in blocks:
