@@ -98,8 +98,7 @@ class PictureReader(Predictor):
     processor: Any  # a PictureProcessor
 
     def single(self, given: Any) -> bool:
-        several = isinstance(given, np.ndarray) and given.ndim > 3
-        return super().single(given) or isinstance(given, Path) or (_is_picture(given) and not several)
+        return isinstance(given, str | Path) or is_image(given) or (isinstance(given, np.ndarray) and given.ndim < 4)
 
     def listed(self, text: str) -> list[str]:
         """A folder stands for each picture in it, and for all of them together."""
@@ -109,10 +108,10 @@ class PictureReader(Predictor):
     def joined(self, given: Any) -> Any:
         """A path, an image of Pillow, an array (H, W) or (H, W, C), or the frames of a clip, which are such."""
         if isinstance(given, list | tuple):
-            return [one if isinstance(one, str) else self.joined(one) for one in given]
+            return list(map(self.joined, given))
         if isinstance(given, Path):
             return str(given)
-        if not _is_picture(given):
+        if not isinstance(given, str | np.ndarray) and not is_image(given):
             raise UserError(
                 f"a picture is expected: its path, an image of Pillow, or an array; not {type(given).__name__}"
             )
@@ -262,7 +261,3 @@ def _inside(folder: Path) -> list[str]:
     if not pictures:
         raise UserError(f"the folder {folder} has no picture")
     return [str(path) for path in pictures]
-
-
-def _is_picture(given: Any) -> bool:
-    return isinstance(given, np.ndarray) or is_image(given)
