@@ -17,9 +17,8 @@ from allyouneed.errors import UserError
 from allyouneed.figures import contact_sheet
 from allyouneed.models.dalle import DALLE
 from allyouneed.nn.trace import Trace, record
-from allyouneed.predict.answers import Answer, Outcome
-from allyouneed.predict.base import Guess, Names, PictureAnswers, Show, Writing
-from allyouneed.predict.decoder import Event, Request
+from allyouneed.predict.answers import Answer, Outcome, Prompt, request_for
+from allyouneed.predict.base import Guess, Names, PictureAnswers, Show, Writing, best_of
 from allyouneed.predict.image_tokenizer import ImageTokenizer
 from allyouneed.predict.inputs import check_numbers
 from allyouneed.predict.pictures import grid_names
@@ -148,10 +147,9 @@ class DrawPredictor(Writing, PictureAnswers):
             logits, _ = self.model(words, torch.zeros(1, 1, dtype=torch.long, device=device))
         p = check_numbers(logits[0].float()).softmax(-1)
         named = [*(self.tokenizer.token(id) for id in range(len(self.tokenizer))), "(end)"]
-        rows = p[1 : 1 + len(given.ids)].topk(min(most, len(named)))
         return [
-            Guess(self.tokenizer.token(id), [(named[i], value) for i, value in zip(best, values)])
-            for id, best, values in zip(given.ids, rows.indices.tolist(), rows.values.tolist())
+            Guess(self.tokenizer.token(id), [(named[i], value) for i, value in best_of(row, min(most, len(named)))])
+            for id, row in zip(given.ids, p[1:])
         ]
 
     def _run_traced(self, given: Caption, decode: DecodeConfig, trace: Trace) -> Names:
@@ -197,24 +195,14 @@ def check_method(decode: DecodeConfig) -> None:
 def draw_codes(writer: Writer, prompts: Sequence[list[int]], codes: int, decode: DecodeConfig) -> np.ndarray:
     """(prompts · decode.n_best, codes): sampled with the seeds decode.seed, decode.seed + 1, …"""
     model = cast(DALLE, writer.stepper)
-    request = Request(
-        None,
-        codes,
-        temperature=decode.temperature if decode.method == "sample" else 0.0,
-        top_k=decode.top_k,
-        top_p=decode.top_p,
-        seed=decode.seed,
-        answers=decode.n_best,
-        guidance=decode.guidance,
-        free=model.prompt([]) if decode.guidance != 1 else None,
-    )
+    free = model.prompt([]) if decode.guidance != 1 else None
     with writer.session(decode.batch) as session:
         found: dict[int, list[list[int]]] = {}
         for prompt in prompts:
-            found[session.add(replace(request, input=prompt))] = [[] for _ in range(decode.n_best)]
+            request = replace(request_for(Prompt(prompt, codes), decode, None), guidance=decode.guidance, free=free)
+            found[session.add(request)] = [[] for _ in range(decode.n_best)]
         while events := session.wait():
             for event in events:
-                assert isinstance(event, Event)
                 if event.error is not None:
                     raise event.error
                 found[event.id][event.answer].append(cast(int, event.token))

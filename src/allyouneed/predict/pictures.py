@@ -20,10 +20,11 @@ from allyouneed.errors import UserError, option_name
 from allyouneed.figures import contact_sheet
 from allyouneed.models.dvae import DVAE
 from allyouneed.models.labeller import Labeller, PictureLabeller
+from allyouneed.nn.batch import Tensors
 from allyouneed.nn.heads import ClassifyHead
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.answers import Answer
-from allyouneed.predict.base import Alignment, Guess, Names, PictureAnswers, Predictor
+from allyouneed.predict.base import Alignment, Guess, Names, PictureAnswers, Predictor, best_of
 from allyouneed.predict.image_tokenizer import ImageTokenizer
 from allyouneed.predict.labels import LabelsPredictor, LabelsProcessor, probabilities
 from allyouneed.predict.processor import Processor
@@ -98,8 +99,7 @@ class PictureReader(Predictor):
     processor: Any  # a PictureProcessor
 
     def single(self, given: Any) -> bool:
-        several = isinstance(given, np.ndarray) and given.ndim > 3
-        return super().single(given) or isinstance(given, Path) or (_is_picture(given) and not several)
+        return isinstance(given, str | Path) or is_image(given) or (isinstance(given, np.ndarray) and given.ndim < 4)
 
     def listed(self, text: str) -> list[str]:
         """A folder stands for each picture in it, and for all of them together."""
@@ -109,10 +109,10 @@ class PictureReader(Predictor):
     def joined(self, given: Any) -> Any:
         """A path, an image of Pillow, an array (H, W) or (H, W, C), or the frames of a clip, which are such."""
         if isinstance(given, list | tuple):
-            return [one if isinstance(one, str) else self.joined(one) for one in given]
+            return list(map(self.joined, given))
         if isinstance(given, Path):
             return str(given)
-        if not _is_picture(given):
+        if not isinstance(given, str | np.ndarray) and not is_image(given):
             raise UserError(
                 f"a picture is expected: its path, an image of Pillow, or an array; not {type(given).__name__}"
             )
@@ -159,12 +159,11 @@ class RecognizePredictor(PictureReader, LabelsPredictor):
     def _answer(self, inputs: list[Frames], decode: DecodeConfig) -> Iterator[Answer]:
         """The mean over the frames of each input."""
         for read, p in zip(inputs, self._judged(inputs)):
-            top = p.topk(min(TOP, len(p)))
-            pairs = zip(top.indices.tolist(), top.values.tolist())
-            others = [f"  {self.labels[i]} {100 * value:.1f} %" for i, value in pairs if value >= 0.0005][1:]
+            likely = [(self.labels[i], value) for i, value in best_of(p, TOP) if value >= 0.0005]
+            others = "".join(f"  {label} {100 * value:.1f} %" for label, value in likely[1:])
             clip = {"frames": len(read.pixels)} if len(read.pixels) > 1 else {}
             mean = f"  (the mean of {len(read.pixels)} pictures)" if clip else ""
-            yield self.labelled(p, clip, "".join(others) + mean)
+            yield self.labelled(p, clip, others + mean)
 
     def _judged(self, inputs: Sequence[Frames]) -> Iterator[Tensor]:
         """The label probabilities (C,) of each input."""
@@ -183,11 +182,11 @@ class RecognizePredictor(PictureReader, LabelsPredictor):
             (p,) = self._judged([given])
         return [self.guess(str(given.given), p, most)]
 
-    def _run_traced(self, given: Frames, decode: DecodeConfig, trace: Trace) -> Names:
-        batch = self._batches(given.pixels[:1]).collate(np.arange(1)).to(self.model.device)
-        self.model(batch.tensors, trace=trace)
-        tokens = ["[CLS]", *grid_names(self.recipe.model.grid)]
-        return lambda place: (tokens, tokens)
+    def _tensors(self, given: Frames) -> Tensors:
+        return self._batches(given.pixels[:1]).collate(np.arange(1)).to(self.model.device).tensors
+
+    def _names(self, given: Frames, tensors: Tensors) -> list[str]:
+        return ["[CLS]", *grid_names(self.recipe.model.grid)]
 
     def draw_heads(self, found: dict[str, Alignment], given: Frames, place: str, out: Path) -> None:
         """How much [CLS] attends to each patch, by layer and head, over the picture; first through all layers. `place`:
@@ -262,7 +261,3 @@ def _inside(folder: Path) -> list[str]:
     if not pictures:
         raise UserError(f"the folder {folder} has no picture")
     return [str(path) for path in pictures]
-
-
-def _is_picture(given: Any) -> bool:
-    return isinstance(given, np.ndarray) or is_image(given)
