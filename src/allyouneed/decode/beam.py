@@ -118,6 +118,7 @@ class BeamSearch:
     best: _Best
     terms: _Terms
     logits: Tensor  # (B · beam, V) after the live hypotheses
+    state: Any
     record: Callable[[str, Tensor], None] | None = None
 
     def __init__(self, stepper: Stepper, most: int, ids: Iterator[int] | None = None) -> None:
