@@ -269,7 +269,6 @@ class BeamSearch:
 
 def _extended(live: _Live, logits: Tensor, n: Tensor, count: int) -> _Live:
     """The `count` best continuations of each sentence, each with its n-th token; n (B, 1)."""
-    vocab = logits.shape[1]
     cost = logits.float().log_softmax(-1).add_(live.logprob.view(-1, 1)).abs_().view(len(live.logprob), -1)
     # topk leaves the order of equal costs open. Integers with the bits of the cost above and the index below, for
     # costs are positive, have no equals.
@@ -278,7 +277,7 @@ def _extended(live: _Live, logits: Tensor, n: Tensor, count: int) -> _Live:
     index = key.topk(min(count, cost.shape[1]), largest=False).indices
     # If a model forbids every token, log_softmax gives NaN, which sorts last; it means: never.
     logprob = 0 - cost.gather(1, index).nan_to_num(nan=-NEVER, posinf=-NEVER)
-    parent, token = index // vocab, index % vocab
+    parent, token = index // logits.shape[1], index % logits.shape[1]
     at = (n - 1).unsqueeze(2).expand(-1, token.shape[1], 1)
     tokens = _pick(live.tokens, parent).scatter_(2, at, token.unsqueeze(2))
     return _Live(logprob, parent, token, tokens)
