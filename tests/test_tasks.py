@@ -236,7 +236,7 @@ def test_answers_are_a_list_to_one_text_or_to_several(translator):
     assert repr(found).startswith("[Answer(text=")
     with pytest.raises(UserError, match="give a sentence, or several in a list; not int"):
         translator.answers(3)
-    streamed = translator.lines(text for text in ("one two", "three"))
+    streamed = translator.answer_lines(text for text in ("one two", "three"))
     assert next(streamed).answer.text == found[0].text
 
 

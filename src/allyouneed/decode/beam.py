@@ -37,7 +37,8 @@ def beam_search(
     most = [max_new] * len(inputs) if isinstance(max_new, int) else list(max_new)
     if len(most) != len(inputs):
         raise UserError(f"max_new = {most}: one number of at least 1, or one for each of the {len(inputs)} inputs")
-    search, answers = BeamSearch(stepper, len(inputs), record=record), dict[int, list[Hypothesis]]()
+    search, answers = BeamSearch(stepper, len(inputs)), dict[int, list[Hypothesis]]()
+    search.record = record
     for ids, each in zip(inputs, most):
         search.add(Request(ids, each, stop=[eos], answers=n_best, **settings))
     while search.busy:
@@ -118,17 +119,11 @@ class BeamSearch:
     terms: _Terms
     logits: Tensor  # (B · beam, V) after the live hypotheses
     state: Any
+    record: Callable[[str, Tensor], None] | None = None
 
-    def __init__(
-        self,
-        stepper: Stepper,
-        most: int,
-        ids: Iterator[int] | None = None,
-        record: Callable[[str, Tensor], None] | None = None,
-    ) -> None:
-        self.stepper, self.most, self.record = stepper, most, record
+    def __init__(self, stepper: Stepper, most: int, ids: Iterator[int] | None = None) -> None:
+        self.stepper, self.most, self._ids = stepper, most, ids or count()
         self.sentences: list[Sentence] = []
-        self._ids = ids or count()
         self._waiting: deque[Sentence] = deque()
 
     def add(self, request: Request) -> int:
@@ -172,9 +167,6 @@ class BeamSearch:
         most = [r.max_new if limit is None else min(r.max_new, limit - s.size + 1) for r, s in zip(requests, new)]
         beam, n_best, length = requests[0].beam or 1, max(request.answers for request in requests), max(most)
 
-        def column(values: list[Any]) -> Tensor:
-            return torch.tensor(values, device=logits.device).view(len(new), -1)
-
         # One empty hypothesis per sentence, and none that competes.
         logprob, never = (torch.full((len(new), n), NEVER, device=logits.device) for n in (beam, n_best))
         logprob[:, 0] = 0
@@ -184,14 +176,14 @@ class BeamSearch:
         best = _Best(never, never, tokens[:, :n_best], zeros[:, :n_best], none)
         penalties = [[penalty(n, r.alpha, r.length_penalty) for n in range(1, length + 1)] for r in requests]
         ends, last = [next(iter(request.stop), -1) for request in requests], [r.answers - 1 for r in requests]
-        terms = _Terms(column([0] * len(new)), column(most), column(ends), column(last), column(penalties))
+        columns: list[list[Any]] = [[0] * len(new), most, ends, last, penalties]
+        terms = _Terms(*(torch.tensor(values, device=logits.device).view(len(new), -1) for values in columns))
         logits, state = logits.repeat_interleave(beam, dim=0), state.expand(beam)
         if self.sentences:
-            here, total = len(self.sentences), len(self.sentences) + len(new)
-            both = self.stepper.empty(total, max(self.state.room, state.room)).expand(beam)
-            rows = torch.arange(total, device=logits.device)
-            both.put(rows[:here], self.state)
-            both.put(rows[here:], state)
+            parts = [len(self.sentences), len(new)]
+            both = self.stepper.empty(sum(parts), max(self.state.room, state.room)).expand(beam)
+            for rows, part in zip(torch.arange(sum(parts), device=logits.device).split(parts), (self.state, state)):
+                both.put(rows, part)
             logits, state = torch.cat([self.logits, logits]), both
             live, best = _columns(_concatenated, self.live, live), _columns(_concatenated, self.best, best)
             terms = _columns(_concatenated, self.terms, terms)
@@ -203,13 +195,12 @@ class BeamSearch:
         """One more token for every hypothesis; sentences that are done leave."""
         done, broken = self._extend()
         if self.record is not None:
-            ids, live = torch.tensor([sentence.id for sentence in self.sentences]), self.live
-            values = {"sentences": ids, "parents": live.parent, "tokens": live.token, "logprobs": live.logprob}
-            for name, value in values.items():
+            self.record("beams.sentences", torch.tensor([sentence.id for sentence in self.sentences]))
+            for name, value in zip(("logprobs", "parents", "tokens"), self.live):
                 self.record(f"beams.{name}", value)
         events, leave = list[Event](), [i for i in range(len(done)) if done[i] or broken[i]]
         if leave:
-            at = self._send(leave)
+            at = torch.tensor(leave, device=self.logits.device)
             for i, columns in zip(leave, zip(*(x[at].tolist() for x in self.best))):
                 sentence = self.sentences[i]
                 found = [
@@ -223,20 +214,27 @@ class BeamSearch:
                 else:
                     events.append(Event(sentence.id, done="stop", hypotheses=found))
             self._select([i for i in range(len(done)) if i not in leave])
-        if self.sentences:
-            self._step()
+        if not self.sentences:
+            return events
+        # Reorder the state as the live hypotheses are, and step.
+        if (beam := self.live.logprob.shape[1]) > 1:
+            first = beam * torch.arange(len(self.sentences), device=self.logits.device).unsqueeze(1)
+            self.state.reorder((self.live.parent + first).flatten())
+        for sentence in self.sentences:
+            sentence.size += 1
+        longest = max(sentence.size for sentence in self.sentences)
+        if longest > self.state.room:
+            self.state.grow(bucket(longest, self.stepper.limit))
+        self.logits = self.stepper.step(self.live.token.flatten(), self.state)
         return events
 
     def _select(self, rows: list[int]) -> None:
         """Only these sentences go on."""
-        at, beam = self._send(rows), self.live.logprob.shape[1]
+        at, beam = torch.tensor(rows, dtype=torch.long, device=self.logits.device), self.live.logprob.shape[1]
         self.sentences = [self.sentences[i] for i in rows]
         self.logits = self.logits.unflatten(0, (-1, beam))[at].flatten(0, 1)
         self.live, self.best = _columns(lambda x: x[at], self.live), _columns(lambda x: x[at], self.best)
         self.terms, self.state = _columns(lambda x: x[at], self.terms), self.state.select(at)
-
-    def _send(self, rows: list[int]) -> Tensor:
-        return torch.tensor(rows, dtype=torch.long).to(self.logits.device, non_blocking=True)
 
     def _extend(self) -> tuple[list[bool], list[bool]]:
         """One more token; which sentences are done, and which have logits that are NaN or inf."""
@@ -263,28 +261,14 @@ class BeamSearch:
         # 4. Stop at max_new, or if no live hypothesis can become one of the n best. A log-probability only falls, and
         # its score is best with the penalty of the greatest length. Greedy search takes the first end.
         bar = best.score.gather(1, last)
-        safe = live.logprob[:, :1] / penalties.gather(1, most - 1) <= bar
-        safe = safe | (bar > NEVER) if beam == 1 else safe
+        safe = (live.logprob[:, :1] / penalties.gather(1, most - 1) <= bar) | ((bar > NEVER) if beam == 1 else False)
         self.terms = self.terms._replace(n=n)
         done, broken = torch.cat([full | safe, bad.any(1, keepdim=True)], dim=1).T.tolist()
         return done, broken
 
-    def _step(self) -> None:
-        """Reorder the state as the live hypotheses are, and step."""
-        if (beam := self.live.logprob.shape[1]) > 1:
-            first = beam * torch.arange(len(self.sentences), device=self.logits.device).unsqueeze(1)
-            self.state.reorder((self.live.parent + first).flatten())
-        for sentence in self.sentences:
-            sentence.size += 1
-        longest = max(sentence.size for sentence in self.sentences)
-        if longest > self.state.room:
-            self.state.grow(bucket(longest, self.stepper.limit))
-        self.logits = self.stepper.step(self.live.token.flatten(), self.state)
-
 
 def _extended(live: _Live, logits: Tensor, n: Tensor, count: int) -> _Live:
     """The `count` best continuations of each sentence, each with its n-th token; n (B, 1)."""
-    vocab = logits.shape[1]
     cost = logits.float().log_softmax(-1).add_(live.logprob.view(-1, 1)).abs_().view(len(live.logprob), -1)
     # topk leaves the order of equal costs open. Integers with the bits of the cost above and the index below, for
     # costs are positive, have no equals.
@@ -293,7 +277,7 @@ def _extended(live: _Live, logits: Tensor, n: Tensor, count: int) -> _Live:
     index = key.topk(min(count, cost.shape[1]), largest=False).indices
     # If a model forbids every token, log_softmax gives NaN, which sorts last; it means: never.
     logprob = 0 - cost.gather(1, index).nan_to_num(nan=-NEVER, posinf=-NEVER)
-    parent, token = index // vocab, index % vocab
+    parent, token = index // logits.shape[1], index % logits.shape[1]
     at = (n - 1).unsqueeze(2).expand(-1, token.shape[1], 1)
     tokens = _pick(live.tokens, parent).scatter_(2, at, token.unsqueeze(2))
     return _Live(logprob, parent, token, tokens)

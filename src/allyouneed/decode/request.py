@@ -28,6 +28,7 @@ class Request:
     length_penalty: str = "gnmt"
 
     def __post_init__(self) -> None:
+        fits = self.beam is None or 1 <= self.answers <= self.beam
         rules = {
             "max_new": (self.max_new >= 1, "it must be at least 1"),
             "temperature": (0 <= self.temperature < float("inf"), "it must be 0 (greedy) or more"),
@@ -36,14 +37,11 @@ class Request:
             "seed": (-(2**63) <= self.seed <= 2**63 - self.answers, "it must fit into 64 bits"),
             "alpha": (0 <= self.alpha <= 10, "the strength of the length penalty is between 0 (none) and 10"),
             "length_penalty": (self.length_penalty in ("gnmt", "power"), "it is 'gnmt' or 'power'"),
+            "beam": (fits, f"it is at least 1, and n_best = {self.answers} between 1 and the beam"),
         }
         for name, (holds, rule) in rules.items():
             if not holds:
                 raise UserError(f"{name} = {getattr(self, name)!r}: {rule}")
-        if self.beam is not None and not 1 <= self.answers <= self.beam:
-            raise UserError(
-                f"beam = {self.beam}, n_best = {self.answers}: the beam is at least 1, n_best between 1 and the beam"
-            )
 
     @property
     def inputs(self) -> list[Any]:

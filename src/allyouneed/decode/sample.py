@@ -49,9 +49,8 @@ def choose(
     if cut:
         weight = _cut(logits, weight, top_k.unsqueeze(1), top_p.unsqueeze(1))
     passed = weight.cumsum(-1)
-    sampled = (passed <= _part(u.unsqueeze(1), passed[:, -1:])).sum(-1)
     # Rows that nobody reads may hold anything; the clamp keeps their ids inside the vocabulary.
-    sampled = sampled.clamp(max=logits.shape[1] - 1)
+    sampled = (passed <= _part(u.unsqueeze(1), passed[:, -1:])).sum(-1).clamp(max=logits.shape[1] - 1)
     tokens = torch.where(temperature > 0, sampled, logits.argmax(-1))
     return tokens, _logprobs(logits, best, tokens)
 

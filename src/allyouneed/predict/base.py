@@ -232,7 +232,8 @@ class Writing(Predictor):
     def _search(self, given: Prompt, decode: DecodeConfig, trace: Trace) -> None:
         """Record the hypotheses of a beam search, if decode.method is beam."""
         if decode.method == "beam" and trace.wants("beams"):
-            search = BeamSearch(self.model, 1, record=trace.record)
+            search = BeamSearch(self.model, 1)
+            search.record = trace.record
             search.add(request_for(given, decode, self.tokenizer.eos))
             while search.busy:
                 for event in search.tick():
