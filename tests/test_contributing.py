@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -22,18 +23,18 @@ def blocks(text: str) -> list[tuple[str, str]]:
 
 
 def write(language: str, block: str, top: Path) -> None:
-    """A file that is shown whole, or lines that are added below a line of one that is there."""
+    """A file that is shown whole, or a change of one that is there."""
     first, rest = block.split("\n", 1)
     path = top / first.removeprefix("# ")
     if language != "diff":
         assert not path.exists(), path
+        path.parent.mkdir(exist_ok=True)
         path.write_text(rest, encoding="utf-8")
         return
-    text, (before, *added) = path.read_text(encoding="utf-8"), rest.splitlines()
-    assert before.startswith(" "), before
-    assert text.count(f"{before[1:]}\n") == 1, before
-    lines = [line.removeprefix("+") for line in added]
-    path.write_text(text.replace(f"{before[1:]}\n", "\n".join([before[1:], *lines, ""])), encoding="utf-8")
+    lines, text = rest.splitlines(), path.read_text(encoding="utf-8")
+    before, after = ("".join(f"{line[1:]}\n" for line in lines if line[0] in f" {sign}") for sign in "-+")
+    assert text.count(before) == 1, before
+    path.write_text(text.replace(before, after), encoding="utf-8")
 
 
 def test_there_is_a_page_for_each():
@@ -62,5 +63,7 @@ def test_the_example_works(name, tmp_path):
         assert done.returncode == 0, (command, done.stderr)
     if name == "model":
         assert "perplexity" in (tmp_path / "runs" / "lm-bigram" / "scores.json").read_text()
+    if name == "task":
+        assert json.loads((tmp_path / "runs" / "order-rnn" / "scores.json").read_text())["test"][0]["value"] > 90
     if name == "lecture":
         assert (tmp_path / "runs" / "zipf" / "zipf.png").stat().st_size > 5000
