@@ -9,16 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from allyouneed.config import DataConfig
 from allyouneed.data.examples import SHAPES
 from allyouneed.data.formats.compressed import plain_name
-from allyouneed.data.formats.conll import TagTable, open_tags
+from allyouneed.data.formats.conll import open_tags
 from allyouneed.data.formats.file_paths import existing, form_of, table_files, text_files
 from allyouneed.data.formats.labels import LabelTable, open_labels
-from allyouneed.data.formats.pairs import PairTable, open_pairs
-from allyouneed.data.formats.squad import QuestionFile, open_questions
+from allyouneed.data.formats.pairs import open_pairs
+from allyouneed.data.formats.squad import open_questions
 from allyouneed.data.formats.textfile import CHUNK, TextFile, shorten
 from allyouneed.data.records import Records, Writer, store_records
 from allyouneed.data.sources import Dataset, Split, Text, fingerprint, limited, split_by_hash
@@ -144,9 +144,17 @@ def _write(writer: Writer, files: Files, config: DataConfig, shape: str) -> list
     return understood
 
 
-def _open(
-    paths: Sequence[Path], config: DataConfig, shape: str, like: LabelTable | None
-) -> PairTable | LabelTable | TagTable | QuestionFile:
+class ExampleFile(Protocol):
+    """Examples in a file."""
+
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """The texts of each."""
+
+    def understood(self) -> str:
+        """How the file was read, for the user."""
+
+
+def _open(paths: Sequence[Path], config: DataConfig, shape: str, like: LabelTable | None) -> ExampleFile:
     """The examples in a file, or in two. Columns that neither the user nor the file names are those of `like`."""
     two = shape in ("pairs", "labels") and not any(map(form_of, paths))
     if len(paths) > 1 + two:

@@ -69,15 +69,15 @@ class DALLEBody(Body):
         return self.words(words) + self.positions.weight
 
     def embed_codes(self, codes: Tensor, at: Tensor) -> Tensor:
-        """Codes (B, N) at the places (B, N) or (N,) of the picture, counted row by row -> (B, N, D)"""
+        """Codes (B, N) at the positions (B, N) or (N,) of the picture, counted row by row -> (B, N, D)"""
         at = at.clamp(0, self.config.grid**2 - 1)  # rows that nobody reads may be anywhere
         down, across = at // self.config.grid, at % self.config.grid
         return self.codes(codes) + self.rows(down) + self.columns(across)
 
     def forward(self, words: Tensor, codes: Tensor, *, trace: Trace | None = None) -> Tensor:
         """words (B, 1 + caption), codes (B, N) -> (B, 1 + caption + N, D)"""
-        places = torch.arange(codes.size(1), device=codes.device)
-        x = self.dropout(torch.cat([self.embed_words(words), self.embed_codes(codes, places)], dim=1))
+        positions = torch.arange(codes.size(1), device=codes.device)
+        x = self.dropout(torch.cat([self.embed_words(words), self.embed_codes(codes, positions)], dim=1))
         record(trace, self, "embeddings", x)
         return self.stack(x, Mask(causal=True), trace=trace)
 

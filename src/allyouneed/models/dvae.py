@@ -103,10 +103,10 @@ class DVAE(Model):
     def __init__(self, config: DVAEConfig) -> None:
         super().__init__()
         self.config = c = config
-        drawn = c.codebook == "gumbel"
+        gumbel = c.codebook == "gumbel"
         self.into, self.encoder = nn.Linear(c.channels * c.patch**2, c.width), local_stack(c)
-        self.choose = nn.Linear(c.width, c.codes if drawn else c.digits)
-        self.codebook = nn.Embedding(c.codes, c.digits) if drawn else None
+        self.choose = nn.Linear(c.width, c.codes if gumbel else c.digits)
+        self.codebook = nn.Embedding(c.codes, c.digits) if gumbel else None
         self.unfold, self.decoder = nn.Linear(c.digits, c.width), local_stack(c)
         self.out = nn.Linear(c.width, c.channels * c.patch**2)
         init_weights(self, {"codebook.*": uniform(1)})

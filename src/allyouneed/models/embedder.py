@@ -35,8 +35,8 @@ class Embedder(Model):
             cosines = a.float() @ b.float().mT  # (B, G, G)
         logits = (cosines / temperature).masked_fill(tensors["same"], -torch.inf)
         right = torch.arange(logits.size(-1), device=logits.device).repeat(len(logits))
-        forward, back = (cross_entropy(side.flatten(0, 1), right) for side in (logits, logits.mT))
-        return 0.5 * (forward + back)
+        forward, backward = (cross_entropy(side.flatten(0, 1), right) for side in (logits, logits.mT))
+        return 0.5 * (forward + backward)
 
     def _unit(self, ids: Tensor, lengths: Tensor) -> Tensor:
         """(B, G, T) -> vectors of length one (B, G, D)"""

@@ -104,8 +104,8 @@ class Patches(nn.Module):
         if c.positions == "sinusoidal":
             x = x + sinusoid(torch.arange(x.size(1), device=x.device), c.width).to(x.dtype)
         elif c.positions == "sinusoidal_2d":
-            places = positions_2d(height, width, c.width, x.device)
-            x = x + F.pad(places, (0, 0, 1, 0)).to(x.dtype)  # [CLS] has no place
+            positions = positions_2d(height, width, c.width, x.device)
+            x = x + F.pad(positions, (0, 0, 1, 0)).to(x.dtype)  # [CLS] has no place
         return x
 
 

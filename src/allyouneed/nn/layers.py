@@ -60,8 +60,8 @@ class Drop(nn.Dropout):
         x = super().forward(x)
         if not self.training or not self.rows:
             return x
-        kept = torch.rand(x.size(0), *(1,) * (x.dim() - 1), device=x.device) >= self.rows
-        return x * (kept / (1 - self.rows)).to(x.dtype)
+        survives = torch.rand(x.size(0), *(1,) * (x.dim() - 1), device=x.device) >= self.rows
+        return x * (survives / (1 - self.rows)).to(x.dtype)
 
 
 class Embedding(nn.Module):

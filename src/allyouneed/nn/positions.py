@@ -81,8 +81,8 @@ class Rotary(nn.Module):
         a = angles(positions, self.head_width, self.base)
         if self.stretch != 1.0:
             turns = self.context * angles(positions.new_ones(()), self.head_width, self.base) / (2 * math.pi)
-            kept = ((turns - 1) / 3).clamp(0, 1) if self.context else torch.zeros_like(turns)
-            a = a * (kept + (1 - kept) / self.stretch)
+            unscaled = ((turns - 1) / 3).clamp(0, 1) if self.context else torch.zeros_like(turns)
+            a = a * (unscaled + (1 - unscaled) / self.stretch)
         return torch.stack([a.cos(), a.sin()])  # (2, T, K/2)
 
     def forward(self, positions: Tensor, room: int) -> tuple[Tensor, Tensor]:
