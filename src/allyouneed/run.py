@@ -308,7 +308,7 @@ class Run:
         """The `most` lines nearest to a text by the cosine of their vectors, the nearest first; see `embed`."""
         made = self.embedding(layers, pool)
         with explain_memory():
-            made.search(enumerate(lines, 1), most, keep=True)
+            made.search(enumerate(lines, 1), most, store=True)
             return next(made.nearest(made.vectors([made.read(self._text(text))])))
 
     def export(

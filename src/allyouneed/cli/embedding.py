@@ -31,7 +31,7 @@ def answer_by_vectors(run: Run, made: Embedding, nearest: Path | None, decode: M
         most = run.decode(method="sample", **{"n_best": NEAREST, **decode}).n_best
         lines = _read(nearest)
         with explain_memory():
-            cut = made.search(lines, 1 if one else most, keep=True)
+            cut = made.search(lines, 1 if one else most, store=True)
         if cut:
             write(
                 f"{cut:,} of {len(lines):,} lines are longer than the {run.model.limit} tokens that this model reads: "

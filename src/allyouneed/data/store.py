@@ -60,7 +60,7 @@ class Stream:
     def finish(self, meta: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """What comes after the stream; then everything is on the disk."""
         size, packed = self.size, io.BytesIO()
-        np.savez(packed, **arrays)
+        np.savez(packed, **arrays)  # type: ignore[arg-type]
         self.put(packed.getvalue())
         text = json.dumps({**meta, "size": size, "crc32": self.checksum}).encode()
         self.file.write(text + len(text).to_bytes(LENGTH, "little"))

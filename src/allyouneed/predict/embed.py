@@ -168,13 +168,13 @@ class Embedding:
         ids, lengths = pad([[*self.layout.start, *row.ids, *self.layout.end] for row in rows], device)
         return {"ids": ids, "lengths": lengths, "segments": torch.zeros_like(ids)}
 
-    def search(self, lines: Iterable[tuple[int, str]], most: int, keep: bool = False) -> int:
+    def search(self, lines: Iterable[tuple[int, str]], most: int, store: bool = False) -> int:
         """Set the numbered lines of which answers give the `most` nearest. Lines without words are skipped, and long
-        ones are cut to what the model can read; returns how many were cut. With `keep`, the vectors of lines come from
+        ones are cut to what the model can read; returns how many were cut. With `store`, the vectors of lines come from
         the cache if they were searched before."""
         given = [(number, text.strip()) for number, text in lines]
         texts, self.most, make = [text for _, text in given], most, self._line_vectors
-        kinds, vectors = vectors_of(texts, self.fingerprint(), make) if keep else make(texts)
+        kinds, vectors = vectors_of(texts, self.fingerprint(), make) if store else make(texts)
         there = np.flatnonzero(kinds != EMPTY)
         self.corpus = [given[i] for i in there.tolist()]
         if not self.corpus:
