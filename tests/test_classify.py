@@ -198,7 +198,7 @@ def test_labels_are_kept_with_the_run(run):
     kept = json.loads((run.folder.path / "labels.json").read_text())
     assert kept == {"labels": ["bad", "good", "odd"], "texts": 1}
     again = load(run.folder.path)
-    assert again.task._data is None  # nothing is read to answer
+    assert "data" not in vars(again.task)  # nothing is read to answer
     assert again.predict("the tea was bad but then odd") == "odd"
     assert run.config["data"]["report"]["classes"]["train"].keys() == set(kept["labels"])
 
@@ -334,11 +334,14 @@ def test_long_texts_are_cut_in_training_and_said_and_whole_in_the_test(folder):
     assert made.task.examples("train").sizes.max() == 8 < longest
     assert made.task.whole("train", made.model).sizes.max() == longest == 31
     sizes = []
-    real = made.task.probabilities
-    made.task.probabilities = lambda model, examples, *how: (
-        sizes.append(examples.sizes.max()),
-        real(model, examples, *how),
-    )[1]
+    real = made.task.whole
+
+    def watched(*how):
+        examples = real(*how)
+        sizes.append(examples.sizes.max())
+        return examples
+
+    made.task.whole = watched
     made.test("test")
     assert sizes == [31]
 

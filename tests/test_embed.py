@@ -518,7 +518,7 @@ def test_settings_that_do_not_fit(pairs, tmp_path):
     (tmp_path / "one.tsv").write_text("one\tuno\n")
     parts = ["data.valid_part=0", "data.test_part=0"]
     said = mistake("train", "embed/bert", "--data", tmp_path / "one.tsv", "--out", tmp_path / "run", *BERT, *parts)
-    assert "two are needed" in said
+    assert "at least 2 are needed" in said
     assert "elmo" in mistake("train", "embed/bert", "model.kind=elmo")
 
 

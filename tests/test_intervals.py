@@ -16,10 +16,10 @@ from allyouneed.metrics import (
     label_scores,
     mean_score,
     retrieval_scores,
+    span_scores,
     translation_scores,
 )
-from allyouneed.metrics.intervals import clopper_pearson
-from allyouneed.metrics.spans import span_scores
+from allyouneed.metrics.score import clopper_pearson
 
 
 @given(st.integers(1, 3000), st.floats(0, 1))
@@ -85,7 +85,7 @@ def test_every_accuracy_f1_and_bleu_has_an_interval():
         *label_scores(table),
         *entity_scores([[("A", 0, 1)], [], [("B", 2, 4)]], [[("A", 0, 1)], [("A", 1, 2)], []]),
         *translation_scores(["a b c d e", "f g h"] * 4, ["a b c d e", "f g i"] * 4),
-        *span_scores(["a dog", "cat"], [["dog"], ["the hat"]]),
+        *span_scores([("a dog", ["dog"]), ("cat", ["the hat"])]),
         *retrieval_scores(np.array([1, 2, 1, 5]), 10),
     ]
     for score in scores:

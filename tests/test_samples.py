@@ -24,15 +24,15 @@ from conftest import RUNTIME, TINY_LM, TINY_TRANSLATE
 
 
 def test_a_short_sample_is_one_line_and_a_long_one_two():
-    assert Sample("one", "uno", "una").lines() == ["  sample: one → uno (reference: una)"]
-    assert Sample("king", "queen, prince").lines() == ["  sample: king → queen, prince"]
-    assert Sample("", "[Ada who]", "Ada").lines() == ["  sample: [Ada who] (reference: Ada)"]
-    first, second = Sample("a" * 300, "b\n" * 200, "c" * 300).lines()
+    assert Sample("one", "uno", "una").to_lines() == ["  sample: one → uno (reference: una)"]
+    assert Sample("king", "queen, prince").to_lines() == ["  sample: king → queen, prince"]
+    assert Sample("", "[Ada who]", "Ada").to_lines() == ["  sample: [Ada who] (reference: Ada)"]
+    first, second = Sample("a" * 300, "b\n" * 200, "c" * 300).to_lines()
     assert first == f"  sample: {'a' * 100}…"
     assert second.startswith("    → b\\nb\\n")
     assert second.endswith(f"… (reference: {'c' * 100}…)")
-    assert len(Sample("", "b" * 90, "c" * 90).lines()) == 2
-    assert Sample("one", "", "uno").lines() == ["  sample: one → (nothing) (reference: uno)"]
+    assert len(Sample("", "b" * 90, "c" * 90).to_lines()) == 2
+    assert Sample("one", "", "uno").to_lines() == ["  sample: one → (nothing) (reference: uno)"]
 
 
 def test_the_examples_are_spread_and_there_may_be_few():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allyouneed.metrics.spans import exact, f1, span_scores
+from allyouneed.metrics.texts import exact, f1, span_scores
 
 PIECES = ["the", "The", "a", "an", "A.", "cat", "cat's", "Cat", "—", "“", "!", " ", "\u00a0", "\n", "é", "an-", "_a_"]
 TEXT = st.one_of(st.text(max_size=20), st.lists(st.sampled_from(PIECES), max_size=8).map(" ".join))
@@ -61,7 +61,7 @@ def test_cases_of_the_official_script(answer, truth, em, shared):
 
 def test_the_best_of_several_right_answers_counts():
     em, overlapping = span_scores(
-        ["the red cat", "", "dog", ""], [["a red cat", "red"], [], ["a big dog"], ["the", "…!"]], "|split:test"
+        [("the red cat", ["a red cat", "red"]), ("", []), ("dog", ["a big dog"]), ("", ["the", "…!"])], "|split:test"
     )
     assert em.value == pytest.approx(200 / 4)
     assert overlapping.value == pytest.approx(100 * (1 + 1 + 2 / 3) / 4)

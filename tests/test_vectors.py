@@ -16,7 +16,7 @@ from allyouneed.data.vectors import Vectors, read_vectors, write_vectors
 from allyouneed.data.wordtests import pairs, questions
 from allyouneed.errors import UserError
 from allyouneed.figures.word_map import plane, word_map
-from allyouneed.metrics.word_vectors import analogy_answers, analogy_score, ranks, similarity_score, spearman
+from allyouneed.metrics.cosines import analogy_answers, analogy_score, ranks, similarity_score, spearman
 from allyouneed.predict.token_vectors import token_tables
 from allyouneed.run import load
 from commands import ayn

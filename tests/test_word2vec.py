@@ -18,8 +18,9 @@ from allyouneed.models.word2vec import Word2Vec, Word2VecConfig
 from allyouneed.nn.losses import MOST_LOGITS
 from allyouneed.randomness import draw, make_key
 from allyouneed.word2vec import kernels as compiled
-from allyouneed.word2vec import negative
-from allyouneed.word2vec.draws import (
+from allyouneed.word2vec.blocks import learn_block, learn_full_softmax, neighbours, scatter_to_neighbours
+from allyouneed.word2vec.kernels import Kernel
+from allyouneed.word2vec.sampling import (
     ALWAYS,
     SampledText,
     alias_table,
@@ -27,9 +28,7 @@ from allyouneed.word2vec.draws import (
     draw_radii,
     keep_thresholds,
 )
-from allyouneed.word2vec.full_softmax import learn_full_softmax
-from allyouneed.word2vec.negative import Kernel, learn_block, neighbours, scatter_to_neighbours
-from allyouneed.word2vec.plain import learn_plain
+from plain_word2vec import learn_plain
 
 KINDS = [("skipgram", True), ("skipgram", False), ("cbow", True)]
 RATE, KEY = 0.05, 77
@@ -223,7 +222,7 @@ def test_tokens_of_another_type_are_refused(kernels):
 @pytest.mark.slow
 def test_the_sizes_of_the_kernel_and_the_ranges_of_the_options_are_one(tmp_path, monkeypatch):
     monkeypatch.setattr(compiled, "FLAGS", (("-O1",),))  # quick to compile
-    sizes = {"width": negative.MAX_WIDTH, "window": negative.MAX_WINDOW, "negatives": negative.MAX_NEGATIVES}
+    sizes = {"width": compiled.MAX_WIDTH, "window": compiled.MAX_WINDOW, "negatives": compiled.MAX_NEGATIVES}
     limits = {f.name: f.metadata["high"] for f in fields(Word2VecConfig) if f.name in sizes}
     assert limits == sizes
     largest = Word2VecConfig(vocab=64, method="skipgram", shared=False, **limits)
@@ -243,7 +242,7 @@ def test_the_sizes_of_the_kernel_and_the_ranges_of_the_options_are_one(tmp_path,
         assert "cannot compile" in Kernel(tmp_path, **sizes | {name: value}).problem
     for name, value in (("MAX_WINDOW", 33), ("MAX_NEIGHBOURS", 62), ("MAX_WIDTH", 10**6), ("MAX_NEGATIVES", 1000)):
         with monkeypatch.context() as patch:
-            patch.setattr(negative, name, value)
+            patch.setattr(compiled, name, value)
             assert "cannot compile" in Kernel(tmp_path, **sizes).problem
 
 
@@ -307,8 +306,8 @@ def test_the_kernels_loss_is_finite_where_everything_is_unlikely(kernels):
 def test_parts_one_after_the_other_are_the_whole(method, shared, kernels, monkeypatch):
     whole, parts = small(method, shared), small(method, shared)
     expected = whole.learn(text(), KEY, RATE, whole.kernel(kernels))
-    monkeypatch.setattr(negative, "CHUNK", 5)
-    monkeypatch.setattr(negative, "ThreadPoolExecutor", lambda threads: ThreadPoolExecutor(1))
+    monkeypatch.setattr(compiled, "CHUNK", 5)
+    monkeypatch.setattr(compiled, "ThreadPoolExecutor", lambda threads: ThreadPoolExecutor(1))
     torch.set_num_threads(2)
     found = parts.learn(text(), KEY, RATE, parts.kernel(kernels))
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), parts.parameters()))

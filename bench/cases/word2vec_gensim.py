@@ -126,7 +126,7 @@ def train(task: WordVectors, model: Word2Vec, device: torch.device) -> None:
     sums = None
     for step, numbers in enumerate(numbers for plan in plans for numbers in plan):
         rate = learning_rate(step, total, config)
-        sums = task.update(model, [examples.collate(numbers)], rate, Moment(step, total))
+        sums = task.update(model, [examples.collate(numbers)], rate, Moment(step, step / total))
     assert sums is not None
     sums["words"].item()  # waits for the device
 

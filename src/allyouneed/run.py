@@ -35,7 +35,7 @@ from allyouneed.recipe import Recipe, as_overrides
 from allyouneed.runtime import allow_tf32, attend_by_cudnn, claim_process, loaded_precision, pick_device, silence_bf16
 from allyouneed.storage.runfolder import RunFolder
 from allyouneed.storage.wholefile import read_bytes
-from allyouneed.tasks.base import Answering, Task
+from allyouneed.tasks.base import Task
 from allyouneed.tasks.scoring import check_out, score_run, write_predictions
 from allyouneed.terminal import brief, printable, say
 from allyouneed.training.fit import fit
@@ -225,7 +225,7 @@ class Run:
         target = None if out is None else check_out(out, task, self.folder, [self.recipe.data, task.recipe.data])
         with explain_memory():
             scores = score_run(task, self.model, split, decode, self.folder, say, data is not None, self.precision)
-        if target is not None and isinstance(task, Answering):
+        if target is not None:
             write_predictions(target, task.predictions())
             say(f"the predictions are in {target}")
         return scores

@@ -1,15 +1,16 @@
 """Scores, each with a signature that says how it was computed."""
 
-from __future__ import annotations
-
-from allyouneed.metrics.entities import entity_scores
-from allyouneed.metrics.intervals import bootstrap_scores, exact_score, mean_score
-from allyouneed.metrics.labels import confusion, label_scores
-from allyouneed.metrics.language import language_scores
-from allyouneed.metrics.retrieval import find_nearest, retrieval_scores
-from allyouneed.metrics.score import Score
-from allyouneed.metrics.translation import translation_scores
-from allyouneed.metrics.word_vectors import analogy_answers, analogy_score, similarity_score, spearman, unit
+from allyouneed.metrics.cosines import (
+    analogy_answers,
+    analogy_score,
+    find_nearest,
+    retrieval_scores,
+    similarity_score,
+    unit,
+)
+from allyouneed.metrics.labels import confusion, entity_scores, label_scores
+from allyouneed.metrics.score import Score, bootstrap_scores, exact_score, mean_score
+from allyouneed.metrics.texts import language_scores, span_scores, translation_scores
 
 __all__ = [
     "Score",
@@ -25,7 +26,7 @@ __all__ = [
     "mean_score",
     "retrieval_scores",
     "similarity_score",
-    "spearman",
+    "span_scores",
     "translation_scores",
     "unit",
 ]

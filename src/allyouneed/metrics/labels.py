@@ -1,13 +1,14 @@
-"""Classification scores: accuracy and macro-F1."""
+"""Scores of labels: accuracy and macro-F1. Of entities: precision, recall and F1, as conlleval and seqeval count."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from allyouneed.metrics.intervals import bootstrap_scores, exact_score
-from allyouneed.metrics.score import Score
+from allyouneed.metrics.score import Score, bootstrap_scores, exact_score
+
+Entity = tuple[str, int, int]  # type, start, end
 
 
 def confusion(truth: Sequence[int] | np.ndarray, guesses: Sequence[int] | np.ndarray, classes: int) -> np.ndarray:
@@ -47,3 +48,34 @@ def macro_f1(table: np.ndarray, sign: str) -> Score:
     counts = table[rows, columns]
     flat = parts.reshape(len(rows), -1)
     return bootstrap_scores(["macro-F1"], flat, mean, [f"mean of classes|{sign}"], counts)[0]
+
+
+def entity_scores(
+    truth: Sequence[Iterable[Entity]], guesses: Sequence[Iterable[Entity]], detail: str = ""
+) -> list[Score]:
+    """An entity is right if its type, start and end are; P = right / guessed, R = right / true,
+    F1 = 2 P R / (P + R), and 0 where that is 0 / 0. One collection of entities per sentence."""
+    if len(truth) != len(guesses):
+        raise ValueError(f"{len(guesses)} guesses for {len(truth)} sentences: there must be one for each")
+    found = [(set(real), set(guess)) for real, guess in zip(truth, guesses)]
+    kinds = sorted({entity[0] for sides in found for side in sides for entity in side})
+    index = {kind: number for number, kind in enumerate(kinds, 1)}  # 0 is all of them
+    counts = np.zeros((len(found), 3, len(kinds) + 1), dtype=np.int64)  # right, guessed, true
+    for row, (these, those) in zip(counts, found):
+        for part, entities in enumerate((these & those, those, these)):
+            row[part, 0] = len(entities)
+            for kind, _, _ in entities:
+                row[part, index[kind]] += 1
+    names, signatures = [], []
+    for number, kind in enumerate(["", *(f" {kind}" for kind in kinds)]):
+        guessed, true = counts[:, 1:, number].sum(0)
+        names += [f"{name}{kind}" for name in ("F1", "precision", "recall")]
+        signatures += [f"entities{detail}|true:{true}|found:{guessed}"] * 3
+
+    def three(sums: np.ndarray) -> np.ndarray:
+        """F1, precision and recall of each kind: (S, 3 · kinds) sums -> (S, kinds · 3) scores."""
+        right, guessed, true = sums.reshape(len(sums), 3, -1).transpose(1, 0, 2)
+        scores = [2 * right / (guessed + true), right / guessed, right / true]
+        return 100 * np.nan_to_num(np.stack(scores, axis=2)).reshape(len(sums), -1)
+
+    return bootstrap_scores(names, counts.reshape(len(found), -1), three, signatures)

@@ -17,10 +17,10 @@ from allyouneed.models.base import Model
 from allyouneed.nn.init import ZERO, init_weights, uniform
 from allyouneed.nn.losses import MOST_LOGITS, linear_cross_entropy
 from allyouneed.randomness import make_key
-from allyouneed.word2vec import negative
-from allyouneed.word2vec.draws import ALWAYS, SampledText, alias_table, draw_negatives, keep_thresholds, sample_text
-from allyouneed.word2vec.full_softmax import learn_full_softmax
-from allyouneed.word2vec.negative import Blocks, GraphedBlocks, Kernel, neighbours
+from allyouneed.word2vec import kernels
+from allyouneed.word2vec.blocks import Blocks, GraphedBlocks, learn_full_softmax, neighbours
+from allyouneed.word2vec.kernels import Kernel
+from allyouneed.word2vec.sampling import ALWAYS, SampledText, alias_table, draw_negatives, keep_thresholds, sample_text
 
 ROWS = 1000  # words whose loss is computed at once
 # Without the compiled kernel: words per step, and the negative samples that they share.
@@ -33,11 +33,11 @@ class Word2VecConfig:
     """The defaults of the paper's own program, except that the neighbours of a word share its negative samples."""
 
     vocab: int = option(0, "size of the vocabulary", low=0, high=2**24, derived=True)
-    width: int = option(100, "width of a word vector", low=1, high=negative.MAX_WIDTH)
+    width: int = option(100, "width of a word vector", low=1, high=kernels.MAX_WIDTH)
     method: str = option("skipgram", "predict from each neighbour, or from their mean", choices=("skipgram", "cbow"))
-    window: int = option(5, "most neighbours on each side, drawn for every word", low=1, high=negative.MAX_WINDOW)
+    window: int = option(5, "most neighbours on each side, drawn for every word", low=1, high=kernels.MAX_WINDOW)
     loss: str = option("negative", "negative sampling, or the full softmax", choices=("negative", "softmax"))
-    negatives: int = option(5, "negative samples per word", low=1, high=negative.MAX_NEGATIVES)
+    negatives: int = option(5, "negative samples per word", low=1, high=kernels.MAX_NEGATIVES)
     shared: bool = option(True, "skipgram: the neighbours of a word share its negative samples")
     sample: float = option(1e-3, "words above this part of the text are skipped at times (0: never)", low=0.0, high=1.0)
 
@@ -48,7 +48,7 @@ class Word2VecConfig:
     @property
     def noise_sets(self) -> int:
         """Sets of negative samples per word: one, or one for each neighbour."""
-        return 1 if self.shared or self.method == "cbow" or self.loss == "softmax" else negative.MAX_NEIGHBOURS
+        return 1 if self.shared or self.method == "cbow" or self.loss == "softmax" else kernels.MAX_NEIGHBOURS
 
     @property
     def softmax_block(self) -> int:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from functools import wraps
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, wraps
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from types import MappingProxyType
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 import numpy as np
 from torch import Tensor
@@ -19,19 +20,20 @@ from allyouneed import catalog
 from allyouneed.config import DecodeConfig
 from allyouneed.data.batches.base import Batch, Examples
 from allyouneed.data.opening import read_data
-from allyouneed.data.report import Report
+from allyouneed.data.report import Lengths, Report, describe
 from allyouneed.data.sources import Dataset, Source
-from allyouneed.data.store import TokenKey
+from allyouneed.data.store import Ragged, TokenKey, tokenize_rows, unknown_part
 from allyouneed.errors import UserError, option_name, shortened
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model
-from allyouneed.predict.base import Writing
+from allyouneed.predict.answers import Answer
+from allyouneed.predict.base import Writing, answered
 from allyouneed.predict.processor import Processor
 from allyouneed.recipe import Recipe
 from allyouneed.terminal import Say
 from allyouneed.text import Tokenizer
 
-DRAWN = 7  # the seed of the order in which examples are drawn
+SEED = 7  # of the random order in which examples are scored
 FIRST, LEAST = 16, 4  # examples of the first piece, which is always scored, and of the smallest other one
 PART = 0.25  # of the time that is left, for the next piece: the machine may become slower
 
@@ -47,12 +49,12 @@ class TestBudget:
         return time.monotonic() >= self.until
 
     def pieces(self, total: int) -> Iterator[np.ndarray]:
-        """The numbers of the examples to score: all in one piece or, if there is a limit or an end, drawn at random
-        and always in the same order. The pace of the pieces so far tells how many still fit."""
+        """The numbers of the examples to score: all in one piece or, if there is a limit or an end, in a random order
+        that is always the same. The pace of the pieces so far tells how many still fit."""
         if self == WHOLE:
             yield np.arange(total)
             return
-        order, at = np.random.default_rng(DRAWN).permutation(total)[: self.limit or total], 0
+        order, at = np.random.default_rng(SEED).permutation(total)[: self.limit or total], 0
         size = FIRST if self.until < math.inf else len(order)
         while at < len(order) and (size >= LEAST or not at):
             began = time.monotonic()
@@ -80,14 +82,14 @@ class Sample:
     answer: str
     reference: str | None = None
 
-    def lines(self) -> list[str]:
-        """One line, or two."""
+    def to_lines(self) -> list[str]:
+        """For the terminal: one line, or two."""
         text, answer = shortened(self.text.strip(), WIDTH), shortened(self.answer.strip(), WIDTH) or "(nothing)"
-        told = f" (reference: {shortened(self.reference.strip(), WIDTH)})" if self.reference is not None else ""
+        reference = f" (reference: {shortened(self.reference.strip(), WIDTH)})" if self.reference is not None else ""
         first = f"  sample: {text} → " if text else "  sample: "
-        if len(first + answer + told) <= LINE:
-            return [first + answer + told]
-        return [f"  sample: {text}", f"    → {answer}{told}"] if text else [first + answer, f"   {told}"]
+        if len(first + answer + reference) <= LINE:
+            return [first + answer + reference]
+        return [f"  sample: {text}", f"    → {answer}{reference}"] if text else [first + answer, f"   {reference}"]
 
 
 def sample_indices(total: int) -> list[int]:
@@ -99,35 +101,30 @@ def sample_indices(total: int) -> list[int]:
 T = TypeVar("T", bound="Task[Any]")
 M = TypeVar("M", bound=Model)
 V = TypeVar("V")
+Pieces = Iterator[np.ndarray]  # numbers of examples
+Answers = Iterable[tuple[int, Any]]  # numbers of examples, each with the answer to it
+Losses = dict[str, Tensor]  # the sum of each named loss over a batch
 Carry = dict[str, Tensor]  # the recurrent state that one batch passes to the next
 
 
-@dataclass(frozen=True)
-class Moment:
-    """The current step of a training, for schedules such as that of teacher forcing."""
+class Moment(NamedTuple):
+    """The current step of a training, and the part of the schedules done before it, as of teacher forcing."""
 
     step: int
-    total: int
-    place: float | None = None  # of the schedule, if that is not the step
-
-    @property
-    def part(self) -> float:
-        """The fraction of the schedule already done."""
-        return (self.step if self.place is None else self.place) / max(1, self.total)
+    part: float
 
 
 def once(method: Callable[[T, str], V]) -> Callable[[T, str], V]:
     """Cache the result of a method per split, in the task."""
 
     @wraps(method)
-    def kept(self: T, split: str) -> V:
-        found, key = self._found, (method.__name__, split)
-        if key not in found:
-            found[key] = method(self, split)
-        value: V = found[key]
-        return value
+    def cached(self: T, split: str) -> V:
+        key = method.__name__, split
+        if key not in self.cache:
+            self.cache[key] = method(self, split)
+        return cast(V, self.cache[key])
 
-    return kept
+    return cached
 
 
 class Task(Processor, ABC, Generic[M]):
@@ -139,16 +136,16 @@ class Task(Processor, ABC, Generic[M]):
     unit: ClassVar[str] = "token"  # what the losses count
     weights: ClassVar[dict[str, float]]  # of the named losses
     eval_share: ClassVar[float] = 0.05  # of the training time, at most, for evaluations with train.eval_every = 0
-    reading: ClassVar[float] = 1 / 3  # time to evaluate a batch, as a part of that to learn it
+    eval_cost: ClassVar[float] = 1 / 3  # time to evaluate a batch, as a part of that to learn it
     item_name: ClassVar[str] = "examples"  # what a test scores one by one
+    predicts: ClassVar[bool] = False  # a test has an answer to each example: see `predictions`
     # The best weights have the lowest loss, that is `loss` or one by its name, `codes loss`; or the highest score.
     chooses_by: ClassVar[str] = "loss"
 
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(recipe)
         self.source: Source | None = None
-        self._data: Dataset | None = None
-        self._found: dict[tuple[str, str], Any] = {}  # by `once`
+        self.cache: dict[tuple[str, str], Any] = {}  # by `once`
         self.covered = 0  # examples, or windows, that the last test has scored
 
     def predictor(self, model: M) -> Any:
@@ -159,13 +156,11 @@ class Task(Processor, ABC, Generic[M]):
     def chooses_by_loss(self) -> bool:
         return self.chooses_by.endswith("loss")
 
-    @property
+    @cached_property
     def data(self) -> Dataset:
         """The data set of the recipe: a split of `source`, which is read at first use."""
-        if self._data is None:
-            self.source = self.source or read_data(self.recipe.data, self.shape)
-            self._data = self.source.split(self.recipe.data)
-        return self._data
+        self.source = self.source or read_data(self.recipe.data, self.shape)
+        return self.source.split(self.recipe.data)
 
     def origin(self, split: str) -> str:
         """The name of the data of a split: a data set, or the files, without their folders."""
@@ -186,15 +181,22 @@ class Task(Processor, ABC, Generic[M]):
         """The cache key of the tokens of one side of a split."""
         return TokenKey(self.data.fingerprint, split, side, prefix)
 
+    def tokenize(self, split: str, side: str, prefix: str = "", tokenizer: Tokenizer | None = None) -> Ragged:
+        """The tokens of one text of each example, after a prefix."""
+        texts, key = self.data.splits[split].texts(side), self.token_key(split, side, prefix)
+        return tokenize_rows(texts, tokenizer or self.tokenizer, key)
+
+    @property
+    def test_tokens(self) -> int:
+        """The most tokens of a batch in a test."""
+        return max(self.recipe.train.batch_tokens, 4096)
+
     def check(self) -> None:
         """Raise a UserError for settings that are wrong or contradict each other; called before any data is read."""
-        Tokenizer.check(self.recipe.text)
-        if issubclass(catalog.predictor(self.recipe.task_kind), Writing):
-            self.recipe.decode.check_writing()
-        self.check_model()
-
-    def check_model(self) -> None:
         recipe = self.recipe
+        Tokenizer.check(recipe.text)
+        if issubclass(catalog.predictor(recipe.task_kind), Writing):
+            recipe.decode.check_writing()
         self.kind.check(recipe.model, recipe.task_kind)
         if not self.kind.body_fields() and recipe.train.layer_decay != 1:
             raise UserError(
@@ -242,9 +244,48 @@ class Task(Processor, ABC, Generic[M]):
     def examples(self, split: str) -> Examples:
         """The tokenized examples of a split, to be batched."""
 
-    @abstractmethod
+    def rows(self, split: str) -> Sequence[Ragged]:
+        """The tokens of a split: one row per example or document, and two sides if an example is two texts."""
+        raise NotImplementedError
+
+    def check_examples(self, split: str, count: int, least: int = 1) -> None:
+        """Raise a UserError if a split has too few examples."""
+        if count < least:
+            raise UserError(
+                f"the {split} split has {count} examples; at least {least} are needed: give more data or another "
+                f"data.{split}_part"
+            )
+
+    def check_rows(self, split: str, sides: Sequence[Ragged], least: int = 1) -> None:
+        """The same, and for a text without tokens."""
+        self.check_examples(split, len(sides[0]), least)
+        if not all(side.lengths.all() for side in sides):
+            raise UserError(f"the {split} split has texts that the tokenizer gives no tokens: use another text.path")
+
+    def lengths(self, split: str) -> Lengths | tuple[Lengths, Lengths]:
+        """Tokens per example or, for pairs, per source and per target."""
+        first, *second = (side.lengths for side in self.rows(split))
+        return (first, second[0]) if second else first
+
+    def classes(self, split: str) -> Mapping[str, int] | None:
+        """How often each class occurs in a split; None if there are no classes."""
+        return None
+
+    def unknown_parts(self, split: str) -> list[float | None]:
+        """The fraction of unknown tokens: of all sides together, or of each if they have lengths of their own."""
+        sides, apart = self.rows(split), isinstance(self.lengths(split), tuple)
+        return [unknown_part(self.tokenizer, some) for some in ([[side] for side in sides] if apart else [sides])]
+
     def report(self) -> Report:
         """Sizes, lengths, duplicates and classes of the data."""
+        return self.describe_data()
+
+    def describe_data(self, limit: int | None = None, unit: str = "tokens") -> Report:
+        """The report, with lengths in this unit; longer texts than the limit are cut."""
+        lengths = {split: self.lengths(split) for split in self.data.splits}
+        unknown = {split: self.unknown_parts(split) for split in lengths}
+        classes = {split: found for split in lengths if (found := self.classes(split)) is not None}
+        return describe(self.data, lengths, limit, unit, classes, unknown, self.unknown_advice)
 
     def export(self, model: M, folder: Path, say: Say) -> list[Path]:
         """Write files for other programs when the training has finished; returns their paths."""
@@ -259,20 +300,15 @@ class Task(Processor, ABC, Generic[M]):
         """Give a model what it needs from the data, before its training starts or resumes."""
 
     @abstractmethod
-    def losses(self, model: M, batch: Batch, at: Moment | None = None, carry: Carry | None = None) -> dict[str, Tensor]:
+    def losses(self, model: M, batch: Batch, at: Moment | None = None, carry: Carry | None = None) -> Losses:
         """The sum of each named loss; the batch has their counts. `at` is None in evaluation. `carry` holds the
         recurrent state after the last batch; a recurrent task replaces it by the state after this one."""
-
-    @property
-    def loss_weights(self) -> dict[str, float]:
-        """The weights of the named losses, if the settings decide them."""
-        return self.weights
 
     def fresh_carry(self, model: M) -> Carry:
         """The carry before the first batch of a recurrent task; the carry of a checkpoint must have its shapes."""
         return {}
 
-    def update(self, model: M, pieces: list[Batch], rate: float, at: Moment) -> dict[str, Tensor] | None:
+    def update(self, model: M, pieces: list[Batch], rate: float, at: Moment) -> Losses | None:
         """One optimizer step by a gradient kernel of the task; returns the sum of each named loss. None if the task
         has no such kernel: then the trainer backpropagates `losses`."""
         return None
@@ -284,10 +320,14 @@ class Task(Processor, ABC, Generic[M]):
     @abstractmethod
     def test(self, model: M, split: str, decode: DecodeConfig, say: Say, budget: TestBudget = WHOLE) -> list[Score]:
         """The scores of the model on a split, or on a part of it, with their signatures; `covered` says how much was
-        scored. None if nothing was."""
+        scored."""
 
     def tune(self, model: M, batches: Iterable[Batch]) -> None:
         """Choose what the model leaves to the validation split, by these batches of it."""
+
+    def predictions(self) -> Iterable[dict[str, Any]]:
+        """The answers that the last test has scored, each beside its reference, in the order of the examples."""
+        raise NotImplementedError
 
     def baselines(self) -> list[Score]:
         """The scores of simple methods on the test split: of the examples that were scored last, or of all."""
@@ -306,15 +346,47 @@ class Task(Processor, ABC, Generic[M]):
         return [e for i, e in enumerate(islice(self.data.splits[split], max(chosen, default=-1) + 1)) if i in chosen]
 
     def samples(self, model: M, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
-        """Up to `most` answers beside their references, always to the same examples; short ones, which cost little."""
-        return []
+        """Up to `most` answers beside their references, always to the same examples."""
+        predictor, decode = self.predictor(model), replace(decode, n_best=1, batch=most)
+        found = (self.asked(predictor, example, decode) for example in self.sampled(split)[:most])
+        asked = [one for one in found if one is not None]
+        answers = answered(predictor.answers([given for given, _ in asked], decode))
+        return [replace(sample, answer=self.sample_text(answer)) for (_, sample), answer in zip(asked, answers)]
+
+    def asked(self, predictor: Any, example: Any, decode: DecodeConfig) -> tuple[Any, Sample] | None:
+        """What the predictor reads of an example, so that its answer costs little, and its sample, still without the
+        answer. None: this task has no samples."""
+        return None
+
+    def sample_text(self, answer: Answer) -> str:
+        return answer.text
 
 
 class Answering(Task[M]):
     """A task whose test has an answer to each example. One that scores running text has not."""
 
-    tested: Callable[[], Iterable[dict[str, Any]]] = list
+    predicts = True
+    tested: str = ""  # the split of the last test
+    answers: Mapping[int, Any] = MappingProxyType({})  # of the last test, by the number of their example, in order
 
-    def predictions(self) -> Iterable[dict[str, Any]]:
-        """The answers that the last test has scored, each beside its reference, in the order of the examples."""
-        return self.tested()
+    @abstractmethod
+    def answer(self, model: M, split: str, decode: DecodeConfig, pieces: Pieces) -> Answers:
+        """The number and the answer of each example of these pieces of a split."""
+
+    @abstractmethod
+    def scores(self, split: str, decode: DecodeConfig, answers: Mapping[int, Any]) -> list[Score]:
+        """The scores of some answers, by the number of their example."""
+
+    def test(self, model: M, split: str, decode: DecodeConfig, say: Say, budget: TestBudget = WHOLE) -> list[Score]:
+        found = dict(self.answer(model, split, decode, budget.pieces(self.items(split))))
+        self.tested, self.answers, self.covered = split, dict(sorted(found.items())), len(found)
+        return self.scores(split, decode, self.answers)
+
+    def predictions(self) -> Iterator[dict[str, Any]]:
+        for number, example in enumerate(self.data.splits[self.tested]):
+            if number in self.answers:
+                yield self.record(example, self.answers[number])
+
+    @abstractmethod
+    def record(self, example: Any, answer: Any) -> dict[str, Any]:
+        """An example beside its answer, in plain values."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import count, islice
 
 import numpy as np
 
@@ -20,50 +20,37 @@ PICTURES, VALUES = 5_000, 1_024  # pictures that the linear model learns from, a
 BLOCK = 64  # pictures that are in memory at once
 SMOOTH = 0.01  # the weight of Σ w² / 2 beside the mean of the losses, for pictures
 MAJORITY, LINEAR, PIXELS = "majority", "linear", "pixels"
-TOLD = {
+METHODS = {
     MAJORITY: "the most frequent label",
     LINEAR: "a linear model over words and pairs of words",
     PIXELS: "a linear model over pixels",
 }
 
 
-class Numbers:
-    """Words in lower case as numbers; a word that was not in the training data is 0."""
-
-    def __init__(self) -> None:
-        self.known: dict[str, int] = {}
-
-    def learn(self, words: Iterable[str]) -> list[int]:
-        return [self.known.setdefault(word.lower(), len(self.known) + 1) for word in words]
-
-    def read(self, words: Iterable[str]) -> list[int]:
-        return [self.known.get(word.lower(), 0) for word in words]
-
-    def __len__(self) -> int:
-        return len(self.known) + 1
-
-
 def classify_baselines(
     train: Iterable[Sequence[str]], goals: np.ndarray, test: Iterable[Sequence[str]], classes: int
 ) -> dict[str, np.ndarray]:
     """The label of each test example by each baseline. An example is one text or two."""
-    numbers, learned, seen = Numbers(), list[list[list[int]]](), 0
+    known, learned, seen = new_numbers(), list[list[list[int]]](), 0
     for texts in train:
-        learned.append([numbers.learn(WORD.findall(text)) for text in texts])
+        learned.append([[known[word.lower()] for word in WORD.findall(text)] for text in texts])
         seen += sum(map(len, learned[-1]))
         if seen > TEXTS:
             break
-    asked = [[numbers.read(WORD.findall(text)) for text in texts] for texts in test]
-    fitted = fit_linear(_bags(learned, len(numbers)), goals[: len(learned)], classes)
-    frequent = int(np.bincount(goals, minlength=classes).argmax())
-    return {
-        MAJORITY: np.full(len(asked), frequent),
-        LINEAR: fitted.scores(_bags(asked, len(numbers))).argmax(1),
-    }
+    asked = [[[known.get(word.lower(), 0) for word in WORD.findall(text)] for text in texts] for texts in test]
+    words = np.arange(len(known) + 1)
+    mine, others = (Bags.of([Ragged.of(side) for side in zip(*rows)], words) for rows in (learned, asked))
+    fitted = fit_linear(mine, goals[: len(learned)], classes)
+    return {MAJORITY: np.full(len(asked), most_frequent(goals)), LINEAR: fitted.scores(others).argmax(1)}
 
 
-def _bags(rows: list[list[list[int]]], vocab: int) -> Bags:
-    return Bags.of([Ragged.of(side) for side in zip(*rows)], np.arange(vocab))
+def new_numbers() -> defaultdict[str, int]:
+    """A number for each word that is looked up, from 1 on. 0 is for words that the training data does not have."""
+    return defaultdict(count(1).__next__)
+
+
+def most_frequent(goals: np.ndarray) -> int:
+    return int(np.bincount(goals).argmax())
 
 
 def picture_baselines(train: np.ndarray, goals: np.ndarray, test: np.ndarray, classes: int) -> dict[str, np.ndarray]:
@@ -82,8 +69,7 @@ def picture_baselines(train: np.ndarray, goals: np.ndarray, test: np.ndarray, cl
         return value + SMOOTH * len(known) / 2 * float((weights**2).sum()), gradient
 
     whole = minimize(loss, np.zeros((known.shape[1] + 1, classes)))
-    frequent = int(np.bincount(goals, minlength=classes).argmax())
-    return {MAJORITY: np.full(len(asked), frequent), PIXELS: (asked @ whole[:-1] + whole[-1]).argmax(1)}
+    return {MAJORITY: np.full(len(asked), most_frequent(goals)), PIXELS: (asked @ whole[:-1] + whole[-1]).argmax(1)}
 
 
 def _values(pictures: np.ndarray, numbers: np.ndarray) -> np.ndarray:
@@ -104,10 +90,10 @@ def tag_baselines(
 ) -> dict[str, list[list[int]]]:
     """The tags of the words of each test sentence: the most frequent tag of each word, and a linear model over the
     word, its neighbours, and its pairs with them."""
-    numbers, rows, labels = Numbers(), list[list[int]](), list[int]()
+    known, rows, labels = new_numbers(), list[list[int]](), list[int]()
     by_word: Mapping[int, Counter[int]] = defaultdict(Counter)
     for words, tags in zip(train, goals):
-        ids = numbers.learn(words)
+        ids = [known[word.lower()] for word in words]
         rows += _windows(ids)
         labels += tags
         for id, tag in zip(ids, tags):
@@ -116,9 +102,10 @@ def tag_baselines(
             break
     usual = Counter(labels).most_common(1)[0][0]
     best = {id: counts.most_common(1)[0][0] for id, counts in by_word.items()}
-    fitted = fit_linear(_context_bags(rows, len(numbers)), np.array(labels), classes)
-    asked = [numbers.read(words) for words in test]
-    found = iter(fitted.scores(_context_bags([row for ids in asked for row in _windows(ids)], len(numbers))).argmax(1))
+    vocab = len(known) + 1
+    fitted = fit_linear(_context_bags(rows, vocab), np.array(labels), classes)
+    asked = [[known.get(word.lower(), 0) for word in words] for words in test]
+    found = iter(fitted.scores(_context_bags([row for ids in asked for row in _windows(ids)], vocab)).argmax(1))
     return {
         MAJORITY: [[best.get(id, usual) for id in ids] for ids in asked],
         LINEAR: [[int(tag) for tag in islice(found, len(ids))] for ids in asked],
@@ -147,6 +134,6 @@ def beaten(scores: Sequence[Score]) -> str:
     if best.value <= scores[0].value:
         return ""
     return (
-        f"{TOLD[best.name.removesuffix(' baseline')]} is better than this model: {scores[0].name} {best.value:.2f} "
+        f"{METHODS[best.name.removesuffix(' baseline')]} is better than this model: {scores[0].name} {best.value:.2f} "
         f"against {scores[0].value:.2f}; try a longer training, more data, or a run to start from (train.init)"
     )

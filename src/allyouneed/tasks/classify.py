@@ -4,46 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from allyouneed.config import DecodeConfig, option
+from allyouneed.config import option
 from allyouneed.data.batches.base import Batch
 from allyouneed.data.examples import LabelledText, inputs
-from allyouneed.data.store import Ragged, tokenize_rows
+from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
-from allyouneed.metrics import Score
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.heads import POOLS
 from allyouneed.predict.inputs import BETWEEN
 from allyouneed.predict.labels import ClassifyProcessor, classify_tokens
 from allyouneed.predict.linear import Bags, Linear, WordPairs, best_shares, fit_linear, words_of
-from allyouneed.tasks.base import WHOLE, TestBudget, once
+from allyouneed.tasks.base import once
 from allyouneed.tasks.baselines import classify_baselines
-from allyouneed.tasks.labelling import Labelling, LabellingOptions
-from allyouneed.tasks.labels import OneLabel
-from allyouneed.terminal import Say
+from allyouneed.tasks.labels import OneLabel, TextLabelOptions, TextLabels
 
 WITH_LINEAR = ("rnn", "convnet")  # models that no export has to express
 
 
 @dataclass(frozen=True)
-class ClassifyOptions(LabellingOptions):
+class ClassifyOptions(TextLabelOptions):
     pool: str = option(
         "max", "one vector per text: maximum or mean over its tokens, the last, or the first", choices=POOLS
     )
     linear: bool = option(False, "rnn, convnet: a linear model over words and pairs of words beside the network")
 
 
-class Classify(ClassifyProcessor, OneLabel, Labelling):
+class Classify(ClassifyProcessor, OneLabel, TextLabels):
     """loss = -log p(label | text); the text of a pair is both texts, joined by the layout."""
 
     Options = ClassifyOptions
     shape = "labels"
     unit = "text"
+    fitted: Linear | None = None  # the linear model, if it was fitted here
 
     @property
     def chooses_by(self) -> str:  # type: ignore[override]
@@ -56,28 +52,24 @@ class Classify(ClassifyProcessor, OneLabel, Labelling):
             self.pair = next(iter(next(iter(self.data.splits.values())))).second is not None
         return super().sides
 
-    def check_model(self) -> None:
-        super().check_model()
+    def check(self) -> None:
+        super().check()
         if self.options.linear and self.recipe.model_kind not in WITH_LINEAR:
             raise UserError(
                 f"task.linear = true is for the models {' and '.join(WITH_LINEAR)}, not for {self.recipe.model_kind}: "
                 "leave it out"
             )
 
-    @once
-    def _fitted(self, split: str) -> Linear:
-        return fit_linear(self._bags(split), self.goals(split), len(self.labels), even=True)
-
-    def _bags(self, split: str) -> Bags:
-        return Bags.of(self.rows(split), words_of(self.tokenizer))
-
     def base(self) -> WordPairs | None:
         """The linear model, fitted to the training data unless that was done before."""
-        if self.options.linear and not self.features:
-            self.features = len(self._fitted("train").keys)
+        words = words_of(self.tokenizer) if self.options.linear else None
+        if words is not None and not self.features:
+            bags = Bags.of(self.rows("train"), words)
+            self.fitted = fit_linear(bags, self.goals("train"), len(self.labels), even=True)
+            self.features = len(self.fitted.keys)
         made = super().base()
-        if made is not None and ("_fitted", "train") in self._found:
-            made.take(self._fitted("train"), words_of(self.tokenizer))
+        if made is not None and words is not None and self.fitted is not None:
+            made.take(self.fitted, words)
         return made
 
     @torch.no_grad()
@@ -91,39 +83,19 @@ class Classify(ClassifyProcessor, OneLabel, Labelling):
         model.shares.copy_(torch.tensor(best_shares(base, own, goals.astype(np.int64))))
 
     def tokens(self, split: str) -> list[Ragged]:
-        found = []
-        for side in range(self.sides):
-            texts = self.data.splits[split].texts("second" if side else "text")
-            if self.spells:
-                found.append(Ragged.of(self.spelling.read(classify_tokens(self, text)) for text in texts))
-                continue
-            key = self.token_key(split, f"text{side}", self.layout.prefix)
-            found.append(tokenize_rows(texts, self.tokenizer, key))
-        return found
+        sides = ("text", "second")[: self.sides]
+        if not self.spells:
+            return [self.tokenize(split, side, self.layout.prefix) for side in sides]
+        texts = (self.data.splits[split].texts(side) for side in sides)
+        return [Ragged.of(self.spelling.read(classify_tokens(self, text)) for text in side) for side in texts]
 
     @once
     def simple(self, split: str) -> dict[str, np.ndarray]:
-        texts = (list(self.data.splits[name].inputs()) for name in ("train", split))
-        return classify_baselines(next(texts), self.goals("train"), next(texts), len(self.labels))
+        train, test = (list(self.data.splits[name].inputs()) for name in ("train", split))
+        return classify_baselines(train, self.goals("train"), test, len(self.labels))
 
-    def test(
-        self, model: Labeller, split: str, decode: DecodeConfig, say: Say, budget: TestBudget = WHOLE
-    ) -> list[Score]:
-        """Accuracy and macro-F1."""
-        found = self.probabilities(model, self.whole(split, model), budget)
-        truth, self.covered = self.goals(split)[list(found)], len(found)
-        self.tested = lambda: (
-            self._record(example, found[number])
-            for number, example in enumerate(self.data.splits[split])
-            if number in found
-        )
-        return self.judged(truth, found, split, "texts")
-
-    def _record(self, example: LabelledText, p: Tensor) -> dict[str, Any]:
-        """An example beside its prediction; p (C,)."""
-        texts = {"text": example.text, **({"second": example.second} if example.second is not None else {})}
-        label, sure = self.labels[int(p.argmax())], round(float(p.max()), 6)
-        return {**texts, "prediction": label, "reference": example.label, "probability": sure}
+    def input_of(self, example: LabelledText) -> dict[str, str]:
+        return {"text": example.text, **({} if example.second is None else {"second": example.second})}
 
     def question(self, example: LabelledText) -> tuple[str, str]:
         return f" {BETWEEN} ".join(inputs(example)), example.label

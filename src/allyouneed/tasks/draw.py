@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -52,11 +51,10 @@ class Draw(DrawProcessor, PictureTask[DALLE]):
     shape = "captions"
     unit = "code"
     chooses_by = "codes loss"  # captions of other splits may be unlike all of train, and yet well drawn
-    weights: ClassVar[dict[str, float]] = {"captions": 0.125, "codes": 1.0}
     sheet_name, sheet_title = "drawings", "Drawings for captions of the test"
 
     @property
-    def loss_weights(self) -> dict[str, float]:
+    def weights(self) -> dict[str, float]:  # type: ignore[override]
         return {"captions": self.options.caption_weight, "codes": 1.0}
 
     def check(self) -> None:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
-from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches.base import Batch
 from allyouneed.data.batches.pairs import GroupedPairs
-from allyouneed.data.report import Report, describe
-from allyouneed.data.store import Ragged, tokenize_rows, unknown_part
+from allyouneed.data.examples import SentencePair
+from allyouneed.data.report import Report
+from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, find_nearest, retrieval_scores
 from allyouneed.models.embedder import Embedder
 from allyouneed.nn.heads import POOLS
 from allyouneed.predict.embed import Embedding, EmbedProcessor, Row
-from allyouneed.tasks.base import WHOLE, Answering, Carry, Moment, Sample, TestBudget, once
-from allyouneed.terminal import Say
+from allyouneed.tasks.base import Answering, Answers, Carry, Losses, Moment, Pieces, Sample, once
 
 AMONG = 100  # targets among which a sample looks for the nearest
 
@@ -54,20 +53,9 @@ class Embed(EmbedProcessor, Answering[Embedder]):
 
     @once
     def rows(self, split: str) -> tuple[Ragged, Ragged]:
-        """The tokens of both sides; a UserError if the split or a text in it is empty."""
-        pairs, prefix = self.data.splits[split], self.layout.prefix
-        sources, targets = pairs.texts("source"), pairs.texts("target")
-        found = (
-            tokenize_rows(sources, self.tokenizer, self.token_key(split, "source", prefix)),
-            tokenize_rows(targets, self.tokenizer, self.token_key(split, "target", prefix)),
-        )
-        if len(found[0]) < 2:
-            raise UserError(
-                f"the {split} split has {len(found[0])} pairs, and two are needed: give more data or another "
-                f"data.{split}_part"
-            )
-        if not all(side.lengths.all() for side in found):
-            raise UserError(f"the {split} split has texts that the tokenizer gives no tokens: use another text.path")
+        prefix = self.layout.prefix
+        found = self.tokenize(split, "source", prefix), self.tokenize(split, "target", prefix)
+        self.check_rows(split, found, least=2)
         return found
 
     @once
@@ -75,43 +63,36 @@ class Embed(EmbedProcessor, Answering[Embedder]):
         return GroupedPairs(*self.rows(split), self.layout, self.longest, self.options.group)
 
     def report(self) -> Report:
-        both = {split: self.rows(split) for split in self.data.splits}
-        lengths = {split: (source.lengths, target.lengths) for split, (source, target) in both.items()}
-        unknown = {split: [unknown_part(self.tokenizer, [side]) for side in sides] for split, sides in both.items()}
-        limit = self.longest - self.layout.specials(1)
-        return describe(self.data, lengths, limit, unknown=unknown, advice=self.unknown_advice)
+        return self.describe_data(self.longest - self.layout.specials(1))
 
-    def losses(
-        self, model: Embedder, batch: Batch, at: Moment | None = None, carry: Carry | None = None
-    ) -> dict[str, Tensor]:
+    def losses(self, model: Embedder, batch: Batch, at: Moment | None = None, carry: Carry | None = None) -> Losses:
         return {"pairs": model.loss(batch.tensors, self.options.temperature)}
 
-    def test(
-        self, model: Embedder, split: str, decode: DecodeConfig, say: Say, budget: TestBudget = WHOLE
-    ) -> list[Score]:
-        """Whether the target of each source is the nearest of all different targets of the split. If sources are equal,
-        the targets of all of them are right."""
+    def answer(self, model: Embedder, split: str, decode: DecodeConfig, pieces: Pieces) -> Answers:
+        """Which of all different targets of the split is the nearest to each source, and the rank of the right one. If
+        sources are equal, the targets of all of them are right."""
         pairs, (sources, targets) = list(self.data.splits[split]), self.rows(split)
         embedding, number, right = Embedding(self.predictor(model)), dict[str, int](), dict[str, list[int]]()
         for pair in pairs:
-            found = number.setdefault(pair.target, len(number))
-            right.setdefault(pair.source, []).append(found)
+            right.setdefault(pair.source, []).append(number.setdefault(pair.target, len(number)))
         first = {pair.target: i for i, pair in reversed(list(enumerate(pairs)))}
-        texts, among = embedding.vectors([self._row(embedding, targets[first[text]]) for text in number]), list(number)
-        nearest, ranks = dict[int, str](), dict[int, int]()
-        for piece in budget.pieces(len(pairs)):
+        among = list(number)
+        texts = embedding.vectors([self._row(embedding, targets[first[text]]) for text in among])
+        for piece in pieces:
             queries = embedding.vectors([self._row(embedding, sources[i]) for i in piece])
-            near, rank = find_nearest(queries, texts, [right[pairs[i].source] for i in piece])
-            nearest |= {int(i): among[at] for i, at in zip(piece, near)}
-            ranks |= {int(i): int(at) for i, at in zip(piece, rank)}
-        self.covered = len(ranks)
-        self.tested = lambda: (
-            {"source": pairs[i].source, "prediction": nearest[i], "reference": pairs[i].target, "rank": ranks[i]}
-            for i in sorted(ranks)
-        )
-        tokens = f"{self.tokenizer.kind}-{len(self.tokenizer)}"
-        detail = f"|pool:{self.options.pool}|tok:{tokens}|split:{split}"
-        return retrieval_scores(np.array(list(ranks.values())), len(among), detail)
+            found = zip(*find_nearest(queries, texts, [right[pairs[i].source] for i in piece]))
+            for i, (near, rank) in zip(piece.tolist(), found):
+                yield i, (among[near], int(rank))
+
+    def scores(self, split: str, decode: DecodeConfig, answers: Mapping[int, tuple[str, int]]) -> list[Score]:
+        """How often the target of a source is the nearest, and the mean reciprocal rank."""
+        detail = f"|pool:{self.options.pool}|tok:{self.tokenizer.kind}-{len(self.tokenizer)}|split:{split}"
+        among = len(set(self.data.splits[split].texts("target")))
+        return retrieval_scores(np.array([rank for _, rank in answers.values()]), among, detail)
+
+    def record(self, example: SentencePair, answer: tuple[str, int]) -> dict[str, Any]:
+        text, rank = answer
+        return {"source": example.source, "prediction": text, "reference": example.target, "rank": rank}
 
     def _row(self, embedding: Embedding, ids: np.ndarray) -> Row:
         """A text of the data, cut at the limit of the model."""

@@ -1,10 +1,10 @@
-"""Tasks that give labels: the labels of a run, and what follows from one label per example."""
+"""Tasks that give labels: the labels of a run, and what follows from one label per example, or one per token."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,17 +12,21 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor
 
-from allyouneed.config import option
+from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches.base import Batch, Examples
+from allyouneed.data.batches.labelled import Labelled
+from allyouneed.data.report import Report
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.figures import confusion_matrix
 from allyouneed.metrics import Score, confusion, exact_score, label_scores
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.losses import IGNORE
-from allyouneed.predict.labels import LabelsProcessor, probabilities
-from allyouneed.tasks.base import WHOLE, Answering, Carry, Moment, TestBudget, once
-from allyouneed.tasks.baselines import TOLD
+from allyouneed.predict.answers import Answer
+from allyouneed.predict.labels import UNCUT, LabelsProcessor, Spelling, TextLabelsProcessor, probabilities
+from allyouneed.tasks.base import Answering, Answers, Carry, Losses, Moment, Pieces, Sample, once
+from allyouneed.tasks.baselines import METHODS
+from allyouneed.text import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -37,15 +41,14 @@ class LabelOptions:
 
 
 class Labels(LabelsProcessor, Answering[Labeller]):
-    """What classify, tag and recognize share."""
+    """What classify, tag and recognize share. The answer to an example is the probabilities of its labels."""
 
     weights: ClassVar[dict[str, float]] = {"labels": 1.0}
     eval_share = 0.1  # little data is soon overfitted: the best step matters
     confused: tuple[np.ndarray, list[str], str] | None = None  # of the last test: counts, classes, title
-    scored: Sequence[int] = ()  # the numbers of the examples of the last test
 
-    def check_model(self) -> None:
-        super().check_model()
+    def check(self) -> None:
+        super().check()
         drops = (getattr(self.recipe.model, name, 0.0) for name in ("dropout", "attention_dropout", "drop_path"))
         if self.options.agreement and not any(drops):
             raise UserError(
@@ -73,46 +76,49 @@ class Labels(LabelsProcessor, Answering[Labeller]):
         """The labels of the training data, in a fixed order."""
 
     @abstractmethod
-    def classes(self, split: str) -> Counter[str]:
-        """How often each class occurs in a split."""
+    def classes(self, split: str) -> Counter[str]: ...
 
-    def unseen(self, split: str, found: Counter[str], known: Iterable[str], what: str) -> None:
-        """Raise a UserError for classes that are not in the training data."""
-        strange = {name: count for name, count in found.items() if name not in set(known)}
+    def unseen(self, split: str, known: Iterable[str], what: str) -> None:
+        """Raise a UserError for classes of a split that are not among those of the training data."""
+        strange = {name: count for name, count in self.classes(split).items() if name not in set(known)}
         if strange:
-            told = ", ".join(f"'{name}' ({count:,})" for name, count in sorted(strange.items())[:10])
+            some = ", ".join(f"'{name}' ({count:,})" for name, count in sorted(strange.items())[:10])
             more = f" and {len(strange) - 10:,} more" if len(strange) > 10 else ""
             data = self.recipe.data
             split_off = {"valid": not data.valid_path, "test": not data.test_path}.get(split) and data.path
             cure = f", or hold out less (data.{split}_part)" if split_off else ", or remove them"
             raise UserError(
                 f"the {split} split has {len(strange):,} {what}{'s' if len(strange) > 1 else ''} that the training "
-                f"data does not have, in {sum(strange.values()):,} places: {told}{more}; correct them, add training "
+                f"data does not have, in {sum(strange.values()):,} places: {some}{more}; correct them, add training "
                 f"examples of them{cure}"
             )
 
-    def losses(
-        self, model: Labeller, batch: Batch, at: Moment | None = None, carry: Carry | None = None
-    ) -> dict[str, Tensor]:
+    def losses(self, model: Labeller, batch: Batch, at: Moment | None = None, carry: Carry | None = None) -> Losses:
         only_learning = (self.options.smoothing, self.options.agreement) if model.training else ()
         return {"labels": model.loss(batch.tensors, batch.tensors["targets"], *only_learning)}
 
-    def probabilities(self, model: Labeller, examples: Examples, budget: TestBudget = WHOLE) -> dict[int, Tensor]:
-        """The label probabilities of each example, by its number, in order: (C,), or (T, C) for its tokens."""
-        room = max(self.recipe.train.batch_tokens, 4096)
-        return probabilities(model, examples, room, budget.pieces(len(examples.sizes)))
+    @abstractmethod
+    def whole(self, split: str, model: Labeller) -> Examples:
+        """A split for scoring."""
+
+    def answer(self, model: Labeller, split: str, decode: DecodeConfig, pieces: Pieces) -> Answers:
+        return probabilities(model, self.whole(split, model), self.test_tokens, pieces).items()
 
     @abstractmethod
     def simple(self, split: str) -> Mapping[str, Any]:
         """The labels of a split by simple methods, by their names, learned from the training split."""
 
     def baselines(self) -> list[Score]:
-        numbers = self.scored or list(range(self.items("test")))
-        return [self.simply(name, found, numbers) for name, found in self.simple("test").items()]
+        numbers = list(self.answers) or list(range(self.items("test")))
+        return [self.baseline(name, found, numbers) for name, found in self.simple("test").items()]
 
     @abstractmethod
-    def simply(self, name: str, found: Any, numbers: Sequence[int]) -> Score:
-        """The score of a simple method on these examples of the test split."""
+    def baseline(self, name: str, found: Any, numbers: list[int]) -> Score:
+        """The score of the labels that a simple method gives to these examples of the test split."""
+
+    def title(self, split: str, shown: str) -> str:
+        """Of a confusion matrix."""
+        return f"{self.origin(split)}, {split}: {shown}"
 
     def write_figures(self, folder: Path, mark: str) -> list[Path]:
         """The confusion matrix of the last test."""
@@ -130,13 +136,13 @@ class OneLabel(Labels):
     chooses_by = "accuracy"
 
     @once
-    def kinds_of(self, split: str) -> tuple[list[str], np.ndarray]:
+    def label_numbers(self, split: str) -> tuple[list[str], np.ndarray]:
         """The labels of a split, and which of them each example has."""
         return self.data.splits[split].labels()
 
     def classes(self, split: str) -> Counter[str]:
-        names, kinds = self.kinds_of(split)
-        return Counter(dict(zip(names, np.bincount(kinds, minlength=len(names)).tolist())))
+        names, numbers = self.label_numbers(split)
+        return Counter(dict(zip(names, np.bincount(numbers, minlength=len(names)).tolist())))
 
     def find_labels(self) -> list[str]:
         found = self.classes("train")
@@ -156,22 +162,101 @@ class OneLabel(Labels):
 
     @once
     def goals(self, split: str) -> np.ndarray:
-        self.unseen(split, self.classes(split), self.labels, "label")
+        self.unseen(split, self.labels, "label")
         numbers = {label: number for number, label in enumerate(self.labels)}
-        names, kinds = self.kinds_of(split)
+        names, kinds = self.label_numbers(split)
         return np.array([numbers[name] for name in names], dtype=np.int64)[kinds]
 
-    def simply(self, name: str, found: Any, numbers: Sequence[int]) -> Score:
-        right = int((found[list(numbers)] == self.goals("test")[list(numbers)]).sum())
-        return exact_score(
-            f"{name} baseline", right, len(numbers), f"{TOLD[name]}|accuracy|split:test|n:{len(numbers)}"
-        )
+    def baseline(self, name: str, found: np.ndarray, numbers: list[int]) -> Score:
+        right = int((found[numbers] == self.goals("test")[numbers]).sum())
+        signature = f"{METHODS[name]}|accuracy|split:test|n:{len(numbers)}"
+        return exact_score(f"{name} baseline", right, len(numbers), signature)
 
-    def judged(self, truth: np.ndarray, found: Mapping[int, Tensor], split: str, what: str) -> list[Score]:
-        """The scores of the probabilities (C,) of each example, against its true label."""
-        self.scored = list(found)
-        table = confusion(truth, [int(p.argmax()) for p in found.values()], len(self.labels))
+    def scores(self, split: str, decode: DecodeConfig, answers: Mapping[int, Tensor]) -> list[Score]:
+        """Accuracy and macro-F1."""
+        best = [int(p.argmax()) for p in answers.values()]
+        table = confusion(self.goals(split)[list(answers)], best, len(self.labels))
         scores = label_scores(table, f"|split:{split}")
-        about = f"{self.origin(split)}, {split}: {len(truth):,} {what}, {scores[0].value:.1f} % right"
-        self.confused = table, self.labels, about
+        shown = f"{len(answers):,} {self.unit}s, {scores[0].value:.1f} % right"
+        self.confused = table, self.labels, self.title(split, shown)
         return scores
+
+    def record(self, example: Any, answer: Tensor) -> dict[str, Any]:
+        best, sure = int(answer.argmax()), round(float(answer.max()), 6)
+        judged = {"prediction": self.labels[best], "reference": example.label, "probability": sure}
+        return {**self.input_of(example), **judged}
+
+    @abstractmethod
+    def input_of(self, example: Any) -> dict[str, str]:
+        """What the model reads of an example, for `record`."""
+
+
+@dataclass(frozen=True)
+class TextLabelOptions(LabelOptions):
+    unknown: float = option(
+        0.05,
+        "fraction of the tokens replaced by <unk> in training (no effect on a body that reads letters)",
+        low=0.0,
+        high=1.0,
+    )
+
+
+class TextLabels(TextLabelsProcessor, Labels):
+    """What classify and tag share: loss = -Σ log p(label | text)"""
+
+    Options: ClassVar[type] = TextLabelOptions
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.spelling = Spelling()
+
+    def make_tokenizers(self) -> dict[str, Tokenizer]:
+        return {} if self.spells else super().make_tokenizers()
+
+    def training_texts(self) -> Iterator[str]:
+        return (f" {part}" for parts in self.data.splits["train"].inputs() for part in parts)
+
+    @abstractmethod
+    def tokens(self, split: str) -> list[Ragged]:
+        """The tokens of each example: one Ragged per side, which is the first or second text."""
+
+    @once
+    def rows(self, split: str) -> Sequence[Ragged]:
+        found = self.tokens(split)
+        self.check_rows(split, found)
+        return found
+
+    def examples(self, split: str) -> Labelled:
+        hidden = self.options.unknown if split == "train" else 0.0
+        weights = self.label_weights()
+        return self.batches(self.rows(split), self.goals(split), self.longest, self.spelling, hidden, weights)
+
+    def whole(self, split: str, model: Labeller) -> Labelled:
+        """A split for scoring: no token is replaced by <unk>, and texts are cut only at the limit of the model."""
+        return self.batches(self.rows(split), self.goals(split), model.limit or UNCUT, self.spelling)
+
+    def lengths(self, split: str) -> np.ndarray:
+        sides = self.rows(split)
+        return np.asarray(np.sum([side.lengths for side in sides], axis=0) + self.layout.specials(len(sides)))
+
+    def unknown_parts(self, split: str) -> list[float | None]:
+        return [] if self.spells else super().unknown_parts(split)
+
+    def report(self) -> Report:
+        if not self.labels:
+            self.labels = self.find_labels()
+        report = self.describe_data(self.longest, "words" if self.spells else "tokens")
+        for split in self.data.splits:
+            self.goals(split)  # a UserError for labels that are not in the training data
+        return report
+
+    def asked(self, predictor: Any, example: Any, decode: DecodeConfig) -> tuple[Any, Sample]:
+        text, reference = self.question(example)
+        return predictor.read(text, decode), Sample(text, "", reference)
+
+    def sample_text(self, answer: Answer) -> str:
+        return answer.shown or answer.text
+
+    @abstractmethod
+    def question(self, example: Any) -> tuple[str, str]:
+        """An example as the user would ask it, and the right answer."""

@@ -1,33 +1,68 @@
-"""lm: predict the next token of a text."""
+"""Running text as one stream of tokens; and lm: predict the next token."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches.base import Batch
-from allyouneed.data.batches.windows import Streams, Windows
-from allyouneed.data.store import BLOCK
+from allyouneed.data.batches.windows import Streams, TokenChunks, Windows
+from allyouneed.data.report import Report
+from allyouneed.data.store import BLOCK, Ragged, tokenize_stream
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, language_scores
 from allyouneed.models.base import LanguageModel
 from allyouneed.nn.losses import IGNORE
 from allyouneed.predict.answers import Prompt
-from allyouneed.predict.base import answered
 from allyouneed.predict.lm import LMProcessor
-from allyouneed.tasks.base import WHOLE, Carry, Moment, Sample, TestBudget, once, sample_indices
-from allyouneed.tasks.running_text import RunningText
+from allyouneed.tasks.base import WHOLE, Carry, Losses, M, Moment, Sample, Task, TestBudget, once, sample_indices
 from allyouneed.terminal import Say
 
 READ, WRITTEN = 60, 40  # bytes of text that a sample reads and writes, about
-WRITING = "writing.json"
 NEAR = 400  # tokens in which a sample looks for the beginning of a line
+
+
+class RunningText(Task[M]):
+    """What lm and wordvectors share: the examples are cut out of one long text."""
+
+    shape = "text"
+    item_name = "windows"
+
+    @once
+    def stream(self, split: str) -> Ragged:
+        """The tokens of a split; documents end with the end token."""
+        documents = self.data.splits[split].documents()
+        end = self.tokenizer.need("eos", "to end a document")
+        return tokenize_stream(documents, self.tokenizer, self.token_key(split, "text"), separator=end)
+
+    def token_counts(self, split: str) -> np.ndarray:
+        """How often each token is in a split (V,)."""
+        tokens, vocab = self.stream(split).tokens, len(self.tokenizer)
+        counts = np.zeros(vocab, np.int64)
+        for start in range(0, len(tokens), BLOCK):  # of a memory map that may be larger than the memory
+            block = tokens[start : start + BLOCK]
+            if block.max() >= vocab:
+                raise UserError("the tokens in the cache are damaged: delete them, they are made again")
+            counts += np.bincount(block, minlength=vocab)
+        return counts
+
+    def rows(self, split: str) -> list[Ragged]:
+        return [self.stream(split)]
+
+    def report(self) -> Report:
+        return self.describe_data(unit=f"{self.unit}s")
+
+    def items(self, split: str) -> int:
+        return len(self.examples(split))
+
+    @abstractmethod
+    def examples(self, split: str) -> Windows | TokenChunks: ...
 
 
 @dataclass(frozen=True)
@@ -53,35 +88,27 @@ class LM(LMProcessor, RunningText[LanguageModel]):
 
     def losses(
         self, model: LanguageModel, batch: Batch, at: Moment | None = None, carry: Carry | None = None
-    ) -> dict[str, Tensor]:
+    ) -> Losses:
         smoothing = self.options.smoothing if model.training else 0.0
         ids, targets = batch.tensors["ids"], batch.tensors["targets"]
         if carry is None or not self.kind.carries:
             return {"tokens": model.loss(ids, targets, smoothing)}
         lanes, fresh = batch.tensors["lanes"], batch.tensors["fresh"]
-        kept = carry or self.fresh_carry(model)
+        before = carry or self.fresh_carry(model)
         state = model.empty(len(ids), 0)
-        state.parts = {name: t[lanes].masked_fill(fresh[:, None, None], 0) for name, t in kept.items()}
+        state.parts = {name: t[lanes].masked_fill(fresh[:, None, None], 0) for name, t in before.items()}
         loss = model.loss_after(state, ids, targets, smoothing)
         # Truncated backpropagation through time: the next window continues from these values, without their gradient.
         for name, t in state.parts.items():
-            carry[name] = kept[name].index_copy(0, lanes, t.detach().to(kept[name].dtype))
+            carry[name] = before[name].index_copy(0, lanes, t.detach().to(before[name].dtype))
         return {"tokens": loss}
-
-    @property
-    def _budget(self) -> int:
-        """The most tokens per batch, in training and in tests."""
-        return max(self.recipe.train.batch_tokens, 4096)
 
     def fresh_carry(self, model: LanguageModel) -> Carry:
         """The initial state of every lane, (lanes, L, D)."""
         if not self.kind.carries:
             return {}
-        parts: Carry = model.empty(max(1, self._budget // self.recipe.model.context), 0).parts
+        parts: Carry = model.empty(max(1, self.test_tokens // self.recipe.model.context), 0).parts
         return parts
-
-    def items(self, split: str) -> int:
-        return len(self.examples(split))
 
     @torch.inference_mode()
     def test(
@@ -92,7 +119,7 @@ class LM(LMProcessor, RunningText[LanguageModel]):
         windows, total, carry, self.covered = self.examples(split), 0.0, Carry(), 0
         whole = len(windows)
         windows = windows.first(budget.limit) if budget.limit else windows
-        cover, seen = windows.cover(self._budget), np.zeros(len(self.tokenizer), np.int64)
+        cover, seen = windows.cover(self.test_tokens), np.zeros(len(self.tokenizer), np.int64)
         for numbers in cover:
             if budget.over() and self.covered:
                 break
@@ -114,9 +141,8 @@ class LM(LMProcessor, RunningText[LanguageModel]):
     def _bytes(self, split: str, seen: np.ndarray) -> int | None:
         """The bytes of text of a part of the split, which has each token so many times (V,). None if the tokens do not
         add up to the text, because the tokenizer drops some of it."""
-        sizes, tokens = self.tokenizer.sizes, self.stream(split).tokens
-        blocks = (tokens[start : start + BLOCK] for start in range(0, len(tokens), BLOCK))
-        whole = sum(int(sizes[block].sum()) for block in blocks)
+        sizes = self.tokenizer.sizes
+        whole = int(self.token_counts(split) @ sizes)
         return int(seen @ sizes) if whole == self.data.splits[split].bytes else None
 
     @once
@@ -134,8 +160,8 @@ class LM(LMProcessor, RunningText[LanguageModel]):
                 found.append((tokens[first:last].tolist(), tokens[last : last + written].tolist()))
         return found
 
-    def samples(self, model: LanguageModel, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
-        pairs, decoded = self.sampled(split)[:most], self.tokenizer.decode
-        prompts = [Prompt(read, len(written)) for read, written in pairs]
-        answers = answered(self.predictor(model).answers(prompts, replace(decode, n_best=1, batch=most)))
-        return [Sample(decoded(read), answer.text, decoded(true)) for (read, true), answer in zip(pairs, answers)]
+    def asked(
+        self, predictor: Any, example: tuple[list[int], list[int]], decode: DecodeConfig
+    ) -> tuple[Prompt, Sample]:
+        (read, written), decoded = example, self.tokenizer.decode
+        return Prompt(read, len(written)), Sample(decoded(read), "", decoded(written))

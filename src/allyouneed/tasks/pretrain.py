@@ -7,21 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches.base import Batch
 from allyouneed.data.batches.masked import MaskedPassages, Passages
-from allyouneed.data.report import Report, describe
 from allyouneed.data.sentences import of_document
-from allyouneed.data.store import Ragged, tokenize_rows, unknown_part
+from allyouneed.data.store import Ragged, tokenize_rows
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, exact_score
 from allyouneed.models.bert import Bert
 from allyouneed.nn.losses import IGNORE
 from allyouneed.predict.fill import FillProcessor
 from allyouneed.predict.inputs import check_numbers
-from allyouneed.tasks.base import WHOLE, Carry, Moment, Task, TestBudget, once
+from allyouneed.tasks.base import WHOLE, Carry, Losses, Moment, Task, TestBudget, once
 from allyouneed.terminal import Say
 
 
@@ -42,8 +40,8 @@ class Pretrain(FillProcessor, Task[Bert]):
     def weights(self) -> dict[str, float]:  # type: ignore[override]
         return {"words": 1.0, "next": 1.0} if self.options.next else {"words": 1.0}
 
-    def check_model(self) -> None:
-        super().check_model()
+    def check(self) -> None:
+        super().check()
         if self.options.next and self.recipe.model.pooler == "none":
             raise UserError(
                 "model.pooler = none has nothing that could tell whether one passage follows another: set "
@@ -87,19 +85,17 @@ class Pretrain(FillProcessor, Task[Bert]):
                 f"the {split} text has too few sentences to learn which follows which: give more text, or set "
                 "task.next=false"
             )
-        if not len(found):
-            raise UserError(f"the {split} text has no words; give more data or another data.{split}_part")
+        self.check_examples(split, len(found))
         return found
 
-    def report(self) -> Report:
-        rows = {split: self.sentences(split) for split in self.data.splits}
-        lengths = {split: found.lengths[found.lengths > 0] for split, found in rows.items()}
-        unknown = {split: [unknown_part(self.tokenizer, [found])] for split, found in rows.items()}
-        return describe(self.data, lengths, None, "tokens", unknown=unknown, advice=self.unknown_advice)
+    def rows(self, split: str) -> list[Ragged]:
+        return [self.sentences(split)]
 
-    def losses(
-        self, model: Bert, batch: Batch, at: Moment | None = None, carry: Carry | None = None
-    ) -> dict[str, Tensor]:
+    def lengths(self, split: str) -> np.ndarray:
+        lengths = self.sentences(split).lengths
+        return lengths[lengths > 0]
+
+    def losses(self, model: Bert, batch: Batch, at: Moment | None = None, carry: Carry | None = None) -> Losses:
         words, following = model.loss(batch.tensors, self.options.next)
         return {"words": words, "next": following} if self.options.next else {"words": words}
 
@@ -112,8 +108,8 @@ class Pretrain(FillProcessor, Task[Bert]):
         passages are pairs, is always the same."""
         examples, self.covered = self.examples(split), 0
         sums, chosen, pairs = torch.zeros(3, dtype=torch.float64), 0, 0
-        room = max(self.recipe.train.batch_tokens, 4096)
-        for numbers in (batch for piece in budget.pieces(len(examples)) for batch in examples.cover(room, piece)):
+        pieces = budget.pieces(len(examples))
+        for numbers in (batch for piece in pieces for batch in examples.cover(self.test_tokens, piece)):
             tensors = examples.collate(numbers).to(model.device).tensors
             hidden = model.body.read(tensors)
             logits = check_numbers(model.words(hidden.flatten(0, 1)[tensors["chosen"]]).float())

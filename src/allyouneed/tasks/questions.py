@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches.base import Batch
 from allyouneed.data.batches.questions import AnswerWindows
 from allyouneed.data.examples import Question
-from allyouneed.data.report import Report, describe
-from allyouneed.data.store import unknown_part
+from allyouneed.data.report import Report
+from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
-from allyouneed.metrics import Score
-from allyouneed.metrics.spans import span_scores
+from allyouneed.metrics import Score, span_scores
 from allyouneed.models.answerer import HEADS, Answerer
-from allyouneed.predict.base import answered
+from allyouneed.predict.answers import Answer
 from allyouneed.predict.questions import NO_ANSWER, AnswerProcessor, Asked, Piece
-from allyouneed.tasks.base import WHOLE, Answering, Carry, Moment, Sample, TestBudget, once
-from allyouneed.terminal import Say
+from allyouneed.tasks.base import Answering, Answers, Carry, Losses, Moment, Pieces, Sample, once
 from allyouneed.text.layout import Tokens
 
 
@@ -58,8 +55,8 @@ class AnswerQuestions(AnswerProcessor, Answering[Answerer]):
                 yield f" {question.context}"
             before = question.context
 
-    def check_model(self) -> None:
-        super().check_model()
+    def check(self) -> None:
+        super().check()
         if self.kind.BodyClass.spelled:
             raise UserError(f"model.kind = {self.recipe.model_kind} reads letters; the task answer needs tokens")
 
@@ -77,37 +74,44 @@ class AnswerQuestions(AnswerProcessor, Answering[Answerer]):
         texts, of = self.texts(split)
         questions = self.questions(split)
         found = self.windows(questions, self.encoded([one.question for one in questions]), texts, of)
-        if not len(found.sizes):
-            raise UserError(f"the {split} split has no questions; give more data or another data.{split}_part")
-        if not (found.questions.lengths.all() and found.texts.lengths.all()):
-            raise UserError(f"the {split} split has texts that the tokenizer gives no tokens: use another text.path")
+        self.check_rows(split, [found.questions, found.texts])
         return found
 
     def report(self) -> Report:
-        self.unanswerable = any(not question.answers for question in self.questions("train"))
-        if not any(question.answers for question in self.questions("train")):
+        silent = {split: self._unanswered(split) for split in self.data.splits}
+        self.unanswerable = silent["train"] > 0
+        if silent["train"] == len(self.questions("train")):
             raise UserError("no training question has an answer: there is nothing to learn")
         usual, self.learned_longest = self.examples("train").answer_lengths()
-        lengths, unknown, classes = {}, {}, {}
-        for split in self.data.splits:
-            windows, silent = self.examples(split), sum(not question.answers for question in self.questions(split))
-            if silent and not self.unanswerable:
+        for split, count in silent.items():
+            if count and not self.unanswerable:
                 raise UserError(
-                    f"the {split} split has {silent:,} questions without an answer, the training data has none: add "
+                    f"the {split} split has {count:,} questions without an answer, the training data has none: add "
                     "such questions to it, or remove these"
                 )
-            lengths[split] = windows.question_lengths + windows.texts.lengths[windows.of] + self.layout.specials(2)
-            unknown[split] = [unknown_part(self.tokenizer, [windows.questions, windows.texts])]
-            classes[split] = {"with an answer": len(windows.of) - silent, "without": silent}
-        counts = classes if self.unanswerable else None
-        made = describe(self.data, lengths, self.longest, "tokens", counts, unknown, self.unknown_advice)
-        made.notes = [line for split in self.data.splits for line in self._notes(split)]
+        report = self.describe_data(self.longest)
+        report.notes = [line for split in self.data.splits for line in self._notes(split)]
         if not self.options.longest:
-            made.notes.append(
+            report.notes.append(
                 f"answers of up to {self.most_tokens} tokens are found, because 99 % of the training answers have "
                 f"{usual} or fewer (task.longest)"
             )
-        return made
+        return report
+
+    def rows(self, split: str) -> tuple[Ragged, Ragged]:
+        windows = self.examples(split)
+        return windows.questions, windows.texts
+
+    def lengths(self, split: str) -> np.ndarray:
+        windows = self.examples(split)
+        return np.asarray(windows.question_lengths + windows.texts.lengths[windows.of] + self.layout.specials(2))
+
+    def classes(self, split: str) -> dict[str, int] | None:
+        silent, total = self._unanswered(split), len(self.questions(split))
+        return {"with an answer": total - silent, "without": silent} if self.unanswerable else None
+
+    def _unanswered(self, split: str) -> int:
+        return sum(not question.answers for question in self.questions(split))
 
     def _notes(self, split: str) -> Iterator[str]:
         """What does not fit as it is, for the user."""
@@ -117,7 +121,7 @@ class AnswerQuestions(AnswerProcessor, Answering[Answerer]):
         asked = np.array([bool(question.answers) for question in self.questions(split)])
         whole = {*windows.rows[windows.holds(np.arange(len(windows.rows)))].tolist()}
         split_up = [row for row in np.flatnonzero(first >= 0).tolist() if row not in whole]
-        told = {
+        counts = {
             f"texts over {self.longest:,} tokens, read in windows": len({*windows.of[long].tolist()}),
             "questions cut to half a window": int((windows.question_lengths < windows.questions.lengths).sum()),
             f"answers over {most} tokens, which are never found whole (task.longest)": int(
@@ -128,52 +132,49 @@ class AnswerQuestions(AnswerProcessor, Answering[Answerer]):
             ),
             "answers that no token covers, learned as no answer": int((asked & (first < 0)).sum()),
         }
-        yield from (f"{split}: {count:,} {what}" for what, count in told.items() if count)
+        yield from (f"{split}: {count:,} {what}" for what, count in counts.items() if count)
 
-    def losses(
-        self, model: Answerer, batch: Batch, at: Moment | None = None, carry: Carry | None = None
-    ) -> dict[str, Tensor]:
+    def losses(self, model: Answerer, batch: Batch, at: Moment | None = None, carry: Carry | None = None) -> Losses:
         return {"answers": model.loss(batch.tensors)}
 
-    def test(
-        self, model: Answerer, split: str, decode: DecodeConfig, say: Say, budget: TestBudget = WHOLE
-    ) -> list[Score]:
+    def answer(self, model: Answerer, split: str, decode: DecodeConfig, pieces: Pieces) -> Answers:
+        predictor = self.predictor(model)
+        asked = Asked(self.questions(split), self.examples(split), self.texts(split)[0])
+        for piece in pieces:
+            for number, reading in predictor.search(asked, piece, 1).items():
+                yield number, predictor.chosen(reading)
+
+    def scores(self, split: str, decode: DecodeConfig, answers: Mapping[int, Piece]) -> list[Score]:
         """Exact match and F1; if there are questions without an answer, also for each kind of questions."""
-        questions, predictor = self.questions(split), self.predictor(model)
-        asked, found = Asked(questions, self.examples(split), self.texts(split)[0]), dict[int, Piece]()
-        for piece in budget.pieces(len(questions)):
-            read = predictor.search(asked, piece, 1)
-            found |= {row: predictor.chosen(reading) for row, reading in read.items()}
-        found, self.covered = dict(sorted(found.items())), len(found)
-        given = {row: questions[row].context[piece.start : piece.end].strip() for row, piece in found.items()}
-        self.tested = lambda: (
-            {
-                **({"id": question.id} if question.id else {}),
-                "question": question.question,
-                "prediction": given[row],
-                "reference": [text for _, text in question.answers],
-                "probability": round(float(np.exp(found[row].logprob)), 6),
-            }
-            for row, question in enumerate(questions)
-            if row in given
-        )
+        pairs = ((self.questions(split)[number], piece) for number, piece in answers.items())
+        rows = [(_text(question, piece), _references(question)) for question, piece in pairs]
         detail = f"|{self.options.head}|window:{self.longest}|stride:{self.options.stride}|split:{split}"
-
-        def scored(rows: list[int]) -> list[Score]:
-            truths = [[text for _, text in questions[row].answers] for row in rows]
-            return span_scores([given[row] for row in rows], truths, detail)
-
-        scores = scored(list(given))
-        for told, wanted in (("answerable", True), ("unanswerable", False)) if self.unanswerable else ():
-            rows = [row for row in given if bool(questions[row].answers) is wanted]
-            for score in scored(rows)[: 2 if wanted else 1] if rows else ():
-                scores.append(replace(score, name=f"{told} {score.name}"))
+        scores = span_scores(rows, detail)
+        for kind, some, count in (("answerable", True, 2), ("unanswerable", False, 1)) if self.unanswerable else ():
+            if chosen := [row for row in rows if bool(row[1]) is some]:
+                scores += [replace(s, name=f"{kind} {s.name}") for s in span_scores(chosen, detail)[:count]]
         return scores
 
-    def samples(self, model: Answerer, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
-        asked, predictor = self.sampled(split)[:most], self.predictor(model)
-        answers = answered(predictor.answers([predictor.read_question(one) for one in asked], decode))
-        return [
-            Sample(one.question, answer.text or NO_ANSWER, one.answers[0][1] if one.answers else NO_ANSWER)
-            for one, answer in zip(asked, answers)
-        ]
+    def record(self, example: Question, answer: Piece) -> dict[str, Any]:
+        return {
+            **({"id": example.id} if example.id else {}),
+            "question": example.question,
+            "prediction": _text(example, answer),
+            "reference": _references(example),
+            "probability": round(float(np.exp(answer.logprob)), 6),
+        }
+
+    def asked(self, predictor: Any, example: Question, decode: DecodeConfig) -> tuple[Any, Sample]:
+        reference = next(iter(_references(example)), NO_ANSWER)
+        return predictor.read_question(example), Sample(example.question, "", reference)
+
+    def sample_text(self, answer: Answer) -> str:
+        return answer.text or NO_ANSWER
+
+
+def _text(question: Question, piece: Piece) -> str:
+    return question.context[piece.start : piece.end].strip()
+
+
+def _references(question: Question) -> list[str]:
+    return [text for _, text in question.answers]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -15,11 +15,10 @@ from allyouneed.data.report import Report, describe
 from allyouneed.metrics import Score, exact_score
 from allyouneed.models.labeller import Labeller
 from allyouneed.predict.pictures import TOP, RecognizeProcessor
-from allyouneed.tasks.base import WHOLE, TestBudget, once
+from allyouneed.tasks.base import once
 from allyouneed.tasks.baselines import picture_baselines
 from allyouneed.tasks.labels import LabelOptions, OneLabel
 from allyouneed.tasks.pictures import PictureTask
-from allyouneed.terminal import Say
 
 SHOWN = 24  # mistakes on a contact sheet
 BLOCK = 1024  # pictures whose values are counted at once
@@ -80,19 +79,19 @@ class Recognize(RecognizeProcessor, PictureTask[Labeller], OneLabel):
             weights=self.label_weights() if learning else None,
         )
 
-    def test(
-        self, model: Labeller, split: str, decode: DecodeConfig, say: Say, budget: TestBudget = WHOLE
-    ) -> list[Score]:
+    def whole(self, split: str, model: Labeller) -> PictureBatches:
+        return PictureBatches(self.pixels(split), self.goals(split), self.longest)
+
+    def items(self, split: str) -> int:
+        return len(self.pixels(split))  # damaged ones are left out
+
+    def scores(self, split: str, decode: DecodeConfig, answers: Mapping[int, Tensor]) -> list[Score]:
         """Accuracy, macro-F1, and how often the label is among the first five."""
-        batches = PictureBatches(self.pixels(split), self.goals(split), self.longest)
-        found = self.probabilities(model, batches, budget)
-        truth, self.covered = self.goals(split)[list(found)], len(found)
-        pictures = list(self.data.splits[split])
-        self.tested = lambda: (self._record(pictures[number], p) for number, p in found.items())
-        self.sheet = self._confident_mistakes(found, truth, split)
-        scores = self.judged(truth, found, split, "pictures")
+        truth = self.goals(split)[list(answers)]
+        self.sheet = self._confident_mistakes(answers, truth, split)
+        scores = super().scores(split, decode, answers)
         if len(self.labels) > TOP:
-            first = sum(int(right in p.topk(TOP).indices) for right, p in zip(truth.tolist(), found.values()))
+            first = sum(int(right in p.topk(TOP).indices) for right, p in zip(truth.tolist(), answers.values()))
             sign = f"exact|classes:{len(self.labels)}|split:{split}|n:{len(truth)}"
             scores.append(exact_score(f"top-{TOP}", first, len(truth), sign))
         return scores
@@ -102,7 +101,7 @@ class Recognize(RecognizeProcessor, PictureTask[Labeller], OneLabel):
         return picture_baselines(self.pixels("train"), self.goals("train"), self.pixels(split), len(self.labels))
 
     def _confident_mistakes(
-        self, found: dict[int, Tensor], truth: np.ndarray, split: str
+        self, found: Mapping[int, Tensor], truth: np.ndarray, split: str
     ) -> list[tuple[np.ndarray, str]]:
         """The mistakes with the highest probabilities."""
         wrong = [(number, p, int(p.argmax()), int(right)) for (number, p), right in zip(found.items(), truth)]
@@ -116,11 +115,5 @@ class Recognize(RecognizeProcessor, PictureTask[Labeller], OneLabel):
             for number, p, best, right in wrong[:SHOWN]
         ]
 
-    def _record(self, picture: LabelledPicture, p: Tensor) -> dict[str, Any]:
-        best = int(p.argmax())
-        return {
-            "picture": picture.where,
-            "prediction": self.labels[best],
-            "reference": picture.label,
-            "probability": round(float(p[best]), 6),
-        }
+    def input_of(self, example: LabelledPicture) -> dict[str, str]:
+        return {"picture": example.where}

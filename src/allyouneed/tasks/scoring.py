@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from allyouneed.config import DataConfig, DecodeConfig
 from allyouneed.errors import UserError, option_name, shortened
@@ -16,39 +16,35 @@ from allyouneed.metrics import Score
 from allyouneed.models.base import Model
 from allyouneed.storage.runfolder import RunFolder
 from allyouneed.storage.wholefile import write_json, write_pieces
-from allyouneed.tasks.base import WHOLE, Answering, Task, TestBudget
+from allyouneed.tasks.base import WHOLE, Task, TestBudget
 from allyouneed.terminal import Say
 
 
 def check_out(out: str | os.PathLike[str], task: Task, folder: RunFolder, data: Iterable[DataConfig]) -> Path:
     """Where predictions are to be written; a UserError if that is impossible, or would destroy a file of the run or
     the data. Another file is replaced."""
-    if not isinstance(task, Answering):
+    if not task.predicts:
         raise UserError(
             f"a test of the task '{task.recipe.task_kind}' has no answer to each example that "
             f"{option_name('--out')} could hold: it scores running text; leave it out"
         )
     path = Path(os.path.expanduser(os.fspath(out)))
-    shown, option = shortened(path), option_name("--out")
-    if os.path.isdir(path):
-        raise UserError(f"{option} {shown} is a folder: give the name of a file, for example predictions.jsonl")
-    if os.path.lexists(path) and not os.path.isfile(path):
-        raise UserError(f"{option} {shown} is not a plain file: give another name")
-    if not os.path.isdir(path.parent):
-        raise UserError(f"{option} {shown}: there is no folder {shortened(path.parent)}; make it, or give another name")
-    real = os.path.realpath(path)
-    for config in data:
-        for given in (*config.path, *config.valid_path, *config.test_path):
-            if _holds(given, real):
-                raise UserError(f"{option} {shown} is in the place of the data {shortened(given)}: give another name")
+    real, parent = os.path.realpath(path), shortened(path.parent)
     inside = os.path.relpath(real, os.path.realpath(folder.path)) if _holds(folder.path, real) else ""
-    if inside and (path.suffix != ".jsonl" or inside == folder.metrics.name or os.sep in inside):
-        raise UserError(
-            f"{option} {shown} is inside the run, which keeps its own files there: give another name, for example "
-            f"{folder.path / 'predictions.jsonl'}"
-        )
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise UserError(f"{option} {shown}: you may not write into {shortened(path.parent)}; give another folder")
+    own = inside and (path.suffix != ".jsonl" or inside == folder.metrics.name or os.sep in inside)
+    example = folder.path / "predictions.jsonl"
+    given = (file for config in data for file in (*config.path, *config.valid_path, *config.test_path))
+    refused = [
+        (os.path.isdir(path), " is a folder: give the name of a file, for example predictions.jsonl"),
+        (os.path.lexists(path) and not os.path.isfile(path), " is not a plain file: give another name"),
+        (not os.path.isdir(path.parent), f": there is no folder {parent}; make it, or give another name"),
+        *((_holds(file, real), f" is in the place of the data {shortened(file)}: give another name") for file in given),
+        (own, f" is inside the run, which has its own files there: give another name, for example {example}"),
+        (not os.access(path.parent, os.W_OK | os.X_OK), f": you may not write into {parent}; give another folder"),
+    ]
+    for wrong, why in refused:
+        if wrong:
+            raise UserError(f"{option_name('--out')} {shortened(path)}{why}")
     return path
 
 
@@ -61,8 +57,8 @@ def _holds(place: str | os.PathLike[str], path: str) -> bool:
 def write_predictions(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """One JSON object per line; the file is written whole or not at all. What is not UTF-8 in the name of a picture is
     written as JSON spells it, \\udce9, and read back as it was."""
-    lines = (f"{json.dumps(record, ensure_ascii=False)}\n" for record in records)
-    write_pieces(path, (line.encode("utf-8", "backslashreplace") for line in lines))
+    rows = (f"{json.dumps(record, ensure_ascii=False)}\n" for record in records)
+    write_pieces(path, (row.encode("utf-8", "backslashreplace") for row in rows))
 
 
 LONGEST = 120  # bytes of the name of other data in the name of a picture
@@ -85,54 +81,42 @@ def score_run(
     `other`: the data is not that of the run; its scores and pictures have names of their own. `baselines`: also those
     of simple methods, which learn from the training split."""
     before = folder.read_scores()
-    place = _place_other(task, split, folder, before) if other else _place_own(task, split)
-    if place.origin != task.origin(split):
-        name = task.origin(split)
-        say(f"this {name} is not the one that the run knows: its scores are signed data:{place.origin}")
-    made = f"data:{place.origin}|{folder.made_at()}" + (f"|precision:{precision}" if precision != "fp32" else "")
+    name = task.origin(split)
+    key, origin, mark = split, name, "" if split == "test" else f"-{split}"
+    if other:
+        key, origin, mark = _names_of_other(task, split, folder, before)
+    if origin != name:
+        say(f"this {name} is not the one that the run knows: its scores are signed data:{origin}")
+    made = f"data:{origin}|{folder.made_at()}" + (f"|precision:{precision}" if precision != "fp32" else "")
     scores, total = task.test(model, split, decode, say, budget), task.items(split)
     scores += task.baselines() if baselines else []
     part = f"{task.item_name}:{task.covered:,} of {total:,}|" if task.covered < total else ""
     scores = [score.signed(part + made) for score in scores]
-    write_json(folder.scores, {**before, place.key: [vars(score) for score in scores]})
-    pictures = task.write_figures(folder.path, place.mark)
+    write_json(folder.scores, {**before, key: [vars(score) for score in scores]})
+    pictures = task.write_figures(folder.path, mark)
     folder.record(pictures)
     for picture in pictures:
         say(f"the picture is in {picture}")
     return scores
 
 
-class Place(NamedTuple):
-    """Where the results of a test go."""
-
-    key: str  # in scores.json
-    origin: str  # the data in a signature
-    mark: str  # at the end of the names of pictures
-
-
-def _place_own(task: Task, split: str) -> Place:
-    return Place(split, task.origin(split), "" if split == "test" else f"-{split}")
-
-
-def _place_other(task: Task, split: str, folder: RunFolder, before: Mapping[str, list[dict[str, Any]]]) -> Place:
-    """Other data is called by the name of its file, without the folder, and by the start of its fingerprint if another
-    file of this name was scored before, or is the data of the run."""
+def _names_of_other(
+    task: Task, split: str, folder: RunFolder, before: Mapping[str, list[dict[str, Any]]]
+) -> tuple[str, str, str]:
+    """Of the scores of other data: their key in scores.json, the data in their signatures, and the end of the names of
+    their pictures. Other data is called by the name of its file, without the folder, and by the start of its
+    fingerprint if another file of this name was scored before, or is the data of the run."""
     name, data, own = task.origin(split), task.recipe.data, folder.read_recipe().data
-    key = f"{task.data.name} "  # the path, and then the split; the key of own data is the split alone
-    others = [found for old, found in before.items() if " " in old and not old.startswith(key)]
+    key, short = f"{task.data.name} ", task.data.fingerprint[:8]  # the key of own data is the split alone
+    others = [scores for old, scores in before.items() if " " in old and not old.startswith(key)]
     files = [own.path, own.valid_path, own.test_path] if data.path != own.path else []
-    taken = any(f"|data:{name}|" in score["signature"] for found in others for score in found)
-    taken = taken or name in {" ".join(Path(path).name for path in paths) for paths in files}
-    origin = f"{name}@{task.data.fingerprint[:8]}" if taken else name
+    signed = any(f"|data:{name}|" in score["signature"] for scores in others for score in scores)
+    taken = signed or name in {" ".join(Path(path).name for path in paths) for paths in files}
+    origin = f"{name}@{short}" if taken else name
+    clear = origin not in ("train", "valid", "test") and len(origin.encode()) <= LONGEST
     part = (f"-{split}" if split != "all" else "") + (f"-limit-{data.limit}" if data.limit else "")
     limit = f" limit {data.limit}" if data.limit else ""
-    return Place(f"{key}{split}{limit}", origin, f"-{_file_name(origin, task.data.fingerprint)}{part}")
-
-
-def _file_name(origin: str, fingerprint: str) -> str:
-    """A name for pictures: not that of a split, and not longer than a file system allows."""
-    clear = origin not in ("train", "valid", "test") and len(origin.encode()) <= LONGEST
-    return origin if clear else f"{origin[:40]}@{fingerprint[:8]}"
+    return f"{key}{split}{limit}", origin, f"-{origin if clear else f'{origin[:40]}@{short}'}{part}"
 
 
 def score_rows(scores: Sequence[Score]) -> list[tuple[str, str]]:
@@ -144,13 +128,13 @@ def score_rows(scores: Sequence[Score]) -> list[tuple[str, str]]:
     if kinds and named.keys() == {f"{measure}{kind}" for measure in ENTITIES for kind in ("", *kinds)}:
         table = [("type", f"{'F1':>9}", "", *(f"{name:>9}" for name in (*ENTITIES[1:], "count")))]
         for kind in kinds:
-            f1, *others = (named[measure + kind] for measure in ENTITIES)
+            f1, *more = (named[measure + kind] for measure in ENTITIES)
             count = re.search(r"\|true:(\d+)", f1.signature)
-            values = (f"{score.value:9.2f}" for score in others)
+            values = (f"{score.value:9.2f}" for score in more)
             table.append((kind.strip(), f"{f1.value:9.2f}", f1.interval, *values, f"{count[1] if count else '':>9}"))
-        beside_it = (f"{measure} {named[measure].value:.2f}" for measure in ENTITIES[1:])
-        rows = [("  ".join([named["F1"].short, *beside_it]), f"({named['F1'].signature})")]
-        rows += [(line, "") for line in columns(table)]
+        others = (f"{measure} {named[measure].value:.2f}" for measure in ENTITIES[1:])
+        rows = [("  ".join([named["F1"].short, *others]), f"({named['F1'].signature})")]
+        rows += [(row, "") for row in columns(table)]
     else:
         rows = [(score.short, f"({score.signature})") for score in named.values()]
     rows += [(score.short, f"({score.signature})") for score in beside]

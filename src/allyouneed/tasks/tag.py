@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from operator import eq
 from typing import Any
 
 import numpy as np
-import torch
+from torch import Tensor
 
 from allyouneed.config import DecodeConfig
 from allyouneed.data.examples import TaggedSentence
 from allyouneed.data.formats.conll import PER_WORD, Span, TagCounts, spans, tagged
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
-from allyouneed.metrics import Score, bootstrap_scores, confusion, entity_scores, label_scores
+from allyouneed.metrics import Score, confusion, entity_scores, label_scores, mean_score
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.losses import IGNORE
 from allyouneed.predict.tag import SCHEME, TagProcessor, mark, named
-from allyouneed.tasks.base import WHOLE, Sample, TestBudget, once
-from allyouneed.tasks.baselines import TOLD, tag_baselines
-from allyouneed.tasks.labelling import Labelling, labels_on_first_pieces
-from allyouneed.terminal import Say
-from allyouneed.text.layout import Tokens
+from allyouneed.tasks.base import Answers, Pieces, Sample, once
+from allyouneed.tasks.baselines import METHODS, tag_baselines
+from allyouneed.tasks.labels import TextLabels
+from allyouneed.text.layout import Tokens, first_pieces
 from allyouneed.text.word_boundaries import WordCutter, WordText
 
 
-class Tag(TagProcessor, Labelling):
+class Tag(TagProcessor, TextLabels):
     """loss = -Σ_t log p(tag_t | words)"""
 
     shape = "tags"
@@ -85,97 +85,79 @@ class Tag(TagProcessor, Labelling):
         goals = self.numbers(split)
         if self.spells:
             return Ragged.of(goals)
-        pieces = zip(self.pieces(split), goals)
-        return Ragged.of(labels_on_first_pieces(tokens, labels, IGNORE) for tokens, labels in pieces)
+        rows = []
+        for tokens, tags in zip(self.pieces(split), goals):
+            rows.append([IGNORE] * len(tokens.ids))
+            for place, tag in zip(first_pieces(tokens.words, len(tags)), tags):
+                if place >= 0:  # a word may have no token
+                    rows[-1][place] = tag
+        return Ragged.of(rows)
 
     @once
     def numbers(self, split: str) -> list[list[int]]:
         """The tags of each sentence, as their place in `labels`."""
-        self.unseen(split, self.classes(split), self.kinds, "tag" if self.scheme == PER_WORD else "entity type")
+        self.unseen(split, self.kinds, "tag" if self.scheme == PER_WORD else "entity type")
         numbers = {label: number for number, label in enumerate(self.labels)}
-        if self.scheme == PER_WORD:
-            return [[numbers[tag] for tag in example.tags] for example in self.data.splits[split]]
-        return [
-            [numbers[tag] for tag in tagged(entities, words, SCHEME)]
-            for entities, words in zip(self.entities(split), self.lengths(split))
-        ]
+        tags = [example.tags for example in self.data.splits[split]]
+        if self.scheme != PER_WORD:
+            tags = [tagged(found, len(words), SCHEME) for found, words in zip(self.entities(split), tags)]
+        return [[numbers[tag] for tag in sentence] for sentence in tags]
 
-    @once
-    def lengths(self, split: str) -> list[int]:
-        """Words per sentence."""
-        return [len(example.words) for example in self.data.splits[split]]
+    def answer(self, model: Labeller, split: str, decode: DecodeConfig, pieces: Pieces) -> Answers:
+        """By word."""
+        for number, p in super().answer(model, split, decode, pieces):
+            tokens = None if self.spells else self.pieces(split)[number]
+            yield number, self.by_word(p, tokens, len(self.numbers(split)[number]))
 
-    def test(
-        self, model: Labeller, split: str, decode: DecodeConfig, say: Say, budget: TestBudget = WHOLE
-    ) -> list[Score]:
+    def scores(self, split: str, decode: DecodeConfig, answers: Mapping[int, Tensor]) -> list[Score]:
         """Precision, recall and F1, for all entities and for each type; or the accuracy and macro-F1 of tags that mark
         no entities."""
-        every = self.lengths(split)
-        pieces = self.pieces(split) if not self.spells else [None] * len(every)
-        read = self.probabilities(model, self.whole(split, model), budget)
-        found = {number: self.by_word(p, pieces[number], every[number]) for number, p in read.items()}
-        self.covered, self.scored = len(found), list(found)
-        self.tested = lambda: (
-            {"words": example.words, "prediction": self.tags(found[number]), "reference": example.tags}
-            for number, example in enumerate(self.data.splits[split])
-            if number in found
-        )
+        right = [self.numbers(split)[number] for number in answers]
+        guesses = {number: p.argmax(-1).tolist() for number, p in answers.items()}
+        scores, names, classes = self.tag_scores(split, guesses), self.labels, np.arange(len(self.labels))
+        if self.scheme != PER_WORD:
+            names = ["none", *self.kinds]
+            kinds = (label.partition("-")[2] for label in self.labels)
+            classes = np.array([0 if not kind else 1 + self.kinds.index(kind) for kind in kinds])
+        table = confusion(classes[list(chain(*right))], classes[list(chain(*guesses.values()))], len(names))
+        value = f"{scores[0].value:.1f} %"
         if self.scheme == PER_WORD:
-            numbers = self.numbers(split)
-            right = [tag for number in found for tag in numbers[number]]
-            table = confusion(right, torch.cat(list(found.values())).argmax(-1).numpy(), len(self.labels))
-            read_tags = [(p.argmax(-1).tolist(), numbers[number]) for number, p in found.items()]
-            scores = [self._accuracy(read_tags, split), *label_scores(table, f"|split:{split}")[1:]]
-            about = f"{self.origin(split)}, {split}: {len(right):,} words, {scores[0].value:.1f} % right"
-            self.confused = table, self.labels, about
-            return scores
-        entities, lengths = self.entities(split), [every[number] for number in found]
-        truth, guesses = [entities[number] for number in found], [self.found(p) for p in found.values()]
-        scores = entity_scores(truth, guesses, f"|{SCHEME}|split:{split}")
-        names = ["none", *self.kinds]
-        table = confusion(_by_word(truth, lengths, names), _by_word(guesses, lengths, names), len(names))
-        about = f"{self.origin(split)}, {split}: words by the entity they are in; F1 {scores[0].value:.1f} %"
-        self.confused = table, names, about
+            scores += label_scores(table, f"|split:{split}")[1:]
+            shown = f"{table.sum():,} words, {value} right"
+        else:
+            shown = f"words by the entity they are in; F1 {value}"
+        self.confused = table, names, self.title(split, shown)
         return scores
+
+    def tag_scores(self, split: str, guesses: Mapping[int, Sequence[int]]) -> list[Score]:
+        """The scores of the tags that were guessed for some sentences, by their numbers; the interval of the accuracy
+        is by sentences, whose words are not independent of each other."""
+        if self.scheme != PER_WORD:
+            found = [spans([self.labels[tag] for tag in tags]) for tags in guesses.values()]
+            return entity_scores([self.entities(split)[n] for n in guesses], found, f"|{SCHEME}|split:{split}")
+        truth = (self.numbers(split)[number] for number in guesses)
+        rows = np.array([(sum(map(eq, tags, right)), len(right)) for tags, right in zip(guesses.values(), truth)])
+        sign = f"exact|classes:{len(self.labels)}|split:{split}|n:{rows[:, 1].sum()}"
+        return [mean_score("accuracy", rows[:, 0], sign, rows[:, 1])]
+
+    def record(self, example: TaggedSentence, answer: Tensor) -> dict[str, Any]:
+        return {"words": example.words, "prediction": self.tags(answer), "reference": example.tags}
 
     @once
     def simple(self, split: str) -> dict[str, list[list[int]]]:
-        words = ([example.words for example in self.data.splits[name]] for name in ("train", split))
-        return tag_baselines(next(words), self.numbers("train"), next(words), len(self.labels))
+        train, test = ([example.words for example in self.data.splits[name]] for name in ("train", split))
+        return tag_baselines(train, self.numbers("train"), test, len(self.labels))
 
-    def simply(self, name: str, found: Any, numbers: Sequence[int]) -> Score:
-        if self.scheme == PER_WORD:
-            score = self._accuracy([(found[number], self.numbers("test")[number]) for number in numbers], "test")
-        else:
-            truth = [self.entities("test")[number] for number in numbers]
-            guesses = [spans([self.labels[tag] for tag in found[number]]) for number in numbers]
-            score = entity_scores(truth, guesses, f"|{SCHEME}|split:test")[0]
-        return replace(score, name=f"{name} baseline", signature=f"{TOLD[name]}|{score.signature}")
+    def baseline(self, name: str, found: list[list[int]], numbers: list[int]) -> Score:
+        score = self.tag_scores("test", {number: found[number] for number in numbers})[0]
+        return replace(score, name=f"{name} baseline", signature=f"{METHODS[name]}|{score.signature}")
 
-    def _accuracy(self, read: Sequence[tuple[Sequence[int], Sequence[int]]], split: str) -> Score:
-        """Of the words, from the tags of each sentence that were guessed and that are right; its interval is by
-        sentences, whose words are not independent of each other."""
-        rows = np.array([(sum(map(eq, guesses, right)), len(right)) for guesses, right in read])
-        sign = f"exact|classes:{len(self.labels)}|split:{split}|n:{rows[:, 1].sum()}"
-        return bootstrap_scores(["accuracy"], rows, lambda sums: 100 * sums[:, :1] / sums[:, 1:], [sign])[0]
-
-    def samples(self, model: Labeller, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
-        return [replace(sample, text="") for sample in super().samples(model, split, decode, most)]  # it is marked
+    def asked(self, predictor: Any, example: TaggedSentence, decode: DecodeConfig) -> tuple[Any, Sample]:
+        given, sample = super().asked(predictor, example, decode)
+        return given, replace(sample, text="")  # the answer has the text, with its tags
 
     def question(self, example: TaggedSentence) -> tuple[str, str]:
         text = WordText.of(example.words)
         if self.scheme == PER_WORD:
             return text, " ".join(f"{word}/{tag}" for word, tag in zip(example.words, example.tags))
         return text, mark(text, named(text, text.spans, spans(example.tags)))
-
-
-def _by_word(sentences: Sequence[Sequence[Span]], lengths: Sequence[int], names: Sequence[str]) -> list[int]:
-    """The entity type of each word of all sentences, as its index in `names`; 0 outside of entities."""
-    numbers = {name: number for number, name in enumerate(names)}
-    found = []
-    for entities, words in zip(sentences, lengths):
-        row = [0] * words
-        for span in entities:
-            row[span.start : span.end] = [numbers[span.kind]] * (span.end - span.start)
-        found += row
-    return found

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import ClassVar
-
-from torch import Tensor
+from typing import Any, ClassVar
 
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches.base import Batch
 from allyouneed.data.batches.pairs import SentencePairs
 from allyouneed.data.examples import SentencePair
-from allyouneed.data.report import Report, describe
-from allyouneed.data.store import Ragged, tokenize_rows, unknown_part
+from allyouneed.data.report import Report
+from allyouneed.data.store import Ragged, unknown_part
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, translation_scores
 from allyouneed.models.base import Translator
 from allyouneed.predict.answers import Prompt
 from allyouneed.predict.base import answered
 from allyouneed.predict.translate import TranslatePredictor, TranslateProcessor
-from allyouneed.tasks.base import WHOLE, Answering, Carry, Moment, Sample, TestBudget, once
+from allyouneed.tasks.base import Answering, Answers, Carry, Losses, Moment, Pieces, Sample, once
 from allyouneed.terminal import Say
 from allyouneed.text import Tokenizer
 
@@ -86,18 +84,11 @@ class Translate(TranslateProcessor, Answering[Translator]):
 
     @once
     def rows(self, split: str) -> tuple[Ragged, Ragged]:
-        """The tokens of both sides."""
-        pairs = self.data.splits[split]
-        sources, targets = pairs.texts("source"), pairs.texts("target")
-        return (
-            tokenize_rows(sources, self.reader, self.token_key(split, "source")),
-            tokenize_rows(targets, self.tokenizer, self.token_key(split, "target")),
-        )
+        return self.tokenize(split, "source", tokenizer=self.reader), self.tokenize(split, "target")
 
     def examples(self, split: str) -> SentencePairs:
         source, target = self.rows(split)
-        if not len(source):
-            raise UserError(f"the {split} split has no sentence pairs; give more data or another data.{split}_part")
+        self.check_examples(split, len(source))
         return SentencePairs(
             source,
             target,
@@ -108,22 +99,20 @@ class Translate(TranslateProcessor, Answering[Translator]):
         )
 
     def report(self) -> Report:
-        both = {split: self.rows(split) for split in self.data.splits}
-        lengths = {split: (source.lengths, target.lengths) for split, (source, target) in both.items()}
-        tokenizers = (self.reader, self.tokenizer)
-        unknown = {split: [unknown_part(t, [side]) for t, side in zip(tokenizers, both[split])] for split in both}
-        return describe(self.data, lengths, self.longest - 1, unknown=unknown, advice=self.unknown_advice)
+        return self.describe_data(self.longest - 1)
+
+    def unknown_parts(self, split: str) -> list[float | None]:
+        sides = zip((self.reader, self.tokenizer), self.rows(split))
+        return [unknown_part(tokenizer, [side]) for tokenizer, side in sides]
 
     def begin(self, model: Translator, say: Say) -> None:
-        first, last = (self.teacher_forcing(Moment(step, 1)) for step in (0, 1))
+        first, last = (self.teacher_forcing(Moment(0, part)) for part in (0.0, 1.0))
         if first > last:
             say(f"teacher forcing: p runs from {first:.2f} to {last:.2f}, {self.options.teacher_schedule}")
         elif last < 1:
             say(f"teacher forcing: p is {last:.2f} throughout")
 
-    def losses(
-        self, model: Translator, batch: Batch, at: Moment | None = None, carry: Carry | None = None
-    ) -> dict[str, Tensor]:
+    def losses(self, model: Translator, batch: Batch, at: Moment | None = None, carry: Carry | None = None) -> Losses:
         t = batch.tensors
         smoothing = self.options.smoothing if model.training else 0.0
         p = self.teacher_forcing(at)
@@ -137,29 +126,27 @@ class Translate(TranslateProcessor, Answering[Translator]):
         fallen = {"constant": 1.0, "linear": at.part, "sigmoid": 1 / (1 + math.exp(6 - 12 * at.part))}
         return 1.0 - fallen[self.options.teacher_schedule] * (1.0 - self.options.teacher_forcing)
 
-    def test(
-        self, model: Translator, split: str, decode: DecodeConfig, say: Say, budget: TestBudget = WHOLE
-    ) -> list[Score]:
-        """BLEU, chrF and exact match."""
-        pairs, found, predictor = list(self.data.splits[split]), dict[int, str](), self.predictor(model)
-        for piece in budget.pieces(len(pairs)):
+    def answer(self, model: Translator, split: str, decode: DecodeConfig, pieces: Pieces) -> Answers:
+        pairs, predictor = list(self.data.splits[split]), self.predictor(model)
+        for piece in pieces:
             prompts = (predictor.read_cut(pairs[number].source, decode) for number in piece)
             answers = answered(predictor.answers(prompts, decode))
-            found |= {int(number): answer.text for number, answer in zip(piece, answers)}
+            yield from ((number, answer.text) for number, answer in zip(piece.tolist(), answers))
+
+    def scores(self, split: str, decode: DecodeConfig, answers: Mapping[int, str]) -> list[Score]:
+        """BLEU, chrF and exact match."""
         search = {
             "greedy": "greedy",
             "beam": f"beam:{decode.beam}|{decode.length_penalty}:{decode.alpha:g}",
             "sample": f"sample|t:{decode.temperature:g}|k:{decode.top_k}|p:{decode.top_p:g}|seed:{decode.seed}",
         }[decode.method]
-        done = [(pairs[number], found[number]) for number in sorted(found)]
-        self.covered = len(done)
-        scores = translation_scores(
-            [text for _, text in done], [pair.target for pair, _ in done], self.recipe.text.lowercase
-        )
-        self.tested = lambda: (
-            {"source": pair.source, "prediction": text, "reference": pair.target} for pair, text in done
-        )
+        every = list(self.data.splits[split].texts("target"))
+        references = [every[number] for number in answers]
+        scores = translation_scores(list(answers.values()), references, self.recipe.text.lowercase)
         return [replace(score, signature=f"{score.signature}|{search}|split:{split}") for score in scores]
+
+    def record(self, example: SentencePair, answer: str) -> dict[str, str]:
+        return {"source": example.source, "prediction": answer, "reference": example.target}
 
     def scoring_seconds(self, model: Translator, decode: DecodeConfig, evaluation: float) -> float:
         """By translating a few sentences, which takes longer than computing their loss."""
@@ -171,11 +158,8 @@ class Translate(TranslateProcessor, Answering[Translator]):
         answers = len(list(answered(predictor.answers(prompts, decode))))
         return (time.monotonic() - began) / max(1, answers) * self.data.splits["test"].examples
 
-    def samples(self, model: Translator, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
-        pairs, predictor = self.sampled(split)[:most], self.predictor(model)
-        prompts = [self._short(predictor, pair, decode, more=8) for pair in pairs]
-        answers = answered(predictor.answers(prompts, replace(decode, n_best=1, batch=most)))
-        return [Sample(pair.source, answer.text, pair.target) for pair, answer in zip(pairs, answers)]
+    def asked(self, predictor: Any, example: SentencePair, decode: DecodeConfig) -> tuple[Any, Sample]:
+        return self._short(predictor, example, decode, more=8), Sample(example.source, "", example.target)
 
     def _short(self, predictor: TranslatePredictor, pair: SentencePair, decode: DecodeConfig, more: int) -> Prompt:
         """The prompt of a pair whose answer ends at most so many tokens after the reference does: a model that has

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,24 +19,25 @@ from allyouneed.data.batches.windows import TokenChunks
 from allyouneed.data.builtin import family
 from allyouneed.data.fetch import cache_folder
 from allyouneed.data.report import Report
-from allyouneed.data.store import BLOCK
 from allyouneed.data.vectors import Vectors, write_vectors
 from allyouneed.data.wordtests import WordTests
 from allyouneed.errors import UserError
 from allyouneed.figures import word_map
 from allyouneed.format import human_bytes
 from allyouneed.metrics import Score, analogy_answers, analogy_score, similarity_score
+from allyouneed.metrics.cosines import Question
 from allyouneed.models.word2vec import Word2Vec
 from allyouneed.predict.base import answered
 from allyouneed.predict.words import WordsProcessor, usual_words
 from allyouneed.randomness import make_key
 from allyouneed.recipe import Recipe
 from allyouneed.runtime import available, pick_device
-from allyouneed.tasks.base import WHOLE, Answering, Carry, Moment, Sample, Task, TestBudget
-from allyouneed.tasks.running_text import RunningText
+from allyouneed.tasks.base import WHOLE, Carry, Losses, Moment, Sample, Task, TestBudget
+from allyouneed.tasks.lm import RunningText
 from allyouneed.terminal import Say
 from allyouneed.text import Tokenizer
-from allyouneed.word2vec.negative import Blocks, Kernel
+from allyouneed.word2vec.blocks import Blocks
+from allyouneed.word2vec.kernels import Kernel
 
 FREQUENT = 100  # the rank of the first word that is shown as a sample, at most: more frequent ones mean little
 REAL = 2000  # the smallest vocabulary that takes the public tests
@@ -51,16 +53,18 @@ class WordVectorsOptions:
             object.__setattr__(self, "questions", os.path.abspath(os.path.expanduser(self.questions)))
 
 
-class WordVectors(WordsProcessor, RunningText[Word2Vec], Answering[Word2Vec]):
+class WordVectors(WordsProcessor, RunningText[Word2Vec]):
     """king → queen 0.85, prince 0.80, …; man + aunt - uncle → woman"""
 
     Options = WordVectorsOptions
     unit = "word"
-    reading = 9.0  # learning has a kernel of its own
+    eval_cost = 9.0  # learning has a kernel of its own
+    predicts = True
     weights: ClassVar[dict[str, float]] = {"words": 1.0}
     unknown_advice = ""  # rare words are left out on purpose, by text.min_count
     compiled: Kernel | Blocks | None = None
-    last: Vectors | None = None  # the vectors of the last test
+    vectors: Vectors | None = None  # of the last test
+    analogies: list[tuple[str, Question]]  # of the last test, each with the name of its set
 
     def check(self) -> None:
         super().check()
@@ -96,9 +100,6 @@ class WordVectors(WordsProcessor, RunningText[Word2Vec], Answering[Word2Vec]):
             self.stream(split).tokens, [id for id in (t.eos, t.line) if id is not None], t.need("unk", "for rare words")
         )
 
-    def items(self, split: str) -> int:
-        return len(self.examples(split))
-
     def begin(self, model: Word2Vec, say: Say) -> None:
         """Count the words, and compile the kernel."""
         model.count(torch.from_numpy(self.counts()))
@@ -116,38 +117,31 @@ class WordVectors(WordsProcessor, RunningText[Word2Vec], Answering[Word2Vec]):
 
     def counts(self) -> np.ndarray:
         """How often each word is in the training text, 0 for special tokens."""
-        t, tokens = self.tokenizer, self.stream("train").tokens
-        counts = np.zeros(len(t), np.int64)
-        for start in range(0, len(tokens), BLOCK):
-            block = tokens[start : start + BLOCK]
-            if block.max() >= len(t):
-                raise UserError("the tokens in the cache are damaged: delete them, they are made again")
-            counts += np.bincount(block, minlength=len(t))
+        t, counts = self.tokenizer, self.token_counts("train")
         counts[[id for id in (t.pad, t.bos, t.eos, t.unk, t.line) if id is not None]] = 0
         if not counts.any():
             raise UserError("the training text has no word of the vocabulary: give more text, or lower text.min_count")
         return counts
 
-    def losses(
-        self, model: Word2Vec, batch: Batch, at: Moment | None = None, carry: Carry | None = None
-    ) -> dict[str, Tensor]:
+    def losses(self, model: Word2Vec, batch: Batch, at: Moment | None = None, carry: Carry | None = None) -> Losses:
         """The mean loss per prediction, times the number of words: so the mean over the words is that over the
         predictions. For evaluation only: no word is skipped, and every window is whole."""
-        return self._sums([model.loss(model.read(batch.tensors["tokens"], 0, every=True), 0)], [batch])
+        return self._sums([self._loss(model, batch)], [batch])
 
-    def update(self, model: Word2Vec, pieces: list[Batch], rate: float, at: Moment) -> dict[str, Tensor] | None:
-        device = model.inputs.weight.device
-        seen = [
-            model.learn(piece.to(device).tensors["tokens"], self._key(at.step, number), rate, self.compiled)
+    def _loss(self, model: Word2Vec, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The sum over all predictions, and their number."""
+        return model.loss(model.read(batch.tensors["tokens"], 0, every=True), 0)
+
+    def update(self, model: Word2Vec, pieces: list[Batch], rate: float, at: Moment) -> Losses | None:
+        device, seed = model.inputs.weight.device, self.recipe.train.seed
+        sums = [
+            model.learn(piece.to(device).tensors["tokens"], make_key(seed, at.step, number), rate, self.compiled)
             for number, piece in enumerate(pieces)
         ]
-        return self._sums(seen, pieces)
+        return self._sums(sums, pieces)
 
-    def _key(self, step: int, piece: int) -> int:
-        return make_key(self.recipe.train.seed, step, piece)
-
-    def _sums(self, seen: list[tuple[Tensor, Tensor]], pieces: list[Batch]) -> dict[str, Tensor]:
-        loss, predictions = (torch.stack(column).sum() for column in zip(*seen))
+    def _sums(self, sums: list[tuple[Tensor, Tensor]], pieces: list[Batch]) -> Losses:
+        loss, predictions = (torch.stack(column).sum() for column in zip(*sums))
         return {"words": loss / predictions.clamp(min=1) * sum(piece.size.counts["words"] for piece in pieces)}
 
     @torch.inference_mode()
@@ -155,36 +149,39 @@ class WordVectors(WordsProcessor, RunningText[Word2Vec], Answering[Word2Vec]):
         self, model: Word2Vec, split: str, decode: DecodeConfig, say: Say, budget: TestBudget = WHOLE
     ) -> list[Score]:
         """The loss per prediction, analogies, and the correlation with how similar people find words."""
-        asked = [*self._public(model, say), *self._own()]
-        examples, total, made, words, self.covered = self.examples(split), 0.0, 0.0, 0.0, 0
+        every = [WordTests({"family": family.questions()}), *self._public(model, say), *self._own()]
+        examples, sums, words, self.covered = self.examples(split), np.zeros(2), 0.0, 0
         examples = examples.first(budget.limit) if budget.limit else examples
         for numbers in examples.cover(self.recipe.train.batch_tokens):
             if budget.over() and self.covered:
                 break
             self.covered += len(numbers)
             batch = examples.collate(numbers).to(model.inputs.weight.device)
-            loss, predictions = model.loss(model.read(batch.tensors["tokens"], 0, every=True), 0)
-            total, made, words = total + float(loss), made + float(predictions), words + batch.size.counts["words"]
-        c, self.last = model.config, self.predictor(model).vectors()
+            sums += [float(value) for value in self._loss(model, batch)]
+            words += batch.size.counts["words"]
+        c, self.vectors = model.config, self.predictor(model).vectors()
+        self.analogies = [
+            (name, question) for tests in every for name, some in tests.analogies.items() for question in some
+        ]
         against = f"negatives:{c.negatives}" if c.loss == "negative" else "softmax"
         detail = f"nats/prediction|{c.method}|{against}|window:{c.window}|tok:terms-{len(self.tokenizer)}|split:{split}"
-        found: list[Score | None] = [Score("loss", total / max(1.0, made), f"{detail}|words:{words:.0f}")]
-        known = (self.last.words, self.last.matrix)
-        found.append(analogy_score(*known, family.questions(), "questions:family"))
-        several = [("family", family.questions()), *(named for tests in asked for named in tests.analogies.items())]
-        self.tested = lambda: (
-            {"questions": name, "words": question[:3], "prediction": answer, "reference": question[3]}
-            for name, questions in several
-            for question, answer in zip(questions, analogy_answers(*known, questions))
-        )
-        for tests in asked:
-            scores = {name: analogy_score(*known, some, f"questions:{name}") for name, some in tests.analogies.items()}
-            scores |= {name: similarity_score(*known, some, f"pairs:{name}") for name, some in tests.similarity.items()}
-            for name, score in scores.items():
-                if score is None:
+        scores = [Score("loss", float(sums[0] / max(1.0, sums[1])), f"{detail}|words:{words:.0f}")]
+        known = self.vectors.words, self.vectors.matrix
+        for tests in every:
+            found = {name: analogy_score(*known, some, f"questions:{name}") for name, some in tests.analogies.items()}
+            found |= {name: similarity_score(*known, some, f"pairs:{name}") for name, some in tests.similarity.items()}
+            for name, score in found.items():
+                if score is not None:
+                    scores.append(score)
+                elif name != "family":
                     say(f"left out: {name}, because this run knows the words of too few of its questions")
-            found += scores.values()
-        return [score for score in found if score is not None]
+        return scores
+
+    def predictions(self) -> Iterator[dict[str, Any]]:
+        assert self.vectors is not None
+        answers = analogy_answers(self.vectors.words, self.vectors.matrix, [question for _, question in self.analogies])
+        for (name, question), answer in zip(self.analogies, answers):
+            yield {"questions": name, "words": question[:3], "prediction": answer, "reference": question[3]}
 
     def _public(self, model: Word2Vec, say: Say) -> list[WordTests]:
         """The public tests, if the vocabulary is large enough for them."""
@@ -208,7 +205,7 @@ class WordVectors(WordsProcessor, RunningText[Word2Vec], Answering[Word2Vec]):
 
     def write_figures(self, folder: Path, mark: str) -> list[Path]:
         """A map of words, the same for every split."""
-        found = usual_words(self.last) if self.last is not None else None
+        found = usual_words(self.vectors) if self.vectors is not None else None
         if found is None:
             return []
         word_map(found.words, found.vectors, folder / "words.png", found.arrows, folder.name, found.shown)

@@ -83,7 +83,7 @@ class Evaluator:
     @property
     def least_interval(self) -> float:
         """Steps that there must be between evaluations, so that these take a small part of the time."""
-        return self.batches * self.passes * self.task.reading / self.task.eval_share
+        return self.batches * self.passes * self.task.eval_cost / self.task.eval_share
 
     @property
     def examples(self) -> int:
@@ -179,4 +179,4 @@ class Sampler:
             if not isinstance(error, UserError) and not is_out_of_memory(error):
                 raise
         self.spent += time.monotonic() - began
-        return [line for sample in samples for line in sample.lines()]
+        return [line for sample in samples for line in sample.to_lines()]

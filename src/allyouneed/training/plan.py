@@ -258,7 +258,7 @@ class Pacer:
         return learning_rate(self.plan.place(step), self.plan.total, self.config)
 
     def moment(self, step: int) -> Moment:
-        return Moment(step, self.plan.total, self.plan.place(step))
+        return Moment(step, self.plan.place(step) / max(1, self.plan.total))
 
     def add(self, steps: int, units: int, seconds: float) -> None:
         """Note how long some steps took. Those that try another number of threads say nothing about the pace."""

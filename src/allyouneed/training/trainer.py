@@ -62,7 +62,7 @@ class Trainer:
         feed = partial(Feed, ranks=ranks, device=self.device, batch_tokens=config.batch_tokens)
         self.feed = feed(task.examples("train"), seed=config.seed)
         self.valid = feed(task.examples("valid"), seed=0) if task.has("valid") else None
-        self.losses = NamedLosses(task.loss_weights)
+        self.losses = NamedLosses(task.weights)
         bf16 = runtime.precision == "bf16"
         self.arithmetic = partial(torch.autocast, self.device.type, torch.bfloat16, enabled=bf16)
         self.evaluator = Evaluator(model, task, self.losses, self.valid, ranks, self.arithmetic, say)

@@ -1,4 +1,4 @@
-"""Small C kernels, compiled by the machine's own compiler when they are first needed, and kept in a cache folder.
+"""The compiled kernel of negative sampling (negative.c), and how a C file is compiled and kept in a cache folder.
 
 Loading a library runs its code. So a library from the cache is loaded only if it and its folder belong to this user or
 to root, nobody else can write to them, and its bytes have the SHA-256 in its name. Otherwise it is compiled again.
@@ -15,12 +15,86 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from allyouneed.word2vec.sampling import SampledText
 
 # Each is tried until one works. Not -ffast-math: with some compilers it changes the arithmetic of the whole process.
 FLAGS = (("-O3", "-march=native"), ("-O3", "-mcpu=native"), ("-O3",), ("-O2",))
 SECONDS = 120  # that the compiler may take
+# The kernel has arrays of these sizes, and is compiled with them: negative.c refuses sizes that do not fit together.
+MAX_WIDTH, MAX_WINDOW, MAX_NEGATIVES, MAX_NEIGHBOURS = 10_000, 30, 30, 64
+CHUNK = 4096  # words that a thread takes at once
+
+
+class Kernel:
+    """negative.c, compiled for these sizes. `problem` is "", or says why there is no kernel. `noise_sets`: sets of
+    negative samples per word, 1 or MAX_NEIGHBOURS."""
+
+    def __init__(self, folder: Path, *, width: int, negatives: int, cbow: bool, noise_sets: int) -> None:
+        self.width = width
+        sizes = {"WIDTH": width, "NEGATIVES": negatives, "CBOW": int(cbow), "SETS": noise_sets}
+        limits = {"MAX_WIDTH": MAX_WIDTH, "MAX_WINDOW": MAX_WINDOW, "MAX_NEGATIVES": MAX_NEGATIVES}
+        sizes |= limits | {"MAX_NEIGHBOURS": MAX_NEIGHBOURS}
+        library, self.problem = load_kernel(Path(__file__).with_name("negative.c"), folder, sizes)
+        if library is None:
+            return
+        pointer, whole = ctypes.c_void_p, ctypes.c_int64
+        self._learn = library.learn
+        self._learn.argtypes = [*[pointer] * 3, whole, whole, *[pointer] * 3, whole, ctypes.c_uint64, ctypes.c_float]
+        self._learn.argtypes += [pointer]
+        self._learn.restype = None
+
+    def learn(
+        self, text: SampledText, v: Tensor, u: Tensor, table: Tensor, key: int, rate: float
+    ) -> tuple[float, float]:
+        """One step per word, in order, on as many threads as torch uses. One thread always gives the same result, bit
+        for bit. Returns the loss before each step, summed, and the number of predictions."""
+        self._check(text, v, u, table)
+        count, threads = len(text.radii), torch.get_num_threads()
+        words, lines = (t.data_ptr() + t.element_size() * text.window for t in text[:2])
+
+        def work(start: int, stop: int) -> tuple[float, float]:
+            sums = (ctypes.c_double * 2)()
+            self._learn(
+                words, lines, text.radii.data_ptr(), start, stop,
+                v.data_ptr(), u.data_ptr(), table.data_ptr(), len(table), key, rate, sums,
+            )  # fmt: skip
+            return sums[0], sums[1]
+
+        if threads == 1:
+            return work(0, count)
+        starts = range(0, count, CHUNK)
+        with ThreadPoolExecutor(threads) as pool:
+            parts = list(pool.map(lambda start: work(start, min(start + CHUNK, count)), starts))
+        return sum(loss for loss, _ in parts), sum(predictions for _, predictions in parts)
+
+    def _check(self, text: SampledText, v: Tensor, u: Tensor, table: Tensor) -> None:
+        """A ValueError that names the tensor if C would read or write a wrong place, or numbers of another type."""
+        count, window, vocab = text.radii.numel(), text.window, v.shape[:1].numel()
+        expected: dict[str, tuple[Tensor, torch.dtype, tuple[int, ...]]] = {
+            "words": (text.words, torch.int32, (count + 2 * window,)),
+            "lines": (text.lines, torch.int32, (count + 2 * window,)),
+            "radii": (text.radii, torch.int32, (count,)),
+            "v": (v, torch.float32, (vocab, self.width)),
+            "u": (u, torch.float32, (vocab, self.width)),
+            "table": (table, torch.int32, (vocab, 2)),
+        }
+        for name, (t, dtype, shape) in expected.items():
+            if t.dtype != dtype or t.shape != shape or not t.is_contiguous() or t.device.type != "cpu":
+                order = "" if t.is_contiguous() else ", not contiguous"
+                given = f"{t.dtype} of shape {tuple(t.shape)} on {t.device}{order}"
+                raise ValueError(f"{name} must be {dtype} of shape {shape} on cpu, contiguous; it is {given}")
+        ranges = {"words": (text.words, vocab - 1), "radii": (text.radii, min(window, MAX_WINDOW))}
+        for name, (t, most) in (ranges | {"table": (table[:, 1], vocab - 1)}).items():
+            low, high = map(int, t.aminmax()) if t.numel() else (0, most)
+            if low < 0 or high > most:
+                raise ValueError(f"{name} must hold numbers from 0 to {most}, not from {low} to {high}")
 
 
 def load_kernel(source: Path, folder: Path, sizes: Mapping[str, int]) -> tuple[ctypes.CDLL | None, str]:
@@ -29,10 +103,10 @@ def load_kernel(source: Path, folder: Path, sizes: Mapping[str, int]) -> tuple[c
     defined = [f"-D{name}={value}" for name, value in sizes.items()]
     key = hashlib.sha256("\n".join([source.read_text(encoding="utf-8"), *defined, _machine()]).encode()).hexdigest()
     prefix = f"{source.stem}-{key[:20]}"
-    kept = _find(folder, prefix)
-    if kept is not None:
+    cached = _find(folder, prefix)
+    if cached is not None:
         with suppress(OSError):  # made for another system, though for the same processor
-            return ctypes.CDLL(str(kept)), ""
+            return ctypes.CDLL(str(cached)), ""
     try:
         cache = _usable(folder)
         with tempfile.TemporaryDirectory(prefix=".tmp-", dir=cache) as private:

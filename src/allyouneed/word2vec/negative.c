@@ -1,7 +1,7 @@
 /* word2vec with negative sampling: one step of gradient descent per word, in place.
 
-   plain.py has the same computation as short loops, and tests compare the two; draws.py draws the same negative samples.
-   negative.py compiles this file when it is first needed, for fixed sizes, so that the loops can be unrolled: the WIDTH
+   tests/plain_word2vec.py has the same computation as short loops; sampling.py draws the same negative samples.
+   kernels.py compiles this file when it is first needed, for fixed sizes, so that the loops can be unrolled: the WIDTH
    of a vector, the number of NEGATIVES per set, CBOW (0 or 1), and the SETS of negative samples that a word may use:
    1, or one per neighbour (MAX_NEIGHBOURS). It also passes the limits MAX_WIDTH, MAX_WINDOW and MAX_NEGATIVES, and
    checks every tensor before it calls `learn`: nothing is checked here at run time.
@@ -46,7 +46,7 @@ static uint64_t draw(uint64_t key, uint64_t place) {
     return v ^ (v >> 31);
 }
 
-/* As `draw_negatives` in draws.py. */
+/* As `draw_negatives` in sampling.py. */
 static int32_t draw_negative(const int32_t *table, int64_t vocab, uint64_t key, uint64_t place) {
     uint64_t bits = draw(key, place);
     int32_t column = (int32_t)(((bits >> 32) * (uint64_t)vocab) >> 32);

@@ -1,4 +1,4 @@
-"""Scores of word vectors: analogies, and similarity compared with human ratings."""
+"""Scores of vectors by their cosines: search, analogies, and similarity compared with human ratings."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from allyouneed.metrics.intervals import exact_score
-from allyouneed.metrics.score import Score
+from allyouneed.metrics.score import Score, exact_score, mean_score
 
+CELLS = 1 << 24  # cosines that are in memory at a time
 ROWS = 1000
 Question = tuple[str, str, str, str]  # a is to b as c is to d
 
@@ -59,17 +59,16 @@ def similarity_score(
     words: Sequence[str], matrix: np.ndarray, pairs: Sequence[tuple[str, str, float]], detail: str
 ) -> Score | None:
     """Spearman's ρ between the cosines of word pairs and human ratings; None if fewer than two pairs are known."""
-    number: dict[str, int] = {}
-    for i, word in enumerate(words):
-        number.setdefault(word.upper(), i)
-    known = [
-        (number[a.upper()], number[b.upper()], said) for a, b, said in pairs if {a.upper(), b.upper()} <= number.keys()
-    ]
+    number = {word.upper(): i for i, word in reversed(list(enumerate(words)))}  # the first of equal words
+    upper = ((a.upper(), b.upper(), rating) for a, b, rating in pairs)
+    known = [(number[a], number[b], rating) for a, b, rating in upper if {a, b} <= number.keys()]
     if len(known) < 2:
         return None
-    a, b, said = zip(*known)
+    a, b, ratings = zip(*known)
     cosines = (unit(matrix[list(a)].astype(np.float64)) * unit(matrix[list(b)].astype(np.float64))).sum(1)
-    return Score("similarity", spearman(cosines, np.array(said)), f"Spearman|{detail}|known:{len(known)}of{len(pairs)}")
+    return Score(
+        "similarity", spearman(cosines, np.array(ratings)), f"Spearman|{detail}|known:{len(known)}of{len(pairs)}"
+    )
 
 
 def spearman(a: np.ndarray, b: np.ndarray) -> float:
@@ -84,3 +83,33 @@ def ranks(values: np.ndarray) -> np.ndarray:
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(sizes)
     return (last - (sizes - 1) / 2)[group]
+
+
+def find_nearest(
+    queries: np.ndarray, texts: np.ndarray, right: Sequence[Sequence[int]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each query (N, D): the number of the nearest text (M, D) by cosine, and the rank of its nearest right one.
+    A wrong text that is as near as the right one comes before it: vectors that are all equal find nothing."""
+    queries, texts = unit(queries), unit(texts)
+    nearest, ranks = np.zeros(len(queries), np.int64), np.zeros(len(queries), np.int64)
+    step = max(1, CELLS // len(texts))
+    for start in range(0, len(queries), step):
+        cosines = queries[start : start + step] @ texts.T  # (n, M)
+        wrong = np.ones(cosines.shape, dtype=bool)
+        for row, numbers in enumerate(right[start : start + step]):
+            wrong[row, list(numbers)] = False
+        best = np.where(wrong, -np.inf, cosines).max(1, keepdims=True)
+        ranks[start : start + step] = 1 + ((cosines >= best) & wrong).sum(1)
+        nearest[start : start + step] = cosines.argmax(1)
+    return nearest, ranks
+
+
+def retrieval_scores(ranks: np.ndarray, among: int, detail: str = "") -> list[Score]:
+    """top-1 = the part of the queries whose rank is 1; MRR = the mean of 1 / rank; both in percent."""
+    if not len(ranks):
+        raise ValueError("there is nothing to score: no query")
+    sign = f"cosine|among:{among}{detail}|n:{len(ranks)}"
+    return [
+        exact_score("top-1", int((ranks == 1).sum()), len(ranks), f"percent|{sign}"),
+        mean_score("MRR", 1 / ranks, f"percent|{sign}"),
+    ]

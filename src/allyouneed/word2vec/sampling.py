@@ -1,7 +1,7 @@
 """The random choices of word2vec: subsampling, the window of each word, and negative samples.
 
-Every draw is a function of a key and a place, not of a state. So a run can stop anywhere and resume, threads can draw
-in any order, and the compiled kernel (negative.c) draws the same negative samples.
+Every draw is a function of a key and a position, not of a state. So a run can stop anywhere and resume, threads can
+draw in any order, and the compiled kernel (negative.c) draws the same negative samples.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ POWER = 0.75  # of the counts in the noise distribution
 
 
 class SampledText(NamedTuple):
-    """The N words that subsampling kept, in order, with `window` empty places (line -1) before and after them."""
+    """The N words that subsampling has left, in order, with `window` empty positions (line -1) before and after."""
 
     words: Tensor  # (N + 2 window,)
     lines: Tensor  # (N + 2 window,) the line number of each word: neighbours are on one line
@@ -32,9 +32,9 @@ class SampledText(NamedTuple):
 
 
 def keep_thresholds(counts: Tensor, sample: float) -> Tensor:
-    """Subsampling: a word that is the share f of the text is kept with probability p = (sqrt(f/t) + 1) · t/f, at most
-    1, where t = `sample`; with t = 0 every word is kept. Returns thresholds (V,): a word is kept if its draw is not
-    above its threshold. A word with the count 0 is never kept."""
+    """Subsampling: a word that is the share f of the text stays with probability p = (sqrt(f/t) + 1) · t/f, at most
+    1, where t = `sample`; with t = 0 every word stays. Returns thresholds (V,): a word stays if its draw is not
+    above its threshold. A word with the count 0 never stays."""
     share = counts.double() / counts.double().sum().clamp(min=1)
     p = ((share / sample).sqrt() + 1) * sample / share if sample else torch.ones_like(share)
     p = torch.where(counts > 0, p.clamp(max=1), 0)
@@ -61,9 +61,9 @@ def alias_table(counts: Tensor) -> Tensor:
     return torch.stack([thresholds, torch.tensor(aliases)], dim=1).int()
 
 
-def draw_negatives(table: Tensor, key: int, places: Tensor) -> Tensor:
-    """One word of the noise distribution for each place."""
-    bits = draw(key, places)
+def draw_negatives(table: Tensor, key: int, positions: Tensor) -> Tensor:
+    """One word of the noise distribution for each position."""
+    bits = draw(key, positions)
     column = (shifted(bits, 32) * len(table)) >> 32
     threshold, alias = table[column].long().unbind(-1)
     return torch.where((bits & ALWAYS) <= threshold, column, alias)
@@ -71,18 +71,12 @@ def draw_negatives(table: Tensor, key: int, places: Tensor) -> Tensor:
 
 def sample_text(tokens: Tensor, thresholds: Tensor, window: int, key: int) -> SampledText:
     """Subsample a text, and draw the radius of each word's window. In `tokens`, -1 ends a line."""
-    words, lines = subsample(tokens, thresholds, make_key(key, 0))
+    bits = draw(make_key(key, 0), torch.arange(len(tokens), device=tokens.device))
+    stay = ((bits & ALWAYS) <= thresholds[tokens.clamp(min=0).long()]) & (tokens >= 0)
+    words, lines = tokens[stay], (tokens < 0).cumsum(0, dtype=torch.int32)[stay]
     radii = draw_radii(len(words), window, make_key(key, 1), words.device)
     edge = (window, window)
     return SampledText(F.pad(words, edge), F.pad(lines, edge, value=-1), radii)
-
-
-def subsample(tokens: Tensor, thresholds: Tensor, key: int) -> tuple[Tensor, Tensor]:
-    """The words (N,) that subsampling keeps, and the line number of each."""
-    places = torch.arange(len(tokens), device=tokens.device)
-    kept = (draw(key, places) & ALWAYS) <= thresholds[tokens.clamp(min=0).long()]
-    kept &= tokens >= 0
-    return tokens[kept], (tokens < 0).cumsum(0, dtype=torch.int32)[kept]
 
 
 def draw_radii(count: int, window: int, key: int, device: torch.device) -> Tensor:

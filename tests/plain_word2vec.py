@@ -8,7 +8,7 @@ With the label 1 for w and 0 for every k, one step of gradient descent is, for e
 
     g = rate · (label - σ(x·u)),   u += g x,   x += g u
 
-The compiled kernel (negative.c) and `learn_block` (negative.py) must give the values of these loops: tests compare.
+The compiled kernel (negative.c) and `learn_block` (blocks.py) must give the values of these loops: tests compare.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from allyouneed.word2vec.draws import SampledText, draw_negatives
+from allyouneed.word2vec.sampling import SampledText, draw_negatives
 
 
 @torch.no_grad()

@@ -1,94 +1,26 @@
-"""Negative sampling: gradient steps in place on two matrices of word vectors, without autograd.
+"""Steps on blocks of words, as a few matrix products: for a GPU, and where there is no compiler. They change two
+matrices of word vectors in place, without autograd.
 
-For an input x and the word w that it predicts, against negative samples k: loss = -log σ(x·u_w) - Σ_k log σ(-x·u_k), so
+Negative sampling, for an input x and the word w that it predicts, against negative samples k:
+loss = -log σ(x·u_w) - Σ_k log σ(-x·u_k), so
 u_w += rate (1 - σ(x·u_w)) x,  u_k -= rate σ(x·u_k) x,  x += rate [(1 - σ(x·u_w)) u_w - Σ_k σ(x·u_k) u_k].
-plain.py has the same as loops that a reader of the paper recognises.
+
+The full softmax: loss = -log p_w with p = softmax(U x), so
+u_k -= rate (p_k - [k = w]) x,  x -= rate Σ_k (p_k - [k = w]) u_k.
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from allyouneed.word2vec.draws import SampledText, draw_negatives
-from allyouneed.word2vec.kernels import load_kernel
+from allyouneed.word2vec.sampling import SampledText, draw_negatives
 
-# The kernel has arrays of these sizes, and is compiled with them: negative.c refuses sizes that do not fit together.
-MAX_WIDTH, MAX_WINDOW, MAX_NEGATIVES, MAX_NEIGHBOURS = 10_000, 30, 30, 64
-CHUNK = 4096  # words that a thread takes at once
 MAX_ROW_RATE = 1.0  # the sum of the rates at which one step on a block may change one row
-
-
-class Kernel:
-    """negative.c, compiled for these sizes. `problem` is "", or says why there is no kernel. `noise_sets`: sets of
-    negative samples per word, 1 or MAX_NEIGHBOURS."""
-
-    def __init__(self, folder: Path, *, width: int, negatives: int, cbow: bool, noise_sets: int) -> None:
-        self.width = width
-        sizes = {"WIDTH": width, "NEGATIVES": negatives, "CBOW": int(cbow), "SETS": noise_sets}
-        limits = {"MAX_WIDTH": MAX_WIDTH, "MAX_WINDOW": MAX_WINDOW, "MAX_NEGATIVES": MAX_NEGATIVES}
-        sizes |= limits | {"MAX_NEIGHBOURS": MAX_NEIGHBOURS}
-        library, self.problem = load_kernel(Path(__file__).with_name("negative.c"), folder, sizes)
-        if library is None:
-            return
-        pointer, whole = ctypes.c_void_p, ctypes.c_int64
-        self._learn = library.learn
-        self._learn.argtypes = [*[pointer] * 3, whole, whole, *[pointer] * 3, whole, ctypes.c_uint64, ctypes.c_float]
-        self._learn.argtypes += [pointer]
-        self._learn.restype = None
-
-    def learn(
-        self, text: SampledText, v: Tensor, u: Tensor, table: Tensor, key: int, rate: float
-    ) -> tuple[float, float]:
-        """One step per word, in order, on as many threads as torch uses. One thread always gives the same result, bit
-        for bit. Returns the loss before each step, summed, and the number of predictions."""
-        self._check(text, v, u, table)
-        count, threads = len(text.radii), torch.get_num_threads()
-        words, lines = (t.data_ptr() + t.element_size() * text.window for t in text[:2])
-
-        def work(start: int, stop: int) -> tuple[float, float]:
-            sums = (ctypes.c_double * 2)()
-            self._learn(
-                words, lines, text.radii.data_ptr(), start, stop,
-                v.data_ptr(), u.data_ptr(), table.data_ptr(), len(table), key, rate, sums,
-            )  # fmt: skip
-            return sums[0], sums[1]
-
-        if threads == 1:
-            return work(0, count)
-        starts = range(0, count, CHUNK)
-        with ThreadPoolExecutor(threads) as pool:
-            parts = list(pool.map(lambda start: work(start, min(start + CHUNK, count)), starts))
-        return sum(loss for loss, _ in parts), sum(predictions for _, predictions in parts)
-
-    def _check(self, text: SampledText, v: Tensor, u: Tensor, table: Tensor) -> None:
-        """A ValueError that names the tensor if C would read or write a wrong place, or numbers of another type."""
-        count, window, vocab = text.radii.numel(), text.window, v.shape[:1].numel()
-        expected: dict[str, tuple[Tensor, torch.dtype, tuple[int, ...]]] = {
-            "words": (text.words, torch.int32, (count + 2 * window,)),
-            "lines": (text.lines, torch.int32, (count + 2 * window,)),
-            "radii": (text.radii, torch.int32, (count,)),
-            "v": (v, torch.float32, (vocab, self.width)),
-            "u": (u, torch.float32, (vocab, self.width)),
-            "table": (table, torch.int32, (vocab, 2)),
-        }
-        for name, (t, dtype, shape) in expected.items():
-            if t.dtype != dtype or t.shape != shape or not t.is_contiguous() or t.device.type != "cpu":
-                order = "" if t.is_contiguous() else ", not contiguous"
-                given = f"{t.dtype} of shape {tuple(t.shape)} on {t.device}{order}"
-                raise ValueError(f"{name} must be {dtype} of shape {shape} on cpu, contiguous; it is {given}")
-        ranges = {"words": (text.words, vocab - 1), "radii": (text.radii, min(window, MAX_WINDOW))}
-        for name, (t, most) in (ranges | {"table": (table[:, 1], vocab - 1)}).items():
-            low, high = map(int, t.aminmax()) if t.numel() else (0, most)
-            if low < 0 or high > most:
-                raise ValueError(f"{name} must hold numbers from 0 to {most}, not from {low} to {high}")
 
 
 def neighbours(text: SampledText, start: int, stop: int) -> tuple[Tensor, Tensor]:
@@ -114,26 +46,26 @@ def learn_block(
     rate: float | Tensor,
     cbow: bool,
 ) -> Tensor:
-    """One step on the words start … stop - 1 together, as a few matrix products: for a GPU, and where there is no
-    compiler. All words share the M samples, each with the weight negatives / M; a word may be among its own samples.
+    """One step on the words start … stop - 1 together. All words share the M samples, each with the weight
+    negatives / M; a word may be among its own samples.
 
     All gradients come from the same old values, so a frequent word would overshoot. The rates of all predictions that
     use a row therefore add up to at most MAX_ROW_RATE. Returns (loss before the step, predictions)."""
     words, near = neighbours(text, start, stop)
     centre = words[text.window : len(words) - text.window]
     rows, target, others = v[words], u[centre], u[samples]  # (N + 2W, D), (N, D), (M, D)
-    places = rows.unfold(0, near.size(1), 1)  # (N, D, C)
+    around = rows.unfold(0, near.size(1), 1)  # (N, D, C)
     near = near.to(v)
     predictions = near.sum(1, keepdim=True)  # (N, 1)
     if cbow:
         share = near / predictions.clamp(min=1)
-        x = (places @ share[..., None]).squeeze(-1)  # (N, D)
+        x = (around @ share[..., None]).squeeze(-1)  # (N, D)
         right = (x * target).sum(1, keepdim=True)  # (N, 1)
         near = predictions = x_uses = predictions.clamp(max=1)
         row_uses = scatter_to_neighbours(share, x_uses)
     else:
         x = rows
-        right = (target[:, None] @ places).squeeze(1)  # (N, C)
+        right = (target[:, None] @ around).squeeze(1)  # (N, C)
         x_uses = row_uses = scatter_to_neighbours(near, torch.ones_like(predictions))  # predictions that use each x
     wrong = x @ others.T  # (·, M)
     weight = negatives / len(samples)
@@ -145,7 +77,7 @@ def learn_block(
         d_target = g * x
         d_rows = scatter_to_neighbours(share, g * target + h @ others)
     else:
-        d_target = (places @ g[..., None]).squeeze(-1)
+        d_target = (around @ g[..., None]).squeeze(-1)
         d_rows = scatter_to_neighbours(g, target) + h @ others
     add_capped_updates(v, words, d_rows, row_uses, rate)
     u_uses = torch.cat([predictions, (weight * total).expand(len(samples), 1)])
@@ -219,12 +151,43 @@ class GraphedBlocks(Blocks):
         self.captured_for = v.data_ptr(), u.data_ptr(), text.window
 
     def _fill(self, text: SampledText, start: int, samples: Tensor) -> None:
-        """Copy a block to where the graph reads it; places after the last word are empty."""
+        """Copy a block to where the graph reads it; what is after the last word is empty."""
         for target, source, empty in zip(self.block, text, (0, -1, 0)):
             piece = source[start : start + len(target)]
             target[: len(piece)].copy_(piece)
             target[len(piece) :].fill_(empty)
         self.samples.copy_(samples)
+
+
+@torch.no_grad()
+def learn_full_softmax(
+    text: SampledText, v: Tensor, u: Tensor, bias: Tensor, *, size: int, rate: float, cbow: bool
+) -> Tensor:
+    """One step per block of `size` words, in order. The gradients of all P predictions of a block are added, with the
+    rate of each row capped as in `learn_block`. `bias` (V,) is -∞ for tokens that are never predicted. Returns (loss
+    before each step, summed; predictions)."""
+    sums, count = torch.zeros(2, device=v.device), len(text.radii)
+    for start in range(0, count, size):
+        words, near = neighbours(text, start, min(start + size, count))
+        centre = words[text.window : len(words) - text.window]
+        word, position = near.nonzero().unbind(1)  # (M,): the neighbours of all words
+        rows = words[word + position]
+        if cbow:
+            word, prediction = word.unique(return_inverse=True)
+        else:
+            prediction = torch.arange(len(word), device=word.device)
+        goals, share = centre[word], 1 / prediction.bincount()[prediction, None]  # (P,), (M, 1)
+        x = v.new_zeros(len(goals), v.size(1)).index_add_(0, prediction, share * v[rows])  # (P, D)
+        log_p = torch.log_softmax(torch.addmm(bias, x, u.T), dim=1)  # (P, V)
+        each = torch.arange(len(goals), device=goals.device)
+        loss, p = -log_p[each, goals].sum(), log_p.exp_()
+        uses = p.sum(0).index_add_(0, goals, torch.ones_like(x[:, 0]))  # the predictions that use each u
+        p[each, goals] -= 1
+        d_x, d_u = p @ u, p.T @ x
+        u.sub_(d_u * (MAX_ROW_RATE / uses.clamp(min=1)).clamp(max=rate)[:, None])
+        add_capped_updates(v, rows, -share * d_x[prediction], share, rate)
+        sums += torch.stack([loss, loss.new_tensor(len(goals))])
+    return sums
 
 
 def add_capped_updates(matrix: Tensor, rows: Tensor, updates: Tensor, uses: Tensor, rate: float | Tensor) -> None:
@@ -234,7 +197,7 @@ def add_capped_updates(matrix: Tensor, rows: Tensor, updates: Tensor, uses: Tens
 
 
 def scatter_to_neighbours(weights: Tensor, x: Tensor) -> Tensor:
-    """Every x_i is added to the C places around it: y_j = Σ_i weights[i, j - i] x_i for weights (N, C) and x (N, D),
+    """Every x_i is added to the C rows around it: y_j = Σ_i weights[i, j - i] x_i for weights (N, C) and x (N, D),
     y (N + C - 1, D)."""
     more = weights.size(1) - 1
     padded = F.pad(weights.flip(1), (0, 0, more, more))  # row i + more, column m: weights[i, more - m]
