@@ -94,7 +94,7 @@ def test_nobody_gets_the_vectors_of_another(folders, cache):
     ways.append((changed, "last", "mean"))
     for run, layers, pool in [*ways, *reversed(ways)]:
         made = run.embedding(layers, pool)
-        made.search(enumerate(LINES), 5, keep=True)
+        made.search(enumerate(LINES), 5, store=True)
         right = run.embedding(layers, pool)
         right.search(enumerate(LINES), 5)
         np.testing.assert_array_equal(made.matrix, right.matrix)
