@@ -102,22 +102,22 @@ def test_every_room_is_in_the_plan():
 
 # Lines of each room, at most: raised by a decision, never to make a change fit.
 BUDGETS = {
-    "nn": 1810,
+    "nn": 1790,
     "models": 2200,
     "decode": 530,
-    "storage": 1040,
-    "word2vec": 580,
-    "text": 1610,
-    "data": 9540,
-    "metrics": 490,
-    "figures": 1030,
-    "predict": 4005,
-    "tasks": 2770,
-    "exchange": 3810,
-    "training": 3600,
-    "lectures": 650,
-    "cli": 1320,
-    "": 1580,  # "": the files that are in no room
+    "storage": 1030,
+    "word2vec": 470,
+    "text": 1540,
+    "data": 8540,
+    "metrics": 440,
+    "figures": 890,
+    "predict": 3610,
+    "tasks": 2640,
+    "exchange": 3540,
+    "training": 3400,
+    "lectures": 620,
+    "cli": 1200,
+    "": 1550,  # "": the files that are in no room
 }
 
 
