@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from importlib import import_module
+from importlib import import_module, resources
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -56,10 +57,37 @@ def read_named(config: DataConfig, shape: str) -> Source:
     if public is not None:
         return _public(public, shape, config.mirror, config.reverse)
     known = next(known for known in BUILT_IN if known.name == config.name)
-    generated = getattr(import_module(f"allyouneed.data.builtin.{known.name}"), known.name)()
     if known.shape in PICTURES:
-        return _built_in_pictures(known, generated, shape)
-    return _built_in_texts(known, generated, config.reverse)
+        return _built_in_pictures(known, _generated_once(known.name), shape)
+    return _built_in_texts(known, _generated(known.name), config.reverse)
+
+
+def _generated(name: str) -> Mapping[str, Any]:
+    """The splits that the function NAME of builtin/NAME.py generates."""
+    splits: Mapping[str, Any] = getattr(import_module(f"allyouneed.data.builtin.{name}"), name)()
+    return splits
+
+
+def _generated_once(name: str) -> Mapping[str, Any]:
+    """The pictures of each split and their words, which are in the cache for as long as the rules stay the same."""
+    from allyouneed.data.store import Filled, Stream, stored
+
+    def write(stream: Stream) -> Filled:
+        splits = _generated(name)
+        for pixels, *_ in splits.values():
+            stream.put(pixels.tobytes())
+        return {"splits": {split: (pixels.shape, words) for split, (pixels, words, *_) in splits.items()}}, {}
+
+    rules = (resources.files("allyouneed.data.builtin") / f"{rule}.py" for rule in ("shapes", "scenes"))
+    found, splits, at = (
+        stored("built-in", name, {"rules": digest("".join(r.read_text("utf-8") for r in rules))}, write),
+        {},
+        0,
+    )
+    for split, (shape, words) in found.meta["splits"].items():
+        splits[split] = found.stream[at : at + math.prod(shape)].reshape(shape), words
+        at += math.prod(shape)
+    return splits
 
 
 @dataclass(frozen=True)
@@ -180,7 +208,7 @@ def _built_in_pictures(known: NamedSet, generated: Mapping[str, Any], shape: str
     from allyouneed.data.pictures import PictureSplit
 
     captioned = known.shape == "captions"
-    listed = {split: from_arrays(pixels, words, known.name) for split, (pixels, words, *_) in generated.items()}
+    listed = {split: from_arrays(pixels, words, known.name) for split, (pixels, words) in generated.items()}
     counts = {split: f"{len(one.pictures):,} {split}" for split, one in listed.items()}
     digests = {split: digest("".join(p.content + p.label for p in one.pictures)) for split, one in listed.items()}
     dataset = _built_in(known, counts, digests, checker=check if captioned else None)
