@@ -68,6 +68,7 @@ def test_it_is_said_when_a_baseline_is_better():
     assert beaten([mine]) == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["classify/rnn", "classify/elmo", "tag/lstm", "tag/elmo", "recognize/vit"])
 def test_every_classifier_and_tagger_has_them(recipe, tmp_path):
     settings = [*RUNTIME, "model.width=16", "train.steps=2", "train.eval_every=2", "train.test_limit=40"]

@@ -198,6 +198,7 @@ def test_markup_goes_and_words_stay():
     assert lines == ["ann saw the cat", "3 caf s", "last"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", word2vec_gensim.NOISE)
 def test_a_small_word2vec_case_runs_for_real(noise, mirror, tmp_path):
     pytest.importorskip("gensim")

@@ -356,6 +356,7 @@ class Writer:
         return start + "".join(self.write("s", 4) for _ in range(self.chance.choice([1, 2, 3])))
 
 
+@pytest.mark.slow
 def test_wild_templates_end(tokenizer: Tokenizer, little_memory: None, capsys: pytest.CaptureFixture[str]) -> None:
     chance, counts, slowest = random.Random(5), Counter[str](), 0.0
     for _ in range(1000):
@@ -367,6 +368,7 @@ def test_wild_templates_end(tokenizer: Tokenizer, little_memory: None, capsys: p
     assert min(counts["a text"], counts["a sentence"]) > 100
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")  # of what jinja2 gives to Python
 def test_tame_templates_give_the_text_of_jinja(tokenizer: Tokenizer, capsys: pytest.CaptureFixture[str]) -> None:
     chance, counts = random.Random(6), Counter[str]()

@@ -67,6 +67,7 @@ def test_a_kernel_is_compiled_once_for_its_sizes_and_its_machine(source, tmp_pat
     assert len(list(kept.iterdir())) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("umask", [0o000, 0o002, 0o077])
 def test_a_cached_kernel_is_used_whatever_the_umask_was(umask, source, tmp_path, monkeypatch):
     before = os.umask(umask)
@@ -78,6 +79,7 @@ def test_a_cached_kernel_is_used_whatever_the_umask_was(umask, source, tmp_path,
     assert loaded(source, tmp_path / "kept") == "7"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
     [
@@ -144,6 +146,7 @@ OF_ANOTHER: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*UNTRUSTED, *(pytest.param(name, marks=as_root) for name in OF_ANOTHER)])
 def test_a_kernel_that_another_user_could_have_written_is_never_loaded(name, source, tmp_path, private, monkeypatch):
     library = planted(source, tmp_path / "kept")
@@ -166,6 +169,7 @@ def test_a_folder_that_cannot_be_made_is_done_without(source, tmp_path, private)
     assert not list(private.iterdir())
 
 
+@pytest.mark.slow
 def test_several_processes_compile_the_same_kernel_at_once(source, tmp_path):
     processes = [started(source, tmp_path / "kept") for _ in range(5)]
     assert [process.communicate(timeout=120)[0].strip() for process in processes] == ["7"] * 5

@@ -176,6 +176,7 @@ def columns(chance: random.Random, shape: str) -> Any:
 MAKERS = {"nests": lambda chance, shape: anything(chance, 4), "rows": rows, "columns": columns}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of numpy and polars, about the values
 def test_data_in_memory(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -34,6 +34,7 @@ def named(said: str) -> int:
     return int(found[1]) if found else 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [1, 2])
 @pytest.mark.parametrize("settings", [STEEP, [*STEEP, "train.lr=1e3"], [*STEEP, "train.optimizer=sgd"]])
 def test_a_run_with_a_rate_that_is_too_large_goes_on_with_a_smaller_one(settings, keep, story, tmp_path):

@@ -91,6 +91,7 @@ def test_the_layers_are_those_of_transformers():
         torch.testing.assert_close(mine[real], right[real], **CLOSE)
 
 
+@pytest.mark.slow
 @each_run
 @torch.inference_mode()
 def test_a_trace_has_the_embeddings_each_layer_and_the_output(run):

@@ -518,6 +518,7 @@ def test_load_takes_hf_names(tmp_path, monkeypatch, capsys):
     assert tuned.recipe.model.width == first.recipe.model.width
 
 
+@pytest.mark.slow
 def test_a_downloaded_model_is_found_by_its_name(tmp_path):
     kept = tmp_path / "hub" / "models--nobody--tiny"  # as huggingface_hub lays out its cache
     saved("bert, labels", kept / "snapshots" / "abc123")

@@ -31,6 +31,7 @@ def quiet(line: str) -> None:
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 @torch.inference_mode()
 def test_an_imported_model_comes_back_as_it_was(name, tmp_path):
@@ -116,6 +117,7 @@ def both(request, tmp_path_factory) -> tuple[Run, Any, Path]:
 TEXT = "the little house is near the red tree"
 
 
+@pytest.mark.slow
 @torch.inference_mode()
 def test_transformers_gives_the_numbers_of_a_run_trained_here(both):
     run, model, path = both

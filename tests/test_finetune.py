@@ -58,6 +58,7 @@ def commands() -> list[list[str]]:
     return [words for line in every if not {"imdb-unlabelled", "sst2"} & {*(words := shlex.split(line)[1:])}]
 
 
+@pytest.mark.slow
 def test_every_command_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_files(tmp_path)

@@ -62,6 +62,7 @@ def test_scores_of_parts_are_pooled_and_others_are_means():
     assert (loss.value, loss.low) == (2.0, None)
 
 
+@pytest.mark.slow
 def test_a_small_set_is_scored_by_cross_validation(films, tmp_path):
     out = tmp_path / "run"
     command = ["train", "classify/rnn", "--data", films, "--out", out, *RUNTIME, "model.width=16", "train.folds=3",

@@ -61,6 +61,7 @@ def test_a_bootstrap_of_kinds_is_one_of_examples():
     assert (kinds.low, kinds.high) == pytest.approx((examples.low, examples.high), abs=1.5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sentences", [60, 300])
 def test_intervals_of_entity_f1_hold_the_true_value_about_as_often_as_they_say(sentences):
     """Sentences of a world in which 70 % of the entities are found and 20 % of the guesses are wrong."""

@@ -53,6 +53,7 @@ def test_entities_are_those_of_seqeval_where_programs_disagree(sentence):
     assert spans(sentence.split()) == both(sentence.split())
 
 
+@pytest.mark.slow
 @given(two_taggings)
 @settings(max_examples=300, deadline=None)
 def test_entity_scores_equal_seqeval(taggings):

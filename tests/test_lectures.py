@@ -171,6 +171,7 @@ def test_the_pictures_of_patch_positions_tell_the_quarter_only_by_where_the_circ
             assert abs(counts / counts.sum() - 0.25).max() < 0.05
 
 
+@pytest.mark.slow
 def test_patch_positions_compares_kinds_of_positions_over_seeds(tmp_path, monkeypatch):
     monkeypatch.setattr(patch_positions, "KINDS", {"none": "none", "2-D": "sinusoidal_2d"})
     monkeypatch.setattr(patch_positions, "SEEDS", (1, 2))
@@ -188,6 +189,7 @@ def test_patch_positions_compares_kinds_of_positions_over_seeds(tmp_path, monkey
     assert "seed 2" in said[-1]
 
 
+@pytest.mark.slow
 def test_patches_are_drawn_from_a_run(tmp_path):
     settings = [*SMALL, "model.heads=2", "model.layers=1", "train.batch_tokens=650", "data.limit=50"]
     run = train("recognize/vit", *settings, out=tmp_path / "run", quiet=True)

@@ -176,6 +176,7 @@ def run(request, reviews, tmp_path_factory):
     return train(request.param, *RUNTIME, "train.steps=30", "train.eval_every=10", data=reviews, out=out, quiet=True)
 
 
+@pytest.mark.slow
 def test_own_texts_begin_with_it(run):
     assert run.recipe.task.linear
     assert any("a linear model over words and pairs of words" in line for line in run.config["followed"])

@@ -185,6 +185,7 @@ def test_bad_rows_are_told(name):
         store_examples(data, shape)
 
 
+@pytest.mark.slow
 def test_rows_without_end_are_stopped(monkeypatch):
     monkeypatch.setattr(in_memory, "MOST", 1 << 20)
     for data, shape in (

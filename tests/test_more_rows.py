@@ -14,6 +14,7 @@ from commands import accept_recipe
 from conftest import TINY_LM, TINY_TRANSLATE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["greedy", "sample", "beam"])
 @pytest.mark.parametrize("recipe", ["lm/gpt", "lm/lstm", "translate/transformer"])
 def test_rows_beyond_the_tokenizer_are_never_chosen(recipe, method, story, pairs, tmp_path):

@@ -112,6 +112,7 @@ def parsed(name: str, key: str, value: Any) -> Recipe:
     return Recipe.parse({**values, section: {**values[section], field: value}})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", OPTIONS)
 def test_an_absurd_value_is_an_error_or_a_model(option, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -80,6 +80,7 @@ def text(kind: str) -> list[str]:
     return [] if kind == "none" else [f"text.kind={kind}", "text.vocab=400"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("reader", "kind"), COMBINATIONS)
 def test_classify_runs_with_every_reader_and_tokenizer(reader, kind, reviews, tmp_path, monkeypatch):
     made = settings(reader, *text(kind), *HELD)
@@ -103,6 +104,7 @@ def test_classify_runs_with_every_reader_and_tokenizer(reader, kind, reviews, tm
             run.attention("the film was fine")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("reader", "kind"), COMBINATIONS)
 def test_tag_runs_with_every_reader_and_tokenizer(reader, kind, names, tmp_path):
     made = settings(reader, f"model.kind={reader}", *text(kind), *HELD)
@@ -114,6 +116,7 @@ def test_tag_runs_with_every_reader_and_tokenizer(reader, kind, names, tmp_path)
     assert len(run.table(sentence)) == len(answer.details["words"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["classify", "tag", "lm"])
 @pytest.mark.parametrize("reader", FIRST)
 def test_a_run_starts_from_a_language_model_and_never_needs_it_again(

@@ -113,6 +113,7 @@ def test_its_keys_are_known_and_its_data_fits(name):
     assert name.split("/")[1] not in catalog.MODELS or recipe.data.name in OWN  # its first command needs no download
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", recipe_names())
 def test_it_runs_on_own_files(name, own, book, tmp_path):
     recipe = read_recipe(name)

@@ -105,6 +105,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_run_whose_replacement_was_killed_comes_back(name, killed, story, tmp_path):
     done = COMMANDS[name](story)

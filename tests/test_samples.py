@@ -148,6 +148,7 @@ def test_a_quiet_run_asks_the_model_nothing(pairs, tmp_path, monkeypatch, capsys
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["translate/transformer", "lm/rnn", "classify/rnn"])
 def test_samples_change_nothing(recipe, pairs, story, reviews, tmp_path):
     """A run with samples, one without, and one that was stopped: the same weights, and the same checkpoints."""

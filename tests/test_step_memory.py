@@ -29,7 +29,13 @@ def learner(name: str) -> tuple[Any, Any, Any]:
     return task, model, loss
 
 
-@pytest.mark.parametrize("name", sorted(FAMILIES.keys() - {"word2vec"}))  # which learns in place, block by block
+QUICK = ("classify-rnn", "convseq2seq", "gpt")
+LEARNERS = sorted(FAMILIES.keys() - {"word2vec"})  # which learns in place, block by block
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in LEARNERS]
+)
 def test_a_few_examples_tell_what_a_batch_takes(name: str) -> None:
     task, model, loss = learner(name)
     train = replace(task.recipe.train, batch_tokens=4096, accumulate=1)

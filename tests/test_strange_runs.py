@@ -192,6 +192,7 @@ def test_the_optimizer_of_another_run(run, translator):
 ITEM = "optimizer/body.stack.norm.weight"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "change"),
     [
@@ -210,6 +211,7 @@ def test_what_training_remembers_of_another_shape(name, change, story, tmp_path)
     assert "step-000012/train.safetensors does not fit the model" in mistake(*RESUME)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "change"),
     [

@@ -168,6 +168,7 @@ def hostile_commands(run: Path, text: Path, evil: str) -> dict[str, tuple[object
     }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("elsewhere")
 def test_no_command_prints_an_evil_word(letters):
     run, text = letters[0], letters[0].parent / "story.txt"
@@ -227,6 +228,7 @@ def test_a_picture_with_evil_texts_is_valid(tmp_path):
     assert not steering(out.read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_real_processes_print_nothing_evil(labels, letters, hostile):
     """Bytes, as a terminal gets them: names that are not UTF-8, too."""
     words = [

@@ -105,6 +105,7 @@ def _records(task, model, budget: TestBudget) -> list[dict]:
     return list(task.predictions())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["classify/rnn", "tag/lstm"])
 def test_labels_of_a_part_are_those_of_the_whole(recipe, tmp_path):
     settings = [*RUNTIME, "model.width=16", "train.steps=2", "train.eval_every=2"]
