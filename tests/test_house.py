@@ -108,7 +108,7 @@ BUDGETS = {
     "storage": 1030,
     "word2vec": 470,
     "text": 1540,
-    "data": 8540,
+    "data": 8570,
     "metrics": 440,
     "figures": 890,
     "predict": 3610,

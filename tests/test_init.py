@@ -142,7 +142,9 @@ def test_a_donor_that_cannot_be_used_is_named(pretrained, tagged, story, tmp_pat
     headless = shutil.copytree(pretrained, tmp_path / "headless")
     tensors = read_tensors(headless / "model.safetensors")
     notes = {"run": read_header(headless / "model.safetensors").notes["run"]}
-    write_tensors(headless / "model.safetensors", {n: t for n, t in tensors.items() if "forth.1" not in n}, notes)
+    write_tensors(
+        headless / "model.safetensors", {n: t for n, t in tensors.items() if "forward_layers.1" not in n}, notes
+    )
     for donor, words in {
         tmp_path / "damagd": ["no run", "did you mean 'damaged'"],
         damaged: ["damaged"],

@@ -265,7 +265,7 @@ def test_a_dev_file_of_squad_that_is_damaged(web: Web) -> None:
     with pytest.raises(UserError, match=r"dev-v1\.1\.json is damaged: it has no article “Pharmacy”, “University_of_"):
         opened("squad", "questions")
     web.put(**{"squad/dev-v1.1.json": whole[:-100]})
-    with pytest.raises(UserError, match=r"dev-v1\.1\.json is not JSON.*is the file complete"):
+    with pytest.raises(UserError, match=r"dev-v1\.1\.json, line 1 is not JSON.*is the file complete"):
         opened("squad", "questions")
 
 

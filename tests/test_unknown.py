@@ -47,7 +47,7 @@ def labelled(tmp_path: Path) -> list[str]:
 def test_the_report_has_the_fraction_of_unknown_tokens_of_each_split(labelled):
     _, report = prepared("classify/rnn", *labelled)
     assert shares(report) == {"train": [0.0], "valid": [0.0], "test": [0.4]}
-    lines = report.lines()
+    lines = report.to_lines()
     start = next(number for number, line in enumerate(lines) if line.startswith("tokens"))
     header, train, valid, test = (line.split() for line in lines[start : start + 4])
     assert header[-1] == "unknown"
@@ -56,7 +56,7 @@ def test_the_report_has_the_fraction_of_unknown_tokens_of_each_split(labelled):
 
 def test_many_unknown_tokens_get_one_sentence_with_what_to_try(labelled):
     _, report = prepared("classify/rnn", "text.kind=word", *labelled)
-    (said,) = [line for line in report.lines() if "vocabulary" in line]
+    (said,) = [line for line in report.to_lines() if "vocabulary" in line]
     assert said == (
         "many tokens are not in the vocabulary (test 40.0 %), so the model cannot tell them apart: "
         "try text.kind=bpe, which knows every text"
@@ -69,7 +69,7 @@ def test_few_unknown_tokens_get_no_sentence(tmp_path):
     _, report = prepared("classify/rnn", f"data.path={paths['train']}", f"data.test_path={paths['test']}",
                          "data.valid_part=0")  # fmt: skip
     assert shares(report)["test"] == [0.04]
-    assert not [line for line in report.lines() if "vocabulary" in line]
+    assert not [line for line in report.to_lines() if "vocabulary" in line]
 
 
 @pytest.mark.parametrize("kind", ["char", "word", "wordpiece", "bert"])
@@ -83,7 +83,7 @@ def test_every_tokenizer_with_an_unknown_token_has_the_column(kind, labelled, tm
 def test_bytes_are_never_unknown_so_there_is_no_column(labelled):
     _, report = prepared("classify/rnn", *labelled, "text.kind=bpe", "text.vocab=300")
     assert shares(report) == {"train": [None], "valid": [None], "test": [None]}
-    assert not [line for line in report.lines() if "unknown" in line]
+    assert not [line for line in report.to_lines() if "unknown" in line]
 
 
 def test_a_body_that_reads_letters_has_no_column(labelled):
@@ -97,7 +97,7 @@ def test_source_and_target_are_counted_apart(tmp_path):
     _, report = prepared("translate/transformer", f"data.path={paths['train']}", f"data.test_path={paths['test']}",
                          "data.valid_part=0", "text.kind=word", "text.joint=false", "model.share=false")  # fmt: skip
     assert shares(report)["test"] == [0.5, 0.0]
-    (said,) = [line for line in report.lines() if "vocabulary" in line]
+    (said,) = [line for line in report.to_lines() if "vocabulary" in line]
     assert said.startswith("many tokens are not in the vocabulary (test source 50.0 %), so")
 
 
@@ -107,8 +107,8 @@ def test_rare_words_count_as_unknown_in_word_vectors_without_advice(tmp_path):
     task, report = prepared("wordvectors/skipgram", f"data.path={text}", "text.min_count=3")
     whole = task.stream("train").tokens
     assert shares(report)["train"] == [float((whole == task.tokenizer.unk).mean())]
-    assert [line for line in report.lines() if line.rstrip().endswith("unknown")]
-    assert not [line for line in report.lines() if "vocabulary" in line]
+    assert [line for line in report.to_lines() if line.rstrip().endswith("unknown")]
+    assert not [line for line in report.to_lines() if "vocabulary" in line]
 
 
 def test_the_fraction_is_printed_before_training_and_kept_in_config_json(pairs, tmp_path):

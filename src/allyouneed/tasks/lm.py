@@ -1,4 +1,7 @@
-"""Running text as one stream of tokens; and lm: predict the next token."""
+"""lm: predict the next token of a text.
+
+Word vectors share how a text becomes one stream of tokens.
+"""
 
 from __future__ import annotations
 
