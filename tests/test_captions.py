@@ -400,3 +400,14 @@ def test_emoji(mirror: Path) -> None:
     row = next(row for row in registry.listing() if row.name == "emoji")
     assert (row.shape, row.licence) == ("captions", "Apache-2.0, CC BY 4.0, CC BY-SA 4.0, MIT")
     assert row.origin == "Noto, Twemoji, OpenMoji, Fluent, EmojiOne; from a mirror only"
+
+
+def test_built_in_pictures_are_generated_once(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("ALLYOUNEED_CACHE", str(tmp_path))
+    first = open_data(DataConfig(name="shapes"), "pictures")
+    monkeypatch.setattr("allyouneed.data.builtin.shapes.shapes", lambda: pytest.fail("they are in the cache"))
+    again = open_data(DataConfig(name="shapes"), "pictures")
+    assert again.fingerprint == first.fingerprint
+    for name, split in first.splits.items():
+        assert list(again.splits[name]) == list(split)
+        assert np.array_equal(again.splits[name].array, split.array)

@@ -124,7 +124,9 @@ def test_a_tokenizer_learns_from_a_text_without_blanks(kind: str) -> None:
 def test_word_vectors_that_are_none(tmp_path: Path) -> None:
     long = b"a" * (LONGEST + (1 << 21))
     for content in (long, b"2 3\n" + long, b"2 999999999999\na \0" + long):
-        with pytest.raises(UserError, match=r"a\.txt: (line 1|vector 1 of 2): a word and its vector have more than 16,777,216 bytes"):
+        with pytest.raises(
+            UserError, match=r"a\.txt: (line 1|vector 1 of 2): a word and its vector have more than 16,777,216 bytes"
+        ):
             read_vectors(put(tmp_path / "a.txt", content))
     number = "9" * 5000  # no count of vectors, but a word
     assert read_vectors(put(tmp_path / "b.txt", f"{number} 3\n")).words == [number]

@@ -79,11 +79,8 @@ def _generated_once(name: str) -> Mapping[str, Any]:
         return {"splits": {split: (pixels.shape, words) for split, (pixels, words, *_) in splits.items()}}, {}
 
     rules = (resources.files("allyouneed.data.builtin") / f"{rule}.py" for rule in ("shapes", "scenes"))
-    found, splits, at = (
-        stored("built-in", name, {"rules": digest("".join(r.read_text("utf-8") for r in rules))}, write),
-        {},
-        0,
-    )
+    known = {"rules": digest("".join(rule.read_text("utf-8") for rule in rules))}
+    found, splits, at = stored("built-in", name, known, write), {}, 0
     for split, (shape, words) in found.meta["splits"].items():
         splits[split] = found.stream[at : at + math.prod(shape)].reshape(shape), words
         at += math.prod(shape)
