@@ -88,6 +88,7 @@ def test_every_classifier_and_tagger_has_them(recipe, tmp_path):
     assert ayn("info", tmp_path / "run").out.count(" baseline ") == len(names)
 
 
+@pytest.mark.slow
 def test_they_are_of_the_examples_that_were_scored(tmp_path):
     settings = [*RUNTIME, "model.width=16", "train.steps=1", "train.eval_every=1"]
     for limit in (30, 0):

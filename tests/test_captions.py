@@ -238,6 +238,7 @@ def test_facts_have_the_words_of_captions_and_the_size_of_pictures(tmp_path: Pat
 # Data sets with a name
 
 
+@pytest.mark.slow
 def test_a_named_set_fits_what_it_can_be_read_as() -> None:
     shapes, scenes = (open_data(DataConfig(name=name), "plain") for name in ("shapes", "scenes"))
     for data in (shapes, scenes):

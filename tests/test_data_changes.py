@@ -175,6 +175,7 @@ def test_a_training_opens_each_file_twice_at_most(kind: str, tmp_path: Path, mon
     assert counts == [2, 1]  # hashed and read; then hashed
 
 
+@pytest.mark.slow
 def test_memory_grows_with_the_rows_not_with_their_texts(tmp_path: Path) -> None:
     """Of a row stay where its texts end, their hashes, and whether it is blank."""
     peaks = {}

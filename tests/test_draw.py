@@ -61,6 +61,7 @@ def drawer(book, tmp_path_factory) -> Run:
 # What the rules draw and read.
 
 
+@pytest.mark.slow
 def test_the_checker_reads_every_scene():
     for split, (pixels, captions) in made().items():
         for picture, told in zip(pixels[:300], captions):
@@ -147,6 +148,7 @@ def test_a_torn_shape_has_no_form():
 # compress.
 
 
+@pytest.mark.slow
 def test_a_picture_becomes_codes_and_a_picture_again(book, tmp_path):
     names = [score.name for score in book.test(say=lambda line: None)]
     assert names == ["PSNR", "codes used", "code perplexity"]
@@ -181,6 +183,7 @@ def test_its_scores_are_those_of_the_formulas(book):
     assert scores["code perplexity"] == pytest.approx(np.exp(-(part * np.log(part)).sum()))
 
 
+@pytest.mark.slow
 def test_codes_that_are_drawn(tmp_path):
     run = train("compress/shapes", *TINY_BOOK, "model.codebook=gumbel", out=tmp_path / "run", quiet=True)
     assert run.model.codebook.weight.shape == (27, 3)
@@ -220,6 +223,7 @@ def test_drawings_are_ranked_by_the_caption_or_by_their_codes(drawer):
     assert found["codes"] != found["caption"]
 
 
+@pytest.mark.slow
 def test_drawings_are_scored_by_rules(drawer):
     scores = {score.name: score for score in drawer.test(say=lambda line: None)}
     assert list(scores) == ["attributes", "all right", "code perplexity", "caption perplexity"]
@@ -242,6 +246,7 @@ def test_the_book_is_a_part_of_the_run(book, drawer, tmp_path):
     assert run.answers([CAPTION])[0].tokens == drawer.answers([CAPTION])[0].tokens
 
 
+@pytest.mark.slow
 def test_the_codes_are_stored_like_tokens(drawer, monkeypatch):
     task = drawer.task.on(drawer.recipe)
     first = np.asarray(task.codes("test"))
@@ -277,6 +282,7 @@ def test_a_word_is_known_wherever_it_stands_and_whatever_its_letters(drawer):
     assert caption_ids("a small red circle above two", tokenizer)[-1] == first[0]
 
 
+@pytest.mark.slow
 def test_what_it_cannot_draw(drawer, book, tmp_path):
     use = ["use", drawer.folder.path]
     out = ["--out", tmp_path / "a.png"]
@@ -300,6 +306,7 @@ def recognizer(tmp_path: Path) -> Path:
     return train("recognize/vit", *settings, out=tmp_path / "recognizer", quiet=True).folder.path
 
 
+@pytest.mark.slow
 def test_books_that_do_not_fit(book, drawer, tmp_path):
     given = ["train", "draw/shapes", "--out", tmp_path / "run", *TINY_DRAW]
     assert "with `ayn train compress/shapes`" in mistake(*given, f"task.image_tokenizer={tmp_path}/nowhere")
@@ -318,6 +325,7 @@ def test_books_that_do_not_fit(book, drawer, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_it_starts_from_another_run_and_draws_with_its_book(drawer, tmp_path):
     done = ayn(
         "train", "draw/shapes", "--out", tmp_path / "run", *FEW, "--init", drawer.folder.path, "task.image_tokenizer="
@@ -361,6 +369,7 @@ def test_resumed_is_as_never_stopped(book, tmp_path):
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.slow
 def test_own_pictures_with_captions(tmp_path):
     pixels, captions = (part[:150] for part in made()["train"])
     few = [*RUNTIME, "train.steps=2", "model.width=16", "model.layers=1", "train.eval_every=2"]

@@ -168,6 +168,7 @@ def assert_close(one: torch.Tensor, other: torch.Tensor) -> None:
     torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["translate/transformer", "lm/gpt"])
 def test_own_data_with_the_setting_that_is_named_can_be_exported(recipe, tmp_path, capsys):
     """The plan and the error name the same setting, and with it transformers writes what the run writes."""

@@ -82,6 +82,7 @@ def greedy(decoder: Any, config: dict[str, Any], read: list[int], most: int, mem
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GPTS)
 def test_a_gpt_writes_the_same(name, lm, tmp_path):
     run, answers = varied(load(lm, "cpu"), LM_TEXTS, **{**SMALL, **GPTS[name]})
@@ -93,6 +94,7 @@ def test_a_gpt_writes_the_same(name, lm, tmp_path):
     assert config["model"]["positions"] == run.recipe.model.positions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_a_translator_writes_the_same(name, translator, tmp_path):
     run, answers = varied(load(translator, "cpu"), PAIR_TEXTS, **{**SMALL, **TRANSLATORS[name]})

@@ -86,6 +86,7 @@ def test_an_entity_is_right_only_in_its_sentence():
         entity_scores([one], [one, other])
 
 
+@pytest.mark.slow
 @given(
     st.integers(2, 7).flatmap(
         lambda classes: st.tuples(

@@ -53,6 +53,7 @@ def test_long_lines_below_the_bound_are_read(tmp_path: Path) -> None:
         assert len(str(dataset("labels", path).understood)) < 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rest", [b'"' + b"ab, cd\n" * (LONGEST // 6), b'"\n",' * (LONGEST // 3)], ids=["quote", "cells"]
 )
@@ -64,6 +65,7 @@ def test_a_row_of_csv_that_never_ends(rest: bytes, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "mark"), [("a.tsv", "\t"), ("a.csv", ","), ("a.conll", " ")])
 def test_very_many_columns(name: str, mark: str, tmp_path: Path) -> None:
     row = mark.join(f"c{i}" for i in range(10**6))

@@ -104,6 +104,7 @@ PACES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pace", PACES)
 @pytest.mark.parametrize("evaluation", [0, 10, 100, 1000, 10_000])
 @pytest.mark.parametrize("test", [0, 100, 10_000])

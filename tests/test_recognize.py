@@ -43,6 +43,7 @@ def picture(tmp_path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_it_is_scored_and_its_mistakes_are_shown(small):
     names = [score.name for score in small.test(say=lambda line: None)]
     assert names == ["accuracy", "macro-F1", "top-5"]
@@ -55,6 +56,7 @@ def test_it_is_scored_and_its_mistakes_are_shown(small):
     assert labels["std"] == pytest.approx(pixels.std((0, 1, 2)).tolist(), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_test_reads_pictures_as_the_training_does(small):
     """Normalised to mean 0 and standard deviation 1; without augmentation both are the same."""
     numbers = np.arange(len(small.task.pixels("train")))
@@ -148,6 +150,7 @@ def test_a_clip_is_the_mean_of_its_frames(small, tmp_path):
         assert list(clip.details["probabilities"].values()) == pytest.approx(np.mean(alone, axis=0), abs=close)
 
 
+@pytest.mark.slow
 def test_data_in_memory(tmp_path):
     pixels, forms, _ = (part[:120] for part in shapes()["test"])
     settings = {"out": tmp_path / "run", "quiet": True, "overwrite": True}
@@ -234,6 +237,7 @@ def test_resumed_is_as_never_stopped(tmp_path):
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.slow
 def test_micro_batches_give_the_same_steps(tmp_path):
     given = [*TINY, "task.mix=0.5", "task.changes=1", "data.limit=100", "train.steps=3", "train.eval_every=3"]
     given += ["train.optimizer=sgd", "train.lr=0.1"]
@@ -257,6 +261,7 @@ def test_own_pictures_decide_their_settings(tmp_path):
     assert ayn("test", tmp_path / "run", "--data", data).code == 0
 
 
+@pytest.mark.slow
 def test_it_starts_from_a_run_with_smaller_pictures(small, tmp_path):
     done = ayn(
         "train", "recognize/vit", "--init", small.folder.path, "--out", tmp_path / "run", *RUNTIME, "model.image=48",

@@ -138,6 +138,7 @@ def test_killed_again_and_again_the_same_command_ends_as_if_never_killed(pairs, 
     assert weights(out) == weights(tmp_path / "whole")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("there", ["no folder", "an empty folder", "a lock", "a recipe"])
 def test_where_nothing_has_begun_a_resumed_run_starts(there, story, lm, tmp_path):
     out = tmp_path / "run"

@@ -170,6 +170,7 @@ def test_only_other_data_is_followed(pairs, tmp_path):
     assert choose(read_recipe("translate/transformer"), [], pairs).given is None
 
 
+@pytest.mark.slow
 def test_a_run_keeps_what_it_chose(pairs, tmp_path):
     out = tmp_path / "run"
     done = ayn("train", "translate/transformer", "--data", pairs, "--out", out, *QUICK)

@@ -35,6 +35,7 @@ from conftest import RUNTIME, TINY_LM, TINY_TRANSLATE
 from families import FAMILIES, made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", ["optimizer=sgd", "ema=0.9", "seed=2", "batch_tokens=32"])
 def test_what_a_checkpoint_hangs_on_cannot_change_and_the_run_stays_whole(setting, story, tmp_path):
     out = tmp_path / "run"

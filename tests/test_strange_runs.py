@@ -368,6 +368,7 @@ PIPES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("endless", ["pipe", "/dev/zero"])
 @pytest.mark.parametrize("name", PIPES)
 def test_a_file_that_never_ends_is_not_waited_for(name, endless, run):

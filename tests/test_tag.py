@@ -79,6 +79,7 @@ def test_it_learns_what_the_neighbours_say(run):
     assert run.predict("Mr Zorn ran in Ann Bo.").startswith("Mr [Zorn person] ran")  # a name it never saw
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 30])
 def test_the_scores_equal_seqeval(folder, steps):
     """Of a model that has hardly learned, so that its tags are wild."""

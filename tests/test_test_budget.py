@@ -123,6 +123,7 @@ def test_labels_of_a_part_are_those_of_the_whole(recipe, tmp_path):
     assert f"{said} {tmp_path / 'run'}\n" in done.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["lm/gpt", "lm/rnn"])
 @pytest.mark.parametrize("kind", ["char", "word", "bpe", "wordpiece"])
 def test_bits_per_byte_of_a_part_are_of_the_bytes_of_that_part(recipe, kind, tmp_path):

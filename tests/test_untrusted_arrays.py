@@ -333,6 +333,7 @@ def test_idx_files_that_declare_more_than_there_is(tmp_path: Path) -> None:
         assert told in refused([path, labels])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("height", "told"),
     [

@@ -99,6 +99,7 @@ def test_postscript_in_a_table(beside: str, started: Path, cat: Path, tmp_path: 
         stored(split, skip_bad=False, name=beside)
 
 
+@pytest.mark.slow
 def test_postscript_is_not_answered(small: Run, started: Path, cat: Path, tmp_path: Path) -> None:
     assert "cat.png: it is no picture, or of a kind that is not read here" in mistake("use", small.folder.path, cat)
     (tmp_path / "clip").mkdir()

@@ -208,6 +208,7 @@ def words() -> dict[str, Tokenizer]:
     return LM(read_recipe("lm/gpt", ["text.kind=word", "data.name=corpus"])).make_tokenizers()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_model_has_the_same_shapes_without_numbers(name, tmp_path, monkeypatch):
     """Sines, rotations and spellings are computed: the model that is used afterwards has them."""

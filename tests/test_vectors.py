@@ -174,6 +174,7 @@ def test_of_a_word_in_two_cases_the_more_frequent_counts():
     assert score.value == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "recipe", ["lm/gpt", "lm/lstm", "lm/conv", "translate/transformer", "translate/attention", "translate/conv"]
 )
@@ -209,6 +210,7 @@ def test_a_model_starts_from_a_file_of_vectors(recipe, story, pairs, tmp_path):
     assert all(changed["tuned"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["classify/rnn", "classify/gpt", "tag/lstm"])
 def test_a_labeller_starts_from_a_file_of_vectors(recipe, tmp_path):
     width = 48 if recipe == "classify/gpt" else 16

@@ -241,6 +241,7 @@ def test_gpt2_begins_with_bos_if_asked_to(bytelevel, tmp_path):
     assert with_template(ours, "the", "house") == theirs.encode("the", "house")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", ["tokenizer.json", "tokenizer.target.json"])
 @pytest.mark.parametrize(
     "options",

@@ -103,6 +103,7 @@ def test_a_run_warns_with_what_to_try(story, tmp_path, overfitting):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [3, 10, 15, 18])
 def test_a_resumed_run_warns_as_one_that_was_never_stopped(stop, story, tmp_path, overfitting, monkeypatch):
     whole = overfitted(story, tmp_path / "whole")
@@ -155,6 +156,7 @@ def test_most_recipes_have_built_in_data():
     assert len(OWN) >= 15
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", OWN)
 def test_no_recipe_warns_on_its_own_data(recipe):
     assert cautioned(recipe) == ""

@@ -86,6 +86,7 @@ def stepped(model: Word2Vec, sampled: SampledText) -> tuple[torch.Tensor, torch.
     return after[0], after[1], float(loss.detach())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "shared"), KINDS)
 @pytest.mark.parametrize("width", [3, 13, 32])
 def test_the_kernel_takes_the_gradient_step_of_one_window(method, shared, width, kernels):

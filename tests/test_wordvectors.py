@@ -48,6 +48,7 @@ def stopped(
     return RunFolder(out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["negative", "softmax"])
 @pytest.mark.parametrize("name", ["wordvectors/skipgram", "wordvectors/cbow"])
 def test_resumed_is_uninterrupted_bit_for_bit(name, loss, story, tmp_path, monkeypatch):
@@ -234,6 +235,7 @@ def test_what_is_not_asked_is_told(run):
     assert "questions:family" in said
 
 
+@pytest.mark.slow
 def test_own_questions_are_asked_whatever_the_vocabulary(run, tmp_path, monkeypatch):
     analogies = tmp_path / "mine.txt"
     analogies.write_text(
