@@ -230,6 +230,9 @@ def test_words_that_the_glossary_replaces_are_gone():
 def test_every_option_that_a_message_tells_has_a_word_in_python():
     from allyouneed.errors import IN_PYTHON
 
+    found = set()
     for path in FILES:
         named = re.findall(r"""option_name\(["']([^"']+)["']\)""", path.read_text(encoding="utf-8"))
         assert not set(named) - IN_PYTHON.keys(), path
+        found |= set(named)
+    assert {"--out", "--resume", "--init"} <= found
