@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from forking import Server
+
 if "PYTEST_XDIST_WORKER" in os.environ:  # as many workers as cores: each, and all that it starts, has one thread
     os.environ["OMP_NUM_THREADS"] = "1"
 
@@ -134,6 +136,27 @@ def command() -> Callable[..., subprocess.CompletedProcess[str]]:
             timeout=300,
             env={**os.environ, "COLUMNS": "100", "OMP_NUM_THREADS": "1", **env},
         )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def forking() -> Iterator[Server]:
+    """Starts processes that need no time to import."""
+    server = Server()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def quick_command(forking: Server, tmp_path: Path) -> Callable[..., tuple[int, str]]:
+    """Run `ayn …` in a folder, in a forked process: its exit code, and what it said on standard error."""
+
+    def run(*arguments: object, cwd: Path) -> tuple[int, str]:
+        err = tmp_path / "standard error"
+        err.write_bytes(b"")
+        code = forking.call("forking", "run_command", [str(word) for word in arguments], str(cwd), os.devnull, str(err))
+        return code, err.read_text()
 
     return run
 

@@ -9,12 +9,9 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
-import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
-from importlib import import_module
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,6 +23,7 @@ from allyouneed.storage.wholefile import size_and_hash
 from allyouneed.training import trainer as trainer_module
 from commands import accept_recipe, ayn, mistake, train
 from conftest import TINY_LM, TINY_TRANSLATE
+from forking import Server
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -48,48 +46,19 @@ def train_in_child(end: int, within: str, cache: str, arguments: list[str]) -> N
     os._exit(done.code)
 
 
-def serve() -> None:
-    """Fork a child for every line of standard input: everything is imported once, but no run is loaded before."""
-    for name in ("matplotlib.backends.backend_agg", "matplotlib.pyplot", "torch._dynamo", "allyouneed.tasks.translate"):
-        import_module(name)
-
-    for line in sys.stdin.buffer:
-        child = os.fork()
-        if child == 0:
-            try:
-                train_in_child(*json.loads(line))
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(99)
-        status = os.waitpid(child, 0)[1]
-        print("killed" if os.WIFSIGNALED(status) else os.WEXITSTATUS(status), flush=True)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[subprocess.Popen[str]]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-    ) as process:
-        yield process
-        process.stdin.close()
-
-
 @pytest.fixture
-def killed_at(server: subprocess.Popen[str], tmp_path: Path) -> Callable[..., bool]:
+def killed_at(forking: Server, tmp_path: Path) -> Callable[..., bool]:
     """Run a command in a new process with an empty cache, killed before the change of a file with this number; whether
     it was killed before its end, which is with exit code 0."""
     caches = itertools.count()
 
     def run(end: int, arguments: tuple[object, ...]) -> bool:
         cache = tmp_path / f"cache {next(caches)}"
-        server.stdin.write(json.dumps([end, str(tmp_path), str(cache), [str(word) for word in arguments]]) + "\n")
-        server.stdin.flush()
-        status = server.stdout.readline().strip()
-        assert status in ("killed", "0"), (end, status)
+        words = [str(word) for word in arguments]
+        status = forking.call("test_repeating", "train_in_child", end, str(tmp_path), str(cache), words)
+        assert status in (-signal.SIGKILL, 0), (end, status)
         shutil.rmtree(cache, ignore_errors=True)
-        return status == "killed"
+        return status != 0
 
     return run
 
@@ -292,7 +261,3 @@ def test_recipe_and_checksum_agree_wherever_a_resumed_run_is_killed(lm, tmp_path
         assert ayn("info", path).code == 0
     assert seen == {12, 13}
     assert next(snapshots) > 3
-
-
-if __name__ == "__main__":
-    serve()
