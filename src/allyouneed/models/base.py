@@ -125,6 +125,15 @@ class TranslatorBody(Body):
     def tables(self) -> list[nn.Embedding]:
         return [self.source.tokens, self.target.tokens]
 
+    def begin(self, source: Tensor, lengths: Tensor, room: int) -> Any:
+        """Encode source (B, S), right-padded, of true lengths (B,): the state before the first target token."""
+        raise NotImplementedError
+
+    def empty(self, rows: int, room: int) -> Any:
+        """A state of free rows, as if each had read one token."""
+        blank = torch.zeros(rows, 1, dtype=torch.long, device=self.source.tokens.weight.device)
+        return self.begin(blank, torch.ones_like(blank[:, 0]), room)
+
 
 # Settings that do not shape a body.
 FREE = ("freeze", "dropout", "attention_dropout", "drop_path", "tie", "output_bias", "bos")

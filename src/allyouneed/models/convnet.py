@@ -65,8 +65,7 @@ class ConvBody(Body):
 
     def empty(self, rows: int, room: int) -> RecurrentState:
         """A state of free rows: before the first token there are zeros."""
-        length = torch.zeros(rows, dtype=torch.long, device=self.embedding.tokens.weight.device)
-        return RecurrentState({"past": self.stack.no_past(rows)}, length)
+        return RecurrentState({"past": self.stack.no_past(rows)})
 
     def tables(self) -> list[nn.Embedding]:
         return [self.embedding.tokens]

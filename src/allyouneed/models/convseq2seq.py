@@ -50,7 +50,8 @@ class ConvSeq2SeqBody(TranslatorBody):
         return self.dropout(self.decoder(y, source=encoded, trace=trace))
 
     def begin(self, source: Tensor, lengths: Tensor, room: int) -> RecurrentState:
-        return self._state(self.encode(source, lengths))
+        encoded = self.encode(source, lengths)
+        return RecurrentState({"past": self.decoder.no_past(len(source))}, source=vars(encoded))
 
     def step(self, tokens: Tensor, state: RecurrentState) -> Tensor:
         """(B,) -> (B, E)"""
@@ -58,17 +59,6 @@ class ConvSeq2SeqBody(TranslatorBody):
         hidden = self.decoder(e, past=state.parts["past"], source=Source(**state.source))
         state.advance(1)
         return hidden[:, 0]
-
-    def empty(self, rows: int, room: int) -> RecurrentState:
-        """A state of free rows, each with one blank source token."""
-        blank = self.target.tokens.weight.new_zeros(rows, 1, self.width)
-        return self._state(Source(blank, blank.clone(), torch.ones(rows, 1, dtype=torch.bool, device=blank.device)))
-
-    def _state(self, source: Source) -> RecurrentState:
-        """Before the first token of each target."""
-        rows = source.z.size(0)
-        length = torch.zeros(rows, dtype=torch.long, device=source.z.device)
-        return RecurrentState({"past": self.decoder.no_past(rows)}, length, vars(source))
 
     def stages(self) -> list[list[nn.Module]]:
         lowest = [self.source, self.target, self.encoder.into, self.decoder.into]

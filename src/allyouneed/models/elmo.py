@@ -17,7 +17,7 @@ from allyouneed.nn.heads import LMHead
 from allyouneed.nn.init import init_weights, normal
 from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.mix import MIXES, Mix
-from allyouneed.nn.recurrent import Recurrent
+from allyouneed.nn.recurrent import Recurrent, from_parts, to_parts
 from allyouneed.nn.spelling import LetterCNN, spell
 from allyouneed.nn.trace import Trace, record
 
@@ -78,9 +78,8 @@ class ELMoBody(Body):
         return self(self.words(tensors["chars"]), tensors["lengths"], trace)[-1]
 
     def empty(self, rows: int, room: int) -> RecurrentState:
-        like = self.words.project.weight.detach()
-        parts = {name: like.new_zeros(rows, len(self.forward_layers), self.config.width) for name in ("h", "c")}
-        return RecurrentState(parts, torch.zeros(rows, dtype=torch.long, device=like.device))
+        zeros = self.words.project.weight.new_zeros(rows, len(self.forward_layers), self.config.width)
+        return RecurrentState({"h": zeros, "c": zeros.clone()})
 
     def stages(self) -> list[list[nn.Module]]:
         return [[self.words], *([*pair] for pair in zip(self.forward_layers, self.backward_layers))]
@@ -97,13 +96,13 @@ class ELMoBody(Body):
 
     def step(self, x: Tensor, state: RecurrentState, lengths: Tensor | None = None) -> Tensor:
         """The top of the forward direction for x (B, T, D) after `state`, which moves on."""
-        ends = []
+        before, ends = from_parts(state.parts), []
         for k, layer in enumerate(self.forward_layers):
-            h, end = layer(x, lengths, tuple(state.parts[name][None, :, k] for name in ("h", "c")))
+            h, end = layer(x, lengths, tuple(part[k : k + 1] for part in before))
             x = x + h if k else h
             ends.append(end)
-        h, c = (torch.cat(parts).transpose(0, 1) for parts in zip(*ends))  # (B, L, D)
-        state.advance(x.size(1) if lengths is None else lengths, h=h, c=c)
+        after = tuple(torch.cat(parts) for parts in zip(*ends))  # h and c, each (L, B, D)
+        state.advance(x.size(1) if lengths is None else lengths, **to_parts(after))
         return x
 
 

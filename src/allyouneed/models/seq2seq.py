@@ -18,7 +18,7 @@ from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.init import init_weights, normal
 from allyouneed.nn.layers import last, real
 from allyouneed.nn.masks import Mask
-from allyouneed.nn.recurrent import CELLS, Hidden, Recurrent
+from allyouneed.nn.recurrent import CELLS, Hidden, Recurrent, from_parts, to_parts
 from allyouneed.nn.scores import make_score
 from allyouneed.nn.trace import Trace, record
 
@@ -65,8 +65,8 @@ class Seq2SeqBody(TranslatorBody):
         self.encoder = Recurrent(config.cell, size, width // 2, config.layers, bidirectional=True, dropout=dropout)
         self.mix = nn.Parameter(torch.full((config.layers,), 1 / config.layers)) if config.memory == "mix" else None
         self.decoder = Recurrent(config.cell, size + width, width, layers, dropout=dropout)
-        self.parts = ("h", "c") if config.cell == "lstm" else ("h",)
-        self.first = nn.Linear(width, len(self.parts) * layers * width)
+        states = 2 if config.cell == "lstm" else 1  # h and c, or h
+        self.first = nn.Linear(width, states * layers * width)
         self.score = make_score(config.score, width, width) if config.score != "none" else None
         if self.score is None:
             self.context = nn.Linear(width, width)
@@ -81,7 +81,7 @@ class Seq2SeqBody(TranslatorBody):
         h = layers[-1] if self.mix is None else torch.einsum("l,lbsd->bsd", self.mix, torch.stack(layers))
         forward, backward = h.chunk(2, dim=-1)
         end = torch.cat([last(forward, lengths), backward[:, 0]], dim=-1)  # each direction after its last token
-        state = torch.tanh(self.first(end)).unflatten(-1, (len(self.parts), -1, self.config.width))
+        state = torch.tanh(self.first(end)).unflatten(-1, (-1, len(self.decoder.layers), self.config.width))
         first = tuple(state.permute(1, 2, 0, 3))  # each (L, B, D)
         if self.score is None:
             return {"values": torch.tanh(self.context(end))[:, None]}, first
@@ -136,22 +136,16 @@ class Seq2SeqBody(TranslatorBody):
     def begin(self, source: Tensor, lengths: Tensor, room: int) -> RecurrentState:
         """Before the first token of each target; parts are (B, L, D)."""
         encoded, first = self.encode(source, lengths)
-        parts = {name: t.transpose(0, 1) for name, t in zip(self.parts, first)}
-        return RecurrentState(parts, torch.zeros_like(lengths), encoded)
+        return RecurrentState(to_parts(first), source=encoded)
 
     def step(self, tokens: Tensor, state: RecurrentState) -> Tensor:
         """(B,) -> (B, E)"""
-        before = tuple(state.parts[name].transpose(0, 1) for name in self.parts)
+        before = from_parts(state.parts)
         beams = before[0][-1].unflatten(0, (len(state.source["values"]), -1))  # (sentences, beams, D)
         y, c = self.target(tokens), self.look(beams, state.source).flatten(0, 1)
         s, after = self.decoder.step(torch.cat([y, c], dim=-1), before)
-        state.advance(1, **{name: t.transpose(0, 1) for name, t in zip(self.parts, after)})
+        state.advance(1, **to_parts(after))
         return self.output(s, c, y)
-
-    def empty(self, rows: int, room: int) -> RecurrentState:
-        """A state of free rows, each with one blank source token."""
-        blank = torch.zeros(rows, 1, dtype=torch.long, device=self.out.weight.device)
-        return self.begin(blank, blank[:, 0] + 1, room)
 
     def stages(self) -> list[list[nn.Module]]:
         return [[self.source, self.target], *([layer] for layer in (*self.encoder.layers, *self.decoder.layers))]

@@ -182,12 +182,8 @@ class Stack(nn.Module):
     def empty_cache(self, rows: int, room: int, like: Tensor) -> KVCache:
         """A cache for so many rows of at least `room` tokens, with the dtype and device of `like`."""
         c = self.config
-        widths = {"k": c.key_width, "v": c.value_width or c.key_width}
-        shape = (rows, len(self.blocks), c.kv_heads or c.heads, room)
-        parts = {
-            name: torch.zeros(*shape, width, dtype=like.dtype, device=like.device) for name, width in widths.items()
-        }
-        return KVCache(parts, torch.zeros(rows, dtype=torch.long, device=like.device))
+        shape, k, v = (rows, len(self.blocks), c.kv_heads or c.heads, room), c.key_width, c.value_width or c.key_width
+        return KVCache({"k": like.new_zeros(*shape, k), "v": like.new_zeros(*shape, v)})
 
     def encode_source(self, memory: Tensor, lengths: Tensor) -> dict[str, Tensor]:
         """What a cache holds of an encoder's output (B, S, D): keys and values for every layer, once per sentence."""
