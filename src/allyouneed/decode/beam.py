@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
@@ -20,33 +20,6 @@ from allyouneed.errors import UserError
 def penalty(n: int, alpha: float, kind: str) -> float:
     """What a log-probability of n tokens is divided by: gnmt ((5 + n) / 6)^alpha, power n^alpha."""
     return float(((5 + n) / 6) ** alpha if kind == "gnmt" else n**alpha)
-
-
-def beam_search(
-    stepper: Stepper,
-    inputs: Sequence[Any],
-    *,
-    max_new: int | Sequence[int],
-    eos: int,
-    n_best: int = 1,
-    record: Callable[[str, Tensor], None] | None = None,
-    **settings: Any,
-) -> list[list[Hypothesis]]:
-    """The n best hypotheses of each input, all in one batch. `settings` are those of a Request. `record` gets the live
-    hypotheses of each step by name; a Trace has such a method."""
-    most = [max_new] * len(inputs) if isinstance(max_new, int) else list(max_new)
-    if len(most) != len(inputs):
-        raise UserError(f"max_new = {most}: one number of at least 1, or one for each of the {len(inputs)} inputs")
-    search, answers = BeamSearch(stepper, len(inputs)), dict[int, list[Hypothesis]]()
-    search.record = record
-    for ids, each in zip(inputs, most):
-        search.add(Request(ids, each, stop=[eos], answers=n_best, **settings))
-    while search.busy:
-        for event in search.tick():
-            if event.error is not None:
-                raise event.error
-            answers[event.id] = event.hypotheses
-    return [answers[id] for id in range(len(inputs))]
 
 
 @dataclass

@@ -30,36 +30,12 @@ class TranslatorConfig(BodyConfig):
     output_bias: bool = option(False, "a bias per output token")
 
 
-class Positioned:
-    """A config of which learned positions end at `context`."""
-
-    positions: str
-    context: int
-
-    @property
-    def limit(self) -> int | None:
-        return self.context if self.positions == "learned" else None
-
-
-def two_embeddings(config: Any, width: int, **settings: Any) -> list[Embedding]:
-    """Of the source and of the target, which may share one table."""
-    how = {"width": width, "dropout": config.dropout, **settings}
-    source, target = Embedding(config.vocab, **how), Embedding(config.target_vocab, **how)
-    if config.share:
-        target.tokens = source.tokens
-    return [source, target]
-
-
 @dataclass(frozen=True)
-class StacksConfig(Positioned, TranslatorConfig):
+class StacksConfig(TranslatorConfig):
     """What a translator made of two stacks can be asked for."""
 
     decoder_layers: int = option(0, "blocks of the decoder (0: layers)", low=0, high=1000)
     context: int = option(512, "learned positions: longest sentence, in tokens", low=1, high=10**7)
-
-    def embeddings(self, width: int) -> list[Embedding]:
-        """With positions."""
-        return two_embeddings(self, width, positions=self.positions, size=self.context, scale=True)
 
 
 class Body(nn.Module):
@@ -71,8 +47,9 @@ class Body(nn.Module):
     frozen: tuple[nn.Module, ...] = ()
 
     def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
-        """Texts -> (B, T, width). Vectors of padding mean nothing."""
-        raise NotImplementedError
+        """Texts -> (B, T, width). Vectors of padding mean nothing; it lies behind the text, where a body that sees no
+        future does not look."""
+        return self(tensors["ids"], trace=trace)
 
     def layers(self, trace: Trace, hidden: Tensor) -> list[Tensor]:
         """From a trace of embeddings and layers: the embeddings, what each layer gives, and last `hidden`, which `read`
@@ -117,10 +94,16 @@ class Body(nn.Module):
 
 
 class TranslatorBody(Body):
-    """Reads a source and writes a target."""
+    """Reads a source and writes a target. The embeddings of the two may share one table."""
 
-    source: Embedding
-    target: Embedding
+    def __init__(self, config: Any, width: int, **positions: Any) -> None:
+        super().__init__()
+        self.config, self.width = config, width
+        self.source = Embedding(config.vocab, width, dropout=config.dropout, **positions)
+        self.target = Embedding(config.target_vocab, width, dropout=config.dropout, **positions)
+        if config.share:
+            self.target.tokens = self.source.tokens
+        self.limit = self.source.limit
 
     def tables(self) -> list[nn.Embedding]:
         return [self.source.tokens, self.target.tokens]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from allyouneed.config import option
-from allyouneed.models.base import Body, Model, Positioned
+from allyouneed.models.base import Body, Model
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.block import POSITIONS, BlockConfig, Stack
 from allyouneed.nn.heads import MaskedHead
@@ -23,7 +23,7 @@ POOLERS = ("tanh", "relu", "none")
 
 
 @dataclass(frozen=True)
-class BertConfig(Positioned, BlockConfig):
+class BertConfig(BlockConfig):
     """BERT's choices, unless told otherwise."""
 
     vocab: int = option(0, "rows of the embedding (0: as many as the tokenizer has tokens)", low=0, high=2**24)
@@ -51,8 +51,8 @@ class BertBody(Body):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.width, self.limit = config.width, config.limit
         self.embedding = Embedding(config.vocab, config.width, positions=config.positions, size=config.context)
+        self.width, self.limit = config.width, self.embedding.limit
         self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
         self.norm, self.dropout = config.make_norm(), nn.Dropout(config.dropout)
         self.stack = Stack(config, config.layers)
@@ -96,8 +96,8 @@ class Bert(Model):
 
     Config = BertConfig
     BodyClass = BertBody
-    tasks: ClassVar[tuple[str, ...]] = ("pretrain", "classify", "tag", "answer", "embed")
-    compiles: ClassVar[bool] = True
+    tasks = ("pretrain", "classify", "tag", "answer", "embed")
+    compiles = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 2, "heads": 2, "width": 128},
         "mini": {"layers": 4, "heads": 4, "width": 256},

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from allyouneed.config import option
-from allyouneed.models.base import Body, LanguageModel, Positioned
-from allyouneed.nn.batch import Tensors
+from allyouneed.models.base import Body, LanguageModel
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.convolution import ConvConfig, ConvStack
 from allyouneed.nn.heads import LMHead
@@ -19,7 +18,7 @@ from allyouneed.nn.trace import Trace, record
 
 
 @dataclass(frozen=True)
-class ConvNetConfig(Positioned, ConvConfig):
+class ConvNetConfig(ConvConfig):
     """No positions, unless told otherwise: a convolution knows the order of what it sees."""
 
     vocab: int = option(0, "rows of the embedding (0: as many as the tokenizer has tokens)", low=0, high=2**24)
@@ -33,16 +32,11 @@ class ConvBody(Body):
 
     def __init__(self, config: ConvNetConfig) -> None:
         super().__init__()
-        self.width = config.embedding or config.width
-        self.limit = config.limit
+        c, self.width = config, config.embedding or config.width
         self.embedding = Embedding(
-            config.vocab,
-            self.width,
-            positions=config.positions,
-            size=config.context,
-            dropout=config.dropout,
-            scale=True,
+            c.vocab, self.width, positions=c.positions, size=c.context, dropout=c.dropout, scale=True
         )
+        self.limit = self.embedding.limit
         self.stack = ConvStack(config, config.layers, causal=True)
         self.dropout = nn.Dropout(config.dropout)
 
@@ -58,10 +52,6 @@ class ConvBody(Body):
         hidden = self.stack(x, past=state.parts["past"], count=count, trace=trace)
         state.advance(ids.size(1) if count is None else count)
         return hidden
-
-    def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
-        """Padding lies behind the text, where no convolution looks."""
-        return self(tensors["ids"], trace=trace)
 
     def empty(self, rows: int, room: int) -> RecurrentState:
         """A state of free rows: before the first token there are zeros."""
@@ -79,8 +69,8 @@ class ConvNet(LanguageModel):
 
     Config = ConvNetConfig
     BodyClass = ConvBody
-    tasks: ClassVar[tuple[str, ...]] = ("lm", "classify", "tag", "answer", "embed")
-    compiles: ClassVar[bool] = True
+    tasks = ("lm", "classify", "tag", "answer", "embed")
+    compiles = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 4, "width": 64, "kernel": 4},
         "small": {"layers": 8, "width": 192, "kernel": 4},

@@ -28,9 +28,8 @@ class ConvSeq2SeqBody(TranslatorBody):
     """Decoder(E[y] + P, Encoder(E[x] + P))"""
 
     def __init__(self, config: ConvSeq2SeqConfig) -> None:
-        super().__init__()
-        self.width, self.limit = config.embedding or config.width, config.limit
-        self.source, self.target = config.embeddings(self.width)
+        width = config.embedding or config.width
+        super().__init__(config, width, positions=config.positions, size=config.context, scale=True)
         self.encoder = ConvStack(config, config.layers, causal=False)
         self.decoder = ConvStack(config, config.decoder_layers or config.layers, causal=True, cross=True)
         self.dropout = nn.Dropout(config.dropout)
@@ -70,8 +69,8 @@ class ConvSeq2Seq(Translator):
 
     Config = ConvSeq2SeqConfig
     BodyClass = ConvSeq2SeqBody
-    tasks: ClassVar[tuple[str, ...]] = ("translate",)
-    compiles: ClassVar[bool] = True
+    tasks = ("translate",)
+    compiles = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 3, "width": 128, "embedding": 128},
         "small": {"layers": 6, "width": 256, "embedding": 256},

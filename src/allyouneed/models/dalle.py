@@ -37,10 +37,6 @@ class DALLEConfig(BlockConfig):
         """Of a row: a blank, the caption, and the codes."""
         return 1 + self.caption + self.grid**2
 
-    @property
-    def limit(self) -> int:
-        return self.tokens
-
 
 TABLES = ("words", "codes", "positions", "rows", "columns")
 WEIGHTS: dict[str, Init] = {
@@ -56,7 +52,7 @@ class DALLEBody(Body):
 
     def __init__(self, config: DALLEConfig) -> None:
         super().__init__()
-        self.config, self.width, self.limit = config, config.width, config.limit
+        self.config, self.width, self.limit = config, config.width, config.tokens
         self.words = nn.Embedding(config.vocab + 1, config.width)  # the last is the blank, which fills a short caption
         self.codes = nn.Embedding(config.codes, config.width)
         self.positions = nn.Embedding(1 + config.caption, config.width)
@@ -96,9 +92,9 @@ class DALLE(Writer):
 
     Config = DALLEConfig
     BodyClass = DALLEBody
-    prompted: ClassVar[bool] = True
-    tasks: ClassVar[tuple[str, ...]] = ("draw",)
-    compiles: ClassVar[bool] = True
+    prompted = True
+    tasks = ("draw",)
+    compiles = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "nano": {"layers": 3, "heads": 3, "width": 96},
         "small": {"layers": 8, "heads": 8, "width": 384},

@@ -93,8 +93,8 @@ class DVAE(Model):
     """
 
     Config = DVAEConfig
-    tasks: ClassVar[tuple[str, ...]] = ("compress",)
-    compiles: ClassVar[bool] = True
+    tasks = ("compress",)
+    compiles = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "nano": {"layers": 2, "width": 64},
         "small": {"layers": 4, "width": 256, "digits": 5},

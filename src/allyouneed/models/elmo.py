@@ -43,7 +43,7 @@ class ELMoBody(Body):
     f_1 = LSTM(x),  f_k = f_{k-1} + LSTM(f_{k-1});  b_k the same over the sentence from its last word to its first
     """
 
-    spelled: ClassVar[bool] = True
+    spelled = True
 
     def __init__(self, config: ELMoConfig) -> None:
         super().__init__()
@@ -138,9 +138,9 @@ class ELMo(LanguageModel):
 
     Config = ELMoConfig
     BodyClass = ELMoBody
-    tasks: ClassVar[tuple[str, ...]] = ("lm", "classify", "tag")
+    tasks = ("lm", "classify", "tag")
     free = (*FREE, "vocab", "mix", "reader")
-    signature: ClassVar[str] = "directions:mean of both"
+    signature = "directions:mean of both"
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "nano": {"width": 64, "layers": 2, "letters": 16, "filters": 4, "reader": 32},
         "small": {"width": 512, "layers": 2, "filters": 25, "reader": 256},

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from allyouneed.config import option
-from allyouneed.models.base import Body, LanguageModel, Positioned
-from allyouneed.nn.batch import Tensors
+from allyouneed.models.base import Body, LanguageModel
 from allyouneed.nn.block import POSITIONS, BlockConfig, Stack
 from allyouneed.nn.cache import KVCache
 from allyouneed.nn.heads import LMHead
@@ -21,7 +20,7 @@ from allyouneed.nn.trace import Trace, record
 
 
 @dataclass(frozen=True)
-class GPTConfig(Positioned, BlockConfig):
+class GPTConfig(BlockConfig):
     """GPT-2's choices, unless told otherwise."""
 
     vocab: int = option(0, "rows of the embedding (0: as many as the tokenizer has tokens)", low=0, high=2**24)
@@ -46,11 +45,10 @@ class GPTBody(Body):
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
-        self.width = config.width
-        self.limit = config.limit
         self.embedding = Embedding(
             config.vocab, config.width, positions=config.positions, size=config.context, dropout=config.dropout
         )
+        self.width, self.limit = config.width, self.embedding.limit
         self.stack = Stack(config, config.layers)
         init_weights(self, gpt_weights(config.layers))
 
@@ -69,10 +67,6 @@ class GPTBody(Body):
         record(trace, self, "embeddings", x)
         return self.stack(x, mask, cache=state, at=at, count=count, trace=trace)
 
-    def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
-        """Padding lies behind the text, where no token looks."""
-        return self(tensors["ids"], trace=trace)
-
     def empty(self, rows: int, room: int) -> KVCache:
         """A cache of free rows."""
         return self.stack.empty_cache(rows, room, self.embedding.tokens.weight)
@@ -89,8 +83,8 @@ class GPT(LanguageModel):
 
     Config = GPTConfig
     BodyClass = GPTBody
-    tasks: ClassVar[tuple[str, ...]] = ("lm", "classify", "tag", "answer", "embed")
-    compiles: ClassVar[bool] = True
+    tasks = ("lm", "classify", "tag", "answer", "embed")
+    compiles = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "nano": {"layers": 3, "heads": 3, "width": 48},
         "micro": {"layers": 4, "heads": 4, "width": 128},

@@ -92,8 +92,8 @@ class RNN(LanguageModel):
 
     Config = RNNConfig
     BodyClass = RNNBody
-    tasks: ClassVar[tuple[str, ...]] = ("lm", "classify", "tag", "answer", "embed")
-    carries: ClassVar[bool] = True
+    tasks = ("lm", "classify", "tag", "answer", "embed")
+    carries = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "nano": {"layers": 1, "width": 64},
         "small": {"layers": 1, "width": 256},

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from allyouneed.config import option
 from allyouneed.errors import UserError
-from allyouneed.models.base import Translator, TranslatorBody, TranslatorConfig, two_embeddings
+from allyouneed.models.base import Translator, TranslatorBody, TranslatorConfig
 from allyouneed.nn.attention import attend
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.init import init_weights, normal
@@ -54,12 +54,9 @@ class Seq2SeqBody(TranslatorBody):
     """
 
     def __init__(self, config: Seq2SeqConfig) -> None:
-        super().__init__()
-        self.config = config
         width, size = config.width, config.embedding or config.width
-        self.width = size
+        super().__init__(config, size, positions="none", size=0)
         layers, dropout = config.decoder_layers or config.layers, config.dropout
-        self.source, self.target = two_embeddings(config, size, positions="none", size=0)
         for embedding in (self.source, self.target):
             init_weights(embedding, {"*": normal(0.3)})
         self.encoder = Recurrent(config.cell, size, width // 2, config.layers, bidirectional=True, dropout=dropout)
@@ -156,8 +153,8 @@ class Seq2Seq(Translator):
 
     Config = Seq2SeqConfig
     BodyClass = Seq2SeqBody
-    tasks: ClassVar[tuple[str, ...]] = ("translate",)
-    feeds_itself: ClassVar[bool] = True
+    tasks = ("translate",)
+    feeds_itself = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"width": 128},
         "small": {"width": 512, "embedding": 256},

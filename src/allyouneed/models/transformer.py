@@ -34,9 +34,7 @@ class TransformerBody(TranslatorBody):
     """Decoder(E[y] + P, Encoder(E[x] + P))"""
 
     def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.width, self.limit = config.width, config.limit
-        self.source, self.target = config.embeddings(self.width)
+        super().__init__(config, config.width, positions=config.positions, size=config.context, scale=True)
         self.encoder = Stack(config, config.layers)
         self.decoder = Stack(config, config.decoder_layers or config.layers, cross=True)
         init_weights(self, WEIGHTS)
@@ -77,8 +75,8 @@ class Transformer(Translator):
 
     Config = TransformerConfig
     BodyClass = TransformerBody
-    tasks: ClassVar[tuple[str, ...]] = ("translate",)
-    compiles: ClassVar[bool] = True
+    tasks = ("translate",)
+    compiles = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 2, "heads": 4, "width": 128, "hidden": 512},
         "small": {"layers": 3, "heads": 4, "width": 256, "hidden": 1024},

@@ -151,9 +151,9 @@ class ViT(Model):
 
     Config = ViTConfig
     BodyClass = ViTBody
-    tasks: ClassVar[tuple[str, ...]] = ("recognize",)
-    free: ClassVar[tuple[str, ...]] = (*FREE, "image")
-    fits: ClassVar[tuple[str, ...]] = ("image",)
+    tasks = ("recognize",)
+    free = (*FREE, "image")
+    fits = ("image",)
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 12, "heads": 3, "width": 192},
         "small": {"layers": 12, "heads": 6, "width": 384},

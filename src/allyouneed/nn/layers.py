@@ -75,6 +75,7 @@ class Embedding(nn.Module):
         self.tokens = nn.Embedding(vocab, width)
         self.scale = math.sqrt(width) if scale else 1.0
         self.positions = make_positions(positions, width, size)
+        self.limit = size if positions == "learned" else None  # tokens that a row may hold
         if scale:
             init_weights(self, {"*": normal(width**-0.5)})
         self.dropout = nn.Dropout(dropout)
