@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
@@ -174,22 +174,26 @@ class BeamSearch:
         events, leave = list[Event](), [i for i in range(len(done)) if done[i] or broken[i]]
         if leave:
             at = torch.tensor(leave, device=self.logits.device)
-            for i, columns in zip(leave, zip(*(x[at].tolist() for x in self.best))):
-                sentence = self.sentences[i]
-                found = [
-                    Hypothesis(tokens[: length - finished], score, logprob, finished)
-                    for score, logprob, tokens, length, finished in zip(*columns)
-                    if score > NEVER
-                ][: sentence.request.answers]
-                if broken[i] or not found:
-                    error = UserError(NOT_A_NUMBER if broken[i] else NO_TOKEN)
-                    events.append(Event(sentence.id, done="error", error=error))
-                else:
-                    events.append(Event(sentence.id, done="stop", hypotheses=found))
+            for i, best in zip(leave, zip(*(x[at].tolist() for x in self.best))):
+                events.append(self._event(self.sentences[i], zip(*best), broken[i]))
             self._select([i for i in range(len(done)) if i not in leave])
-        if not self.sentences:
-            return events
-        # Reorder the state as the live hypotheses are, and step.
+        if self.sentences:
+            self._step()
+        return events
+
+    def _event(self, sentence: Sentence, best: Iterable[tuple[Any, ...]], broken: bool) -> Event:
+        """What is found for a sentence; `best` are its rows of _Best."""
+        found = [
+            Hypothesis(tokens[: length - finished], score, logprob, finished)
+            for score, logprob, tokens, length, finished in best
+            if score > NEVER
+        ]
+        if broken or not found:
+            return Event(sentence.id, done="error", error=UserError(NOT_A_NUMBER if broken else NO_TOKEN))
+        return Event(sentence.id, done="stop", hypotheses=found[: sentence.request.answers])
+
+    def _step(self) -> None:
+        """Reorder the state as the live hypotheses are, and read their tokens."""
         if (beam := self.live.logprob.shape[1]) > 1:
             first = beam * torch.arange(len(self.sentences), device=self.logits.device).unsqueeze(1)
             self.state.reorder((self.live.parent + first).flatten())
@@ -199,7 +203,6 @@ class BeamSearch:
         if longest > self.state.room:
             self.state.grow(bucket(longest, self.stepper.limit))
         self.logits = self.stepper.step(self.live.token.flatten(), self.state)
-        return events
 
     def _select(self, rows: list[int]) -> None:
         """Only these sentences go on."""

@@ -30,8 +30,19 @@ class TranslatorConfig(BodyConfig):
     output_bias: bool = option(False, "a bias per output token")
 
 
+class Positioned:
+    """A config of which learned positions end at `context`."""
+
+    positions: str
+    context: int
+
+    @property
+    def limit(self) -> int | None:
+        return self.context if self.positions == "learned" else None
+
+
 @dataclass(frozen=True)
-class StacksConfig(TranslatorConfig):
+class StacksConfig(Positioned, TranslatorConfig):
     """What a translator made of two stacks can be asked for."""
 
     decoder_layers: int = option(0, "blocks of the decoder (0: layers)", low=0, high=1000)
@@ -69,7 +80,7 @@ class Body(nn.Module):
 
     def tables(self) -> list[nn.Embedding]:
         """The token embeddings; none in a body that reads letters or pictures."""
-        return []
+        return [part.tokens for part in self.children() if isinstance(part, Embedding)]
 
     def fitted(self, name: str, tensor: Tensor) -> Tensor:
         """A tensor of the body of another run, as this body needs it."""
@@ -98,15 +109,11 @@ class TranslatorBody(Body):
 
     def __init__(self, config: Any, width: int, **positions: Any) -> None:
         super().__init__()
-        self.config, self.width = config, width
+        self.config, self.width, self.limit = config, width, config.limit
         self.source = Embedding(config.vocab, width, dropout=config.dropout, **positions)
         self.target = Embedding(config.target_vocab, width, dropout=config.dropout, **positions)
         if config.share:
             self.target.tokens = self.source.tokens
-        self.limit = self.source.limit
-
-    def tables(self) -> list[nn.Embedding]:
-        return [self.source.tokens, self.target.tokens]
 
     def begin(self, source: Tensor, lengths: Tensor, room: int) -> Any:
         """Encode source (B, S), right-padded, of true lengths (B,): the state before the first target token."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from allyouneed.config import option
-from allyouneed.models.base import Body, Model
+from allyouneed.models.base import Body, Model, Positioned
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.block import POSITIONS, BlockConfig, Stack
 from allyouneed.nn.heads import MaskedHead
@@ -23,7 +23,7 @@ POOLERS = ("tanh", "relu", "none")
 
 
 @dataclass(frozen=True)
-class BertConfig(BlockConfig):
+class BertConfig(Positioned, BlockConfig):
     """BERT's choices, unless told otherwise."""
 
     vocab: int = option(0, "rows of the embedding (0: as many as the tokenizer has tokens)", low=0, high=2**24)
@@ -52,7 +52,7 @@ class BertBody(Body):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.embedding = Embedding(config.vocab, config.width, positions=config.positions, size=config.context)
-        self.width, self.limit = config.width, self.embedding.limit
+        self.width, self.limit = config.width, config.limit
         self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
         self.norm, self.dropout = config.make_norm(), nn.Dropout(config.dropout)
         self.stack = Stack(config, config.layers)
@@ -82,9 +82,6 @@ class BertBody(Body):
     def leave_summary(self) -> None:
         if self.pooler is not None:
             self.pooler.requires_grad_(False)
-
-    def tables(self) -> list[nn.Embedding]:
-        return [self.embedding.tokens]
 
     def stages(self) -> list[list[nn.Module]]:
         embeddings = [part for part in (self.embedding, self.segments, self.norm) if part is not None]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from allyouneed.config import option
-from allyouneed.models.base import Body, LanguageModel
+from allyouneed.models.base import Body, LanguageModel, Positioned
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.convolution import ConvConfig, ConvStack
 from allyouneed.nn.heads import LMHead
@@ -18,7 +18,7 @@ from allyouneed.nn.trace import Trace, record
 
 
 @dataclass(frozen=True)
-class ConvNetConfig(ConvConfig):
+class ConvNetConfig(Positioned, ConvConfig):
     """No positions, unless told otherwise: a convolution knows the order of what it sees."""
 
     vocab: int = option(0, "rows of the embedding (0: as many as the tokenizer has tokens)", low=0, high=2**24)
@@ -32,11 +32,11 @@ class ConvBody(Body):
 
     def __init__(self, config: ConvNetConfig) -> None:
         super().__init__()
-        c, self.width = config, config.embedding or config.width
+        c = config
+        self.width, self.limit = c.embedding or c.width, c.limit
         self.embedding = Embedding(
             c.vocab, self.width, positions=c.positions, size=c.context, dropout=c.dropout, scale=True
         )
-        self.limit = self.embedding.limit
         self.stack = ConvStack(config, config.layers, causal=True)
         self.dropout = nn.Dropout(config.dropout)
 
@@ -56,9 +56,6 @@ class ConvBody(Body):
     def empty(self, rows: int, room: int) -> RecurrentState:
         """A state of free rows: before the first token there are zeros."""
         return RecurrentState({"past": self.stack.no_past(rows)})
-
-    def tables(self) -> list[nn.Embedding]:
-        return [self.embedding.tokens]
 
     def stages(self) -> list[list[nn.Module]]:
         return [[self.embedding, self.stack.into], *([block] for block in self.stack.blocks)]

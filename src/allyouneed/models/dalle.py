@@ -37,6 +37,10 @@ class DALLEConfig(BlockConfig):
         """Of a row: a blank, the caption, and the codes."""
         return 1 + self.caption + self.grid**2
 
+    @property
+    def limit(self) -> int:
+        return self.tokens
+
 
 TABLES = ("words", "codes", "positions", "rows", "columns")
 WEIGHTS: dict[str, Init] = {
@@ -52,7 +56,7 @@ class DALLEBody(Body):
 
     def __init__(self, config: DALLEConfig) -> None:
         super().__init__()
-        self.config, self.width, self.limit = config, config.width, config.tokens
+        self.config, self.width, self.limit = config, config.width, config.limit
         self.words = nn.Embedding(config.vocab + 1, config.width)  # the last is the blank, which fills a short caption
         self.codes = nn.Embedding(config.codes, config.width)
         self.positions = nn.Embedding(1 + config.caption, config.width)

@@ -49,21 +49,18 @@ class ELMoBody(Body):
         super().__init__()
         self.config, self.width = config, 2 * config.width
         self.words = LetterCNN(config.width, config.letters, config.filters)
-        self.forward_layers = nn.ModuleList(Recurrent("lstm", config.width, config.width) for _ in range(config.layers))
-        self.backward_layers = nn.ModuleList(
-            Recurrent("lstm", config.width, config.width) for _ in range(config.layers)
+        self.forward_layers, self.backward_layers = (
+            nn.ModuleList(Recurrent("lstm", config.width, config.width) for _ in range(config.layers)) for _ in range(2)
         )
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, words: Tensor, lengths: Tensor, trace: Trace | None = None) -> list[Tensor]:
         """Vectors of words (B, T, D) -> the L + 1 layers, each (B, T, 2D)."""
         record(trace, self, "embeddings", words)
-        forward = self.climb(self.forward_layers, words, trace)
+        forward = self.run(self.forward_layers, words, trace)
         reversed_trace = trace and trace.changed(lambda value: reverse(value, lengths))
-        backward = [
-            reverse(h, lengths) for h in self.climb(self.backward_layers, reverse(words, lengths), reversed_trace)
-        ]
-        return [torch.cat(both, dim=-1) for both in zip(forward, backward)]
+        backward = self.run(self.backward_layers, reverse(words, lengths), reversed_trace)
+        return [torch.cat([f, reverse(b, lengths)], dim=-1) for f, b in zip(forward, backward)]
 
     def layers(self, trace: Trace, hidden: Tensor) -> list[Tensor]:
         """The two directions side by side."""
@@ -84,26 +81,29 @@ class ELMoBody(Body):
     def stages(self) -> list[list[nn.Module]]:
         return [[self.words], *([*pair] for pair in zip(self.forward_layers, self.backward_layers))]
 
-    def climb(self, layers: Iterable[Any], x: Tensor, trace: Trace | None = None) -> list[Tensor]:
-        """x and the outputs of each layer of one direction. Padding lies behind, where nothing reads it."""
-        found = [x]
+    def run(
+        self,
+        layers: Iterable[Any],
+        x: Tensor,
+        trace: Trace | None = None,
+        state: RecurrentState | None = None,
+        count: Tensor | None = None,
+    ) -> list[Tensor]:
+        """x (B, T, D) and the outputs of each layer of one direction. Padding lies behind, where nothing reads it.
+        With a state, x are the next words of each row, the first `count` (B,) real."""
+        found, ends = [x], []
+        before = None if state is None else from_parts(state.parts)
         for k, layer in enumerate(layers):
-            h, _ = layer(self.dropout(x), trace=trace)
+            own = None if before is None else tuple(part[k : k + 1] for part in before)
+            h, end = layer(self.dropout(x), count, own, trace=trace)
             x = x + h if k else h
             record(trace, layer, "layers", x)
             found.append(x)
-        return found
-
-    def step(self, x: Tensor, state: RecurrentState, lengths: Tensor | None = None) -> Tensor:
-        """The top of the forward direction for x (B, T, D) after `state`, which moves on."""
-        before, ends = from_parts(state.parts), []
-        for k, layer in enumerate(self.forward_layers):
-            h, end = layer(x, lengths, tuple(part[k : k + 1] for part in before))
-            x = x + h if k else h
             ends.append(end)
-        after = tuple(torch.cat(parts) for parts in zip(*ends))  # h and c, each (L, B, D)
-        state.advance(x.size(1) if lengths is None else lengths, **to_parts(after))
-        return x
+        if state is not None:
+            after = tuple(torch.cat(parts) for parts in zip(*ends))  # h and c, each (L, B, D)
+            state.advance(x.size(1) if count is None else count, **to_parts(after))
+        return found
 
 
 def reverse(x: Tensor, lengths: Tensor) -> Tensor:
@@ -175,7 +175,7 @@ class ELMo(LanguageModel):
         """The top of the forward direction."""
         words, body = self.words(ids), self.body
         record(trace, body, "embeddings", words)
-        return body.climb(body.forward_layers, words, trace)[-1] if state is None else body.step(words, state, count)
+        return body.run(body.forward_layers, words, trace, state, count)[-1]
 
     def loss(self, ids: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """The mean of two sums of cross-entropies: of the next words (forward), and of those before (backward)."""

@@ -9,18 +9,18 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from allyouneed.config import option
-from allyouneed.models.base import Body, LanguageModel
+from allyouneed.models.base import Body, LanguageModel, Positioned
 from allyouneed.nn.block import POSITIONS, BlockConfig, Stack
 from allyouneed.nn.cache import KVCache
 from allyouneed.nn.heads import LMHead
-from allyouneed.nn.init import ZERO, Init, as_made, init_weights, normal
+from allyouneed.nn.init import ZERO, as_made, init_weights, normal
 from allyouneed.nn.layers import ACTIVATIONS, Embedding
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace, record
 
 
 @dataclass(frozen=True)
-class GPTConfig(BlockConfig):
+class GPTConfig(Positioned, BlockConfig):
     """GPT-2's choices, unless told otherwise."""
 
     vocab: int = option(0, "rows of the embedding (0: as many as the tokenizer has tokens)", low=0, high=2**24)
@@ -28,16 +28,6 @@ class GPTConfig(BlockConfig):
     activation: str = option("gelu_tanh", "activation in the feed-forward layer", choices=ACTIVATIONS)
     positions: str = option("learned", "how positions are encoded", choices=POSITIONS)
     tie: bool = option(True, "the output matrix is the embedding matrix")
-
-
-def gpt_weights(layers: int) -> dict[str, Init]:
-    """Normal with σ = 0.02; what ends on the residual stream smaller by sqrt(2 L), so that it keeps its size."""
-    return {
-        "*norm*": as_made,
-        "*out.weight": normal(0.02 / math.sqrt(2 * layers)),
-        "*.weight": normal(0.02),
-        "*.bias": ZERO,
-    }
 
 
 class GPTBody(Body):
@@ -48,9 +38,11 @@ class GPTBody(Body):
         self.embedding = Embedding(
             config.vocab, config.width, positions=config.positions, size=config.context, dropout=config.dropout
         )
-        self.width, self.limit = config.width, self.embedding.limit
+        self.width, self.limit = config.width, config.limit
         self.stack = Stack(config, config.layers)
-        init_weights(self, gpt_weights(config.layers))
+        # What is added to the residual stream starts smaller, so that the stream keeps its size through L blocks.
+        added = normal(0.02 / math.sqrt(2 * config.layers))
+        init_weights(self, {"*norm*": as_made, "*out.weight": added, "*.weight": normal(0.02), "*.bias": ZERO})
 
     def forward(
         self,
@@ -70,9 +62,6 @@ class GPTBody(Body):
     def empty(self, rows: int, room: int) -> KVCache:
         """A cache of free rows."""
         return self.stack.empty_cache(rows, room, self.embedding.tokens.weight)
-
-    def tables(self) -> list[nn.Embedding]:
-        return [self.embedding.tokens]
 
     def stages(self) -> list[list[nn.Module]]:
         return [[self.embedding], *([block] for block in self.stack.blocks)]
