@@ -77,7 +77,7 @@ def test_the_context_is_the_sum_that_the_lecture_writes(kind):
     memory, first = model.body.encode(source, lengths)
     s = first[0][-1]
     trace = Trace("weights").at(model)
-    c, a = model.body.look(s[:, None], memory, trace)[:, 0], trace.get(model.body.score, "weights")[:, 0, 0]
+    c, a = model.body.context_for(s[:, None], memory, trace)[:, 0], trace.get(model.body.score, "weights")[:, 0, 0]
     h = model.body.encoder(model.body.source(source), lengths)[0]
     for b in range(3):
         real = range(int(lengths[b]))

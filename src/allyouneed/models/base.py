@@ -20,7 +20,7 @@ from allyouneed.nn.trace import Trace, record
 
 @dataclass(frozen=True)
 class TranslatorConfig(BodyConfig):
-    """What every translator can be asked for."""
+    """The settings of every translator."""
 
     vocab: int = option(0, "rows of the source embedding (0: as many as there are tokens)", low=0, high=2**24)
     target_vocab: int = option(0, "rows of the target embedding (0: as many as there are tokens)", low=0, high=2**24)
@@ -43,7 +43,7 @@ class Positioned:
 
 @dataclass(frozen=True)
 class StacksConfig(Positioned, TranslatorConfig):
-    """What a translator made of two stacks can be asked for."""
+    """The settings of a translator made of two stacks."""
 
     decoder_layers: int = option(0, "blocks of the decoder (0: layers)", low=0, high=1000)
     context: int = option(512, "learned positions: longest sentence, in tokens", low=1, high=10**7)
@@ -125,7 +125,7 @@ class TranslatorBody(Body):
         return self.begin(blank, torch.ones_like(blank[:, 0]), room)
 
 
-# Settings that do not shape a body.
+# Settings that do not shape the body of most models.
 FREE = ("freeze", "dropout", "attention_dropout", "drop_path", "tie", "output_bias", "bos")
 
 
@@ -136,7 +136,7 @@ class Model(nn.Module):
     BodyClass: ClassVar[Any] = None  # a Body
     sizes: ClassVar[dict[str, dict[str, Any]]]  # named settings
     tasks: ClassVar[tuple[str, ...]]
-    free: ClassVar[tuple[str, ...]] = FREE
+    free: ClassVar[tuple[str, ...]] = FREE  # settings that do not shape the body
     fits: ClassVar[tuple[str, ...]] = ()  # free settings that are those of the run to start from, unless they are given
     compiles: ClassVar[bool] = False  # torch.compile makes its loss faster
     in_place: ClassVar[bool] = False  # it learns without gradients and optimizer
@@ -156,7 +156,7 @@ class Model(nn.Module):
 
     @classmethod
     def check(cls, config: Any, task: str) -> None:
-        """Complains of settings that do not go with the task."""
+        """A UserError if the settings do not go with the task."""
 
     @property
     def device(self) -> torch.device:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from allyouneed.config import option
 from allyouneed.models.base import StacksConfig, Translator, TranslatorBody
 from allyouneed.nn.cache import RecurrentState
-from allyouneed.nn.convolution import HALF, ConvConfig, ConvStack, Source
+from allyouneed.nn.convolution import SQRT_HALF, ConvConfig, ConvStack, Source
 from allyouneed.nn.layers import real
 from allyouneed.nn.trace import Trace, record
 
@@ -39,7 +39,7 @@ class ConvSeq2SeqBody(TranslatorBody):
         e, tokens = self.source(source), real(lengths, source.size(1))
         record(trace, self.source, "embeddings", e)
         z = self.encoder(e, real=tokens, trace=trace)
-        return Source(z, (z + e) * HALF, tokens)
+        return Source(z, (z + e) * SQRT_HALF, tokens)
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
         """The decoder's output at each position of the target (B, T): (B, T, E)."""

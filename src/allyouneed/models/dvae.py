@@ -18,7 +18,7 @@ from allyouneed.nn.init import init_weights, uniform
 from allyouneed.nn.trace import Trace, record
 
 CODEBOOKS = ("grid", "gumbel")
-MOST = 1 << 20  # codes
+MOST_CODES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class DVAEConfig(BodyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_patch(self.image, self.patch)
-        if self.codes > MOST:
+        if self.codes > MOST_CODES:
             raise UserError(
                 f"model.levels = {self.levels} and model.digits = {self.digits} make {self.codes:,} codes; at most "
-                f"{MOST:,} are possible: take fewer digits"
+                f"{MOST_CODES:,} are possible: take fewer digits"
             )
 
     @property

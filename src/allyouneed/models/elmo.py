@@ -57,9 +57,9 @@ class ELMoBody(Body):
     def forward(self, words: Tensor, lengths: Tensor, trace: Trace | None = None) -> list[Tensor]:
         """Vectors of words (B, T, D) -> the L + 1 layers, each (B, T, 2D)."""
         record(trace, self, "embeddings", words)
-        forward = self.run(self.forward_layers, words, trace)
+        forward = self.one_direction(self.forward_layers, words, trace)
         reversed_trace = trace and trace.changed(lambda value: reverse(value, lengths))
-        backward = self.run(self.backward_layers, reverse(words, lengths), reversed_trace)
+        backward = self.one_direction(self.backward_layers, reverse(words, lengths), reversed_trace)
         return [torch.cat([f, reverse(b, lengths)], dim=-1) for f, b in zip(forward, backward)]
 
     def layers(self, trace: Trace, hidden: Tensor) -> list[Tensor]:
@@ -81,7 +81,7 @@ class ELMoBody(Body):
     def stages(self) -> list[list[nn.Module]]:
         return [[self.words], *([*pair] for pair in zip(self.forward_layers, self.backward_layers))]
 
-    def run(
+    def one_direction(
         self,
         layers: Iterable[Any],
         x: Tensor,
@@ -89,7 +89,7 @@ class ELMoBody(Body):
         state: RecurrentState | None = None,
         count: Tensor | None = None,
     ) -> list[Tensor]:
-        """x (B, T, D) and the outputs of each layer of one direction. Padding lies behind, where nothing reads it.
+        """x (B, T, D) and the output of each of these layers. Padding lies behind the words, where nothing reads it.
         With a state, x are the next words of each row, the first `count` (B,) real."""
         found, ends = [x], []
         before = None if state is None else from_parts(state.parts)
@@ -175,7 +175,7 @@ class ELMo(LanguageModel):
         """The top of the forward direction."""
         words, body = self.words(ids), self.body
         record(trace, body, "embeddings", words)
-        return body.run(body.forward_layers, words, trace, state, count)[-1]
+        return body.one_direction(body.forward_layers, words, trace, state, count)[-1]
 
     def loss(self, ids: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """The mean of two sums of cross-entropies: of the next words (forward), and of those before (backward)."""

@@ -48,7 +48,7 @@ class RNNBody(Body):
     def __init__(self, config: RNNConfig) -> None:
         super().__init__()
         self.embedding = nn.Embedding(config.vocab, config.embedding or config.width)
-        # So small that what is learned of a rare word soon outweighs the chance it began with.
+        # Small, so that what is learned of a rare word soon outweighs its random start.
         init_weights(self.embedding, {"*": normal(config.width**-0.5 if config.tie else 0.1)})
         self.recurrent = Recurrent(
             config.cell,

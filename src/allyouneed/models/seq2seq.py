@@ -23,6 +23,7 @@ from allyouneed.nn.scores import make_score
 from allyouneed.nn.trace import Trace, record
 
 SCORES = ("additive", "dot", "general", "cosine", "none")
+Choose = Callable[[Tensor], Tensor]  # the next input from an output: (B, E) -> (B,)
 Encoded = dict[str, Tensor]  # keys (B, S, K), values (B, S, D), real (B, S); without attention one value (B, 1, D)
 
 
@@ -84,7 +85,7 @@ class Seq2SeqBody(TranslatorBody):
             return {"values": torch.tanh(self.context(end))[:, None]}, first
         return {"keys": self.score.keys(h), "values": h, "real": real(lengths, source.size(1))}, first
 
-    def look(self, s: Tensor, encoded: Encoded, trace: Trace | None = None) -> Tensor:
+    def context_for(self, s: Tensor, encoded: Encoded, trace: Trace | None = None) -> Tensor:
         """c_t for the states s_{t-1} of each sentence: (B, N, D) -> (B, N, D)"""
         if self.score is None:
             return encoded["values"].expand_as(s)
@@ -102,11 +103,11 @@ class Seq2SeqBody(TranslatorBody):
         target: Tensor,
         *,
         p: float = 1.0,
-        choose: Callable[[Tensor], Tensor] | None = None,
+        choose: Choose | None = None,
         trace: Trace | None = None,
     ) -> Tensor:
         """The decoder's output at each position of the target (B, T): (B, T, E). Each input token is the true one with
-        the probability p (teacher forcing), otherwise the one that `choose` picks, (B, E) -> (B,)."""
+        the probability p (teacher forcing), otherwise the one that `choose` picks."""
         trace = trace and trace.at(self)
         encoded, first = self.encode(source, lengths, trace)
         y = self.target(target)  # (B, T, E)
@@ -114,21 +115,26 @@ class Seq2SeqBody(TranslatorBody):
         if self.score is None and p == 1:  # all inputs are known: one call for all steps
             c = encoded["values"].expand(-1, target.size(1), -1)
             return self.output(self.decoder(torch.cat([y, c], dim=-1), state=first, trace=trace)[0], c, y)
+        s, c, y = self.unroll(y, encoded, first, p, choose)
+        if trace is not None:  # what each step did, in one call for all
+            self.context_for(torch.cat([first[0][-1][:, None], s[:, :-1]], dim=1), encoded, trace)
+            self.decoder(torch.cat([y, c], dim=-1), state=first, trace=trace)
+        return self.output(s, c, y)
+
+    def unroll(self, true: Tensor, encoded: Encoded, first: Hidden, p: float, choose: Choose | None) -> list[Tensor]:
+        """Step by step, as each state decides where the next one looks: s_t, c_t and the input y_{t-1}, each (B, T, …);
+        `true` (B, T, E) are the true inputs."""
         steps, state, s = [], first, first[0][-1]
-        own = torch.full_like(target[:, 0], self.config.bos)
-        forced = torch.rand(target.size(1), len(target), 1, device=target.device) < p
-        for word, true in zip(y.unbind(1), forced):
-            y = word if p == 1 else torch.where(true, word, self.target(own))
-            c = self.look(s[:, None], encoded)[:, 0]
+        own = true.new_full(true.shape[:1], self.config.bos, dtype=torch.long)
+        forced = torch.rand(true.size(1), len(true), 1, device=true.device) < p
+        for t, y in enumerate(true.unbind(1)):
+            y = y if p == 1 else torch.where(forced[t], y, self.target(own))
+            c = self.context_for(s[:, None], encoded)[:, 0]
             s, state = self.decoder.step(torch.cat([y, c], dim=-1), state)
             steps.append((s, c, y))
             if choose is not None and p < 1:
                 own = choose(self.output(s, c, y))
-        s, c, y = (torch.stack(parts, dim=1) for parts in zip(*steps))
-        if trace is not None:  # what each step did, in one call for all
-            self.look(torch.cat([first[0][-1][:, None], s[:, :-1]], dim=1), encoded, trace)
-            self.decoder(torch.cat([y, c], dim=-1), state=first, trace=trace)
-        return self.output(s, c, y)
+        return [torch.stack(parts, dim=1) for parts in zip(*steps)]
 
     def begin(self, source: Tensor, lengths: Tensor, room: int) -> RecurrentState:
         """Before the first token of each target; parts are (B, L, D)."""
@@ -139,7 +145,7 @@ class Seq2SeqBody(TranslatorBody):
         """(B,) -> (B, E)"""
         before = from_parts(state.parts)
         beams = before[0][-1].unflatten(0, (len(state.source["values"]), -1))  # (sentences, beams, D)
-        y, c = self.target(tokens), self.look(beams, state.source).flatten(0, 1)
+        y, c = self.target(tokens), self.context_for(beams, state.source).flatten(0, 1)
         s, after = self.decoder.step(torch.cat([y, c], dim=-1), before)
         state.advance(1, **to_parts(after))
         return self.output(s, c, y)
