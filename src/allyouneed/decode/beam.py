@@ -126,7 +126,8 @@ class BeamSearch:
         return events + self._advance() if self.sentences else events
 
     def _start(self, new: list[Sentence]) -> list[Event]:
-        """Read inputs; if this fails for several, each alone, so that an error belongs to its request."""
+        """Read the inputs of new sentences; if this fails for several, each alone, so that an error belongs to its
+        request."""
         limit = self.stepper.limit
         try:
             logits, state = self.stepper.start([sentence.request.input for sentence in new], bucket(1, limit))
@@ -151,18 +152,21 @@ class BeamSearch:
         ends, last = [next(iter(request.stop), -1) for request in requests], [r.answers - 1 for r in requests]
         columns: list[list[Any]] = [[0] * len(new), most, ends, last, penalties]
         terms = _Terms(*(torch.tensor(values, device=logits.device).view(len(new), -1) for values in columns))
-        logits, state = logits.repeat_interleave(beam, dim=0), state.expand(beam)
+        self._join(new, logits.repeat_interleave(beam, dim=0), state.expand(beam), live, best, terms)
+        return []
+
+    def _join(self, new: list[Sentence], logits: Tensor, state: Any, live: _Live, best: _Best, terms: _Terms) -> None:
+        """New sentences behind those that are there."""
         if self.sentences:
-            parts = [len(self.sentences), len(new)]
-            both = self.stepper.empty(sum(parts), max(self.state.room, state.room)).expand(beam)
-            for rows, part in zip(torch.arange(sum(parts), device=logits.device).split(parts), (self.state, state)):
+            sizes, beam = [len(self.sentences), len(new)], live.logprob.shape[1]
+            both = self.stepper.empty(sum(sizes), max(self.state.room, state.room)).expand(beam)
+            for rows, part in zip(torch.arange(sum(sizes), device=logits.device).split(sizes), (self.state, state)):
                 both.put(rows, part)
             logits, state = torch.cat([self.logits, logits]), both
             live, best = _columns(_concatenated, self.live, live), _columns(_concatenated, self.best, best)
             terms = _columns(_concatenated, self.terms, terms)
         self.sentences, self.logits, self.state = [*self.sentences, *new], logits, state
         self.live, self.best, self.terms = live, best, terms
-        return []
 
     def _advance(self) -> list[Event]:
         """One more token for every hypothesis; sentences that are done leave."""
