@@ -83,9 +83,9 @@ def _concatenated(x: Tensor, y: Tensor) -> Tensor:
 
 
 class BeamSearch:
-    """Searches with one beam over one Stepper, which sentences join and leave, up to `most` at a time. What is found
-    for a sentence does not depend on the others, and an error belongs to its request. Of equal scores the earlier
-    hypothesis goes first, then the lower id."""
+    """Searches with one beam over one Stepper, which sentences join and leave, up to `most` at a time: `add` requests,
+    and `tick` while it is `busy`. What is found for a sentence does not depend on the others, and an error belongs to
+    its request. Of equal scores the earlier hypothesis goes first, then the lower id."""
 
     live: _Live
     best: _Best
