@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from allyouneed.config import BodyConfig, option
+from allyouneed.config import option
 from allyouneed.errors import UserError
 from allyouneed.models.base import Model
-from allyouneed.models.vit import check_patch, cut_patches
+from allyouneed.models.vit import PatchConfig, cut_patches
 from allyouneed.nn.init import init_weights, uniform
 from allyouneed.nn.trace import Trace, record
 
@@ -22,10 +22,9 @@ MOST_CODES = 1 << 20
 
 
 @dataclass(frozen=True)
-class DVAEConfig(BodyConfig):
-    image: int = option(32, "height and width of the pictures, in pixels", low=1, high=4096)
-    patch: int = option(4, "height and width of the square that one code stands for, in pixels", low=1, high=4096)
-    channels: int = option(3, "values per pixel: 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA", low=1, high=4)
+class DVAEConfig(PatchConfig):
+    """One code per patch."""
+
     digits: int = option(4, "a code has so many digits", low=1, high=20)
     levels: int = option(4, "a digit has so many values: there are levels ** digits codes", low=2, high=256)
     codebook: str = option("grid", "how a code is chosen: by rounding (grid), or drawn (gumbel)", choices=CODEBOOKS)
@@ -34,7 +33,6 @@ class DVAEConfig(BodyConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_patch(self.image, self.patch)
         if self.codes > MOST_CODES:
             raise UserError(
                 f"model.levels = {self.levels} and model.digits = {self.digits} make {self.codes:,} codes; at most "
@@ -45,11 +43,6 @@ class DVAEConfig(BodyConfig):
     def codes(self) -> int:
         """The size of the codebook."""
         return self.levels**self.digits
-
-    @property
-    def grid(self) -> int:
-        """Codes in a row, and in a column."""
-        return self.image // self.patch
 
     @property
     def tokens(self) -> int:
