@@ -111,7 +111,7 @@ class DVAE(Model):
             codes = scores.argmax(-1)
         else:
             digits = ((scores.float().tanh() + 1) / 2 * (self.config.levels - 1)).round().long()
-            codes = (digits * self._values(scores.device)).sum(-1)
+            codes = (digits * self._powers(scores.device)).sum(-1)
         if trace is not None:
             trace.at(self).record("codes", self._square(codes))
         return codes
@@ -122,10 +122,10 @@ class DVAE(Model):
         if self.codebook is not None:
             return self._to_pixels(self.codebook(codes), trace)
         levels = self.config.levels
-        digits = codes[..., None] // self._values(codes.device) % levels
+        digits = codes[..., None] // self._powers(codes.device) % levels
         return self._to_pixels((digits * 2 / (levels - 1) - 1).to(self.unfold.weight.dtype), trace)
 
-    def _values(self, device: torch.device) -> Tensor:
+    def _powers(self, device: torch.device) -> Tensor:
         """(digits,): 1, levels, levels² …"""
         return self.config.levels ** torch.arange(self.config.digits, device=device)
 

@@ -47,18 +47,14 @@ class RNNBody(Body):
 
     def __init__(self, config: RNNConfig) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(config.vocab, config.embedding or config.width)
+        c = config
+        self.embedding = nn.Embedding(c.vocab, c.embedding or c.width)
         # Small, so that what is learned of a rare word soon outweighs its random start.
-        init_weights(self.embedding, {"*": normal(config.width**-0.5 if config.tie else 0.1)})
+        init_weights(self.embedding, {"*": normal(c.width**-0.5 if c.tie else 0.1)})
         self.recurrent = Recurrent(
-            config.cell,
-            self.embedding.embedding_dim,
-            config.width,
-            config.layers,
-            bidirectional=config.bidirectional,
-            dropout=config.dropout,
+            c.cell, c.embedding or c.width, c.width, c.layers, bidirectional=c.bidirectional, dropout=c.dropout
         )
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = nn.Dropout(c.dropout)
         self.width = self.recurrent.out_width
 
     def forward(
