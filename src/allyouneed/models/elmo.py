@@ -48,9 +48,9 @@ class ELMoBody(Body):
         super().__init__()
         self.config, self.width = config, 2 * config.width
         self.words = LetterCNN(config.width, config.letters, config.filters)
-        self.forward_layers, self.backward_layers = (
-            nn.ModuleList(Recurrent("lstm", config.width, config.width) for _ in range(config.layers)) for _ in range(2)
-        )
+        lstm = ("lstm", config.width, config.width)
+        self.forward_layers = nn.ModuleList(Recurrent(*lstm) for _ in range(config.layers))
+        self.backward_layers = nn.ModuleList(Recurrent(*lstm) for _ in range(config.layers))
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, words: Tensor, lengths: Tensor, trace: Trace | None = None) -> list[Tensor]:
