@@ -263,7 +263,7 @@ def _write_tokenizers(processor: Processor, folder: Path, say: Say) -> None:
         elif kind == "lm":
             spec = json.loads(tokenizer.to_json())
         else:
-            spec = _framed(tokenizer, Layout.of(tokenizer))
+            spec = _framed(tokenizer, tokenizer.layout())
         write_text(path / "tokenizer.json", json.dumps(spec, ensure_ascii=False, indent=1))
         about: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
         model = processor.recipe.model

@@ -1,15 +1,14 @@
 """Whether a tokenizer.json may be given to the tokenizers library.
 
-The library trusts its file: a merge without a result, a damaged character map or a regular expression that explodes
-ends in a Rust panic, an aborted process, or gigabytes of memory. So a file is checked before it is loaded, and what the
-library still raises becomes a sentence.
+The library trusts its file: a merge without a result, a damaged character map or steps that grow end in a Rust panic,
+an aborted process, or gigabytes of memory. So a file is checked before it is loaded, and what the library still raises
+becomes a sentence. So does a regular expression that explodes: the library limits its steps.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -25,7 +24,6 @@ from allyouneed.storage.wholefile import read_bytes
 MOST_BYTES = 256 << 20  # of a file
 MOST_ID = 16_000_000
 MOST_TEXT = 10_000  # characters of a string outside the vocabulary, a regular expression for one
-MOST_REPEATS = 10_000  # of a regular expression: a{10000}
 MOST_GROWTH = 10_000  # how many times longer a normalizer may make a text, whatever the text is
 PLAIN_GROWTH = 50  # how many times longer it may make the texts that it gets; a pre-tokenizer or decoder, any text
 MOST_NORMAL = 200_000  # characters that a normalizer may make at once while its growth is measured
@@ -39,11 +37,6 @@ MOST_PIECE = 256  # bytes that a character map may put in the place of a charact
 # How many times longer a step of a tokenizer makes a text at most; those with texts of their own are in `_growth`.
 GROWTH = {"NFC": 4.0, "NFD": 4.0, "NFKC": 18.0, "NFKD": 18.0, "BertNormalizer": 4.0, "ByteLevel": 4.0, "Metaspace": 2.0,
           "WordPiece": 2.0}  # fmt: skip
-
-# Of a regular expression: an escape; a class without classes inside; a repeat, the start of a group, or a character.
-_ESCAPE = re.compile(r"\\(?:[pPxkgu](?:\{[^}]*\}|<[^>]*>)|.)", re.DOTALL)
-_CLASS = re.compile(r"\[\^?\]?[^\[\]]*\]")
-_PART = re.compile(r"[*+][?+]?|\{(?:[0-9]+,?[0-9]*|,[0-9]+)\}\??|\(\??|.", re.DOTALL)
 
 
 @contextmanager
@@ -70,8 +63,6 @@ def load(path: str | Path) -> tokenizers.Tokenizer:
 
 def parse(data: bytes, path: str) -> tokenizers.Tokenizer:
     """The tokenizer of the bytes of a file that pass `check`; `path` is for messages."""
-    if len(data) > MOST_BYTES:
-        raise UserError(f"{path} is not a tokenizer.json: it has more than {MOST_BYTES >> 20} MiB")
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -169,8 +160,6 @@ def check_part(part: Any, name: str) -> float:
             raise ValueError(f"it holds a text of {len(inner):,} characters: {inner[:20]}…")
         if not isinstance(inner, dict):
             continue
-        if isinstance(inner.get("Regex"), str):
-            _check_regex(inner["Regex"])
         kind = inner.get("type")
         steps += kind is not None and kind != "Sequence"
         if kind == "FixedLength" and not inner["length"] > 0:
@@ -238,51 +227,28 @@ def check_growth(raw: tokenizers.Tokenizer, texts: Iterable[str], growth: float)
                 )
 
 
-def _check_regex(pattern: str) -> None:
-    """Refuses repeats without end inside such repeats, (a+)+ or (a*b?)*, and enormous counts: their time explodes."""
-    if len(pattern) > MOST_TEXT:
-        raise ValueError(f"it holds a regular expression of {len(pattern):,} characters")
-    plain, found = _ESCAPE.sub("a", pattern), 1  # an escape or a class of characters is like one letter
-    while found:
-        plain, found = _CLASS.subn("a", plain)
-    groups = [False]  # of each open group: is there an endless repeat inside?
-    endless = False  # the same of what stands directly before
-    for part in _PART.findall(plain):
-        if part[0] in "*+" or (part[0] == "{" and len(part) > 1):
-            unbounded = part[0] in "*+" or part.rstrip("?").endswith(",}")
-            if max(map(int, re.findall(r"[0-9]+", part)), default=0) > MOST_REPEATS or (unbounded and endless):
-                raise ValueError(f"its regular expression {pattern[:60]!r} may take forever on some texts")
-            endless = endless or unbounded
-            groups[-1] = groups[-1] or endless
-        elif part[0] == "(":
-            groups.append(False)
-            endless = False
-        elif part == ")" and len(groups) > 1:
-            endless = groups.pop()
-            groups[-1] = groups[-1] or endless
-        elif part != "?":
-            endless = False
-
-
 @lru_cache(maxsize=4)  # a tokenizer is checked, and then asked how much it grows
 def _check_charsmap(text: Any) -> int:
-    """The character map of SentencePiece: a trie in a double array, and the texts that its leaves point at. Returns how
-    many characters the longest text has.
+    """How many characters the longest text of a character map has."""
+    try:
+        return _longest_text(base64.b64decode(text, validate=True))
+    except (ValueError, TypeError, IndexError):  # numpy looks at the size of an array, which the library does not
+        raise ValueError("its precompiled_charsmap is damaged") from None
+
+
+def _longest_text(data: bytes) -> int:
+    """The character map of SentencePiece: a trie in a double array, and the texts that its leaves point at.
 
     The unit at index p has a label (the byte that leads to it) and an offset: its child by the byte c is at
     p ^ offset ^ c, if the label there is c; a leaf, at p ^ offset, holds the offset of a text, which ends with a zero.
-    The library follows these numbers without a look at the size of the array; here all that can be reached is.
+    All that can be reached is followed; a ValueError or an IndexError if some of it is outside.
     """
-    wrong = ValueError("its precompiled_charsmap is damaged")
-    try:
-        data = base64.b64decode(text, validate=True)
-    except (ValueError, TypeError):
-        raise wrong from None
     size = int.from_bytes(data[:4], "little")
-    if size < 4 or size % 4 or 4 + size > len(data):
-        raise wrong
+    if size < 4 or size % 4:
+        raise ValueError("there is no array")
     units = np.frombuffer(data, "<u4", size // 4, 4).astype(np.int64)
     texts = np.frombuffer(data, np.uint8, offset=4 + size)
+    texts.tobytes().decode()  # is it text?
     offsets = (units >> 10) << ((units & 0x200) >> 6)
     labels = units & 0x800000FF
     letters = np.arange(1, 256)
@@ -290,27 +256,16 @@ def _check_charsmap(text: Any) -> int:
     bases, starts = offsets[:1], []
     while len(bases):
         children = bases[:, None] ^ letters  # any byte may come next
-        if children.max() >= len(units):
-            raise wrong
         children = np.unique(children[labels[children] == letters])
         children = children[~seen[children]]
         seen[children] = True
         bases = children ^ offsets[children]
-        leaves = bases[(units[children] & 0x100) > 0]
-        if len(leaves) and leaves.max() >= len(units):
-            raise wrong
-        starts.append(units[leaves] & 0x7FFFFFFF)
+        starts.append(units[bases[(units[children] & 0x100) > 0]] & 0x7FFFFFFF)
     begins = np.concatenate(starts)
-    ends = np.append(np.flatnonzero(texts == 0), len(texts))
-    try:
-        texts.tobytes().decode()
-    except UnicodeDecodeError:
-        raise wrong from None
-    if (begins > len(texts)).any():
-        raise wrong
     inside = np.append(texts, 0)[begins] & 0xC0 == 0x80  # the middle of a character
+    ends = np.append(np.flatnonzero(texts == 0), len(texts))
     stops = ends[np.searchsorted(ends, begins)]
     if inside.any() or (stops - begins).max(initial=0) > MOST_PIECE:
-        raise wrong
+        raise ValueError("a text is damaged, or too long")
     characters = np.append(0, np.cumsum(texts & 0xC0 != 0x80))  # up to each byte
     return int((characters[stops] - characters[begins]).max(initial=0))

@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache, cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -143,6 +144,18 @@ class Tokenizer:
                 f"{' or '.join(NAMES[role][:2])}, see text.kind and text.path"
             )
         return id
+
+    def layout(self, texts: int = 1) -> Layout:
+        """How one or two texts are laid out: by the tokenizer's own template if it has one; [CLS] A [SEP] B [SEP] if it
+        has these, otherwise A </s> B with nothing around. Two texts need a token between them."""
+        own = self.template
+        if own.between or (own != Layout() and texts == 1):
+            return replace(own, prefix=self.prefix)
+        if self.cls is not None and self.sep is not None:
+            return Layout((self.cls,), (self.sep,), (self.sep,), self.prefix)
+        if texts == 2:
+            self.need("eos", "between two texts")
+        return Layout(own.start, () if self.eos is None else (self.eos,), own.end, self.prefix)
 
     def encode(self, text: str, specials: tuple[str, ...] = ()) -> list[int]:
         """The ids of a text, with nothing around. `specials` are roles whose token is read as such where it is typed,
