@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 
 from allyouneed.errors import UserError, shortened
-from allyouneed.exchange.folder import Source
+from allyouneed.exchange.folder import Source, Weights
 from allyouneed.exchange.options import reading
 from allyouneed.exchange.sentencepieces import BYTE, CONTROL, NORMAL, UNKNOWN
 from allyouneed.exchange.vocabularies import scored_tokenizer
-from allyouneed.exchange.weights import Weights
 from allyouneed.storage.wholefile import open_to_read, read_bytes
 from allyouneed.text import Tokenizer
 

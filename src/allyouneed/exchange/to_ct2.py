@@ -169,9 +169,9 @@ def _fill_stack(spec: Any, table: Any, embedding: Any, stack: Stack, rows: int) 
 
 
 def _fill_block(layer: Any, block: Any) -> None:
-    parts = [(layer.self_attention, block.attention_norm, (block.attention.qkv, block.attention.out))]
+    parts = [(layer.self_attention, block.attention_norm, [block.attention.qkv, block.attention.out])]
     if hasattr(layer, "attention"):
-        parts.append((layer.attention, block.cross_norm, (block.cross.q, block.cross.kv, block.cross.out)))
+        parts.append((layer.attention, block.cross_norm, [block.cross.q, block.cross.kv, block.cross.out]))
     for part, norm, linears in parts:
         _fill(norm, part.layer_norm)
         for linear, spec in zip(linears, part.linear):
