@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 import struct
@@ -51,7 +50,8 @@ class Stored(NamedTuple):
             data = np.memmap(path, np.uint8, "r", self.start, (*self.shape[:-1], self.row))
             if self.kind is None:
                 return np.array(data.view("<f4"), np.float32)
-            dequantize = importlib.import_module("gguf.quants").dequantize
+            from gguf.quants import dequantize
+
             with np.errstate(all="ignore"):
                 return np.array(dequantize(data, self.kind), np.float32).reshape(self.shape)
         except NotImplementedError:
