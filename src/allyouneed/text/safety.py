@@ -51,7 +51,7 @@ def library(doing: str) -> Iterator[None]:
 
 
 def load(path: str | Path) -> tokenizers.Tokenizer:
-    """The tokenizer of a file that passes `check`."""
+    """The tokenizer of a file."""
     try:
         data = read_bytes(path, MOST_BYTES)
     except FileNotFoundError:
@@ -62,12 +62,26 @@ def load(path: str | Path) -> tokenizers.Tokenizer:
 
 
 def parse(data: bytes, path: str) -> tokenizers.Tokenizer:
-    """The tokenizer of the bytes of a file that pass `check`; `path` is for messages."""
+    """The tokenizer of the bytes of a file; `path` is for messages. Raises a UserError if it is none, or if it is not
+    safe to load."""
     try:
         text = data.decode()
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not a tokenizer.json: it is not UTF-8 text") from None
-    spec = check(text, path)
+        spec = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not a tokenizer.json: it is not JSON in UTF-8 ({error})") from None
+    if not isinstance(spec, dict) or not isinstance(spec.get("model"), dict):
+        raise UserError(f"{path} is not a tokenizer.json of the tokenizers library: it has no model")
+    try:
+        _check_vocabulary(spec["model"], spec.get("added_tokens") or [])
+        _check_merges(spec["model"])
+        for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
+            grown = check_part(spec.get(part), part)
+            if grown > (MOST_GROWTH if part == "normalizer" else PLAIN_GROWTH):
+                raise ValueError(f"its {part} may make a text {min(grown, 1e15):,.0f} times longer")
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}; take another copy of it") from None
+    except (TypeError, KeyError, AttributeError, IndexError, RecursionError):
+        raise UserError(f"{path} is not built like a tokenizer.json of the tokenizers library") from None
     with library(f"{path} is not a tokenizer.json of the tokenizers library"):
         raw = tokenizers.Tokenizer.from_str(text)
     for token in spec.get("added_tokens") or []:
@@ -77,28 +91,6 @@ def parse(data: bytes, path: str) -> tokenizers.Tokenizer:
                 f"gives it {id}: number the added tokens from the size of the vocabulary on"
             )
     return raw
-
-
-def check(text: str, where: str) -> dict[str, Any]:
-    """The contents of a tokenizer.json. Raises a UserError if it is none, or if it is not safe to load."""
-    try:
-        spec = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{where} is not a tokenizer.json: it is not JSON ({error})") from None
-    if not isinstance(spec, dict) or not isinstance(spec.get("model"), dict):
-        raise UserError(f"{where} is not a tokenizer.json of the tokenizers library: it has no model")
-    try:
-        _check_vocabulary(spec["model"], spec.get("added_tokens") or [])
-        _check_merges(spec["model"])
-        for part in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
-            grown = check_part(spec.get(part), part)
-            if grown > (MOST_GROWTH if part == "normalizer" else PLAIN_GROWTH):
-                raise ValueError(f"its {part} may make a text {min(grown, 1e15):,.0f} times longer")
-    except ValueError as error:
-        raise UserError(f"{where} is damaged: {error}; take another copy of it") from None
-    except (TypeError, KeyError, AttributeError, IndexError, RecursionError):
-        raise UserError(f"{where} is not built like a tokenizer.json of the tokenizers library") from None
-    return spec
 
 
 def _check_vocabulary(model: dict[str, Any], added: list[dict[str, Any]]) -> None:
