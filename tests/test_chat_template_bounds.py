@@ -57,6 +57,8 @@ ENDLESS = {
     "{% set t = [1] * 9000 %}{% for i in range(500) %}{{ t | first }}{% endfor %}": "too many steps",
     "{% set t = [1] * 9000 %}{% for i in range(500) %}{{ 'x' in (t | select) }}{% endfor %}": "too many steps",
     "{% set t = [1] * 9000 %}{% for i in range(500) %}{% for j in t if false %}{% endfor %}{% endfor %}": "many steps",
+    "{{ ([1] * 9000) | select('in', [2] * 9000) | list }}": "too many steps",
+    "{{ ([1] * 9000) | map('select', 'in', [2] * 9000) | list }}": "not iterable",
     "{% set r = range(9000) %}{% for i in range(500) %}{{ 'x' in r }}{% endfor %}": "too many steps",
     "{% set v = {}.fromkeys(range(9000)).values() %}{% for i in range(500) %}{{ 'x' in v }}{% endfor %}": "many steps",
     "{% set t = 'a' * 999999 %}{% for i in range(500) %}{% if t[1:] %}{% endif %}{% endfor %}": "too many steps",
@@ -83,7 +85,7 @@ ENDLESS = {
     # memory
     "{% set ns = namespace() %}{% set ns.a = 'a' * 99999 %}{{ [ns, ns] }}": "a text of a namespace",
     "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set y %}{{ ns.x }}{{ ns.x }}{% endset %}"
-    "{% set ns.x = y %}{% endfor %}": "it makes a text or a list of",
+    "{% set ns.x = y %}{% endfor %}": "too many steps",
     "{% macro f() %}" + "x" * 9000 + "{% endmacro %}{% for i in range(9999) %}{{ f() }}{% endfor %}": "too many steps",
     "{% set j = joiner('a' * 99999) %}{% for i in range(9999) %}{{ j() }}{% endfor %}": "too many steps",
     "{{ ('a' * 9999).replace('a', 'b' * 9999, 5000) }}": "a text or a list of 99,990,000",
@@ -96,7 +98,7 @@ ENDLESS = {
     "{{ ('😀' * 499999) | tojson(ensure_ascii=true) }}": "it makes a text or a list of",
     "{{ ['\x00' * 499999] }}": "it makes a text or a list of",
     "{{ ('f' * 999999) | int(0, 16) }}": "a number of more than 64 bits",
-    grown("'ab'", "ns.x ~ ns.x"): "it makes a text or a list of 1,048,576",
+    grown("'ab'", "ns.x ~ ns.x"): "too many steps",
     grown("'ab'", "ns.x + ns.x"): "it makes a text or a list of",
     grown("'ab'", "[ns.x, ns.x] | join"): "too many steps",
     "{{ ([''] * 2000) | join('b' * 9999) }}": "a text or a list of 19,998,000",
