@@ -114,9 +114,9 @@ class Payments(NodeTransformer):
                 return _call("pay", node)
         match node:  # what jinja2 itself calls is not paid for
             case nodes.CallBlock():
-                node.call = node.call.args[0]
+                node.call = node.call.args[0]  # type: ignore[assignment]
             case nodes.FilterBlock() | nodes.AssignBlock(filter=nodes.Call()):
-                node.filter = node.filter.args[0]
+                node.filter = node.filter.args[0]  # type: ignore[assignment]
         return node
 
 
