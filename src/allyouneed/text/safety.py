@@ -44,7 +44,7 @@ def library(doing: str) -> Iterator[None]:
     """What the library raises becomes a UserError. A Rust panic is a BaseException but no Exception."""
     try:
         yield
-    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
+    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError, UserError):
         raise
     except BaseException as error:
         raise UserError(f"{doing} ({str(error).partition(chr(10))[0]})") from None

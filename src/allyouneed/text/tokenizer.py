@@ -283,9 +283,9 @@ class Tokenizer:
                 try:
                     encodings = encode(group, add_special_tokens=False)
                 except TypeError:
-                    encodings = None
-            if encodings is None:
-                raise UserError("the text is not valid Unicode (it holds a lone surrogate); save it as UTF-8")
+                    raise UserError(
+                        "the text is not valid Unicode (it holds a lone surrogate); save it as UTF-8"
+                    ) from None
             yield from encodings
 
     def _reader(self, specials: tuple[str, ...]) -> tokenizers.Tokenizer:
