@@ -130,7 +130,7 @@ DAMAGED: dict[str, tuple[Any, str]] = {
         spec(normalizer={"type": "Prepend", "prepend": "a" * 10_000}), "normalizer may make a text 10,001 times longer"
     ),
     "many texts before texts": (
-        steps("normalizer", {"type": "Prepend", "prepend": "a" * 10_000}, 1000), "normalizer has 1,000 steps"
+        steps("normalizer", {"type": "Prepend", "prepend": "a" * 10_000}, 1000), "normalizer has more than 1,000 values"
     ),
     "bytes of bytes": (steps("normalizer", {"type": "ByteLevel"}, 30), "times longer"),
     "bytes of bytes, in pieces": (steps("pre_tokenizer", BYTES, 25), "its pre_tokenizer may make a text"),
@@ -140,21 +140,21 @@ DAMAGED: dict[str, tuple[Any, str]] = {
         "its normalizer may make a text 14,400 times longer",
     ),
     "charsmaps that grow": (steps("normalizer", charsmap(trie({"a": "a" * 200}))["normalizer"], 3), "8,000,000 times"),
-    "many steps of a normalizer": (steps("normalizer", {"type": "Lowercase"}, 9999), "its normalizer has 9,999 steps"),
+    "many steps of a normalizer": (steps("normalizer", {"type": "Lowercase"}, 9999), "normalizer has more than 1,000"),
     "many steps of a pre-tokenizer": (
-        steps("pre_tokenizer", split("b")["pre_tokenizer"], 5000), "its pre_tokenizer has 5,000 steps"
+        steps("pre_tokenizer", split("b")["pre_tokenizer"], 5000), "its pre_tokenizer has more than 1,000 values"
     ),
     "steps in steps": (
-        steps("normalizer", steps("normalizer", {"type": "Lowercase"}, 20)["normalizer"], 20), "has 400 steps"
+        steps("normalizer", steps("normalizer", {"type": "Lowercase"}, 30)["normalizer"], 30), "has more than"
     ),
-    "many special tokens": (template(["a"] * 2000), "it puts 2,000 special tokens around texts, and the most is 1,000"),
-    "special tokens without an end": (template(["a"] * 100_000), "its post_processor has more than 100,000 entries"),
-    "a special token of many ids": (template(["a"], [0] * 5000), "it puts 5,000 special tokens around texts"),
+    "many special tokens": (template(["a"] * 2000), "its post_processor has more than 1,000 values"),
+    "special tokens without an end": (template(["a"] * 100_000), "post_processor has more than 1,000 values"),
+    "a special token of many ids": (template(["a"], [0] * 5000), "its post_processor has more than 1,000 values"),
     "a decoder that grows": (
         steps("decoder", replace({"String": "a"}, "aa"), 6), "its decoder may make a text 64 times longer"
     ),
     "a decoder that writes spaces": (steps("decoder", {"type": "BPEDecoder", "suffix": ""}, 40), "its decoder may"),
-    "a decoder of many steps": (steps("decoder", {"type": "Fuse"}, 9999), "its decoder has 9,999 steps"),
+    "a decoder of many steps": (steps("decoder", {"type": "Fuse"}, 9999), "its decoder has more than 1,000 values"),
     "a long prefix": (bpe(continuing_subword_prefix="#" * 1000), "its continuing_subword_prefix has 1,000 characters"),
     "a long suffix": (bpe(end_of_word_suffix="#" * 1000), "its end_of_word_suffix has 1,000 characters"),
     "a long token": (words({"a": 0, "b" * 20_000: 1, "[UNK]": 2}), "it has a token of 20,000 characters: bbb"),

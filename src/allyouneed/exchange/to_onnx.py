@@ -8,6 +8,7 @@ import importlib
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from allyouneed.models.embedder import Embedder
 from allyouneed.models.gpt import GPT, GPTBody
 from allyouneed.models.labeller import Labeller
 from allyouneed.models.transformer import Transformer
-from allyouneed.models.vit import Patches, ViTBody, cut_patches
+from allyouneed.models.vit import ViTBody
 from allyouneed.nn.block import Stack
 from allyouneed.nn.layers import Embedding
 from allyouneed.nn.masks import Prepared
@@ -53,61 +54,21 @@ Session = Callable[..., list[Tensor]]  # tensors in, tensors out
 Check = Callable[[dict[str, Session]], Iterator[tuple[Tensor, Tensor]]]
 
 
-class Computed(nn.Module):
-    """Positions without a table: for any length."""
-
-    def __init__(self, compute: Callable[[Tensor], Any]) -> None:
-        super().__init__()
-        self.compute = compute
-
-    def forward(self, positions: Tensor, room: int) -> Any:
-        return self.compute(positions)
-
-
-class RMS(nn.Module):
-    """RMSNorm in operations that ONNX has had for long."""
-
-    def __init__(self, old: nn.RMSNorm) -> None:
-        super().__init__()
-        self.weight, self.eps = old.weight, old.eps or 0.0
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps) * self.weight
-
-
-class OneSize(nn.Module):
-    """The patches of pictures of one size, with their positions as a table."""
-
-    positions: Tensor
-
-    def __init__(self, old: Patches) -> None:
-        super().__init__()
-        c = old.config
-        self.patch, self.into, self.cls = c.patch, old.into, old.cls
-        black = torch.zeros(1, c.channels, c.image, c.image)
-        alone = torch.cat([old.cls[None], old.into.bias.expand(c.tokens - 1, -1)])
-        self.register_buffer("positions", (old(black)[0] - alone).detach())
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        x = self.into(cut_patches(pixels, self.patch))
-        return torch.cat([self.cls.expand(x.size(0), 1, -1), x], dim=1) + self.positions
-
-
-REPLACED: dict[type[nn.Module], Callable[[Any], nn.Module]] = {
-    Sinusoidal: lambda old: Computed(lambda positions: sinusoid(positions, old.width, old.layout)),
-    Rotary: lambda old: Computed(lambda positions: old._angles(positions).unbind()),
-    nn.RMSNorm: RMS,
-    Patches: OneSize,
+# What stands in the place of `forward` in the trace: positions without a table, for any length, and RMSNorm in
+# operations that ONNX has had for long.
+FORWARD: dict[type[nn.Module], Callable[..., Any]] = {
+    Sinusoidal: lambda self, positions, room: sinusoid(positions, self.width, self.layout),
+    Rotary: lambda self, positions, room: self._angles(positions).unbind(),
+    nn.RMSNorm: lambda self, x: x * torch.rsqrt(x.square().mean(-1, keepdim=True) + (self.eps or 0.0)) * self.weight,
 }
 
 
 def _traceable(model: Model) -> Any:
     """A copy with the same weights, in which nothing depends on a length at the time of tracing."""
     made = copy.deepcopy(model, {id(p): p for p in model.parameters()})
-    for module in list(made.modules()):
-        for name, part in list(module.named_children()):
-            if type(part) in REPLACED:
-                setattr(module, name, REPLACED[type(part)](part))
+    for module in made.modules():
+        if type(module) in FORWARD:
+            module.forward = partial(FORWARD[type(module)], module)
     return made
 
 
