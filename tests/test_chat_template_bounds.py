@@ -97,7 +97,7 @@ ENDLESS = {
     "{{ ('😀' * 499999) | tojson(ensure_ascii=true) }}": "it makes a text or a list of",
     "{{ ['\x00' * 499999] }}": "it makes a text or a list of",
     "{{ ('f' * 999999) | int(0, 16) }}": "a number of more than 64 bits",
-    grown("'ab'", "ns.x ~ ns.x"): "too many steps",
+    grown("'ab'", "ns.x ~ ns.x"): "it makes a text or a list of 1,048,576",
     grown("'ab'", "ns.x + ns.x"): "it makes a text or a list of",
     grown("'ab'", "[ns.x, ns.x] | join"): "too many steps",
     "{{ ([''] * 2000) | join('b' * 9999) }}": "a text or a list of 19,998,000",

@@ -129,10 +129,10 @@ def test_words_between_spaces(name: str) -> None:
         several=st.lists(st.lists(st.one_of(word, st.sampled_from(["cat", "don't", "", "e\u0301", "a b"])), max_size=8))
     )
     def check(several: list[list[str]]) -> None:
-        batch = tokenizer.tokenize_words_batch(several)
+        batch = tokenizer.tokenize_words(several)
         assert len(batch) == len(several)
         for words, tokens in zip(several, batch):
-            assert tokens == tokenizer.tokenize_words(words)
+            assert [tokens] == tokenizer.tokenize_words([words])
             text = " ".join(words)
             starts = [len(" ".join([*words[:i], ""])) for i in range(len(words))]
             places = [(start, start + len(word)) for start, word in zip(starts, words)]
@@ -147,7 +147,7 @@ def test_words_between_spaces(name: str) -> None:
 
 def test_a_word_has_the_same_tokens_at_the_start_and_inside() -> None:
     for name in ("bpe", "word", "wordpiece", "gpt2", "bert", "char", "prefixed"):
-        tokens = TOKENIZERS[name].tokenize_words(["cat", "sat", "cat"])
+        (tokens,) = TOKENIZERS[name].tokenize_words([["cat", "sat", "cat"]])
         of = [[id for id, word in zip(tokens.ids, tokens.words) if word == number] for number in range(3)]
         assert of[0] == of[2] != of[1], name
     assert TOKENIZERS["gpt2"].tokenize("").ids == []

@@ -104,8 +104,6 @@ class Payments(NodeTransformer):
                 node.iter = _call("walk", node.iter, size)
             case nodes.Macro() | nodes.CallBlock():
                 node.body.insert(0, nodes.ExprStmt(_call("spend", size), lineno=node.lineno))
-            case nodes.Concat():
-                return _call("join", nodes.List(node.nodes))
             case nodes.Const(value=int() | float() as number) if abs(number) > MOST_NUMBER:
                 raise ValueError("it has a number of more than 64 bits")
             case nodes.Const() | nodes.TemplateData() | nodes.Slice() | nodes.NSRef():

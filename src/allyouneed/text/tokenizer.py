@@ -174,12 +174,8 @@ class Tokenizer:
         it overlaps."""
         return self._tokenize([text], [find_words(text) if words is None else words], specials)[0]
 
-    def tokenize_words(self, words: Sequence[str]) -> Tokens:
-        """The tokens of words between single spaces; the spans are those in " ".join(words)."""
-        return self.tokenize_words_batch([words])[0]
-
-    def tokenize_words_batch(self, several: Sequence[Sequence[str]]) -> list[Tokens]:
-        """`tokenize_words` of each list of words, on all cores."""
+    def tokenize_words(self, several: Sequence[Sequence[str]]) -> list[Tokens]:
+        """The tokens of each list of words, between single spaces; the spans are those in " ".join(words)."""
         spans = []
         for words in several:
             starts = accumulate((len(word) + 1 for word in words), initial=0)
