@@ -35,7 +35,7 @@ MOST_PIECES = 1 << 20
 MOST_SPLITS = 1 << 26  # the sum of the squares of the lengths of all pieces
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)  # the types of pieces
 SPACE = "▁"
-BEGIN, END = " ", "  "  # around a piece that the model does not know
+EDGE = " "  # on both sides of a piece that the model does not know
 TILDE, MARK = "\uff5e", "\1"
 FAR = 1000.0  # how far below the worst piece a special token is, so that a text never has it
 VARINT, EIGHT, BYTES, FOUR = 0, 1, 2, 5  # the kinds of fields of a protobuf message
@@ -167,7 +167,7 @@ def to_spec(model: Pieces, ids: Mapping[str, int], unk: str, specials: Collectio
         raise UserError(f"{model.path}: the pieces of the tokenizer are too long")
     known = {piece.text: piece for piece in model.pieces if piece.kind in (NORMAL, USER, BYTE) and piece.text in ids}
     letters = {letter for piece in known.values() if piece.kind != BYTE for letter in piece.text}
-    hidden = {text: BEGIN + text + END for text in ids if text not in known and text not in {unk, *specials}}
+    hidden = {text: EDGE + text + EDGE for text in ids if text not in known and text not in {unk, *specials}}
     names = {hidden.get(text, text): id for text, id in ids.items()}
     if len(names) < len(ids):
         raise UserError(f"the vocabulary beside {model.path} has the same piece with and without spaces around it")
@@ -180,7 +180,7 @@ def to_spec(model: Pieces, ids: Mapping[str, int], unk: str, specials: Collectio
             normal += [_replace({"String": text}, unused) for text in (unk, *specials) if letters.isdisjoint(text)]
         if any(letters.isdisjoint(text) for text in hidden):
             normal += _mark_unknown(letters)
-            before.append(isolate(f"{BEGIN}[^ ]+{END}"))
+            before.append(isolate(f"{EDGE}[^ ]+{EDGE}"))
     return {
         "normalizer": {"type": "Sequence", "normalizers": normal},
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": before} if before else None,
@@ -235,12 +235,9 @@ def _decoder(model: Pieces) -> dict[str, Any]:
 def _mark_unknown(letters: Collection[str]) -> list[dict[str, Any]]:
     """Put spaces around each run of characters that are in no piece. Nothing for more letters than a regular expression
     may have."""
-    unknown = f"[^{''.join(re.escape(letter) for letter in sorted(letters))}]"
-    named = f"(?<u>{unknown}){{0}}"  # matches nothing, but names the class
-    before, after = named + r"(?<!\g<u>)(?=\g<u>)", named + r"(?<=\g<u>)(?!\g<u>)"
-    if len(before) > MOST_TEXT:
-        return []
-    return [_replace({"Regex": before}, BEGIN), _replace({"Regex": after}, END)]
+    unknown = f"(?<u>[^{''.join(re.escape(letter) for letter in sorted(letters))}]){{0}}"  # a class with a name
+    edges = unknown + r"(?:(?<!\g<u>)(?=\g<u>)|(?<=\g<u>)(?!\g<u>))"
+    return [_replace({"Regex": edges}, EDGE)] if len(edges) <= MOST_TEXT else []
 
 
 def _unigram(model: Pieces, known: Mapping[str, Piece], names: Mapping[str, int], unk: str) -> dict[str, Any]:
@@ -262,7 +259,7 @@ def _bpe(model: Pieces, known: Mapping[str, Piece], names: Mapping[str, int], un
     """The pair with the best union is merged first. So the merges are all pairs with a known union, by its score; of
     equal ones the longest left part is first, because a run of spaces grows from its left end. A piece with spaces
     around needs none: `ignore_merges` finds the whole of a part of the text."""
-    whole = any(name.endswith(END) for name in names)
+    whole = any(name.endswith(EDGE) for name in names)
     plain = {text: piece.score for text, piece in known.items() if piece.kind == NORMAL}
     found = [
         (-score, -cut, text[:cut], text[cut:])

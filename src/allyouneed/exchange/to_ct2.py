@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ LARGEST = 2**32  # bytes of one tensor
 def export_ct2(run: Any, folder: Path, quantization: str, say: Say) -> list[Path]:
     """Write model.bin, config.json, the vocabulary and the tokenizers of a translator or a GPT into an empty folder;
     returns the files. `quantization` is "float32", or "int8": a quarter of the size, and nearly the same numbers."""
-    model = copy.deepcopy(plain(run.model))  # the package rounds numbers in their place
+    model = plain(run.model)  # a copy: the package rounds numbers in their place
     if not isinstance(model, GPT | Transformer):
         raise UserError(
             f"a run of the model {run.recipe.model_kind} for the task {run.recipe.task_kind} cannot be written for "

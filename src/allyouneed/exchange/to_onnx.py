@@ -251,9 +251,7 @@ def packages(*names: str) -> list[Any]:
 
 
 def plain(model: Model) -> Model:
-    """The model on the CPU with fp32 weights: itself, or a copy."""
-    if all(p.dtype == torch.float32 and p.device.type == "cpu" for p in model.parameters()):
-        return model
+    """A copy of the model on the CPU with fp32 weights."""
     return copy.deepcopy(model).to("cpu", torch.float32)
 
 
