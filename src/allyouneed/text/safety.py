@@ -34,7 +34,7 @@ MOST_PIECE = 256  # bytes that a character map may put in the place of a charact
 
 # How many times longer a step of a tokenizer makes a text at most; those with texts of their own are in `_growth`.
 GROWTH = {"NFC": 4.0, "NFD": 4.0, "NFKC": 18.0, "NFKD": 18.0, "BertNormalizer": 4.0, "ByteLevel": 4.0, "Metaspace": 2.0,
-          "WordPiece": 2.0}  # fmt: skip
+          "WordPiece": 2.0, "BPEDecoder": 2.0, "CTC": 2.0}  # fmt: skip
 
 
 @contextmanager
@@ -153,18 +153,15 @@ def check_part(part: Any, name: str) -> float:
         if inner.get("type") == "FixedLength" and not inner["length"] > 0:
             raise ValueError(f"pieces of the fixed length {inner['length']} cannot be")
         growth *= _growth(inner)
-    return 1.0 if name == "post_processor" else growth  # which adds no text
+    return growth
 
 
 def _inside(part: Any) -> Iterator[Any]:
     """Everything in a part, itself included, except a character map, which may be long."""
     yield part
-    values = part if isinstance(part, list) else part.items() if isinstance(part, dict) else ()
-    for value in values:
-        if isinstance(part, dict):
-            key, value = value
-            if key == "precompiled_charsmap":
-                continue
+    if isinstance(part, dict):
+        part = [value for key, value in part.items() if key != "precompiled_charsmap"]
+    for value in part if isinstance(part, list) else ():
         yield from _inside(value)
 
 
@@ -172,21 +169,13 @@ def _growth(step: dict[str, Any]) -> float:
     """How many times longer a step may make a text of one character or more."""
     kind = step.get("type")
     if kind == "Replace":
-        return _replaced(step["pattern"], step["content"])
+        text, made = step["pattern"].get("String"), len(step["content"])
+        return max(1.0, made / len(text)) if text else 1.0 + made  # an expression may match nothing, between characters
     if kind == "Prepend":
         return 1.0 + len(step["prepend"])
     if kind == "Precompiled":
         return max(1.0, _check_charsmap(step.get("precompiled_charsmap")))
-    if kind in ("BPEDecoder", "CTC"):  # they write spaces
-        return _replaced({"String": step.get("suffix" if kind == "BPEDecoder" else "word_delimiter_token") or ""}, " ")
     return GROWTH.get(str(kind), 1.0)
-
-
-def _replaced(pattern: dict[str, str], content: str) -> float:
-    """An expression may match nothing, between all characters."""
-    if text := pattern.get("String"):
-        return max(1.0, len(content) / len(text))
-    return 1.0 + len(content)
 
 
 def check_growth(raw: tokenizers.Tokenizer, texts: Iterable[str], growth: float) -> None:
