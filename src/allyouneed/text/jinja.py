@@ -194,7 +194,7 @@ class Bounded(ImmutableSandboxedEnvironment):
     def text(self, value: Any) -> str:
         if callable(value) and not isinstance(value, Undefined):
             raise ValueError(f"it makes a text of a {type(value).__name__}")
-        return self.pay(str(self.pay(value)))
+        return self.pay(str(value))
 
     def refuse(self, name: str, *args: Any, **named: Any) -> Any:
         raise ValueError(f"it uses the filter {name}, which this library does not have")
