@@ -38,7 +38,8 @@ SPACE = "▁"
 EDGE = " "  # on both sides of a piece that the model does not know
 TILDE, MARK = "\uff5e", "\1"
 FAR = 1000.0  # how far below the worst piece a special token is, so that a text never has it
-VARINT, EIGHT, BYTES, FOUR = 0, 1, 2, 5  # the kinds of fields of a protobuf message
+VARINT, BYTES, SIZES = 0, 2, {1: 8, 5: 4}  # the kinds of fields of a protobuf message; of two their bytes
+NUMBER = re.compile(rb"[\x80-\xff]{0,9}[\x00-\x7f]")
 
 
 class Piece(NamedTuple):
@@ -125,34 +126,26 @@ def _piece(data: bytes) -> Piece:
 def _fields(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
     """The fields of a protobuf message: their numbers and values. Nothing is read beyond the end."""
     at = 0
-
-    def take(size: int) -> bytes:
-        nonlocal at
+    while at < len(data):
+        tag, at = _number(data, at)
+        number, kind = divmod(tag, 8)
+        if kind == VARINT:
+            value, at = _number(data, at)
+            yield number, value
+            continue
+        size, at = _number(data, at) if kind == BYTES else (SIZES.get(kind, len(data)), at)
         at += size
         if at > len(data):
-            raise ValueError("it ends too early")
-        return data[at - size : at]
+            raise ValueError("it ends too early, or has a field of another kind")
+        part = data[at - size : at]
+        yield number, struct.unpack("<f", part)[0] if SIZES.get(kind) == 4 else part
 
-    def varint() -> int:
-        """A whole number, seven bits per byte."""
-        value = 0
-        for shift in range(0, 70, 7):
-            byte = take(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-        raise ValueError("a number is too long")
 
-    while at < len(data):
-        number, kind = divmod(varint(), 8)
-        if kind == VARINT:
-            yield number, varint()
-        elif kind == FOUR:
-            yield number, struct.unpack("<f", take(4))[0]
-        elif kind in (EIGHT, BYTES):
-            yield number, take(8 if kind == EIGHT else varint())
-        else:
-            raise ValueError(f"a field is of the kind {kind}")
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """A whole number, seven bits per byte, and where it ends."""
+    if not (found := NUMBER.match(data, at)):
+        raise ValueError("it ends too early, or a number is too long")
+    return sum((byte & 0x7F) << 7 * i for i, byte in enumerate(found[0])), found.end()
 
 
 def to_spec(model: Pieces, ids: Mapping[str, int], unk: str, specials: Collection[str] = ()) -> dict[str, Any]:
