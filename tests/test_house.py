@@ -107,13 +107,13 @@ BUDGETS = {
     "decode": 510,
     "storage": 1030,
     "word2vec": 470,
-    "text": 1540,
+    "text": 1430,
     "data": 8570,
     "metrics": 440,
     "figures": 890,
     "predict": 3610,
     "tasks": 2640,
-    "exchange": 3540,
+    "exchange": 3400,
     "training": 3400,
     "lectures": 620,
     "cli": 1200,
@@ -172,7 +172,7 @@ def test_nothing_is_a_pickle():
     for path in FILES:
         text = path.read_text(encoding="utf-8")
         assert "pickle" not in text, path
-        foreign = path == HOME / "exchange" / "weights.py"  # files of others, opened for their tensors alone
+        foreign = path == HOME / "exchange" / "folder.py"  # files of others, opened for their tensors alone
         assert text.count("torch.load") == text.count("weights_only=True") == foreign, path
         assert "torch.save" not in text, path
 

@@ -103,7 +103,7 @@ class Patches(nn.Module):
         """(B, C, H, W) -> (B, 1 + N, D)"""
         c, (height, width) = self.config, (side // self.config.patch for side in pixels.shape[-2:])
         x = self.into(cut_patches(pixels, c.patch).to(self.into.weight.dtype))
-        x = torch.cat([self.cls.to(x.dtype).expand(len(x), 1, -1), x], dim=1)
+        x = torch.cat([self.cls.to(x.dtype).expand(x.size(0), 1, -1), x], dim=1)
         if self.positions is not None:
             return x + resize_positions(self.positions.table.weight, height, width)
         if c.positions == "sinusoidal":
