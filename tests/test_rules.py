@@ -196,8 +196,10 @@ def test_a_choice_that_contradicts_the_user_is_left_out():
 def test_of_few_examples_more_are_held_out():
     recipe, told = followed("classify/rnn", examples=600)
     assert (recipe.data.valid_part, recipe.data.test_part) == (0.1, 0.2)
-    said = "held out: 10 % for validation, 20 % for the test, which tells an accuracy of 80 % to about ± 7.2, because"
-    assert f"{said} there are 600 examples" in told
+    said = (
+        "held out: 10 % for validation, 20 % for the test, because there are 600 examples: an accuracy of 80 % is then"
+    )
+    assert f"{said} known to about ± 7.2" in told
     for examples, valid, test in ((64, 0.1, 0.2), (3_775, 0.1, 0.2), (10_000, 0.05, 0.1), (40_000, 0.05, 0.05)):
         data = followed("classify/rnn", examples=examples)[0].data
         assert (data.valid_part, data.test_part) == (valid, test)
@@ -240,7 +242,7 @@ def test_steps_are_counted_in_the_batches_that_are_chosen():
 
 def test_splits_that_have_files_are_not_held_out():
     told = followed("classify/rnn", examples=600, splits=("train", "valid"))[1]
-    assert "held out: 20 % for the test, which tells" in told
+    assert "held out: 20 % for the test, because" in told
     assert "held out" not in followed("classify/rnn", examples=600, splits=("train", "valid", "test"))[1]
 
 
