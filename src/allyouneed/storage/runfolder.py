@@ -200,7 +200,7 @@ class RunFolder:
         new one: a run that is killed in between has one of the two files."""
         data = recipe.encode()
         new: str = size_and_hash(data)["sha256"]
-        before = self.read_config().get("recipe", "") if self.config.exists() else ""
+        before = self.read_config(needed=False).get("recipe", "")
         if before and before != new:
             self.update_config(recipe=f"{before} {new}")
         write_bytes(self.recipe, data)
@@ -221,7 +221,7 @@ class RunFolder:
         """recipe.toml, checked. In config.json, no checksum of it means that any is accepted."""
         with _checking(self.recipe):
             recipe = Recipe.parse(tomllib.loads(_text(self.recipe)))
-        listed = self.read_config().get("recipe", "") if self.config.exists() else ""
+        listed = self.read_config(needed=False).get("recipe", "")
         if listed and size_and_hash(_read(self.recipe))["sha256"] not in listed.split():
             raise UserError(
                 f"{self.recipe} is not the file that config.json lists: it is damaged, edited, or from another run; "
@@ -230,8 +230,10 @@ class RunFolder:
             )
         return recipe
 
-    def read_config(self) -> dict[str, Any]:
-        """config.json, checked."""
+    def read_config(self, needed: bool = True) -> dict[str, Any]:
+        """config.json, checked; {} if there is none and it is not needed."""
+        if not needed and not self.config.exists():
+            return {}
         with _checking(self.config):
             config = parse_object(_text(self.config))
         found, kind = config.get("version"), config.get("kind")

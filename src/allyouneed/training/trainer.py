@@ -33,7 +33,7 @@ from allyouneed.training.memory import is_out_of_memory
 from allyouneed.training.optim import MovingAverage, make_optimizer, mean
 from allyouneed.training.plan import Pacer
 from allyouneed.training.progress import Log, Progress
-from allyouneed.training.state import Pending, Position, State, Window, read_state, restore_training, training_tensors
+from allyouneed.training.state import Pending, Position, State, Window, restore_training, training_tensors
 from allyouneed.training.warning import Watch
 
 
@@ -331,16 +331,12 @@ class Trainer:
             also={self.at.best_step, *self._averaged()} - {0},
         )
 
-    def resume(self, checkpoint: Checkpoint) -> None:
-        """Continue from a checkpoint; `check_shapes` has accepted its weights."""
-        state = read_state(checkpoint, self.folder.identity(), len(self.losses.names))
+    def resume(self, checkpoint: Checkpoint, state: State) -> None:
+        """Continue from a checkpoint with this state; `check_shapes` has accepted its weights."""
         self.at, self.window, self.watch = state.position, state.window, state.watch
         self.pacer.resume(state.plan, state.position.elapsed)
         self.pieces = min(state.pieces, 2 * self.config.batch_tokens)  # a larger number is not from a real run
-        try:
-            self.model.load_state_dict(checkpoint.model())
-        except RuntimeError as error:
-            raise UserError(f"{checkpoint.path} does not fit this model: it is damaged, or from another run") from error
+        self.model.load_state_dict(checkpoint.model())
         fresh = self.task.fresh_carry(self.model)
         try:
             carried = restore_training(checkpoint.train(), self.model, self.optimizer, self.average, fresh)
