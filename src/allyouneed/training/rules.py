@@ -8,7 +8,7 @@ with other vocabularies, sizes, rates, batches and dropout in the same time on t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,40 +31,6 @@ CODES = 64  # of a picture, as most codebooks have them; the rules do not open t
 
 Settings = dict[str, Any]  # "train.lr" -> its value
 Choice = tuple[str, str, Settings]  # what some settings are about, the reason for them, and the settings
-
-WORDS: dict[str, Callable[[Any], str]] = {  # how a setting is printed; the others are not worth any words
-    "data.max_length": "{} tokens".format,
-    "data.test_part": lambda part: f"{100 * part:g} % for the test",
-    "data.valid_part": lambda part: f"{100 * part:g} % for validation",
-    "decode.beam": "a beam of {}".format,
-    "decode.max_new": "at most {} tokens".format,
-    "decode.stop": lambda stop: "over several lines",
-    "model.caption": "up to {} tokens".format,
-    "model.context": "windows of {}".format,
-    "model.dropout": "dropout {:g}".format,
-    "model.image": "{0} x {0} pixels".format,
-    "model.layers": "{} layers".format,
-    "model.patch": "patches of {0} x {0}".format,
-    "model.positions": "{} (for ayn export --to hf, train with model.positions=learned)".format,
-    "model.width": "{} wide".format,
-    "task.changes": lambda changes: "changed in colour and shape",
-    "task.flip": lambda part: "flipped (task.flip=0 if left and right matter)" if part else "",
-    "task.linear": lambda on: "a linear model over words and pairs of words beside the network",
-    "task.longest": lambda words: "as long as the training data has them",
-    "task.pool": "the {} over the words".format,
-    "task.shift": lambda part: "shifted" if part else "none",
-    "task.smoothing": "label smoothing {:g}".format,
-    "task.unknown": lambda part: "no words hidden in training",
-    "text.kind": "{}".format,
-    "text.lowercase": lambda on: "in lower case",
-    "text.min_count": lambda count: "words that occur twice",
-    "text.vocab": "{:,} tokens".format,
-    "train.batch_tokens": "{:,} tokens per step".format,
-    "train.ema": lambda decay: "a mean of the weights",
-    "train.epochs": "{:g} epochs".format,
-    "train.eval_every": lambda steps: "ten at most",
-    "train.lr": "learning rate {:g}".format,
-}
 
 
 @dataclass(frozen=True)
@@ -228,7 +194,8 @@ def augmentation(case: Case) -> Iterator[Choice]:
     if case.epochs < 5:  # Fashion-MNIST seen twice: 79.7 % with the shift of the recipe, 85.5 % without
         yield "augmentation", case.seen, {"task.shift": 0.0}
         return
-    changes = {"task.shift": 0.1, "task.flip": 0.5 if case.facts.channels == 3 else 0.0, "task.changes": 2}
+    changes = {"task.shift": 0.1, "task.changes": 2}
+    changes["task.flip"] = 0.5 if case.facts.channels == 3 else 0.0
     against = {"task.strength": 0.4, "task.smoothing": 0.1, "model.drop_path": 0.1}
     yield "against overfitting", case.seen, changes | against
 
@@ -258,31 +225,22 @@ SIZES = {
 def follow(recipe: Recipe, facts: Facts, runtime: Runtime) -> tuple[Recipe, list[str]]:
     """The recipe with the settings that the rules choose for this data, and a line for each choice. What the user has
     set stays as it is, and a choice that contradicts it is left out."""
-    notes = []
+    notes, fixed = [], recipe.given or frozenset()
+    lengths = {f"train.{name}" for name in LENGTHS}
+    if fixed & lengths:
+        fixed |= lengths
     for rule in RULES[recipe.task_kind]:
         for name, why, settings in rule(Case(facts, recipe, runtime.device.startswith("cuda"), runtime.threads)):
-            free = _free(recipe, settings)
+            before = {f"{part}.{key}": value for part, own in recipe.to_dict().items() for key, value in own.items()}
+            free = {key: value for key, value in settings.items() if key in before and key not in fixed}
             try:
                 changed = replace(Recipe.parse(override(recipe.to_dict(), as_overrides(free))), given=recipe.given)
             except UserError:
                 continue
-            words = [said for key, value in free.items() if key in WORDS and (said := WORDS[key](value))]
-            if changed != recipe and words:
-                notes.append(f"{name}: {', '.join(words)}, because {why}")
+            if new := as_overrides({key: value for key, value in free.items() if value != before[key]}):
+                notes.append(f"{name}: {', '.join(new)}, because {why}")
             recipe = changed
     return recipe, notes
-
-
-def _free(recipe: Recipe, settings: Settings) -> Settings:
-    """Those of the settings that the recipe has and that the user has not set."""
-    sections, given = recipe.to_dict(), recipe.given or frozenset()
-    lengths = {f"train.{name}" for name in LENGTHS}
-    fixed = given | lengths if given & lengths else given
-    return {
-        key: value
-        for key, value in settings.items()
-        if key not in fixed and key.partition(".")[2] in sections[key.partition(".")[0]]
-    }
 
 
 def held_out(case: Case) -> Iterator[Choice]:
@@ -339,11 +297,12 @@ def size(case: Case) -> Iterator[Choice]:
     name, rate = SIZES[kind][0 if little else 2 if case.gpu else 1]
     own = {f"model.{key}": value for key, value in catalog.model(kind).sizes[name].items() if key != "dropout"}
     why = f"there are {human_bytes(case.facts.bytes)} of text and {'a GPU' if case.gpu else 'no GPU'}"
-    yield f"model of size {name}", why, own | {"train.lr": rate}
+    yield f"model size {name}", why, own | {"train.lr": rate}
     if kind in ("gpt", "transformer"):
         # Two passes over Tatoeba, two seeds: a translator's validation loss is 2.40 and 2.38 with rotary positions,
         # 2.47 and 2.47 with learned ones, 2.50 and 2.46 with sinusoidal ones.
-        yield "positions", "real texts are of every length", {"model.positions": "rotary"}
+        why = "real texts are of every length (ayn export --to hf needs model.positions=learned)"
+        yield "positions", why, {"model.positions": "rotary"}
 
 
 def overfitting(case: Case) -> Iterator[Choice]:
