@@ -7,7 +7,7 @@ import platform
 import shutil
 import timeit
 import warnings
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from allyouneed.config import PRECISIONS, TrainConfig
@@ -29,9 +29,6 @@ class Runtime:
     deterministic: bool
     why: str
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
     def same_arithmetic(self, other: dict[str, Any]) -> bool:
         """Whether a run of `other` continues here with the same results to the last bit."""
         keys = ("device", "precision", "compile", "threads", "world")
@@ -48,9 +45,6 @@ class Runtime:
         """Threads of which a training may use fewer: compiled code and several processes have theirs."""
         fixed = self.device != "cpu" or self.compile or self.world > 1 or self.deterministic
         return 1 if fixed else self.threads
-
-    def decided(self, compile: bool, why: str) -> Runtime:
-        return replace(self, compile=compile, why=f"{self.why}; {why}")
 
 
 _computing = 0  # the process that first used torch through this library

@@ -262,7 +262,7 @@ class Session:
         if state is None and self._borrows:
             trainer.save(last=False)  # it never needs the other files again
         if ranks.first:
-            folder.update_config(parameters=parameters, runtime=runtime.to_dict())
+            folder.update_config(parameters=parameters, runtime=asdict(runtime))
         return trainer
 
 
@@ -298,7 +298,7 @@ def _choose_compile(
     choice = ranks.broadcast(choice)
     if choice.compile and not ranks.first:
         decide("on", trial, 0)
-    return runtime.decided(*choice)
+    return replace(runtime, compile=choice.compile, why=f"{runtime.why}; {choice.why}")
 
 
 def _conclude(trainer: Trainer, say: Say) -> None:

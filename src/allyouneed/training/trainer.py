@@ -323,7 +323,7 @@ class Trainer:
         weights, written = self.model.state_dict(), self.log.metrics.offset() if self.log else 0
         self._check_finite({**weights, **train})
         self.at.elapsed = self.pacer.budget.elapsed() if self.config.minutes else 0.0
-        identity, runtime = self.folder.identity(), self.runtime.to_dict()
+        identity, runtime = self.folder.identity(), asdict(self.runtime)
         state = State(identity, self.at, self.pieces, self.window, self.watch, self.pacer.plan, runtime, written)
         self.folder.checkpoints.save(self.at.step, weights, train, asdict(state))
         self.folder.checkpoints.prune(
