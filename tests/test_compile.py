@@ -213,7 +213,8 @@ def tried(monkeypatch, tmp_path):
         batches = [Batch({"x": torch.ones(3 + varied * i)}, {}) for i in range(3)]
         runtime = probe(TrainConfig(steps=1, device="cpu", threads=1, precision="fp32"))
         say = [].append if said is None else said.append
-        trial = Trial(toy, lambda: batches, lambda batch: toy.loss(batch.tensors["x"]), runtime, 1, say)
+        feed = SimpleNamespace(plan=lambda epoch: batches, split=lambda batch, pieces, key: [batch])
+        trial = Trial(toy, feed, lambda batch: toy.loss(batch.tensors["x"]), runtime, 1, say)
         return decide(wanted, trial, calls, before=before)
 
     return decided

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from allyouneed.data.batches.base import Batch
 from allyouneed.data.fetch import cache_folder
 from allyouneed.models.base import Model
 from allyouneed.runtime import Runtime, can_compile
+from allyouneed.training.feed import Feed
 from allyouneed.training.memory import is_out_of_memory
 
 LEAST_GAIN = 1.05  # compiled code with a smaller speed-up is not worth it
@@ -37,7 +38,7 @@ class Trial:
     """The model that trains and its first micro-batches: used to decide whether to compile, and to compile."""
 
     model: Model
-    first_batches: Callable[[], Sequence[Batch]]
+    feed: Feed
     loss: Callable[[Batch], Tensor]  # as the training computes it
     runtime: Runtime
     pieces: int = 1  # micro-batches per step
@@ -47,7 +48,8 @@ class Trial:
     def batches(self) -> list[Batch]:
         """One batch if all have the same shape. Otherwise all, starting with the one with the most different sizes:
         the compiler takes sizes that are equal in the first batch for the same size."""
-        found = list(self.first_batches())
+        steps = (self.feed.split(numbers, self.pieces, key=0) for numbers in self.feed.plan(0)[:4])
+        found = [batches[0].to(self.runtime.torch_device) for batches in steps if batches]
         if len({batch.shapes for batch in found}) == 1:
             return found[:1]
         return sorted(found, key=lambda batch: -len(_sizes(batch.tensors.values()) - {1}))
@@ -161,13 +163,12 @@ def decide(wanted: str, trial: Trial, calls: int, seconds: float = 0.0, before: 
 
 def _weigh(trial: Trial, work: Callable[[float], float]) -> Choice:
     """`work`: the seconds of all micro-batches, by those of one."""
-    saved = 1 - 1 / GAIN["cuda" if trial.cuda else "cpu"]  # of the eager seconds
+    gained = 1 - 1 / GAIN["cuda" if trial.cuda else "cpu"]  # of the eager seconds
     eager = trial.once()  # the first round is the slowest: if compiling does not pay even then, measure no more
-    if saved * work(eager) > trial.compiling:
+    if gained * work(eager) > trial.compiling:
         eager = trial.seconds()
-    if saved * work(eager) <= trial.compiling:
-        saves = f"it saves about {saved * work(eager):.0f} s and takes {trial.compiling:.0f} s"
-        return Choice(False, f"not compiled: {saves}")
+    if (saves := gained * work(eager)) <= trial.compiling:
+        return Choice(False, f"not compiled: it saves about {saves:.0f} s and takes {trial.compiling:.0f} s")
     first, fast = trial.compile(), trial.seconds()
     gain, seconds = eager / fast, max(0.0, first - fast * len(trial.batches))
     if gain < LEAST_GAIN:

@@ -283,16 +283,11 @@ def _choose_compile(
     """Compile as asked, as before, or as a trial decides. The first process decides for all."""
     train, examples = task.recipe.train, task.examples("train")
     attend_by_cudnn(not examples.varies)
-
-    def first_batches() -> list[Batch]:
-        feed = Feed(examples, ranks, runtime.torch_device, seed=train.seed, batch_tokens=train.batch_tokens)
-        some = [feed.split(numbers, pieces, key=0) for numbers in feed.plan(0)[:4]]
-        return [parts[0].to(runtime.torch_device) for parts in some if parts]
-
-    trial = Trial(model, first_batches, partial(_loss, task, model, runtime), runtime, pieces, say)
+    feed = Feed(examples, ranks, runtime.torch_device, seed=train.seed, batch_tokens=train.batch_tokens)
+    trial = Trial(model, feed, partial(_loss, task, model, runtime), runtime, pieces, say)
     choice = Choice(False, "")
     if ranks.first:
-        steps = train.steps or math.ceil(train.epochs * len(examples.plan(train.seed, 0, train.batch_tokens)))
+        steps = train.steps or math.ceil(train.epochs * len(feed.plan(0)))
         as_before = before["compile"] if before is not None and before["device"] == runtime.device else None
         choice = decide(train.compile, trial, steps * pieces, 60 * train.minutes, as_before)
     choice = ranks.broadcast(choice)
