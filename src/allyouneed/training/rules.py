@@ -39,17 +39,18 @@ class Training:
 
     things: str  # what the data has, for the reason
     passes: tuple[float, float]  # over the data, at least and at most
-    batch: tuple[int, int]  # tokens per step
+    batch: tuple[int, int]  # tokens per step, or pictures
     learn: tuple[int, int] = LEARN  # tokens, within these passes
     warmup: tuple[int, float] = (100, 0.1)  # so many steps, or this part of all steps if that is less
     dropout: tuple[tuple[int, float], ...] = ()  # (passes, dropout): from so many passes on
     beta2: float = 0.99
 
 
+PICTURES = Training("pictures", (2, 60), (32, 128), (4 * LEARN[0], 4 * LEARN[1]))
 TRAININGS = {
     "answer": Training("questions", (2, 20), (2_048, 8_192)),
-    "compress": Training("pictures", (2, 60), (32, 128), (4 * LEARN[0], 4 * LEARN[1])),
-    "draw": Training("pictures", (2, 60), (32, 128), (4 * LEARN[0], 4 * LEARN[1]), dropout=((5, 0.1),)),
+    "compress": PICTURES,
+    "draw": replace(PICTURES, dropout=((5, 0.1),)),
     # Pairs are not soon learned by heart: each pass compares them with others.
     "embed": Training("pairs", (2, 40), (2_048, 16_384), dropout=((20, 0.1),)),
     # At least one pass, if that is no more than about half an hour.
@@ -58,7 +59,7 @@ TRAININGS = {
     "pretrain": Training(
         "", (1, 40), (2_048, 32_768), (2 * LEARN[0], 2 * LEARN[1]), (300, 0.1), ((10, 0.1),), beta2=0.98
     ),
-    "recognize": Training("pictures", (2, 60), (32, 128), (4 * LEARN[0], 4 * LEARN[1])),
+    "recognize": PICTURES,
     "translate": Training("pairs", (2, 30), (512, 4_096), warmup=(500, 0.15), dropout=((8, 0.1),), beta2=0.98),
     # More text needs fewer passes, and has more to say of each word.
     "wordvectors": Training("", (3, 20), (10_000, 10_000), (25_000_000, 25_000_000)),
@@ -99,7 +100,7 @@ class Case:
         task, large = self.recipe.task_kind, self.facts.words > 2_000_000
         if self.tuned:  # few passes and small steps
             least = 6 if task == "tag" else 3
-            return Training("", (least, 2 * least), (1_024, 1_024), LABELLED)
+            return Training("examples", (least, 2 * least), (1_024, 1_024), LABELLED)
         if task in ("classify", "tag"):  # labelled data is small: it is read often, and learned by heart soon
             least = 1 if task == "classify" else 2 if large else 8
             batch = 4_096 if large else 1_024 if task == "classify" else 512
@@ -143,11 +144,6 @@ class Case:
         """A reason."""
         return f"the data is seen {'about ' if self.recipe.train.minutes else ''}{self.epochs:g} times"
 
-    @property
-    def careful_rate(self) -> float:
-        """Of a body that has learned to read or see: the wider, the smaller."""
-        return float(f"{min(5e-4, 0.1 / self.recipe.model.width):.1g}")
-
 
 def training(case: Case) -> Iterator[Choice]:
     """The passes over the data, smaller batches if there would be too few of them, and the warm-up."""
@@ -165,13 +161,20 @@ def training(case: Case) -> Iterator[Choice]:
         settings["train.beta2"] = own.beta2
     many = f"{facts.examples:,} {own.things}" if own.things else f"about {_two_digits(case.tokens):,} tokens"
     why = f"there are {many}"
-    if case.tuned:
-        why = f"it starts from a run that can read, with {facts.words:,} words to learn from"
-        settings |= {"train.lr": case.careful_rate, "train.min_lr": 0.0, "task.unknown": 0.0}
-        settings |= {"model.dropout": 0.1, "model.attention_dropout": 0.1}
-    elif own.things == "examples":
-        why = f"{why} with {facts.words:,} words"
+    if own.things == "examples":
+        why += f" with {facts.words:,} words"
     yield "training", why, settings
+
+
+def rate(case: Case) -> Iterator[Choice]:
+    """Small steps for a body that has learned to read or see: the wider, the smaller."""
+    seeing = case.training is PICTURES
+    if not case.recipe.train.init or not (case.tuned or seeing or case.recipe.task_kind == "pretrain"):
+        return
+    settings: Settings = {"train.lr": float(f"{min(5e-4, 0.1 / case.recipe.model.width):.1g}")}
+    if case.tuned:
+        settings |= {"train.min_lr": 0.0, "task.unknown": 0.0, "model.dropout": 0.1, "model.attention_dropout": 0.1}
+    yield "rate", f"it starts from a run that can {'see' if seeing else 'read'}", settings
 
 
 def picture_size(case: Case) -> Iterator[Choice]:
@@ -189,15 +192,12 @@ def picture_size(case: Case) -> Iterator[Choice]:
 
 
 def augmentation(case: Case) -> Iterator[Choice]:
-    if case.recipe.train.init:
-        yield "rate", "it starts from a run that can see", {"train.lr": case.careful_rate}
     if case.epochs < 5:  # Fashion-MNIST seen twice: 79.7 % with the shift of the recipe, 85.5 % without
         yield "augmentation", case.seen, {"task.shift": 0.0}
         return
-    changes = {"task.shift": 0.1, "task.changes": 2}
-    changes["task.flip"] = 0.5 if case.facts.channels == 3 else 0.0
-    against = {"task.strength": 0.4, "task.smoothing": 0.1, "model.drop_path": 0.1}
-    yield "against overfitting", case.seen, changes | against
+    flip = 0.5 if case.facts.channels == 3 else 0.0
+    changes = {"task.shift": 0.1, "task.flip": flip, "task.changes": 2, "task.strength": 0.4}
+    yield "against overfitting", case.seen, {**changes, "task.smoothing": 0.1, "model.drop_path": 0.1}
 
 
 def captions(case: Case) -> Iterator[Choice]:
@@ -357,8 +357,6 @@ def running_text(case: Case) -> Iterator[Choice]:
 
 def passages(case: Case) -> Iterator[Choice]:
     yield "length", "most of what a word means stands near it", {"data.max_length": 128}
-    if case.recipe.train.init:
-        yield "rate", "it starts from a run that can read", {"train.lr": case.careful_rate}
 
 
 def vectors(case: Case) -> Iterator[Choice]:
@@ -377,15 +375,15 @@ def _two_digits(value: float) -> int:
 
 
 RULES = {
-    "answer": (held_out, vocabulary, training, questions, evaluations),
+    "answer": (held_out, vocabulary, training, rate, questions, evaluations),
     "lm": (held_out, vocabulary, size, running_text, training, overfitting, evaluations),
-    "pretrain": (held_out, vocabulary, size, training, passages, overfitting, evaluations),
+    "pretrain": (held_out, vocabulary, size, training, rate, passages, overfitting, evaluations),
     "translate": (held_out, vocabulary, size, training, translation, evaluations),
-    "compress": (held_out, picture_size, training, augmentation, evaluations),
+    "compress": (held_out, picture_size, training, rate, augmentation, evaluations),
     "draw": (held_out, vocabulary, training, overfitting, captions, evaluations),
-    "recognize": (held_out, picture_size, training, augmentation, evaluations),
-    "classify": (held_out, vocabulary, training, labels, evaluations),
-    "tag": (held_out, vocabulary, training, labels, evaluations),
-    "embed": (held_out, vocabulary, size, training, overfitting, evaluations),
+    "recognize": (held_out, picture_size, training, rate, augmentation, evaluations),
+    "classify": (held_out, vocabulary, training, rate, labels, evaluations),
+    "tag": (held_out, vocabulary, training, rate, labels, evaluations),
+    "embed": (held_out, vocabulary, size, training, rate, overfitting, evaluations),
     "wordvectors": (held_out, vectors, evaluations),
 }
