@@ -150,7 +150,7 @@ class TrainConfig:
     seed: int = option(1, "seed of all random numbers", low=0, high=2**63 - 1)
     deterministic: bool = option(False, "refuse kernels whose results differ between runs")
     device: str = option("auto", "where to compute", choices=("auto", "cpu", "cuda", "mps"))
-    precision: str = option("auto", "arithmetic; auto: bf16 if it is faster, else fp32", choices=PRECISIONS)
+    precision: str = option("auto", "arithmetic; auto: bf16 on a CUDA GPU that has it, else fp32", choices=PRECISIONS)
     compile: str = option("auto", "torch.compile", choices=("auto", "on", "off"))
     threads: int = option(0, "CPU threads (0: one per core, or with minutes the fastest number)", low=0, high=4096)
     tensorboard: bool = option(False, "also write TensorBoard event files")
