@@ -105,7 +105,7 @@ BUDGETS = {
     "nn": 1790,
     "models": 2200,
     "decode": 530,
-    "storage": 1030,
+    "storage": 1020,
     "word2vec": 470,
     "text": 1540,
     "data": 8570,
@@ -114,7 +114,7 @@ BUDGETS = {
     "predict": 3610,
     "tasks": 2640,
     "exchange": 3540,
-    "training": 3400,
+    "training": 3230,
     "lectures": 620,
     "cli": 1200,
     "": 1550,  # "": the files that are in no room

@@ -69,10 +69,10 @@ class Trainer:
         self.sampler = Sampler(model, task, self.arithmetic, self.quiet)
         least, batches = self.evaluator.least_interval, len(self.feed.plan(0))
         self.pacer = Pacer(config, batches, least, task.eval_share, began, runtime.free_threads)
-        self.pieces = config.accumulate
-        self.at = Position()
+        self.pieces = config.accumulate  # micro-batches per step
+        self.at = Position()  # how far the run has come
         self.carry: Carry = {}  # the recurrent state from batch to batch
-        self.pending: list[Pending] = []
+        self.pending: list[Pending] = []  # steps whose losses have not been read
         self.log: Log | None = None
         self.window, self.watch = Window([0.0] * len(self.losses)), Watch()
         self.caution = ""  # a warning before the first step
