@@ -105,19 +105,19 @@ BUDGETS = {
     "nn": 1780,
     "models": 2120,
     "decode": 510,
-    "storage": 1030,
+    "storage": 1020,
     "word2vec": 470,
-    "text": 1430,
+    "text": 1420,
     "data": 8570,
     "metrics": 440,
     "figures": 890,
     "predict": 3610,
     "tasks": 2640,
     "exchange": 3400,
-    "training": 3400,
+    "training": 3230,
     "lectures": 620,
     "cli": 1200,
-    "": 1550,  # "": the files that are in no room
+    "": 1510,  # "": the files that are in no room
 }
 
 

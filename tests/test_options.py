@@ -143,7 +143,7 @@ def test_every_number_has_both_bounds(option):
     field = OPTIONS[option][2]
     if field.type in ("int", "float"):
         assert field.metadata["low"] is not None
-        assert field.metadata["high"] is not None or field.metadata["below"] is not None
+        assert field.metadata["high"] is not None
     assert field.metadata["help"]
 
 

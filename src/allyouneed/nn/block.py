@@ -44,7 +44,7 @@ class BlockConfig(BodyConfig):
     dropout: float = option(0.1, "dropout of each part's output and of the embeddings", low=0.0, high=1.0)
     attention_dropout: float = option(0.0, "dropout of the attention weights", low=0.0, high=1.0)
     drop_path: float = option(
-        0.0, "stochastic depth: how often the last block adds nothing to a row, the first never", low=0.0, below=1.0
+        0.0, "stochastic depth: how often the last block adds nothing to a row, the first never", low=0.0, high=0.999999
     )
     score: str = option(
         "scaled_dot", "score of a query and a key", choices=("scaled_dot", "dot", "cosine", "parameter_free")
