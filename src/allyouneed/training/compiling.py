@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
+import platform
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -16,16 +21,24 @@ from torch.utils._pytree import tree_leaves
 
 from allyouneed.data.batches.base import Batch
 from allyouneed.data.fetch import cache_folder
+from allyouneed.errors import UserError
 from allyouneed.models.base import Model
 from allyouneed.runtime import Runtime, can_compile
+from allyouneed.storage.wholefile import write_json
 from allyouneed.training.feed import Feed
 from allyouneed.training.memory import is_out_of_memory
 
 LEAST_GAIN = 1.05  # compiled code with a smaller speed-up is not worth it
-
-
-# Seconds to compile, and how many times faster the loss is then. For varied shapes it takes VARIED times as long.
+# What is assumed of the first run of a model on a machine. For varied shapes it takes VARIED times as long.
 SECONDS, GAIN, VARIED = 60.0, {"cuda": 2.0, "cpu": 1.2}, 4
+
+
+class Cost(NamedTuple):
+    """The cost and the gain of compiling."""
+
+    seconds: float
+    gain: float  # eager seconds of a forward and backward pass, divided by compiled ones
+    source: str
 
 
 class Choice(NamedTuple):
@@ -40,6 +53,7 @@ class Trial:
     model: Model
     feed: Feed
     loss: Callable[[Batch], Tensor]  # as the training computes it
+    about: Mapping[str, Any]  # what the cost depends on: the model and its settings
     runtime: Runtime
     pieces: int = 1  # micro-batches per step
     say: Callable[[str], None] = lambda line: None
@@ -86,7 +100,7 @@ class Trial:
     def compile(self) -> float:
         """Say so, and compile the model's loss; returns the seconds it took. The batches are always the first ones of a
         run, so that a resumed run gets the same code."""
-        self.say(f"trying torch.compile, which takes about {self.compiling:.0f} s")
+        self.say(f"trying torch.compile, which takes about {self.cost.seconds:.0f} s ({self.cost.source})")
         if self.runtime.device == "cpu":
             torch.use_deterministic_algorithms(True)  # otherwise compiled CPU code is not reproducible
         compile_loss(self.model, varied=self.varied, recorded=self.cuda and self.pieces == 1 and not self.varied)
@@ -100,16 +114,40 @@ class Trial:
         self.model.zero_grad(set_to_none=True)
         torch.use_deterministic_algorithms(self.runtime.deterministic)
 
-    @property
-    def compiling(self) -> float:
-        """About how many seconds it takes to compile."""
-        return SECONDS * VARIED if self.varied else SECONDS
+    @cached_property
+    def record(self) -> Path:
+        """The file with the measured cost of compiling this model on this machine."""
+        cpu = f"{platform.machine()} CPU, {self.runtime.threads} threads"
+        device = torch.cuda.get_device_name() if self.cuda else cpu
+        key = {**self.about, "device": device, "precision": self.runtime.precision, "varied": self.varied}
+        text = json.dumps({**key, "torch": torch.__version__}, sort_keys=True, default=str)
+        return _folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+
+    @cached_property
+    def cost(self) -> Cost:
+        """What an earlier run has measured, otherwise what is assumed; a damaged record counts as none."""
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            known = json.loads(self.record.read_text(encoding="utf-8"))
+            cost = Cost(float(known["seconds"]), float(known["gain"]), "as in an earlier run")
+            if cost.seconds >= 0 and 0 < cost.gain < math.inf:
+                return cost
+        return Cost(SECONDS * VARIED if self.varied else SECONDS, GAIN["cuda" if self.cuda else "cpu"], "assumed")
+
+    def remember(self, cost: Cost) -> None:
+        """Write the cost for the next run, unless the cache cannot be written."""
+        with suppress(OSError, UserError):
+            self.record.parent.mkdir(parents=True, exist_ok=True)
+            write_json(self.record, {"seconds": cost.seconds, "gain": cost.gain})
 
 
 def share_compiled_code() -> None:
     """Store compiled code in our cache, for later runs. Call this before anything else: torch sets its own folder when
     it loads its compiler, which many calls do."""
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled" / "torch"))
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(_folder() / "torch"))
+
+
+def _folder() -> Path:
+    return cache_folder() / "compiled"
 
 
 def compile_loss(model: Model, *, varied: bool, recorded: bool = False) -> None:
@@ -163,18 +201,23 @@ def decide(wanted: str, trial: Trial, calls: int, seconds: float = 0.0, before: 
 
 def _weigh(trial: Trial, work: Callable[[float], float]) -> Choice:
     """`work`: the seconds of all micro-batches, by those of one."""
-    gained = 1 - 1 / GAIN["cuda" if trial.cuda else "cpu"]  # of the eager seconds
+    cost = trial.cost
+    if cost.gain < LEAST_GAIN:
+        return Choice(False, f"not compiled: {cost.gain:.2f}x the speed, {cost.source}")
+    gained = 1 - 1 / cost.gain  # of the eager seconds
     eager = trial.once()  # the first round is the slowest: if compiling does not pay even then, measure no more
-    if gained * work(eager) > trial.compiling:
+    if gained * work(eager) > cost.seconds:
         eager = trial.seconds()
-    if (saves := gained * work(eager)) <= trial.compiling:
-        return Choice(False, f"not compiled: it saves about {saves:.0f} s and takes {trial.compiling:.0f} s")
+    if (saves := gained * work(eager)) <= cost.seconds:
+        takes = f"takes {cost.seconds:.0f} s ({cost.source})"
+        return Choice(False, f"not compiled: it saves about {saves:.0f} s and {takes}")
     first, fast = trial.compile(), trial.seconds()
-    gain, seconds = eager / fast, max(0.0, first - fast * len(trial.batches))
-    if gain < LEAST_GAIN:
+    found = Cost(max(0.0, first - fast * len(trial.batches)), eager / fast, "measured")
+    trial.remember(found)
+    if found.gain < LEAST_GAIN:
         trial.give_up()
-        return Choice(False, f"not compiled: {gain:.2f}x the speed in a trial")
-    return Choice(True, f"compiled: {gain:.1f}x as fast, {seconds:.0f} s to compile")
+        return Choice(False, f"not compiled: {found.gain:.2f}x the speed in a trial")
+    return Choice(True, f"compiled: {found.gain:.1f}x as fast, {found.seconds:.0f} s to compile")
 
 
 def _sizes(values: Iterable[Any]) -> set[int]:

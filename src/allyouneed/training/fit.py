@@ -284,7 +284,8 @@ def _choose_compile(
     train, examples = task.recipe.train, task.examples("train")
     attend_by_cudnn(not examples.varies)
     feed = Feed(examples, ranks, runtime.torch_device, seed=train.seed, batch_tokens=train.batch_tokens)
-    trial = Trial(model, feed, partial(_loss, task, model, runtime), runtime, pieces, say)
+    about = {"model": task.recipe.model_kind, "config": vars(task.model_config()), "task": task.recipe.task_kind}
+    trial = Trial(model, feed, partial(_loss, task, model, runtime), about, runtime, pieces, say)
     choice = Choice(False, "")
     if ranks.first:
         steps = train.steps or math.ceil(train.epochs * len(feed.plan(0)))
