@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from allyouneed.cli.completing import completer
 from allyouneed.config import PRECISIONS, SECTIONS
 from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.format import columns
@@ -20,9 +21,27 @@ from allyouneed.terminal import brief, write
 if TYPE_CHECKING:
     from allyouneed.run import Run
 
-RunPath = Annotated[str, typer.Argument(metavar="RUN", help="Folder of a run.", show_default=False)]
-Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda, cuda:1 or mps.", show_default=False)]
-Precision = Annotated[str, typer.Option(metavar="NAME", help=f"{', '.join(PRECISIONS)}.", show_default=False)]
+
+def argument(metavar: str, help: str) -> Any:
+    return typer.Argument(metavar=metavar, help=help, autocompletion=completer(metavar))
+
+
+def option(metavar: str, help: str, *names: str) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help, autocompletion=completer(metavar))
+
+
+def flag(name: str, help: str) -> Any:
+    return typer.Option(name, help=help)
+
+
+RunPath = Annotated[str, argument("RUN", "Folder of a run.")]
+Data = Annotated[
+    list[str] | None, option("DATA", "Own file or folder (twice: parallel files), or a name of `ayn list data`.")
+]
+Mirror = Annotated[str | None, option("DIR", "Folder with copies of the public data sets.")]
+Overwrite = Annotated[bool, flag("--overwrite", "Replace an existing run, or export.")]
+Device = Annotated[str, option("auto|cpu|cuda|mps", "Where to compute; cuda:1 is the second GPU.")]
+Precision = Annotated[str, option("|".join(PRECISIONS), "Arithmetic.")]
 
 
 def complain(problem: str) -> None:

@@ -6,22 +6,17 @@ import shlex
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from allyouneed.cli.common import RunPath
+from allyouneed.cli.common import Overwrite, RunPath, argument, option
 from allyouneed.terminal import say, write
 
 
 def import_command(
-    path: Annotated[
-        str, typer.Argument(metavar="PATH", help="A folder of transformers, a .gguf, a llama2.c .bin, or hf:NAME.")
-    ],
-    out: Annotated[Path | None, typer.Option(metavar="RUN", help="Folder of the run.  [default: runs/PATH]")] = None,
+    path: Annotated[str, argument("PATH", "A folder of transformers, a .gguf, a llama2.c .bin, or hf:NAME.")],
+    out: Annotated[Path | None, option("RUN", "Folder of the run.  [default: runs/PATH]")] = None,
     architecture: Annotated[
-        str,
-        typer.Option("--as", metavar="NAME", help="Read it as this, such as BertForMaskedLM; leave out other heads."),
+        str, option("NAME", "Read it as this, such as BertForMaskedLM; leave out other heads.", "--as")
     ] = "",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Make a run of a model of another library: GPT-2, Llama, Mistral, Qwen2, BERT, DistilBERT,
     RoBERTa, ViT, Marian or Pegasus. Nothing in its files is executed.
@@ -43,10 +38,10 @@ def import_command(
 
 def export_command(
     run: RunPath,
-    out: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write; it must be new or empty.")],
-    to: Annotated[str, typer.Option(metavar="hf|onnx|ct2", help="For transformers, ONNX Runtime or CTranslate2.")],
-    numbers: Annotated[str, typer.Option(metavar="TYPE", help="ct2: weights as float32 or int8.")] = "float32",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older export.")] = False,
+    out: Annotated[Path, argument("DIR", "Folder to write; it must be new or empty.")],
+    to: Annotated[str, option("hf|onnx|ct2", "For transformers, ONNX Runtime or CTranslate2.")],
+    numbers: Annotated[str, option("float32|int8", "ct2: type of the weights.")] = "float32",
+    overwrite: Overwrite = False,
 ) -> None:
     """Write a run for another library. What that library cannot express is refused by name.
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from allyouneed.cli import embedding
-from allyouneed.cli.common import Device, Precision, complain, given_settings, load, print_columns
+from allyouneed.cli import common, embedding
+from allyouneed.cli.common import argument, complain, flag, given_settings, load, option, print_columns
 from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.terminal import write
 
@@ -22,36 +22,24 @@ if TYPE_CHECKING:
     from allyouneed.run import Run
 
 
-def _file(help: str, *names: str) -> Any:
-    return typer.Option(*names, metavar="FILE", help=help)
-
-
 def use_command(
-    run: Annotated[str, typer.Argument(metavar="RUN", hidden=True)],  # they stand in the first line of the help
-    text: Annotated[list[str] | None, typer.Argument(metavar="TEXT", hidden=True)] = None,
-    table: Annotated[bool, typer.Option("--table", help="Show the likeliest at each position.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object per line.")] = False,
-    alignment: Annotated[Path | None, _file("Where attention looked: a .png, .svg or .jsonl.")] = None,
-    heads: Annotated[Path | None, _file("The weights of each attention head: a .png or .svg.")] = None,
-    place: Annotated[
-        str, typer.Option("--place", metavar="PLACE", help="Which attention --heads draws, by its path.")
-    ] = "",
-    map_: Annotated[Path | None, _file("Word vectors: a map of the words in TEXT, a .png or .svg.", "--map")] = None,
-    embed: Annotated[bool, typer.Option("--embed", help="A vector of TEXT; the cosine of two, A ||| B.")] = False,
-    layers: Annotated[
-        str, typer.Option("--layers", metavar="LAYERS", help="--embed: last, mix (the mean of all), or numbers: 0,1.")
-    ] = "",
-    pool: Annotated[str, typer.Option(metavar="NAME", help="--embed: mean, max, first or last of the tokens.")] = "",
-    words: Annotated[bool, typer.Option("--words", help="--embed: one vector per word.")] = False,
-    nearest_: Annotated[
-        Path | None, _file("--embed: the lines of a text file nearest to each TEXT.", "--nearest")
-    ] = None,
-    out: Annotated[Path | None, _file("Where to write drawings and copies: a .png or .svg.")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of [decode]; may be repeated.")
-    ] = None,
-    device: Device = "auto",
-    precision: Precision = "auto",
+    run: common.RunPath,
+    text: Annotated[list[str] | None, argument("TEXT", "What to answer; without it, lines of standard input.")] = None,
+    table: Annotated[bool, flag("--table", "Show the likeliest at each position.")] = False,
+    json: Annotated[bool, flag("--json", "Answer with one JSON object per line.")] = False,
+    alignment: Annotated[Path | None, option("FILE", "Where attention looked: a .png, .svg or .jsonl.")] = None,
+    heads: Annotated[Path | None, option("FILE", "The weights of each attention head: a .png or .svg.")] = None,
+    place: Annotated[str, option("PLACE", "Which attention --heads draws, by its path.")] = "",
+    map_: Annotated[Path | None, option("FILE", "Word vectors: a map of the words in TEXT.", "--map")] = None,
+    embed: Annotated[bool, flag("--embed", "A vector of TEXT; the cosine of two, A ||| B.")] = False,
+    layers: Annotated[str, option("LAYERS", "--embed: last, mix (the mean of all), or numbers: 0,1.")] = "",
+    pool: Annotated[str, option("mean|max|first|last", "--embed: which of the tokens' vectors.")] = "",
+    words: Annotated[bool, flag("--words", "--embed: one vector per word.")] = False,
+    nearest_: Annotated[Path | None, option("FILE", "--embed: its lines nearest to each TEXT.", "--nearest")] = None,
+    out: Annotated[Path | None, option("FILE", "Where to write drawings and copies: a .png or .svg.")] = None,
+    set_: Annotated[list[str] | None, option("KEY=VALUE", "A setting of [decode]; may be repeated.", "--set")] = None,
+    device: common.Device = "auto",
+    precision: common.Precision = "auto",
 ) -> None:
     """Answer TEXT, or standard input; with word vectors, "man + aunt - uncle".
 
