@@ -16,6 +16,7 @@ from allyouneed.cli import app
 from allyouneed.cli import listing as listing_module
 from allyouneed.cli.completing import answer
 from allyouneed.data.registry import listing
+from allyouneed.nn.heads import POOLS
 from allyouneed.recipe import recipe_names
 from test_house import seconds
 
@@ -111,6 +112,8 @@ def test_settings_and_their_values(tab: Tab) -> None:
     assert tab("test", "other", "decode.al") == ["decode.alpha="]
     assert tab("use", "other", "--set", "method", "=", "b") == ["beam"]
     assert tab("use", "other", "--precision", "t") == ["tf32"]
+    assert tab("use", "other", "text", "--pool", "m") == ["mean", "max"]
+    assert set(tab("use", "other", "--pool", "")) == set(POOLS)
     assert tab("list", "s") == ["settings"]
     assert tab("list", "le") == ["lectures"]
     assert tab("list", "lectures", "") == []

@@ -9,12 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allyouneed.cli import app
-from allyouneed.cli.completing import candidates
 from allyouneed.data.batches.pairs import GroupedPairs
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
@@ -410,11 +407,6 @@ def test_every_line_of_standard_input_has_its_answer(run, tmp_path, monkeypatch)
     assert ayn("use", run.folder.path, *more, "--nearest", tmp_path / "lines").out == " 1.0000  two\n\n 1.0000  six\n"
 
 
-def test_the_names_of_poolings_are_completed():
-    assert candidates(typer.main.get_command(app), ["use", "run", "text", "--pool"], "m") == ["mean", "max"]
-    assert set(candidates(typer.main.get_command(app), ["use", "run", "--pool"], "")) == set(POOLS)
-
-
 def test_what_cannot_be_embedded_is_said(trained, translator, tmp_path, story):
     run, lines = trained["embed"], tmp_path / "lines.txt"
     lines.write_text("one\ntwo\n")
@@ -426,7 +418,9 @@ def test_what_cannot_be_embedded_is_said(trained, translator, tmp_path, story):
     assert "the text is empty" in mistake("use", run, " ", "--embed")
     assert "the text is empty" in mistake("use", run, "one |||")
     assert "has 3002 tokens, but this model reads at most 64" in mistake("use", run, "one " * 3000)
-    assert "--embed gives vectors, and --table something else" in mistake("use", run, "one", "--embed", "--table")
+    assert "--embed and --table ask for different things: give one of them" in mistake(
+        "use", run, "one", "--embed", "--table"
+    )
     assert "give one of them" in mistake("use", run, "one", "--words", "--nearest", lines)
     assert "there is no pooling 'middle'" in mistake("use", run, "one", "--pool", "middle")
     assert "layers 0 (the embeddings) to 2" in mistake("use", run, "one", "--layers", "3")

@@ -177,10 +177,10 @@ class Run:
             checked.check_writing()
         return checked
 
-    def read(self, text: Text, whole: bool = False, **decode: Any) -> tuple[Any, DecodeConfig]:
-        """An input as `predictor` takes it, and the checked [decode] settings. `whole`: see `Predictor.read_whole`."""
+    def read(self, text: Text, **decode: Any) -> tuple[Any, DecodeConfig]:
+        """An input as `predictor` takes it, and the checked [decode] settings."""
         settings = self._ready(decode)
-        return (self.predictor.read_whole if whole else self.predictor.read)(self._text(text), settings), settings
+        return self.predictor.read(self._text(text), settings), settings
 
     def _ready(self, decode: Mapping[str, Any]) -> DecodeConfig:
         """The checked [decode] settings; called before the model computes anything."""
@@ -266,7 +266,7 @@ class Run:
 
     def align(self, text: str, **decode: Any) -> Alignment:
         """How much each token of the best answer attended to each token of the source."""
-        return self._look(self.predictor.align, text, decode, whole=False)
+        return self._look(self.predictor.align, text, decode)
 
     def attention(self, text: str, **decode: Any) -> dict[str, Alignment]:
         """The attention weights (H, T, S) of every head while the model reads the text and writes its answer, by the
@@ -278,10 +278,8 @@ class Run:
         `Predictor.trace`."""
         return self._look(lambda given, settings: self.predictor.trace(given, settings, kinds), text, decode)
 
-    def _look(
-        self, look: Callable[[Any, DecodeConfig], T], text: Text, decode: Mapping[str, Any], whole: bool = True
-    ) -> T:
-        given, settings = self.read(text, whole, **decode)
+    def _look(self, look: Callable[[Any, DecodeConfig], T], text: Text, decode: Mapping[str, Any]) -> T:
+        given, settings = self.read(text, **decode)
         with explain_memory():
             return look(given, settings)
 

@@ -206,7 +206,7 @@ def info_command(
 def lecture_command(
     name: Annotated[str, argument("LECTURE", "Which one; without a name they are listed.")] = "",
     out: Annotated[Path | None, option("DIR", "Folder of the results.  [default: runs/lecture-NAME]")] = None,
-    run: Annotated[str, option("RUN", "Use this run instead of training one.")] = "",
+    run: Annotated[str, option("RUN", "Use this run instead of training one.", "--run")] = "",
     mirror: common.Mirror = None,
 ) -> None:
     """Run an experiment of the lectures: it prints its numbers and draws its picture.
@@ -235,7 +235,7 @@ def lecture_command(
 
 @app.command("list", short_help="List recipes, data sets, models, tasks, lectures or settings.")
 def list_command(
-    what: Annotated[str, argument("|".join(LISTS), "What to list.")],
+    what: Annotated[str, argument("LIST", f"What to list: {', '.join(LISTS)}.")],
     recipe: Annotated[str, argument("RECIPE", "settings: only those of this recipe.")] = "",
 ) -> None:
     """List recipes, data sets, models, tasks, lectures, or settings: all of them, or those of a

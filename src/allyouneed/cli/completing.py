@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 from allyouneed import catalog
-from allyouneed.cli.listing import SETTINGS, values_of
+from allyouneed.cli.listing import LISTS, SETTINGS, values_of
 from allyouneed.config import SECTIONS
 from allyouneed.errors import UserError
 from allyouneed.recipe import recipe_names, recipe_text
@@ -61,11 +61,8 @@ def begun(known: Iterable[str], unfinished: str) -> list[str]:
     return [word for word in known if word.startswith(unfinished) and brief(word) == word and not set(word) & set(bad)]
 
 
-def completer(metavar: str) -> Callable[..., list[str]] | None:
-    """What completes an argument or option that the help calls so; one of a|b|c is a word of these."""
-    if "|" in metavar:
-        return lambda incomplete: begun(metavar.split("|"), incomplete)
-    return COMPLETERS.get(metavar)
+def one_of(words: Iterable[str]) -> Callable[..., list[str]]:
+    return lambda incomplete: begun(words, incomplete)
 
 
 def recipes(ctx: Any, incomplete: str) -> list[str]:
@@ -129,11 +126,12 @@ def _assignments(settings: Settings, unfinished: str) -> list[str]:
     return [f"{key}=" for key in found]
 
 
-COMPLETERS: dict[str, Callable[..., list[str]]] = {
+COMPLETERS: dict[str, Callable[..., list[str]]] = {  # by the name of an argument or option in the help
     "RECIPE": recipes,
     "RUN": runs,
     "DATA": data,
     "LECTURE": lectures,
+    "LIST": one_of(LISTS),
     "SECTION.KEY=VALUE": settings,
     "KEY=VALUE": decode_settings,
 }

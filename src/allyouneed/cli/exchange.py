@@ -39,8 +39,10 @@ def import_command(
 def export_command(
     run: RunPath,
     out: Annotated[Path, argument("DIR", "Folder to write; it must be new or empty.")],
-    to: Annotated[str, option("hf|onnx|ct2", "For transformers, ONNX Runtime or CTranslate2.")],
-    numbers: Annotated[str, option("float32|int8", "ct2: type of the weights.")] = "float32",
+    to: Annotated[
+        str, option("NAME", "hf, onnx (for ONNX Runtime) or ct2 (CTranslate2).", words=("hf", "onnx", "ct2"))
+    ],
+    numbers: Annotated[str, option("TYPE", "ct2: weights as float32 or int8.", words=("float32", "int8"))] = "float32",
     overwrite: Overwrite = False,
 ) -> None:
     """Write a run for another library. What that library cannot express is refused by name.

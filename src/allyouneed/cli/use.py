@@ -22,20 +22,25 @@ if TYPE_CHECKING:
     from allyouneed.run import Run
 
 
+POOLS = ("mean", "max", "first", "last")
+
+
 def use_command(
-    run: common.RunPath,
-    text: Annotated[list[str] | None, argument("TEXT", "What to answer; without it, lines of standard input.")] = None,
+    run: Annotated[str, argument("RUN")],
+    text: Annotated[list[str] | None, argument("TEXT")] = None,
     table: Annotated[bool, flag("--table", "Show the likeliest at each position.")] = False,
     json: Annotated[bool, flag("--json", "Answer with one JSON object per line.")] = False,
     alignment: Annotated[Path | None, option("FILE", "Where attention looked: a .png, .svg or .jsonl.")] = None,
     heads: Annotated[Path | None, option("FILE", "The weights of each attention head: a .png or .svg.")] = None,
-    place: Annotated[str, option("PLACE", "Which attention --heads draws, by its path.")] = "",
+    place: Annotated[str, option("PATH", "Which attention --heads draws, by its path.")] = "",
     map_: Annotated[Path | None, option("FILE", "Word vectors: a map of the words in TEXT.", "--map")] = None,
     embed: Annotated[bool, flag("--embed", "A vector of TEXT; the cosine of two, A ||| B.")] = False,
-    layers: Annotated[str, option("LAYERS", "--embed: last, mix (the mean of all), or numbers: 0,1.")] = "",
-    pool: Annotated[str, option("mean|max|first|last", "--embed: which of the tokens' vectors.")] = "",
+    layers: Annotated[str, option("NAMES", "--embed: last, mix (the mean of all), or numbers: 0,1.")] = "",
+    pool: Annotated[str, option("NAME", "--embed: mean, max, first or last of the tokens.", words=POOLS)] = "",
     words: Annotated[bool, flag("--words", "--embed: one vector per word.")] = False,
-    nearest_: Annotated[Path | None, option("FILE", "--embed: its lines nearest to each TEXT.", "--nearest")] = None,
+    nearest_: Annotated[
+        Path | None, option("FILE", "--embed: lines of a file nearest to each TEXT.", "--nearest")
+    ] = None,
     out: Annotated[Path | None, option("FILE", "Where to write drawings and copies: a .png or .svg.")] = None,
     set_: Annotated[list[str] | None, option("KEY=VALUE", "A setting of [decode]; may be repeated.", "--set")] = None,
     device: common.Device = "auto",
@@ -47,12 +52,12 @@ def use_command(
     Example:
       ayn use runs/en-it "I am Italian." --set method=beam --set beam=4
     """
-    items = [item.removeprefix("decode.") for item in set_ or []]
-    for item in items:
+    for item in set_ or []:
         if "=" not in item:
             raise UserError(f"--set {item} is not of the form key=value, for example --set beam=5")
-    decode = given_settings([f"decode.{item}" for item in items], "decode")
-    if _looks_like_text(run):
+    decode = given_settings([f"decode.{item.removeprefix('decode.')}" for item in set_ or []], "decode")
+    around = os.path.dirname(run)
+    if (" " in run or len(run) > 255) and not (os.path.exists(run) or (around and os.path.isdir(around))):
         raise UserError(
             f"there is no run folder '{shortened(run)}': the first argument is the run, and the texts follow it: "
             "ayn use RUN TEXT"
@@ -60,15 +65,12 @@ def use_command(
     if place and heads is None:
         raise UserError(f"--place {shortened(place)} chooses what --heads FILE draws: give both")
     about = {"--embed": embed, "--layers": layers, "--pool": pool, "--words": words, "--nearest": nearest_}
-    drawings = {"--out": out, "--alignment": alignment, "--heads": heads, "--map": map_}
-    vectors, pictures = ([flag for flag, value in given.items() if value] for given in (about, drawings))
-    if vectors and (table or pictures):
-        other = "--table" if table else pictures[0]
-        raise UserError(f"{vectors[0]} gives vectors, and {other} something else: give one of them")
-    if len(pictures) > 1 and {"--map", "--out"} & set(pictures):
-        raise UserError(f"{pictures[0]} and {pictures[1]} draw different things: give one of them")
-    if words and nearest_ is not None:
-        raise UserError("--words gives vectors of words, and --nearest compares whole texts: give one of them")
+    vectors = [flag for flag, value in about.items() if value]
+    attention = "--alignment" if alignment else "--heads" if heads else ""
+    drawing = ["--table" * table, attention, "--map" * bool(map_), "--out" * bool(out)]
+    asked = [one for one in (*vectors[:1], *drawing, "--nearest" * bool(words and nearest_)) if one]
+    if len(asked) > 1:
+        raise UserError(f"{asked[0]} and {asked[1]} ask for different things: give one of them")
     loaded = load(run, device, precision)
     how = "table" if table else "json" if json else "text"
     typed = sys.stdin is not None and sys.stdin.isatty()
@@ -79,7 +81,7 @@ def use_command(
         embedding.answer_by_vectors(loaded, made, nearest_, decode, one=how == "text" and not text and not typed)
         decode = {"method": "greedy", "n_best": 1}
     loaded.decode(**decode)  # complains before anything is read
-    if _only_draws(loaded) and how == "text" and not (out or heads):
+    if loaded.predictor.draws and how == "text" and not (out or heads):
         raise UserError("an answer of this run is a picture: name a file for it, --out FILE.png")
     try:
         if alignment is not None:
@@ -90,7 +92,7 @@ def use_command(
             _draw_map(loaded, text or [], map_)
         if out is not None:
             _draw_answers(loaded, text or [], out, decode)
-        if pictures:
+        if attention or map_ or out:
             return
         if typed and not text:
             _converse(loaded, how, decode)
@@ -100,19 +102,6 @@ def use_command(
         if sys.stderr.isatty():
             write("", err=True)  # the prompt of the shell begins on a line of its own
         raise typer.Exit(130) from None
-
-
-def _looks_like_text(run: str) -> bool:
-    """Whether the run was forgotten: there is no such folder, no folder around it, and no folder has such a name."""
-    around = os.path.dirname(run)
-    known = os.path.exists(run) or (around and os.path.isdir(around))
-    return not known and (" " in run or len(run) > 255)
-
-
-def _only_draws(run: Run) -> bool:
-    from allyouneed.predict.base import PictureAnswers, Writing
-
-    return isinstance(run.predictor, PictureAnswers) and isinstance(run.predictor, Writing)
 
 
 def _answer_each(run: Run, texts: list[str], how: str, decode: dict[str, Any]) -> bool:
@@ -272,7 +261,7 @@ def _draw_heads(run: Run, texts: list[str], out: Path, place: str, decode: dict[
 
     if len(texts) != 1:
         raise UserError("--heads draws one text: give one TEXT")
-    given, settings = run.read(texts[0], whole=True, **decode)
+    given, settings = run.read(texts[0], **decode)
     found = run.predictor.attention(given, settings)
     if place and place not in found:
         raise UserError(f"--place {place} is not an attention of this model{nearest(place, found)}")
@@ -287,12 +276,10 @@ def _draw_heads(run: Run, texts: list[str], out: Path, place: str, decode: dict[
 def _draw_answers(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None:
     """The pictures that answer the texts, on one sheet."""
     from allyouneed.figures import check_name
-    from allyouneed.predict.base import PictureAnswers, answered
+    from allyouneed.predict.base import answered
 
     check_name(out)
     predictor, settings = run.predictor, run.decode(**decode)
-    if not isinstance(predictor, PictureAnswers):
-        raise UserError(f"--out is for pictures: a run of the task '{run.recipe.task_kind}' answers with text")
     if not texts:
         raise UserError(f"--out draws what is asked for: give {predictor.asks}")
     asked = [predictor.read(one, settings) for text in texts for one in predictor.listed(text)]

@@ -69,6 +69,7 @@ class Predictor(ABC):
 
     asks: str = "a sentence"  # what to type at a prompt
     expects: ClassVar[str] = "likely next (· is a space)"  # the heading of `table`
+    draws: ClassVar[bool] = False  # an answer is a picture, which has to be written to a file
     full_precision: ClassVar[bool] = False  # it always computes in fp32
     pooling: str = "mean"  # how one vector of a text is made of those of its tokens: see `Embedding`
     pools_specials: bool = False  # the special tokens count in it
@@ -114,10 +115,6 @@ class Predictor(ABC):
     def read(self, given: Any, decode: DecodeConfig) -> Any:
         """The input of the user as this model reads it; a UserError if it cannot."""
 
-    def read_whole(self, given: Any, decode: DecodeConfig) -> Any:
-        """The same for `table` and `attention`: an input that asks for no answer is accepted."""
-        return self.read(given, decode)
-
     # Answers
 
     def answers(self, inputs: Iterable[Any], decode: DecodeConfig, show: Show | None = None) -> Iterator[Outcome]:
@@ -141,6 +138,10 @@ class Predictor(ABC):
     @abstractmethod
     def _answer(self, inputs: list[Any], decode: DecodeConfig) -> Iterable[Answer]:
         """The answers to a batch of inputs."""
+
+    def write_pictures(self, asked: Sequence[tuple[Any, Answer]], out: Path) -> None:
+        """Write the pictures of the answers to these inputs, each with what the user gave, to a file."""
+        raise UserError(f"--out is for pictures: a run of the task '{self.recipe.task_kind}' answers with text")
 
     def table(self, given: Any, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         """The likely predictions of the model at each position, up to `most` of them."""
@@ -239,14 +240,6 @@ class Writing(Predictor):
                 for event in search.tick():
                     if event.error is not None:
                         raise event.error
-
-
-class PictureAnswers(ABC):
-    """Answers with pictures."""
-
-    @abstractmethod
-    def write_pictures(self, asked: Sequence[tuple[Any, Answer]], out: Path) -> None:
-        """Write the pictures of the answers to these inputs, each with what the user gave, to a file."""
 
 
 def best_of(values: Tensor, most: int) -> list[tuple[int, float]]:

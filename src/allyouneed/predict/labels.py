@@ -35,11 +35,7 @@ class LabelsProcessor(Processor):
     """What classify, tag and recognize share."""
 
     file = "labels.json"
-    labels: list[str]  # in the order of the model's outputs
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.labels = []
+    labels: list[str] = []  # in the order of the model's outputs
 
     def extras(self) -> dict[str, Any]:
         return {"labels": self.labels}

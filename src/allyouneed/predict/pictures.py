@@ -24,7 +24,7 @@ from allyouneed.nn.batch import Tensors
 from allyouneed.nn.heads import ClassifyHead
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.answers import Answer
-from allyouneed.predict.base import Alignment, Guess, Names, PictureAnswers, Predictor, best_of
+from allyouneed.predict.base import Alignment, Guess, Names, Predictor, best_of
 from allyouneed.predict.image_tokenizer import ImageTokenizer
 from allyouneed.predict.labels import LabelsPredictor, LabelsProcessor, probabilities
 from allyouneed.predict.processor import Processor
@@ -50,12 +50,8 @@ class PictureProcessor(Processor):
 
 
 class RecognizeProcessor(PictureProcessor, LabelsProcessor):
-    mean: list[float]  # of each channel of the training pictures, from 0 to 1
-    std: list[float]
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.mean, self.std = [], []
+    mean: Sequence[float] = ()  # of each channel of the training pictures, from 0 to 1
+    std: Sequence[float] = ()
 
     def take_tokenizers(self, donor: Processor) -> None:
         """The body expects pictures normalised as those that it has learned from."""
@@ -63,10 +59,8 @@ class RecognizeProcessor(PictureProcessor, LabelsProcessor):
             self.mean, self.std = donor.mean, donor.std
 
     def build_model(self) -> Labeller:
-        config = self.recipe.model
-        body = self.kind.BodyClass(config)
-        body.freeze(config.freeze)
-        head = ClassifyHead(body.width, len(self.labels), self.options.pool, config.dropout, (1, 0))
+        body = self.build_body()
+        head = ClassifyHead(body.width, len(self.labels), self.options.pool, self.recipe.model.dropout, (1, 0))
         return PictureLabeller(body, head, preprocess=ImagePreprocessor(self.mean, self.std, self.options))
 
     def extras(self) -> dict[str, Any]:
@@ -206,7 +200,7 @@ class RecognizePredictor(PictureReader, LabelsPredictor):
         contact_sheet([pixels, *sheet[1:]], names, out, "Where [CLS] looks", columns)
 
 
-class CompressPredictor(PictureReader, PictureAnswers):
+class CompressPredictor(PictureReader):
     Processor = CompressProcessor
     model: DVAE
 
