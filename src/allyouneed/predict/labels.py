@@ -35,7 +35,11 @@ class LabelsProcessor(Processor):
     """What classify, tag and recognize share."""
 
     file = "labels.json"
-    labels: list[str] = []  # in the order of the model's outputs
+    labels: list[str]  # in the order of the model's outputs
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.labels = []
 
     def extras(self) -> dict[str, Any]:
         return {"labels": self.labels}
