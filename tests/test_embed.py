@@ -180,7 +180,7 @@ def test_layers_of_different_widths_have_no_mean(run):
 
 def test_a_tagger_reads_a_text_as_it_tags_it(trained):
     run = load(trained["tag"])
-    row = run.embedding(words=True).read("one two.")
+    row = run.embedding(words=True).row("one two.")
     assert row.ids == run.predictor.read("one two.", run.decode()).tokens[0] == run.task.tokenizer.encode(" one two .")
     assert run.task.tokenizer.unk not in row.ids
     assert row.names == ["one", "two", "."]

@@ -295,7 +295,7 @@ class Run:
         `layers`: "last", "mix" (the mean of all), a number (0: the embeddings), or several, "1,2". `pool`: mean, max,
         first or last of a text's tokens; "" is mean or, for a run of the task embed, its own."""
         made, one = self.embedding(layers, pool, words), isinstance(texts, str)
-        rows = [made.read(self._text(text)) for text in ([texts] if isinstance(texts, str) else texts)]
+        rows = [made.row(self._text(text)) for text in ([texts] if isinstance(texts, str) else texts)]
         with explain_memory():
             found = made.word_vectors(rows) if words else made.vectors(rows)
         return found[0] if one else found
@@ -307,7 +307,7 @@ class Run:
         made = self.embedding(layers, pool)
         with explain_memory():
             made.search(enumerate(lines, 1), most, store=True)
-            return next(made.nearest(made.vectors([made.read(self._text(text))])))
+            return next(made.nearest(made.vectors([made.row(self._text(text))])))
 
     def export(
         self,

@@ -21,7 +21,6 @@ MOST_LINES, MOST_TEXT = 1_000_000, 1 << 28  # lines and characters of a file tha
 def answer_by_vectors(run: Run, made: Embedding, nearest: Path | None, decode: Mapping[str, Any], one: bool) -> None:
     """From now on the run answers a text by its vectors, or by the lines of the file `nearest` that are nearest to it:
     by `one` of them, or by n_best. The file is read and embedded here, once."""
-    from allyouneed.predict.embed import VectorPredictor
     from allyouneed.training.memory import explain_memory
 
     for key in decode:
@@ -38,7 +37,7 @@ def answer_by_vectors(run: Run, made: Embedding, nearest: Path | None, decode: M
                 "only their beginning is compared",
                 err=True,
             )
-    run.predictor = VectorPredictor(made)
+    run.predictor = made
 
 
 def _read(path: Path) -> list[tuple[int, str]]:
