@@ -446,7 +446,7 @@ def test_a_file_that_cannot_be_searched_is_said(trained, tmp_path, monkeypatch):
     done = ayn("use", trained["embed"], "one", "--nearest", latin)
     assert done.err.splitlines()[0] == "latin.txt is read as Latin-1, as it is not UTF-8"
     assert "there are no lines to search" in said("\u200b\n".encode())
-    monkeypatch.setattr("allyouneed.cli.embedding.MOST_LINES", 3)
+    monkeypatch.setattr("allyouneed.cli.use.MOST_LINES", 3)
     assert "too much to search" in said(b"one\n" * 4)
 
 

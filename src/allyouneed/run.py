@@ -28,7 +28,7 @@ from allyouneed.models.base import Writer
 from allyouneed.predict.answers import Answer, Line
 from allyouneed.predict.base import Alignment, Guess, Predictor, Traced, Writing, answered
 from allyouneed.predict.embed import Embedding, Found, Layers
-from allyouneed.predict.loading import load_processor, load_weights, store_by_columns
+from allyouneed.predict.processor import load_processor, load_weights, store_by_columns
 from allyouneed.predict.token_vectors import freeze_vectors
 from allyouneed.predict.words import WordMap, WordsPredictor
 from allyouneed.recipe import Recipe, as_overrides

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from allyouneed.cli import common, embedding
+from allyouneed.cli import common
 from allyouneed.cli.common import argument, complain, flag, given_settings, load, option, print_columns
 from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.terminal import write
 
 if TYPE_CHECKING:
     from allyouneed.predict.answers import Answer, Line
+    from allyouneed.predict.embed import Embedding
     from allyouneed.run import Run
 
 
+NEAREST = 5  # lines per answer
+MOST_LINES, MOST_TEXT = 1_000_000, 1 << 28  # lines and characters of a file that is searched
 POOLS = ("mean", "max", "first", "last")
 
 
@@ -78,10 +81,10 @@ def use_command(
         if not embed and loaded.recipe.task_kind != "embed":
             raise UserError(f"{vectors[0]} is about vectors of texts: give it together with --embed")
         made = loaded.embedding(layers or "last", pool, words)
-        embedding.answer_by_vectors(loaded, made, nearest_, decode, one=how == "text" and not text and not typed)
+        _answer_by_vectors(loaded, made, nearest_, decode, one=how == "text" and not text and not typed)
         decode = {"method": "greedy", "n_best": 1}
     loaded.decode(**decode)  # complains before anything is read
-    if loaded.predictor.draws and how == "text" and not (out or heads):
+    if loaded.predictor.makes_picture and how == "text" and not (out or heads):
         raise UserError("an answer of this run is a picture: name a file for it, --out FILE.png")
     try:
         if alignment is not None:
@@ -294,3 +297,51 @@ def _draw_map(run: Run, texts: list[str], out: Path) -> None:
     found = run.map_words(*(word for text in texts for word in text.replace(",", " ").split()))
     word_map(found.words, found.vectors, out, found.arrows, run.folder.path.name, found.shown)
     write(f"the picture is in {out}")
+
+
+def _answer_by_vectors(run: Run, made: Embedding, nearest: Path | None, decode: Mapping[str, Any], one: bool) -> None:
+    """From now on the run answers a text by its vectors, or by the lines of the file `nearest` that are nearest to it:
+    by `one` of them, or by n_best. The file is read and embedded here, once."""
+    from allyouneed.training.memory import explain_memory
+
+    for key in decode:
+        if key != "n_best" or nearest is None:
+            raise UserError(f"--set {key} has no effect on vectors: only n_best has, with --nearest FILE")
+    if nearest is not None:
+        most = run.decode(method="sample", **{"n_best": NEAREST, **decode}).n_best
+        lines = _lines_to_search(nearest)
+        with explain_memory():
+            cut = made.search(lines, 1 if one else most, store=True)
+        if cut:
+            write(
+                f"{cut:,} of {len(lines):,} lines are longer than the {run.model.limit} tokens that this model reads: "
+                "only their beginning is compared",
+                err=True,
+            )
+    run.predictor = made
+
+
+def _lines_to_search(path: Path) -> list[tuple[int, str]]:
+    """The lines of a text file that are not blank, with their numbers."""
+    from allyouneed.data.formats.textfile import TextFile
+
+    path = Path(os.path.expanduser(path))
+    if not os.path.isfile(path):
+        there = "is not a plain file" if os.path.exists(path) else "does not exist"
+        raise UserError(f"--nearest {shortened(path)} {there}: give a text file, whose lines are searched")
+    found, size, file = [], 0, TextFile(path)
+    for number, line in enumerate(file.iter_lines(), 1):
+        size += len(line)
+        if line.strip():
+            found.append((number, line))
+        if len(found) > MOST_LINES or size > MOST_TEXT:
+            raise UserError(
+                f"--nearest {shortened(path)} has more than {MOST_LINES:,} lines or {MOST_TEXT:,} characters, which is "
+                "too much to search: give a smaller file"
+            )
+    code = file.encoding
+    if not code.startswith("UTF"):
+        write(f"{shortened(path.name)} is read as {code.partition(' ')[0]}, as it is not UTF-8", err=True)
+    if not found:
+        raise UserError(f"--nearest {shortened(path)} has no lines with text: there is nothing to search")
+    return found

@@ -69,7 +69,7 @@ class Predictor(ABC):
 
     asks: str = "a sentence"  # what to type at a prompt
     expects: ClassVar[str] = "likely next (· is a space)"  # the heading of `table`
-    draws: ClassVar[bool] = False  # an answer is a picture, which has to be written to a file
+    makes_picture: ClassVar[bool] = False  # an answer is a picture, which has to be written to a file
     full_precision: ClassVar[bool] = False  # it always computes in fp32
     pooling: str = "mean"  # how one vector of a text is made of those of its tokens: see `Embedding`
     pools_specials: bool = False  # the special tokens count in it

@@ -19,9 +19,8 @@ from allyouneed.models.dalle import DALLE
 from allyouneed.nn.trace import Trace, record
 from allyouneed.predict.answers import Answer, Outcome, Prompt, request_for
 from allyouneed.predict.base import Guess, Names, Show, Writing, best_of
-from allyouneed.predict.image_tokenizer import ImageTokenizer
 from allyouneed.predict.inputs import check_numbers
-from allyouneed.predict.pictures import grid_names
+from allyouneed.predict.pictures import ImageTokenizer, grid_names
 from allyouneed.predict.processor import Processor, rows_for
 from allyouneed.predict.writer import Writer
 from allyouneed.text import Tokenizer
@@ -90,7 +89,7 @@ class Caption(NamedTuple):
 class DrawPredictor(Writing):
     Processor = DrawProcessor
     asks = "what to draw"
-    draws: ClassVar[bool] = True
+    makes_picture: ClassVar[bool] = True
     no_vectors = "it draws, and has no vectors of texts"
     processor: DrawProcessor
     model: DALLE
