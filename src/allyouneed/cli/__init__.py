@@ -19,7 +19,6 @@ import typer
 from allyouneed import errors
 from allyouneed.cli import common, completing
 from allyouneed.cli.common import argument, as_paths, complain, flag, given_settings, load, option, print_columns
-from allyouneed.cli.exchange import export_command, import_command
 from allyouneed.cli.listing import LISTS, lectures, recipe_settings
 from allyouneed.cli.use import use_command
 from allyouneed.errors import UserError, nearest, shortened
@@ -144,8 +143,52 @@ def score_command(
 app.command("use", short_help="Translate, continue, classify or tag; find near words.")(use_command)
 
 
-app.command("import", short_help="Make a run of a model of another library.")(import_command)
-app.command("export", short_help="Write a run for another library.")(export_command)
+@app.command("import", short_help="Make a run of a model of another library.")
+def import_command(
+    path: Annotated[str, argument("PATH", "A folder of transformers, a .gguf, a llama2.c .bin, or hf:NAME.")],
+    out: Annotated[Path | None, option("RUN", "Folder of the run.  [default: runs/PATH]")] = None,
+    architecture: Annotated[
+        str, option("NAME", "Read it as this, such as BertForMaskedLM; leave out other heads.", "--as")
+    ] = "",
+    overwrite: common.Overwrite = False,
+) -> None:
+    """Make a run of a model of another library: GPT-2, Llama, Mistral, Qwen2, BERT, DistilBERT,
+    RoBERTa, ViT, Marian or Pegasus. Nothing in its files is executed.
+
+    \b
+    Example:
+      ayn import downloads/gpt2 --out runs/gpt2
+      ayn use runs/gpt2 "Once upon a time"
+    """
+    from allyouneed.exchange.hub import HUB, find_model
+    from allyouneed.exchange.importing import import_run
+
+    name = Path(path.removeprefix(HUB)).absolute().name
+    source = find_model(path.removeprefix(HUB), say) if path.startswith(HUB) else Path(path)
+    folder = out or Path("runs") / name.removesuffix(".gguf").removesuffix(".bin")
+    import_run(source, folder, architecture=architecture, overwrite=overwrite, say=say)
+    write(f"try:\n  {shlex.join(['ayn', 'use', str(folder)])}")
+
+
+@app.command("export", short_help="Write a run for another library.")
+def export_command(
+    run: common.RunPath,
+    out: Annotated[Path, argument("DIR", "Folder to write; it must be new or empty.")],
+    to: Annotated[
+        str, option("NAME", "hf, onnx (for ONNX Runtime) or ct2 (CTranslate2).", words=("hf", "onnx", "ct2"))
+    ],
+    numbers: Annotated[str, option("TYPE", "ct2: weights as float32 or int8.", words=("float32", "int8"))] = "float32",
+    overwrite: common.Overwrite = False,
+) -> None:
+    """Write a run for another library. What that library cannot express is refused by name.
+
+    \b
+    Example:
+      ayn export runs/reviews exported/reviews --to hf
+      ayn export runs/en-it exported/en-it --to ct2 --numbers int8
+    """
+    made = load(run, "cpu", "fp32").export(out, to, numbers, overwrite, say=say)
+    write(f"wrote {len(made)} files into {out}")
 
 
 @app.command("info", short_help="Tell what a run is.")
