@@ -112,7 +112,7 @@ class Run:
         """The answer to one text, or to each of several. `decode` are keys of the recipe's [decode]:
         method="beam", beam=5, temperature=0.8, max_new=50, … `answers` has more: n_best, probabilities, tokens."""
         found = [answer.result for answer in self.answers(text, **decode)]
-        return found[0] if self.predictor.single(text) else found
+        return found[0] if self.predictor.is_single(text) else found
 
     def answers(
         self, texts: str | Iterable[Text], show: Callable[[str], None] | None = None, **decode: Any
@@ -120,7 +120,7 @@ class Run:
         """The answers to some texts, or to one, with their tokens and probabilities. `show` gets the pieces of the
         first one while it is written. A text that the model cannot read is an error; `answer_lines` goes on,
         and gives each answer as soon as it is known."""
-        one = self.predictor.single(texts)
+        one = self.predictor.is_single(texts)
         if not one and not isinstance(texts, Iterable):
             raise UserError(f"give {self.predictor.asks}, or several in a list; not {type(texts).__name__}")
         several: Any = [texts] if one else texts
@@ -163,7 +163,7 @@ class Run:
         yield from waiting
 
     def _text(self, text: Text) -> str:
-        found = text if isinstance(text, str) else self.predictor.joined(text)
+        found = text if isinstance(text, str) else self.predictor.join_words(text)
         tokenizers = self.processor.tokenizers.values()
         if tokenizers and MASK in found and all(tokenizer.mask is None for tokenizer in tokenizers):
             raise UserError(f"this run has no {MASK}: a run of the task pretrain fills in hidden words")

@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 from allyouneed import catalog
+from allyouneed.cli import listing
 from allyouneed.cli.listing import LISTS, SETTINGS, values_of
 from allyouneed.config import SECTIONS
 from allyouneed.errors import UserError
@@ -70,9 +71,7 @@ def recipes(ctx: Any, incomplete: str) -> list[str]:
 
 
 def lectures(incomplete: str) -> list[str]:
-    from allyouneed.lectures import LECTURES
-
-    return begun(LECTURES, incomplete)
+    return begun((name for name, _ in listing.lectures()), incomplete)
 
 
 def runs(incomplete: str) -> list[str]:
@@ -87,9 +86,7 @@ def runs(incomplete: str) -> list[str]:
 
 def data(incomplete: str) -> list[str]:
     """Data sets and, beside them, files; only files are left to the shell, which knows how to complete them."""
-    from allyouneed.data.registry import listing
-
-    names = begun((row.name for row in listing()), incomplete)
+    names = begun((name for name, *_ in listing.data_sets()), incomplete)
     return [*names, *(begun(sorted(os.listdir()), incomplete) if names and incomplete else [])]
 
 

@@ -112,7 +112,7 @@ def _answer_each(run: Run, texts: list[str], how: str, decode: dict[str, Any]) -
     but not all of them together; returns whether all could be."""
     from allyouneed.predict.pictures import PictureReader
 
-    asked, failed = [(one, given) for given in texts for one in run.predictor.listed(given)], dict.fromkeys(texts, 0)
+    asked, failed = [(one, given) for given in texts for one in run.predictor.expand(given)], dict.fromkeys(texts, 0)
     named = isinstance(run.predictor, PictureReader) and len(texts) > 1
     for i, (text, given) in enumerate(asked):
         write("\n" if how == "table" and i else "", end="")
@@ -221,7 +221,7 @@ def _print_table(run: Run, text: str, decode: dict[str, Any]) -> None:
     def visible(token: str) -> str:
         return shortened(token.replace(" ", "·"))
 
-    rows = [("", "word", run.predictor.expects)]
+    rows = [("", "word", run.predictor.table_heading)]
     guesses = run.table(text, **decode)
     likely = [[f"{100 * p:5.1f}% {visible(word)}" for word, p in guess.likely] for guess in guesses]
     widths = [max(map(len, column)) for column in zip(*likely)]
@@ -285,7 +285,7 @@ def _draw_answers(run: Run, texts: list[str], out: Path, decode: dict[str, Any])
     predictor, settings = run.predictor, run.decode(**decode)
     if not texts:
         raise UserError(f"--out draws what is asked for: give {predictor.asks}")
-    asked = [predictor.read(one, settings) for text in texts for one in predictor.listed(text)]
+    asked = [predictor.read(one, settings) for text in texts for one in predictor.expand(text)]
     predictor.write_pictures(list(zip(asked, answered(predictor.answers(asked, settings)))), out)
     write(f"the picture is in {out}")
 

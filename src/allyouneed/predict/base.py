@@ -22,7 +22,6 @@ from allyouneed.nn.trace import KINDS, Trace, kind_of
 from allyouneed.predict.answers import Answer, Outcome, Prompt, request_for, write
 from allyouneed.predict.processor import Processor
 from allyouneed.predict.writer import Writer
-from allyouneed.recipe import Recipe
 from allyouneed.text import Tokenizer
 from allyouneed.text.layout import Tokens
 from allyouneed.text.word_boundaries import find_words
@@ -68,7 +67,7 @@ class Predictor(ABC):
     """A processor and a model. `read` prepares an input once; the other methods take what it returns."""
 
     asks: str = "a sentence"  # what to type at a prompt
-    expects: ClassVar[str] = "likely next (· is a space)"  # the heading of `table`
+    table_heading: ClassVar[str] = "likely next (· is a space)"
     makes_picture: ClassVar[bool] = False  # an answer is a picture, which has to be written to a file
     full_precision: ClassVar[bool] = False  # it always computes in fp32
     pooling: str = "mean"  # how one vector of a text is made of those of its tokens: see `Embedding`
@@ -79,15 +78,8 @@ class Predictor(ABC):
 
     def __init__(self, processor: Processor, model: Any) -> None:
         self.processor, self.model = processor, model
+        self.recipe, self.options = processor.recipe, processor.options
         self.lock = threading.RLock()  # held while the model computes
-
-    @property
-    def recipe(self) -> Recipe:
-        return self.processor.recipe
-
-    @property
-    def options(self) -> Any:
-        return self.processor.options
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -95,15 +87,15 @@ class Predictor(ABC):
 
     # What an input may be
 
-    def single(self, given: Any) -> bool:
+    def is_single(self, given: Any) -> bool:
         """Whether this is one input, or several of them."""
         return isinstance(given, str)
 
-    def listed(self, text: str) -> list[str]:
+    def expand(self, text: str) -> list[str]:
         """The inputs that an argument of the command line stands for."""
         return [text]
 
-    def joined(self, words: Sequence[str]) -> str:
+    def join_words(self, words: Sequence[str]) -> str:
         """A text that is given as its words; only for tasks that read word by word."""
         raise UserError(f"a run of the task '{self.recipe.task_kind}' reads a text as one string, not as its words")
 
@@ -183,7 +175,7 @@ class Predictor(ABC):
                 found[name] = Traced(steps, [Axis("steps", []), Axis("beams", [])][: steps.dim()])
                 continue
             seen, tokens = names(name.rpartition(".")[0])
-            value, several = trace[name][0].cpu(), {"seen": [seen], "tokens": [tokens], "classes": [self._classes]}
+            value, several = trace[name][0].cpu(), {"seen": [seen], "tokens": [tokens], "classes": [self.labels]}
             several["gates"] = [list(names) for names in GATES.values()]
             sizes = zip(KINDS[kind][-value.dim() :], value.shape)
             axes = [Axis(axis, next((s for s in several.get(axis, ()) if len(s) == n), [])) for axis, n in sizes]
@@ -191,7 +183,7 @@ class Predictor(ABC):
         return found
 
     @property
-    def _classes(self) -> list[str]:
+    def labels(self) -> list[str]:
         """The classes that the logits belong to, if these are not the tokens of a vocabulary."""
         return []
 

@@ -42,7 +42,7 @@ class FillProcessor(Processor):
 class FillPredictor(Predictor):
     Processor = FillProcessor
     asks = f"a text with [MASK] in it, or two with {BETWEEN} between them"
-    expects = "likely words here"
+    table_heading = "likely words here"
     processor: FillProcessor
     model: Bert
 

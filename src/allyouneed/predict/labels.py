@@ -172,10 +172,6 @@ class LabelsPredictor(Predictor):
         return self.processor.labels
 
     @property
-    def _classes(self) -> list[str]:
-        return self.labels
-
-    @property
     def room(self) -> int:
         """The most tokens of a batch."""
         return max(self.recipe.train.batch_tokens, 4096)
@@ -253,7 +249,7 @@ class TextLabelsPredictor(LabelsPredictor):
 
 class ClassifyPredictor(TextLabelsPredictor):
     Processor = ClassifyProcessor
-    expects: ClassVar[str] = "likely labels of the text up to here (· is a space)"
+    table_heading: ClassVar[str] = "likely labels of the text up to here (· is a space)"
     processor: ClassifyProcessor
 
     @property
@@ -333,10 +329,10 @@ class TagProcessor(TextLabelsProcessor):
 class TagPredictor(TextLabelsPredictor):
     Processor = TagProcessor
     asks = "a text"
-    expects: ClassVar[str] = "likely tags"
+    table_heading: ClassVar[str] = "likely tags"
     processor: TagProcessor
 
-    def joined(self, words: Sequence[str]) -> str:
+    def join_words(self, words: Sequence[str]) -> str:
         return WordText.of(words)
 
     def word_spans(self, text: str) -> list[tuple[int, int]]:

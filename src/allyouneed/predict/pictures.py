@@ -181,18 +181,18 @@ class PictureReader(Predictor):
     no_vectors: ClassVar[str] = "it reads pictures, not texts"
     processor: Any  # a PictureProcessor
 
-    def single(self, given: Any) -> bool:
+    def is_single(self, given: Any) -> bool:
         return isinstance(given, str | Path) or is_image(given) or (isinstance(given, np.ndarray) and given.ndim < 4)
 
-    def listed(self, text: str) -> list[str]:
+    def expand(self, text: str) -> list[str]:
         """A folder stands for each picture in it, and for all of them together."""
         path = Path(text).expanduser()
         return [*_inside(path), text] if is_folder(path) else [text]
 
-    def joined(self, given: Any) -> Any:
+    def join_words(self, given: Any) -> Any:
         """A path, an image of Pillow, an array (H, W) or (H, W, C), or the frames of a clip, which are such."""
         if isinstance(given, list | tuple):
-            return list(map(self.joined, given))
+            return list(map(self.join_words, given))
         if isinstance(given, Path):
             return str(given)
         if not isinstance(given, str | np.ndarray) and not is_image(given):
@@ -233,7 +233,7 @@ class PictureReader(Predictor):
 
 class RecognizePredictor(PictureReader, LabelsPredictor):
     Processor = RecognizeProcessor
-    expects: ClassVar[str] = "likely labels of the picture"
+    table_heading: ClassVar[str] = "likely labels of the picture"
     processor: RecognizeProcessor
 
     def _batches(self, pixels: np.ndarray) -> PictureBatches:

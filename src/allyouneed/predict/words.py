@@ -90,7 +90,7 @@ class WordsPredictor(Predictor):
 
     Processor = WordsProcessor
     asks = "a word, or a sum such as man + aunt - uncle"
-    expects: ClassVar[str] = "nearest (cosine in per cent)"
+    table_heading: ClassVar[str] = "nearest (cosine in per cent)"
     full_precision: ClassVar[bool] = True
     no_vectors: ClassVar[str] = "it has one vector per word, and finds the words near to man + aunt - uncle"
     model: Word2Vec
