@@ -163,7 +163,7 @@ class Run:
         yield from waiting
 
     def _text(self, text: Text) -> str:
-        found = text if isinstance(text, str) else self.predictor.join_words(text)
+        found = text if isinstance(text, str) else self.predictor.accept(text)
         tokenizers = self.processor.tokenizers.values()
         if tokenizers and MASK in found and all(tokenizer.mask is None for tokenizer in tokenizers):
             raise UserError(f"this run has no {MASK}: a run of the task pretrain fills in hidden words")

@@ -95,8 +95,8 @@ class Predictor(ABC):
         """The inputs that an argument of the command line stands for."""
         return [text]
 
-    def join_words(self, words: Sequence[str]) -> str:
-        """A text that is given as its words; only for tasks that read word by word."""
+    def accept(self, given: Any) -> Any:
+        """An input that is no text, as `read` takes it: for a tagger the words of one, for others a picture."""
         raise UserError(f"a run of the task '{self.recipe.task_kind}' reads a text as one string, not as its words")
 
     def opening(self, text: str) -> str:

@@ -332,8 +332,8 @@ class TagPredictor(TextLabelsPredictor):
     table_heading: ClassVar[str] = "likely tags"
     processor: TagProcessor
 
-    def join_words(self, words: Sequence[str]) -> str:
-        return WordText.of(words)
+    def accept(self, given: Sequence[str]) -> str:
+        return WordText.of(given)
 
     def word_spans(self, text: str) -> list[tuple[int, int]]:
         return text.spans if isinstance(text, WordText) else self.processor.cutter.find(text)

@@ -189,16 +189,7 @@ class PictureReader(Predictor):
         path = Path(text).expanduser()
         return [*_inside(path), text] if is_folder(path) else [text]
 
-    def join_words(self, given: Any) -> Any:
-        """A path, an image of Pillow, an array (H, W) or (H, W, C), or the frames of a clip, which are such."""
-        if isinstance(given, list | tuple):
-            return list(map(self.join_words, given))
-        if isinstance(given, Path):
-            return str(given)
-        if not isinstance(given, str | np.ndarray) and not is_image(given):
-            raise UserError(
-                f"a picture is expected: its path, an image of Pillow, or an array; not {type(given).__name__}"
-            )
+    def accept(self, given: Any) -> Any:
         return given
 
     def read(self, given: Any, decode: DecodeConfig) -> Frames:
@@ -207,21 +198,25 @@ class PictureReader(Predictor):
         return Frames(given, squares.reshape(-1, side, side, channels))
 
     def _frames(self, given: Any) -> list[bytes]:
-        """The pictures of an input: one, or those of a clip, which is a list, a folder, or a file with several: at
-        most FRAMES, at equal distances."""
-        if isinstance(given, list):
+        """The pictures of an input, which is a path, an image of Pillow, an array (H, W) or (H, W, C), or a clip: a
+        list of such, a folder, or a file with several, of which at most FRAMES are read, at equal distances."""
+        if isinstance(given, list | tuple):
             if not given:
                 raise UserError("a clip without frames: give at least one")
             return [frame for one in given for frame in self._frames(one)]
-        if not isinstance(given, str):
+        if isinstance(given, np.ndarray) or is_image(given):
             return self._decoded(given, "the picture")
-        if not given.strip():
+        if not isinstance(given, str | Path):
+            raise UserError(
+                f"a picture is expected: its path, an image of Pillow, or an array; not {type(given).__name__}"
+            )
+        if not str(given).strip():
             raise UserError("the path is empty: give that of a picture")
         path = Path(given).expanduser()
         if is_folder(path):
             inside = _inside(path)
             return [frame for one in inside[:: -(-len(inside) // FRAMES)] for frame in self._decoded(one, one)]
-        return self._decoded(path, given, FRAMES)
+        return self._decoded(path, str(given), FRAMES)
 
     def _decoded(self, source: Any, name: str, most: int = 1) -> list[bytes]:
         side, channels = self.processor.picture_shape
