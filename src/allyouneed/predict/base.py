@@ -22,6 +22,7 @@ from allyouneed.nn.trace import KINDS, Trace, kind_of
 from allyouneed.predict.answers import Answer, Outcome, Prompt, request_for, write
 from allyouneed.predict.processor import Processor
 from allyouneed.predict.writer import Writer
+from allyouneed.recipe import Recipe
 from allyouneed.text import Tokenizer
 from allyouneed.text.layout import Tokens
 from allyouneed.text.word_boundaries import find_words
@@ -78,8 +79,15 @@ class Predictor(ABC):
 
     def __init__(self, processor: Processor, model: Any) -> None:
         self.processor, self.model = processor, model
-        self.recipe, self.options = processor.recipe, processor.options
         self.lock = threading.RLock()  # held while the model computes
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.processor.recipe
+
+    @property
+    def options(self) -> Any:
+        return self.processor.options
 
     @property
     def tokenizer(self) -> Tokenizer:
