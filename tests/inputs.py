@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 
 from allyouneed.predict.answers import Prompt
-from allyouneed.predict.fill import MaskedText
 from allyouneed.predict.labels import Texts
 from allyouneed.predict.questions import TokenizedQuestion
 from allyouneed.run import Run
+from allyouneed.text.layout import Laid
 
 
 def ids_of(run: Run, text: str, **decode: Any) -> list[int]:
     read = run.predictor.read(text, run.decode(**decode))
     if isinstance(read, Prompt):
         return read.ids
-    if isinstance(read, MaskedText):
-        return read.laid.ids
+    if isinstance(read, Laid):
+        return read.ids
     if isinstance(read, Texts):
         first, *second = read.tokens
         return run.processor.layout.lay(first, second[0] if second else None, most=run.model.limit).ids

@@ -16,7 +16,7 @@ from allyouneed.models.convnet import ConvNet, ConvNetConfig
 from allyouneed.models.convseq2seq import ConvSeq2Seq, ConvSeq2SeqConfig
 from allyouneed.nn.convolution import ConvAttention, ConvBlock, ConvConfig, ConvStack, GatedConvolution, Source
 from allyouneed.nn.trace import Trace
-from allyouneed.predict.loading import store_by_columns
+from allyouneed.predict.processor import store_by_columns
 from allyouneed.recipe import read_recipe
 from allyouneed.run import train
 from generation import beam_search, generate

@@ -29,7 +29,7 @@ from allyouneed.data.builtin.scenes import (
 from allyouneed.data.builtin.shapes import COLOURS, FORMS, SIDE, SIZES, draw
 from allyouneed.errors import UserError
 from allyouneed.predict.draw import caption_ids
-from allyouneed.predict.image_tokenizer import ImageTokenizer
+from allyouneed.predict.pictures import ImageTokenizer
 from allyouneed.run import Run, load, train
 from allyouneed.storage.tensorfile import read_tensors
 from allyouneed.tasks import draw as drawing

@@ -9,12 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import typer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allyouneed.cli import app
-from allyouneed.cli.completing import candidates
 from allyouneed.data.batches.pairs import GroupedPairs
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
@@ -183,7 +180,7 @@ def test_layers_of_different_widths_have_no_mean(run):
 
 def test_a_tagger_reads_a_text_as_it_tags_it(trained):
     run = load(trained["tag"])
-    row = run.embedding(words=True).read("one two.")
+    row = run.embedding(words=True).row("one two.")
     assert row.ids == run.predictor.read("one two.", run.decode()).tokens[0] == run.task.tokenizer.encode(" one two .")
     assert run.task.tokenizer.unk not in row.ids
     assert row.names == ["one", "two", "."]
@@ -410,11 +407,6 @@ def test_every_line_of_standard_input_has_its_answer(run, tmp_path, monkeypatch)
     assert ayn("use", run.folder.path, *more, "--nearest", tmp_path / "lines").out == " 1.0000  two\n\n 1.0000  six\n"
 
 
-def test_the_names_of_poolings_are_completed():
-    assert candidates(typer.main.get_command(app), ["use", "run", "text", "--pool"], "m") == ["mean", "max"]
-    assert set(candidates(typer.main.get_command(app), ["use", "run", "--pool"], "")) == set(POOLS)
-
-
 def test_what_cannot_be_embedded_is_said(trained, translator, tmp_path, story):
     run, lines = trained["embed"], tmp_path / "lines.txt"
     lines.write_text("one\ntwo\n")
@@ -426,7 +418,9 @@ def test_what_cannot_be_embedded_is_said(trained, translator, tmp_path, story):
     assert "the text is empty" in mistake("use", run, " ", "--embed")
     assert "the text is empty" in mistake("use", run, "one |||")
     assert "has 3002 tokens, but this model reads at most 64" in mistake("use", run, "one " * 3000)
-    assert "--embed gives vectors, and --table something else" in mistake("use", run, "one", "--embed", "--table")
+    assert "--embed and --table ask for different things: give one of them" in mistake(
+        "use", run, "one", "--embed", "--table"
+    )
     assert "give one of them" in mistake("use", run, "one", "--words", "--nearest", lines)
     assert "there is no pooling 'middle'" in mistake("use", run, "one", "--pool", "middle")
     assert "layers 0 (the embeddings) to 2" in mistake("use", run, "one", "--layers", "3")
@@ -452,7 +446,7 @@ def test_a_file_that_cannot_be_searched_is_said(trained, tmp_path, monkeypatch):
     done = ayn("use", trained["embed"], "one", "--nearest", latin)
     assert done.err.splitlines()[0] == "latin.txt is read as Latin-1, as it is not UTF-8"
     assert "there are no lines to search" in said("\u200b\n".encode())
-    monkeypatch.setattr("allyouneed.cli.embedding.MOST_LINES", 3)
+    monkeypatch.setattr("allyouneed.cli.use.MOST_LINES", 3)
     assert "too much to search" in said(b"one\n" * 4)
 
 

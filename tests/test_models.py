@@ -22,7 +22,7 @@ from allyouneed.nn.losses import IGNORE, cross_entropy
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.decoder import Decoder
-from allyouneed.predict.loading import store_by_columns
+from allyouneed.predict.processor import store_by_columns
 from allyouneed.training.memory import flops
 from generation import beam_search, generate
 

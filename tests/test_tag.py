@@ -23,7 +23,7 @@ from allyouneed.errors import UserError
 from allyouneed.metrics import Score, entity_scores
 from allyouneed.nn.losses import IGNORE
 from allyouneed.nn.spelling import spell
-from allyouneed.predict.tag import mark
+from allyouneed.predict.labels import mark
 from allyouneed.run import Run, load, train
 from allyouneed.tasks.tag import Tag
 from commands import ayn, reseal

@@ -18,7 +18,7 @@ from allyouneed.exchange.families.translators import MARIAN
 from allyouneed.exchange.maps import export_tensors
 from allyouneed.models.transformer import Transformer, TransformerConfig
 from allyouneed.predict.decoder import Decoder
-from allyouneed.predict.loading import store_by_columns
+from allyouneed.predict.processor import store_by_columns
 from bench.harness import OURS, Case, Peer, Prepared, same
 
 LAYERS, HEADS, WIDTH, HIDDEN, VOCAB = 3, 8, 256, 1024, 8000

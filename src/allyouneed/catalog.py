@@ -43,7 +43,7 @@ PREDICTORS = {
     "lm": "allyouneed.predict.lm:LMPredictor",
     "pretrain": "allyouneed.predict.fill:FillPredictor",
     "recognize": "allyouneed.predict.pictures:RecognizePredictor",
-    "tag": "allyouneed.predict.tag:TagPredictor",
+    "tag": "allyouneed.predict.labels:TagPredictor",
     "translate": "allyouneed.predict.translate:TranslatePredictor",
     "wordvectors": "allyouneed.predict.words:WordsPredictor",
 }

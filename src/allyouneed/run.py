@@ -28,7 +28,7 @@ from allyouneed.models.base import Writer
 from allyouneed.predict.answers import Answer, Line
 from allyouneed.predict.base import Alignment, Guess, Predictor, Traced, Writing, answered
 from allyouneed.predict.embed import Embedding, Found, Layers
-from allyouneed.predict.loading import load_processor, load_weights, store_by_columns
+from allyouneed.predict.processor import load_processor, load_weights, store_by_columns
 from allyouneed.predict.token_vectors import freeze_vectors
 from allyouneed.predict.words import WordMap, WordsPredictor
 from allyouneed.recipe import Recipe, as_overrides
@@ -112,7 +112,7 @@ class Run:
         """The answer to one text, or to each of several. `decode` are keys of the recipe's [decode]:
         method="beam", beam=5, temperature=0.8, max_new=50, … `answers` has more: n_best, probabilities, tokens."""
         found = [answer.result for answer in self.answers(text, **decode)]
-        return found[0] if self.predictor.single(text) else found
+        return found[0] if self.predictor.is_single(text) else found
 
     def answers(
         self, texts: str | Iterable[Text], show: Callable[[str], None] | None = None, **decode: Any
@@ -120,7 +120,7 @@ class Run:
         """The answers to some texts, or to one, with their tokens and probabilities. `show` gets the pieces of the
         first one while it is written. A text that the model cannot read is an error; `answer_lines` goes on,
         and gives each answer as soon as it is known."""
-        one = self.predictor.single(texts)
+        one = self.predictor.is_single(texts)
         if not one and not isinstance(texts, Iterable):
             raise UserError(f"give {self.predictor.asks}, or several in a list; not {type(texts).__name__}")
         several: Any = [texts] if one else texts
@@ -163,7 +163,7 @@ class Run:
         yield from waiting
 
     def _text(self, text: Text) -> str:
-        found = text if isinstance(text, str) else self.predictor.joined(text)
+        found = text if isinstance(text, str) else self.predictor.accept(text)
         tokenizers = self.processor.tokenizers.values()
         if tokenizers and MASK in found and all(tokenizer.mask is None for tokenizer in tokenizers):
             raise UserError(f"this run has no {MASK}: a run of the task pretrain fills in hidden words")
@@ -177,10 +177,10 @@ class Run:
             checked.check_writing()
         return checked
 
-    def read(self, text: Text, whole: bool = False, **decode: Any) -> tuple[Any, DecodeConfig]:
-        """An input as `predictor` takes it, and the checked [decode] settings. `whole`: see `Predictor.read_whole`."""
+    def read(self, text: Text, **decode: Any) -> tuple[Any, DecodeConfig]:
+        """An input as `predictor` takes it, and the checked [decode] settings."""
         settings = self._ready(decode)
-        return (self.predictor.read_whole if whole else self.predictor.read)(self._text(text), settings), settings
+        return self.predictor.read(self._text(text), settings), settings
 
     def _ready(self, decode: Mapping[str, Any]) -> DecodeConfig:
         """The checked [decode] settings; called before the model computes anything."""
@@ -266,7 +266,7 @@ class Run:
 
     def align(self, text: str, **decode: Any) -> Alignment:
         """How much each token of the best answer attended to each token of the source."""
-        return self._look(self.predictor.align, text, decode, whole=False)
+        return self._look(self.predictor.align, text, decode)
 
     def attention(self, text: str, **decode: Any) -> dict[str, Alignment]:
         """The attention weights (H, T, S) of every head while the model reads the text and writes its answer, by the
@@ -278,10 +278,8 @@ class Run:
         `Predictor.trace`."""
         return self._look(lambda given, settings: self.predictor.trace(given, settings, kinds), text, decode)
 
-    def _look(
-        self, look: Callable[[Any, DecodeConfig], T], text: Text, decode: Mapping[str, Any], whole: bool = True
-    ) -> T:
-        given, settings = self.read(text, whole, **decode)
+    def _look(self, look: Callable[[Any, DecodeConfig], T], text: Text, decode: Mapping[str, Any]) -> T:
+        given, settings = self.read(text, **decode)
         with explain_memory():
             return look(given, settings)
 
@@ -297,7 +295,7 @@ class Run:
         `layers`: "last", "mix" (the mean of all), a number (0: the embeddings), or several, "1,2". `pool`: mean, max,
         first or last of a text's tokens; "" is mean or, for a run of the task embed, its own."""
         made, one = self.embedding(layers, pool, words), isinstance(texts, str)
-        rows = [made.read(self._text(text)) for text in ([texts] if isinstance(texts, str) else texts)]
+        rows = [made.row(self._text(text)) for text in ([texts] if isinstance(texts, str) else texts)]
         with explain_memory():
             found = made.word_vectors(rows) if words else made.vectors(rows)
         return found[0] if one else found
@@ -309,7 +307,7 @@ class Run:
         made = self.embedding(layers, pool)
         with explain_memory():
             made.search(enumerate(lines, 1), most, store=True)
-            return next(made.nearest(made.vectors([made.read(self._text(text))])))
+            return next(made.nearest(made.vectors([made.row(self._text(text))])))
 
     def export(
         self,

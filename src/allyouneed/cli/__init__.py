@@ -17,8 +17,8 @@ from typing import Annotated, Any
 import typer
 
 from allyouneed import errors
-from allyouneed.cli.common import Device, Precision, RunPath, as_paths, complain, given_settings, load, print_columns
-from allyouneed.cli.exchange import export_command, import_command
+from allyouneed.cli import common, completing
+from allyouneed.cli.common import argument, as_paths, complain, flag, given_settings, load, option, print_columns
 from allyouneed.cli.listing import LISTS, lectures, recipe_settings
 from allyouneed.cli.use import use_command
 from allyouneed.errors import UserError, nearest, shortened
@@ -38,17 +38,12 @@ app = typer.Typer(
     """,
 )
 UsageError: Any = typer.BadParameter.__base__  # of click, or of the copy of it that newer versions of typer have
-Data = Annotated[
-    list[str] | None,
-    typer.Option(metavar="PATH", help="Own file or folder (twice: parallel files), or a name of `ayn list data`."),
-]
-Mirror = Annotated[str | None, typer.Option(metavar="DIR", help="Folder with copies of the public data sets.")]
 
 
 @app.callback(invoke_without_command=True)
 def _options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    debug: Annotated[bool, flag("--debug", "Show the traceback of an error.")] = False,
+    version: Annotated[bool, flag("--version", "Print the version.")] = False,
 ) -> None:
     if version:
         from allyouneed.version import __version__
@@ -59,16 +54,16 @@ def _options(
 
 @app.command("train", short_help="Train a model on built-in, public or own data.")
 def train_command(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A name of `ayn list recipes`, or a .toml file.")],
+    recipe: Annotated[str, argument("RECIPE", "A name of `ayn list recipes`, or a .toml file.")],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="SECTION.KEY=VALUE", help="Settings that differ from the recipe.")
+        list[str] | None, argument("SECTION.KEY=VALUE", "Settings that differ from the recipe.")
     ] = None,
-    data: Data = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of the run.  [default: runs/RECIPE]")] = None,
-    init: Annotated[str, typer.Option(metavar="RUN", help="Start from the body of another run.")] = "",
-    resume: Annotated[bool, typer.Option("--resume", help="Continue where the run stopped, if it has begun.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing run.")] = False,
-    mirror: Mirror = None,
+    data: common.Data = None,
+    out: Annotated[Path | None, option("DIR", "Folder of the run.  [default: runs/RECIPE]")] = None,
+    init: Annotated[str, option("RUN", "Start from the body of another run.")] = "",
+    resume: Annotated[bool, flag("--resume", "Continue where the run stopped, if it has begun.")] = False,
+    overwrite: common.Overwrite = False,
+    mirror: common.Mirror = None,
 ) -> None:
     """Train a model on the recipe's data, on a public data set, or on your own.
 
@@ -110,17 +105,16 @@ def train_command(
 
 @app.command("test", short_help="Score a run.")
 def score_command(
-    run: RunPath,
+    run: common.RunPath,
     overrides: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="SECTION.KEY=VALUE", help="Settings of decode, or of data with --data."),
+        list[str] | None, argument("SECTION.KEY=VALUE", "Settings of decode, or of data with --data.")
     ] = None,
-    data: Data = None,
-    split: Annotated[str, typer.Option(metavar="NAME", help="Which split.")] = "test",
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write predictions as JSON lines.")] = None,
-    mirror: Mirror = None,
-    device: Device = "auto",
-    precision: Precision = "auto",
+    data: common.Data = None,
+    split: Annotated[str, option("NAME", "Which split.")] = "test",
+    out: Annotated[Path | None, option("FILE", "Write predictions as JSON lines.")] = None,
+    mirror: common.Mirror = None,
+    device: common.Device = "auto",
+    precision: common.Precision = "auto",
 ) -> None:
     """Score a run on its test split or, with --data, on other files: perplexity and bits
     per byte; BLEU, chrF and exact match; accuracy and macro-F1; precision, recall and F1
@@ -149,16 +143,60 @@ def score_command(
 app.command("use", short_help="Translate, continue, classify or tag; find near words.")(use_command)
 
 
-app.command("import", short_help="Make a run of a model of another library.")(import_command)
-app.command("export", short_help="Write a run for another library.")(export_command)
+@app.command("import", short_help="Make a run of a model of another library.")
+def import_command(
+    path: Annotated[str, argument("PATH", "A folder of transformers, a .gguf, a llama2.c .bin, or hf:NAME.")],
+    out: Annotated[Path | None, option("RUN", "Folder of the run.  [default: runs/PATH]")] = None,
+    architecture: Annotated[
+        str, option("NAME", "Read it as this, such as BertForMaskedLM; leave out other heads.", "--as")
+    ] = "",
+    overwrite: common.Overwrite = False,
+) -> None:
+    """Make a run of a model of another library: GPT-2, Llama, Mistral, Qwen2, BERT, DistilBERT,
+    RoBERTa, ViT, Marian or Pegasus. Nothing in its files is executed.
+
+    \b
+    Example:
+      ayn import downloads/gpt2 --out runs/gpt2
+      ayn use runs/gpt2 "Once upon a time"
+    """
+    from allyouneed.exchange.hub import HUB, find_model
+    from allyouneed.exchange.importing import import_run
+
+    name = Path(path.removeprefix(HUB)).absolute().name
+    source = find_model(path.removeprefix(HUB), say) if path.startswith(HUB) else Path(path)
+    folder = out or Path("runs") / name.removesuffix(".gguf").removesuffix(".bin")
+    import_run(source, folder, architecture=architecture, overwrite=overwrite, say=say)
+    write(f"try:\n  {shlex.join(['ayn', 'use', str(folder)])}")
+
+
+@app.command("export", short_help="Write a run for another library.")
+def export_command(
+    run: common.RunPath,
+    out: Annotated[Path, argument("DIR", "Folder to write; it must be new or empty.")],
+    to: Annotated[
+        str, option("NAME", "hf, onnx (for ONNX Runtime) or ct2 (CTranslate2).", words=("hf", "onnx", "ct2"))
+    ],
+    numbers: Annotated[str, option("TYPE", "ct2: weights as float32 or int8.", words=("float32", "int8"))] = "float32",
+    overwrite: common.Overwrite = False,
+) -> None:
+    """Write a run for another library. What that library cannot express is refused by name.
+
+    \b
+    Example:
+      ayn export runs/reviews exported/reviews --to hf
+      ayn export runs/en-it exported/en-it --to ct2 --numbers int8
+    """
+    made = load(run, "cpu", "fp32").export(out, to, numbers, overwrite, say=say)
+    write(f"wrote {len(made)} files into {out}")
 
 
 @app.command("info", short_help="Tell what a run is.")
 def info_command(
-    run: RunPath,
-    json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
-    device: Device = "auto",
-    precision: Precision = "auto",
+    run: common.RunPath,
+    json: Annotated[bool, flag("--json", "As JSON.")] = False,
+    device: common.Device = "auto",
+    precision: common.Precision = "auto",
 ) -> None:
     """Tell what a run is: parameters by part, FLOPs per token, memory, data, scores, versions.
 
@@ -209,12 +247,10 @@ def info_command(
 
 @app.command("lecture", short_help="Run an experiment of the lectures and draw its picture.")
 def lecture_command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Which one; without a name they are listed.")] = "",
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of the results.  [default: runs/lecture-NAME]")
-    ] = None,
-    run: Annotated[str, typer.Option("--run", metavar="RUN", help="Use this run instead of training one.")] = "",
-    mirror: Mirror = None,
+    name: Annotated[str, argument("LECTURE", "Which one; without a name they are listed.")] = "",
+    out: Annotated[Path | None, option("DIR", "Folder of the results.  [default: runs/lecture-NAME]")] = None,
+    run: Annotated[str, option("RUN", "Use this run instead of training one.", "--run")] = "",
+    mirror: common.Mirror = None,
 ) -> None:
     """Run an experiment of the lectures: it prints its numbers and draws its picture.
 
@@ -242,8 +278,8 @@ def lecture_command(
 
 @app.command("list", short_help="List recipes, data sets, models, tasks, lectures or settings.")
 def list_command(
-    what: Annotated[str, typer.Argument(metavar="|".join(LISTS), help="What to list.", show_default=False)],
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="settings: only those of this recipe.")] = "",
+    what: Annotated[str, argument("LIST", f"What to list: {', '.join(LISTS)}.")],
+    recipe: Annotated[str, argument("RECIPE", "settings: only those of this recipe.")] = "",
 ) -> None:
     """List recipes, data sets, models, tasks, lectures, or settings: all of them, or those of a
     recipe with its values.
@@ -262,11 +298,8 @@ def list_command(
 
 def main() -> None:
     """The command `ayn`."""
-    asking = os.environ.get("_AYN_COMPLETE", "").removeprefix("complete_")  # set by the script of the shell
-    if asking in ("bash", "zsh", "fish"):  # the user has pressed TAB
-        from allyouneed.cli.completing import answer
-
-        sys.exit(answer(typer.main.get_command(app), asking))
+    if "_AYN_COMPLETE" in os.environ:  # set by the script of the shell: the user has pressed TAB
+        sys.exit(completing.answer(app))
     words = sys.argv[1:]
     options = words[: words.index("--")] if "--" in words else words
     debug = "--debug" in options

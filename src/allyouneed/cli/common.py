@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from allyouneed.cli.completing import COMPLETERS, one_of
 from allyouneed.config import PRECISIONS, SECTIONS
 from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.format import columns
@@ -20,9 +21,31 @@ from allyouneed.terminal import brief, write
 if TYPE_CHECKING:
     from allyouneed.run import Run
 
-RunPath = Annotated[str, typer.Argument(metavar="RUN", help="Folder of a run.", show_default=False)]
-Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda, cuda:1 or mps.", show_default=False)]
-Precision = Annotated[str, typer.Option(metavar="NAME", help=f"{', '.join(PRECISIONS)}.", show_default=False)]
+
+def argument(metavar: str, help: str = "") -> Any:
+    """Without a line of help it stands in the first line of the command's help alone."""
+    return typer.Argument(metavar=metavar, help=help, hidden=not help, autocompletion=COMPLETERS.get(metavar))
+
+
+def option(metavar: str, help: str, *names: str, words: Sequence[str] = ()) -> Any:
+    """`words` are usual values, for TAB. An option that its metavar repeats has its name given: typer 0.27 needs it."""
+    complete = one_of(words) if words else COMPLETERS.get(metavar)
+    return typer.Option(*names, metavar=metavar, help=help, autocompletion=complete)
+
+
+def flag(name: str, help: str) -> Any:
+    return typer.Option(name, help=help)
+
+
+RunPath = Annotated[str, argument("RUN", "Folder of a run.")]
+Data = Annotated[
+    list[str] | None,
+    option("DATA", "Own file or folder (twice: parallel files), or a name of `ayn list data`.", "--data"),
+]
+Mirror = Annotated[str | None, option("DIR", "Folder with copies of the public data sets.")]
+Overwrite = Annotated[bool, flag("--overwrite", "Replace an existing run, or export.")]
+Device = Annotated[str, option("NAME", "auto, cpu, cuda, cuda:1 or mps.", words=("auto", "cpu", "cuda", "mps"))]
+Precision = Annotated[str, option("NAME", f"{', '.join(PRECISIONS)}.", words=PRECISIONS)]
 
 
 def complain(problem: str) -> None:

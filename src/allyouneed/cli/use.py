@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,46 +12,42 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from allyouneed.cli import embedding
-from allyouneed.cli.common import Device, Precision, complain, given_settings, load, print_columns
+from allyouneed.cli import common
+from allyouneed.cli.common import argument, complain, flag, given_settings, load, option, print_columns
 from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.terminal import write
 
 if TYPE_CHECKING:
     from allyouneed.predict.answers import Answer, Line
+    from allyouneed.predict.embed import Embedding
     from allyouneed.run import Run
 
 
-def _file(help: str, *names: str) -> Any:
-    return typer.Option(*names, metavar="FILE", help=help)
+NEAREST = 5  # lines per answer
+MOST_LINES, MOST_TEXT = 1_000_000, 1 << 28  # lines and characters of a file that is searched
+POOLS = ("mean", "max", "first", "last")
 
 
 def use_command(
-    run: Annotated[str, typer.Argument(metavar="RUN", hidden=True)],  # they stand in the first line of the help
-    text: Annotated[list[str] | None, typer.Argument(metavar="TEXT", hidden=True)] = None,
-    table: Annotated[bool, typer.Option("--table", help="Show the likeliest at each position.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Answer with one JSON object per line.")] = False,
-    alignment: Annotated[Path | None, _file("Where attention looked: a .png, .svg or .jsonl.")] = None,
-    heads: Annotated[Path | None, _file("The weights of each attention head: a .png or .svg.")] = None,
-    place: Annotated[
-        str, typer.Option("--place", metavar="PLACE", help="Which attention --heads draws, by its path.")
-    ] = "",
-    map_: Annotated[Path | None, _file("Word vectors: a map of the words in TEXT, a .png or .svg.", "--map")] = None,
-    embed: Annotated[bool, typer.Option("--embed", help="A vector of TEXT; the cosine of two, A ||| B.")] = False,
-    layers: Annotated[
-        str, typer.Option("--layers", metavar="LAYERS", help="--embed: last, mix (the mean of all), or numbers: 0,1.")
-    ] = "",
-    pool: Annotated[str, typer.Option(metavar="NAME", help="--embed: mean, max, first or last of the tokens.")] = "",
-    words: Annotated[bool, typer.Option("--words", help="--embed: one vector per word.")] = False,
+    run: Annotated[str, argument("RUN")],
+    text: Annotated[list[str] | None, argument("TEXT")] = None,
+    table: Annotated[bool, flag("--table", "Show the likeliest at each position.")] = False,
+    json: Annotated[bool, flag("--json", "Answer with one JSON object per line.")] = False,
+    alignment: Annotated[Path | None, option("FILE", "Where attention looked: a .png, .svg or .jsonl.")] = None,
+    heads: Annotated[Path | None, option("FILE", "The weights of each attention head: a .png or .svg.")] = None,
+    place: Annotated[str, option("PATH", "Which attention --heads draws, by its path.")] = "",
+    map_: Annotated[Path | None, option("FILE", "Word vectors: a map of the words in TEXT.", "--map")] = None,
+    embed: Annotated[bool, flag("--embed", "A vector of TEXT; the cosine of two, A ||| B.")] = False,
+    layers: Annotated[str, option("NAMES", "--embed: last, mix (the mean of all), or numbers: 0,1.")] = "",
+    pool: Annotated[str, option("NAME", "--embed: mean, max, first or last of the tokens.", words=POOLS)] = "",
+    words: Annotated[bool, flag("--words", "--embed: one vector per word.")] = False,
     nearest_: Annotated[
-        Path | None, _file("--embed: the lines of a text file nearest to each TEXT.", "--nearest")
+        Path | None, option("FILE", "--embed: lines of a file nearest to each TEXT.", "--nearest")
     ] = None,
-    out: Annotated[Path | None, _file("Where to write drawings and copies: a .png or .svg.")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of [decode]; may be repeated.")
-    ] = None,
-    device: Device = "auto",
-    precision: Precision = "auto",
+    out: Annotated[Path | None, option("FILE", "Where to write drawings and copies: a .png or .svg.")] = None,
+    set_: Annotated[list[str] | None, option("KEY=VALUE", "A setting of [decode]; may be repeated.", "--set")] = None,
+    device: common.Device = "auto",
+    precision: common.Precision = "auto",
 ) -> None:
     """Answer TEXT, or standard input; with word vectors, "man + aunt - uncle".
 
@@ -59,12 +55,12 @@ def use_command(
     Example:
       ayn use runs/en-it "I am Italian." --set method=beam --set beam=4
     """
-    items = [item.removeprefix("decode.") for item in set_ or []]
-    for item in items:
+    for item in set_ or []:
         if "=" not in item:
             raise UserError(f"--set {item} is not of the form key=value, for example --set beam=5")
-    decode = given_settings([f"decode.{item}" for item in items], "decode")
-    if _looks_like_text(run):
+    decode = given_settings([f"decode.{item.removeprefix('decode.')}" for item in set_ or []], "decode")
+    around = os.path.dirname(run)
+    if (" " in run or len(run) > 255) and not (os.path.exists(run) or (around and os.path.isdir(around))):
         raise UserError(
             f"there is no run folder '{shortened(run)}': the first argument is the run, and the texts follow it: "
             "ayn use RUN TEXT"
@@ -72,15 +68,12 @@ def use_command(
     if place and heads is None:
         raise UserError(f"--place {shortened(place)} chooses what --heads FILE draws: give both")
     about = {"--embed": embed, "--layers": layers, "--pool": pool, "--words": words, "--nearest": nearest_}
-    drawings = {"--out": out, "--alignment": alignment, "--heads": heads, "--map": map_}
-    vectors, pictures = ([flag for flag, value in given.items() if value] for given in (about, drawings))
-    if vectors and (table or pictures):
-        other = "--table" if table else pictures[0]
-        raise UserError(f"{vectors[0]} gives vectors, and {other} something else: give one of them")
-    if len(pictures) > 1 and {"--map", "--out"} & set(pictures):
-        raise UserError(f"{pictures[0]} and {pictures[1]} draw different things: give one of them")
-    if words and nearest_ is not None:
-        raise UserError("--words gives vectors of words, and --nearest compares whole texts: give one of them")
+    vectors = [flag for flag, value in about.items() if value]
+    attention = "--alignment" if alignment else "--heads" if heads else ""
+    drawing = ["--table" * table, attention, "--map" * bool(map_), "--out" * bool(out)]
+    asked = [one for one in (*vectors[:1], *drawing, "--nearest" * bool(words and nearest_)) if one]
+    if len(asked) > 1:
+        raise UserError(f"{asked[0]} and {asked[1]} ask for different things: give one of them")
     loaded = load(run, device, precision)
     how = "table" if table else "json" if json else "text"
     typed = sys.stdin is not None and sys.stdin.isatty()
@@ -88,10 +81,10 @@ def use_command(
         if not embed and loaded.recipe.task_kind != "embed":
             raise UserError(f"{vectors[0]} is about vectors of texts: give it together with --embed")
         made = loaded.embedding(layers or "last", pool, words)
-        embedding.answer_by_vectors(loaded, made, nearest_, decode, one=how == "text" and not text and not typed)
+        _answer_by_vectors(loaded, made, nearest_, decode, one=how == "text" and not text and not typed)
         decode = {"method": "greedy", "n_best": 1}
     loaded.decode(**decode)  # complains before anything is read
-    if _only_draws(loaded) and how == "text" and not (out or heads):
+    if loaded.predictor.makes_picture and how == "text" and not (out or heads):
         raise UserError("an answer of this run is a picture: name a file for it, --out FILE.png")
     try:
         if alignment is not None:
@@ -102,7 +95,7 @@ def use_command(
             _draw_map(loaded, text or [], map_)
         if out is not None:
             _draw_answers(loaded, text or [], out, decode)
-        if pictures:
+        if attention or map_ or out:
             return
         if typed and not text:
             _converse(loaded, how, decode)
@@ -114,25 +107,12 @@ def use_command(
         raise typer.Exit(130) from None
 
 
-def _looks_like_text(run: str) -> bool:
-    """Whether the run was forgotten: there is no such folder, no folder around it, and no folder has such a name."""
-    around = os.path.dirname(run)
-    known = os.path.exists(run) or (around and os.path.isdir(around))
-    return not known and (" " in run or len(run) > 255)
-
-
-def _only_draws(run: Run) -> bool:
-    from allyouneed.predict.base import PictureAnswers, Writing
-
-    return isinstance(run.predictor, PictureAnswers) and isinstance(run.predictor, Writing)
-
-
 def _answer_each(run: Run, texts: list[str], how: str, decode: dict[str, Any]) -> bool:
     """Answer what each argument stands for. Of a folder, what cannot be answered is named, and the others are answered,
     but not all of them together; returns whether all could be."""
     from allyouneed.predict.pictures import PictureReader
 
-    asked, failed = [(one, given) for given in texts for one in run.predictor.listed(given)], dict.fromkeys(texts, 0)
+    asked, failed = [(one, given) for given in texts for one in run.predictor.expand(given)], dict.fromkeys(texts, 0)
     named = isinstance(run.predictor, PictureReader) and len(texts) > 1
     for i, (text, given) in enumerate(asked):
         write("\n" if how == "table" and i else "", end="")
@@ -241,7 +221,7 @@ def _print_table(run: Run, text: str, decode: dict[str, Any]) -> None:
     def visible(token: str) -> str:
         return shortened(token.replace(" ", "·"))
 
-    rows = [("", "word", run.predictor.expects)]
+    rows = [("", "word", run.predictor.table_heading)]
     guesses = run.table(text, **decode)
     likely = [[f"{100 * p:5.1f}% {visible(word)}" for word, p in guess.likely] for guess in guesses]
     widths = [max(map(len, column)) for column in zip(*likely)]
@@ -284,7 +264,7 @@ def _draw_heads(run: Run, texts: list[str], out: Path, place: str, decode: dict[
 
     if len(texts) != 1:
         raise UserError("--heads draws one text: give one TEXT")
-    given, settings = run.read(texts[0], whole=True, **decode)
+    given, settings = run.read(texts[0], **decode)
     found = run.predictor.attention(given, settings)
     if place and place not in found:
         raise UserError(f"--place {place} is not an attention of this model{nearest(place, found)}")
@@ -299,15 +279,13 @@ def _draw_heads(run: Run, texts: list[str], out: Path, place: str, decode: dict[
 def _draw_answers(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None:
     """The pictures that answer the texts, on one sheet."""
     from allyouneed.figures import check_name
-    from allyouneed.predict.base import PictureAnswers, answered
+    from allyouneed.predict.base import answered
 
     check_name(out)
     predictor, settings = run.predictor, run.decode(**decode)
-    if not isinstance(predictor, PictureAnswers):
-        raise UserError(f"--out is for pictures: a run of the task '{run.recipe.task_kind}' answers with text")
     if not texts:
         raise UserError(f"--out draws what is asked for: give {predictor.asks}")
-    asked = [predictor.read(one, settings) for text in texts for one in predictor.listed(text)]
+    asked = [predictor.read(one, settings) for text in texts for one in predictor.expand(text)]
     predictor.write_pictures(list(zip(asked, answered(predictor.answers(asked, settings)))), out)
     write(f"the picture is in {out}")
 
@@ -319,3 +297,51 @@ def _draw_map(run: Run, texts: list[str], out: Path) -> None:
     found = run.map_words(*(word for text in texts for word in text.replace(",", " ").split()))
     word_map(found.words, found.vectors, out, found.arrows, run.folder.path.name, found.shown)
     write(f"the picture is in {out}")
+
+
+def _answer_by_vectors(run: Run, made: Embedding, nearest: Path | None, decode: Mapping[str, Any], one: bool) -> None:
+    """From now on the run answers a text by its vectors, or by the lines of the file `nearest` that are nearest to it:
+    by `one` of them, or by n_best. The file is read and embedded here, once."""
+    from allyouneed.training.memory import explain_memory
+
+    for key in decode:
+        if key != "n_best" or nearest is None:
+            raise UserError(f"--set {key} has no effect on vectors: only n_best has, with --nearest FILE")
+    if nearest is not None:
+        most = run.decode(method="sample", **{"n_best": NEAREST, **decode}).n_best
+        lines = _lines_to_search(nearest)
+        with explain_memory():
+            cut = made.search(lines, 1 if one else most, store=True)
+        if cut:
+            write(
+                f"{cut:,} of {len(lines):,} lines are longer than the {run.model.limit} tokens that this model reads: "
+                "only their beginning is compared",
+                err=True,
+            )
+    run.predictor = made
+
+
+def _lines_to_search(path: Path) -> list[tuple[int, str]]:
+    """The lines of a text file that are not blank, with their numbers."""
+    from allyouneed.data.formats.textfile import TextFile
+
+    path = Path(os.path.expanduser(path))
+    if not os.path.isfile(path):
+        there = "is not a plain file" if os.path.exists(path) else "does not exist"
+        raise UserError(f"--nearest {shortened(path)} {there}: give a text file, whose lines are searched")
+    found, size, file = [], 0, TextFile(path)
+    for number, line in enumerate(file.iter_lines(), 1):
+        size += len(line)
+        if line.strip():
+            found.append((number, line))
+        if len(found) > MOST_LINES or size > MOST_TEXT:
+            raise UserError(
+                f"--nearest {shortened(path)} has more than {MOST_LINES:,} lines or {MOST_TEXT:,} characters, which is "
+                "too much to search: give a smaller file"
+            )
+    code = file.encoding
+    if not code.startswith("UTF"):
+        write(f"{shortened(path.name)} is read as {code.partition(' ')[0]}, as it is not UTF-8", err=True)
+    if not found:
+        raise UserError(f"--nearest {shortened(path)} has no lines with text: there is nothing to search")
+    return found

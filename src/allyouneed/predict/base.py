@@ -68,7 +68,8 @@ class Predictor(ABC):
     """A processor and a model. `read` prepares an input once; the other methods take what it returns."""
 
     asks: str = "a sentence"  # what to type at a prompt
-    expects: ClassVar[str] = "likely next (· is a space)"  # the heading of `table`
+    table_heading: ClassVar[str] = "likely next (· is a space)"
+    makes_picture: ClassVar[bool] = False  # an answer is a picture, which has to be written to a file
     full_precision: ClassVar[bool] = False  # it always computes in fp32
     pooling: str = "mean"  # how one vector of a text is made of those of its tokens: see `Embedding`
     pools_specials: bool = False  # the special tokens count in it
@@ -94,16 +95,16 @@ class Predictor(ABC):
 
     # What an input may be
 
-    def single(self, given: Any) -> bool:
+    def is_single(self, given: Any) -> bool:
         """Whether this is one input, or several of them."""
         return isinstance(given, str)
 
-    def listed(self, text: str) -> list[str]:
+    def expand(self, text: str) -> list[str]:
         """The inputs that an argument of the command line stands for."""
         return [text]
 
-    def joined(self, words: Sequence[str]) -> str:
-        """A text that is given as its words; only for tasks that read word by word."""
+    def accept(self, given: Any) -> Any:
+        """An input that is no text, as `read` takes it: for a tagger the words of one, for others a picture."""
         raise UserError(f"a run of the task '{self.recipe.task_kind}' reads a text as one string, not as its words")
 
     def opening(self, text: str) -> str:
@@ -113,10 +114,6 @@ class Predictor(ABC):
     @abstractmethod
     def read(self, given: Any, decode: DecodeConfig) -> Any:
         """The input of the user as this model reads it; a UserError if it cannot."""
-
-    def read_whole(self, given: Any, decode: DecodeConfig) -> Any:
-        """The same for `table` and `attention`: an input that asks for no answer is accepted."""
-        return self.read(given, decode)
 
     # Answers
 
@@ -141,6 +138,10 @@ class Predictor(ABC):
     @abstractmethod
     def _answer(self, inputs: list[Any], decode: DecodeConfig) -> Iterable[Answer]:
         """The answers to a batch of inputs."""
+
+    def write_pictures(self, asked: Sequence[tuple[Any, Answer]], out: Path) -> None:
+        """Write the pictures of the answers to these inputs, each with what the user gave, to a file."""
+        raise UserError(f"--out is for pictures: a run of the task '{self.recipe.task_kind}' answers with text")
 
     def table(self, given: Any, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         """The likely predictions of the model at each position, up to `most` of them."""
@@ -182,7 +183,7 @@ class Predictor(ABC):
                 found[name] = Traced(steps, [Axis("steps", []), Axis("beams", [])][: steps.dim()])
                 continue
             seen, tokens = names(name.rpartition(".")[0])
-            value, several = trace[name][0].cpu(), {"seen": [seen], "tokens": [tokens], "classes": [self._classes]}
+            value, several = trace[name][0].cpu(), {"seen": [seen], "tokens": [tokens], "classes": [self.labels]}
             several["gates"] = [list(names) for names in GATES.values()]
             sizes = zip(KINDS[kind][-value.dim() :], value.shape)
             axes = [Axis(axis, next((s for s in several.get(axis, ()) if len(s) == n), [])) for axis, n in sizes]
@@ -190,7 +191,7 @@ class Predictor(ABC):
         return found
 
     @property
-    def _classes(self) -> list[str]:
+    def labels(self) -> list[str]:
         """The classes that the logits belong to, if these are not the tokens of a vocabulary."""
         return []
 
@@ -239,14 +240,6 @@ class Writing(Predictor):
                 for event in search.tick():
                     if event.error is not None:
                         raise event.error
-
-
-class PictureAnswers(ABC):
-    """Answers with pictures."""
-
-    @abstractmethod
-    def write_pictures(self, asked: Sequence[tuple[Any, Answer]], out: Path) -> None:
-        """Write the pictures of the answers to these inputs, each with what the user gave, to a file."""
 
 
 def best_of(values: Tensor, most: int) -> list[tuple[int, float]]:

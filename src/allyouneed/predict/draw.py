@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -18,10 +18,9 @@ from allyouneed.figures import contact_sheet
 from allyouneed.models.dalle import DALLE
 from allyouneed.nn.trace import Trace, record
 from allyouneed.predict.answers import Answer, Outcome, Prompt, request_for
-from allyouneed.predict.base import Guess, Names, PictureAnswers, Show, Writing, best_of
-from allyouneed.predict.image_tokenizer import ImageTokenizer
+from allyouneed.predict.base import Guess, Names, Show, Writing, best_of
 from allyouneed.predict.inputs import check_numbers
-from allyouneed.predict.pictures import grid_names
+from allyouneed.predict.pictures import ImageTokenizer, grid_names
 from allyouneed.predict.processor import Processor, rows_for
 from allyouneed.predict.writer import Writer
 from allyouneed.text import Tokenizer
@@ -77,11 +76,6 @@ class DrawProcessor(Processor):
         vocab = rows_for(self.tokenizer, config.vocab, "vocab")
         return replace(config, vocab=vocab, codes=image_tokenizer.codes, grid=image_tokenizer.grid)
 
-    def build_model(self) -> DALLE:
-        model: DALLE = super().build_model()
-        model.body.freeze(self.recipe.model.freeze)
-        return model
-
     @property
     def longest(self) -> int:
         return 1 + int(self.recipe.model.caption) + self.image_tokenizer.config.tokens
@@ -92,9 +86,10 @@ class Caption(NamedTuple):
     ids: list[int]
 
 
-class DrawPredictor(Writing, PictureAnswers):
+class DrawPredictor(Writing):
     Processor = DrawProcessor
     asks = "what to draw"
+    makes_picture: ClassVar[bool] = True
     no_vectors = "it draws, and has no vectors of texts"
     processor: DrawProcessor
     model: DALLE

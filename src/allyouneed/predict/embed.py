@@ -62,8 +62,8 @@ class Found(NamedTuple):
     cosine: float
 
 
-class Embedding:
-    """Vectors from one layer of a run's body, or from the mean of several.
+class Embedding(Predictor):
+    """Answers a text by its vectors, from one layer of a run's body or from the mean of several.
 
     `layers`: "last", "mix" (the mean of all), a number (0: the embeddings), or several, "1,2". `pooling` makes one
     vector of those of the tokens: mean, max, first or last; mean and max leave out the special tokens, unless the run
@@ -71,26 +71,28 @@ class Embedding:
     mean of its tokens.
     """
 
-    def __init__(self, predictor: Predictor, layers: Layers = "last", pooling: str = "", words: bool = False) -> None:
-        if predictor.no_vectors:
-            kind, why = predictor.recipe.task_kind, predictor.no_vectors
-            raise UserError(f"a run of the task '{kind}' has no vectors of texts: {why}")
+    asks = "a text"
+
+    def __init__(self, run: Predictor, layers: Layers = "last", pooling: str = "", words: bool = False) -> None:
+        super().__init__(run.processor, run.model)
+        if run.no_vectors:
+            raise UserError(f"a run of the task '{run.recipe.task_kind}' has no vectors of texts: {run.no_vectors}")
         if pooling and pooling not in POOLS:
             raise UserError(f"there is no pooling '{shortened(pooling)}': choose one of {', '.join(POOLS)}")
         if pooling and words:
             raise UserError(f"pooling {pooling} makes one vector per text, but one per word is asked for: leave it out")
-        self.predictor, self.model, self.words = predictor, predictor.model, words
-        self.pooling = pooling or predictor.pooling
+        self.run, self.lock, self.words = run, run.lock, words
+        self.pooling = pooling or run.pooling
         self.layers = choose_layers(layers, len(self.model.body.stages()) - 1)
-        self.spelled = bool(predictor.processor.kind.BodyClass.spelled)
-        self.layout = Layout() if self.spelled else predictor.tokenizer.layout()
+        self.spelled = bool(self.processor.kind.BodyClass.spelled)
+        self.layout = Layout() if self.spelled else self.tokenizer.layout()
         self.around = len(self.layout.start), len(self.layout.end)
-        self.left_out = (0, 0) if predictor.pools_specials else self.around
+        self.left_out = (0, 0) if run.pools_specials else self.around
         self.corpus: list[tuple[int, str]] = []  # the lines that an answer searches, with their numbers
         self.matrix = np.zeros((0, 0), np.float32)  # their vectors, of length one
         self.most = 0  # lines per answer
 
-    def read(self, text: str, cut: bool = False) -> Row:
+    def row(self, text: str, cut: bool = False) -> Row:
         """The tokens of a text. A text that is too long for the model is an error, or is cut."""
         if not text.strip():
             raise UserError("the text is empty: give some words")
@@ -100,11 +102,11 @@ class Embedding:
         return self.fit(row, cut)
 
     def _row(self, text: str) -> Row:
-        spans = self.predictor.word_spans(text)
+        spans = self.run.word_spans(text)
         names = [text[start:end] for start, end in spans]
         if self.spelled:
             return Row(list(range(len(names))), range(len(names)), names)
-        tokens = self.predictor.tokenize_words(text, spans)
+        tokens = self.run.tokenize_words(text, spans)
         return Row(tokens.ids, tokens.words, names) if self.words else Row(tokens.ids)
 
     def fit(self, row: Row, cut: bool) -> Row:
@@ -145,7 +147,7 @@ class Embedding:
         for numbers in fill(order, sizes[order], BATCH):
             tensors = self.tensors([rows[i] for i in numbers])
             trace = Trace("embeddings", "layers") if self.layers else None
-            with self.predictor.lock:
+            with self.lock:
                 hidden = self.model.body.read(tensors, trace)
             if trace is not None:
                 hidden = self._mean(self.model.body.layers(trace, hidden))
@@ -162,7 +164,7 @@ class Embedding:
     def tensors(self, rows: Sequence[Row]) -> Tensors:
         device = self.model.device
         if self.spelled:
-            letters = self.predictor.recipe.model.letters
+            letters = self.recipe.model.letters
             chars = pad_sequence([torch.from_numpy(spell(row.names, letters)).long() for row in rows], batch_first=True)
             return {"chars": chars.to(device), "lengths": torch.tensor([len(row.ids) for row in rows], device=device)}
         ids, lengths = pad([[*self.layout.start, *row.ids, *self.layout.end] for row in rows], device)
@@ -199,12 +201,12 @@ class Embedding:
     def fingerprint(self) -> str:
         """A hash of all that the vectors of texts depend on: the weights, the settings and the parts of the run, the
         layers, the pooling, and what computes them."""
-        digest, recipe = hashlib.blake2b(digest_size=16), self.predictor.recipe.to_dict()
+        digest, recipe = hashlib.blake2b(digest_size=16), self.recipe.to_dict()
         run = [recipe[section] for section in ("task", "model", "text")]
         way = [self.layers, self.pooling, self.left_out, str(self.model.device), torch.get_float32_matmul_precision()]
         way += [__version__, torch.__version__]
         digest.update(json.dumps([run, way], sort_keys=True, default=str).encode())
-        for name, part in sorted(self.predictor.processor.parts().items()):
+        for name, part in sorted(self.processor.parts().items()):
             digest.update(f"{name} {len(part)} ".encode() + part)
         for name, tensor in self.model.state_dict().items():
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
@@ -218,6 +220,74 @@ class Embedding:
             for cosines in unit(vectors[start : start + step]) @ self.matrix.T:
                 best = np.argsort(-cosines, kind="stable")[: self.most]
                 yield [Found(self.corpus[i][0], self.corpus[i][1], float(cosines[i])) for i in best.tolist()]
+
+    def read(self, given: str, decode: DecodeConfig) -> list[Row]:
+        """The rows of a text, or of two texts with a separator between them, which are compared."""
+        sides = [given] if self.corpus else two_texts(given)
+        if len(sides) > 1 and self.words:
+            raise UserError("vectors of words are those of one text, but two are given: give one")
+        return [self.row(side) for side in sides]
+
+    def _answer(self, inputs: list[list[Row]], decode: DecodeConfig) -> Iterator[Answer]:
+        """The vector of each text, the vectors of its words, the lines nearest to it, or the cosine of two texts."""
+        rows = [row for several in inputs for row in several]
+        if self.words:
+            for words, vectors in self.word_vectors(rows):
+                each = [{"word": word, "vector": _numbers(vector)} for word, vector in zip(words, vectors)]
+                text = "\n".join(f"{word}  {_short(vector)}" for word, vector in zip(words, vectors))
+                yield Answer(text, [], 0.0, "stop", details={"words": each})
+            return
+        texts = self.vectors(rows)
+        if self.corpus:
+            for near in self.nearest(texts):
+                listed = [{"line": one.line, "text": one.text, "cosine": round(one.cosine, 6)} for one in near]
+                shown = "\n".join(f"{one.cosine:7.4f}  {one.text}" for one in near)
+                yield Answer(near[0].text, [], 0.0, "stop", details={"nearest": listed}, shown=shown)
+            return
+        rest = iter(texts)
+        for several in inputs:
+            own = [next(rest) for _ in several]
+            if len(own) == 1:
+                yield Answer(_short(own[0]), [], 0.0, "stop", details={"vector": _numbers(own[0])})
+            else:
+                cosine = float(np.matmul(*unit(np.stack(own))))
+                text, details = f"{cosine:.4f}", {"cosine": round(cosine, 6)}
+                yield Answer(text, [], 0.0, "stop", details=details, shown=f"cosine {text}")
+
+    def _tensors(self, given: list[Row]) -> Tensors:
+        if len(given) > 1:
+            raise UserError("attention is that of one text, but two are given: give one")
+        return self.tensors(given)
+
+
+class EmbedProcessor(Processor):
+    def build_model(self) -> Embedder:
+        around = (0, 0) if self.options.specials else (len(self.layout.start), len(self.layout.end))
+        return Embedder(self.build_body(), self.options.pool, around)
+
+
+class EmbedPredictor(Embedding):
+    Processor = EmbedProcessor
+    asks = f"a text, or two with {BETWEEN} between them"
+    expects: ClassVar[str] = "nearest tokens (cosine in per cent)"
+    processor: EmbedProcessor
+    model: Embedder
+
+    def __init__(self, processor: EmbedProcessor, model: Embedder) -> None:
+        Predictor.__init__(self, processor, model)
+        self.pooling, self.pools_specials = self.options.pool, self.options.specials
+        super().__init__(self)
+
+    def table(self, given: list[Row], decode: DecodeConfig, most: int = 5) -> list[Guess]:
+        """The tokens whose embeddings are nearest to that of each token of the text."""
+        with torch.inference_mode():
+            table = unit(self.model.body.tables()[0].weight[: len(self.tokenizer)].float().cpu().numpy())
+        found = []
+        for id in (id for row in given for id in row.ids):
+            cosines = table @ table[id]
+            best = [i for i in np.argsort(-cosines, kind="stable").tolist() if i != id][:most]
+            found.append(Guess(self.tokenizer.token(id), [(self.tokenizer.token(i), cosines[i]) for i in best]))
+        return found
 
 
 def choose_layers(given: Layers, last: int) -> list[int]:
@@ -243,81 +313,3 @@ def _numbers(vector: np.ndarray) -> list[float]:
 def _short(vector: np.ndarray) -> str:
     more = " …" if len(vector) > SHOWN else ""
     return f"{' '.join(f'{value:.4f}' for value in vector[:SHOWN])}{more}  ({len(vector)} numbers)"
-
-
-class EmbedProcessor(Processor):
-    def build_model(self) -> Embedder:
-        around = (0, 0) if self.options.specials else (len(self.layout.start), len(self.layout.end))
-        return Embedder(self.build_body(), self.options.pool, around)
-
-
-class VectorPredictor(Predictor):
-    """Answers a text by its vectors, from any run."""
-
-    asks = "a text"
-
-    def __init__(self, made: Embedding) -> None:
-        super().__init__(made.predictor.processor, made.model)
-        self.made = made
-
-    def read(self, given: str, decode: DecodeConfig) -> list[Row]:
-        """The rows of a text, or of two texts with a separator between them, which are compared."""
-        sides = [given] if self.made.corpus else two_texts(given)
-        if len(sides) > 1 and self.made.words:
-            raise UserError("vectors of words are those of one text, but two are given: give one")
-        return [self.made.read(side) for side in sides]
-
-    def _answer(self, inputs: list[list[Row]], decode: DecodeConfig) -> Iterator[Answer]:
-        """The vector of each text, the vectors of its words, the lines nearest to it, or the cosine of two texts."""
-        rows = [row for several in inputs for row in several]
-        if self.made.words:
-            for words, vectors in self.made.word_vectors(rows):
-                each = [{"word": word, "vector": _numbers(vector)} for word, vector in zip(words, vectors)]
-                text = "\n".join(f"{word}  {_short(vector)}" for word, vector in zip(words, vectors))
-                yield Answer(text, [], 0.0, "stop", details={"words": each})
-            return
-        texts = self.made.vectors(rows)
-        if self.made.corpus:
-            for near in self.made.nearest(texts):
-                listed = [{"line": one.line, "text": one.text, "cosine": round(one.cosine, 6)} for one in near]
-                shown = "\n".join(f"{one.cosine:7.4f}  {one.text}" for one in near)
-                yield Answer(near[0].text, [], 0.0, "stop", details={"nearest": listed}, shown=shown)
-            return
-        rest = iter(texts)
-        for several in inputs:
-            own = [next(rest) for _ in several]
-            if len(own) == 1:
-                yield Answer(_short(own[0]), [], 0.0, "stop", details={"vector": _numbers(own[0])})
-            else:
-                cosine = float(np.matmul(*unit(np.stack(own))))
-                text, details = f"{cosine:.4f}", {"cosine": round(cosine, 6)}
-                yield Answer(text, [], 0.0, "stop", details=details, shown=f"cosine {text}")
-
-
-class EmbedPredictor(VectorPredictor):
-    Processor = EmbedProcessor
-    asks = f"a text, or two with {BETWEEN} between them"
-    expects: ClassVar[str] = "nearest tokens (cosine in per cent)"
-    processor: EmbedProcessor
-    model: Embedder
-
-    def __init__(self, processor: EmbedProcessor, model: Embedder) -> None:
-        Predictor.__init__(self, processor, model)
-        self.pooling, self.pools_specials = self.options.pool, self.options.specials
-        self.made = Embedding(self)
-
-    def table(self, given: list[Row], decode: DecodeConfig, most: int = 5) -> list[Guess]:
-        """The tokens whose embeddings are nearest to that of each token of the text."""
-        with torch.inference_mode():
-            table = unit(self.model.body.tables()[0].weight[: len(self.tokenizer)].float().cpu().numpy())
-        found = []
-        for id in (id for row in given for id in row.ids):
-            cosines = table @ table[id]
-            best = [i for i in np.argsort(-cosines, kind="stable").tolist() if i != id][:most]
-            found.append(Guess(self.tokenizer.token(id), [(self.tokenizer.token(i), cosines[i]) for i in best]))
-        return found
-
-    def _tensors(self, given: list[Row]) -> Tensors:
-        if len(given) > 1:
-            raise UserError("attention is that of one text, but two are given: give one")
-        return self.made.tensors(given)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -39,33 +39,14 @@ class FillProcessor(Processor):
         return model
 
 
-class MaskedText(NamedTuple):
-    """One text or two, in which some words are hidden."""
-
-    laid: Laid
-    texts: int
-
-
 class FillPredictor(Predictor):
     Processor = FillProcessor
     asks = f"a text with [MASK] in it, or two with {BETWEEN} between them"
-    expects = "likely words here"
+    table_heading = "likely words here"
     processor: FillProcessor
     model: Bert
 
-    def read(self, given: str, decode: DecodeConfig) -> MaskedText:
-        hidden = self.read_whole(given, decode)
-        if hidden.texts == 1 and self.tokenizer.mask not in hidden.laid.ids:
-            raise UserError(
-                "there is nothing to fill in: write [MASK] for a hidden word, or give two texts with "
-                f"{BETWEEN} between them"
-            )
-        if hidden.texts == 2 and not self.options.next:
-            raise UserError("this run has not learned which text follows which (task.next = false)")
-        return hidden
-
-    def read_whole(self, given: str, decode: DecodeConfig) -> MaskedText:
-        """A text without [MASK] is accepted."""
+    def read(self, given: str, decode: DecodeConfig) -> Laid:
         sides = two_texts(given)
         if not all(side.strip() for side in sides):
             missing = "one of the two texts" if len(sides) > 1 else "the text"
@@ -73,19 +54,26 @@ class FillPredictor(Predictor):
         first, *second = (self.tokenizer.encode(side, ("mask",)) for side in sides)
         laid = self.processor.layout.lay(first, second[0] if second else None)
         check_length(self.model, len(laid.ids), "text")
-        return MaskedText(laid, len(sides))
+        return laid
 
-    def _tensors(self, given: MaskedText) -> Tensors:
+    def _tensors(self, given: Laid) -> Tensors:
         device = self.model.device
-        ids, segments = (torch.tensor([row], device=device) for row in (given.laid.ids, given.laid.segments))
+        ids, segments = (torch.tensor([row], device=device) for row in (given.ids, given.segments))
         return {"ids": ids, "segments": segments, "lengths": torch.tensor([ids.size(1)], device=device)}
 
     @torch.inference_mode()
-    def _answer(self, inputs: list[MaskedText], decode: DecodeConfig) -> list[Answer]:
+    def _answer(self, inputs: list[Laid], decode: DecodeConfig) -> list[Answer]:
         return [self._fill(given) for given in inputs]
 
-    def _fill(self, given: MaskedText) -> Answer:
-        ids = given.laid.ids
+    def _fill(self, given: Laid) -> Answer:
+        ids, pair = given.ids, 1 in given.segments
+        if not pair and self.tokenizer.mask not in ids:
+            raise UserError(
+                "there is nothing to fill in: write [MASK] for a hidden word, or give two texts with "
+                f"{BETWEEN} between them"
+            )
+        if pair and not self.options.next:
+            raise UserError("this run has not learned which text follows which (task.next = false)")
         logits, following = self.model(self._tensors(given))
         p = check_numbers(logits[0, :, : len(self.tokenizer)].float()).softmax(-1)
         masks, shown, filled = [], [], list(ids)
@@ -98,7 +86,7 @@ class FillPredictor(Predictor):
             filled[at] = likely[0][0]
         if masks:
             details["masks"] = masks
-        if given.texts == 2:
+        if pair:
             follows = float(following[0].float().softmax(-1)[0])
             details["follows"] = round(follows, 6)
             shown.append(f"the second text follows the first: {100 * follows:.1f} %")
@@ -106,7 +94,7 @@ class FillPredictor(Predictor):
         return Answer(answer, filled, 0.0, "stop", details=details, shown="\n".join(shown))
 
     @torch.inference_mode()
-    def table(self, given: MaskedText, decode: DecodeConfig, most: int = 5) -> list[Guess]:
+    def table(self, given: Laid, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         with self.lock:
             logits, _ = self.model(self._tensors(given))
-        return guesses(logits[0], given.laid.ids, self.tokenizer, most)
+        return guesses(logits[0], given.ids, self.tokenizer, most)

@@ -1,8 +1,12 @@
-"""recognize and compress: pictures in."""
+"""Pictures: recognize and compress read them, and an image tokenizer turns them into codes and back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -11,23 +15,108 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from allyouneed.config import DecodeConfig
+from allyouneed.config import DecodeConfig, build
 from allyouneed.data.batches.pictures import ImagePreprocessor, PictureBatches, as_tensor
 from allyouneed.data.formats.decoding import BadPictureError, decode_frames, is_image
 from allyouneed.data.formats.file_paths import is_folder
 from allyouneed.data.formats.pictures import pictures_in
-from allyouneed.errors import UserError, option_name
+from allyouneed.errors import UserError, option_name, shortened
 from allyouneed.figures import contact_sheet
-from allyouneed.models.dvae import DVAE
+from allyouneed.models.dvae import DVAE, DVAEConfig
 from allyouneed.models.labeller import Labeller, PictureLabeller
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.heads import ClassifyHead
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.answers import Answer
-from allyouneed.predict.base import Alignment, Guess, Names, PictureAnswers, Predictor, best_of
-from allyouneed.predict.image_tokenizer import ImageTokenizer
+from allyouneed.predict.base import Alignment, Guess, Names, Predictor, best_of
 from allyouneed.predict.labels import LabelsPredictor, LabelsProcessor, probabilities
-from allyouneed.predict.processor import Processor
+from allyouneed.predict.processor import Processor, compare_shapes, load_processor, load_weights
+from allyouneed.recipe import recipe_names
+from allyouneed.storage.runfolder import RunFolder
+from allyouneed.storage.tensorfile import chunks, not_finite, parse_tensors
+
+SETTINGS, WEIGHTS = "image_tokenizer.json", "image_tokenizer.safetensors"  # the parts of a run
+TOGETHER = 256  # pictures that are computed at once
+
+
+class ImageTokenizer:
+    """Pictures (N, H, W, C) of bytes <-> codes (N, codes per picture), row by row."""
+
+    def __init__(self, model: DVAE) -> None:
+        self.model, self.config = model.eval(), model.config
+
+    @staticmethod
+    def load(path: str) -> ImageTokenizer:
+        """Of a run of the task compress."""
+        folder = RunFolder(Path(path))
+        if not os.path.isfile(folder.recipe):
+            named = Path(path).name.replace("-", "/", 1)  # runs/compress-emoji is made by compress/emoji
+            recipe = named if named in recipe_names() else "compress/shapes"
+            raise UserError(
+                f"task.image_tokenizer: there is no run in {shortened(path)}: train one on the same pictures, with "
+                f"`ayn train {recipe}`{folder.neighbours()}"
+            )
+        kind = folder.read_recipe().task_kind
+        if kind != "compress":
+            raise UserError(
+                f"task.image_tokenizer: {path} is a run of the task '{kind}'; the codes of pictures come from a run of "
+                "the task compress"
+            )
+        processor = load_processor(folder)
+        model = processor.build_model()
+        model.load_state_dict(load_weights(folder, processor))
+        return ImageTokenizer(model)
+
+    def parts(self) -> dict[str, bytes]:
+        """The files of a run."""
+        tensors = {name: tensor.cpu() for name, tensor in self.model.state_dict().items()}
+        return {
+            SETTINGS: json.dumps(vars(self.config), indent=2).encode(),
+            WEIGHTS: b"".join(bytes(piece) for piece in chunks(tensors)),
+        }
+
+    @staticmethod
+    def read(parts: Mapping[str, bytes]) -> ImageTokenizer:
+        """What `parts` has written. Nothing is allocated before the sizes in both files agree."""
+        try:
+            config: DVAEConfig = build(DVAEConfig, json.loads(parts[SETTINGS]), SETTINGS)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise UserError(f"{SETTINGS} is damaged, or config.json does not list it") from None
+        header, tensors = parse_tensors(parts.get(WEIGHTS, b""), WEIGHTS)
+        compare_shapes(lambda: DVAE(config), header, Path(WEIGHTS), f"the codebook that {SETTINGS} describes")
+        if broken := not_finite(tensors):
+            raise UserError(f"{WEIGHTS} cannot be used: {broken} holds numbers that are not finite")
+        model = DVAE(config)
+        model.load_state_dict(tensors)
+        return ImageTokenizer(model)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Two tokenizers with the same one give the same codes."""
+        parts = self.parts()
+        return hashlib.blake2b(parts[SETTINGS] + parts[WEIGHTS], digest_size=16).hexdigest()
+
+    def __len__(self) -> int:
+        """How many codes there are."""
+        return int(self.config.codes)
+
+    @torch.inference_mode()
+    def encode(self, pixels: np.ndarray) -> np.ndarray:
+        rows = [
+            self.model.encode(as_tensor(pixels[at : at + TOGETHER]).to(self.model.device).float() / 255).cpu()
+            for at in range(0, len(pixels), TOGETHER)
+        ]
+        return torch.cat(rows).numpy() if rows else np.zeros((0, self.config.tokens), np.int64)
+
+    @torch.inference_mode()
+    def decode(self, codes: np.ndarray) -> np.ndarray:
+        rows = [
+            self.model.decode(torch.from_numpy(codes[at : at + TOGETHER]).to(self.model.device)).float().cpu()
+            for at in range(0, len(codes), TOGETHER)
+        ]
+        pixels = (torch.cat(rows).clamp(0, 1) * 255).round().byte()
+        return pixels.permute(0, 2, 3, 1).contiguous().numpy()
+
 
 FRAMES = 1024  # of a clip or a folder, that are read
 TOP = 5  # labels that an answer names
@@ -50,12 +139,8 @@ class PictureProcessor(Processor):
 
 
 class RecognizeProcessor(PictureProcessor, LabelsProcessor):
-    mean: list[float]  # of each channel of the training pictures, from 0 to 1
-    std: list[float]
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.mean, self.std = [], []
+    mean: Sequence[float] = ()  # of each channel of the training pictures, from 0 to 1
+    std: Sequence[float] = ()
 
     def take_tokenizers(self, donor: Processor) -> None:
         """The body expects pictures normalised as those that it has learned from."""
@@ -63,10 +148,8 @@ class RecognizeProcessor(PictureProcessor, LabelsProcessor):
             self.mean, self.std = donor.mean, donor.std
 
     def build_model(self) -> Labeller:
-        config = self.recipe.model
-        body = self.kind.BodyClass(config)
-        body.freeze(config.freeze)
-        head = ClassifyHead(body.width, len(self.labels), self.options.pool, config.dropout, (1, 0))
+        body = self.build_body()
+        head = ClassifyHead(body.width, len(self.labels), self.options.pool, self.recipe.model.dropout, (1, 0))
         return PictureLabeller(body, head, preprocess=ImagePreprocessor(self.mean, self.std, self.options))
 
     def extras(self) -> dict[str, Any]:
@@ -98,24 +181,15 @@ class PictureReader(Predictor):
     no_vectors: ClassVar[str] = "it reads pictures, not texts"
     processor: Any  # a PictureProcessor
 
-    def single(self, given: Any) -> bool:
+    def is_single(self, given: Any) -> bool:
         return isinstance(given, str | Path) or is_image(given) or (isinstance(given, np.ndarray) and given.ndim < 4)
 
-    def listed(self, text: str) -> list[str]:
+    def expand(self, text: str) -> list[str]:
         """A folder stands for each picture in it, and for all of them together."""
         path = Path(text).expanduser()
         return [*_inside(path), text] if is_folder(path) else [text]
 
-    def joined(self, given: Any) -> Any:
-        """A path, an image of Pillow, an array (H, W) or (H, W, C), or the frames of a clip, which are such."""
-        if isinstance(given, list | tuple):
-            return list(map(self.joined, given))
-        if isinstance(given, Path):
-            return str(given)
-        if not isinstance(given, str | np.ndarray) and not is_image(given):
-            raise UserError(
-                f"a picture is expected: its path, an image of Pillow, or an array; not {type(given).__name__}"
-            )
+    def accept(self, given: Any) -> Any:
         return given
 
     def read(self, given: Any, decode: DecodeConfig) -> Frames:
@@ -124,21 +198,25 @@ class PictureReader(Predictor):
         return Frames(given, squares.reshape(-1, side, side, channels))
 
     def _frames(self, given: Any) -> list[bytes]:
-        """The pictures of an input: one, or those of a clip, which is a list, a folder, or a file with several: at
-        most FRAMES, at equal distances."""
-        if isinstance(given, list):
+        """The pictures of an input, which is a path, an image of Pillow, an array (H, W) or (H, W, C), or a clip: a
+        list of such, a folder, or a file with several, of which at most FRAMES are read, at equal distances."""
+        if isinstance(given, list | tuple):
             if not given:
                 raise UserError("a clip without frames: give at least one")
             return [frame for one in given for frame in self._frames(one)]
-        if not isinstance(given, str):
+        if isinstance(given, np.ndarray) or is_image(given):
             return self._decoded(given, "the picture")
-        if not given.strip():
+        if not isinstance(given, str | Path):
+            raise UserError(
+                f"a picture is expected: its path, an image of Pillow, or an array; not {type(given).__name__}"
+            )
+        if not str(given).strip():
             raise UserError("the path is empty: give that of a picture")
         path = Path(given).expanduser()
         if is_folder(path):
             inside = _inside(path)
             return [frame for one in inside[:: -(-len(inside) // FRAMES)] for frame in self._decoded(one, one)]
-        return self._decoded(path, given, FRAMES)
+        return self._decoded(path, str(given), FRAMES)
 
     def _decoded(self, source: Any, name: str, most: int = 1) -> list[bytes]:
         side, channels = self.processor.picture_shape
@@ -150,7 +228,7 @@ class PictureReader(Predictor):
 
 class RecognizePredictor(PictureReader, LabelsPredictor):
     Processor = RecognizeProcessor
-    expects: ClassVar[str] = "likely labels of the picture"
+    table_heading: ClassVar[str] = "likely labels of the picture"
     processor: RecognizeProcessor
 
     def _batches(self, pixels: np.ndarray) -> PictureBatches:
@@ -206,7 +284,7 @@ class RecognizePredictor(PictureReader, LabelsPredictor):
         contact_sheet([pixels, *sheet[1:]], names, out, "Where [CLS] looks", columns)
 
 
-class CompressPredictor(PictureReader, PictureAnswers):
+class CompressPredictor(PictureReader):
     Processor = CompressProcessor
     model: DVAE
 

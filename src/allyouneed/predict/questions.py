@@ -109,7 +109,7 @@ class AnswerProcessor(Processor):
 class AnswerPredictor(Predictor):
     Processor = AnswerProcessor
     asks = f"a question and a text with {BETWEEN} between them"
-    expects: ClassVar[str] = "likely begin and end"
+    table_heading: ClassVar[str] = "likely begin and end"
     processor: AnswerProcessor
     model: Answerer
 
@@ -213,7 +213,7 @@ class AnswerPredictor(Predictor):
         return [Guess(self.tokenizer.token(id), list(zip(names, row))) for id, row in zip(ids, rows)]
 
     @property
-    def _classes(self) -> list[str]:
+    def labels(self) -> list[str]:
         return ["begin", "end"] if self.options.head == "span" else ["inside"]
 
     def _tensors(self, given: TokenizedQuestion) -> Tensors:

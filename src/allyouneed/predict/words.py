@@ -26,6 +26,7 @@ from allyouneed.predict.processor import Processor
 
 NEAREST = 10  # words per answer
 FEWEST, MOST = 5, 60  # words on a map that nobody chose
+TERM = re.compile(r"([+\-−–]?) ?([^ +\-−–]+)")  # of a sum: its sign, and a word
 FREQUENT = 200  # the most frequent words, such as "the", say little; of a small vocabulary, a tenth
 
 
@@ -90,7 +91,7 @@ class WordsPredictor(Predictor):
 
     Processor = WordsProcessor
     asks = "a word, or a sum such as man + aunt - uncle"
-    expects: ClassVar[str] = "nearest (cosine in per cent)"
+    table_heading: ClassVar[str] = "nearest (cosine in per cent)"
     full_precision: ClassVar[bool] = True
     no_vectors: ClassVar[str] = "it has one vector per word, and finds the words near to man + aunt - uncle"
     model: Word2Vec
@@ -116,19 +117,12 @@ class WordsPredictor(Predictor):
         return found
 
     def read(self, given: str, decode: DecodeConfig) -> Sum:
-        terms: list[tuple[int, str]] = []
-        sign = 0  # no sign before the next word yet
-        for piece in re.findall(r"[+\-−–]|[^\s+\-−–]+", given):
-            if piece in "+-−–":
-                if sign:
-                    raise UserError(f"'{given}' has two signs in a row: write a sum such as man + aunt - uncle")
-                sign = 1 if piece == "+" else -1
-                continue
-            terms.append((sign or 1, piece))
-            sign = 0
-        if sign or not terms:
+        text = " ".join(given.split())
+        terms = TERM.findall(text)
+        if not terms or TERM.sub("", text).strip():
             raise UserError(f"'{given}' is not {self.asks}")
-        return Sum(given, list(zip([sign for sign, _ in terms], self._ids([word for _, word in terms], given))))
+        ids = self._ids([word for _, word in terms], given)
+        return Sum(given, [(1 if sign in ("", "+") else -1, id) for (sign, _), id in zip(terms, ids)])
 
     def _ids(self, words: Sequence[str], given: str = "") -> list[int]:
         """The ids of words; a UserError names those that the run does not have, each with similar spellings. `given` is

@@ -16,8 +16,7 @@ from allyouneed.data.batches.image_codes import PlainPictures
 from allyouneed.data.report import Report, describe
 from allyouneed.metrics import Score
 from allyouneed.models.dvae import DVAE
-from allyouneed.predict.image_tokenizer import ImageTokenizer
-from allyouneed.predict.pictures import CompressProcessor
+from allyouneed.predict.pictures import CompressProcessor, ImageTokenizer
 from allyouneed.tasks.base import WHOLE, Carry, Moment, TestBudget
 from allyouneed.tasks.pictures import PictureTask
 from allyouneed.terminal import Say

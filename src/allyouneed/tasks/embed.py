@@ -107,5 +107,5 @@ class Embed(EmbedProcessor, Answering[Embedder]):
         pairs, embedding = self.sampled(split), Embedding(self.predictor(model))
         embedding.search(enumerate(pair.target for pair in pairs), 1)
         asked = pairs[:: -(-len(pairs) // most)]
-        near = embedding.nearest(embedding.vectors([embedding.read(pair.source, cut=True) for pair in asked]))
+        near = embedding.nearest(embedding.vectors([embedding.row(pair.source, cut=True) for pair in asked]))
         return [Sample(pair.source, found.text, pair.target) for pair, (found,) in zip(asked, near)]

@@ -20,7 +20,7 @@ from allyouneed.errors import UserError
 from allyouneed.metrics import Score, confusion, entity_scores, label_scores, mean_score
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.losses import IGNORE
-from allyouneed.predict.tag import SCHEME, TagProcessor, mark, named
+from allyouneed.predict.labels import SCHEME, TagProcessor, mark, named
 from allyouneed.tasks.base import Answers, Pieces, Sample, once
 from allyouneed.tasks.baselines import METHODS, tag_baselines
 from allyouneed.tasks.labels import TextLabels

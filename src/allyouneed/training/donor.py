@@ -13,7 +13,7 @@ from allyouneed import catalog
 from allyouneed.errors import UserError, option_name
 from allyouneed.format import human_count
 from allyouneed.models.base import Model
-from allyouneed.predict.loading import load_processor, load_weights
+from allyouneed.predict.processor import load_processor, load_weights
 from allyouneed.recipe import Recipe
 from allyouneed.storage.runfolder import RunFolder
 from allyouneed.storage.tensorfile import check_fit

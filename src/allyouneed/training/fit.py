@@ -26,7 +26,7 @@ from allyouneed.figures import loss_curve
 from allyouneed.format import human_count
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model
-from allyouneed.predict.loading import check_shapes, fill, load_processor
+from allyouneed.predict.processor import check_shapes, fill, load_processor
 from allyouneed.predict.token_vectors import freeze_vectors, start_from_vectors
 from allyouneed.recipe import Recipe, to_toml
 from allyouneed.runtime import Runtime, allow_tf32, attend_by_cudnn, probe, versions
