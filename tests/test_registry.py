@@ -274,7 +274,7 @@ def test_listing_has_every_name_once() -> None:
 
 
 def test_entries_are_complete() -> None:
-    for entry in registry.PUBLIC_SETS:
+    for entry in registry.SETS.values():
         assert entry.forms, entry.name
         for file in {file for form in entry.forms for file in form.every_file}:
             assert re.fullmatch("[0-9a-f]{64}|[0-9a-f]{40}", file.checksum) or file.path == "tatoeba/ita-eng.zip"

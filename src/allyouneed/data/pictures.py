@@ -42,22 +42,18 @@ MANY = 500  # pictures; the decoding of more shows a bar
 
 
 class PictureSplit(Split):
-    """Yields pictures without their pixels; `stored` gives these. Pictures without a label are dropped, unless `plain`
-    says that labels do not matter. `limit`: at most so many, drawn at random."""
+    """Yields pictures without their pixels; `stored` gives these. Pictures without a label are dropped; `plain`: the
+    labels are, and no picture. `limit`: at most so many, drawn at random."""
 
     def __init__(self, listed: PictureList, limit: int = 0, plain: bool = False) -> None:
-        good = [picture for picture in listed.pictures if picture.content and (plain or picture.label.strip())]
+        good = [picture._replace(label="") if plain else picture for picture in listed.pictures if picture.content]
+        good = [picture for picture in good if plain or picture.label.strip()]
         self.empty = len(listed.pictures) - len(good)
         if limit:
             good = [picture for picture, use in zip(good, sampled(limit, len(good))) if use]
         self.listed, self.array = replace(listed, pictures=good), listed.array
         self.damaged = 0
         self._use(good)
-
-    def sampled(self, limit: int, plain: bool = False) -> PictureSplit:
-        """At most `limit` of them, drawn at random (0: all), and, if `plain`, without their labels."""
-        pictures = [picture._replace(label="") if plain else picture for picture in self.listed.pictures]
-        return PictureSplit(replace(self.listed, pictures=pictures), limit, plain)
 
     def _use(self, pictures: Sequence[LabelledPicture]) -> None:
         self.pictures, self.examples = pictures, len(pictures)

@@ -10,13 +10,13 @@ from pathlib import Path
 from allyouneed.data.fetch import obtain
 from allyouneed.data.formats.file_paths import is_file
 from allyouneed.data.formats.textfile import TextFile
-from allyouneed.data.public import public_set
+from allyouneed.data.registry import SETS
 from allyouneed.data.vectors import is_number
 from allyouneed.errors import UserError
 
 Question = tuple[str, str, str, str]
 Judged = tuple[str, str, float]
-FILES = public_set("words").forms[0].every_file  # of analogies, and of pairs with their similarity
+FILES = SETS["words"].forms[0].every_file  # of analogies, and of pairs with their similarity
 
 
 @dataclass
