@@ -10,12 +10,13 @@ import random
 import tarfile
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from allyouneed.config import DataConfig
@@ -40,12 +41,12 @@ REVIEWS = {
 IMDB = "imdb/aclImdb_v1.tar.gz"
 
 
-def tar(members: dict[str, str]) -> bytes:
+def tar(members: Mapping[str, str | bytes]) -> bytes:
     """A tar.gz with these files."""
     plain = io.BytesIO()
     with tarfile.open(fileobj=plain, mode="w") as archive:
         for name, content in members.items():
-            data = content.encode()
+            data = content.encode() if isinstance(content, str) else content
             member = tarfile.TarInfo(name)
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
@@ -206,6 +207,27 @@ def test_an_archive_that_unpacks_without_end(web: Web, monkeypatch: pytest.Monke
     web.put(**{"tatoeba/ita-eng.zip": bytes(zipped(ita="a\tb\n" * (1 << 19)))})
     with pytest.raises(UserError, match=r"is damaged: it has more than 1.0 MiB of files"):
         opened("tatoeba-eng-ita", "pairs")
+
+
+# CIFAR-10
+
+
+def test_cifar10_from_its_archive(web: Web) -> None:
+    """A record is a label, and then all red values, all green ones, and all blue ones."""
+    rng = np.random.default_rng(0)
+    pixels, labels = rng.integers(0, 256, (60, 32, 32, 3), np.uint8), rng.integers(0, 10, 60).astype(np.uint8)
+    records = np.concatenate([labels[:, None], pixels.transpose(0, 3, 1, 2).reshape(60, -1)], 1)
+    parts = {"data_batch_2": records[20:40], "data_batch_1": records[:20], "test_batch": records[40:]}
+    files = {f"cifar-10-batches-bin/{name}.bin": part.tobytes() for name, part in parts.items()}
+    web.put(**{"cifar10/cifar-10-binary.tar.gz": tar({**files, "cifar-10-batches-bin/batches.meta.txt": "airplane"})})
+    data = opened("cifar10", "pictures")
+    names = registry.SETS["cifar10"].forms[0].options["labels"]
+    for splits, first, last in ((("train", "valid"), 0, 40), (("test",), 40, 60)):
+        for picture in (picture for name in splits for picture in data.splits[name]):
+            number = first + picture.number
+            assert picture.label == names[labels[number]]
+            assert np.array_equal(data.splits[splits[0]].array[picture.number], pixels[number])
+        assert sum(data.splits[name].examples for name in splits) == last - first
 
 
 # SQuAD

@@ -145,7 +145,7 @@ def cifar10(files: Files, labels: Sequence[str]) -> dict[str, Pictures]:
     found: dict[str, list[np.ndarray]] = {split: [] for split in files}
     for name, content in sorted(_members(files["train"][0])):
         if name.endswith(".bin"):
-            part = "test" if "/test" in name else "train"
+            part = "test" if Path(name).name.startswith("test") else "train"
             found[part].append(np.frombuffer(content, np.uint8).reshape(-1, 3073))
     every = {split: np.concatenate(records) for split, records in found.items()}
     return {
