@@ -138,12 +138,8 @@ def _transfer(address: str, part: Path) -> None:
         length = answer.headers.get("Content-Length")
         total = out.tell() + int(length) if length else None
         write(f"downloading {address}" + (f" ({human_bytes(total)})" if total else ""), err=True)
-        bar = Progress(
-            *Progress.get_default_columns(),
-            DownloadColumn(),
-            console=Console(stderr=True),
-            disable=not sys.stderr.isatty(),
-        )
+        columns = (*Progress.get_default_columns(), DownloadColumn())
+        bar = Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty())
         row = bar.add_task("", total=total)
         try:
             with bar:
