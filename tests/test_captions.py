@@ -154,7 +154,7 @@ def test_only_blank_captions_are_refused(tmp_path: Path) -> None:
     table = write_table(tmp_path / "table.csv", ("path", "caption"), rows)
     with pytest.raises(UserError, match="has no column for the caption; it has path, caption"):
         opened(table, **WHOLE)
-    with pytest.raises(UserError, match=r"no caption of it is in the train split \(it has 0 different ones"):
+    with pytest.raises(UserError, match="no caption of it is in the train split"):
         opened(table, target="caption", **WHOLE)
 
 
@@ -171,12 +171,12 @@ def test_class_folders_have_their_names_as_captions(tmp_path: Path) -> None:
 def test_few_captions_cannot_be_split(tmp_path: Path) -> None:
     folder(tmp_path / "set", 20)
     with pytest.raises(
-        UserError, match=r"no caption of it is in the \w+ split \(it has 2 different ones, and all pict"
+        UserError, match=r"no caption of it is in the \w+ split, and all pictures with the same caption are"
     ):
         opened(tmp_path / "set")
     assert counted(opened(tmp_path / "set", **WHOLE)) == {"train": 40}
     with pytest.raises(
-        UserError, match=r"in the train split .*; give more captions, or a smaller data\.valid_part or data"
+        UserError, match=r"in the train split.*; give more captions, other parts \(data\.valid_part, data\.test_part"
     ):
         opened(tmp_path / "set", valid_part=0.5, test_part=0.5)
 
@@ -330,7 +330,7 @@ def test_folders_that_are_refused(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=f"does not look like {told}"):
             opened(tmp_path / "a.bin", shape)
     with pytest.raises(
-        UserError, match=r"no picture of it is in the valid split; give more pictures, a larger data\.valid"
+        UserError, match=r"no picture of it is in the valid split; give more pictures, other parts \(data\.valid_part"
     ):
         opened(tmp_path / "loose" / "1.png", "plain")
 
