@@ -222,7 +222,7 @@ def test_data_may_be_a_name(tmp_path):
     tiny = [item for item in TINY_LM if not item.startswith(("model.context", "text", "decode"))]
     done = ayn("train", "translate/transformer", "--data", "phrasebook", "--out", tmp_path / "run", *tiny, *settings)
     assert done.code == 0, done.err
-    assert "phrasebook: built in" in done.out
+    assert "phrasebook: English-Italian phrases with agreement, built in" in done.out
 
 
 def test_ctrl_c_tells_the_command_that_goes_on(story, tmp_path):
