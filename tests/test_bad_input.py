@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from allyouneed.data import registry
-from allyouneed.data.public import Form
+from allyouneed.data.registry import Form
 from allyouneed.errors import UserError, nearest
 from allyouneed.run import load
 from allyouneed.tasks.translate import Translate
@@ -296,13 +296,13 @@ def server(tmp_path) -> Iterator[str]:
 
 def download(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, address: str) -> str:
     monkeypatch.setenv("ALLYOUNEED_CACHE", str(tmp_path / "cache"))
-    entries = [
-        replace(entry, forms=[Form("text", {"train": [replace(entry.forms[0].every_file[0], address=address)]})])
-        if entry.name == "tinyshakespeare"
+    entries = {
+        name: replace(entry, forms=[Form("text", {"train": [replace(entry.forms[0].every_file[0], address=address)]})])
+        if name == "tinyshakespeare"
         else entry
-        for entry in registry.PUBLIC_SETS
-    ]
-    monkeypatch.setattr(registry, "PUBLIC_SETS", tuple(entries))
+        for name, entry in registry.SETS.items()
+    }
+    monkeypatch.setattr(registry, "SETS", entries)
     done = ayn("train", "lm/shakespeare", "--out", f"run {next(NUMBERS)}", *TINY_LM)
     assert done.code == 2
     assert "Traceback" not in done.err

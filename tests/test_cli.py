@@ -24,7 +24,7 @@ import allyouneed
 from allyouneed import catalog, cli
 from allyouneed.data import registry
 from allyouneed.data.fetch import File
-from allyouneed.data.public import Form, PublicSet
+from allyouneed.data.registry import Form, NamedSet
 from allyouneed.format import columns
 from allyouneed.recipe import Recipe, read_recipe, to_toml
 from allyouneed.run import load
@@ -222,7 +222,7 @@ def test_data_may_be_a_name(tmp_path):
     tiny = [item for item in TINY_LM if not item.startswith(("model.context", "text", "decode"))]
     done = ayn("train", "translate/transformer", "--data", "phrasebook", "--out", tmp_path / "run", *tiny, *settings)
     assert done.code == 0, done.err
-    assert "phrasebook: built in" in done.out
+    assert "phrasebook: English-Italian phrases with agreement, built in" in done.out
 
 
 def test_ctrl_c_tells_the_command_that_goes_on(story, tmp_path):
@@ -304,8 +304,8 @@ def test_test_finds_a_mirror_that_has_moved(story, tmp_path, monkeypatch):
     file = File("set/story.txt", len(content), sha256(content).hexdigest())  # only a mirror has it
     whole = dict.fromkeys(("train", "valid", "test"), (0, len(content)))
     form = Form("text", {"train": [file]})
-    small = PublicSet("small", "text", "a story", "MIT", "nowhere", [form], bytes=whole)
-    monkeypatch.setattr(registry, "PUBLIC_SETS", (small,))
+    small = NamedSet("small", "text", "a story", "MIT", "nowhere", [form], bytes=whole)
+    monkeypatch.setattr(registry, "SETS", {"small": small})
     (tmp_path / "old" / "set").mkdir(parents=True)
     (tmp_path / "old" / "set" / "story.txt").write_bytes(content)
     monkeypatch.setenv("ALLYOUNEED_MIRROR", str(tmp_path / "old"))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from allyouneed.config import DecodeConfig
-from allyouneed.data.batches.image_codes import CaptionedCodes, PlainPictures
+from allyouneed.data.batches.pictures import CaptionedCodes, PlainPictures
 from allyouneed.data.store import Ragged
 from allyouneed.decode import Request
 from allyouneed.errors import UserError

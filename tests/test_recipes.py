@@ -13,13 +13,13 @@ import pytest
 
 from allyouneed import catalog
 from allyouneed.data.opening import fits
-from allyouneed.data.registry import BUILT_IN, listing
+from allyouneed.data.registry import SETS, listing
 from allyouneed.recipe import Recipe, read_recipe, recipe_names, recipe_text, to_toml
 from commands import ayn
 from conftest import RUNTIME
 from test_pictures import folder
 
-OWN = {row.name for row in BUILT_IN}
+OWN = {row.name for row in SETS.values() if row.built_in}
 PUBLIC = [name for name in recipe_names() if tomllib.loads(recipe_text(name))["data"]["name"] not in OWN]
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from allyouneed.data.facts import SAMPLE, gather
 from allyouneed.data.records import Records
-from allyouneed.data.registry import BUILT_IN
+from allyouneed.data.registry import SETS
 from allyouneed.data.sources import Dataset, Text
 from allyouneed.lectures.base import Lecture
 from allyouneed.recipe import Recipe, read_recipe, recipe_names
@@ -24,7 +24,7 @@ from allyouneed.training.rules import follow
 from allyouneed.training.starting import choose, resumed
 from commands import ayn
 
-BUILT_IN_NAMES = {row.name for row in BUILT_IN}
+BUILT_IN_NAMES = {row.name for row in SETS.values() if row.built_in}
 QUICK = ["train.steps=2", "train.device=cpu", "train.threads=1", "train.precision=fp32", "train.compile=off"]
 
 

@@ -11,7 +11,6 @@ import os
 import pickle
 import resource
 import struct
-import tarfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -26,9 +25,7 @@ from allyouneed.config import DataConfig
 from allyouneed.data.formats.arrays import read_array
 from allyouneed.data.in_memory import store_examples
 from allyouneed.data.opening import open_data
-from allyouneed.data.picture_layouts import read_splits
 from allyouneed.data.pictures import PictureSplit
-from allyouneed.data.public import public_set
 from allyouneed.errors import UserError
 from commands import mistake
 from conftest import RUNTIME
@@ -409,41 +406,6 @@ def test_labels_in_memory_of_any_type() -> None:
     labels = [b"caf\xc3\xa9", "b", 3, 2.5, datetime.date(2020, 1, 2), np.int64(7)]
     path = store_examples(list(zip(PIXELS, labels)), "pictures")
     assert [picture.label for picture in read(path)] == ["café", "b", "3", "2.5", "2020-01-02", "7"]
-
-
-# Public sets
-
-
-def test_public_sets_that_are_damaged(tmp_path: Path) -> None:
-    mnist, cifar = public_set("mnist"), public_set("cifar10")
-
-    def read_mnist(paths: list[Path]) -> dict[str, PictureSplit]:
-        return read_splits(mnist, mnist.forms[0], {"train": paths[:2], "test": paths[2:]})
-
-    files = [write_idx(tmp_path / f"{i}.gz", a) for i, a in enumerate([PIXELS, np.arange(6)] * 2)]
-    assert sum(split.examples for split in read_mnist(files).values()) == 12
-    with pytest.raises(UserError, match=r"0\.gz is damaged: it does not hold labels from 0 to 9"):
-        read_mnist([files[0], files[0], *files[2:]])
-    with pytest.raises(UserError, match=r"1\.gz is damaged: it does not hold pictures"):
-        read_mnist([files[1], files[1], *files[2:]])
-    with pytest.raises(UserError, match=r"1\.gz is damaged: it does not hold labels from 0 to 9"):
-        read_mnist([files[0], write_idx(files[1], np.arange(6) + 5), *files[2:]])
-    for members, told in (
-        ({}, "is damaged"),
-        (
-            {"data_batch_1.bin": bytes(3073), "test_batch.bin": bytes(3073)},
-            "should have 30,730,000 bytes, and has 3,073",
-        ),
-        ({"data_batch_1.bin": b"\x0b" * 30_730_000}, "data_batch_1.bin has a label above 9"),
-        ({"data_batch_1.bin": bytes(30_730_000)}, "is damaged"),
-    ):
-        with tarfile.open(tmp_path / "cifar.tar.gz", "w:gz") as archive:
-            for name, content in members.items():
-                member = tarfile.TarInfo(name)
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
-        with pytest.raises(UserError, match=told):
-            read_splits(cifar, cifar.forms[0], {key: [tmp_path / "cifar.tar.gz"] for key in ("train", "test")})
 
 
 def test_pictures_of_odd_arrays_are_stored(tmp_path: Path) -> None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from allyouneed.errors import UserError, option_name
 from allyouneed.format import human_bytes
-from allyouneed.storage.wholefile import write_json
-from allyouneed.terminal import brief, write
+from allyouneed.terminal import write
 from allyouneed.version import __version__
 
 TIMEOUT = 30.0  # seconds without a byte
@@ -57,7 +54,7 @@ def obtain(file: File, mirror: str = "") -> Path:
             if not folder.is_dir():
                 raise UserError(f"the mirror {folder} is not a folder")
             if copy.is_file():
-                _verify(copy, file.checksum)
+                _check(copy, file.checksum)
                 return copy
         except OSError as error:
             raise UserError(f"{copy} cannot be read: {error.strerror or error}") from None
@@ -65,7 +62,7 @@ def obtain(file: File, mirror: str = "") -> Path:
     cached = cache_folder() / file.path
     with suppress(UserError, OSError):
         if cached.is_file():
-            _verify(cached, file.expected)
+            _check(cached, file.expected)
             return cached
     if file.address is None:
         raise UserError(
@@ -124,6 +121,9 @@ def _transfer(address: str, part: Path) -> None:
     import urllib.error
     import urllib.request
 
+    from rich.console import Console
+    from rich.progress import DownloadColumn, Progress
+
     have = part.stat().st_size if part.is_file() else 0
     headers = {"User-Agent": f"allyouneed/{__version__}"}  # some servers refuse that of urllib
     request = urllib.request.Request(address, headers=headers | ({"Range": f"bytes={have}-"} if have else {}))
@@ -134,57 +134,25 @@ def _transfer(address: str, part: Path) -> None:
             part.unlink()
             return _transfer(address, part)
         raise
-    with answer:
-        if answer.status != 206:
-            have = 0
+    with answer, part.open("ab" if answer.status == 206 else "wb") as out:
         length = answer.headers.get("Content-Length")
-        total = have + int(length) if length else None
-        broken = True
-        mode = "ab" if have else "wb"
-        # After a broken connection, what has come is kept.
-        with part.open(mode) as out, _progress(address, have, total) as show, suppress(ConnectionError):
-            while block := answer.read1(BLOCK):
-                out.write(block)
-                have += len(block)
-                show(have)
-            broken = total is not None and have != total
-    if broken:
-        of = f" of {total}" if total is not None else ""
-        raise ConnectionError(f"the connection ended after {have}{of} bytes; run it again to go on from there")
-
-
-@contextmanager
-def _progress(address: str, have: int, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, one line elsewhere."""
-    if not sys.stderr.isatty():
-        size = f" ({human_bytes(total)})" if total else ""
-        write(f"downloading {address}{size}", err=True)
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    name, speed = TextColumn("{task.description}", markup=False), TransferSpeedColumn()
-    columns = (name, BarColumn(), DownloadColumn(), speed, TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        row = bar.add_task(brief(address.rsplit("/", 1)[-1]), total=total, completed=have)
-        yield lambda done: bar.update(row, completed=done)
-
-
-def _verify(path: Path, checksum: str) -> None:
-    """Like `_check`, but a file that was right is not read again while its size and time stay the same."""
-    register = cache_folder() / "verified.json"
-    stat = path.stat()
-    key, stamp = str(path.resolve()), [stat.st_size, stat.st_mtime_ns, checksum]
-    known: dict[str, list[int | str]] = {}
-    with suppress(OSError, ValueError, TypeError):
-        known = dict(json.loads(register.read_text(encoding="utf-8")))
-    if known.get(key) == stamp:
-        return
-    _check(path, checksum)
-    with suppress(OSError, UserError):  # without the register the file is only read again
-        register.parent.mkdir(parents=True, exist_ok=True)
-        write_json(register, {**known, key: stamp})
+        total = out.tell() + int(length) if length else None
+        write(f"downloading {address}" + (f" ({human_bytes(total)})" if total else ""), err=True)
+        columns = (*Progress.get_default_columns(), DownloadColumn())
+        bar = Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty())
+        row = bar.add_task("", total=total)
+        try:
+            with bar:
+                while block := answer.read1(BLOCK):
+                    out.write(block)
+                    bar.update(row, completed=out.tell())
+        except ConnectionError:
+            pass  # what has come is kept
+        else:
+            if total in (None, out.tell()):
+                return
+        of = "" if total is None else f" of {total}"
+        raise ConnectionError(f"the connection ended after {out.tell()}{of} bytes; run it again to go on from there")
 
 
 def _check(path: Path, checksum: str) -> None:

@@ -1,33 +1,43 @@
-"""How the files of public sets of texts are laid out.
+"""How the files of public sets are laid out, and how built-in sets are made.
 
-A layout is a function from the files of each split to the rows of each split. The rows of running text are documents,
-each in pieces of UTF-8. Nothing of an archive is written to disk.
+A layout is a function from the files of each split to its rows or, of pictures, to an array and the label or caption of
+each. The rows of running text are documents, each in pieces of UTF-8. Nothing of an archive is written to disk. All
+files with a checksum have been verified: what an archive holds is not checked again.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import re
 import tarfile
 import zipfile
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from allyouneed.config import DataConfig
-from allyouneed.data.formats.compressed import BROKEN, DAMAGED
+from allyouneed.data.examples import digest, to_cells
+from allyouneed.data.formats.arrays import read_array
+from allyouneed.data.formats.compressed import BROKEN
+from allyouneed.data.formats.conll import open_tags
 from allyouneed.data.formats.pairs import open_pairs
 from allyouneed.data.formats.squad import open_questions
 from allyouneed.data.formats.table import Table
 from allyouneed.data.formats.textfile import TextFile
+from allyouneed.data.store import Filled, Stream, stored
 from allyouneed.errors import UserError
 from allyouneed.format import human_bytes
 
 Row = Sequence[str]
 Files = Mapping[str, Sequence[Path]]
+Pictures = tuple[np.ndarray, Sequence[str]]  # (N, H, W) or (N, H, W, C), and the label or caption of each
 UNPACKED = 1 << 31  # bytes of an archive, at most
-REVIEW_BYTES = 1 << 20  # of one review, at most
 REVIEW = re.compile(r"aclImdb/((?:train|test)/(?:pos|neg|unsup))/(\d+)_\d+\.txt")
 
 
@@ -65,8 +75,6 @@ def trec(path: Path) -> Iterator[Row]:
 
 def conll(path: Path) -> Iterable[Row]:
     """A word and its tag per line."""
-    from allyouneed.data.formats.conll import open_tags  # which imports numpy: names of data sets come without it
-
     return open_tags(TextFile(path), DataConfig()).rows()
 
 
@@ -91,15 +99,13 @@ def text_per_line(*paths: Path) -> Iterator[Iterable[bytes]]:
 
 def aclimdb(files: Files) -> dict[str, list[tuple[str, str]]]:
     """The archive of IMDB: one file per review, in folders of train and test, pos and neg."""
-    archive = files["train"][0]
-    found = _reviews(archive, [f"{split}/{side}" for split in files for side in ("pos", "neg")])
+    found = _reviews(files["train"][0])
     return {split: _mixed(found[f"{split}/pos"], found[f"{split}/neg"]) for split in files}
 
 
 def aclimdb_text(files: Files, labelled: bool) -> dict[str, Iterator[Iterable[bytes]]]:
     """The reviews of the folder unsup as documents. `labelled`: after those of pos and neg."""
-    archive = files["train"][0]
-    found = _reviews(archive, ["train/unsup", *(["train/pos", "train/neg"] if labelled else [])])
+    found = _reviews(files["train"][0])
     first = [review for review, _ in _mixed(found["train/pos"], found["train/neg"])] if labelled else []
     return {"train": ([review.encode()] for review in chain(first, found["train/unsup"]))}
 
@@ -111,30 +117,91 @@ def _mixed(positive: Sequence[str], negative: Sequence[str]) -> list[tuple[str, 
     return rows
 
 
-def _reviews(path: Path, folders: Sequence[str]) -> dict[str, list[str]]:
-    """The reviews in some folders of the archive, by the numbers in the names of their files."""
-    found: dict[str, list[tuple[int, str]]] = {folder: [] for folder in folders}
-    size = 0
-    try:
-        with tarfile.open(path, "r:gz") as archive:
-            for member in archive:
-                size += member.size
-                if size > UNPACKED:
-                    raise ValueError(f"it has more than {human_bytes(UNPACKED)} of files")
-                name = REVIEW.fullmatch(member.name)
-                if name is None or name[1] not in found:
-                    continue
-                if not member.isreg() or member.size > REVIEW_BYTES:
-                    raise ValueError(f"{member.name} is not a file of at most {human_bytes(REVIEW_BYTES)}")
-                content = archive.extractfile(member)
-                assert content is not None  # it is a file
-                found[name[1]].append((int(name[2]), _text(content.read().decode())))
-    except (tarfile.TarError, OSError, ValueError, *DAMAGED) as error:
-        raise UserError(f"{path} is damaged: {error}") from None
-    for folder, reviews in found.items():
-        if not reviews:
-            raise UserError(f"{path} is damaged: it has no reviews in aclImdb/{folder}")
+def _reviews(path: Path) -> dict[str, list[str]]:
+    """The reviews in each folder of the archive, by the numbers in the names of their files."""
+    found: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for name, content in _members(path):
+        if about := REVIEW.fullmatch(name):
+            found[about[1]].append((int(about[2]), _text(content.decode())))
     return {folder: [review for _, review in sorted(reviews)] for folder, reviews in found.items()}
+
+
+def _members(path: Path) -> Iterator[tuple[str, bytes]]:
+    """The name and the content of each file of a tar.gz whose checksum is known."""
+    with tarfile.open(path, "r:gz") as archive:
+        for member in archive:
+            if (file := archive.extractfile(member)) is not None:
+                yield member.name, file.read()
+
+
+def idx(files: Files, labels: Sequence[str]) -> dict[str, Pictures]:
+    """Pictures and the numbers of their labels, as MNIST has them."""
+    arrays = {split: [read_array(path) for path in paths] for split, paths in files.items()}
+    return {split: (pixels, [labels[i] for i in numbers]) for split, (pixels, numbers) in arrays.items()}
+
+
+def cifar10(files: Files, labels: Sequence[str]) -> dict[str, Pictures]:
+    """An archive of files of records: a label, and the red, green and blue of 32 x 32 pixels."""
+    found: dict[str, list[np.ndarray]] = {split: [] for split in files}
+    for name, content in sorted(_members(files["train"][0])):
+        if name.endswith(".bin"):
+            part = "test" if Path(name).name.startswith("test") else "train"
+            found[part].append(np.frombuffer(content, np.uint8).reshape(-1, 3073))
+    every = {split: np.concatenate(records) for split, records in found.items()}
+    return {
+        split: (
+            np.ascontiguousarray(records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)),
+            [labels[i] for i in records[:, 0]],
+        )
+        for split, records in every.items()
+    }
+
+
+def emoji(files: Files) -> dict[str, Pictures]:
+    """An array (N, 32, 32, 3) of bytes, and one line per picture: the style in which it is drawn, and its caption."""
+    images, texts = files["train"]
+    return {"train": (read_array(images), [line.split("\t")[1].lower() for line in TextFile(texts).iter_lines()])}
+
+
+def written(files: Files, name: str) -> dict[str, Iterable[Any]]:
+    """The texts that the function NAME of builtin/NAME.py writes by rules."""
+    found: dict[str, Iterable[Any]] = {}
+    for split, examples in _generated(name).items():
+        if isinstance(examples, str):
+            found[split] = [[examples.encode()]]
+        elif isinstance(examples[0], str):
+            found[split] = [[f"{text}\n".encode()] for text in examples]
+        else:
+            found[split] = map(to_cells, examples)
+    return found
+
+
+def drawn(files: Files, name: str) -> dict[str, Pictures]:
+    """The pictures that the function NAME of builtin/NAME.py draws by rules, from the cache or drawn."""
+
+    def write(stream: Stream) -> Filled:
+        splits = _generated(name)
+        for pixels, *_ in splits.values():
+            stream.put(pixels.tobytes())
+        return {"splits": {split: (pixels.shape, words) for split, (pixels, words, *_) in splits.items()}}, {}
+
+    cached, found, at = stored("built-in", name, {"rules": rules()}, write), {}, 0
+    for split, (shape, words) in cached.meta["splits"].items():
+        found[split] = cached.stream[at : at + math.prod(shape)].reshape(shape), words
+        at += math.prod(shape)
+    return found
+
+
+def _generated(name: str) -> Mapping[str, Any]:
+    splits: Mapping[str, Any] = getattr(import_module(f"allyouneed.data.builtin.{name}"), name)()
+    return splits
+
+
+def rules() -> str:
+    """A hash of the rules and the words of all built-in sets."""
+    folder = Path(__file__).with_name("builtin")
+    paths = [path for path in sorted(folder.rglob("*")) if path.suffix in (".py", ".txt")]
+    return str(digest("".join(path.read_text("utf-8") for path in paths)))
 
 
 def _check_size(path: Path) -> None:
@@ -150,7 +217,7 @@ def _check_size(path: Path) -> None:
         raise UserError(f"{path} is damaged: it has more than {human_bytes(UNPACKED)} of files")
 
 
-LAYOUTS: dict[str, Callable[..., Mapping[str, Iterable[Any]]]] = {
+LAYOUTS: dict[str, Callable[..., Mapping[str, Any]]] = {
     "parallel": _each(parallel),
     "pairs": _each(pairs),
     "labels": _each(labels),
@@ -161,4 +228,9 @@ LAYOUTS: dict[str, Callable[..., Mapping[str, Iterable[Any]]]] = {
     "lines": _each(text_per_line),
     "aclimdb": aclimdb,
     "aclimdb-text": aclimdb_text,
+    "idx": idx,
+    "cifar10": cifar10,
+    "emoji": emoji,
+    "written": written,
+    "drawn": drawn,
 }

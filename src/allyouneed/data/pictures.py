@@ -42,22 +42,18 @@ MANY = 500  # pictures; the decoding of more shows a bar
 
 
 class PictureSplit(Split):
-    """Yields pictures without their pixels; `stored` gives these. Pictures without a label are dropped, unless `plain`
-    says that labels do not matter. `limit`: at most so many, drawn at random."""
+    """Yields pictures without their pixels; `stored` gives these. Pictures without a label are dropped; `plain`: the
+    labels are, and no picture. `limit`: at most so many, drawn at random."""
 
     def __init__(self, listed: PictureList, limit: int = 0, plain: bool = False) -> None:
-        good = [picture for picture in listed.pictures if picture.content and (plain or picture.label.strip())]
+        good = [picture._replace(label="") if plain else picture for picture in listed.pictures if picture.content]
+        good = [picture for picture in good if plain or picture.label.strip()]
         self.empty = len(listed.pictures) - len(good)
         if limit:
             good = [picture for picture, use in zip(good, sampled(limit, len(good))) if use]
         self.listed, self.array = replace(listed, pictures=good), listed.array
         self.damaged = 0
         self._use(good)
-
-    def sampled(self, limit: int, plain: bool = False) -> PictureSplit:
-        """At most `limit` of them, drawn at random (0: all), and, if `plain`, without their labels."""
-        pictures = [picture._replace(label="") if plain else picture for picture in self.listed.pictures]
-        return PictureSplit(replace(self.listed, pictures=pictures), limit, plain)
 
     def _use(self, pictures: Sequence[LabelledPicture]) -> None:
         self.pictures, self.examples = pictures, len(pictures)
@@ -160,8 +156,12 @@ class OwnPictures:
             if name in chosen:
                 splits[name] = PictureSplit(chosen[name], config.limit, self.shape == "plain")
                 if not splits[name].examples:
+                    where = " ".join(paths or config.path)
+                    same = ", and all pictures with the same caption are in one split" if by == "caption" else ""
                     raise UserError(
-                        _too_small(" ".join(paths or config.path), listed.get(name, listed["train"]), name, by)
+                        f"{where} is too small: no {by} of it is in the {name} split{same}; give more {by}s, "
+                        "other parts (data.valid_part, data.test_part), or pictures for each split (data.valid_path, "
+                        "data.test_path)"
                     )
         understood = [one.understood for one in listed.values()]
         if held_out := ", ".join(f"{100 * part:g} % for {name}" for name, part in parts.items() if part):
@@ -186,17 +186,6 @@ def read_pictures(config: DataConfig, shape: str) -> OwnPictures:
                 )
             listed |= found if split == "train" else {split: found["train"]}
     return OwnPictures(shape, listed)
-
-
-def _too_small(where: str, listed: PictureList, split: str, by: str) -> str:
-    """For the user."""
-    many, more = "", "or a smaller data.valid_part or data.test_part"
-    if by == "caption":
-        count = len({caption_key(picture.label) for picture in listed.pictures} - {""})
-        many = f" (it has {count:,} different ones, and all pictures with the same caption are in one split)"
-    if split != "train":
-        more = f"a larger data.{split}_part, or pictures of its own (data.{split}_path)"
-    return f"{where} is too small: no {by} of it is in the {split} split{many}; give more {by}s, {more}"
 
 
 def _open(paths: list[Path], config: DataConfig, shape: str) -> dict[str, PictureList]:

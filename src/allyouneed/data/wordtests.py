@@ -10,13 +10,13 @@ from pathlib import Path
 from allyouneed.data.fetch import obtain
 from allyouneed.data.formats.file_paths import is_file
 from allyouneed.data.formats.textfile import TextFile
-from allyouneed.data.public import public_set
+from allyouneed.data.registry import SETS
 from allyouneed.data.vectors import is_number
 from allyouneed.errors import UserError
 
 Question = tuple[str, str, str, str]
 Judged = tuple[str, str, float]
-FILES = public_set("words").forms[0].every_file  # of analogies, and of pairs with their similarity
+FILES = SETS["words"].forms[0].every_file  # of analogies, and of pairs with their similarity
 
 
 @dataclass
@@ -66,16 +66,13 @@ def read_own(path: Path) -> WordTests:
 def questions(path: Path) -> list[tuple[str, Question]]:
     """Lines of four words below ": name of the section"; a line that begins with # is a comment."""
     section, found = "", []
-    for number, line in enumerate(TextFile(path).iter_lines(), 1):
-        words = line.split()
-        if line.startswith("#"):
-            continue
-        if words[:1] == [":"]:
-            section = " ".join(words[1:])
-        elif len(words) == 4:
-            found.append((section, (words[0], words[1], words[2], words[3])))
-        elif words:
-            raise UserError(f"{path}, line {number}: four words are expected, there are {len(words)}")
+    for number, fields in _rows(path):
+        if fields[0] == ":":
+            section = " ".join(fields[1:])
+        elif len(fields) == 4:
+            found.append((section, (fields[0], fields[1], fields[2], fields[3])))
+        else:
+            raise UserError(f"{path}, line {number}: four words are expected, there are {len(fields)}")
     return found
 
 

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig, build
-from allyouneed.data.batches.pictures import ImagePreprocessor, PictureBatches, as_tensor
+from allyouneed.data.batches.augment import ImagePreprocessor
+from allyouneed.data.batches.pictures import PictureBatches, as_tensor
 from allyouneed.data.formats.decoding import BadPictureError, decode_frames, is_image
 from allyouneed.data.formats.file_paths import is_folder
 from allyouneed.data.formats.pictures import pictures_in

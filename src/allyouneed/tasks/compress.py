@@ -12,7 +12,7 @@ from torch import Tensor
 
 from allyouneed.config import DecodeConfig
 from allyouneed.data.batches.base import Batch
-from allyouneed.data.batches.image_codes import PlainPictures
+from allyouneed.data.batches.pictures import PlainPictures
 from allyouneed.data.report import Report, describe
 from allyouneed.metrics import Score
 from allyouneed.models.dvae import DVAE

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches.base import Batch
-from allyouneed.data.batches.image_codes import CaptionedCodes
+from allyouneed.data.batches.pictures import CaptionedCodes
 from allyouneed.data.report import Report, describe
 from allyouneed.data.store import Ragged, store_rows, tokenize_rows, unknown_part
 from allyouneed.errors import UserError

@@ -9,7 +9,8 @@ import numpy as np
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
-from allyouneed.data.batches.pictures import Augment, PictureBatches
+from allyouneed.data.batches.augment import Augment
+from allyouneed.data.batches.pictures import PictureBatches
 from allyouneed.data.examples import LabelledPicture
 from allyouneed.data.report import Report, describe
 from allyouneed.metrics import Score, exact_score

@@ -14,7 +14,7 @@ from allyouneed.config import TextConfig
 from allyouneed.data import in_memory
 from allyouneed.data.formats.file_paths import look
 from allyouneed.data.in_memory import is_path
-from allyouneed.data.registry import BUILT_IN, listing
+from allyouneed.data.registry import SETS, listing
 from allyouneed.data.sources import PICTURES
 from allyouneed.errors import UserError, nearest, option_name, shortened
 from allyouneed.recipe import Recipe, override, read_recipe
@@ -45,7 +45,7 @@ def _follows(recipe: str | Recipe, chosen: Recipe) -> bool:
     if not isinstance(recipe, str) or recipe.endswith(".toml") or not chosen.data.follow:
         return False
     own = read_recipe(recipe).data.name
-    return own in {row.name for row in BUILT_IN} and (bool(chosen.data.path) or chosen.data.name != own)
+    return own in SETS and SETS[own].built_in and (bool(chosen.data.path) or chosen.data.name != own)
 
 
 def _given(recipe: Recipe, overrides: Sequence[str]) -> frozenset[str]:
