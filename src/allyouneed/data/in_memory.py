@@ -212,7 +212,15 @@ def _pixels(picture: Any, number: int) -> Any:
     import numpy as np
     from PIL import ImageOps
 
-    from allyouneed.data.formats.decoding import BadPictureError, check, check_form, is_image, pillow_errors, plain
+    from allyouneed.data.formats.decoding import (
+        BadPictureError,
+        check,
+        check_form,
+        is_image,
+        pillow_errors,
+        plain,
+        quiet,
+    )
 
     try:
         if not is_image(picture):
@@ -225,7 +233,7 @@ def _pixels(picture: Any, number: int) -> Any:
         grey = picture.mode in ("1", "L", "I", "F") or picture.mode.startswith("I;16")
         clear = picture.mode in ("LA", "PA", "RGBA") or "transparency" in picture.info
         check(picture)
-        with pillow_errors():
+        with quiet(), pillow_errors():
             return np.asarray(plain(ImageOps.exif_transpose(picture), 4 if clear else 1 if grey else 3))
     except BadPictureError as error:
         raise UserError(f"the picture in row {number} of data: {error}") from None

@@ -32,6 +32,7 @@ from allyouneed.data.formats.decoding import (
     check_form,
     open_picture,
     pillow_errors,
+    quiet,
 )
 from allyouneed.data.formats.file_paths import SPLITS, as_text, form_of, is_file, is_folder
 from allyouneed.data.formats.labels import open_labels
@@ -94,7 +95,7 @@ def _content(path: Path, sizes: list[tuple[int, int]] | None) -> str:
             found = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=12)).hexdigest()
             if sizes is not None:
                 file.seek(0)
-                with suppress(BadPictureError), pillow_errors(), open_picture(file) as picture:
+                with suppress(BadPictureError), quiet(), pillow_errors(), open_picture(file) as picture:
                     sizes.append((min(picture.size), 1 if picture.mode in GREY else 3))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
