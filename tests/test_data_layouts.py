@@ -155,9 +155,9 @@ def test_lists_of_objects_that_cannot_be_read(tmp_path: Path) -> None:
 
     row = '{"text": "a", "label": "b"}'
     assert said(f"[{row}, 5]") == ", entry 2 of its list is 5, but an object is expected"
-    assert said(f"[{row}, {row}") == ", line 1 is not JSON: ']' is expected, not the end of the file"
+    assert said(f"[{row}, {row}") == ", line 1 is not JSON: Expecting ',' delimiter (column 58); is the file complete?"
     assert said(f"[{row},\n{row[:-2]}\n]").startswith(", line 2 is not JSON: Invalid control character at (column 26)")
-    assert said(f"[{row}]\n[{row}]") == ", line 2 has more after the end of its list: is it one file?"
+    assert said(f"[{row}]\n[{row}]") == ", line 2 is not JSON: Extra data (column 1); is the file complete?"
     assert said("[]") == " has no object in its list"
     assert said(f'{{"train": [{row}], "test": [{row}]}}') == (
         " has several lists of objects ('train', 'test', …): give each in a file of its own"

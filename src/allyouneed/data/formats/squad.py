@@ -28,7 +28,6 @@ ROLES = (
     Role("question", "data.second", ("question", "query")),
     Role("answer", "data.target", ("answers", "answer", "answer_text")),
 )
-MOST = 1 << 29  # characters of an article
 START, ID, IMPOSSIBLE = "answer_start", "id", "is_impossible"
 
 
@@ -127,7 +126,7 @@ def _is_squad(file: TextFile) -> bool:
 def _squad(file: TextFile, titles: Sequence[str] = ()) -> Iterator[tuple[str, Record]]:
     """Articles have paragraphs, and a paragraph is a context with its questions. `titles`: the articles to read."""
     path = file.path
-    articles = enumerate((item or {} for _, item in json_objects(file, True, "data", MOST)), 1)
+    articles = enumerate((item or {} for _, item in json_objects(file, True, "data")), 1)
     if titles:
         found = {item["title"]: (i, item) for i, item in articles if item.get("title") in titles}
         if missing := [title for title in titles if title not in found]:

@@ -101,6 +101,8 @@ class Table:
                     raise UserError(f"{where} has no key '{key}'{nearest(key, item)}")
                 if not isinstance(item[key], self.values) or not is_unicode(str(item[key])):
                     raise UserError(f"{where}: '{key}' is {json_shown(item[key])}, but text is expected")
+                if isinstance(item[key], str) and len(item[key]) > LONGEST:
+                    raise UserError(f"{where}: '{key}' has more than {LONGEST:,} characters, too long for one example")
             values = (item[key] for key in keys)  # nothing is a blank cell
             yield tuple(json.dumps(v) if not isinstance(v, str | None) else v or "" for v in values)
 
