@@ -243,17 +243,6 @@ def test_what_was_guessed_is_told_and_can_be_said_otherwise(tmp_path: Path) -> N
     assert dataset("labels", plain).fingerprint != dataset("labels", plain, header="true").fingerprint
 
 
-def test_other_columns_that_could_be_meant_are_told(tmp_path: Path) -> None:
-    file, content, *_ = LAYOUTS["one of many labels"]
-    told = dataset("labels", path := put(tmp_path / file, content)).understood[0]
-    assert "the label could also be severe_toxic, obscene (data.target)" in told
-    assert "could also be" not in dataset("labels", path, target="obscene").understood[0]
-    file, content, *_ = LAYOUTS["title and description"]
-    assert (
-        "the text could also be Title (data.source)" in dataset("labels", put(tmp_path / file, content)).understood[0]
-    )
-
-
 @pytest.mark.parametrize(
     ("first", "below"),
     [

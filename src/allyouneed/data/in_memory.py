@@ -324,7 +324,7 @@ def _cells(row: Any, names: Names) -> Row:
 def _column(names: Names, wanted: str, usual: Names, what: str) -> int:
     """The number of a column: the one that the user names, or one with a usual name."""
     role = Role(what, usual=tuple(usual))
-    return find_columns(names, [role], {what: wanted}, "data").columns[what]
+    return find_columns(names, [role], {what: wanted}, "data")[0][what]
 
 
 def _is_missing(value: Any) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from allyouneed.data.formats.textfile import LONGEST
 from allyouneed.errors import UserError, nearest, shortened
@@ -162,11 +162,6 @@ class Role:
     optional: bool = False
 
 
-class Found(NamedTuple):
-    columns: dict[str, int]  # of each role
-    guessed: str  # which were found by their cells, for the user
-
-
 def find_columns(
     names: Sequence[str],
     roles: Sequence[Role],
@@ -175,9 +170,10 @@ def find_columns(
     survey: Survey | None = None,
     known: Mapping[str, int] | None = None,
     kind: str = "column",
-) -> Found:
-    """The columns of the roles, by the order in which they are looked for. `wanted`: the names or numbers that the user
-    gives; `known`: columns that are known otherwise, in the place of usual names."""
+) -> tuple[dict[str, int], str]:
+    """The columns of the roles, by the order in which they are looked for, and which were guessed, for the user.
+    `wanted`: the names or numbers that the user gives; `known`: columns that are known otherwise, in the place of usual
+    names."""
     found = {role.name: column_named(names, wanted[role.name], where) for role in roles if wanted.get(role.name)}
     _each_its_own(found, roles, names, where)
     if known is None:
@@ -197,10 +193,6 @@ def find_columns(
             free = [at for at in range(len(names)) if at not in found.values()]
             free = [at for at in free if columns[at].filled] or free
             at = role.by_cells(columns, free) if free else None
-            if at is None:
-                taken = role.by_cells(columns, range(len(names)))
-                asked = {name: column for name, column in found.items() if wanted.get(name)}
-                _each_its_own(asked if taken is None else {**asked, role.name: taken}, roles, names, where)
             guessed.append(role)
         if at is None:
             raise UserError(
@@ -210,7 +202,7 @@ def find_columns(
         found[role.name] = at
     chosen = {role.name: found[role.name] for role in roles if role.name in found}
     which, settings = (" and ".join(getattr(role, key) for role in guessed) for key in ("name", "setting"))
-    return Found(chosen, f"; {which} guessed from the cells (choose others with {settings})" if guessed else "")
+    return chosen, f"; {which} guessed from the cells (choose others with {settings})" if guessed else ""
 
 
 def by_names(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
@@ -23,7 +23,6 @@ from allyouneed.data.formats.columns import (
     find_columns,
     first_that,
     text_column,
-    with_usual_names,
 )
 from allyouneed.data.formats.decoding import (
     ENDINGS,
@@ -37,7 +36,7 @@ from allyouneed.data.formats.decoding import (
 from allyouneed.data.formats.file_paths import SPLITS, as_text, form_of, is_file, is_folder
 from allyouneed.data.formats.labels import open_labels
 from allyouneed.data.formats.objects import is_unicode
-from allyouneed.data.formats.table import Table, open_table
+from allyouneed.data.formats.table import Examples, open_table
 from allyouneed.data.formats.textfile import TextFile
 from allyouneed.errors import UserError, shortened
 
@@ -216,18 +215,16 @@ def table_pictures(path: Path, config: DataConfig, shape: str) -> PictureList:
     known = by_names(table.names, roles, None, table.survey)
     if "caption" in known and not table.survey()[known["caption"]].filled:
         del known["caption"]
-    found = find_columns(table.names, roles, asked, table.where, table.survey, known=known)
+    columns, guessed = find_columns(table.names, roles, asked, table.where, table.survey, known=known)
+    found, unlabelled = Examples(table, columns, guessed), frozenset[str]()
+    rows = list(found.rows())
     if shape == "pictures":
-        own = replace(config, source=table.names[found.columns["picture"]], second="", header=header)
-        labels = open_labels([file], own)
-        rows, unlabelled, table = [row[:2] for row in labels.rows()], labels.unlabelled, labels.table
-        understood = labels.understood({"picture": labels.columns["text"], "label": labels.columns["label"]})
-    else:
-        rows, unlabelled = list(table.rows(list(found.columns.values()))), frozenset()
-        guessed = found.guessed + ("" if config.target else _other_captions(table, found.columns))
-        understood = table.understood(found.columns, "example", guessed)
+        own = replace(config, source=table.names[columns["picture"]], second="", header=header)
+        found = open_labels([file], own)
+        found.columns = {"picture": found.columns["text"], "label": found.columns["label"]}
+        rows, unlabelled = list(found.rows()), found.unlabelled
     files: list[tuple[Path | None, str]] = []
-    for number, row in enumerate(rows, 1 + table.header):
+    for number, row in enumerate(rows, 1 + found.table.header):
         name, *label = (cell.strip() for cell in row)
         picture = path.parent / os.path.expanduser(name)
         if name and not is_file(picture):
@@ -237,7 +234,7 @@ def table_pictures(path: Path, config: DataConfig, shape: str) -> PictureList:
             )
         if name or any(label):  # not a blank line
             files.append((picture if name else None, "".join(one for one in label if one not in unlabelled)))
-    return file_pictures(files, understood)
+    return file_pictures(files, found.understood())
 
 
 def _header(file: TextFile, config: DataConfig) -> str:
@@ -254,18 +251,6 @@ def _header(file: TextFile, config: DataConfig) -> str:
 
 def _names_pictures(first: Sequence[str]) -> bool:
     return any(cell.strip().lower() in PICTURE.usual for cell in first)
-
-
-def _other_captions(table: Table, columns: Mapping[str, int]) -> str:
-    """Which other columns could be the caption, for the user."""
-    if "caption" not in columns:
-        return ""
-    surveyed = table.survey()
-    free = [at for at, column in enumerate(surveyed) if column.filled and at != columns["picture"]]
-    usual = [at for at in with_usual_names(table.names, CAPTION) if at in free]
-    others = usual or [at for at in free if not surveyed[at].has_numbers]
-    names = ", ".join(table.names[at] for at in others if at != columns["caption"])
-    return f"; the caption could also be {names} ({CAPTION.setting})" if names else ""
 
 
 # Arrays

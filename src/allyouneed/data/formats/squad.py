@@ -18,7 +18,7 @@ from allyouneed.data.examples import Question, digest, to_cells
 from allyouneed.data.formats.columns import Role, by_names, find_columns
 from allyouneed.data.formats.compressed import plain_name
 from allyouneed.data.formats.objects import ONE_PER_LINE, is_listed, is_unicode, json_objects, json_shown
-from allyouneed.data.formats.table import JSON, Table, open_table
+from allyouneed.data.formats.table import JSON, Examples, open_table
 from allyouneed.data.formats.textfile import TextFile, shorten
 from allyouneed.errors import UserError, nearest, shortened
 
@@ -32,11 +32,9 @@ START, ID, IMPOSSIBLE = "answer_start", "id", "is_impossible"
 
 
 @dataclass
-class QuestionFile:
-    """Questions in a file. While it is read, they are counted; blank ones do not count."""
+class QuestionFile(Examples):
+    """Questions in a file. While they are read, they are counted; blank ones do not count."""
 
-    table: Table
-    columns: dict[str, int]  # of context, question and answer
     titles: Sequence[str] = ()  # of the articles to read from SQuAD's JSON, in this order; none: all
     counts: Counter[str] = field(default_factory=Counter)
     first: Question | None = None  # with an answer, if one has any
@@ -76,20 +74,21 @@ class QuestionFile:
             yield where, record
 
     def understood(self) -> str:
-        """One sentence for the user, with the first question."""
-        counts, first = self.counts, self.first
-        assert first is not None  # a file without any question is refused
-        guessed = (
+        counts = self.counts
+        self.guessed = (
             f"; {counts['questions']:,} questions about {counts['contexts']:,} texts, {counts['unanswered']:,} without "
             "an answer"
         )
         if counts["several"]:
-            guessed += (
+            self.guessed += (
                 f"; {counts['several']:,} have an answer that occurs several times in its context and has no {START}: "
                 "the first place is used"
             )
-        answers = [text for _, text in first.answers[:1]]
-        return self.table.understood(self.columns, "question", guessed, [first.question, *answers])
+        return super().understood()
+
+    def _first(self) -> Sequence[str]:
+        assert self.first is not None  # a file without any question is refused
+        return [self.first.question, *(text for _, text in self.first.answers[:1])]
 
 
 def open_questions(file: TextFile, config: DataConfig, titles: Sequence[str] = ()) -> QuestionFile:
@@ -102,8 +101,8 @@ def open_questions(file: TextFile, config: DataConfig, titles: Sequence[str] = (
     table = open_table([file], wanted.values(), _are_usual, config.header, (object,), form, "questions")
     if IMPOSSIBLE in table.names and table.form in JSON and "answer" not in by_names(table.names, ROLES):
         table = replace(table, names=(*table.names, "answers"))  # this one has no answer, and needs no key for it
-    found = find_columns(table.names, ROLES, wanted, table.where, kind="column or key")
-    return QuestionFile(table, found.columns, titles)
+    columns, _ = find_columns(table.names, ROLES, wanted, table.where, kind="column or key")
+    return QuestionFile(table, columns, what="question", titles=titles)
 
 
 def _are_usual(names: Sequence[str]) -> bool:
