@@ -336,10 +336,12 @@ def _is_missing(value: Any) -> bool:
 
 def _json(row: Row, names: Names, may_miss: bool) -> str:
     """A line with one JSON object. `may_miss`: whether a value may be missing; it becomes null."""
-    item = {name: None if _is_missing(value) else value for name, value in zip(names, row)}
-    for name, value in zip(names, row):
-        if item[name] is None and not may_miss:
-            raise UserError(f": '{name}' is missing ({value})")
+    item = dict(zip(names, row))
+    for name, value in item.items():
+        if _is_missing(value):
+            item[name] = None
+            if not may_miss:
+                raise UserError(f": '{name}' is missing ({value})")
     try:  # a number of numpy becomes one of Python, an array a list
         return json.dumps(item, ensure_ascii=False, default=lambda value: value.tolist()) + "\n"
     except (TypeError, ValueError, AttributeError, RecursionError):

@@ -33,7 +33,7 @@ from allyouneed.data.formats.decoding import (
     pillow_errors,
     quiet,
 )
-from allyouneed.data.formats.file_paths import SPLITS, as_text, form_of, is_file, is_folder
+from allyouneed.data.formats.file_paths import SPLITS, as_text, entries, files_below, form_of, is_file, is_folder
 from allyouneed.data.formats.labels import open_labels
 from allyouneed.data.formats.objects import is_unicode
 from allyouneed.data.formats.table import Examples, open_table
@@ -107,32 +107,26 @@ def _content(path: Path, sizes: list[tuple[int, int]] | None) -> str:
 def folder_pictures(folder: Path, shape: str) -> dict[str, PictureList]:
     """Class folders, or for plain pictures a folder that holds some at any depth; or folders train, valid and test of
     these; or the idx files of MNIST."""
-    entries = _entries(folder)
-    idx = {}
-    for split, start in {"train": "train", "test": "t10k"}.items():
-        images, labels = (
-            next((path for path in entries if path.name.startswith(f"{start}-{what}")), None)
-            for what in ("images", "labels")
-        )
-        if images and (labels or shape == "plain"):
-            idx[split] = images, None if shape == "plain" else labels
-    if "train" in idx:
-        return {split: idx_pictures(*both) for split, both in idx.items()}
-    splits = {SPLITS[path.name.lower()]: path for path in entries if path.name.lower() in SPLITS and is_folder(path)}
+    inside = entries(folder)
+    kinds = ("images",) if shape == "plain" else ("images", "labels")
+    idx = {
+        split: [next((path for path in inside if path.name.startswith(f"{start}-{kind}")), None) for kind in kinds]
+        for split, start in {"train": "train", "test": "t10k"}.items()
+    }
+    if all(idx["train"]):
+        return {split: idx_pictures(*filter(None, paths)) for split, paths in idx.items() if all(paths)}
+    splits = {SPLITS[path.name.lower()]: path for path in inside if path.name.lower() in SPLITS and is_folder(path)}
     if "train" not in splits:
         splits = {"train": folder}
     return {split: _files_of(path, shape) for split, path in splits.items()}
 
 
-def _entries(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
-
-
 def _files_of(folder: Path, shape: str) -> PictureList:
     """The pictures of class folders, labelled with their names, or plain ones at any depth."""
-    groups = [folder] if shape == "plain" else [path for path in _entries(folder) if is_folder(path)]
+    inside = [path for path in entries(folder) if not path.name.startswith(".")]
+    groups = [folder] if shape == "plain" else [path for path in inside if is_folder(path)]
     if not groups:
-        own = sum(is_picture_name(path.name) for path in _entries(folder))
+        own = sum(is_picture_name(path.name) for path in inside)
         what = (
             f"{own:,} pictures without a {'caption' if shape == 'captions' else 'class'}" if own else "no folders in it"
         )
@@ -166,11 +160,7 @@ def _files_of(folder: Path, shape: str) -> PictureList:
 
 def pictures_in(folder: Path) -> tuple[list[Path], int]:
     """The pictures at any depth, and how many other files there are; hidden ones do not count."""
-    files = [
-        file
-        for file in sorted(folder.rglob("*"))
-        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(folder).parts)
-    ]
+    files = [file for file in sorted(files_below(folder)) if is_file(file)]
     pictures = [file for file in files if is_picture_name(file.name)]
     return pictures, len(files) - len(pictures)
 
@@ -256,7 +246,7 @@ def _names_pictures(first: Sequence[str]) -> bool:
 # Arrays
 
 
-def idx_pictures(images: Path, labels: Path | None) -> PictureList:
+def idx_pictures(images: Path, labels: Path | None = None) -> PictureList:
     """The format of MNIST. None: without labels."""
     pixels, numbers = read_array(images), None if labels is None else read_array(labels)
     if labels is not None and numbers is not None and pixels.ndim < numbers.ndim:

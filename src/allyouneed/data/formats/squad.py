@@ -158,8 +158,7 @@ def _get(item: Any, key: str, where: str, kind: Any = object) -> Any:
 def _question(record: Record, names: dict[str, str], where: str) -> tuple[Question, bool | None]:
     """The question, and whether an answer was searched and is found in several places; None: it is blank."""
     asked, context = (_get(record, names[side], where, str) for side in ("question", "context"))
-    given = record.get(ID)
-    given = int(given) if isinstance(given, float) and given.is_integer() else given  # as pandas writes numbers
+    given = _whole(record.get(ID))
     name = str(given) if isinstance(given, int) else _get({ID: given or ""}, ID, where, str)
     if name and f"'{name}'" not in where:
         where += f" ('{shortened(name)}')"
@@ -190,23 +189,22 @@ def _answers(record: Record, key: str, where: str) -> list[tuple[str, int | None
     starts = starts if isinstance(starts, list) else [starts] * (len(texts) if starts is None else 1)
     if texts and len(texts) != len(starts):
         raise UserError(f"{where} has {len(texts)} answers, but {len(starts)} {START}: give one for each answer")
-    pieces = [(_get({key: piece}, key, where, str), start) for piece, start in zip(texts, starts)]
-    found = [(piece, _start(start, where)) for piece, start in pieces if piece.strip()]
+    pieces = [(_get({key: piece}, key, where, str), _whole(start)) for piece, start in zip(texts, starts)]
+    found = [(piece, start) for piece, start in pieces if piece.strip()]
+    for _, start in found:
+        if start is not None and type(start) is not int:
+            raise UserError(
+                f"{where}: '{START}' is {shortened(json_shown(start))}, but a whole number is expected: which "
+                "character of the context the answer begins with, from 0"
+            )
     if found and impossible:
         raise UserError(f"{where}: '{IMPOSSIBLE}' is true, but there is the answer {shorten(found[0][0])}: correct one")
     return found
 
 
-def _start(value: Any, where: str) -> int | None:
-    """Whole numbers may be written as 12.0: pandas does so if some are missing."""
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    raise UserError(
-        f"{where}: '{START}' is {shortened(json_shown(value))}, but a whole number is expected: which character of the "
-        "context the answer begins with, from 0"
-    )
+def _whole(value: Any) -> Any:
+    """12 for 12.0, as pandas writes whole numbers if some are missing."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _in_context(piece: str, start: int | None, context: str, where: str) -> tuple[int, str]:
