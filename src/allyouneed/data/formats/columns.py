@@ -157,7 +157,7 @@ class Role:
     setting: str = ""  # with which the user names the column
     usual: tuple[str, ...] = ()  # names, the most usual first
     parts: bool = False  # a name that has a usual one as a part is usual, too: tweet_text, reviewText
-    among: Choose | None = None  # of several columns with usual names; None: the first
+    among: Choose | None = None  # of the columns with usual names; None: the first
     by_cells: Choose | None = None
     optional: bool = False
 
@@ -222,11 +222,11 @@ def by_names(
         if role.name in found or role.name in taken:
             continue
         free = [at for at in with_usual_names(names, role) if at not in (*found.values(), *taken.values())]
-        if len(free) > 1 and role.among is not None and survey is not None:
+        chosen: int | None = free[0] if free else None
+        if free and role.among is not None and survey is not None:
             chosen = role.among(survey(), free)
-            free = free if chosen is None else [chosen]
-        if free:
-            found[role.name] = free[0]
+        if chosen is not None:
+            found[role.name] = chosen
     return found
 
 

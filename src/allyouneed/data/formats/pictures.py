@@ -19,7 +19,6 @@ from allyouneed.data.formats.arrays import check_memory, is_npy, npz_file, read_
 from allyouneed.data.formats.columns import (
     Column,
     Role,
-    by_names,
     find_columns,
     first_that,
     text_column,
@@ -34,7 +33,7 @@ from allyouneed.data.formats.decoding import (
     quiet,
 )
 from allyouneed.data.formats.file_paths import SPLITS, as_text, entries, files_below, form_of, is_file, is_folder
-from allyouneed.data.formats.labels import open_labels
+from allyouneed.data.formats.labels import LabelTable, open_labels
 from allyouneed.data.formats.objects import is_unicode
 from allyouneed.data.formats.table import Examples, open_table
 from allyouneed.data.formats.textfile import TextFile
@@ -202,17 +201,13 @@ def table_pictures(path: Path, config: DataConfig, shape: str) -> PictureList:
     table = open_table([file], wanted, _names_pictures, header, values=VALUES)
     roles = (PICTURE, CAPTION) if shape == "captions" else (PICTURE,)
     asked = {"picture": config.source, "caption": config.target}
-    known = by_names(table.names, roles, None, table.survey)
-    if "caption" in known and not table.survey()[known["caption"]].filled:
-        del known["caption"]
-    columns, guessed = find_columns(table.names, roles, asked, table.where, table.survey, known=known)
-    found, unlabelled = Examples(table, columns, guessed), frozenset[str]()
-    rows = list(found.rows())
+    columns, guessed = find_columns(table.names, roles, asked, table.where, table.survey)
+    found = Examples(table, columns, guessed)
     if shape == "pictures":
-        own = replace(config, source=table.names[columns["picture"]], second="", header=header)
-        found = open_labels([file], own)
+        found = open_labels([file], replace(config, source=table.names[columns["picture"]], second="", header=header))
         found.columns = {"picture": found.columns["text"], "label": found.columns["label"]}
-        rows, unlabelled = list(found.rows()), found.unlabelled
+    rows = list(found.rows())
+    unlabelled = found.unlabelled if isinstance(found, LabelTable) else frozenset()
     files: list[tuple[Path | None, str]] = []
     for number, row in enumerate(rows, 1 + found.table.header):
         name, *label = (cell.strip() for cell in row)
