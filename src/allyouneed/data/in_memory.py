@@ -212,30 +212,22 @@ def _pixels(picture: Any, number: int) -> Any:
     import numpy as np
     from PIL import ImageOps
 
-    from allyouneed.data.formats.decoding import (
-        BadPictureError,
-        check,
-        check_form,
-        is_image,
-        pillow_errors,
-        plain,
-        quiet,
-    )
+    from allyouneed.data.formats import decoding
 
     try:
-        if not is_image(picture):
+        if not decoding.is_image(picture):
             try:
                 pixels = np.asarray(picture)
             except ValueError:
-                raise BadPictureError("its rows have different lengths") from None
-            check_form(pixels.shape, pixels.dtype)
+                raise decoding.BadPictureError("its rows have different lengths") from None
+            decoding.check_form(pixels.shape, pixels.dtype)
             return pixels
         grey = picture.mode in ("1", "L", "I", "F") or picture.mode.startswith("I;16")
         clear = picture.mode in ("LA", "PA", "RGBA") or "transparency" in picture.info
-        check(picture)
-        with quiet(), pillow_errors():
-            return np.asarray(plain(ImageOps.exif_transpose(picture), 4 if clear else 1 if grey else 3))
-    except BadPictureError as error:
+        decoding.check(picture)
+        with decoding.quiet(), decoding.pillow_errors():
+            return np.asarray(decoding.plain(ImageOps.exif_transpose(picture), 4 if clear else 1 if grey else 3))
+    except decoding.BadPictureError as error:
         raise UserError(f"the picture in row {number} of data: {error}") from None
 
 

@@ -169,7 +169,6 @@ def find_columns(
     where: str,
     survey: Survey | None = None,
     known: Mapping[str, int] | None = None,
-    kind: str = "column",
 ) -> tuple[dict[str, int], str]:
     """The columns of the roles, by the order in which they are looked for, and which were guessed, for the user.
     `wanted`: the names or numbers that the user gives; `known`: columns that are known otherwise, in the place of usual
@@ -196,7 +195,7 @@ def find_columns(
             guessed.append(role)
         if at is None:
             raise UserError(
-                f"{where} has no {kind} for the {role.name}; it has {shortened(', '.join(names), 300) or 'none'}: name "
+                f"{where} has no column for the {role.name}; it has {shortened(', '.join(names), 300) or 'none'}: name "
                 f"one '{role.usual[0]}'{role.setting and f', or choose it with {role.setting}'}"
             )
         found[role.name] = at

@@ -101,7 +101,7 @@ def open_questions(file: TextFile, config: DataConfig, titles: Sequence[str] = (
     table = open_table([file], wanted.values(), _are_usual, config.header, (object,), form, "questions")
     if IMPOSSIBLE in table.names and table.form in JSON and "answer" not in by_names(table.names, ROLES):
         table = replace(table, names=(*table.names, "answers"))  # this one has no answer, and needs no key for it
-    columns, _ = find_columns(table.names, ROLES, wanted, table.where, kind="column or key")
+    columns, _ = find_columns(table.names, ROLES, wanted, table.where)
     return QuestionFile(table, columns, what="question", titles=titles)
 
 

@@ -157,8 +157,7 @@ def open_table(
 ) -> Table:
     """Find the format of a file, or of two, and whether the first row is a header (data.header): `columns` has the
     rule. `wanted`: the columns that the user names; `usual`: whether these cells are usual names; `values`: which JSON
-    values are read; `form`: the format if it is known;
-    `what`: what is expected, for the user."""
+    values are read; `form`: the format if it is known; `what`: what is expected, for the user."""
     starts = [file.first_line() for file in files]  # also refuses files without text
     (file, *other) = files
     path = file.path
