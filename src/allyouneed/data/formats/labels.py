@@ -25,16 +25,11 @@ from allyouneed.data.formats.table import MARK, Examples, Table, header_names, l
 from allyouneed.data.formats.textfile import TextFile, shorten
 from allyouneed.errors import UserError, nearest
 
-SURE = [  # names that leave no doubt
-    *(
-        {"text": first, "second text": second}
-        for first, second in (
-            *(("text", "second"), ("text1", "text2"), ("text_a", "text_b"), ("sentence1", "sentence2")),
-            *(("sentence_a", "sentence_b"), ("question1", "question2"), ("premise", "hypothesis")),
-        )
-    ),
-    {"text": "text"},
-]
+TWO_TEXTS = (
+    *(("text", "second"), ("text1", "text2"), ("text_a", "text_b"), ("sentence1", "sentence2")),
+    *(("sentence_a", "sentence_b"), ("question1", "question2"), ("premise", "hypothesis")),
+)
+SURE = [*({"text": one, "second text": two} for one, two in TWO_TEXTS), {"text": "text"}]  # names that leave no doubt
 NEVER = frozenset(("nan", "NaN", "<NA>", "#N/A"))  # as programs write a value that is missing
 SELDOM = frozenset(("-", "?", "NA", "N/A", "n/a", "null", "NULL"))  # a missing label, or one of the labels
 RARE = 5  # times fewer rows than a label has on average
