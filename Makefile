@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN := runs/demo
 PARALLEL := -n auto --dist worksteal
+# Or each of the hundreds of processes that the tests start would compile every file again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-all lint bench clean
 

@@ -1,11 +1,15 @@
-"""Requests through a Decoder to their ends."""
+"""Requests through a Decoder or a BeamSearch to their ends."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
+from typing import Any
 
-from allyouneed.decode import Request, Stepper
+from torch import Tensor
+
+from allyouneed.decode import Hypothesis, Request, Stepper
+from allyouneed.decode.beam import BeamSearch
 from allyouneed.predict.decoder import Decoder
 
 
@@ -36,3 +40,28 @@ def generate(
         while due in ends:
             yield due, *texts.pop(due), ends.pop(due)
             due += 1
+
+
+def beam_search(
+    stepper: Stepper,
+    inputs: Sequence[Any],
+    *,
+    max_new: int | Sequence[int],
+    eos: int,
+    n_best: int = 1,
+    record: Callable[[str, Tensor], None] | None = None,
+    **settings: Any,
+) -> list[list[Hypothesis]]:
+    """The n best hypotheses of each input, all in one batch. `settings` are those of a Request. `record` gets the live
+    hypotheses of each step by name; a Trace has such a method."""
+    most = [max_new] * len(inputs) if isinstance(max_new, int) else max_new
+    search, answers = BeamSearch(stepper, len(inputs)), dict[int, list[Hypothesis]]()
+    search.record = record
+    for ids, each in zip(inputs, most, strict=True):
+        search.add(Request(ids, each, stop=[eos], answers=n_best, **settings))
+    while search.busy:
+        for event in search.tick():
+            if event.error is not None:
+                raise event.error
+            answers[event.id] = event.hypotheses
+    return [answers[id] for id in range(len(inputs))]

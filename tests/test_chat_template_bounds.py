@@ -57,6 +57,7 @@ ENDLESS = {
     "{% set t = [1] * 9000 %}{% for i in range(500) %}{{ t | first }}{% endfor %}": "too many steps",
     "{% set t = [1] * 9000 %}{% for i in range(500) %}{{ 'x' in (t | select) }}{% endfor %}": "too many steps",
     "{% set t = [1] * 9000 %}{% for i in range(500) %}{% for j in t if false %}{% endfor %}{% endfor %}": "many steps",
+    "{{ ([1] * 9000) | select('in', [2] * 9000) | list }}": "too many steps",
     "{% set r = range(9000) %}{% for i in range(500) %}{{ 'x' in r }}{% endfor %}": "too many steps",
     "{% set v = {}.fromkeys(range(9000)).values() %}{% for i in range(500) %}{{ 'x' in v }}{% endfor %}": "many steps",
     "{% set t = 'a' * 999999 %}{% for i in range(500) %}{% if t[1:] %}{% endif %}{% endfor %}": "too many steps",

@@ -55,6 +55,11 @@ def loaded(source: Path, folder: Path) -> str:
     return out.strip()
 
 
+def test_loading_a_kernel_brings_no_torch():
+    program = "import sys, allyouneed.word2vec.kernels; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
 def test_a_kernel_is_compiled_once_for_its_sizes_and_its_machine(source, tmp_path, monkeypatch):
     kept = tmp_path / "kept"
     for number in (7, 7, 8):

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from allyouneed.decode import Request, beam_search
+from allyouneed.decode import Request
 from allyouneed.errors import UserError
 from allyouneed.models.convnet import ConvNet, ConvNetConfig
 from allyouneed.models.convseq2seq import ConvSeq2Seq, ConvSeq2SeqConfig
@@ -19,7 +19,7 @@ from allyouneed.nn.trace import Trace
 from allyouneed.predict.loading import store_by_columns
 from allyouneed.recipe import read_recipe
 from allyouneed.run import train
-from generation import generate
+from generation import beam_search, generate
 
 CLOSE = {"atol": 2e-5, "rtol": 1e-4}
 

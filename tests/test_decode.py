@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allyouneed.decode import Request, beam_search, choose, greedy, uniform
+from allyouneed.decode import Request, choose, greedy, uniform
 from allyouneed.decode.stepper import bucket
 from allyouneed.errors import UserError
 from allyouneed.predict.decoder import Decoder
@@ -21,7 +21,7 @@ from allyouneed.storage.runfolder import RunFolder
 from allyouneed.storage.tensorfile import read_tensors
 from allyouneed.storage.wholefile import write_tensors
 from commands import mistake
-from generation import generate
+from generation import beam_search, generate
 from toy_steppers import ToyLM, ToyTranslator
 
 INF = float("inf")

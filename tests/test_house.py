@@ -102,22 +102,22 @@ def test_every_room_is_in_the_plan():
 
 # Lines of each room, at most: raised by a decision, never to make a change fit.
 BUDGETS = {
-    "nn": 1790,
-    "models": 2200,
-    "decode": 530,
-    "storage": 1030,
+    "nn": 1780,
+    "models": 2120,
+    "decode": 510,
+    "storage": 1020,
     "word2vec": 470,
-    "text": 1540,
+    "text": 1420,
     "data": 8570,
     "metrics": 440,
     "figures": 890,
     "predict": 3610,
     "tasks": 2640,
-    "exchange": 3540,
-    "training": 3400,
+    "exchange": 3400,
+    "training": 3230,
     "lectures": 620,
     "cli": 1200,
-    "": 1550,  # "": the files that are in no room
+    "": 1510,  # "": the files that are in no room
 }
 
 
@@ -165,14 +165,14 @@ def test_the_model_files_can_be_read_aloud():
 
 def test_the_afternoon_stays_an_afternoon():
     files = [path for room in ("nn", "models", "decode") for path in (HOME / room).rglob("*.py")]
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= 4500
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= 4400
 
 
 def test_nothing_is_a_pickle():
     for path in FILES:
         text = path.read_text(encoding="utf-8")
         assert "pickle" not in text, path
-        foreign = path == HOME / "exchange" / "weights.py"  # files of others, opened for their tensors alone
+        foreign = path == HOME / "exchange" / "folder.py"  # files of others, opened for their tensors alone
         assert text.count("torch.load") == text.count("weights_only=True") == foreign, path
         assert "torch.save" not in text, path
 

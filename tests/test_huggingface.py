@@ -10,10 +10,10 @@ import pytest
 import tokenizers
 import torch
 
-from allyouneed.decode import Request, beam_search
+from allyouneed.decode import Request
 from allyouneed.exchange.importing import import_run
 from allyouneed.run import load
-from generation import generate
+from generation import beam_search, generate
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 transformers = pytest.importorskip("transformers")

@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from allyouneed.decode import Request, beam_search
+from allyouneed.decode import Request
 from allyouneed.models.convnet import ConvNet, ConvNetConfig
 from allyouneed.models.convseq2seq import ConvSeq2Seq, ConvSeq2SeqConfig
 from allyouneed.models.elmo import ELMo, ELMoConfig
@@ -24,7 +24,7 @@ from allyouneed.nn.trace import Trace
 from allyouneed.predict.decoder import Decoder
 from allyouneed.predict.loading import store_by_columns
 from allyouneed.training.memory import flops
-from generation import generate
+from generation import beam_search, generate
 
 POSITIONS = ["learned", "rotary", "sinusoidal", "none"]
 

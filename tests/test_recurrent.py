@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from allyouneed.decode import Request, beam_search
+from allyouneed.decode import Request
 from allyouneed.errors import UserError
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.layers import pad, real
 from allyouneed.nn.recurrent import CELLS, Recurrent
 from allyouneed.predict.decoder import Decoder
-from generation import generate
+from generation import beam_search, generate
 
 LENGTHS = torch.tensor([4, 7, 1, 6])
 PLAIN = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}

@@ -11,7 +11,7 @@ import signal
 import pytest
 import torch
 
-from allyouneed.decode import Request, beam_search
+from allyouneed.decode import Request
 from allyouneed.errors import UserError
 from allyouneed.models.rnn import RNN, RNNBody, RNNConfig
 from allyouneed.nn.recurrent import CELLS
@@ -27,7 +27,7 @@ from allyouneed.training.fit import fit
 from allyouneed.training.starting import choose
 from commands import ayn
 from conftest import TINY_LM
-from generation import generate
+from generation import beam_search, generate
 from test_training import close, rows, same, torchrun
 
 SMALL = [setting for setting in TINY_LM if "heads" not in setting]

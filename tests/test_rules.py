@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -78,14 +79,14 @@ def test_real_text_gets_pieces_of_words_and_generated_text_does_not():
     found, told = followed("translate/transformer")
     assert (found.text.kind, found.text.vocab) == ("bpe", 4000)
     assert followed("translate/transformer", device="cuda")[0].text.vocab == 5500
-    assert "vocabulary: bpe, 4,000 tokens, because 45 % of the words occur only once" in told
+    assert "vocabulary: text.kind=bpe, text.vocab=4000, because 45 % of the words occur only once" in told
     assert followed("translate/transformer", once=0.05)[0].text.kind == "word"
 
 
 def test_pictures_that_are_seen_once_or_twice_are_not_changed():
     seen, told = followed("recognize/vit", "train.minutes=4", examples=60_000, side=28, channels=1)
     assert (seen.task.shift, seen.task.changes) == (0.0, 0)
-    assert "augmentation: none, because the data is seen about 0.32 times" in told
+    assert "augmentation: task.shift=0.0, because the data is seen about 0.32 times" in told
     assert followed("recognize/vit", "train.minutes=4", "task.shift=0.1", examples=60_000, side=28)[0].task.shift == 0.1
     often, told = followed("recognize/vit", "train.epochs=20", examples=60_000, side=28, channels=1)
     assert (often.task.shift, often.task.changes) == (0.1, 2)
@@ -99,7 +100,7 @@ def test_models_that_read_letters_keep_their_words(name):
 def test_classes_are_seen_in_words_unless_the_text_has_no_spaces():
     recipe, told = followed("classify/rnn")
     assert (recipe.text.kind, recipe.text.min_count) == ("word", 2)
-    assert "vocabulary: words that occur twice, because 45 % of the words occur only once" in told
+    assert "vocabulary: text.min_count=2, because 45 % of the words occur only once" in told
     assert followed("classify/rnn", examples=300)[0].text.min_count == 1
     assert followed("classify/rnn", once=0.1)[0].text.min_count == 1
     assert followed("classify/rnn", different=0.9)[0].text.kind == "bpe"
@@ -153,7 +154,7 @@ def test_answers_end_with_the_line_only_if_each_line_stands_for_itself():
 def test_evaluations_of_word_vectors_cost_little():
     recipe, told = followed("wordvectors/skipgram", bytes=20_000_000, words=5_000_000)
     assert recipe.data.valid_part == 0.005
-    assert "held out: 0.5 % for validation, 0.5 % for the test, because that is enough of 19.1 MiB" in told
+    assert "held out: data.valid_part=0.005, data.test_part=0.005, because that is enough of 19.1 MiB" in told
 
 
 def test_only_other_data_is_followed(pairs, tmp_path):
@@ -176,7 +177,7 @@ def test_a_run_keeps_what_it_chose(pairs, tmp_path):
     done = ayn("train", "translate/transformer", "--data", pairs, "--out", out, *QUICK)
     assert done.code == 0, done.err
     lines = json.loads((out / "config.json").read_text())["followed"]
-    assert any(line.startswith("vocabulary: bpe") for line in lines)
+    assert any(line.startswith("vocabulary: text.kind=bpe") for line in lines)
     assert all(line in done.out for line in lines)
     assert all(line in " ".join(ayn("info", out).out.split()) for line in lines)
     before = (out / "recipe.toml").read_text()
@@ -189,15 +190,15 @@ def test_a_run_keeps_what_it_chose(pairs, tmp_path):
 def test_a_choice_that_contradicts_the_user_is_left_out():
     recipe, told = followed("lm/lstm", "model.embedding=64", "model.tie=true")
     assert recipe.model.width == read_recipe("lm/lstm").model.width
-    assert "model: size" not in told
+    assert "model size" not in told
     assert followed("translate/transformer", "decode.n_best=5", "decode.method=beam")[0].decode.beam == 5
 
 
 def test_of_few_examples_more_are_held_out():
     recipe, told = followed("classify/rnn", examples=600)
     assert (recipe.data.valid_part, recipe.data.test_part) == (0.1, 0.2)
-    said = "held out: 10 % for validation, 20 % for the test, which tells an accuracy of 80 % to about ± 7.2, because"
-    assert f"{said} there are 600 examples" in told
+    said = "held out: data.valid_part=0.1, data.test_part=0.2, because there are 600 examples: an accuracy of 80 %"
+    assert f"{said} is then known to about ± 7.2" in told
     for examples, valid, test in ((64, 0.1, 0.2), (3_775, 0.1, 0.2), (10_000, 0.05, 0.1), (40_000, 0.05, 0.05)):
         data = followed("classify/rnn", examples=examples)[0].data
         assert (data.valid_part, data.test_part) == (valid, test)
@@ -226,10 +227,10 @@ def test_little_data_is_learned_in_small_batches_with_a_short_warmup():
 
 def test_a_line_names_only_what_was_chosen():
     told = followed("translate/transformer", "train.lr=1e-4", "train.batch_tokens=4096")[1]
-    assert "learning rate" not in told
-    assert "tokens per step" not in told
-    assert "training: 9.3 epochs, because there are 30,000 pairs" in told
-    assert "vocabulary: bpe, because" in followed("translate/transformer", "text.vocab=30000")[1]
+    assert "train.lr" not in told
+    assert "train.batch_tokens" not in told
+    assert re.search(r"training: train.epochs=9.3, train.warmup=\d+, .*because there are 30,000 pairs", told)
+    assert "vocabulary: text.kind=bpe, because" in followed("translate/transformer", "text.vocab=30000")[1]
 
 
 def test_steps_are_counted_in_the_batches_that_are_chosen():
@@ -240,7 +241,7 @@ def test_steps_are_counted_in_the_batches_that_are_chosen():
 
 def test_splits_that_have_files_are_not_held_out():
     told = followed("classify/rnn", examples=600, splits=("train", "valid"))[1]
-    assert "held out: 20 % for the test, which tells" in told
+    assert "held out: data.test_part=0.2, because" in told
     assert "held out" not in followed("classify/rnn", examples=600, splits=("train", "valid", "test"))[1]
 
 

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from allyouneed.decode import Request, beam_search
+from allyouneed.decode import Request
 from allyouneed.errors import UserError
 from allyouneed.models.seq2seq import SCORES, Seq2Seq, Seq2SeqConfig
 from allyouneed.nn.losses import cross_entropy
@@ -20,7 +20,7 @@ from allyouneed.tasks.base import Moment
 from allyouneed.tasks.translate import Translate
 from allyouneed.training.starting import choose
 from commands import ayn
-from generation import generate
+from generation import beam_search, generate
 
 LOOKING = [score for score in SCORES if score != "none"]
 KINDS = [*((score, "gru") for score in SCORES), ("additive", "lstm"), ("none", "lstm"), ("dot", "rnn")]
@@ -77,7 +77,7 @@ def test_the_context_is_the_sum_that_the_lecture_writes(kind):
     memory, first = model.body.encode(source, lengths)
     s = first[0][-1]
     trace = Trace("weights").at(model)
-    c, a = model.body.look(s[:, None], memory, trace)[:, 0], trace.get(model.body.score, "weights")[:, 0, 0]
+    c, a = model.body.context_for(s[:, None], memory, trace)[:, 0], trace.get(model.body.score, "weights")[:, 0, 0]
     h = model.body.encoder(model.body.source(source), lengths)[0]
     for b in range(3):
         real = range(int(lengths[b]))

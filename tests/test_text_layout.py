@@ -129,10 +129,10 @@ def test_words_between_spaces(name: str) -> None:
         several=st.lists(st.lists(st.one_of(word, st.sampled_from(["cat", "don't", "", "e\u0301", "a b"])), max_size=8))
     )
     def check(several: list[list[str]]) -> None:
-        batch = tokenizer.tokenize_words_batch(several)
+        batch = tokenizer.tokenize_words(several)
         assert len(batch) == len(several)
         for words, tokens in zip(several, batch):
-            assert tokens == tokenizer.tokenize_words(words)
+            assert [tokens] == tokenizer.tokenize_words([words])
             text = " ".join(words)
             starts = [len(" ".join([*words[:i], ""])) for i in range(len(words))]
             places = [(start, start + len(word)) for start, word in zip(starts, words)]
@@ -147,7 +147,7 @@ def test_words_between_spaces(name: str) -> None:
 
 def test_a_word_has_the_same_tokens_at_the_start_and_inside() -> None:
     for name in ("bpe", "word", "wordpiece", "gpt2", "bert", "char", "prefixed"):
-        tokens = TOKENIZERS[name].tokenize_words(["cat", "sat", "cat"])
+        (tokens,) = TOKENIZERS[name].tokenize_words([["cat", "sat", "cat"]])
         of = [[id for id, word in zip(tokens.ids, tokens.words) if word == number] for number in range(3)]
         assert of[0] == of[2] != of[1], name
     assert TOKENIZERS["gpt2"].tokenize("").ids == []
@@ -190,12 +190,12 @@ BERT = Layout(start=(2,), between=(3,), end=(3,))
 
 
 def test_layouts_of_tokenizers() -> None:
-    assert Layout.of(TOKENIZERS["bert"]) == BERT
-    assert Layout.of(TOKENIZERS["bpe"]) == Layout(between=(2,), prefix=" ")
-    assert Layout.of(TOKENIZERS["char"], texts=2) == Layout(between=(2,))
-    assert Layout.of(TOKENIZERS["unigram"]) == Layout()
+    assert TOKENIZERS["bert"].layout() == BERT
+    assert TOKENIZERS["bpe"].layout() == Layout(between=(2,), prefix=" ")
+    assert TOKENIZERS["char"].layout(texts=2) == Layout(between=(2,))
+    assert TOKENIZERS["unigram"].layout() == Layout()
     with pytest.raises(UserError, match="no eos token, which is needed between two texts"):
-        Layout.of(TOKENIZERS["unigram"], texts=2)
+        TOKENIZERS["unigram"].layout(texts=2)
     assert [BERT.specials(1), BERT.specials(2), Layout(between=(2,)).specials(1), Layout(between=(2,)).specials(2)] == [
         *(2, 3, 0, 1),
     ]  # fmt: skip
@@ -250,7 +250,6 @@ def test_windows_cover_the_second_text(a: int, b: int, most: int, stride: int) -
     assert found[-1][1] - found[-1][0] <= room
     assert all(end - start == min(stride, room // 2) for (_, end), (start, _) in pairwise(found))
     assert all(before[1] < after[1] for before, after in pairwise(found))
-    assert BERT.strides(b, most, stride) == BERT.windows(0, b, most + 1, stride)
 
 
 def test_a_first_text_that_leaves_no_room_is_refused() -> None:

@@ -7,6 +7,7 @@ import json
 import random
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -117,8 +118,6 @@ DAMAGED: dict[str, tuple[Any, str]] = {
     "a charsmap of no units": (charsmap((3).to_bytes(4, "little") + bytes(3)), "precompiled_charsmap is damaged"),
     "a charsmap that points behind its texts": (charsmap(TOO_LATE), "precompiled_charsmap is damaged"),
     "a charsmap that points into a character": (charsmap(MIDDLE), "precompiled_charsmap is damaged"),
-    "repeats in repeats": (split("(a+)+b"), "'(a+)+b' may take forever"),
-    "repeats in repeats, in a replacement": (spec(normalizer=replace({"Regex": "(?:a*b?)*c"}, "x")), "may take forev"),
     "pieces of no length": (spec(pre_tokenizer={"type": "FixedLength", "length": 0}), "the fixed length 0"),
     # memory and time without end
     "replacements that grow": (
@@ -131,7 +130,7 @@ DAMAGED: dict[str, tuple[Any, str]] = {
         spec(normalizer={"type": "Prepend", "prepend": "a" * 10_000}), "normalizer may make a text 10,001 times longer"
     ),
     "many texts before texts": (
-        steps("normalizer", {"type": "Prepend", "prepend": "a" * 10_000}, 1000), "normalizer has 1,000 steps"
+        steps("normalizer", {"type": "Prepend", "prepend": "a" * 10_000}, 1000), "normalizer has more than 1,000 values"
     ),
     "bytes of bytes": (steps("normalizer", {"type": "ByteLevel"}, 30), "times longer"),
     "bytes of bytes, in pieces": (steps("pre_tokenizer", BYTES, 25), "its pre_tokenizer may make a text"),
@@ -141,26 +140,26 @@ DAMAGED: dict[str, tuple[Any, str]] = {
         "its normalizer may make a text 14,400 times longer",
     ),
     "charsmaps that grow": (steps("normalizer", charsmap(trie({"a": "a" * 200}))["normalizer"], 3), "8,000,000 times"),
-    "many steps of a normalizer": (steps("normalizer", {"type": "Lowercase"}, 9999), "its normalizer has 9,999 steps"),
+    "many steps of a normalizer": (steps("normalizer", {"type": "Lowercase"}, 9999), "normalizer has more than 1,000"),
     "many steps of a pre-tokenizer": (
-        steps("pre_tokenizer", split("b")["pre_tokenizer"], 5000), "its pre_tokenizer has 5,000 steps"
+        steps("pre_tokenizer", split("b")["pre_tokenizer"], 5000), "its pre_tokenizer has more than 1,000 values"
     ),
     "steps in steps": (
-        steps("normalizer", steps("normalizer", {"type": "Lowercase"}, 20)["normalizer"], 20), "has 400 steps"
+        steps("normalizer", steps("normalizer", {"type": "Lowercase"}, 30)["normalizer"], 30), "has more than"
     ),
-    "many special tokens": (template(["a"] * 2000), "it puts 2,000 special tokens around texts, and the most is 1,000"),
-    "special tokens without an end": (template(["a"] * 100_000), "its post_processor has more than 100,000 entries"),
-    "a special token of many ids": (template(["a"], [0] * 5000), "it puts 5,000 special tokens around texts"),
+    "many special tokens": (template(["a"] * 2000), "its post_processor has more than 1,000 values"),
+    "special tokens without an end": (template(["a"] * 100_000), "post_processor has more than 1,000 values"),
+    "a special token of many ids": (template(["a"], [0] * 5000), "its post_processor has more than 1,000 values"),
     "a decoder that grows": (
         steps("decoder", replace({"String": "a"}, "aa"), 6), "its decoder may make a text 64 times longer"
     ),
     "a decoder that writes spaces": (steps("decoder", {"type": "BPEDecoder", "suffix": ""}, 40), "its decoder may"),
-    "a decoder of many steps": (steps("decoder", {"type": "Fuse"}, 9999), "its decoder has 9,999 steps"),
+    "a decoder of many steps": (steps("decoder", {"type": "Fuse"}, 9999), "its decoder has more than 1,000 values"),
     "a long prefix": (bpe(continuing_subword_prefix="#" * 1000), "its continuing_subword_prefix has 1,000 characters"),
     "a long suffix": (bpe(end_of_word_suffix="#" * 1000), "its end_of_word_suffix has 1,000 characters"),
     "a long token": (words({"a": 0, "b" * 20_000: 1, "[UNK]": 2}), "it has a token of 20,000 characters: bbb"),
     "a charsmap that grows": (charsmap(LONG), "precompiled_charsmap is damaged"),
-    "an enormous count": (split("a{1000000}"), "may take forever"),
+    "an enormous count": (split("a{1000000}"), "too big number for repeat range"),
     "an enormous expression": (split("a|" * 10_000), "20,000 characters"),
     "words without an end": (
         spec(
@@ -236,7 +235,7 @@ def test_a_file_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_panic_on_a_text_is_a_sentence(tmp_path: Path) -> None:
-    tokenizer = Tokenizer.load(write(tmp_path, split("(a|a)*$")))  # not obvious, and the library gives up in time
+    tokenizer = Tokenizer.load(write(tmp_path, split("(a|a)*$")))
     assert tokenizer.encode("a") == [0]
     with pytest.raises(UserError, match=r"cannot take this text \(Onig: Regex search error: retry-limit"):
         tokenizer.encode("a" * 200 + " b")
@@ -290,7 +289,8 @@ EXPRESSIONS = {
     "names": r"\p{Han}+|\x{4e00}+|\u4e00+",
 }
 BOMBS = ("(a+)+", "(a*)*", "(?:a|b+)*", "((a+)b?)+", r"(\w+\s?)*", "(a{2,})+", "(a+){2,}", "(?:(?:a+))+x", "a{2,}+",
-         "(?<n>a+)*", "([)]+)+", r"(\)+)+", "a{99999}", "(a{0,99999})", "(a+)?+*", "([]a]+)*")  # fmt: skip
+         "(?<n>a+)*", "([)]+)+", r"(\)+)+", "a{99999}", "(a{0,99999})", "(a+)?+*", "([]a]+)*", "(a+)+b", "(a|aa)+$",
+         "(?:a*b?)*c")  # fmt: skip
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
@@ -299,9 +299,15 @@ def test_well_known_expressions_are_taken(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pattern", BOMBS)
-def test_expressions_that_may_take_forever_are_refused(pattern: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="may take forever"):
-        Tokenizer.load(write(tmp_path, split(pattern)))
+@pytest.mark.parametrize("part", ["pre_tokenizer", "normalizer"])
+def test_expressions_that_explode_are_stopped(pattern: str, part: str, tmp_path: Path) -> None:
+    content = split(pattern) if part == "pre_tokenizer" else spec(normalizer=replace({"Regex": pattern}, "x"))
+    tokenizer = Tokenizer.load(write(tmp_path, content))
+    began = time.process_time()
+    for text in ("a" * 9999 + " !", "a b" * 3000, ") aé" * 2500):
+        with suppress(UserError):  # the library gives up after ten million steps
+            tokenizer.encode(text)
+    assert time.process_time() - began < 10
 
 
 def test_a_good_charsmap_is_taken(tmp_path: Path) -> None:

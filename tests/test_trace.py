@@ -15,7 +15,7 @@ from allyouneed.models.elmo import ELMoBody
 from allyouneed.models.word2vec import Word2Vec
 from allyouneed.nn.attention import Attention
 from allyouneed.nn.block import Block, Stack
-from allyouneed.nn.convolution import HALF, ConvBlock, ConvStack
+from allyouneed.nn.convolution import SQRT_HALF, ConvBlock, ConvStack
 from allyouneed.nn.recurrent import Recurrent
 from allyouneed.nn.trace import KINDS, Trace, kind_of
 from allyouneed.predict.base import Traced
@@ -193,8 +193,8 @@ def check_convolutions(path: str, stack: ConvStack, values: dict[str, Tensor]) -
         close(values[f"{own}.gated.gates"][:, :, 0, 0], b.sigmoid())
         h = a * values[f"{own}.gated.gates"][:, :, 0, 0]
         if block.cross is not None:
-            h = (h + block.cross.out(values[f"{own}.cross.heads"][:, 0])) * HALF
-        x = (x + h) * HALF
+            h = (h + block.cross.out(values[f"{own}.cross.heads"][:, 0])) * SQRT_HALF
+        x = (x + h) * SQRT_HALF
         close(values[f"{own}.layers"], x)
     return len(stack.blocks)
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 
-from allyouneed.decode import Request, beam_search
+from allyouneed.decode import Request
 from allyouneed.errors import UserError
 from allyouneed.predict.writer import Writer
+from generation import beam_search
 from test_decode import alone
 from toy_steppers import ToyLM, ToyTranslator
 

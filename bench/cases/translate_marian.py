@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from allyouneed.decode import Request, beam_search
+from allyouneed.decode import Request
+from allyouneed.decode.beam import BeamSearch
 from allyouneed.exchange.families.translators import MARIAN
 from allyouneed.exchange.maps import export_tensors
 from allyouneed.models.transformer import Transformer, TransformerConfig
@@ -105,8 +106,13 @@ def our_translations(model: Any, sources: list[list[int]], beam: int) -> list[li
         return our_greedy(model, sources)
 
     def search(some: list[list[int]]) -> list[list[int]]:
-        found = beam_search(model, some, beam=beam, max_new=MAX_NEW, eos=EOS, alpha=1.0, length_penalty="power")
-        return [best.tokens for best, *_ in found]
+        engine, answers = BeamSearch(model, len(some)), dict[int, list[int]]()
+        for ids in some:
+            engine.add(Request(ids, MAX_NEW, stop=[EOS], beam=beam, alpha=1.0, length_penalty="power"))
+        while engine.busy:
+            for event in engine.tick():
+                answers[event.id] = event.hypotheses[0].tokens
+        return [answers[id] for id in range(len(some))]
 
     return in_batches(sources, search)
 

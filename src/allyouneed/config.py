@@ -23,13 +23,12 @@ def option(
     choices: Sequence[str] = (),
     low: float | None = None,
     high: float | None = None,
-    below: float | None = None,
     derived: bool = False,
 ) -> Any:
     """A dataclass field that knows its range and its one-line explanation. `derived`: the value comes from the
     tokenizer, a recipe cannot set it. Upper bounds are far above any real use: they stop a typing error before it
     fills the memory."""
-    known = {"choices": tuple(choices), "low": low, "high": high, "below": below, "derived": derived}
+    known = {"choices": tuple(choices), "low": low, "high": high, "derived": derived}
     return field(default=default, metadata={"help": help, **known})
 
 
@@ -123,8 +122,8 @@ class TrainConfig:
     accumulate: int = option(1, "micro-batches per step; the gradient stays the same", low=1, high=2**16)
     optimizer: str = option("adamw", "optimizer", choices=("adamw", "sgd"))
     lr: float = option(1e-3, "peak learning rate", low=0.0, high=1e6)
-    beta1: float = option(0.9, "adamw: decay of the mean of the gradients", low=0.0, below=1.0)
-    beta2: float = option(0.99, "adamw: decay of the mean of their squares", low=0.0, below=1.0)
+    beta1: float = option(0.9, "adamw: decay of the mean of the gradients", low=0.0, high=0.999999)
+    beta2: float = option(0.99, "adamw: decay of the mean of their squares", low=0.0, high=0.999999)
     eps: float = option(1e-8, "adamw: added to the denominator", low=0.0, high=1.0)
     momentum: float = option(0.9, "sgd: momentum", low=0.0, high=1.0)
     weight_decay: float = option(0.1, "decay of matrices; never of biases, norms or embeddings", low=0.0, high=1e4)
@@ -135,7 +134,7 @@ class TrainConfig:
     warmup: int = option(100, "steps of linear warm-up", low=0, high=STEPS)
     min_lr: float = option(0.1, "final rate of linear and cosine, as a part of lr", low=0.0, high=1.0)
     clip: float = option(1.0, "largest gradient norm (0: no limit)", low=0.0, high=1e9)
-    ema: float = option(0.0, "decay of the exponential moving average of the weights (0: none)", low=0.0, below=1.0)
+    ema: float = option(0.0, "decay of the exponential moving average of the weights (0: none)", low=0.0, high=0.999999)
     average: int = option(0, "result: the mean of the last k evaluated checkpoints (0: the best)", low=0, high=10**4)
     eval_every: int = option(
         250, "steps between evaluations on the whole validation split (0: ten per run, or fewer)", low=0, high=STEPS
@@ -151,7 +150,7 @@ class TrainConfig:
     seed: int = option(1, "seed of all random numbers", low=0, high=2**63 - 1)
     deterministic: bool = option(False, "refuse kernels whose results differ between runs")
     device: str = option("auto", "where to compute", choices=("auto", "cpu", "cuda", "mps"))
-    precision: str = option("auto", "arithmetic; auto: bf16 if it is faster, else fp32", choices=PRECISIONS)
+    precision: str = option("auto", "arithmetic; auto: bf16 on a CUDA GPU that has it, else fp32", choices=PRECISIONS)
     compile: str = option("auto", "torch.compile", choices=("auto", "on", "off"))
     threads: int = option(0, "CPU threads (0: one per core, or with minutes the fastest number)", low=0, high=4096)
     tensorboard: bool = option(False, "also write TensorBoard event files")
@@ -215,7 +214,7 @@ def build(cls: type, values: Mapping[str, Any], section: str) -> Any:
 
 
 def _check(f: Any, kind: Any, value: Any, where: str) -> Any:
-    choices, low, high, below = (f.metadata.get(k) for k in ("choices", "low", "high", "below"))
+    choices, low, high = (f.metadata.get(k) for k in ("choices", "low", "high"))
     if choices and isinstance(value, bool):  # TOML's true is the choice "true"
         value = str(value).lower()
     value = _convert(kind, value, where)
@@ -233,8 +232,6 @@ def _check(f: Any, kind: Any, value: Any, where: str) -> Any:
             raise UserError(f"{where} = {shortened(value)} is too small; the smallest is {_bound(low)}")
         if high is not None and value > high:
             raise UserError(f"{where} = {shortened(value)} is too large; the largest is {_bound(high)}")
-        if below is not None and value >= below:
-            raise UserError(f"{where} = {shortened(value)} is too large; it must be below {_bound(below)}")
     return value
 
 

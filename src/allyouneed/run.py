@@ -32,7 +32,7 @@ from allyouneed.predict.loading import load_processor, load_weights, store_by_co
 from allyouneed.predict.token_vectors import freeze_vectors
 from allyouneed.predict.words import WordMap, WordsPredictor
 from allyouneed.recipe import Recipe, as_overrides
-from allyouneed.runtime import allow_tf32, attend_by_cudnn, claim_process, loaded_precision, pick_device, silence_bf16
+from allyouneed.runtime import allow_tf32, attend_by_cudnn, claim_process, pick_device, pick_precision, silence_bf16
 from allyouneed.storage.runfolder import RunFolder
 from allyouneed.storage.wholefile import read_bytes
 from allyouneed.tasks.base import Task
@@ -380,7 +380,7 @@ def load(path: str | os.PathLike[str], device: str = "auto", precision: str = "a
     kind, processor = catalog.predictor(folder.read_recipe().task_kind), load_processor(folder)
     weights = load_weights(folder, processor)
     device = pick_device(device)
-    precision = "fp32" if kind.full_precision else loaded_precision(precision, device)
+    precision = "fp32" if kind.full_precision else pick_precision(precision, device)
     model = processor.build_model()
     model.load_state_dict(weights)
     freeze_vectors(model, processor.recipe.text, list(processor.tokenizers.values()))

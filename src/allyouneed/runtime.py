@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import timeit
 import warnings
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from allyouneed.config import PRECISIONS, TrainConfig
@@ -29,9 +28,6 @@ class Runtime:
     deterministic: bool
     why: str
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
     def same_arithmetic(self, other: dict[str, Any]) -> bool:
         """Whether a run of `other` continues here with the same results to the last bit."""
         keys = ("device", "precision", "compile", "threads", "world")
@@ -48,9 +44,6 @@ class Runtime:
         """Threads of which a training may use fewer: compiled code and several processes have theirs."""
         fixed = self.device != "cpu" or self.compile or self.world > 1 or self.deterministic
         return 1 if fixed else self.threads
-
-    def decided(self, compile: bool, why: str) -> Runtime:
-        return replace(self, compile=compile, why=f"{self.why}; {why}")
 
 
 _computing = 0  # the process that first used torch through this library
@@ -91,11 +84,11 @@ def probe(config: TrainConfig, *, rank: int = 0, world: int = 1) -> Runtime:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if config.deterministic != torch.are_deterministic_algorithms_enabled():  # the call alone takes two seconds
         torch.use_deterministic_algorithms(config.deterministic)
-    precision, why = _training_precision(config.precision, device)
+    precision = pick_precision(config.precision, device)
     allow_tf32(precision)
     used = f"{threads} thread{'s' * (threads > 1)}"
     name = torch.cuda.get_device_name() if device.startswith("cuda") else f"{platform.machine()} CPU, {used}"
-    why = f"{name}{f', {world} processes' if world > 1 else ''}; {precision}: {why}"
+    why = f"{name}{f', {world} processes' if world > 1 else ''}; {precision}"
     return Runtime(device, precision, False, threads, world, config.deterministic, why)
 
 
@@ -139,47 +132,18 @@ def attend_by_cudnn(fixed: bool) -> None:
     torch.backends.cuda.enable_cudnn_sdp(fixed)
 
 
-def loaded_precision(wanted: str, device: str) -> str:
-    """The precision of a loaded run: bf16 on a CUDA GPU that has it, otherwise fp32, unless asked for another."""
+def pick_precision(wanted: str, device: str) -> str:
+    """The precision of a training or of a loaded run: bf16 on a CUDA GPU that has it, otherwise fp32, unless asked for
+    another."""
     import torch
 
     if wanted not in PRECISIONS:
         raise UserError(f"precision = {wanted} is not one of {', '.join(PRECISIONS)}{nearest(wanted, PRECISIONS)}")
-    if wanted == "auto":
-        return "bf16" if device.startswith("cuda") and torch.cuda.is_bf16_supported() else "fp32"
-    _check_tf32(wanted, device)
-    return wanted
-
-
-def _training_precision(wanted: str, device: str) -> tuple[str, str]:
-    if wanted != "auto":
-        _check_tf32(wanted, device)
-        slow = wanted == "bf16" and device == "cpu" and _bf16_gain(device) < 1
-        return wanted, "as asked, but fp32 is faster here" if slow else "as asked"
-    if device == "mps":
-        return "fp32", "bf16 is not tried on this device"
-    gain = _bf16_gain(device)
-    if gain > 1.2:
-        return "bf16", f"a matrix product is {gain:.1f}x as fast as in fp32"
-    return "fp32", "bf16 is slower here" if gain < 1 else "bf16 is hardly faster here"
-
-
-def _check_tf32(wanted: str, device: str) -> None:
     if wanted == "tf32" and not device.startswith("cuda"):
         raise UserError(f"precision = tf32 is for a CUDA GPU, and the device is {device}: choose fp32 or auto")
-
-
-def _bf16_gain(device: str) -> float:
-    """How much faster a matrix product is in bf16. A small one, because on some CPUs it is hundreds of times slower."""
-    import torch
-
-    size = 4096 if device.startswith("cuda") else 128
-
-    def seconds(dtype: torch.dtype) -> float:
-        a = torch.randn(size, size, device=device).to(dtype)
-        return min(timeit.repeat(lambda: (a @ a)[0, 0].item(), repeat=4, number=1))
-
-    return seconds(torch.float32) / seconds(torch.bfloat16)
+    if wanted != "auto":
+        return wanted
+    return "bf16" if device.startswith("cuda") and torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
 
 
 def silence_bf16() -> None:

@@ -1,8 +1,7 @@
 """Greedy search, sampling and beam search. They know a Stepper, never a model."""
 
-from allyouneed.decode.beam import beam_search
 from allyouneed.decode.request import Event, Hypothesis, Request
 from allyouneed.decode.sample import choose, greedy, uniform
 from allyouneed.decode.stepper import Stepper
 
-__all__ = ["Event", "Hypothesis", "Request", "Stepper", "beam_search", "choose", "greedy", "uniform"]
+__all__ = ["Event", "Hypothesis", "Request", "Stepper", "choose", "greedy", "uniform"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
@@ -20,33 +20,6 @@ from allyouneed.errors import UserError
 def penalty(n: int, alpha: float, kind: str) -> float:
     """What a log-probability of n tokens is divided by: gnmt ((5 + n) / 6)^alpha, power n^alpha."""
     return float(((5 + n) / 6) ** alpha if kind == "gnmt" else n**alpha)
-
-
-def beam_search(
-    stepper: Stepper,
-    inputs: Sequence[Any],
-    *,
-    max_new: int | Sequence[int],
-    eos: int,
-    n_best: int = 1,
-    record: Callable[[str, Tensor], None] | None = None,
-    **settings: Any,
-) -> list[list[Hypothesis]]:
-    """The n best hypotheses of each input, all in one batch. `settings` are those of a Request. `record` gets the live
-    hypotheses of each step by name; a Trace has such a method."""
-    most = [max_new] * len(inputs) if isinstance(max_new, int) else list(max_new)
-    if len(most) != len(inputs):
-        raise UserError(f"max_new = {most}: one number of at least 1, or one for each of the {len(inputs)} inputs")
-    search, answers = BeamSearch(stepper, len(inputs)), dict[int, list[Hypothesis]]()
-    search.record = record
-    for ids, each in zip(inputs, most):
-        search.add(Request(ids, each, stop=[eos], answers=n_best, **settings))
-    while search.busy:
-        for event in search.tick():
-            if event.error is not None:
-                raise event.error
-            answers[event.id] = event.hypotheses
-    return [answers[id] for id in range(len(inputs))]
 
 
 @dataclass
@@ -110,9 +83,9 @@ def _concatenated(x: Tensor, y: Tensor) -> Tensor:
 
 
 class BeamSearch:
-    """Searches with one beam over one Stepper, which sentences join and leave, up to `most` at a time. What is found
-    for a sentence does not depend on the others, and an error belongs to its request. Of equal scores the earlier
-    hypothesis goes first, then the lower id."""
+    """Searches with one beam over one Stepper, which sentences join and leave, up to `most` at a time: `add` requests,
+    and `tick` while it is `busy`. What is found for a sentence does not depend on the others, and an error belongs to
+    its request. Of equal scores the earlier hypothesis goes first, then the lower id."""
 
     live: _Live
     best: _Best
@@ -153,7 +126,8 @@ class BeamSearch:
         return events + self._advance() if self.sentences else events
 
     def _start(self, new: list[Sentence]) -> list[Event]:
-        """Read inputs; if this fails for several, each alone, so that an error belongs to its request."""
+        """Read the inputs of new sentences; if this fails for several, each alone, so that an error belongs to its
+        request."""
         limit = self.stepper.limit
         try:
             logits, state = self.stepper.start([sentence.request.input for sentence in new], bucket(1, limit))
@@ -178,18 +152,21 @@ class BeamSearch:
         ends, last = [next(iter(request.stop), -1) for request in requests], [r.answers - 1 for r in requests]
         columns: list[list[Any]] = [[0] * len(new), most, ends, last, penalties]
         terms = _Terms(*(torch.tensor(values, device=logits.device).view(len(new), -1) for values in columns))
-        logits, state = logits.repeat_interleave(beam, dim=0), state.expand(beam)
+        self._join(new, logits.repeat_interleave(beam, dim=0), state.expand(beam), live, best, terms)
+        return []
+
+    def _join(self, new: list[Sentence], logits: Tensor, state: Any, live: _Live, best: _Best, terms: _Terms) -> None:
+        """New sentences behind those that are there."""
         if self.sentences:
-            parts = [len(self.sentences), len(new)]
-            both = self.stepper.empty(sum(parts), max(self.state.room, state.room)).expand(beam)
-            for rows, part in zip(torch.arange(sum(parts), device=logits.device).split(parts), (self.state, state)):
+            sizes, beam = [len(self.sentences), len(new)], live.logprob.shape[1]
+            both = self.stepper.empty(sum(sizes), max(self.state.room, state.room)).expand(beam)
+            for rows, part in zip(torch.arange(sum(sizes), device=logits.device).split(sizes), (self.state, state)):
                 both.put(rows, part)
             logits, state = torch.cat([self.logits, logits]), both
             live, best = _columns(_concatenated, self.live, live), _columns(_concatenated, self.best, best)
             terms = _columns(_concatenated, self.terms, terms)
         self.sentences, self.logits, self.state = [*self.sentences, *new], logits, state
         self.live, self.best, self.terms = live, best, terms
-        return []
 
     def _advance(self) -> list[Event]:
         """One more token for every hypothesis; sentences that are done leave."""
@@ -201,22 +178,26 @@ class BeamSearch:
         events, leave = list[Event](), [i for i in range(len(done)) if done[i] or broken[i]]
         if leave:
             at = torch.tensor(leave, device=self.logits.device)
-            for i, columns in zip(leave, zip(*(x[at].tolist() for x in self.best))):
-                sentence = self.sentences[i]
-                found = [
-                    Hypothesis(tokens[: length - finished], score, logprob, finished)
-                    for score, logprob, tokens, length, finished in zip(*columns)
-                    if score > NEVER
-                ][: sentence.request.answers]
-                if broken[i] or not found:
-                    error = UserError(NOT_A_NUMBER if broken[i] else NO_TOKEN)
-                    events.append(Event(sentence.id, done="error", error=error))
-                else:
-                    events.append(Event(sentence.id, done="stop", hypotheses=found))
+            for i, best in zip(leave, zip(*(x[at].tolist() for x in self.best))):
+                events.append(self._event(self.sentences[i], zip(*best), broken[i]))
             self._select([i for i in range(len(done)) if i not in leave])
-        if not self.sentences:
-            return events
-        # Reorder the state as the live hypotheses are, and step.
+        if self.sentences:
+            self._step()
+        return events
+
+    def _event(self, sentence: Sentence, best: Iterable[tuple[Any, ...]], broken: bool) -> Event:
+        """What is found for a sentence; `best` are its rows of _Best."""
+        found = [
+            Hypothesis(tokens[: length - finished], score, logprob, finished)
+            for score, logprob, tokens, length, finished in best
+            if score > NEVER
+        ]
+        if broken or not found:
+            return Event(sentence.id, done="error", error=UserError(NOT_A_NUMBER if broken else NO_TOKEN))
+        return Event(sentence.id, done="stop", hypotheses=found[: sentence.request.answers])
+
+    def _step(self) -> None:
+        """Reorder the state as the live hypotheses are, and read their tokens."""
         if (beam := self.live.logprob.shape[1]) > 1:
             first = beam * torch.arange(len(self.sentences), device=self.logits.device).unsqueeze(1)
             self.state.reorder((self.live.parent + first).flatten())
@@ -226,7 +207,6 @@ class BeamSearch:
         if longest > self.state.room:
             self.state.grow(bucket(longest, self.stepper.limit))
         self.logits = self.stepper.step(self.live.token.flatten(), self.state)
-        return events
 
     def _select(self, rows: list[int]) -> None:
         """Only these sentences go on."""

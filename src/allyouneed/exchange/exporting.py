@@ -21,6 +21,8 @@ MARK = "allyouneed.json"  # in every export
 def export_run(run: Any, out: str | os.PathLike[str], to: str, numbers: str, overwrite: bool, say: Say) -> list[Path]:
     """Write the run into the folder `out`, `to` one of WAYS; returns the files. `numbers`: the type of the weights for
     ct2."""
+    from allyouneed.exchange import to_ct2, to_hf, to_onnx  # which import every model
+
     if to not in WAYS:
         raise UserError(f"there is no way to export to '{shortened(to)}'{nearest(to, WAYS)}")
     if numbers not in NUMBERS:
@@ -35,8 +37,12 @@ def export_run(run: Any, out: str | os.PathLike[str], to: str, numbers: str, ove
     try:
         folder = work / "new"
         folder.mkdir()
-        made = [*_export(run, to, folder, numbers, say), folder / MARK]
+        if to == "ct2":
+            made = to_ct2.export_ct2(run, folder, numbers, say)
+        else:
+            made = (to_hf.export_hf if to == "hf" else to_onnx.export_onnx)(run, folder, say)
         write_json(folder / MARK, {"exported": to, "from": str(run.folder.path), "version": __version__})
+        made.append(folder / MARK)
         _check_target(target, overwrite)
         with writing(target):
             _replace(target, folder, work / "old")
@@ -68,17 +74,3 @@ def _replace(target: Path, folder: Path, old: Path) -> None:
         if before:
             os.rename(old, target)
         raise
-
-
-def _export(run: Any, to: str, folder: Path, numbers: str, say: Say) -> list[Path]:
-    if to == "hf":
-        from allyouneed.exchange.to_hf import export_hf
-
-        return export_hf(run, folder, say)
-    if to == "onnx":
-        from allyouneed.exchange.to_onnx import export_onnx
-
-        return export_onnx(run, folder, say)
-    from allyouneed.exchange.to_ct2 import export_ct2
-
-    return export_ct2(run, folder, numbers, say)

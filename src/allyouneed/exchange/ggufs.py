@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -57,7 +57,7 @@ CUTS: dict[str, tuple[str, ...]] = {
 def read_gguf(path: Path) -> Source:
     """A GGUF file of a Llama, in one file, with its tokenizer and its chat template."""
     try:
-        importlib.import_module("gguf")
+        import gguf  # noqa: F401
     except ImportError:
         raise UserError(f"to read {path} the package gguf is needed: pip install gguf") from None
     with reading(path, "a GGUF file"), open_to_read(path) as file:
@@ -77,7 +77,8 @@ def read_gguf(path: Path) -> Source:
 
 
 class Reader:
-    """The header of a GGUF file. Every length in it is checked against the size of the file before it is used."""
+    """The header of a GGUF file. Every length in it is checked against the size of the file before it is used: the
+    package gguf makes an object of each number of a list, so that a file of some megabytes can fill the memory."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         self.file, self.size, self.left = file, size, min(size, MOST_HEADER)
@@ -89,23 +90,27 @@ class Reader:
         if (version := self.number("I")) not in (2, 3):
             raise ValueError(f"it is of version {version}; this library reads versions 2 and 3")
         tensors, entries = self.number("Q"), self.number("Q")
-        facts: dict[str, Any] = {}
-        for _ in range(entries):
-            name = self.text()
-            if name in facts:
-                raise ValueError(f"it has two entries {shortened(name)}")
-            facts[name] = self.value(self.number("I"))
+        facts: dict[str, Any] = self.named(entries, lambda: self.value(self.number("I")))
         align = facts.get("general.alignment", 32)
         if type(align) is not int or not 1 <= align <= 1 << 16:
             raise ValueError(f"its general.alignment is {shortened(align)}")
-        found: dict[str, Stored] = {}
-        for _ in range(tensors):
-            name, tensor = self.text(), self.tensor()
-            if name in found:
-                raise ValueError(f"it has two tensors {shortened(name)}")
-            found[name] = tensor
-        begin = -(-self.file.tell() // align) * align
-        return facts, self.checked(found, begin)
+        found: dict[str, Stored] = self.named(tensors, self.tensor)
+        end = begin = -(-self.file.tell() // align) * align
+        for name, tensor in sorted(found.items(), key=lambda pair: pair[1].start):
+            found[name] = tensor = tensor._replace(start=begin + tensor.start)
+            if tensor.start < end or tensor.end > self.size:
+                raise ValueError(f"the tensor {shortened(name)} is not inside the file, or on top of another one")
+            end = tensor.end
+        return facts, found
+
+    def named(self, count: int, value: Callable[[], Any]) -> dict[str, Any]:
+        """Values after their names."""
+        found: dict[str, Any] = {}
+        for _ in range(count):
+            if (name := self.text()) in found:
+                raise ValueError(f"it has two entries {shortened(name)}")
+            found[name] = value()
+        return found
 
     def take(self, count: int) -> bytes:
         if count > self.left:
@@ -139,26 +144,17 @@ class Reader:
 
     def tensor(self) -> Stored:
         """One tensor: its sizes, the fastest first, the kind of its numbers, and its distance from the first byte."""
-        constants = importlib.import_module("gguf.constants")
+        from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
         count = self.number("I")
         if not 1 <= count <= 4:
             raise ValueError(f"it has a tensor of {count} dimensions")
         shape = tuple(self.number("Q") for _ in range(count))[::-1]
-        kind = constants.GGMLQuantizationType(self.number("I"))
-        numbers, size = constants.GGML_QUANT_SIZES[kind]
+        kind = GGMLQuantizationType(self.number("I"))
+        numbers, size = GGML_QUANT_SIZES[kind]
         if min(shape) < 1 or shape[-1] % numbers:
             raise ValueError(f"it has a tensor of the shape {shape}, which numbers of the kind {kind.name} cannot have")
         return Stored(self.number("Q"), shape, shape[-1] // numbers * size, kind)
-
-    def checked(self, found: dict[str, Stored], begin: int) -> dict[str, Stored]:
-        """The tensors counted from the start of the file. None is outside of it, and no two overlap."""
-        stored, end = dict[str, Stored](), begin
-        for name, tensor in sorted(found.items(), key=lambda pair: pair[1].start):
-            stored[name] = tensor._replace(start=begin + tensor.start)
-            if stored[name].start < end or stored[name].end > self.size:
-                raise ValueError(f"the tensor {shortened(name)} is not inside the file, or on top of another one")
-            end = stored[name].end
-        return stored
 
 
 def _rope(factors: np.ndarray, config: dict[str, Any], path: Path) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from allyouneed.exchange.folder import Source, read_folder
 from allyouneed.exchange.ggufs import read_gguf
 from allyouneed.exchange.llama2c import read_llama2c
 from allyouneed.exchange.maps import export_tensors, import_tensors
-from allyouneed.exchange.options import Options
+from allyouneed.exchange.options import UNUSED, USED, Options
 from allyouneed.predict.inputs import check_template
 from allyouneed.predict.processor import Processor
 from allyouneed.recipe import Recipe, to_toml
@@ -36,18 +36,6 @@ from allyouneed.text import Tokenizer
 
 MOST_LABELS = 1_000_000
 WITH_WORDS = ("lm", "pretrain", "translate")  # tasks whose head gives scores of words
-# Options of generation_config.json that are used here, or change nothing that is written.
-USED = {
-    *("do_sample", "num_beams", "temperature", "top_k", "top_p", "length_penalty", "max_new_tokens", "max_length"),
-    *("eos_token_id", "bos_token_id", "pad_token_id", "decoder_start_token_id", "stop_strings", "use_cache"),
-    *("renormalize_logits", "transformers_version", "_from_model_config", "num_return_sequences"),
-    *("output_attentions", "output_hidden_states", "output_scores", "output_logits", "return_dict_in_generate"),
-    *("forced_eos_token_id", "is_assistant", "num_assistant_tokens", "num_assistant_tokens_schedule", "sep_token_id"),
-    *("assistant_confidence_threshold", "assistant_lookbehind", "target_lookbehind", "return_legacy_cache"),
-    "cache_implementation",
-}
-# Values of the others that change nothing.
-NOTHING = {"repetition_penalty": 1.0, "typical_p": 1.0, "num_beam_groups": 1, "encoder_repetition_penalty": 1.0}
 
 
 def import_run(
@@ -220,7 +208,7 @@ def _decode(given: Mapping[str, Any], head: Head, say: Say) -> dict[str, Any]:
     build(DecodeConfig, found, "generation_config.json")
     barred = [[given.get("pad_token_id", given.get("decoder_start_token_id"))]]
     for name, value in given.items():
-        same = name in USED or value in (None, False, 0, [], {}, "", NOTHING.get(name, 0))
+        same = name in USED or value in (None, False, 0, [], {}, "", UNUSED.get(name, 0))
         if not same and not (name == "bad_words_ids" and value == barred):
             say(f"generation_config.json: {shortened(name)} is not used: this library does not have it")
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 import struct
@@ -14,11 +13,10 @@ import torch
 from torch import Tensor
 
 from allyouneed.errors import UserError, shortened
-from allyouneed.exchange.folder import Source
+from allyouneed.exchange.folder import Source, Weights
 from allyouneed.exchange.options import reading
 from allyouneed.exchange.sentencepieces import BYTE, CONTROL, NORMAL, UNKNOWN
 from allyouneed.exchange.vocabularies import scored_tokenizer
-from allyouneed.exchange.weights import Weights
 from allyouneed.storage.wholefile import open_to_read, read_bytes
 from allyouneed.text import Tokenizer
 
@@ -52,7 +50,8 @@ class Stored(NamedTuple):
             data = np.memmap(path, np.uint8, "r", self.start, (*self.shape[:-1], self.row))
             if self.kind is None:
                 return np.array(data.view("<f4"), np.float32)
-            dequantize = importlib.import_module("gguf.quants").dequantize
+            from gguf.quants import dequantize
+
             with np.errstate(all="ignore"):
                 return np.array(dequantize(data, self.kind), np.float32).reshape(self.shape)
         except NotImplementedError:
@@ -148,35 +147,27 @@ def _read_header(path: Path) -> tuple[int, dict[str, Any]]:
 
 
 def _read_tokenizer(path: Path, vocab: int) -> Tokenizer:
-    """The tokenizer.bin of a model with so many tokens."""
+    """The tokenizer.bin of a model with so many tokens. Before all stands the length of the longest piece, before each
+    its score and its length."""
+    pieces, scores, at = [], [], 4
     with reading(path, f"a tokenizer.bin of {vocab:,} tokens"):
-        pieces, scores = _entries(read_bytes(path, MOST_BYTES), vocab)
-        _check_first(pieces)
+        data = read_bytes(path, MOST_BYTES)
+        for id in range(vocab):
+            if at + 8 > len(data):
+                raise ValueError(f"it ends after {id:,}")
+            score, length = struct.unpack_from("<fi", data, at)
+            at += 8 + length
+            if length < 0 or at > len(data):
+                raise ValueError(f"the token {id:,} has a length of {length:,} bytes")
+            scores.append(score)
+            pieces.append(data[at - length : at].decode().replace(" ", "▁"))
+        if at != len(data):
+            raise ValueError(f"there are {len(data) - at:,} bytes behind the last one")
+        if vocab < len(FIRST):
+            raise ValueError(f"it has less than the {len(FIRST)} that a tokenizer of Llama begins with")
+        for id, (piece, name) in enumerate(zip(pieces, FIRST)):
+            # In older files a byte is a character.
+            if piece not in (name, f"\n{name}\n" if id < 3 else chr(id - 3).replace(" ", "▁")):
+                raise ValueError(f"its token {id} is {shortened(repr(piece))}, where {name} should be")
     kinds = [UNKNOWN, CONTROL, CONTROL, *[BYTE] * 256, *[NORMAL] * (vocab - len(FIRST))]
     return scored_tokenizer([*FIRST, *pieces[len(FIRST) :]], scores, kinds, path, start=1)
-
-
-def _entries(data: bytes, vocab: int) -> tuple[list[str], list[float]]:
-    """The pieces and scores. Before all stands the length of the longest piece, before each its score and length."""
-    pieces, scores, at = [], [], 4
-    for id in range(vocab):
-        if at + 8 > len(data):
-            raise ValueError(f"it ends after {id:,}")
-        score, length = struct.unpack_from("<fi", data, at)
-        at += 8 + length
-        if length < 0 or at > len(data):
-            raise ValueError(f"the token {id:,} has a length of {length:,} bytes")
-        scores.append(score)
-        pieces.append(data[at - length : at].decode().replace(" ", "▁"))
-    if at != len(data):
-        raise ValueError(f"there are {len(data) - at:,} bytes behind the last one")
-    return pieces, scores
-
-
-def _check_first(pieces: list[str]) -> None:
-    """The first pieces have their usual names, or those of older files: the byte itself, as a character, for <0x41>."""
-    if len(pieces) < len(FIRST):
-        raise ValueError(f"it has less than the {len(FIRST)} that a tokenizer of Llama begins with")
-    for id, (piece, name) in enumerate(zip(pieces, FIRST)):
-        if piece not in (name, f"\n{name}\n" if id < 3 else chr(id - 3).replace(" ", "▁")):
-            raise ValueError(f"its token {id} is {shortened(repr(piece))}, where {name} should be")

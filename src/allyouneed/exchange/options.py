@@ -15,12 +15,33 @@ from allyouneed.storage.runjson import parse_object
 from allyouneed.storage.wholefile import read_bytes
 
 LARGEST = 1 << 28  # bytes of a file
+# Options of how a model writes, in generation_config.json or, in older files, in config.json: those that are used here,
+# or change nothing that is written; and the others, with values that change nothing.
+USED = {
+    *("do_sample", "num_beams", "temperature", "top_k", "top_p", "length_penalty", "max_new_tokens", "max_length"),
+    *("eos_token_id", "bos_token_id", "pad_token_id", "decoder_start_token_id", "stop_strings", "use_cache"),
+    *("renormalize_logits", "transformers_version", "_from_model_config", "num_return_sequences"),
+    *("output_attentions", "output_hidden_states", "output_scores", "output_logits", "return_dict_in_generate"),
+    *("forced_eos_token_id", "is_assistant", "num_assistant_tokens", "num_assistant_tokens_schedule", "sep_token_id"),
+    *("assistant_confidence_threshold", "assistant_lookbehind", "target_lookbehind", "return_legacy_cache"),
+    "cache_implementation",
+}
+UNUSED = {"repetition_penalty": 1.0, "typical_p": 1.0, "num_beam_groups": 1, "encoder_repetition_penalty": 1.0}
+UNUSED |= dict.fromkeys(
+    (
+        *("min_length", "early_stopping", "no_repeat_ngram_size", "bad_words_ids", "diversity_penalty"),
+        *("encoder_no_repeat_ngram_size", "forced_bos_token_id", "remove_invalid_values", "suppress_tokens"),
+        *("begin_suppress_tokens", "exponential_decay_length_penalty", "cross_attention_hidden_size"),
+    ),
+    0,
+)
 # What does not change the numbers of a model that is used: how it was trained, saved and made.
 NEUTRAL = {
-    *("model_type", "architectures", "transformers_version", "torch_dtype", "dtype", "_name_or_path", "_commit_hash"),
-    *("use_cache", "return_dict", "output_attentions", "output_hidden_states", "torchscript", "use_bfloat16"),
-    *("initializer_range", "initializer_factor", "init_std", "gradient_checkpointing", "pretraining_tp"),
-    *("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id", "task_specific_params"),
+    *USED,
+    *UNUSED,
+    *("model_type", "architectures", "torch_dtype", "dtype", "_name_or_path", "_commit_hash", "return_dict"),
+    *("torchscript", "use_bfloat16", "initializer_range", "initializer_factor", "init_std", "gradient_checkpointing"),
+    *("pretraining_tp", "task_specific_params"),
     *("id2label", "label2id", "num_labels", "problem_type", "finetuning_task", "tokenizer_class", "prefix"),
     *("chunk_size_feed_forward", "is_encoder_decoder", "attn_implementation", "_attn_implementation_autoset"),
     *("auto_map", "model_max_length", "unk_token_id", "transformers.js_config", "is_llama_config", "rope_interleaved"),

@@ -35,10 +35,11 @@ MOST_PIECES = 1 << 20
 MOST_SPLITS = 1 << 26  # the sum of the squares of the lengths of all pieces
 NORMAL, UNKNOWN, CONTROL, USER, UNUSED, BYTE = range(1, 7)  # the types of pieces
 SPACE = "▁"
-BEGIN, END = " ", "  "  # around a piece that the model does not know
+EDGE = " "  # on both sides of a piece that the model does not know
 TILDE, MARK = "\uff5e", "\1"
 FAR = 1000.0  # how far below the worst piece a special token is, so that a text never has it
-VARINT, EIGHT, BYTES, FOUR = 0, 1, 2, 5  # the kinds of fields of a protobuf message
+VARINT, BYTES, SIZES = 0, 2, {1: 8, 5: 4}  # the kinds of fields of a protobuf message; of two their bytes
+NUMBER = re.compile(rb"[\x80-\xff]{0,9}[\x00-\x7f]")
 
 
 class Piece(NamedTuple):
@@ -125,34 +126,26 @@ def _piece(data: bytes) -> Piece:
 def _fields(data: bytes) -> Iterator[tuple[int, int | float | bytes]]:
     """The fields of a protobuf message: their numbers and values. Nothing is read beyond the end."""
     at = 0
-
-    def take(size: int) -> bytes:
-        nonlocal at
+    while at < len(data):
+        tag, at = _number(data, at)
+        number, kind = divmod(tag, 8)
+        if kind == VARINT:
+            value, at = _number(data, at)
+            yield number, value
+            continue
+        size, at = _number(data, at) if kind == BYTES else (SIZES.get(kind, len(data)), at)
         at += size
         if at > len(data):
-            raise ValueError("it ends too early")
-        return data[at - size : at]
+            raise ValueError("it ends too early, or has a field of another kind")
+        part = data[at - size : at]
+        yield number, struct.unpack("<f", part)[0] if SIZES.get(kind) == 4 else part
 
-    def varint() -> int:
-        """A whole number, seven bits per byte."""
-        value = 0
-        for shift in range(0, 70, 7):
-            byte = take(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-        raise ValueError("a number is too long")
 
-    while at < len(data):
-        number, kind = divmod(varint(), 8)
-        if kind == VARINT:
-            yield number, varint()
-        elif kind == FOUR:
-            yield number, struct.unpack("<f", take(4))[0]
-        elif kind in (EIGHT, BYTES):
-            yield number, take(8 if kind == EIGHT else varint())
-        else:
-            raise ValueError(f"a field is of the kind {kind}")
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """A whole number, seven bits per byte, and where it ends."""
+    if not (found := NUMBER.match(data, at)):
+        raise ValueError("it ends too early, or a number is too long")
+    return sum((byte & 0x7F) << 7 * i for i, byte in enumerate(found[0])), found.end()
 
 
 def to_spec(model: Pieces, ids: Mapping[str, int], unk: str, specials: Collection[str] = ()) -> dict[str, Any]:
@@ -167,7 +160,7 @@ def to_spec(model: Pieces, ids: Mapping[str, int], unk: str, specials: Collectio
         raise UserError(f"{model.path}: the pieces of the tokenizer are too long")
     known = {piece.text: piece for piece in model.pieces if piece.kind in (NORMAL, USER, BYTE) and piece.text in ids}
     letters = {letter for piece in known.values() if piece.kind != BYTE for letter in piece.text}
-    hidden = {text: BEGIN + text + END for text in ids if text not in known and text not in {unk, *specials}}
+    hidden = {text: EDGE + text + EDGE for text in ids if text not in known and text not in {unk, *specials}}
     names = {hidden.get(text, text): id for text, id in ids.items()}
     if len(names) < len(ids):
         raise UserError(f"the vocabulary beside {model.path} has the same piece with and without spaces around it")
@@ -180,7 +173,7 @@ def to_spec(model: Pieces, ids: Mapping[str, int], unk: str, specials: Collectio
             normal += [_replace({"String": text}, unused) for text in (unk, *specials) if letters.isdisjoint(text)]
         if any(letters.isdisjoint(text) for text in hidden):
             normal += _mark_unknown(letters)
-            before.append(isolate(f"{BEGIN}[^ ]+{END}"))
+            before.append(isolate(f"{EDGE}[^ ]+{EDGE}"))
     return {
         "normalizer": {"type": "Sequence", "normalizers": normal},
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": before} if before else None,
@@ -235,12 +228,9 @@ def _decoder(model: Pieces) -> dict[str, Any]:
 def _mark_unknown(letters: Collection[str]) -> list[dict[str, Any]]:
     """Put spaces around each run of characters that are in no piece. Nothing for more letters than a regular expression
     may have."""
-    unknown = f"[^{''.join(re.escape(letter) for letter in sorted(letters))}]"
-    named = f"(?<u>{unknown}){{0}}"  # matches nothing, but names the class
-    before, after = named + r"(?<!\g<u>)(?=\g<u>)", named + r"(?<=\g<u>)(?!\g<u>)"
-    if len(before) > MOST_TEXT:
-        return []
-    return [_replace({"Regex": before}, BEGIN), _replace({"Regex": after}, END)]
+    unknown = f"(?<u>[^{''.join(re.escape(letter) for letter in sorted(letters))}]){{0}}"  # a class with a name
+    edges = unknown + r"(?:(?<!\g<u>)(?=\g<u>)|(?<=\g<u>)(?!\g<u>))"
+    return [_replace({"Regex": edges}, EDGE)] if len(edges) <= MOST_TEXT else []
 
 
 def _unigram(model: Pieces, known: Mapping[str, Piece], names: Mapping[str, int], unk: str) -> dict[str, Any]:
@@ -262,7 +252,7 @@ def _bpe(model: Pieces, known: Mapping[str, Piece], names: Mapping[str, int], un
     """The pair with the best union is merged first. So the merges are all pairs with a known union, by its score; of
     equal ones the longest left part is first, because a run of spaces grows from its left end. A piece with spaces
     around needs none: `ignore_merges` finds the whole of a part of the text."""
-    whole = any(name.endswith(END) for name in names)
+    whole = any(name.endswith(EDGE) for name in names)
     plain = {text: piece.score for text, piece in known.items() if piece.kind == NORMAL}
     found = [
         (-score, -cut, text[:cut], text[cut:])

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from allyouneed.errors import UserError
 from allyouneed.exchange.to_onnx import NEVER, packages, plain
 from allyouneed.models.base import Writer
 from allyouneed.models.gpt import GPT
 from allyouneed.models.transformer import Transformer
-from allyouneed.nn.block import Block, BlockConfig, Stack
+from allyouneed.nn.block import BlockConfig, Stack
 from allyouneed.nn.layers import Embedding
 from allyouneed.nn.positions import sinusoid
 from allyouneed.storage.wholefile import write_bytes, writing
@@ -30,7 +29,7 @@ LARGEST = 2**32  # bytes of one tensor
 def export_ct2(run: Any, folder: Path, quantization: str, say: Say) -> list[Path]:
     """Write model.bin, config.json, the vocabulary and the tokenizers of a translator or a GPT into an empty folder;
     returns the files. `quantization` is "float32", or "int8": a quarter of the size, and nearly the same numbers."""
-    model = copy.deepcopy(plain(run.model))  # the package rounds numbers in their place
+    model = plain(run.model)  # a copy: the package rounds numbers in their place
     if not isinstance(model, GPT | Transformer):
         raise UserError(
             f"a run of the model {run.recipe.model_kind} for the task {run.recipe.task_kind} cannot be written for "
@@ -93,14 +92,14 @@ def _options(specs: Any, c: BlockConfig) -> dict[str, Any]:
 
 
 def _gpt(specs: Any, model: GPT, run: Any) -> Any:
-    c, tokenizer = model.config, run.processor.tokenizer
-    made = specs.TransformerDecoderSpec(c.layers, with_encoder_attention=False, **_options(specs, c))
-    known = model.known or c.vocab
-    _embed(made.embeddings, made, model.body.embedding, c, known)
-    _decode(made, model.body.stack, model, known)
+    rows = model.known or model.config.vocab
+    made = specs.TransformerDecoderSpec(
+        model.config.layers, with_encoder_attention=False, **_options(specs, model.config)
+    )
+    _fill_decoder(made, model.body.embedding, model.body.stack, model, rows)
     spec = specs.TransformerDecoderModelSpec(made)
-    spec.register_vocabulary(_vocabulary(tokenizer, known))
-    _set_config(spec, c, tokenizer)
+    spec.register_vocabulary(_vocabulary(run.processor.tokenizer, rows))
+    _set_config(spec, model.config, run.processor.tokenizer)
     return spec
 
 
@@ -109,16 +108,14 @@ def _translator(specs: Any, model: Transformer, run: Any) -> Any:
     source, options = run.processor.tokenizers["tokenizer.json"], _options(specs, model.config)
     encoder = specs.TransformerEncoderSpec(c.layers, **options)
     decoder = specs.TransformerDecoderSpec(c.decoder_layers or c.layers, **options)
-    read, known = min(c.vocab, len(source)), model.known or c.target_vocab
-    _embed(encoder.embeddings[0], encoder, body.source, c, read)
-    _stack(encoder, body.encoder)
-    _embed(decoder.embeddings, decoder, body.target, c, known)
-    _decode(decoder, body.decoder, model, known, cross=True)
+    read, rows = min(c.vocab, len(source)), model.known or c.target_vocab
+    _fill_stack(encoder, encoder.embeddings[0], body.source, body.encoder, read)
+    _fill_decoder(decoder, body.target, body.decoder, model, rows)
     spec = specs.TransformerSpec(encoder, decoder)
     spec.register_source_vocabulary(_vocabulary(source, read))
-    spec.register_target_vocabulary(_vocabulary(target, known))
+    spec.register_target_vocabulary(_vocabulary(target, rows))
     _set_config(spec, c, target)
-    spec.config.decoder_start_token = _vocabulary(target, known)[c.bos]
+    spec.config.decoder_start_token = _vocabulary(target, rows)[c.bos]
     spec.config.add_source_eos = False  # the prompt of a sentence ends with it already
     return spec
 
@@ -139,76 +136,58 @@ def _vocabulary(tokenizer: Tokenizer, rows: int) -> list[str]:
     return [names.get(id, f"{mark} {id}>") for id in range(rows)]
 
 
-def _embed(table: Any, scope: Any, embedding: Embedding, c: Any, rows: int) -> None:
-    """The tokens and the positions. All positions but rotary ones are a table: CTranslate2's own sinusoid has other
-    frequencies, and begins at 1."""
-    table.weight = _rows(embedding.tokens.weight, rows)
-    scope.scale_embeddings = embedding.scale != 1.0
-    if c.positions == "rotary":
-        return
-    learned: Any = embedding.positions
-    if c.positions == "learned":
-        scope.position_encodings.encodings = learned.table.weight.detach()
-    elif c.positions == "none":
-        scope.position_encodings.encodings = torch.zeros(_reach(c), c.width)
-    else:
-        layout = "half" if c.positions.endswith("half") else "interleaved"
-        scope.position_encodings.encodings = sinusoid(torch.arange(_reach(c)), c.width, layout)
-
-
-def _decode(spec: Any, stack: Stack, model: Writer, rows: int, cross: bool = False) -> None:
-    """The blocks and the output. The logit of a token that is never chosen gets a bias that makes it the smallest."""
-    _stack(spec, stack, cross)
+def _fill_decoder(spec: Any, embedding: Embedding, stack: Stack, model: Writer, rows: int) -> None:
+    """The logit of a token that is never chosen gets a bias that makes it the smallest."""
+    _fill_stack(spec, spec.embeddings, embedding, stack, rows)
     out = model.head.out
-    spec.projection.weight = _rows(out.weight, rows)
+    spec.projection.weight = out.weight.detach()[:rows]
     if out.bias is not None or model.barred >= 0:
-        bias = torch.zeros(rows) if out.bias is None else _rows(out.bias, rows).clone()
+        bias = torch.zeros(rows) if out.bias is None else out.bias.detach()[:rows].clone()
         if model.barred >= 0:
             bias[model.barred] = NEVER
         spec.projection.bias = bias
 
 
-def _stack(spec: Any, stack: Stack, cross: bool = False) -> None:
+def _fill_stack(spec: Any, table: Any, embedding: Any, stack: Stack, rows: int) -> None:
+    """The blocks, and the embeddings of the `rows` that have a token. All positions but rotary ones are a table:
+    CTranslate2's own sinusoid has other frequencies, and begins at 1."""
+    c: Any = stack.config
+    table.weight = embedding.tokens.weight.detach()[:rows]
+    spec.scale_embeddings = embedding.scale != 1.0
+    if c.positions == "learned":
+        spec.position_encodings.encodings = embedding.positions.table.weight.detach()
+    elif c.positions == "none":
+        spec.position_encodings.encodings = torch.zeros(_reach(c), c.width)
+    elif c.positions != "rotary":
+        layout = "half" if c.positions.endswith("half") else "interleaved"
+        spec.position_encodings.encodings = sinusoid(torch.arange(_reach(c)), c.width, layout)
     for layer, block in zip(spec.layer, stack.blocks):
-        _block(layer, block, cross)  # type: ignore[arg-type]
-    if stack.config.prenorm:
-        _norm(spec.layer_norm, stack.norm)
+        _fill_block(layer, block)
+    if c.prenorm:
+        _fill(stack.norm, spec.layer_norm)
 
 
-def _block(spec: Any, block: Block, cross: bool) -> None:
-    _attention(spec.self_attention, block.attention_norm, block.attention.qkv, block.attention.out)
-    if cross:
-        _attention(spec.attention, block.cross_norm, block.cross.q, block.cross.kv, block.cross.out)
-    feed = block.feed_forward
-    _norm(spec.ffn.layer_norm, block.feed_forward_norm)
-    if feed.gated:
-        gate, up = feed.into.weight.detach().chunk(2)
-        spec.ffn.linear_0.weight, spec.ffn.linear_0_noact.weight = gate, up
-        if feed.into.bias is not None:
-            spec.ffn.linear_0.bias, spec.ffn.linear_0_noact.bias = feed.into.bias.detach().chunk(2)
-    else:
-        _linear(spec.ffn.linear_0, feed.into)
-    _linear(spec.ffn.linear_1, feed.out)
+def _fill_block(layer: Any, block: Any) -> None:
+    parts = [(layer.self_attention, block.attention_norm, [block.attention.qkv, block.attention.out])]
+    if hasattr(layer, "attention"):
+        parts.append((layer.attention, block.cross_norm, [block.cross.q, block.cross.kv, block.cross.out]))
+    for part, norm, linears in parts:
+        _fill(norm, part.layer_norm)
+        for linear, spec in zip(linears, part.linear):
+            _fill(linear, spec)
+    _fill(block.feed_forward_norm, layer.ffn.layer_norm)
+    gated = block.feed_forward.gated
+    _fill(block.feed_forward.into, layer.ffn.linear_0, *([layer.ffn.linear_0_noact] if gated else []))
+    _fill(block.feed_forward.out, layer.ffn.linear_1)
 
 
-def _attention(spec: Any, norm: nn.Module, *linears: nn.Linear) -> None:
-    _norm(spec.layer_norm, norm)
-    for there, here in zip(spec.linear, linears):
-        _linear(there, here)
-
-
-def _linear(spec: Any, linear: nn.Linear) -> None:
-    spec.weight = linear.weight.detach()
-    if linear.bias is not None:
-        spec.bias = linear.bias.detach()
-
-
-def _norm(spec: Any, norm: Any) -> None:
-    spec.gamma = norm.weight.detach()
-    if isinstance(norm, nn.LayerNorm):
-        spec.beta = torch.zeros_like(spec.gamma) if norm.bias is None else norm.bias.detach()
-
-
-def _rows(tensor: Tensor, rows: int) -> Tensor:
-    """Without the rows that no token has, which are never chosen."""
-    return tensor.detach()[:rows]
+def _fill(module: Any, *specs: Any) -> None:
+    """A linear layer or a norm. Several specs have its rows one after the other."""
+    for name in ("weight", "bias"):
+        tensor = getattr(module, name, None)
+        if isinstance(module, nn.LayerNorm) and tensor is None:
+            tensor = torch.zeros_like(module.weight)  # CTranslate2 needs one
+        if tensor is not None:
+            theirs = name if isinstance(module, nn.Linear) else {"weight": "gamma", "bias": "beta"}[name]
+            for spec, part in zip(specs, tensor.detach().chunk(len(specs))):
+                setattr(spec, theirs, part)

@@ -28,12 +28,12 @@ from allyouneed.storage.wholefile import write_json, write_tensors, write_text
 from allyouneed.terminal import Say
 from allyouneed.text import Layout, Tokenizer
 from allyouneed.text.layout import post_processor
+from allyouneed.text.tokenizer import NAMES
 from allyouneed.version import __version__
 
 # Settings that do not change what a trained model computes, or that are not the model's.
 FREE = ("freeze", "dropout", "attention_dropout", "drop_path", "output_bias", "bos")
 ROTARY = ("rotary_base", "rotary_stretch", "rotary_context")
-ROLES = ("bos", "eos", "unk", "pad", "cls", "sep", "mask")
 TARGET = "target_tokenizer"  # the folder of a second tokenizer
 # The class that opens a model of each task, and the pipeline that it is for.
 OPENED_BY = {
@@ -263,7 +263,7 @@ def _write_tokenizers(processor: Processor, folder: Path, say: Say) -> None:
         elif kind == "lm":
             spec = json.loads(tokenizer.to_json())
         else:
-            spec = _framed(tokenizer, Layout.of(tokenizer))
+            spec = _framed(tokenizer, tokenizer.layout())
         write_text(path / "tokenizer.json", json.dumps(spec, ensure_ascii=False, indent=1))
         about: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
         model = processor.recipe.model
@@ -271,7 +271,7 @@ def _write_tokenizers(processor: Processor, folder: Path, say: Say) -> None:
         about["model_input_names"] = ["input_ids", *apart, "attention_mask"]
         if (limit := model.limit) is not None:
             about["model_max_length"] = limit
-        ids = {role: id for role in ROLES if (id := getattr(tokenizer, role)) is not None}
+        ids = {role: id for role in NAMES if (id := getattr(tokenizer, role)) is not None}
         about |= {f"{role}_token": tokenizer.token(id) for role, id in ids.items()}
         if isinstance(processor, LMProcessor) and processor.chat:
             write_text(path / "chat_template.jinja", processor.chat)

@@ -31,9 +31,9 @@ from allyouneed.exchange.sentencepieces import (
 )
 from allyouneed.text import Tokenizer
 from allyouneed.text.layout import post_processor
+from allyouneed.text.tokenizer import NAMES as ROLES
 
 CONFIG = "tokenizer_config.json"
-ROLES = ("unk", "bos", "eos", "sep", "cls", "pad", "mask")
 # Options of tokenizer_config.json, and what tokenizer.json calls them.
 BERT_FLAGS = {
     "do_lower_case": "lowercase",

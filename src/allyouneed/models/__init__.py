@@ -1,1 +1,1 @@
-"""One file a model: a body of nn parts, and a head."""
+"""One file per model: a body made of the parts in nn/, and a head."""

@@ -20,7 +20,7 @@ from allyouneed.nn.trace import Trace, record
 
 @dataclass(frozen=True)
 class TranslatorConfig(BodyConfig):
-    """What every translator can be asked for."""
+    """The settings of every translator."""
 
     vocab: int = option(0, "rows of the source embedding (0: as many as there are tokens)", low=0, high=2**24)
     target_vocab: int = option(0, "rows of the target embedding (0: as many as there are tokens)", low=0, high=2**24)
@@ -41,25 +41,12 @@ class Positioned:
         return self.context if self.positions == "learned" else None
 
 
-def two_embeddings(config: Any, width: int, **settings: Any) -> list[Embedding]:
-    """Of the source and of the target, which may share one table."""
-    how = {"width": width, "dropout": config.dropout, **settings}
-    source, target = Embedding(config.vocab, **how), Embedding(config.target_vocab, **how)
-    if config.share:
-        target.tokens = source.tokens
-    return [source, target]
-
-
 @dataclass(frozen=True)
 class StacksConfig(Positioned, TranslatorConfig):
-    """What a translator made of two stacks can be asked for."""
+    """The settings of a translator made of two stacks."""
 
     decoder_layers: int = option(0, "blocks of the decoder (0: layers)", low=0, high=1000)
     context: int = option(512, "learned positions: longest sentence, in tokens", low=1, high=10**7)
-
-    def embeddings(self, width: int) -> list[Embedding]:
-        """With positions."""
-        return two_embeddings(self, width, positions=self.positions, size=self.context, scale=True)
 
 
 class Body(nn.Module):
@@ -71,8 +58,9 @@ class Body(nn.Module):
     frozen: tuple[nn.Module, ...] = ()
 
     def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
-        """Texts -> (B, T, width). Vectors of padding mean nothing."""
-        raise NotImplementedError
+        """Texts -> (B, T, width). Vectors of padding mean nothing; it lies behind the text, where a body that sees no
+        future does not look."""
+        return self(tensors["ids"], trace=trace)
 
     def layers(self, trace: Trace, hidden: Tensor) -> list[Tensor]:
         """From a trace of embeddings and layers: the embeddings, what each layer gives, and last `hidden`, which `read`
@@ -92,7 +80,7 @@ class Body(nn.Module):
 
     def tables(self) -> list[nn.Embedding]:
         """The token embeddings; none in a body that reads letters or pictures."""
-        return []
+        return [part.tokens for part in self.children() if isinstance(part, Embedding)]
 
     def fitted(self, name: str, tensor: Tensor) -> Tensor:
         """A tensor of the body of another run, as this body needs it."""
@@ -117,16 +105,27 @@ class Body(nn.Module):
 
 
 class TranslatorBody(Body):
-    """Reads a source and writes a target."""
+    """Reads a source and writes a target. The embeddings of the two may share one table."""
 
-    source: Embedding
-    target: Embedding
+    def __init__(self, config: Any, width: int, **positions: Any) -> None:
+        super().__init__()
+        self.config, self.width, self.limit = config, width, config.limit
+        self.source = Embedding(config.vocab, width, dropout=config.dropout, **positions)
+        self.target = Embedding(config.target_vocab, width, dropout=config.dropout, **positions)
+        if config.share:
+            self.target.tokens = self.source.tokens
 
-    def tables(self) -> list[nn.Embedding]:
-        return [self.source.tokens, self.target.tokens]
+    def begin(self, source: Tensor, lengths: Tensor, room: int) -> Any:
+        """Encode source (B, S), right-padded, of true lengths (B,): the state before the first target token."""
+        raise NotImplementedError
+
+    def empty(self, rows: int, room: int) -> Any:
+        """A state of free rows, as if each had read one token."""
+        blank = torch.zeros(rows, 1, dtype=torch.long, device=self.source.tokens.weight.device)
+        return self.begin(blank, torch.ones_like(blank[:, 0]), room)
 
 
-# Settings that do not shape a body.
+# Settings that do not shape the body of most models.
 FREE = ("freeze", "dropout", "attention_dropout", "drop_path", "tie", "output_bias", "bos")
 
 
@@ -137,7 +136,7 @@ class Model(nn.Module):
     BodyClass: ClassVar[Any] = None  # a Body
     sizes: ClassVar[dict[str, dict[str, Any]]]  # named settings
     tasks: ClassVar[tuple[str, ...]]
-    free: ClassVar[tuple[str, ...]] = FREE
+    free: ClassVar[tuple[str, ...]] = FREE  # settings that do not shape the body
     fits: ClassVar[tuple[str, ...]] = ()  # free settings that are those of the run to start from, unless they are given
     compiles: ClassVar[bool] = False  # torch.compile makes its loss faster
     in_place: ClassVar[bool] = False  # it learns without gradients and optimizer
@@ -157,7 +156,7 @@ class Model(nn.Module):
 
     @classmethod
     def check(cls, config: Any, task: str) -> None:
-        """Complains of settings that do not go with the task."""
+        """A UserError if the settings do not go with the task."""
 
     @property
     def device(self) -> torch.device:

@@ -51,8 +51,8 @@ class BertBody(Body):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.width, self.limit = config.width, config.limit
         self.embedding = Embedding(config.vocab, config.width, positions=config.positions, size=config.context)
+        self.width, self.limit = config.width, config.limit
         self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
         self.norm, self.dropout = config.make_norm(), nn.Dropout(config.dropout)
         self.stack = Stack(config, config.layers)
@@ -83,9 +83,6 @@ class BertBody(Body):
         if self.pooler is not None:
             self.pooler.requires_grad_(False)
 
-    def tables(self) -> list[nn.Embedding]:
-        return [self.embedding.tokens]
-
     def stages(self) -> list[list[nn.Module]]:
         embeddings = [part for part in (self.embedding, self.segments, self.norm) if part is not None]
         return [embeddings, *([block] for block in self.stack.blocks)]
@@ -96,8 +93,8 @@ class Bert(Model):
 
     Config = BertConfig
     BodyClass = BertBody
-    tasks: ClassVar[tuple[str, ...]] = ("pretrain", "classify", "tag", "answer", "embed")
-    compiles: ClassVar[bool] = True
+    tasks = ("pretrain", "classify", "tag", "answer", "embed")
+    compiles = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 2, "heads": 2, "width": 128},
         "mini": {"layers": 4, "heads": 4, "width": 256},

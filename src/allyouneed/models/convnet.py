@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from allyouneed.config import option
 from allyouneed.models.base import Body, LanguageModel, Positioned
-from allyouneed.nn.batch import Tensors
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.convolution import ConvConfig, ConvStack
 from allyouneed.nn.heads import LMHead
@@ -33,15 +32,10 @@ class ConvBody(Body):
 
     def __init__(self, config: ConvNetConfig) -> None:
         super().__init__()
-        self.width = config.embedding or config.width
-        self.limit = config.limit
+        c = config
+        self.width, self.limit = c.embedding or c.width, c.limit
         self.embedding = Embedding(
-            config.vocab,
-            self.width,
-            positions=config.positions,
-            size=config.context,
-            dropout=config.dropout,
-            scale=True,
+            c.vocab, self.width, positions=c.positions, size=c.context, dropout=c.dropout, scale=True
         )
         self.stack = ConvStack(config, config.layers, causal=True)
         self.dropout = nn.Dropout(config.dropout)
@@ -59,17 +53,9 @@ class ConvBody(Body):
         state.advance(ids.size(1) if count is None else count)
         return hidden
 
-    def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
-        """Padding lies behind the text, where no convolution looks."""
-        return self(tensors["ids"], trace=trace)
-
     def empty(self, rows: int, room: int) -> RecurrentState:
         """A state of free rows: before the first token there are zeros."""
-        length = torch.zeros(rows, dtype=torch.long, device=self.embedding.tokens.weight.device)
-        return RecurrentState({"past": self.stack.no_past(rows)}, length)
-
-    def tables(self) -> list[nn.Embedding]:
-        return [self.embedding.tokens]
+        return RecurrentState({"past": self.stack.no_past(rows)})
 
     def stages(self) -> list[list[nn.Module]]:
         return [[self.embedding, self.stack.into], *([block] for block in self.stack.blocks)]
@@ -80,8 +66,8 @@ class ConvNet(LanguageModel):
 
     Config = ConvNetConfig
     BodyClass = ConvBody
-    tasks: ClassVar[tuple[str, ...]] = ("lm", "classify", "tag", "answer", "embed")
-    compiles: ClassVar[bool] = True
+    tasks = ("lm", "classify", "tag", "answer", "embed")
+    compiles = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 4, "width": 64, "kernel": 4},
         "small": {"layers": 8, "width": 192, "kernel": 4},

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from allyouneed.config import option
 from allyouneed.models.base import StacksConfig, Translator, TranslatorBody
 from allyouneed.nn.cache import RecurrentState
-from allyouneed.nn.convolution import HALF, ConvConfig, ConvStack, Source
+from allyouneed.nn.convolution import SQRT_HALF, ConvConfig, ConvStack, Source
 from allyouneed.nn.layers import real
 from allyouneed.nn.trace import Trace, record
 
@@ -28,9 +28,8 @@ class ConvSeq2SeqBody(TranslatorBody):
     """Decoder(E[y] + P, Encoder(E[x] + P))"""
 
     def __init__(self, config: ConvSeq2SeqConfig) -> None:
-        super().__init__()
-        self.width, self.limit = config.embedding or config.width, config.limit
-        self.source, self.target = config.embeddings(self.width)
+        width = config.embedding or config.width
+        super().__init__(config, width, positions=config.positions, size=config.context, scale=True)
         self.encoder = ConvStack(config, config.layers, causal=False)
         self.decoder = ConvStack(config, config.decoder_layers or config.layers, causal=True, cross=True)
         self.dropout = nn.Dropout(config.dropout)
@@ -40,7 +39,7 @@ class ConvSeq2SeqBody(TranslatorBody):
         e, tokens = self.source(source), real(lengths, source.size(1))
         record(trace, self.source, "embeddings", e)
         z = self.encoder(e, real=tokens, trace=trace)
-        return Source(z, (z + e) * HALF, tokens)
+        return Source(z, (z + e) * SQRT_HALF, tokens)
 
     def forward(self, source: Tensor, lengths: Tensor, target: Tensor, *, trace: Trace | None = None) -> Tensor:
         """The decoder's output at each position of the target (B, T): (B, T, E)."""
@@ -50,7 +49,8 @@ class ConvSeq2SeqBody(TranslatorBody):
         return self.dropout(self.decoder(y, source=encoded, trace=trace))
 
     def begin(self, source: Tensor, lengths: Tensor, room: int) -> RecurrentState:
-        return self._state(self.encode(source, lengths))
+        encoded = self.encode(source, lengths)
+        return RecurrentState({"past": self.decoder.no_past(len(source))}, source=vars(encoded))
 
     def step(self, tokens: Tensor, state: RecurrentState) -> Tensor:
         """(B,) -> (B, E)"""
@@ -58,17 +58,6 @@ class ConvSeq2SeqBody(TranslatorBody):
         hidden = self.decoder(e, past=state.parts["past"], source=Source(**state.source))
         state.advance(1)
         return hidden[:, 0]
-
-    def empty(self, rows: int, room: int) -> RecurrentState:
-        """A state of free rows, each with one blank source token."""
-        blank = self.target.tokens.weight.new_zeros(rows, 1, self.width)
-        return self._state(Source(blank, blank.clone(), torch.ones(rows, 1, dtype=torch.bool, device=blank.device)))
-
-    def _state(self, source: Source) -> RecurrentState:
-        """Before the first token of each target."""
-        rows = source.z.size(0)
-        length = torch.zeros(rows, dtype=torch.long, device=source.z.device)
-        return RecurrentState({"past": self.decoder.no_past(rows)}, length, vars(source))
 
     def stages(self) -> list[list[nn.Module]]:
         lowest = [self.source, self.target, self.encoder.into, self.decoder.into]
@@ -80,8 +69,8 @@ class ConvSeq2Seq(Translator):
 
     Config = ConvSeq2SeqConfig
     BodyClass = ConvSeq2SeqBody
-    tasks: ClassVar[tuple[str, ...]] = ("translate",)
-    compiles: ClassVar[bool] = True
+    tasks = ("translate",)
+    compiles = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 3, "width": 128, "embedding": 128},
         "small": {"layers": 6, "width": 256, "embedding": 256},

@@ -96,9 +96,9 @@ class DALLE(Writer):
 
     Config = DALLEConfig
     BodyClass = DALLEBody
-    prompted: ClassVar[bool] = True
-    tasks: ClassVar[tuple[str, ...]] = ("draw",)
-    compiles: ClassVar[bool] = True
+    prompted = True
+    tasks = ("draw",)
+    compiles = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "nano": {"layers": 3, "heads": 3, "width": 96},
         "small": {"layers": 8, "heads": 8, "width": 384},

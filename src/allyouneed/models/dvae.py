@@ -10,22 +10,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from allyouneed.config import BodyConfig, option
+from allyouneed.config import option
 from allyouneed.errors import UserError
 from allyouneed.models.base import Model
-from allyouneed.models.vit import check_patch, cut_patches
+from allyouneed.models.vit import PatchConfig, cut_patches
 from allyouneed.nn.init import init_weights, uniform
 from allyouneed.nn.trace import Trace, record
 
 CODEBOOKS = ("grid", "gumbel")
-MOST = 1 << 20  # codes
+MOST_CODES = 1 << 20
 
 
 @dataclass(frozen=True)
-class DVAEConfig(BodyConfig):
-    image: int = option(32, "height and width of the pictures, in pixels", low=1, high=4096)
-    patch: int = option(4, "height and width of the square that one code stands for, in pixels", low=1, high=4096)
-    channels: int = option(3, "values per pixel: 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA", low=1, high=4)
+class DVAEConfig(PatchConfig):
+    """One code per patch."""
+
     digits: int = option(4, "a code has so many digits", low=1, high=20)
     levels: int = option(4, "a digit has so many values: there are levels ** digits codes", low=2, high=256)
     codebook: str = option("grid", "how a code is chosen: by rounding (grid), or drawn (gumbel)", choices=CODEBOOKS)
@@ -34,22 +33,16 @@ class DVAEConfig(BodyConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_patch(self.image, self.patch)
-        if self.codes > MOST:
+        if self.codes > MOST_CODES:
             raise UserError(
                 f"model.levels = {self.levels} and model.digits = {self.digits} make {self.codes:,} codes; at most "
-                f"{MOST:,} are possible: take fewer digits"
+                f"{MOST_CODES:,} are possible: take fewer digits"
             )
 
     @property
     def codes(self) -> int:
         """The size of the codebook."""
         return self.levels**self.digits
-
-    @property
-    def grid(self) -> int:
-        """Codes in a row, and in a column."""
-        return self.image // self.patch
 
     @property
     def tokens(self) -> int:
@@ -93,8 +86,8 @@ class DVAE(Model):
     """
 
     Config = DVAEConfig
-    tasks: ClassVar[tuple[str, ...]] = ("compress",)
-    compiles: ClassVar[bool] = True
+    tasks = ("compress",)
+    compiles = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "nano": {"layers": 2, "width": 64},
         "small": {"layers": 4, "width": 256, "digits": 5},
@@ -118,7 +111,7 @@ class DVAE(Model):
             codes = scores.argmax(-1)
         else:
             digits = ((scores.float().tanh() + 1) / 2 * (self.config.levels - 1)).round().long()
-            codes = (digits * self._values(scores.device)).sum(-1)
+            codes = (digits * self._powers(scores.device)).sum(-1)
         if trace is not None:
             trace.at(self).record("codes", self._square(codes))
         return codes
@@ -129,10 +122,10 @@ class DVAE(Model):
         if self.codebook is not None:
             return self._to_pixels(self.codebook(codes), trace)
         levels = self.config.levels
-        digits = codes[..., None] // self._values(codes.device) % levels
+        digits = codes[..., None] // self._powers(codes.device) % levels
         return self._to_pixels((digits * 2 / (levels - 1) - 1).to(self.unfold.weight.dtype), trace)
 
-    def _values(self, device: torch.device) -> Tensor:
+    def _powers(self, device: torch.device) -> Tensor:
         """(digits,): 1, levels, levels² …"""
         return self.config.levels ** torch.arange(self.config.digits, device=device)
 

@@ -13,11 +13,10 @@ from allyouneed.config import BodyConfig, option
 from allyouneed.models.base import FREE, Body, LanguageModel
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.cache import RecurrentState
-from allyouneed.nn.heads import LMHead
+from allyouneed.nn.heads import MIXES, LMHead, Mix
 from allyouneed.nn.init import init_weights, normal
 from allyouneed.nn.losses import IGNORE
-from allyouneed.nn.mix import MIXES, Mix
-from allyouneed.nn.recurrent import Recurrent
+from allyouneed.nn.recurrent import Recurrent, from_parts, to_parts
 from allyouneed.nn.spelling import LetterCNN, spell
 from allyouneed.nn.trace import Trace, record
 
@@ -43,27 +42,24 @@ class ELMoBody(Body):
     f_1 = LSTM(x),  f_k = f_{k-1} + LSTM(f_{k-1});  b_k the same over the sentence from its last word to its first
     """
 
-    spelled: ClassVar[bool] = True
+    spelled = True
 
     def __init__(self, config: ELMoConfig) -> None:
         super().__init__()
         self.config, self.width = config, 2 * config.width
         self.words = LetterCNN(config.width, config.letters, config.filters)
-        self.forward_layers = nn.ModuleList(Recurrent("lstm", config.width, config.width) for _ in range(config.layers))
-        self.backward_layers = nn.ModuleList(
-            Recurrent("lstm", config.width, config.width) for _ in range(config.layers)
-        )
+        lstm = ("lstm", config.width, config.width)
+        self.forward_layers = nn.ModuleList(Recurrent(*lstm) for _ in range(config.layers))
+        self.backward_layers = nn.ModuleList(Recurrent(*lstm) for _ in range(config.layers))
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, words: Tensor, lengths: Tensor, trace: Trace | None = None) -> list[Tensor]:
         """Vectors of words (B, T, D) -> the L + 1 layers, each (B, T, 2D)."""
         record(trace, self, "embeddings", words)
-        forward = self.climb(self.forward_layers, words, trace)
+        forward = self.one_direction(self.forward_layers, words, trace)
         reversed_trace = trace and trace.changed(lambda value: reverse(value, lengths))
-        backward = [
-            reverse(h, lengths) for h in self.climb(self.backward_layers, reverse(words, lengths), reversed_trace)
-        ]
-        return [torch.cat(both, dim=-1) for both in zip(forward, backward)]
+        backward = self.one_direction(self.backward_layers, reverse(words, lengths), reversed_trace)
+        return [torch.cat([f, reverse(b, lengths)], dim=-1) for f, b in zip(forward, backward)]
 
     def layers(self, trace: Trace, hidden: Tensor) -> list[Tensor]:
         """The two directions side by side."""
@@ -78,33 +74,35 @@ class ELMoBody(Body):
         return self(self.words(tensors["chars"]), tensors["lengths"], trace)[-1]
 
     def empty(self, rows: int, room: int) -> RecurrentState:
-        like = self.words.project.weight.detach()
-        parts = {name: like.new_zeros(rows, len(self.forward_layers), self.config.width) for name in ("h", "c")}
-        return RecurrentState(parts, torch.zeros(rows, dtype=torch.long, device=like.device))
+        zeros = self.words.project.weight.new_zeros(rows, len(self.forward_layers), self.config.width)
+        return RecurrentState({"h": zeros, "c": zeros.clone()})
 
     def stages(self) -> list[list[nn.Module]]:
         return [[self.words], *([*pair] for pair in zip(self.forward_layers, self.backward_layers))]
 
-    def climb(self, layers: Iterable[Any], x: Tensor, trace: Trace | None = None) -> list[Tensor]:
-        """x and the outputs of each layer of one direction. Padding lies behind, where nothing reads it."""
-        found = [x]
+    def one_direction(
+        self,
+        layers: Iterable[Any],
+        x: Tensor,
+        trace: Trace | None = None,
+        state: RecurrentState | None = None,
+        count: Tensor | None = None,
+    ) -> list[Tensor]:
+        """x (B, T, D) and the output of each of these layers. Padding lies behind the words, where nothing reads it.
+        With a state, x are the next words of each row, the first `count` (B,) real."""
+        found, ends = [x], []
+        before = None if state is None else from_parts(state.parts)
         for k, layer in enumerate(layers):
-            h, _ = layer(self.dropout(x), trace=trace)
+            own = None if before is None else tuple(part[k : k + 1] for part in before)
+            h, end = layer(self.dropout(x), count, own, trace=trace)
             x = x + h if k else h
             record(trace, layer, "layers", x)
             found.append(x)
-        return found
-
-    def step(self, x: Tensor, state: RecurrentState, lengths: Tensor | None = None) -> Tensor:
-        """The top of the forward direction for x (B, T, D) after `state`, which moves on."""
-        ends = []
-        for k, layer in enumerate(self.forward_layers):
-            h, end = layer(x, lengths, tuple(state.parts[name][None, :, k] for name in ("h", "c")))
-            x = x + h if k else h
             ends.append(end)
-        h, c = (torch.cat(parts).transpose(0, 1) for parts in zip(*ends))  # (B, L, D)
-        state.advance(x.size(1) if lengths is None else lengths, h=h, c=c)
-        return x
+        if state is not None:
+            after = tuple(torch.cat(parts) for parts in zip(*ends))  # h and c, each (L, B, D)
+            state.advance(x.size(1) if count is None else count, **to_parts(after))
+        return found
 
 
 def reverse(x: Tensor, lengths: Tensor) -> Tensor:
@@ -139,9 +137,9 @@ class ELMo(LanguageModel):
 
     Config = ELMoConfig
     BodyClass = ELMoBody
-    tasks: ClassVar[tuple[str, ...]] = ("lm", "classify", "tag")
+    tasks = ("lm", "classify", "tag")
     free = (*FREE, "vocab", "mix", "reader")
-    signature: ClassVar[str] = "directions:mean of both"
+    signature = "directions:mean of both"
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "nano": {"width": 64, "layers": 2, "letters": 16, "filters": 4, "reader": 32},
         "small": {"width": 512, "layers": 2, "filters": 25, "reader": 256},
@@ -176,7 +174,7 @@ class ELMo(LanguageModel):
         """The top of the forward direction."""
         words, body = self.words(ids), self.body
         record(trace, body, "embeddings", words)
-        return body.climb(body.forward_layers, words, trace)[-1] if state is None else body.step(words, state, count)
+        return body.one_direction(body.forward_layers, words, trace, state, count)[-1]
 
     def loss(self, ids: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         """The mean of two sums of cross-entropies: of the next words (forward), and of those before (backward)."""

@@ -10,11 +10,10 @@ from torch import Tensor, nn
 
 from allyouneed.config import option
 from allyouneed.models.base import Body, LanguageModel, Positioned
-from allyouneed.nn.batch import Tensors
 from allyouneed.nn.block import POSITIONS, BlockConfig, Stack
 from allyouneed.nn.cache import KVCache
 from allyouneed.nn.heads import LMHead
-from allyouneed.nn.init import ZERO, Init, as_made, init_weights, normal
+from allyouneed.nn.init import ZERO, as_made, init_weights, normal
 from allyouneed.nn.layers import ACTIVATIONS, Embedding
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace, record
@@ -31,28 +30,19 @@ class GPTConfig(Positioned, BlockConfig):
     tie: bool = option(True, "the output matrix is the embedding matrix")
 
 
-def gpt_weights(layers: int) -> dict[str, Init]:
-    """Normal with σ = 0.02; what ends on the residual stream smaller by sqrt(2 L), so that it keeps its size."""
-    return {
-        "*norm*": as_made,
-        "*out.weight": normal(0.02 / math.sqrt(2 * layers)),
-        "*.weight": normal(0.02),
-        "*.bias": ZERO,
-    }
-
-
 class GPTBody(Body):
     """Stack(E[x] + P): each vector knows its token and all before it."""
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
-        self.width = config.width
-        self.limit = config.limit
         self.embedding = Embedding(
             config.vocab, config.width, positions=config.positions, size=config.context, dropout=config.dropout
         )
+        self.width, self.limit = config.width, config.limit
         self.stack = Stack(config, config.layers)
-        init_weights(self, gpt_weights(config.layers))
+        # What is added to the residual stream starts smaller, so that the stream keeps its size through L blocks.
+        added = normal(0.02 / math.sqrt(2 * config.layers))
+        init_weights(self, {"*norm*": as_made, "*out.weight": added, "*.weight": normal(0.02), "*.bias": ZERO})
 
     def forward(
         self,
@@ -69,16 +59,9 @@ class GPTBody(Body):
         record(trace, self, "embeddings", x)
         return self.stack(x, mask, cache=state, at=at, count=count, trace=trace)
 
-    def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
-        """Padding lies behind the text, where no token looks."""
-        return self(tensors["ids"], trace=trace)
-
     def empty(self, rows: int, room: int) -> KVCache:
         """A cache of free rows."""
         return self.stack.empty_cache(rows, room, self.embedding.tokens.weight)
-
-    def tables(self) -> list[nn.Embedding]:
-        return [self.embedding.tokens]
 
     def stages(self) -> list[list[nn.Module]]:
         return [[self.embedding], *([block] for block in self.stack.blocks)]
@@ -89,8 +72,8 @@ class GPT(LanguageModel):
 
     Config = GPTConfig
     BodyClass = GPTBody
-    tasks: ClassVar[tuple[str, ...]] = ("lm", "classify", "tag", "answer", "embed")
-    compiles: ClassVar[bool] = True
+    tasks = ("lm", "classify", "tag", "answer", "embed")
+    compiles = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "nano": {"layers": 3, "heads": 3, "width": 48},
         "micro": {"layers": 4, "heads": 4, "width": 128},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +14,10 @@ from allyouneed.nn.trace import Trace, record
 
 
 class Labeller(Model):
-    """p(label | text) = softmax(head(body(text))): one label per text or one per token, as the head says. Between body
-    and head may stand a reader of all the body's layers; `see` prepares what the body reads; once it has
-    learned, `base` adds scores of its own to those of the head, by the `shares` of both; it learns without them."""
+    """p(label | text) = softmax(head(body(text))): one label per text or one per token, as the head says.
+
+    `preprocess` prepares what the body reads. A `reader` of all the body's layers may stand between body and head.
+    A `base` adds scores of its own to those of the head, by the `shares` of both, but not while the model learns."""
 
     def __init__(
         self,
@@ -27,13 +28,8 @@ class Labeller(Model):
         base: nn.Module | None = None,
     ) -> None:
         super().__init__()
-        self.body, self.head, self.reader, self.preprocess, self.base = (
-            body,
-            head,
-            reader,
-            preprocess or nn.Identity(),
-            base,
-        )
+        self.body, self.head, self.reader, self.base = body, head, reader, base
+        self.preprocess = preprocess or nn.Identity()
         self.useful_at_start = base is not None
         if base is not None:
             self.shares: Tensor
@@ -42,7 +38,7 @@ class Labeller(Model):
             body.leave_summary()
 
     def forward(self, tensors: Tensors, *, trace: Trace | None = None) -> Tensor:
-        """What `see` or the body takes, and lengths (B,) -> logits (B, C) or (B, T, C)"""
+        """What `preprocess` or the body takes, and lengths (B,) -> logits (B, C) or (B, T, C)"""
         return self._label(self.preprocess(tensors), trace)
 
     def _label(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
@@ -80,4 +76,4 @@ class Labeller(Model):
 class PictureLabeller(Labeller):
     """Pictures have one size, so one compiled loss fits all batches."""
 
-    compiles: ClassVar[bool] = True
+    compiles = True

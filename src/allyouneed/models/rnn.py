@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from allyouneed.config import BodyConfig, option
@@ -16,7 +15,7 @@ from allyouneed.nn.batch import Tensors
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.heads import LMHead
 from allyouneed.nn.init import init_weights, normal
-from allyouneed.nn.recurrent import CELLS, Hidden, Recurrent
+from allyouneed.nn.recurrent import CELLS, Recurrent, from_parts, to_parts
 from allyouneed.nn.trace import Trace, record
 
 
@@ -48,30 +47,26 @@ class RNNBody(Body):
 
     def __init__(self, config: RNNConfig) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(config.vocab, config.embedding or config.width)
-        # So small that what is learned of a rare word soon outweighs the chance it began with.
-        init_weights(self.embedding, {"*": normal(config.width**-0.5 if config.tie else 0.1)})
+        c = config
+        self.embedding = nn.Embedding(c.vocab, c.embedding or c.width)
+        # Small, so that what is learned of a rare word soon outweighs its random start.
+        init_weights(self.embedding, {"*": normal(c.width**-0.5 if c.tie else 0.1)})
         self.recurrent = Recurrent(
-            config.cell,
-            self.embedding.embedding_dim,
-            config.width,
-            config.layers,
-            bidirectional=config.bidirectional,
-            dropout=config.dropout,
+            c.cell, c.embedding or c.width, c.width, c.layers, bidirectional=c.bidirectional, dropout=c.dropout
         )
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = nn.Dropout(c.dropout)
         self.width = self.recurrent.out_width
 
     def forward(
         self, ids: Tensor, state: RecurrentState | None = None, count: Tensor | None = None, trace: Trace | None = None
     ) -> Tensor:
         """ids (B, T), the first `count` (B,) of each row real -> (B, T, width). A state moves on."""
-        before = _hidden(state.parts) if state is not None else None
+        before = from_parts(state.parts) if state is not None else None
         x = self.dropout(self.embedding(ids))
         record(trace, self, "embeddings", x)
         hidden, after = self.recurrent(x, count, before, trace)
         if state is not None:
-            state.advance(ids.size(1) if count is None else count, **_parts(after))
+            state.advance(ids.size(1) if count is None else count, **to_parts(after))
         return self.dropout(hidden)
 
     def read(self, tensors: Tensors, trace: Trace | None = None) -> Tensor:
@@ -85,8 +80,7 @@ class RNNBody(Body):
 
     def empty(self, rows: int, room: int) -> RecurrentState:
         """Rows that have read nothing."""
-        zeros = self.recurrent.zeros(rows, self.embedding.weight.detach())
-        return RecurrentState(_parts(zeros), torch.zeros(rows, dtype=torch.long, device=self.embedding.weight.device))
+        return RecurrentState(to_parts(self.recurrent.zeros(rows, self.embedding.weight)))
 
 
 class RNN(LanguageModel):
@@ -94,8 +88,8 @@ class RNN(LanguageModel):
 
     Config = RNNConfig
     BodyClass = RNNBody
-    tasks: ClassVar[tuple[str, ...]] = ("lm", "classify", "tag", "answer", "embed")
-    carries: ClassVar[bool] = True
+    tasks = ("lm", "classify", "tag", "answer", "embed")
+    carries = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "nano": {"layers": 1, "width": 64},
         "small": {"layers": 1, "width": 256},
@@ -116,12 +110,3 @@ class RNN(LanguageModel):
         self.config = config
         self.body = RNNBody(config)
         self.head = LMHead(config.width, config.vocab, tie=self.body.embedding if config.tie else None)
-
-
-def _parts(state: Hidden) -> dict[str, Tensor]:
-    """(h,) or (h, c), each (L, B, D) -> by name, row first (B, L, D)"""
-    return {name: t.transpose(0, 1) for name, t in zip("hc", state)}
-
-
-def _hidden(parts: dict[str, Tensor]) -> Hidden:
-    return tuple(parts[name].transpose(0, 1) for name in "hc" if name in parts)

@@ -12,17 +12,18 @@ from torch import Tensor, nn
 
 from allyouneed.config import option
 from allyouneed.errors import UserError
-from allyouneed.models.base import Translator, TranslatorBody, TranslatorConfig, two_embeddings
+from allyouneed.models.base import Translator, TranslatorBody, TranslatorConfig
 from allyouneed.nn.attention import attend
 from allyouneed.nn.cache import RecurrentState
 from allyouneed.nn.init import init_weights, normal
 from allyouneed.nn.layers import last, real
 from allyouneed.nn.masks import Mask
-from allyouneed.nn.recurrent import CELLS, Hidden, Recurrent
+from allyouneed.nn.recurrent import CELLS, Hidden, Recurrent, from_parts, to_parts
 from allyouneed.nn.scores import make_score
 from allyouneed.nn.trace import Trace, record
 
 SCORES = ("additive", "dot", "general", "cosine", "none")
+Choose = Callable[[Tensor], Tensor]  # the next input from an output: (B, E) -> (B,)
 Encoded = dict[str, Tensor]  # keys (B, S, K), values (B, S, D), real (B, S); without attention one value (B, 1, D)
 
 
@@ -54,19 +55,16 @@ class Seq2SeqBody(TranslatorBody):
     """
 
     def __init__(self, config: Seq2SeqConfig) -> None:
-        super().__init__()
-        self.config = config
         width, size = config.width, config.embedding or config.width
-        self.width = size
+        super().__init__(config, size, positions="none", size=0)
         layers, dropout = config.decoder_layers or config.layers, config.dropout
-        self.source, self.target = two_embeddings(config, size, positions="none", size=0)
         for embedding in (self.source, self.target):
             init_weights(embedding, {"*": normal(0.3)})
         self.encoder = Recurrent(config.cell, size, width // 2, config.layers, bidirectional=True, dropout=dropout)
         self.mix = nn.Parameter(torch.full((config.layers,), 1 / config.layers)) if config.memory == "mix" else None
         self.decoder = Recurrent(config.cell, size + width, width, layers, dropout=dropout)
-        self.parts = ("h", "c") if config.cell == "lstm" else ("h",)
-        self.first = nn.Linear(width, len(self.parts) * layers * width)
+        states = 2 if config.cell == "lstm" else 1  # h and c, or h
+        self.first = nn.Linear(width, states * layers * width)
         self.score = make_score(config.score, width, width) if config.score != "none" else None
         if self.score is None:
             self.context = nn.Linear(width, width)
@@ -81,13 +79,13 @@ class Seq2SeqBody(TranslatorBody):
         h = layers[-1] if self.mix is None else torch.einsum("l,lbsd->bsd", self.mix, torch.stack(layers))
         forward, backward = h.chunk(2, dim=-1)
         end = torch.cat([last(forward, lengths), backward[:, 0]], dim=-1)  # each direction after its last token
-        state = torch.tanh(self.first(end)).unflatten(-1, (len(self.parts), -1, self.config.width))
+        state = torch.tanh(self.first(end)).unflatten(-1, (-1, len(self.decoder.layers), self.config.width))
         first = tuple(state.permute(1, 2, 0, 3))  # each (L, B, D)
         if self.score is None:
             return {"values": torch.tanh(self.context(end))[:, None]}, first
         return {"keys": self.score.keys(h), "values": h, "real": real(lengths, source.size(1))}, first
 
-    def look(self, s: Tensor, encoded: Encoded, trace: Trace | None = None) -> Tensor:
+    def context_for(self, s: Tensor, encoded: Encoded, trace: Trace | None = None) -> Tensor:
         """c_t for the states s_{t-1} of each sentence: (B, N, D) -> (B, N, D)"""
         if self.score is None:
             return encoded["values"].expand_as(s)
@@ -105,11 +103,11 @@ class Seq2SeqBody(TranslatorBody):
         target: Tensor,
         *,
         p: float = 1.0,
-        choose: Callable[[Tensor], Tensor] | None = None,
+        choose: Choose | None = None,
         trace: Trace | None = None,
     ) -> Tensor:
         """The decoder's output at each position of the target (B, T): (B, T, E). Each input token is the true one with
-        the probability p (teacher forcing), otherwise the one that `choose` picks, (B, E) -> (B,)."""
+        the probability p (teacher forcing), otherwise the one that `choose` picks."""
         trace = trace and trace.at(self)
         encoded, first = self.encode(source, lengths, trace)
         y = self.target(target)  # (B, T, E)
@@ -117,41 +115,40 @@ class Seq2SeqBody(TranslatorBody):
         if self.score is None and p == 1:  # all inputs are known: one call for all steps
             c = encoded["values"].expand(-1, target.size(1), -1)
             return self.output(self.decoder(torch.cat([y, c], dim=-1), state=first, trace=trace)[0], c, y)
+        s, c, y = self.unroll(y, encoded, first, p, choose)
+        if trace is not None:  # what each step did, in one call for all
+            self.context_for(torch.cat([first[0][-1][:, None], s[:, :-1]], dim=1), encoded, trace)
+            self.decoder(torch.cat([y, c], dim=-1), state=first, trace=trace)
+        return self.output(s, c, y)
+
+    def unroll(self, true: Tensor, encoded: Encoded, first: Hidden, p: float, choose: Choose | None) -> list[Tensor]:
+        """Step by step, as each state decides where the next one looks: s_t, c_t and the input y_{t-1}, each (B, T, …);
+        `true` (B, T, E) are the true inputs."""
         steps, state, s = [], first, first[0][-1]
-        own = torch.full_like(target[:, 0], self.config.bos)
-        forced = torch.rand(target.size(1), len(target), 1, device=target.device) < p
-        for word, true in zip(y.unbind(1), forced):
-            y = word if p == 1 else torch.where(true, word, self.target(own))
-            c = self.look(s[:, None], encoded)[:, 0]
+        own = true.new_full(true.shape[:1], self.config.bos, dtype=torch.long)
+        forced = torch.rand(true.size(1), len(true), 1, device=true.device) < p
+        for t, y in enumerate(true.unbind(1)):
+            y = y if p == 1 else torch.where(forced[t], y, self.target(own))
+            c = self.context_for(s[:, None], encoded)[:, 0]
             s, state = self.decoder.step(torch.cat([y, c], dim=-1), state)
             steps.append((s, c, y))
             if choose is not None and p < 1:
                 own = choose(self.output(s, c, y))
-        s, c, y = (torch.stack(parts, dim=1) for parts in zip(*steps))
-        if trace is not None:  # what each step did, in one call for all
-            self.look(torch.cat([first[0][-1][:, None], s[:, :-1]], dim=1), encoded, trace)
-            self.decoder(torch.cat([y, c], dim=-1), state=first, trace=trace)
-        return self.output(s, c, y)
+        return [torch.stack(parts, dim=1) for parts in zip(*steps)]
 
     def begin(self, source: Tensor, lengths: Tensor, room: int) -> RecurrentState:
         """Before the first token of each target; parts are (B, L, D)."""
         encoded, first = self.encode(source, lengths)
-        parts = {name: t.transpose(0, 1) for name, t in zip(self.parts, first)}
-        return RecurrentState(parts, torch.zeros_like(lengths), encoded)
+        return RecurrentState(to_parts(first), source=encoded)
 
     def step(self, tokens: Tensor, state: RecurrentState) -> Tensor:
         """(B,) -> (B, E)"""
-        before = tuple(state.parts[name].transpose(0, 1) for name in self.parts)
+        before = from_parts(state.parts)
         beams = before[0][-1].unflatten(0, (len(state.source["values"]), -1))  # (sentences, beams, D)
-        y, c = self.target(tokens), self.look(beams, state.source).flatten(0, 1)
+        y, c = self.target(tokens), self.context_for(beams, state.source).flatten(0, 1)
         s, after = self.decoder.step(torch.cat([y, c], dim=-1), before)
-        state.advance(1, **{name: t.transpose(0, 1) for name, t in zip(self.parts, after)})
+        state.advance(1, **to_parts(after))
         return self.output(s, c, y)
-
-    def empty(self, rows: int, room: int) -> RecurrentState:
-        """A state of free rows, each with one blank source token."""
-        blank = torch.zeros(rows, 1, dtype=torch.long, device=self.out.weight.device)
-        return self.begin(blank, blank[:, 0] + 1, room)
 
     def stages(self) -> list[list[nn.Module]]:
         return [[self.source, self.target], *([layer] for layer in (*self.encoder.layers, *self.decoder.layers))]
@@ -162,8 +159,8 @@ class Seq2Seq(Translator):
 
     Config = Seq2SeqConfig
     BodyClass = Seq2SeqBody
-    tasks: ClassVar[tuple[str, ...]] = ("translate",)
-    feeds_itself: ClassVar[bool] = True
+    tasks = ("translate",)
+    feeds_itself = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"width": 128},
         "small": {"width": 512, "embedding": 256},

@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from allyouneed.models.base import StacksConfig, Translator, TranslatorBody
@@ -35,9 +34,7 @@ class TransformerBody(TranslatorBody):
     """Decoder(E[y] + P, Encoder(E[x] + P))"""
 
     def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
-        self.width, self.limit = config.width, config.limit
-        self.source, self.target = config.embeddings(self.width)
+        super().__init__(config, config.width, positions=config.positions, size=config.context, scale=True)
         self.encoder = Stack(config, config.layers)
         self.decoder = Stack(config, config.decoder_layers or config.layers, cross=True)
         init_weights(self, WEIGHTS)
@@ -60,22 +57,14 @@ class TransformerBody(TranslatorBody):
         return self.decoder(y, Mask(causal=True), memory=memory, memory_mask=padding, trace=trace)
 
     def begin(self, source: Tensor, lengths: Tensor, room: int) -> KVCache:
-        return self._cache(room, self.encode(source, lengths), lengths)
+        cache = self.decoder.empty_cache(len(source), room, self.target.tokens.weight)
+        cache.source = self.decoder.encode_source(self.encode(source, lengths), lengths)
+        return cache
 
     def step(self, tokens: Tensor, state: KVCache) -> Tensor:
         """(B,) -> (B, D)"""
         at = state.positions(1)
         return self.decoder(self.target(tokens[:, None], at, state.room), cache=state, at=at)[:, 0]
-
-    def empty(self, rows: int, room: int) -> KVCache:
-        """A cache of free rows, each with one blank source token."""
-        blank = self.target.tokens.weight.new_zeros(rows, 1, self.width)
-        return self._cache(room, blank, torch.ones(rows, dtype=torch.long, device=blank.device))
-
-    def _cache(self, room: int, memory: Tensor, lengths: Tensor) -> KVCache:
-        cache = self.decoder.empty_cache(len(memory), room, self.target.tokens.weight)
-        cache.source = self.decoder.encode_source(memory, lengths)
-        return cache
 
     def stages(self) -> list[list[nn.Module]]:
         return [[self.source, self.target], *([block] for block in (*self.encoder.blocks, *self.decoder.blocks))]
@@ -86,8 +75,8 @@ class Transformer(Translator):
 
     Config = TransformerConfig
     BodyClass = TransformerBody
-    tasks: ClassVar[tuple[str, ...]] = ("translate",)
-    compiles: ClassVar[bool] = True
+    tasks = ("translate",)
+    compiles = True
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 2, "heads": 4, "width": 128, "hidden": 512},
         "small": {"layers": 3, "heads": 4, "width": 256, "hidden": 1024},

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from allyouneed.config import option
+from allyouneed.config import BodyConfig, option
 from allyouneed.errors import UserError
 from allyouneed.models.base import FREE, Body, Model
 from allyouneed.nn.batch import Tensors
@@ -23,39 +23,44 @@ POSITIONS = ("learned", "sinusoidal", "sinusoidal_2d", "none")
 
 
 @dataclass(frozen=True)
-class ViTConfig(BlockConfig):
-    """ViT's choices, unless told otherwise."""
+class PatchConfig(BodyConfig):
+    """The settings of every model that cuts a picture into patches."""
 
     image: int = option(32, "height and width of the pictures, in pixels", low=1, high=4096)
     patch: int = option(4, "height and width of a patch, in pixels", low=1, high=4096)
     channels: int = option(3, "values per pixel: 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA", low=1, high=4)
-    activation: str = option("gelu", "activation in the feed-forward layer", choices=ACTIVATIONS)
-    norm_eps: float = option(1e-6, "added to the variance in each norm", low=0.0, high=1.0)
-    positions: str = option("learned", "how the place of a patch is encoded", choices=POSITIONS)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_patch(self.image, self.patch)
-        if self.positions == "sinusoidal_2d" and self.width % 4:
-            raise UserError(f"positions in two dimensions need a model.width that 4 divides, not {self.width}")
+        if self.image % self.patch:
+            raise UserError(
+                f"model.patch = {self.patch} does not divide model.image = {self.image}: choose one that does, such as "
+                f"{max(p for p in range(1, self.patch) if self.image % p == 0)}"
+            )
 
     @property
     def grid(self) -> int:
         """Patches in a row, and in a column."""
         return self.image // self.patch
 
+
+@dataclass(frozen=True)
+class ViTConfig(PatchConfig, BlockConfig):
+    """ViT's choices, unless told otherwise."""
+
+    activation: str = option("gelu", "activation in the feed-forward layer", choices=ACTIVATIONS)
+    norm_eps: float = option(1e-6, "added to the variance in each norm", low=0.0, high=1.0)
+    positions: str = option("learned", "how the place of a patch is encoded", choices=POSITIONS)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.positions == "sinusoidal_2d" and self.width % 4:
+            raise UserError(f"positions in two dimensions need a model.width that 4 divides, not {self.width}")
+
     @property
     def tokens(self) -> int:
         """[CLS] and the patches."""
         return 1 + self.grid**2
-
-
-def check_patch(image: int, patch: int) -> None:
-    if image % patch:
-        raise UserError(
-            f"model.patch = {patch} does not divide model.image = {image}: choose one that does, such as "
-            f"{max(p for p in range(1, patch) if image % p == 0)}"
-        )
 
 
 def cut_patches(pixels: Tensor, patch: int) -> Tensor:
@@ -98,7 +103,7 @@ class Patches(nn.Module):
         """(B, C, H, W) -> (B, 1 + N, D)"""
         c, (height, width) = self.config, (side // self.config.patch for side in pixels.shape[-2:])
         x = self.into(cut_patches(pixels, c.patch).to(self.into.weight.dtype))
-        x = torch.cat([self.cls.to(x.dtype).expand(len(x), 1, -1), x], dim=1)
+        x = torch.cat([self.cls.to(x.dtype).expand(x.size(0), 1, -1), x], dim=1)
         if self.positions is not None:
             return x + resize_positions(self.positions.table.weight, height, width)
         if c.positions == "sinusoidal":
@@ -151,9 +156,9 @@ class ViT(Model):
 
     Config = ViTConfig
     BodyClass = ViTBody
-    tasks: ClassVar[tuple[str, ...]] = ("recognize",)
-    free: ClassVar[tuple[str, ...]] = (*FREE, "image")
-    fits: ClassVar[tuple[str, ...]] = ("image",)
+    tasks = ("recognize",)
+    free = (*FREE, "image")
+    fits = ("image",)
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 12, "heads": 3, "width": 192},
         "small": {"layers": 12, "heads": 6, "width": 384},

@@ -66,11 +66,11 @@ class Word2Vec(Model):
     """
 
     Config = Word2VecConfig
-    tasks: ClassVar[tuple[str, ...]] = ("wordvectors",)
+    tasks = ("wordvectors",)
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "small": {"width": 100}, "base": {"width": 200}, "large": {"width": 300},
     }  # fmt: skip
-    in_place: ClassVar[bool] = True  # it learns without an optimizer and without stored gradients
+    in_place = True  # it learns without an optimizer and without stored gradients
     counts: Tensor
     thresholds: Tensor
     table: Tensor

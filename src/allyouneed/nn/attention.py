@@ -102,11 +102,11 @@ class Attention(nn.Module):
         self.head_width = head_width or width // heads
         self.value_width = value_width or self.head_width
         self.cross, self.dropout = cross, dropout
-        self.free = score == "parameter_free"
-        self.score = "dot" if self.free else score
+        self.parameter_free = score == "parameter_free"
+        self.score = "dot" if self.parameter_free else score
         q, k, v = heads * self.head_width, self.kv_heads * self.head_width, self.kv_heads * self.value_width
         self.sizes = (q, k, v)
-        if self.free:
+        if self.parameter_free:
             return
         if cross:
             self.q = nn.Linear(width, q, bias=bias)
@@ -117,7 +117,7 @@ class Attention(nn.Module):
 
     def keys_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of a memory (B, S, D), once for all queries to come: each (B, Hkv, S, K)."""
-        k, v = (memory, memory) if self.free else self.kv(memory).split(self.sizes[1:], dim=-1)
+        k, v = (memory, memory) if self.parameter_free else self.kv(memory).split(self.sizes[1:], dim=-1)
         return _split(k, self.kv_heads), _split(v, self.kv_heads)
 
     def forward(
@@ -135,11 +135,11 @@ class Attention(nn.Module):
         if self.cross:
             if memory is None:
                 raise ValueError("cross-attention needs a memory")
-            q = _split(x if self.free else self.q(x), self.heads)
+            q = _split(x if self.parameter_free else self.q(x), self.heads)  # (B, H, Tq, K)
             k, v = self.keys_values(memory) if isinstance(memory, Tensor) else memory
         else:
-            parts = (x, x, x) if self.free else self.qkv(x).split(self.sizes, dim=-1)
-            q, k, v = _split(parts[0], self.heads), _split(parts[1], self.kv_heads), _split(parts[2], self.kv_heads)
+            q, k, v = (x, x, x) if self.parameter_free else self.qkv(x).split(self.sizes, dim=-1)
+            q, k, v = _split(q, self.heads), _split(k, self.kv_heads), _split(v, self.kv_heads)  # (B, H or Hkv, T, K)
             if rotary is not None:
                 q, k = rotate(q, rotary), rotate(k, rotary)
             if cache is not None:
@@ -148,11 +148,12 @@ class Attention(nn.Module):
         if beams > 1:
             q = q.unflatten(0, (-1, beams)).transpose(1, 2).flatten(2, 3)  # (B, H, beams * Tq, K)
         inner = trace and trace.at(self)
-        z = attend(q, k, v, mask, score=self.score, dropout=self.dropout if self.training else 0.0, trace=inner)
+        dropout = self.dropout if self.training else 0.0
+        z = attend(q, k, v, mask, score=self.score, dropout=dropout, trace=inner)  # (B, H, Tq, K)
         if beams > 1:
             z = z.unflatten(2, (beams, -1)).transpose(1, 2).flatten(0, 1)
         z = z.transpose(1, 2).flatten(2)  # (B, Tq, H * K)
-        return z if self.free else self.out(z)
+        return z if self.parameter_free else self.out(z)
 
 
 def _split(x: Tensor, heads: int) -> Tensor:

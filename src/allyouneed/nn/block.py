@@ -44,7 +44,7 @@ class BlockConfig(BodyConfig):
     dropout: float = option(0.1, "dropout of each part's output and of the embeddings", low=0.0, high=1.0)
     attention_dropout: float = option(0.0, "dropout of the attention weights", low=0.0, high=1.0)
     drop_path: float = option(
-        0.0, "stochastic depth: how often the last block adds nothing to a row, the first never", low=0.0, below=1.0
+        0.0, "stochastic depth: how often the last block adds nothing to a row, the first never", low=0.0, high=0.999999
     )
     score: str = option(
         "scaled_dot", "score of a query and a key", choices=("scaled_dot", "dot", "cosine", "parameter_free")
@@ -79,10 +79,6 @@ class BlockConfig(BodyConfig):
             dropout=self.attention_dropout,
             score=self.score,
         )
-
-    def rotary(self) -> Rotary:
-        stretch, context = self.rotary_stretch, self.rotary_context
-        return Rotary(self.key_width, self.rotary_base, stretch=stretch, context=context)
 
     def make_norm(self) -> nn.Module:
         return make_norm(self.norm, self.width, bias=self.bias, eps=self.norm_eps)
@@ -135,11 +131,13 @@ class Stack(nn.Module):
 
     def __init__(self, config: BlockConfig, layers: int, *, cross: bool = False) -> None:
         super().__init__()
-        self.config = config
+        c = self.config = config
         drops = [config.drop_path * i / max(1, layers - 1) for i in range(layers)]
         self.blocks = nn.ModuleList(Block(config, cross=cross, drop_path=drop) for drop in drops)
         self.norm = config.make_norm() if config.prenorm else nn.Identity()
-        self.rotary = config.rotary() if config.positions == "rotary" else None
+        self.rotary: Rotary | None = None
+        if c.positions == "rotary":
+            self.rotary = Rotary(c.key_width, c.rotary_base, stretch=c.rotary_stretch, context=c.rotary_context)
 
     def forward(
         self,
@@ -182,12 +180,8 @@ class Stack(nn.Module):
     def empty_cache(self, rows: int, room: int, like: Tensor) -> KVCache:
         """A cache for so many rows of at least `room` tokens, with the dtype and device of `like`."""
         c = self.config
-        widths = {"k": c.key_width, "v": c.value_width or c.key_width}
-        shape = (rows, len(self.blocks), c.kv_heads or c.heads, room)
-        parts = {
-            name: torch.zeros(*shape, width, dtype=like.dtype, device=like.device) for name, width in widths.items()
-        }
-        return KVCache(parts, torch.zeros(rows, dtype=torch.long, device=like.device))
+        shape, k, v = (rows, len(self.blocks), c.kv_heads or c.heads, room), c.key_width, c.value_width or c.key_width
+        return KVCache({"k": like.new_zeros(*shape, k), "v": like.new_zeros(*shape, v)})
 
     def encode_source(self, memory: Tensor, lengths: Tensor) -> dict[str, Tensor]:
         """What a cache holds of an encoder's output (B, S, D): keys and values for every layer, once per sentence."""

@@ -17,9 +17,16 @@ class _State:
     beams of the input share."""
 
     def __init__(
-        self, parts: dict[str, Tensor], length: Tensor, source: dict[str, Tensor] | None = None, beams: int = 1
+        self,
+        parts: dict[str, Tensor],
+        length: Tensor | None = None,
+        source: dict[str, Tensor] | None = None,
+        beams: int = 1,
     ) -> None:
         self.parts = parts  # each (B, …)
+        if length is None:  # nothing has been read
+            some = next(iter(parts.values()))
+            length = some.new_zeros(some.size(0), dtype=torch.long)
         self.length = length  # (B,) on the device
         self.source = source or {}  # each (inputs, …), right-padded with zeros or False
         self.beams = beams  # rows per input: B = inputs · beams

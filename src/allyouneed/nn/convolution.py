@@ -16,7 +16,7 @@ from allyouneed.nn.init import ZERO, as_made, fan_in, init_weights
 from allyouneed.nn.masks import Mask
 from allyouneed.nn.trace import Trace, record
 
-HALF = math.sqrt(0.5)  # (x + y) · sqrt(1/2) has the variance of x and y, if they are independent and alike
+SQRT_HALF = math.sqrt(0.5)  # (x + y) · sqrt(1/2) has the variance of x and y, if they are independent and alike
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,8 @@ class ConvBlock(nn.Module):
         """x (B, T, D) and its embeddings g (B, T, E) -> (B, T, D)"""
         h = self.gated(self.norm(x), real=real, past=past, count=count, trace=trace)
         if self.cross is not None and source is not None:
-            h = (h + self.cross(h, g, source, trace)) * HALF
-        y = (x + h) * HALF
+            h = (h + self.cross(h, g, source, trace)) * SQRT_HALF
+        y = (x + h) * SQRT_HALF
         record(trace, self, "layers", y)
         return y
 

@@ -74,7 +74,11 @@ class Embedding(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(vocab, width)
         self.scale = math.sqrt(width) if scale else 1.0
-        self.positions = make_positions(positions, width, size)
+        self.positions: nn.Module | None = None  # rotary ones rotate queries and keys instead
+        if positions == "learned":
+            self.positions = Learned(width, size)
+        elif positions.startswith("sinusoidal"):
+            self.positions = Sinusoidal(width, "half" if positions.endswith("half") else "interleaved")
         if scale:
             init_weights(self, {"*": normal(width**-0.5)})
         self.dropout = nn.Dropout(dropout)
@@ -86,15 +90,6 @@ class Embedding(nn.Module):
             positions = torch.arange(ids.size(1), device=ids.device) if at is None else at
             x = x + self.positions(positions, room or ids.size(1))
         return self.dropout(x)
-
-
-def make_positions(kind: str, width: int, size: int) -> nn.Module | None:
-    """What is added to the embeddings; None for rotary positions, which rotate queries and keys instead."""
-    if kind == "learned":
-        return Learned(width, size)
-    if kind.startswith("sinusoidal"):
-        return Sinusoidal(width, "half" if kind.endswith("half") else "interleaved")
-    return None
 
 
 def pad(rows: Sequence[Sequence[int]], device: torch.device, value: int = 0) -> tuple[Tensor, Tensor]:

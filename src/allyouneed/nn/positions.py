@@ -33,8 +33,6 @@ class Sinusoidal(nn.Module):
 
     def __init__(self, width: int, layout: str = "interleaved", size: int = 512) -> None:
         super().__init__()
-        if width % 2:
-            raise ValueError(f"sinusoidal positions need an even width, not {width}")
         self.width, self.layout = width, layout
         self.register_buffer("table", sinusoid(torch.arange(size), width, layout), persistent=False)
 
@@ -72,8 +70,6 @@ class Rotary(nn.Module):
         self, head_width: int, base: float = 10000.0, size: int = 512, stretch: float = 1.0, context: int = 0
     ) -> None:
         super().__init__()
-        if head_width % 2:
-            raise ValueError(f"rotary positions need an even head width, not {head_width}")
         self.head_width, self.base, self.stretch, self.context = head_width, base, stretch, context
         self.register_buffer("table", self._angles(torch.arange(size)), persistent=False)
 

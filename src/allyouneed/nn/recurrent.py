@@ -22,6 +22,16 @@ Hidden = tuple[Tensor, ...]  # (h,), of an LSTM (h, c)
 Signal = Tensor | PackedSequence  # what goes from layer to layer
 
 
+def to_parts(state: Hidden) -> dict[str, Tensor]:
+    """(h,) or (h, c), each (L, B, D) -> the parts of a RecurrentState, by name and rows first: (B, L, D)"""
+    return {name: t.transpose(0, 1) for name, t in zip("hc", state)}
+
+
+def from_parts(parts: dict[str, Tensor]) -> Hidden:
+    """What `to_parts` was given."""
+    return tuple(parts[name].transpose(0, 1) for name in "hc" if name in parts)
+
+
 class Weights(NamedTuple):
     """One layer in one direction. One matrix holds the rows of all gates, in the order of the cell's formulas; each
     bias is the sum of two, as in torch."""
@@ -137,25 +147,16 @@ class Recurrent(nn.Module):
         if x.size(1) == 1 and self.directions == 1 and trace is None:
             output, end = self.step(x[:, 0], self.zeros(x.size(0), x) if state is None else state)
             return output[:, None], end
-        signals, end = self._read(x, lengths, state, stateful=True)
-        outputs = [_padded(signal, lengths, x.size(1)) for signal in (signals if trace is not None else signals[-1:])]
-        if trace is not None:
-            self._record(trace, x, outputs, lengths, state)
+        outputs, end = self._read(x, lengths, state, trace)
         return outputs[-1], end
 
     def layer_outputs(self, x: Tensor, lengths: Tensor | None = None, trace: Trace | None = None) -> list[Tensor]:
         """The outputs (B, T, R·D) of every layer, the lowest first."""
-        signals, _ = self._read(x, lengths, None, stateful=False)
-        outputs = [_padded(signal, lengths, x.size(1)) for signal in signals]
-        if trace is not None:
-            self._record(trace, x, outputs, lengths, None)
-        return outputs
+        return self._read(x, lengths, None, trace)[0]
 
-    def _record(
-        self, trace: Trace, x: Tensor, outputs: list[Tensor], lengths: Tensor | None, state: Hidden | None
-    ) -> None:
-        """What each layer gives, and its gates: they follow from what it reads and from its own states."""
-        first = (self.zeros(x.size(0), x) if state is None else state)[0]
+    def _record(self, trace: Trace, x: Tensor, outputs: list[Tensor], first: Tensor) -> None:
+        """What each layer gives, and its gates: they follow from what it reads and from its own states h, of which
+        `first` (L·R, B, D) come before the first token."""
         for i, (layer, output) in enumerate(zip(self.layers, outputs)):
             record(trace, layer, "layers", output)
             if GATES[self.cell] and trace.wants("gates"):
@@ -185,17 +186,17 @@ class Recurrent(nn.Module):
         return x, tuple(torch.stack(parts) for parts in zip(*ends))
 
     def _read(
-        self, x: Tensor, lengths: Tensor | None, state: Hidden | None, stateful: bool
-    ) -> tuple[list[Signal], Hidden]:
-        """The outputs of each layer, and the state; unless `stateful`, it may have read padding."""
+        self, x: Tensor, lengths: Tensor | None, state: Hidden | None, trace: Trace | None
+    ) -> tuple[list[Tensor], Hidden]:
+        """The outputs of each layer, and the state after the last token."""
         state = self.zeros(x.size(0), x) if state is None else state
         if x.device.type == "cpu" and torch.is_autocast_enabled("cpu"):  # not every CPU has these kernels in bf16
             with torch.autocast("cpu", enabled=False):
-                return self._read(x.float(), lengths, tuple(s.float() for s in state), stateful)
+                return self._read(x.float(), lengths, tuple(s.float() for s in state), trace)
         signal: Signal = x
         # A backward pass reads the padding first, and the last state of a forward pass has read it. Packing prevents
         # both, but the host must know the lengths. Forward RNNs and GRUs do without: their outputs contain the last h.
-        if lengths is not None and self.fused and (self.directions == 2 or (stateful and self.cell == "lstm")):
+        if lengths is not None and self.fused and (self.directions == 2 or self.cell == "lstm"):
             signal = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
         signals, ends = [], []
         for i, layer in enumerate(self.layers):
@@ -206,7 +207,10 @@ class Recurrent(nn.Module):
             signal, end = run(layer, signal, tuple(s[part].contiguous() for s in state), lengths)
             signals.append(signal)
             ends.append(end)
-        return signals, tuple(torch.cat(parts) for parts in zip(*ends))
+        outputs = [_padded(signal, lengths, x.size(1)) for signal in signals]
+        if trace is not None:
+            self._record(trace, x, outputs, state[0])
+        return outputs, tuple(torch.cat(parts) for parts in zip(*ends))
 
     def _run_fused(self, layer: nn.Module, x: Signal, state: Hidden, lengths: Tensor | None) -> tuple[Signal, Hidden]:
         """One layer in all its directions; the state goes in and comes out as (R, B, D)."""

@@ -83,7 +83,7 @@ class Embedding:
         self.pooling = pooling or predictor.pooling
         self.layers = choose_layers(layers, len(self.model.body.stages()) - 1)
         self.spelled = bool(predictor.processor.kind.BodyClass.spelled)
-        self.layout = Layout() if self.spelled else Layout.of(predictor.tokenizer)
+        self.layout = Layout() if self.spelled else predictor.tokenizer.layout()
         self.around = len(self.layout.start), len(self.layout.end)
         self.left_out = (0, 0) if predictor.pools_specials else self.around
         self.corpus: list[tuple[int, str]] = []  # the lines that an answer searches, with their numbers

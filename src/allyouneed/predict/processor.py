@@ -35,7 +35,7 @@ class Processor:
     @property
     def layout(self) -> Layout:
         """How the texts of an example stand in a row."""
-        return Layout.of(self.tokenizer, self.sides)
+        return self.tokenizer.layout(self.sides)
 
     @property
     def kind(self) -> Any:

@@ -71,12 +71,12 @@ class TagPredictor(TextLabelsPredictor):
         return text.spans if isinstance(text, WordText) else self.processor.cutter.find(text)
 
     def tokenize_words(self, text: str, spans: Sequence[tuple[int, int]]) -> Tokens:
-        return self.tokenizer.tokenize_words([text[start:end] for start, end in spans])
+        return self.tokenizer.tokenize_words([[text[start:end] for start, end in spans]])[0]
 
     def read(self, given: str, decode: DecodeConfig) -> Texts:
         spans = self.word_spans(given)
         words = [given[start:end] for start, end in spans]
-        pieces = None if self.processor.spells else self.tokenizer.tokenize_words(words)
+        pieces = None if self.processor.spells else self.tokenizer.tokenize_words([words])[0]
         return self._checked([given], Texts(given, [words if pieces is None else pieces.ids], spans, pieces))
 
     def _tag_probabilities(self, inputs: Sequence[Texts]) -> Iterator[Tensor]:

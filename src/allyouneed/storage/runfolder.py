@@ -124,10 +124,15 @@ class RunFolder:
     def replacing(self) -> Iterator[None]:
         """Overwrite: move away what the old run wrote, and nothing else. If the block fails, or the process is killed
         inside it, the old run comes back; after the block it is gone. For the holder of the lock."""
-        old = self.begun()
+        old, aside = self.begun(), self.path / ASIDE
         try:
             if old:
-                self._move_away()
+                with writing(self.path):
+                    aside.mkdir()
+                    for name in self._names():
+                        if os.path.lexists(self.path / name):
+                            os.rename(self.path / name, aside / name)
+                    sync(self.path)
             yield
         except BaseException:
             with suppress(UserError):  # the first error is raised; the next lock tries again to restore
@@ -140,18 +145,9 @@ class RunFolder:
             # One rename ends it: a run of which a part is removed must not come back.
             gone = self.path / ".tmp-gone"
             with writing(self.path):
-                os.rename(self.path / ASIDE, gone)
+                os.rename(aside, gone)
                 sync(self.path)
             remove(gone)
-
-    def _move_away(self) -> None:
-        aside = self.path / ASIDE
-        with writing(self.path):
-            aside.mkdir()
-            for name in self._names():
-                if os.path.lexists(self.path / name):
-                    os.rename(self.path / name, aside / name)
-            sync(self.path)
 
     def recover(self) -> None:
         """Bring back a run whose replacement was killed, unless a replacement is under way."""
@@ -200,7 +196,7 @@ class RunFolder:
         new one: a run that is killed in between has one of the two files."""
         data = recipe.encode()
         new: str = size_and_hash(data)["sha256"]
-        before = self.read_config().get("recipe", "") if self.config.exists() else ""
+        before = self.read_config(needed=False).get("recipe", "")
         if before and before != new:
             self.update_config(recipe=f"{before} {new}")
         write_bytes(self.recipe, data)
@@ -221,7 +217,7 @@ class RunFolder:
         """recipe.toml, checked. In config.json, no checksum of it means that any is accepted."""
         with _checking(self.recipe):
             recipe = Recipe.parse(tomllib.loads(_text(self.recipe)))
-        listed = self.read_config().get("recipe", "") if self.config.exists() else ""
+        listed = self.read_config(needed=False).get("recipe", "")
         if listed and size_and_hash(_read(self.recipe))["sha256"] not in listed.split():
             raise UserError(
                 f"{self.recipe} is not the file that config.json lists: it is damaged, edited, or from another run; "
@@ -230,8 +226,10 @@ class RunFolder:
             )
         return recipe
 
-    def read_config(self) -> dict[str, Any]:
-        """config.json, checked."""
+    def read_config(self, needed: bool = True) -> dict[str, Any]:
+        """config.json, checked; {} if there is none and it is not needed."""
+        if not needed and not self.config.exists():
+            return {}
         with _checking(self.config):
             config = parse_object(_text(self.config))
         found, kind = config.get("version"), config.get("kind")
@@ -305,7 +303,8 @@ class RunFolder:
     def lock(self) -> Iterator[None]:
         """Be the only process that writes here, until the end of the block or of the process, however it ends.
 
-        What an interrupted write left is cleaned up first: under the lock it cannot be work in progress.
+        What an interrupted write left is cleaned up first, and a run whose replacement was killed comes back: under the
+        lock it cannot be work in progress.
         """
         path = self.path / ".lock"
         for name in (".lock", "metrics.jsonl", "checkpoints", "tensorboard"):
@@ -324,21 +323,17 @@ class RunFolder:
                     raise UserError(f"{self.path} has just been removed by another process: try again")
                 os.ftruncate(handle, 0)
                 os.pwrite(handle, str(os.getpid()).encode(), 0)
-            self._tidy()
+            self._restore()
+            with writing(self.path):
+                for leftover in self.path.glob(".tmp-*"):
+                    remove(leftover)
+                self.checkpoints.tidy()
             yield
         finally:
             if handle in _locks:  # a forked child has closed it already
                 _locks.remove(handle)
                 fcntl.flock(handle, fcntl.LOCK_UN)
                 os.close(handle)
-
-    def _tidy(self) -> None:
-        """Bring back a run whose replacement was killed, and remove every other leftover."""
-        self._restore()
-        with writing(self.path):
-            for leftover in self.path.glob(".tmp-*"):
-                remove(leftover)
-            self.checkpoints.tidy()
 
 
 @contextmanager

@@ -46,7 +46,7 @@ class Tag(TagProcessor, TextLabels):
     @once
     def pieces(self, split: str) -> list[Tokens]:
         """The tokens of each sentence, each with the word that it belongs to."""
-        return self.tokenizer.tokenize_words_batch([example.words for example in self.data.splits[split]])
+        return self.tokenizer.tokenize_words([example.words for example in self.data.splits[split]])
 
     @once
     def entities(self, split: str) -> list[list[Span]]:

@@ -2,16 +2,16 @@
 
 A chat template comes with a model, and may come from anyone. The sandbox of jinja2 keeps it away from Python, but not
 from a loop without end or a text of gigabytes. So a template has a number of steps, and pays with them for every turn
-of a loop, every call of a macro, and every value by its size. `Payments` puts this into the syntax tree before jinja2
-compiles it; `Bounded` has the bounds: it checks the size of a value before the value is made.
+of a loop, every call of a macro, and every value, by its size, wherever the template uses it. `Payments` puts this into
+the syntax tree before jinja2 compiles it; `Bounded` has the bounds: it checks the size of a value before it is made.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from datetime import datetime
-from functools import lru_cache, partial, wraps
+from functools import lru_cache, partial
 from types import BuiltinMethodType, CodeType, MethodType
 from typing import Any
 
@@ -41,9 +41,9 @@ REFUSED_TAGS: dict[type[nodes.Node], str] = {
     nodes.FromImport: "import", nodes.ScopedEvalContextModifier: "autoescape",
 }  # fmt: skip
 REFUSED_METHODS = ("encode", "expandtabs", "format", "format_map", "maketrans", "translate")
-VALUE_FILTERS = ("capitalize", "count", "d", "default", "dictsort", "first", "float", "int", "items", "last", "length",
-                 "lower", "reverse", "title", "upper")  # fmt: skip
-LIST_FILTERS = ("list", "map", "reject", "rejectattr", "select", "selectattr", "sort", "unique")
+PLAIN_FILTERS = ("capitalize", "count", "d", "default", "dictsort", "first", "float", "int", "items", "last", "length",
+                 "list", "lower", "map", "reject", "rejectattr", "reverse", "select", "selectattr", "sort", "title",
+                 "unique", "upper")  # fmt: skip
 
 
 def fill(template: str, values: Mapping[str, Any], room: int = 0) -> str:
@@ -104,18 +104,17 @@ class Payments(NodeTransformer):
                 node.iter = _call("walk", node.iter, size)
             case nodes.Macro() | nodes.CallBlock():
                 node.body.insert(0, nodes.ExprStmt(_call("spend", size), lineno=node.lineno))
-            case nodes.Concat():
-                return _call("join", nodes.List(node.nodes))
-            case nodes.Compare() | nodes.Operand():
-                node.expr = _call("pay", node.expr)
-            case nodes.Pair():
-                node.key = _call("pay", node.key)
-            case nodes.Getitem(arg=nodes.Slice()):
-                node.node = _call("pay", node.node)
-            case nodes.Dict() | nodes.List() | nodes.Tuple(ctx="load"):
-                return _call("pay", node)
             case nodes.Const(value=int() | float() as number) if abs(number) > MOST_NUMBER:
                 raise ValueError("it has a number of more than 64 bits")
+            case nodes.Const() | nodes.TemplateData() | nodes.Slice() | nodes.NSRef():
+                return node
+            case nodes.Expr() if getattr(node, "ctx", "load") == "load":
+                return _call("pay", node)
+        match node:  # what jinja2 itself calls is not paid for
+            case nodes.CallBlock():
+                node.call = node.call.args[0]  # type: ignore[assignment]
+            case nodes.FilterBlock() | nodes.AssignBlock(filter=nodes.Call()):
+                node.filter = node.filter.args[0]  # type: ignore[assignment]
         return node
 
 
@@ -143,12 +142,11 @@ class Bounded(ImmutableSandboxedEnvironment):
         self.longest = MOST_TEXT + 4 * room
         divisible = lambda value, by=2: self.call_binop(None, "%", value, by) == 0
         self.filters = {name: partial(self.refuse, name) for name in FILTERS}  # an error only if called
-        self.filters |= {name: self.paid(FILTERS[name]) for name in VALUE_FILTERS}
-        self.filters |= {name: self.paid(FILTERS[name], self.items) for name in LIST_FILTERS}
+        self.filters |= {name: FILTERS[name] for name in PLAIN_FILTERS}
         self.filters |= {"join": self.join, "indent": self.indent, "tojson": self.tojson, "replace": self.replace}
         self.filters |= {"trim": self.trim, "string": self.text, "safe": self.text}
-        self.tests = {name: self.paid(test) for name, test in TESTS.items()}
-        self.tests |= {"divisibleby": divisible, "even": divisible, "odd": lambda value: not divisible(value)}
+        self.tests = TESTS | {"divisibleby": divisible, "even": divisible, "odd": lambda value: not divisible(value)}
+        self.tests |= {"in": lambda value, among: value in self.pay(among)}  # select('in', list) calls it many times
         self.globals = {"range": range, "namespace": Namespace, "joiner": utils.Joiner}
         self.globals |= {"dict": partial(dict)}  # `dict[x, x]` would be a type with x inside, which is not paid for
         self.globals |= {"raise_exception": self.raise_exception, "strftime_now": self.strftime_now}
@@ -164,8 +162,11 @@ class Bounded(ImmutableSandboxedEnvironment):
             raise ValueError(f"it makes a text or a list of {size:,}, and the most is {self.longest:,}")
 
     def pay(self, value: Any) -> Any:
-        """The value, paid for by its size, with all that is inside, as often as it is there."""
-        level = [value]
+        """The value, paid for by its size, with all that is inside, as often as it is there; what is made one by one is
+        paid for as it is made."""
+        if isinstance(value, Iterator) and not isinstance(value, LoopContext):
+            return self.walk(value)
+        level = [value.__self__ if isinstance(value, BuiltinMethodType) else value]
         for _ in range(MOST_DEPTH):
             inside: list[Any] = []
             for item in level:
@@ -188,27 +189,12 @@ class Bounded(ImmutableSandboxedEnvironment):
     def walk(self, items: Iterable[Any], cost: int = 1) -> Iterator[Any]:
         for item in items:
             self.spend(cost)
-            yield item
-
-    def items(self, value: Iterable[Any]) -> list[Any]:
-        return list(self.walk(value))
+            yield self.pay(item)
 
     def text(self, value: Any) -> str:
         if callable(value) and not isinstance(value, Undefined):
             raise ValueError(f"it makes a text of a {type(value).__name__}")
-        return self.pay(str(self.pay(value)))
-
-    def paid(self, function: Any, read: Callable[[Any], Any] | None = None) -> Callable[..., Any]:
-        """A filter or a test of jinja2 that pays for what it is given and for what it returns."""
-        start = int(hasattr(function, "jinja_pass_arg"))  # jinja2 puts its environment or context before the value
-
-        @wraps(function)
-        def call(*args: Any, **named: Any) -> Any:
-            value = read(args[start]) if read else args[start]
-            self.pay([value, *args[start + 1 :], *named.values()])
-            return self.pay(function(*args[:start], value, *args[start + 1 :], **named))
-
-        return call
+        return self.pay(str(value))
 
     def refuse(self, name: str, *args: Any, **named: Any) -> Any:
         raise ValueError(f"it uses the filter {name}, which this library does not have")
@@ -225,7 +211,7 @@ class Bounded(ImmutableSandboxedEnvironment):
         if operator == "**" and isinstance(right, int | float) and abs(right) > MOST_POWER:
             raise ValueError("it makes a number of more than 64 bits")
         self.check_size(lengths[0] * int(numbers[0]) if operator == "*" and lengths and numbers else sum(lengths))
-        return self.pay(self.binop_table[operator](left, right))
+        return self.binop_table[operator](left, right)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         known = isinstance(obj, str | list | tuple | dict | Namespace | LoopContext)
@@ -241,26 +227,25 @@ class Bounded(ImmutableSandboxedEnvironment):
         return super().getitem(obj, self.pay(argument))
 
     def call(self, context: Context, function: Any, /, *args: Any, _loop_vars: Any = None, **named: Any) -> Any:
-        if isinstance(function, MethodType) and function.__self__ is self:
-            return function(*args, **named)  # pays for itself
-        owner = function.__self__ if isinstance(function, BuiltinMethodType) else None
-        self.pay([owner, *args, *named.values()])
+        owner = function.__self__ if isinstance(function, BuiltinMethodType | MethodType) else None
+        if owner is self:
+            return function(*args, **named)
         if isinstance(owner, str):
             return self.method(owner, function.__name__, *args, **named)
-        return self.pay(super().call(context, function, *args, **named))
+        return super().call(context, function, *args, **named)
 
     def method(self, text: str, name: str, *args: Any, **named: Any) -> Any:
         """A method of a text. A search may compare each character with each."""
         patterns = [value for value in (*args, *named.values()) if isinstance(value, str)]
         self.spend(len(text) * sum(map(len, patterns)) // SEARCH)
         if name == "join":
-            args = tuple(map(self.items, args))
+            args = tuple(map(list, args))
             self.check_size(sum(len(item) + len(text) for items in args for item in items if isinstance(item, str)))
         elif name == "replace":
             self.check_size(len(text) + text.count(args[0]) * len(args[1]))
         elif name in ("center", "ljust", "rjust", "zfill"):
             self.check_size(args[0])
-        return self.pay(getattr(text, name)(*args, **named))
+        return getattr(text, name)(*args, **named)
 
     # Output, filters, functions
 
@@ -269,9 +254,7 @@ class Bounded(ImmutableSandboxedEnvironment):
         return self.text(value)
 
     def join(self, value: Any, d: Any = "", attribute: Any = None) -> str:
-        items: Iterable[Any] = self.items(value)
-        if attribute is not None:
-            items = map(make_attrgetter(self, attribute), items)
+        items = map(make_attrgetter(self, attribute), value) if attribute is not None else value
         texts, between = [self.text(item) for item in items], self.text(d)
         self.check_size(sum(map(len, texts)) + len(between) * len(texts))
         return self.pay(between.join(texts))
@@ -285,7 +268,7 @@ class Bounded(ImmutableSandboxedEnvironment):
     def indent(self, value: Any, width: int | str = 4, first: bool = False, blank: bool = False) -> str:
         rows = self.text(value).splitlines()
         self.check_size(len(value) + (1 + len(rows)) * (len(width) if isinstance(width, str) else width))
-        return self.pay(do_indent(value, width, first, blank))
+        return do_indent(value, width, first, blank)
 
     def tojson(
         self, value: Any, ensure_ascii: Any = False, indent: Any = None, separators: Any = None, sort_keys: Any = False
@@ -298,7 +281,7 @@ class Bounded(ImmutableSandboxedEnvironment):
     def strftime_now(self, how: str) -> str:
         if len(how) > MOST_DATE:
             raise ValueError(f"it has a date of more than {MOST_DATE} characters")
-        return self.pay(datetime.now().strftime(how))
+        return datetime.now().strftime(how)
 
     def raise_exception(self, message: Any) -> None:
         raise ValueError(f"it says '{self.text(message)}'")

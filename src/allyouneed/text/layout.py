@@ -4,24 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from allyouneed.errors import UserError
-
-
-class Roles(Protocol):
-    """What a layout needs to know of a tokenizer."""
-
-    cls: int | None
-    sep: int | None
-    eos: int | None
-    prefix: str
-    template: Layout
-
-    def need(self, role: str, why: str) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -74,21 +62,6 @@ class Layout:
         _, between, *_ = (*_around(processor["pair"], ids), ())
         return Layout(start, between, end)
 
-    @staticmethod
-    def of(tokenizer: Roles, texts: int = 1) -> Layout:
-        """The tokenizer's own template if it has one; [CLS] A [SEP] B [SEP] if it has these, otherwise A </s> B with
-        nothing around. Two texts need a token between them."""
-        own = tokenizer.template
-        if own.between or (own != Layout() and texts == 1):
-            return replace(own, prefix=tokenizer.prefix)
-        if tokenizer.cls is not None and tokenizer.sep is not None:
-            sep = (tokenizer.sep,)
-            return Layout((tokenizer.cls,), sep, sep, tokenizer.prefix)
-        if texts == 2:
-            tokenizer.need("eos", "between two texts")
-        between = () if tokenizer.eos is None else (tokenizer.eos,)
-        return Layout(own.start, between, own.end, tokenizer.prefix)
-
     def specials(self, texts: int) -> int:
         """How many special tokens stand around one or two texts."""
         return len(self.start) + len(self.end) + (len(self.between) if texts == 2 else 0)
@@ -98,8 +71,14 @@ class Layout:
 
         `lengths`: an array for each text of an example, one or two; one number per example in each.
         """
-        room = self._room(len(lengths), most)
-        if len(lengths) == 1:
+        texts = len(lengths)
+        room = most - self.specials(texts)
+        if room < texts:
+            raise UserError(
+                f"at most {most} tokens are too few: {self.specials(texts)} of them are special tokens, and "
+                f"{'the text needs' if texts == 1 else 'two texts need'} {texts} more; raise data.max_length"
+            )
+        if texts == 1:
             return [np.minimum(lengths[0], room)]
         first, second = lengths
         first = np.minimum(first, np.maximum(room - second, (room + 1) // 2))
@@ -132,21 +111,8 @@ class Layout:
                 f"the first text has {a} tokens: with {self.specials(2)} special tokens no room is left for the second "
                 f"in {most}; shorten it, or raise data.max_length"
             )
-        return _ranges(b, room, stride)
-
-    def strides(self, length: int, most: int, stride: int) -> list[tuple[int, int]]:
-        """The same for one text alone."""
-        return _ranges(length, self._room(1, most), stride)
-
-    def _room(self, texts: int, most: int) -> int:
-        """Tokens left for the texts; each needs one at least."""
-        room = most - self.specials(texts)
-        if room < texts:
-            raise UserError(
-                f"at most {most} tokens are too few: {self.specials(texts)} of them are special tokens, and "
-                f"{'the text needs' if texts == 1 else 'two texts need'} {texts} more; raise data.max_length"
-            )
-        return room
+        step = room - max(0, min(stride, room // 2))
+        return [(start, min(start + room, b)) for start in range(0, max(1, b - room + step), step)]
 
 
 def post_processor(
@@ -176,11 +142,6 @@ def _around(pieces: Sequence[dict[str, Any]], ids: Mapping[str, tuple[int, ...]]
         else:
             found[-1] += ids[piece["SpecialToken"]["id"]]
     return found
-
-
-def _ranges(length: int, room: int, stride: int) -> list[tuple[int, int]]:
-    step = room - max(0, min(stride, room // 2))
-    return [(start, min(start + room, length)) for start in range(0, max(1, length - room + step), step)]
 
 
 def words_of(spans: Sequence[tuple[int, int]], words: Sequence[tuple[int, int]]) -> list[int]:

@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache, cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -144,6 +145,18 @@ class Tokenizer:
             )
         return id
 
+    def layout(self, texts: int = 1) -> Layout:
+        """How one or two texts are laid out: by the tokenizer's own template if it has one; [CLS] A [SEP] B [SEP] if it
+        has these, otherwise A </s> B with nothing around. Two texts need a token between them."""
+        own = self.template
+        if own.between or (own != Layout() and texts == 1):
+            return replace(own, prefix=self.prefix)
+        if self.cls is not None and self.sep is not None:
+            return Layout((self.cls,), (self.sep,), (self.sep,), self.prefix)
+        if texts == 2:
+            self.need("eos", "between two texts")
+        return Layout(own.start, () if self.eos is None else (self.eos,), own.end, self.prefix)
+
     def encode(self, text: str, specials: tuple[str, ...] = ()) -> list[int]:
         """The ids of a text, with nothing around. `specials` are roles whose token is read as such where it is typed,
         ("mask",) for instance; every other special token in the text is only text."""
@@ -161,12 +174,8 @@ class Tokenizer:
         it overlaps."""
         return self._tokenize([text], [find_words(text) if words is None else words], specials)[0]
 
-    def tokenize_words(self, words: Sequence[str]) -> Tokens:
-        """The tokens of words between single spaces; the spans are those in " ".join(words)."""
-        return self.tokenize_words_batch([words])[0]
-
-    def tokenize_words_batch(self, several: Sequence[Sequence[str]]) -> list[Tokens]:
-        """`tokenize_words` of each list of words, on all cores."""
+    def tokenize_words(self, several: Sequence[Sequence[str]]) -> list[Tokens]:
+        """The tokens of each list of words, between single spaces; the spans are those in " ".join(words)."""
         spans = []
         for words in several:
             starts = accumulate((len(word) + 1 for word in words), initial=0)
@@ -270,9 +279,9 @@ class Tokenizer:
                 try:
                     encodings = encode(group, add_special_tokens=False)
                 except TypeError:
-                    encodings = None
-            if encodings is None:
-                raise UserError("the text is not valid Unicode (it holds a lone surrogate); save it as UTF-8")
+                    raise UserError(
+                        "the text is not valid Unicode (it holds a lone surrogate); save it as UTF-8"
+                    ) from None
             yield from encodings
 
     def _reader(self, specials: tuple[str, ...]) -> tokenizers.Tokenizer:

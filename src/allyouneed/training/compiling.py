@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import os
-import platform
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -21,30 +16,16 @@ from torch.utils._pytree import tree_leaves
 
 from allyouneed.data.batches.base import Batch
 from allyouneed.data.fetch import cache_folder
-from allyouneed.errors import UserError
 from allyouneed.models.base import Model
 from allyouneed.runtime import Runtime, can_compile
-from allyouneed.storage.wholefile import write_json
+from allyouneed.training.feed import Feed
 from allyouneed.training.memory import is_out_of_memory
 
 LEAST_GAIN = 1.05  # compiled code with a smaller speed-up is not worth it
 
 
-@dataclass(frozen=True)
-class Cost:
-    """Cost and gain of compiling: measured in an earlier run, or assumed."""
-
-    seconds: float  # to compile
-    gain: float  # eager seconds of a forward and backward pass, divided by compiled ones
-
-    def saves(self, eager: float) -> float:
-        """The seconds that compiling saves of so many eager ones."""
-        return eager * (1 - 1 / self.gain)
-
-
-# For the first run of a model on a machine. Compiling for varied shapes takes several times as long as for one shape.
-ASSUMED = {"cuda": Cost(seconds=60.0, gain=2.0), "cpu": Cost(seconds=60.0, gain=1.2)}
-VARIED = 4
+# Seconds to compile, and how many times faster the loss is then. For varied shapes it takes VARIED times as long.
+SECONDS, GAIN, VARIED = 60.0, {"cuda": 2.0, "cpu": 1.2}, 4
 
 
 class Choice(NamedTuple):
@@ -57,9 +38,8 @@ class Trial:
     """The model that trains and its first micro-batches: used to decide whether to compile, and to compile."""
 
     model: Model
-    first_batches: Callable[[], Sequence[Batch]]
+    feed: Feed
     loss: Callable[[Batch], Tensor]  # as the training computes it
-    about: Mapping[str, Any]  # what the costs depend on: the model and its settings
     runtime: Runtime
     pieces: int = 1  # micro-batches per step
     say: Callable[[str], None] = lambda line: None
@@ -68,7 +48,8 @@ class Trial:
     def batches(self) -> list[Batch]:
         """One batch if all have the same shape. Otherwise all, starting with the one with the most different sizes:
         the compiler takes sizes that are equal in the first batch for the same size."""
-        found = list(self.first_batches())
+        steps = (self.feed.split(numbers, self.pieces, key=0) for numbers in self.feed.plan(0)[:4])
+        found = [batches[0].to(self.runtime.torch_device) for batches in steps if batches]
         if len({batch.shapes for batch in found}) == 1:
             return found[:1]
         return sorted(found, key=lambda batch: -len(_sizes(batch.tensors.values()) - {1}))
@@ -105,11 +86,7 @@ class Trial:
     def compile(self) -> float:
         """Say so, and compile the model's loss; returns the seconds it took. The batches are always the first ones of a
         run, so that a resumed run gets the same code."""
-        known, minutes = recall(self.record), round(self.assumed.seconds / 60)
-        time_needed = f"the first time it takes about {'a minute' if minutes == 1 else f'{minutes} minutes'}"
-        if known:
-            time_needed = f"it took {known.seconds:.0f} s in an earlier run"
-        self.say(f"trying torch.compile; {time_needed}")
+        self.say(f"trying torch.compile, which takes about {self.compiling:.0f} s")
         if self.runtime.device == "cpu":
             torch.use_deterministic_algorithms(True)  # otherwise compiled CPU code is not reproducible
         compile_loss(self.model, varied=self.varied, recorded=self.cuda and self.pieces == 1 and not self.varied)
@@ -124,25 +101,15 @@ class Trial:
         torch.use_deterministic_algorithms(self.runtime.deterministic)
 
     @property
-    def assumed(self) -> Cost:
-        cost = ASSUMED["cuda" if self.cuda else "cpu"]
-        return replace(cost, seconds=cost.seconds * VARIED) if self.varied else cost
-
-    @property
-    def record(self) -> Path:
-        """The file with the measured cost of compiling this model on this machine."""
-        cpu = f"{platform.machine()} CPU, {self.runtime.threads} threads"
-        device = torch.cuda.get_device_name() if self.cuda else cpu
-        shapes = "varied" if self.varied else "fixed"
-        key = {**self.about, "device": device, "precision": self.runtime.precision, "shapes": shapes}
-        text = json.dumps({**key, "torch": torch.__version__}, sort_keys=True, default=str)
-        return _folder() / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+    def compiling(self) -> float:
+        """About how many seconds it takes to compile."""
+        return SECONDS * VARIED if self.varied else SECONDS
 
 
 def share_compiled_code() -> None:
     """Store compiled code in our cache, for later runs. Call this before anything else: torch sets its own folder when
     it loads its compiler, which many calls do."""
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(_folder() / "torch"))
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled" / "torch"))
 
 
 def compile_loss(model: Model, *, varied: bool, recorded: bool = False) -> None:
@@ -170,32 +137,23 @@ def stop_recording(model: Model) -> None:
         compile_loss(model, varied=True)
 
 
-def decide(wanted: str, trial: Trial, calls: int, seconds: float = 0.0) -> Choice:
+def decide(wanted: str, trial: Trial, calls: int, seconds: float = 0.0, before: bool | None = None) -> Choice:
     """Decide whether to compile the model's loss, and do so. "auto" compiles if that saves more seconds over `calls`
-    micro-batches, or over as many as fit into `seconds`, than it takes."""
+    micro-batches, or over as many as fit into `seconds`, than it takes; a resumed run does as `before`."""
+    how = "as asked"
+    if wanted == "auto" and before is not None:
+        wanted, how = ("on" if before else "off"), "as before"
     if wanted == "off":
-        return Choice(False, "not compiled: as asked")
+        return Choice(False, f"not compiled: {how}")
     if not trial.model.compiles:
         return Choice(False, "not compiled: this kind of model is always eager")
-    if wanted == "on":
-        return _attempt(trial, lambda: _compile(trial, "compiled: as asked"))
-    return _attempt(trial, lambda: _weigh(trial, lambda eager: seconds or calls * eager))
-
-
-def go_on(compiled: bool, trial: Trial) -> Choice:
-    """Compile a resumed run if it was compiled before and still can be."""
-    if not compiled:
-        return Choice(False, "not compiled, as before")
-    return _attempt(trial, lambda: _compile(trial, "compiled, as before"))
-
-
-def _attempt(trial: Trial, choose: Callable[[], Choice]) -> Choice:
-    """If the compiler fails, in whatever way, the loss stays eager."""
     if obstacle := can_compile(trial.runtime.device):
         return Choice(False, f"not compiled: {obstacle}")
     try:
-        return choose()
-    except Exception as error:
+        if wanted == "on":
+            return Choice(True, f"compiled: {how}, {trial.compile():.0f} s to compile")
+        return _weigh(trial, lambda eager: seconds or calls * eager)
+    except Exception as error:  # if the compiler fails, in whatever way, the loss stays eager
         trial.give_up()
         if is_out_of_memory(error):
             return Choice(False, "not compiled: not enough memory for a trial")
@@ -203,50 +161,20 @@ def _attempt(trial: Trial, choose: Callable[[], Choice]) -> Choice:
         return Choice(False, f"not compiled: {kind}{f': {words[0]}' if words else ''}"[:214])
 
 
-def _compile(trial: Trial, why: str) -> Choice:
-    return Choice(True, f"{why}, {trial.compile():.0f} s to compile")
-
-
 def _weigh(trial: Trial, work: Callable[[float], float]) -> Choice:
     """`work`: the seconds of all micro-batches, by those of one."""
-    known = recall(trial.record)
-    cost = known or trial.assumed
-    if cost.gain < LEAST_GAIN:
-        return Choice(False, f"not compiled: {cost.gain:.2f}x the speed in an earlier run")
+    gained = 1 - 1 / GAIN["cuda" if trial.cuda else "cpu"]  # of the eager seconds
     eager = trial.once()  # the first round is the slowest: if compiling does not pay even then, measure no more
-    if cost.saves(work(eager)) > cost.seconds:
+    if gained * work(eager) > trial.compiling:
         eager = trial.seconds()
-    saves = cost.saves(work(eager))
-    if saves <= cost.seconds:
-        source = "as in an earlier run" if known else "assumed"
-        return Choice(False, f"not compiled: it saves about {saves:.0f} s and takes {cost.seconds:.0f} s ({source})")
+    if (saves := gained * work(eager)) <= trial.compiling:
+        return Choice(False, f"not compiled: it saves about {saves:.0f} s and takes {trial.compiling:.0f} s")
     first, fast = trial.compile(), trial.seconds()
-    found = Cost(max(0.0, first - fast * len(trial.batches)), eager / fast)
-    remember(trial.record, found)
-    if found.gain < LEAST_GAIN:
+    gain, seconds = eager / fast, max(0.0, first - fast * len(trial.batches))
+    if gain < LEAST_GAIN:
         trial.give_up()
-        return Choice(False, f"not compiled: {found.gain:.2f}x the speed in a trial")
-    return Choice(True, f"compiled: {found.gain:.1f}x as fast, {found.seconds:.0f} s to compile")
-
-
-def recall(record: Path) -> Cost | None:
-    """The cost that an earlier run has measured; None if there is no file, or a damaged one."""
-    try:
-        cost = Cost(**{name: float(value) for name, value in json.loads(record.read_text(encoding="utf-8")).items()})
-    except (OSError, ValueError, TypeError, AttributeError):
-        return None
-    return cost if cost.seconds >= 0 and 0 < cost.gain < math.inf else None
-
-
-def remember(record: Path, cost: Cost) -> None:
-    """Write the cost for the next run, unless the cache cannot be written."""
-    with suppress(OSError, UserError):
-        record.parent.mkdir(parents=True, exist_ok=True)
-        write_json(record, asdict(cost))
-
-
-def _folder() -> Path:
-    return cache_folder() / "compiled"
+        return Choice(False, f"not compiled: {gain:.2f}x the speed in a trial")
+    return Choice(True, f"compiled: {gain:.1f}x as fast, {seconds:.0f} s to compile")
 
 
 def _sizes(values: Iterable[Any]) -> set[int]:

@@ -29,11 +29,6 @@ class Ranks:
         self.local = _number("LOCAL_RANK", default=0)
         if self.rank >= self.world:
             raise UserError(f"RANK = {self.rank} is not below WORLD_SIZE = {self.world} in the environment; {UNSET}")
-        if self.world > 1:
-            missing = [name for name in ("RANK", "MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
-            if missing:
-                raise UserError(f"WORLD_SIZE = {self.world}, but {missing[0]} is not set: start with torchrun; {UNSET}")
-            _number("MASTER_PORT", default=0, high=65535)
         self.first = self.rank == 0
 
     def join(self, device: str) -> None:
@@ -45,10 +40,10 @@ class Ranks:
                 store, rank, world = next(dist.rendezvous("env://", timeout=JOIN))
                 dist.init_process_group(backend, store=store, rank=rank, world_size=world, timeout=WORK)
             except (RuntimeError, ValueError) as error:  # torch has a dozen errors for it, all RuntimeErrors
-                where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+                where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
                 raise UserError(
                     f"process {self.rank} of {self.world} could not join the others at {where} "
-                    f"({shortened(str(error).splitlines()[0])}); {UNSET}"
+                    f"({shortened(str(error).splitlines()[0], 120)}): start with torchrun; {UNSET}"
                 ) from error
 
     def leave(self) -> None:
@@ -112,9 +107,9 @@ class Ranks:
         return values[0]
 
 
-def _number(name: str, *, default: int, low: int = 0, high: int = 10**6) -> int:
+def _number(name: str, *, default: int, low: int = 0) -> int:
     """A whole number from the environment."""
     text = os.environ.get(name) or str(default)
-    if not (text.isascii() and text.isdigit() and low <= int(text[:9]) <= high):
+    if not (text.isascii() and text.isdigit() and low <= int(text[:9]) <= 10**6):
         raise UserError(f"{name} = '{shortened(text)}' in the environment is not a whole number from {low}; {UNSET}")
     return int(text)

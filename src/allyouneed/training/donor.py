@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -11,12 +10,13 @@ import torch
 from torch import Tensor
 
 from allyouneed import catalog
-from allyouneed.errors import UserError, option_name, shortened
+from allyouneed.errors import UserError, option_name
 from allyouneed.format import human_count
 from allyouneed.models.base import Model
 from allyouneed.predict.loading import load_processor, load_weights
 from allyouneed.recipe import Recipe
 from allyouneed.storage.runfolder import RunFolder
+from allyouneed.storage.tensorfile import check_fit
 from allyouneed.tasks.base import Task
 from allyouneed.terminal import Say
 
@@ -27,20 +27,10 @@ def explicit_keys(overrides: Iterable[str], cls: Any) -> set[str]:
     return {*given, *(f"model.{field}" for field in cls.sizes.get(given.get("model.size", ""), ()))}
 
 
-def donor_folder(path: str) -> RunFolder:
-    """The folder of a run to start from."""
-    donor = RunFolder(path)
-    if not os.path.isfile(donor.recipe):
-        raise UserError(f"train.init: there is no run in {shortened(donor.path)}{donor.neighbours()}")
-    if not donor.model.is_file():
-        raise UserError(f"train.init: {donor.path} has no model yet: its training has not reached its first evaluation")
-    return donor
-
-
 def inherit(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
     """The recipe with the settings of the body taken from the run train.init, and its text settings, because a body
     reads the tokens of its own tokenizer. Another value in `overrides` is an error."""
-    donor = donor_folder(recipe.train.init)
+    donor = RunFolder.open(recipe.train.init)
     given = donor.read_recipe()
     kind, cls = recipe.model_kind, catalog.model(recipe.model_kind)
     if not cls.body_fields():
@@ -82,7 +72,7 @@ def load_body(model: Model, task: Task, new: RunFolder, say: Say) -> None:
     """Copy the body of the run train.init into the model, and its other parts if it has the same task and outputs. Say
     what was loaded, what is new and what was not used. `new` is the folder of the new run."""
     recipe = task.recipe
-    donor = donor_folder(recipe.train.init)
+    donor = RunFolder.open(recipe.train.init)
     if donor.path.resolve() == new.path.resolve():
         raise UserError(
             f"train.init: a run cannot start from itself, {donor.path}; choose another {option_name('--out')}"
@@ -90,14 +80,11 @@ def load_body(model: Model, task: Task, new: RunFolder, say: Say) -> None:
     donor_run = load_processor(donor)
     theirs, own = load_weights(donor, donor_run), model.state_dict()
     body, others = _parts(own)
+    fitted = {name: model.body.fitted(name.removeprefix("body."), theirs[name]) for name in body if name in theirs}
+    found, needed = ({name: tuple(t.shape) for name, t in some.items()} for some in (fitted, body))
+    check_fit(found, needed, f"train.init: the body of {donor.path} does not fit this model")
     for name, t in body.items():
-        there = theirs.get(name)
-        if there is not None:
-            there = model.body.fitted(name.removeprefix("body."), there)
-        if there is None or there.shape != t.shape:
-            what = "is missing" if there is None else f"is {tuple(there.shape)}, not {tuple(t.shape)}"
-            raise UserError(f"train.init: the body of {donor.path} does not fit this model: {name} {what}")
-        t.copy_(there)
+        t.copy_(fitted[name])
     taken = {}
     if donor_run.recipe.task_kind == recipe.task_kind and task.same_outputs(donor_run):
         unlike = {_module(n) for n, t in others.items() if n not in theirs or theirs[n].shape != t.shape}

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -62,28 +62,27 @@ def evaluation(model: Model, arithmetic: Arithmetic) -> Iterator[None]:
         model.train(training)
 
 
+@dataclass
 class Evaluator:
     """The losses and the score of the model as it is, and how long they take."""
 
-    def __init__(
-        self,
-        model: Model,
-        task: Task,
-        losses: NamedLosses,
-        feed: Feed | None,
-        ranks: Ranks,
-        arithmetic: Arithmetic,
-        say: Say,
-    ) -> None:
-        self.model, self.task, self.losses, self.feed = model, task, losses, feed
-        self.ranks, self.arithmetic, self.say = ranks, arithmetic, say
-        self.batches = len(feed.examples.cover(feed.batch_tokens)) if feed is not None else 0
-        self.passes = 1 if task.chooses_by_loss else 2  # a score reads the split once more
+    model: Model
+    task: Task
+    losses: NamedLosses
+    feed: Feed | None  # of the validation split, if there is one
+    ranks: Ranks
+    arithmetic: Arithmetic
+    say: Say
+
+    @property
+    def batches(self) -> int:
+        return len(self.feed.examples.cover(self.feed.batch_tokens)) if self.feed is not None else 0
 
     @property
     def least_interval(self) -> float:
         """Steps that there must be between evaluations, so that these take a small part of the time."""
-        return self.batches * self.passes * self.task.eval_cost / self.task.eval_share
+        passes = 1 if self.task.chooses_by_loss else 2  # a score reads the split once more
+        return self.batches * passes * self.task.eval_cost / self.task.eval_share
 
     @property
     def examples(self) -> int:
@@ -125,13 +124,13 @@ class Evaluator:
         """About how long an evaluation of the whole split takes, by a few of its batches and examples."""
         if self.feed is None:
             return 0.0
-        began, measured = time.monotonic(), 0
+        began, measured, batches = time.monotonic(), 0, self.batches
         with evaluation(self.model, self.arithmetic):
-            for batch in self.feed.cover(BATCHES / max(1, self.batches)):
+            for batch in self.feed.cover(BATCHES / max(1, batches)):
                 sums = self.task.losses(self.model, batch.to(self.feed.device), None, Carry())
                 sum(value.item() for value in sums.values())  # waits for the device
                 measured += 1
-        seconds = (time.monotonic() - began) / max(1, measured) * self.batches
+        seconds = (time.monotonic() - began) / max(1, measured) * batches
         if not self.task.chooses_by_loss:
             part, began = min(1.0, EXAMPLES / max(1, self.examples)), time.monotonic()
             self.score(part)

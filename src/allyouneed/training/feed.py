@@ -29,12 +29,15 @@ class Step:
 Steps = Generator[Step, None, None]
 
 
+@dataclass(frozen=True)
 class Feed:
     """The steps of a run. It has no state to save: the plan is a function of (seed, epoch)."""
 
-    def __init__(self, examples: Examples, ranks: Ranks, device: torch.device, *, seed: int, batch_tokens: int) -> None:
-        self.examples, self.ranks, self.device = examples, ranks, device
-        self.seed, self.batch_tokens = seed, batch_tokens
+    examples: Examples
+    ranks: Ranks
+    device: torch.device
+    seed: int
+    batch_tokens: int
 
     def plan(self, epoch: int) -> list[Numbers]:
         return self.examples.plan(self.seed, epoch, self.batch_tokens)

@@ -37,9 +37,9 @@ from allyouneed.tasks.base import Task, TestBudget
 from allyouneed.tasks.baselines import beaten
 from allyouneed.tasks.scoring import score_rows, score_run
 from allyouneed.terminal import Say, say
-from allyouneed.training.compiling import Choice, Trial, decide, go_on, share_compiled_code
+from allyouneed.training.compiling import Choice, Trial, decide, share_compiled_code
 from allyouneed.training.distributed import Ranks
-from allyouneed.training.donor import donor_folder, load_body
+from allyouneed.training.donor import load_body
 from allyouneed.training.feed import Feed
 from allyouneed.training.folds import fit_folds
 from allyouneed.training.interrupt import terminable
@@ -143,7 +143,7 @@ class Session:
         if self.resume and folder.begun():
             cleanup.enter_context(folder.lock())
             self._prepare(begun=True)
-            self.followed = _read_config(folder).get("followed", [])
+            self.followed = folder.read_config(needed=False).get("followed", [])
             return
         self.source = self.source or read_data(recipe.data, catalog.task(recipe.task_kind).shape)
         if recipe.given is not None:
@@ -164,10 +164,10 @@ class Session:
     def _prepare(self, *, begun: bool) -> Report:
         """Split and tokenize the data. A run that has begun has its own parts."""
         recipe, task = self.recipe, catalog.task(self.recipe.task_kind)(self.recipe)
-        if begun and _read_config(self.folder).get("parts"):  # otherwise it was killed before it wrote them
+        if begun and self.folder.read_config(needed=False).get("parts"):  # otherwise it was killed before it wrote them
             task = fill(task, self.folder)
         elif recipe.train.init:
-            task.take_tokenizers(load_processor(donor_folder(recipe.train.init)))
+            task.take_tokenizers(load_processor(RunFolder.open(recipe.train.init)))
         task.source = self.source
         self.task, self.report = task, task.prepare(self.say)
         task.model_config()
@@ -179,7 +179,7 @@ class Session:
     def _describe(self) -> None:
         """Write recipe.toml, config.json and the parts of the run, before its first step."""
         recipe, task, folder = self.recipe, self.task, self.folder
-        before = _read_config(folder)
+        before = folder.read_config(needed=False)
         if before and before["data"]["fingerprint"] != task.data.fingerprint:
             if before["data"]["name"] != task.data.name:
                 raise UserError(
@@ -227,18 +227,19 @@ class Session:
     def _trainer(self) -> Trainer:
         """The model and its trainer, at the last checkpoint if the run is resumed."""
         task, folder, ranks, say, train = self.task, self.folder, self.ranks, self.say, self.recipe.train
-        before = None
-        checkpoint = folder.checkpoints.latest(complain=say) if self.resume else None
+        checkpoint, state = (folder.checkpoints.latest(complain=say) if self.resume else None), None
         if checkpoint is not None:
-            before = read_state(checkpoint, folder.identity(), len(task.weights)).runtime
+            state = read_state(checkpoint, folder.identity(), len(task.weights))
             check_shapes(task, checkpoint.path / "model.safetensors")
         torch.manual_seed(train.seed)
         model = task.build_model().to(self.runtime.torch_device)
         task.begin(model, say)
-        self._start(model, fresh=checkpoint is None, say=say)
+        self._start(model, fresh=state is None, say=say)
         need = estimate(train, task, model, partial(_loss, task, model, self.runtime))
         pieces, notes = micro_batches(train, need)
-        runtime = self.runtime = _choose_compile(task, model, self.runtime, ranks, before, pieces, say)
+        runtime = self.runtime = _choose_compile(
+            task, model, self.runtime, ranks, state.runtime if state else None, pieces, say
+        )
         trainer = Trainer(model, task, train, folder, runtime, ranks, say=say, quiet=self.quiet, began=self.began)
         trainer.pieces = pieces
         parameters = sum(p.numel() for p in model.parameters())
@@ -247,8 +248,8 @@ class Session:
         say(f"model: {self.recipe.model_kind}, {human_count(parameters)} parameters; {length}")
         for line in (f"runtime: {runtime.why}", *notes):
             say(line)
-        if checkpoint is not None:
-            trainer.resume(checkpoint)
+        if checkpoint is not None and state is not None:
+            trainer.resume(checkpoint, state)
             step, plan = trainer.at.step, trainer.pacer.plan
             over = plan.known and step > plan.total
             of = f" of {plan.total}" if plan.known else ""
@@ -258,10 +259,10 @@ class Session:
             if ranks.first:
                 with Metrics(folder.metrics) as metrics:
                     metrics.truncate(0)
-        if checkpoint is None and self._borrows:
+        if state is None and self._borrows:
             trainer.save(last=False)  # it never needs the other files again
         if ranks.first:
-            folder.update_config(parameters=parameters, runtime=runtime.to_dict())
+            folder.update_config(parameters=parameters, runtime=asdict(runtime))
         return trainer
 
 
@@ -280,29 +281,19 @@ def _choose_compile(
     say: Say,
 ) -> Runtime:
     """Compile as asked, as before, or as a trial decides. The first process decides for all."""
-    recipe, examples = task.recipe, task.examples("train")
-    train = recipe.train
+    train, examples = task.recipe.train, task.examples("train")
     attend_by_cudnn(not examples.varies)
-
-    def first_batches() -> list[Batch]:
-        feed = Feed(examples, ranks, runtime.torch_device, seed=train.seed, batch_tokens=train.batch_tokens)
-        some = [feed.split(numbers, pieces, key=0) for numbers in feed.plan(0)[:4]]
-        return [parts[0].to(runtime.torch_device) for parts in some if parts]
-
-    about = {"model": recipe.model_kind, "config": vars(task.model_config()), "task": recipe.task_kind}
-    loss = partial(_loss, task, model, runtime)
-    trial = Trial(model, first_batches, loss, about, runtime, pieces, say)
+    feed = Feed(examples, ranks, runtime.torch_device, seed=train.seed, batch_tokens=train.batch_tokens)
+    trial = Trial(model, feed, partial(_loss, task, model, runtime), runtime, pieces, say)
     choice = Choice(False, "")
     if ranks.first:
-        if train.compile == "auto" and before is not None and before["device"] == runtime.device:
-            choice = go_on(before["compile"], trial)
-        else:
-            steps = train.steps or math.ceil(train.epochs * len(examples.plan(train.seed, 0, train.batch_tokens)))
-            choice = decide(train.compile, trial, calls=steps * pieces, seconds=60 * train.minutes)
+        steps = train.steps or math.ceil(train.epochs * len(feed.plan(0)))
+        as_before = before["compile"] if before is not None and before["device"] == runtime.device else None
+        choice = decide(train.compile, trial, steps * pieces, 60 * train.minutes, as_before)
     choice = ranks.broadcast(choice)
     if choice.compile and not ranks.first:
-        go_on(True, trial)
-    return runtime.decided(*choice)
+        decide("on", trial, 0)
+    return replace(runtime, compile=choice.compile, why=f"{runtime.why}; {choice.why}")
 
 
 def _conclude(trainer: Trainer, say: Say) -> None:
@@ -354,7 +345,3 @@ def begun_since(folder: str | Path, when: float) -> bool:
     """Whether the run in the folder began after this time."""
     file = RunFolder(folder).recipe
     return file.is_file() and file.stat().st_mtime >= when - 0.05  # the clock of a file system ticks more slowly
-
-
-def _read_config(folder: RunFolder) -> dict[str, Any]:
-    return folder.read_config() if folder.config.exists() else {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any, SupportsFloat
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskProgressColumn, TextColumn
@@ -24,8 +24,7 @@ MEMORY_SECONDS = 60.0  # the estimate of the time left uses about the last minut
 class Progress:
     """Shows step, loss, speed and time left, inside `update`, never in a thread.
 
-    Call it at every step: most updates only store their numbers. A loss that is still a tensor on another device is
-    read only when it is shown.
+    Call it at every step: most updates only store their numbers.
     """
 
     def __init__(
@@ -33,23 +32,27 @@ class Progress:
         total_steps: int | None,
         start_step: int = 0,
         console: Console | None = None,
-        plain: bool | None = None,
         quiet: bool = False,
         unit: str = "tok",
     ) -> None:
         self.console = console or Console()
         self.total = total_steps  # None as long as it is not known
         self.quiet, self.unit = quiet, unit
-        if plain is None:
-            plain = not self.console.is_terminal or self.console.is_dumb_terminal
+        plain = not self.console.is_terminal or self.console.is_dumb_terminal
         self._pause = LINE_SECONDS if plain else BAR_SECONDS
         self._began = time.monotonic()
         self._shown = -math.inf
-        self._waiting: tuple[int, SupportsFloat, float, float] | None = None
+        self._waiting: tuple[int, float, float, float] | None = None
         self._pace, self._last_shown = Pace(MEMORY_SECONDS), 0
-        self._bar = None if plain or quiet else _bar(self.console, total_steps, start_step)
+        self._bar: Bar | None = None
+        if not plain and not quiet:
+            status = TextColumn("{task.fields[status]}", markup=False)
+            columns = (BarColumn(bar_width=None), TaskProgressColumn(), MofNCompleteColumn(), status)
+            self._bar = Bar(*columns, console=self.console, expand=True, auto_refresh=False)
+            self._bar.add_task("", total=total_steps, completed=start_step, status="")
+            self._bar.start()
 
-    def update(self, step: int, loss: SupportsFloat, tokens_per_s: float, lr: float) -> None:
+    def update(self, step: int, loss: float, tokens_per_s: float, lr: float) -> None:
         """Say that `step` steps are done. Shown at once if an update is due or this was the last step."""
         if self.quiet:
             return
@@ -90,7 +93,7 @@ class Progress:
         else:
             left = ((self.total or math.nan) - step) * self._pace.step if self._pace.steps else math.nan
             when = f"{human_time(left)} left"
-        value, speed = f"loss {float(loss):.4f}", f"{human_count(tokens_per_s)} {self.unit}/s"
+        value, speed = f"loss {loss:.4f}", f"{human_count(tokens_per_s)} {self.unit}/s"
         if self._bar is None:
             of = "" if self.total is None else f"/{self.total}"
             self._print(f"step {step}{of}  {value}  lr {lr:.1e}  {speed}  {when}")
@@ -118,19 +121,6 @@ class Pace:
     @property
     def step(self) -> float:
         return self.seconds / max(1.0, self.steps)
-
-
-def _bar(console: Console, total: int | None, start: int) -> Bar:
-    columns = (
-        BarColumn(bar_width=None),
-        TaskProgressColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[status]}", markup=False),
-    )
-    bar = Bar(*columns, console=console, expand=True, auto_refresh=False)
-    bar.add_task("", total=total, completed=start, status="")
-    bar.start()
-    return bar
 
 
 def board_writer() -> Any:

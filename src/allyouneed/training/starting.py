@@ -159,8 +159,7 @@ def resumed(out: Path, recipe: str | Recipe, overrides: Sequence[str], data: Giv
     folder.recover()
     if not folder.begun():
         return choose(recipe, overrides, data)
-    if folder.config.exists():
-        folder.read_config()
+    folder.read_config(needed=False)
     before = folder.read_recipe()
     kinds = (before.task_kind, before.model_kind)
     if (asked.task_kind, asked.model_kind) != kinds:

@@ -33,7 +33,7 @@ from allyouneed.training.memory import is_out_of_memory
 from allyouneed.training.optim import MovingAverage, make_optimizer, mean
 from allyouneed.training.plan import Pacer
 from allyouneed.training.progress import Log, Progress
-from allyouneed.training.state import Pending, Position, State, Window, read_state, restore_training, training_tensors
+from allyouneed.training.state import Pending, Position, State, Window, restore_training, training_tensors
 from allyouneed.training.warning import Watch
 
 
@@ -69,10 +69,10 @@ class Trainer:
         self.sampler = Sampler(model, task, self.arithmetic, self.quiet)
         least, batches = self.evaluator.least_interval, len(self.feed.plan(0))
         self.pacer = Pacer(config, batches, least, task.eval_share, began, runtime.free_threads)
-        self.pieces = config.accumulate
-        self.at = Position()
+        self.pieces = config.accumulate  # micro-batches per step
+        self.at = Position()  # how far the run has come
         self.carry: Carry = {}  # the recurrent state from batch to batch
-        self.pending: list[Pending] = []
+        self.pending: list[Pending] = []  # steps whose losses have not been read
         self.log: Log | None = None
         self.window, self.watch = Window([0.0] * len(self.losses)), Watch()
         self.caution = ""  # a warning before the first step
@@ -323,7 +323,7 @@ class Trainer:
         weights, written = self.model.state_dict(), self.log.metrics.offset() if self.log else 0
         self._check_finite({**weights, **train})
         self.at.elapsed = self.pacer.budget.elapsed() if self.config.minutes else 0.0
-        identity, runtime = self.folder.identity(), self.runtime.to_dict()
+        identity, runtime = self.folder.identity(), asdict(self.runtime)
         state = State(identity, self.at, self.pieces, self.window, self.watch, self.pacer.plan, runtime, written)
         self.folder.checkpoints.save(self.at.step, weights, train, asdict(state))
         self.folder.checkpoints.prune(
@@ -331,16 +331,12 @@ class Trainer:
             also={self.at.best_step, *self._averaged()} - {0},
         )
 
-    def resume(self, checkpoint: Checkpoint) -> None:
-        """Continue from a checkpoint; `check_shapes` has accepted its weights."""
-        state = read_state(checkpoint, self.folder.identity(), len(self.losses.names))
+    def resume(self, checkpoint: Checkpoint, state: State) -> None:
+        """Continue from a checkpoint with this state; `check_shapes` has accepted its weights."""
         self.at, self.window, self.watch = state.position, state.window, state.watch
         self.pacer.resume(state.plan, state.position.elapsed)
         self.pieces = min(state.pieces, 2 * self.config.batch_tokens)  # a larger number is not from a real run
-        try:
-            self.model.load_state_dict(checkpoint.model())
-        except RuntimeError as error:
-            raise UserError(f"{checkpoint.path} does not fit this model: it is damaged, or from another run") from error
+        self.model.load_state_dict(checkpoint.model())
         fresh = self.task.fresh_carry(self.model)
         try:
             carried = restore_training(checkpoint.train(), self.model, self.optimizer, self.average, fresh)

@@ -18,11 +18,12 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:  # a process that only loads a kernel needs no torch
+    from torch import Tensor
 
-from allyouneed.word2vec.sampling import SampledText
+    from allyouneed.word2vec.sampling import SampledText
 
 # Each is tried until one works. Not -ffast-math: with some compilers it changes the arithmetic of the whole process.
 FLAGS = (("-O3", "-march=native"), ("-O3", "-mcpu=native"), ("-O3",), ("-O2",))
@@ -55,8 +56,10 @@ class Kernel:
     ) -> tuple[float, float]:
         """One step per word, in order, on as many threads as torch uses. One thread always gives the same result, bit
         for bit. Returns the loss before each step, summed, and the number of predictions."""
+        from torch import get_num_threads
+
         self._check(text, v, u, table)
-        count, threads = len(text.radii), torch.get_num_threads()
+        count, threads = len(text.radii), get_num_threads()
         words, lines = (t.data_ptr() + t.element_size() * text.window for t in text[:2])
 
         def work(start: int, stop: int) -> tuple[float, float]:
@@ -77,16 +80,16 @@ class Kernel:
     def _check(self, text: SampledText, v: Tensor, u: Tensor, table: Tensor) -> None:
         """A ValueError that names the tensor if C would read or write a wrong place, or numbers of another type."""
         count, window, vocab = text.radii.numel(), text.window, v.shape[:1].numel()
-        expected: dict[str, tuple[Tensor, torch.dtype, tuple[int, ...]]] = {
-            "words": (text.words, torch.int32, (count + 2 * window,)),
-            "lines": (text.lines, torch.int32, (count + 2 * window,)),
-            "radii": (text.radii, torch.int32, (count,)),
-            "v": (v, torch.float32, (vocab, self.width)),
-            "u": (u, torch.float32, (vocab, self.width)),
-            "table": (table, torch.int32, (vocab, 2)),
+        expected: dict[str, tuple[Tensor, str, tuple[int, ...]]] = {
+            "words": (text.words, "torch.int32", (count + 2 * window,)),
+            "lines": (text.lines, "torch.int32", (count + 2 * window,)),
+            "radii": (text.radii, "torch.int32", (count,)),
+            "v": (v, "torch.float32", (vocab, self.width)),
+            "u": (u, "torch.float32", (vocab, self.width)),
+            "table": (table, "torch.int32", (vocab, 2)),
         }
         for name, (t, dtype, shape) in expected.items():
-            if t.dtype != dtype or t.shape != shape or not t.is_contiguous() or t.device.type != "cpu":
+            if str(t.dtype) != dtype or t.shape != shape or not t.is_contiguous() or t.device.type != "cpu":
                 order = "" if t.is_contiguous() else ", not contiguous"
                 given = f"{t.dtype} of shape {tuple(t.shape)} on {t.device}{order}"
                 raise ValueError(f"{name} must be {dtype} of shape {shape} on cpu, contiguous; it is {given}")

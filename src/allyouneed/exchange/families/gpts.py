@@ -110,27 +110,19 @@ def _read_llama(given: Options, names: Collection[str], model: Settings) -> Sett
     return _read_rotary(given, names, model)
 
 
-def _read_mistral(given: Options, names: Collection[str], model: Settings) -> Settings:
-    _check_window(given.take("sliding_window", None), model)
-    return _read_rotary(given, names, model)
-
-
-def _read_qwen2(given: Options, names: Collection[str], model: Settings) -> Settings:
-    """A sliding window is used by the layers that `layer_types` names, or else by those from `max_window_layers` on."""
+def _read_windowed(given: Options, names: Collection[str], model: Settings) -> Settings:
+    """Every layer of a Mistral uses a sliding window; of a Qwen2, if it is switched on, the layers that `layer_types`
+    names, or else those from `max_window_layers` on. One that is at least as long as any text changes nothing."""
     window, first = given.take("sliding_window", None), given.take("max_window_layers", 28)
     kinds = given.take("layer_types", ["sliding_attention"] if first < model["layers"] else [], list)
-    if given.take("use_sliding_window", False, bool) and "sliding_attention" in kinds:
-        _check_window(window, model)
-    return _read_rotary(given, names, model)
-
-
-def _check_window(window: int | None, model: Settings) -> None:
-    """A window that is at least as long as any text changes nothing."""
-    if window is not None and window < model["context"]:
+    mistral = not model["bias"]
+    used = mistral or (given.take("use_sliding_window", False, bool) and "sliding_attention" in kinds)
+    if used and window is not None and window < model["context"]:
         raise UserError(
             f"config.json: sliding_window = {window} is shorter than max_position_embeddings = {model['context']}: "
             "attention to the last tokens only is not supported"
         )
+    return _read_rotary(given, names, model)
 
 
 SETTINGS = (
@@ -177,7 +169,7 @@ MISTRAL = _llama(
     Setting("max_position_embeddings", "context", 131072),
     Setting("num_key_value_heads", "kv_heads"),
     always={"bias": False},
-    more=_read_mistral,
+    more=_read_windowed,
     write=lambda model: {**_write_rotary(model), "sliding_window": None},  # a missing one is 4,096
 )
 QWEN2 = _llama(
@@ -186,6 +178,6 @@ QWEN2 = _llama(
     Setting("max_position_embeddings", "context", 32768),
     Setting("num_key_value_heads", "kv_heads"),
     always={"bias": True},
-    more=_read_qwen2,
+    more=_read_windowed,
     write=_write_rotary,
 )
