@@ -108,7 +108,7 @@ BUDGETS = {
     "storage": 1020,
     "word2vec": 470,
     "text": 1420,
-    "data": 8570,
+    "data": 8300,
     "metrics": 440,
     "figures": 890,
     "predict": 3610,
