@@ -106,10 +106,10 @@ def test_the_user_names_the_columns(tmp_path: Path) -> None:
     assert labels(opened(table, target="en", **WHOLE))[3] == "a picture 3"
     assert labels(opened(table, target="de", source="photo", **WHOLE))[3] == "ein Bild 3"
     assert labels(opened(table, target="3", **WHOLE))[3] == "a picture 3"
-    assert "the caption could also be de (data.target)" in opened(table, **WHOLE).understood[0]
+    assert "caption is column en of 3; picture and caption guessed" in opened(table, **WHOLE).understood[0]
     for settings, told in (
         ({"target": "fr"}, "has no column 'fr'"),
-        ({"target": "photo"}, "picture and caption are both column photo"),
+        ({"target": "photo"}, "has no column for the picture; it has photo, de, en"),
         ({"header": "false"}, r"row 1: there is no picture .*photo"),
     ):
         with pytest.raises(UserError, match=told):

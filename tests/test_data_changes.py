@@ -15,7 +15,7 @@ from PIL import Image
 
 from allyouneed.config import DataConfig
 from allyouneed.data import files
-from allyouneed.data.formats.pairs import PairTable
+from allyouneed.data.formats.table import Examples
 from allyouneed.data.opening import open_data, read_data
 from allyouneed.run import train
 from conftest import RUNTIME
@@ -54,13 +54,13 @@ def test_a_file_with_other_contents_is_other_data(tmp_path: Path) -> None:
 
 def test_a_file_that_changes_while_it_is_read_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = put(tmp_path / "meddled.tsv", tsv(ROWS))
-    understood = PairTable.understood
+    understood = Examples.understood
 
-    def meddle(self: PairTable) -> str:
+    def meddle(self: Examples) -> str:
         put(Path(path), tsv(ROWS[::-1]))
         return understood(self)
 
-    monkeypatch.setattr(PairTable, "understood", meddle)
+    monkeypatch.setattr(Examples, "understood", meddle)
     assert complaint(path) == f"{path} changed while it was being read: wait until it is complete, then start"
 
 

@@ -155,9 +155,9 @@ def test_lists_of_objects_that_cannot_be_read(tmp_path: Path) -> None:
 
     row = '{"text": "a", "label": "b"}'
     assert said(f"[{row}, 5]") == ", entry 2 of its list is 5, but an object is expected"
-    assert said(f"[{row}, {row}") == ", line 1 is not JSON: ']' is expected, not the end of the file"
+    assert said(f"[{row}, {row}") == ", line 1 is not JSON: Expecting ',' delimiter (column 58); is the file complete?"
     assert said(f"[{row},\n{row[:-2]}\n]").startswith(", line 2 is not JSON: Invalid control character at (column 26)")
-    assert said(f"[{row}]\n[{row}]") == ", line 2 has more after the end of its list: is it one file?"
+    assert said(f"[{row}]\n[{row}]") == ", line 2 is not JSON: Extra data (column 1); is the file complete?"
     assert said("[]") == " has no object in its list"
     assert said(f'{{"train": [{row}], "test": [{row}]}}') == (
         " has several lists of objects ('train', 'test', …): give each in a file of its own"
@@ -241,17 +241,6 @@ def test_what_was_guessed_is_told_and_can_be_said_otherwise(tmp_path: Path) -> N
     assert len(whole("labels", plain, header="true")) == 59
     assert "data.header=" not in dataset("labels", plain, header="false").understood[0]
     assert dataset("labels", plain).fingerprint != dataset("labels", plain, header="true").fingerprint
-
-
-def test_other_columns_that_could_be_meant_are_told(tmp_path: Path) -> None:
-    file, content, *_ = LAYOUTS["one of many labels"]
-    told = dataset("labels", path := put(tmp_path / file, content)).understood[0]
-    assert "the label could also be severe_toxic, obscene (data.target)" in told
-    assert "could also be" not in dataset("labels", path, target="obscene").understood[0]
-    file, content, *_ = LAYOUTS["title and description"]
-    assert (
-        "the text could also be Title (data.source)" in dataset("labels", put(tmp_path / file, content)).understood[0]
-    )
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ BUDGETS = {
     "storage": 1020,
     "word2vec": 470,
     "text": 1420,
-    "data": 8410,
+    "data": 8140,
     "metrics": 440,
     "figures": 890,
     "predict": 3510,

@@ -173,18 +173,6 @@ def test_a_file_has_a_limit_and_keeps_what_was_asked_for_last(monkeypatch, cache
     assert next(cache.iterdir()).stat().st_size < 1000
 
 
-def test_all_files_have_a_limit_and_those_not_used_for_longest_go(monkeypatch, cache):
-    lines = [str(i) for i in range(100)]
-    for maker in ("a", "b"):
-        vectors_of(lines, maker, _made)
-        (path,) = cache.glob(f"{maker}-*")
-        os.utime(path, (1, 1 if maker == "b" else 2))
-    monkeypatch.setattr(line_vectors, "ALL_BYTES", int(2.5 * path.stat().st_size))
-    vectors_of(lines, "b", _made)  # now it is the newest
-    vectors_of(lines, "c", _made)
-    assert sorted(one.name[0] for one in cache.iterdir()) == ["b", "c"]
-
-
 def _write_often(cache: str, name: str) -> None:
     os.environ["ALLYOUNEED_CACHE"] = cache
     for i in range(20):

@@ -101,7 +101,7 @@ def test_a_sentence_of_very_many_words(tmp_path: Path) -> None:
 def test_json_that_is_very_long_or_deep(tmp_path: Path) -> None:
     row = b'{"text": "a", "label": "b"}'
     path = put(tmp_path / "a.json", b"[" + row + b',\n{"text": "' + LONG + b'"}]')
-    assert complaint("labels", path).startswith(f"{path}, line 2: a value of more than 16,777,216 characters begins")
+    assert complaint("labels", path).startswith(f"{path}, object 2: 'text' has more than 16,777,216 characters")
     many = put(tmp_path / "b.json", b"[" + b",".join([row] * 100_000) + b"]")  # one line
     assert len(whole("labels", many)) == 100_000
     for shape in ("labels", "questions"):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import struct
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +14,6 @@ from PIL import Image
 from allyouneed.config import DataConfig
 from allyouneed.data import pictures as module
 from allyouneed.data.builtin.shapes import COLOURS, FORMS, SIDE, Shape, caption, draw, held_out, shapes
-from allyouneed.data.formats import decoding
 from allyouneed.data.formats.arrays import read_array
 from allyouneed.data.formats.decoding import BadPictureError, as_bytes, decode, decode_all, decode_frames, to_image
 from allyouneed.data.opening import open_data
@@ -193,8 +190,7 @@ def test_damage_anywhere_never_crashes(tmp_path):
     assert 50 < refused < 300
 
 
-@pytest.mark.slow
-def test_one_process_and_four_give_the_same_store(tmp_path):
+def test_one_thread_and_four_give_the_same_store(tmp_path):
     folder(tmp_path / "set", 150)
     paths = [str(path) for path in sorted((tmp_path / "set").rglob("*.png"))]
     bad = tmp_path / "set" / "red" / "bad.png"
@@ -205,38 +201,6 @@ def test_one_process_and_four_give_the_same_store(tmp_path):
         str(x) if isinstance(x, BadPictureError) else x for x in four
     ]
     assert isinstance(four[77], BadPictureError)
-
-
-@pytest.mark.slow
-def test_a_helper_that_dies_is_told(tmp_path, monkeypatch):
-    folder(tmp_path / "set", 120)
-    paths = [str(path) for path in sorted((tmp_path / "set").rglob("*.png"))]
-    helpers, start = [], subprocess.Popen
-    monkeypatch.setattr(
-        subprocess, "Popen", lambda *given, **how: (helpers.append(start(*given, **how)), helpers[-1])[1]
-    )
-    monkeypatch.setattr(decoding, "TOGETHER", 2)
-    found = decode_all(paths, 8, 3, 2)
-    next(found)
-    for helper in helpers:
-        helper.kill()
-    with pytest.raises(UserError, match="a process that decodes pictures has ended"):
-        list(found)
-
-
-@pytest.mark.slow
-def test_a_script_needs_no_main_guard(tmp_path):
-    """The helpers are programs of their own: a script that decodes at its top level does not start itself again."""
-    folder(tmp_path / "set", 120)
-    script = tmp_path / "script.py"
-    script.write_text(
-        "from allyouneed.data.formats.decoding import decode_all\n"
-        "from pathlib import Path\n"
-        f"paths = [str(p) for p in sorted(Path({str(tmp_path / 'set')!r}).rglob('*.png'))]\n"
-        "print(len(list(decode_all(paths, 8, 3, 2))))\n"
-    )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "240\n"
 
 
 def test_class_folders(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import random
 import subprocess
@@ -197,16 +196,12 @@ def test_what_a_killed_writer_left_is_removed_but_not_that_of_a_writer_at_work(
     left = only(folder)
     assert left.name.startswith(".tmp-")
     tokenize_rows(["one"], tokenizer, KEY)
-    assert left.exists()  # it was written a moment ago: on another machine somebody may be at work
+    assert left.exists()  # it was written a moment ago: somebody may be at work
     long_ago = time.time() - 2 * store.QUIET
     os.utime(left, (long_ago, long_ago))
-    with left.open("r+b") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        tokenize_rows(["two"], tokenizer, replace(KEY, data="g"))
-        assert left.exists()  # locked: on this machine somebody is at work
-    tokenize_rows(["three"], tokenizer, replace(KEY, data="h"))
+    tokenize_rows(["two"], tokenizer, replace(KEY, data="g"))
     assert not left.exists()
-    assert len(list(folder.iterdir())) == 3
+    assert len(list(folder.iterdir())) == 2
 
 
 AT_ONCE = """

@@ -94,7 +94,7 @@ class DataConfig:
     limit: int = option(0, "use at most this many examples of each split, drawn at random (0: all)", low=0, high=10**12)
     follow: bool = option(True, "other data than the recipe's decides the settings that are not given")
     skip_bad: bool = option(False, "leave out picture files that are damaged, instead of an error")
-    workers: int = option(0, "processes that decode pictures (0: one per core)", low=0, high=1024)
+    workers: int = option(0, "threads that decode pictures (0: one per core)", low=0, high=1024)
     mirror: str = option("", "folder with copies of the public data sets")
 
     def __post_init__(self) -> None:

@@ -9,16 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from allyouneed.config import DataConfig
 from allyouneed.data.examples import SHAPES
 from allyouneed.data.formats.compressed import plain_name
-from allyouneed.data.formats.conll import open_tags
+from allyouneed.data.formats.conll import TagTable, open_tags
 from allyouneed.data.formats.file_paths import existing, form_of, table_files, text_files
 from allyouneed.data.formats.labels import LabelTable, open_labels
 from allyouneed.data.formats.pairs import open_pairs
 from allyouneed.data.formats.squad import open_questions
+from allyouneed.data.formats.table import Examples
 from allyouneed.data.formats.textfile import CHUNK, TextFile, shorten
 from allyouneed.data.records import Records, Writer, store_records
 from allyouneed.data.sources import Dataset, Split, Text, fingerprint, limited, split_by_hash
@@ -47,7 +48,12 @@ class OwnFiles:
         splits = {name: splits[name] for name in ("train", "valid", "test") if name in splits}
         for name, split in splits.items():
             if not split.bytes:
-                raise UserError(self._nothing(name, config))
+                own = {"valid": config.valid_path, "test": config.test_path}.get(name, ())
+                raise UserError(
+                    f"{' '.join(own or config.path)} is too small or has no usable example: nothing is left for the "
+                    f"{name} split; give more data, other parts (data.valid_part, data.test_part), or a file for each "
+                    "split (data.valid_path, data.test_path)"
+                )
         understood = [*self.records.meta["told"]]
         if held_out := ", ".join(f"{100 * part:g} % for {name}" for name, part in parts.items() if part):
             what = {"pairs": "source", "labels": "text", "tags": "sentence", "questions": "text"}.get(self.shape)
@@ -61,17 +67,6 @@ class OwnFiles:
         chosen = (config.valid_part, config.test_part, config.limit, *([config.fold] if config.fold else []))
         key = fingerprint(self.shape, self.contents, (*_reading(config), *chosen))
         return Dataset(" ".join(config.path), self.shape, splits, understood, key)
-
-    def _nothing(self, name: str, config: DataConfig) -> str:
-        own = {"train": config.path, "valid": config.valid_path, "test": config.test_path}
-        where = " ".join(own[name] or config.path)
-        if name == "train" or name in self.contents:
-            return f"{where} is too small or has no usable example: nothing is left for the {name} split"
-        part = config.valid_part if name == "valid" else config.test_part
-        return (
-            f"{where} is too small: nothing of it is in the {name} split (data.{name}_part = {part:g}); "
-            f"give more data, a larger part, or a file of its own (data.{name}_path)"
-        )
 
 
 def read_own(config: DataConfig, shape: str) -> OwnFiles:
@@ -144,17 +139,7 @@ def _write(writer: Writer, files: Files, config: DataConfig, shape: str) -> list
     return understood
 
 
-class ExampleFile(Protocol):
-    """Examples in a file."""
-
-    def rows(self) -> Iterator[tuple[str, ...]]:
-        """The texts of each."""
-
-    def understood(self) -> str:
-        """How the file was read, for the user."""
-
-
-def _open(paths: Sequence[Path], config: DataConfig, shape: str, like: LabelTable | None) -> ExampleFile:
+def _open(paths: Sequence[Path], config: DataConfig, shape: str, like: LabelTable | None) -> Examples | TagTable:
     """The examples in a file, or in two. Columns that neither the user nor the file names are those of `like`."""
     two = shape in ("pairs", "labels") and not any(map(form_of, paths))
     if len(paths) > 1 + two:

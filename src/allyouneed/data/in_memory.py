@@ -212,22 +212,22 @@ def _pixels(picture: Any, number: int) -> Any:
     import numpy as np
     from PIL import ImageOps
 
-    from allyouneed.data.formats.decoding import BadPictureError, check, check_form, is_image, pillow_errors, plain
+    from allyouneed.data.formats import decoding
 
     try:
-        if not is_image(picture):
+        if not decoding.is_image(picture):
             try:
                 pixels = np.asarray(picture)
             except ValueError:
-                raise BadPictureError("its rows have different lengths") from None
-            check_form(pixels.shape, pixels.dtype)
+                raise decoding.BadPictureError("its rows have different lengths") from None
+            decoding.check_form(pixels.shape, pixels.dtype)
             return pixels
         grey = picture.mode in ("1", "L", "I", "F") or picture.mode.startswith("I;16")
         clear = picture.mode in ("LA", "PA", "RGBA") or "transparency" in picture.info
-        check(picture)
-        with pillow_errors():
-            return np.asarray(plain(ImageOps.exif_transpose(picture), 4 if clear else 1 if grey else 3))
-    except BadPictureError as error:
+        decoding.check(picture)
+        with decoding.quiet(), decoding.pillow_errors():
+            return np.asarray(decoding.plain(ImageOps.exif_transpose(picture), 4 if clear else 1 if grey else 3))
+    except decoding.BadPictureError as error:
         raise UserError(f"the picture in row {number} of data: {error}") from None
 
 
@@ -316,7 +316,7 @@ def _cells(row: Any, names: Names) -> Row:
 def _column(names: Names, wanted: str, usual: Names, what: str) -> int:
     """The number of a column: the one that the user names, or one with a usual name."""
     role = Role(what, usual=tuple(usual))
-    return find_columns(names, [role], {what: wanted}, "data").columns[what]
+    return find_columns(names, [role], {what: wanted}, "data")[0][what]
 
 
 def _is_missing(value: Any) -> bool:
@@ -328,10 +328,12 @@ def _is_missing(value: Any) -> bool:
 
 def _json(row: Row, names: Names, may_miss: bool) -> str:
     """A line with one JSON object. `may_miss`: whether a value may be missing; it becomes null."""
-    item = {name: None if _is_missing(value) else value for name, value in zip(names, row)}
-    for name, value in zip(names, row):
-        if item[name] is None and not may_miss:
-            raise UserError(f": '{name}' is missing ({value})")
+    item = dict(zip(names, row))
+    for name, value in item.items():
+        if _is_missing(value):
+            item[name] = None
+            if not may_miss:
+                raise UserError(f": '{name}' is missing ({value})")
     try:  # a number of numpy becomes one of Python, an array a list
         return json.dumps(item, ensure_ascii=False, default=lambda value: value.tolist()) + "\n"
     except (TypeError, ValueError, AttributeError, RecursionError):

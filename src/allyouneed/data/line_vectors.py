@@ -8,7 +8,6 @@ two processes write at once, the lines of the later one stay. Where nothing can 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,12 +18,11 @@ import numpy as np
 from allyouneed.data.fetch import cache_folder
 from allyouneed.errors import UserError
 from allyouneed.storage.tensorfile import read_tensors
-from allyouneed.storage.wholefile import remove, write_tensors
+from allyouneed.storage.wholefile import write_tensors
 
 VERSION = 1  # raise it whenever this file writes something else
 DIGEST = 16  # bytes
 MOST_BYTES = 1 << 28  # of one file
-ALL_BYTES = 1 << 30  # of all files; those that were not used for longest are removed
 EMPTY, WHOLE, CUT = 0, 1, 2  # a line without words has no vector, and a long one that of its beginning
 
 
@@ -46,9 +44,6 @@ def vectors_of(lines: Sequence[str], maker: str, make: Callable[[Sequence[str]],
         cached = _joined(cached, make(list(new.values())))
         known |= {digest: len(known) + i for i, digest in enumerate(new)}
         _write(path, known, cached, digests)
-    else:
-        with suppress(OSError):
-            os.utime(path)  # it was used
     rows = [known[digest] for digest in digests]
     return LineVectors(cached.kinds[rows], cached.vectors[rows])
 
@@ -84,14 +79,3 @@ def _write(path: Path, known: dict[bytes, int], rows: LineVectors, asked: Sequen
     with suppress(UserError, OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_tensors(path, tensors)
-        _make_room(path)
-
-
-def _make_room(newest: Path) -> None:
-    """Remove the files that were not used for longest, until the others are within the limit."""
-    there = [(one.stat(), one) for one in newest.parent.iterdir() if one != newest]
-    room = ALL_BYTES - newest.stat().st_size
-    for about, one in sorted(there, key=lambda pair: pair[0].st_mtime_ns, reverse=True):
-        room -= about.st_size
-        if room < 0:
-            remove(one)

@@ -7,7 +7,6 @@ and write the same file at once. Examples are kept in such files, and tokens.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import io
 import json
@@ -33,7 +32,7 @@ from allyouneed.text import Tokenizer
 BLOCK = 1 << 24  # tokens that are counted at once
 VERSION = 3  # raise it whenever this file writes other tokens, or writes them in another way
 BATCH = 1 << 20  # characters that are encoded together; the tokenizer shares them among the cores
-QUIET = 600  # seconds without a write after which a file that nobody has locked is abandoned
+QUIET = 86400  # seconds without a write after which a file is abandoned
 LENGTH = 8  # bytes of the last number in a file
 TEMPORARY = ".tmp-"
 
@@ -101,24 +100,20 @@ def stored(folder: str, name: str, known: Mapping[str, Any], write: Callable[[St
 
 @contextmanager
 def _temporary(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
-    """A file beside `path`, locked while it is written, and removed unless it is renamed."""
+    """A file beside `path`, removed unless it is renamed."""
     fresh = path.with_name(f"{TEMPORARY}{path.name}-{os.getpid()}-{time.time_ns()}")
     with fresh.open("x+b") as file:
         try:
-            with suppress(OSError):  # some network file systems have no locks
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield file, fresh
         finally:
             fresh.unlink(missing_ok=True)
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """Removes files whose writer was killed. A writer holds a lock; and where locks do not reach other machines, the
-    time of its last write shows that it is at work."""
+    """Remove files whose writer was killed."""
     for path in folder.glob(f"{TEMPORARY}*"):
-        with suppress(OSError), path.open("r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # an error if it is locked
-            if time.time() - os.fstat(file.fileno()).st_mtime > QUIET:
+        with suppress(OSError):  # another process may be quicker
+            if time.time() - path.stat().st_mtime > QUIET:
                 path.unlink()
 
 

@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Literal
 
 import numpy as np
 
@@ -30,14 +30,6 @@ ENTRIES = (
     re.compile(rb"""['"]fortran_order['"]\s*:\s*(True|False)\b"""),
     re.compile(rb"""['"]shape['"]\s*:\s*\(([\dL\s,]*)\)"""),
 )
-
-
-class Header(NamedTuple):
-    """What the beginning of an array says of the rest."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    columns: bool = False  # first, as in Fortran
 
 
 def is_idx(path: Path) -> bool:
@@ -64,8 +56,16 @@ def npz_file(path: Path) -> Iterator[tuple[list[str], Callable[[str], np.ndarray
         members = {member.filename.removesuffix(".npy"): member for member in listed if not member.is_dir()}
 
         def read(name: str) -> np.ndarray:
+            member = members[name]
             try:
-                return _read_member(archive, members[name], path.stat().st_size)
+                if member.flag_bits & 1:
+                    raise ValueError("the data is encrypted: unpack it with its password and save it without one")
+                if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    raise ValueError(
+                        "the data is compressed in a way that NumPy does not use: save it with numpy.savez_compressed"
+                    )
+                with archive.open(member) as file:
+                    return _read(file, min(member.compress_size, path.stat().st_size))
             except (ValueError, RuntimeError, *DAMAGED) as error:
                 raise ValueError(f"of '{shortened(name)}', {error}") from None
 
@@ -85,19 +85,9 @@ def _damage_named(path: Path, what: str = "") -> Iterator[None]:
         raise UserError(f"{path} is damaged{what and f', or no {what}'}: {shortened(error, 300)}") from None
 
 
-def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, whole: int) -> np.ndarray:
-    """`whole`: the size of the archive."""
-    if member.flag_bits & 1:
-        raise ValueError("the data is encrypted: unpack it with its password and save the arrays without one")
-    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # what NumPy writes
-        raise ValueError("the data is compressed in a way that NumPy does not use: save it with numpy.savez_compressed")
-    with archive.open(member) as file:
-        return _read(file, min(member.compress_size, whole))
-
-
 def _read(file: IO[bytes], stored: int) -> np.ndarray:
     """`stored`: how many bytes are on the disk."""
-    shape, dtype, columns = _read_header(file)
+    shape, dtype, order = _read_header(file)
     size = math.prod(shape) * dtype.itemsize
     check_memory(min(size, RATIO * stored))
     data = bytearray()  # as long as what is there, not as the header says
@@ -107,7 +97,7 @@ def _read(file: IO[bytes], stored: int) -> np.ndarray:
     if len(data) < size or file.read(1):
         has = "more" if len(data) == size else f"{len(data):,}"
         raise ValueError(f"it should have {size:,} bytes of data, and has {has}")
-    return np.frombuffer(data, dtype).reshape(shape, order="F" if columns else "C")
+    return np.frombuffer(data, dtype).reshape(shape, order=order)
 
 
 def check_memory(size: int) -> None:
@@ -119,13 +109,14 @@ def check_memory(size: int) -> None:
         )
 
 
-def _read_header(file: IO[bytes]) -> Header:
+def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype, Literal["C", "F"]]:
+    """The shape, the type, and the order: F if columns come first, as in Fortran."""
     start = file.read(4)
     if start[:3] == IDX and 1 <= start[-1] <= 4:  # zeros, the type, the number of dimensions, their sizes
         sizes = file.read(4 * start[3])
         if len(sizes) < 4 * start[3]:
             raise ValueError("it ends before its data begins")
-        return Header(struct.unpack(f">{start[3]}I", sizes), np.dtype(np.uint8))
+        return struct.unpack(f">{start[3]}I", sizes), np.dtype(np.uint8), "C"
     start += file.read(4)
     if start[:6] != NPY or start[6:7] not in (b"\1", b"\2", b"\3"):
         raise ValueError("it does not begin as an idx or npy file does")
@@ -141,7 +132,7 @@ def _read_header(file: IO[bytes]) -> Header:
     entries = [size.strip().removesuffix("L") for size in shape.split(",") if size.strip()]  # L: Python 2
     if not all(size.isdecimal() and len(size) < 20 for size in entries):
         raise ValueError(f"its shape ({shortened(shape)}) is not made of whole numbers")
-    return Header(tuple(map(int, entries)), _dtype(descr), order == "True")
+    return tuple(map(int, entries)), _dtype(descr), "F" if order == "True" else "C"
 
 
 def _dtype(descr: str) -> np.dtype:

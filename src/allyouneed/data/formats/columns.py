@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from allyouneed.data.formats.textfile import LONGEST
 from allyouneed.errors import UserError, nearest, shortened
@@ -157,14 +157,9 @@ class Role:
     setting: str = ""  # with which the user names the column
     usual: tuple[str, ...] = ()  # names, the most usual first
     parts: bool = False  # a name that has a usual one as a part is usual, too: tweet_text, reviewText
-    among: Choose | None = None  # of several columns with usual names; None: the first
+    among: Choose | None = None  # of the columns with usual names; None: the first
     by_cells: Choose | None = None
     optional: bool = False
-
-
-class Found(NamedTuple):
-    columns: dict[str, int]  # of each role
-    guessed: str  # which were found by their cells, for the user
 
 
 def find_columns(
@@ -174,10 +169,10 @@ def find_columns(
     where: str,
     survey: Survey | None = None,
     known: Mapping[str, int] | None = None,
-    kind: str = "column",
-) -> Found:
-    """The columns of the roles, by the order in which they are looked for. `wanted`: the names or numbers that the user
-    gives; `known`: columns that are known otherwise, in the place of usual names."""
+) -> tuple[dict[str, int], str]:
+    """The columns of the roles, by the order in which they are looked for, and which were guessed, for the user.
+    `wanted`: the names or numbers that the user gives; `known`: columns that are known otherwise, in the place of usual
+    names."""
     found = {role.name: column_named(names, wanted[role.name], where) for role in roles if wanted.get(role.name)}
     _each_its_own(found, roles, names, where)
     if known is None:
@@ -197,20 +192,16 @@ def find_columns(
             free = [at for at in range(len(names)) if at not in found.values()]
             free = [at for at in free if columns[at].filled] or free
             at = role.by_cells(columns, free) if free else None
-            if at is None:
-                taken = role.by_cells(columns, range(len(names)))
-                asked = {name: column for name, column in found.items() if wanted.get(name)}
-                _each_its_own(asked if taken is None else {**asked, role.name: taken}, roles, names, where)
             guessed.append(role)
         if at is None:
             raise UserError(
-                f"{where} has no {kind} for the {role.name}; it has {shortened(', '.join(names), 300) or 'none'}: name "
+                f"{where} has no column for the {role.name}; it has {shortened(', '.join(names), 300) or 'none'}: name "
                 f"one '{role.usual[0]}'{role.setting and f', or choose it with {role.setting}'}"
             )
         found[role.name] = at
     chosen = {role.name: found[role.name] for role in roles if role.name in found}
     which, settings = (" and ".join(getattr(role, key) for role in guessed) for key in ("name", "setting"))
-    return Found(chosen, f"; {which} guessed from the cells (choose others with {settings})" if guessed else "")
+    return chosen, f"; {which} guessed from the cells (choose others with {settings})" if guessed else ""
 
 
 def by_names(
@@ -230,11 +221,11 @@ def by_names(
         if role.name in found or role.name in taken:
             continue
         free = [at for at in with_usual_names(names, role) if at not in (*found.values(), *taken.values())]
-        if len(free) > 1 and role.among is not None and survey is not None:
+        chosen: int | None = free[0] if free else None
+        if free and role.among is not None and survey is not None:
             chosen = role.among(survey(), free)
-            free = free if chosen is None else [chosen]
-        if free:
-            found[role.name] = free[0]
+        if chosen is not None:
+            found[role.name] = chosen
     return found
 
 

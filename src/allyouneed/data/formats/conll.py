@@ -152,10 +152,10 @@ class TagTable:
             cells = _cells(line, self.separator)
             if self.indexed and (line.startswith("#") or SKIPPED.fullmatch(cells[0])):
                 continue
-            whole = len(cells) == len(self.names)
-            if not words and line.startswith("# ") and not (whole and self._fits(cells[self.tag])):
+            fits = len(cells) == len(self.names) > 1 and cells[self.word].strip() and self._fits(cells[self.tag])
+            if not fits and not words and line.startswith("# "):
                 continue  # a comment before a sentence
-            if not whole or len(cells) < 2 or not cells[self.word].strip() or not self._fits(cells[self.tag]):
+            if not fits:
                 raise self._wrong(number, line, cells)
             if len(words) == LONGEST:
                 raise UserError(
@@ -173,8 +173,7 @@ class TagTable:
         """The error of a line that has no word with its tag."""
         where, width = f"{self.file.path}, line {number}", len(self.names)
         if len(cells) != width or width < 2:
-            mark = "a tab" if self.separator == "\t" else "a blank"
-            wanted = f"the first has {width}" if width > 1 else f"a word and its tag need two, with {mark} between them"
+            wanted = f"the first has {width}" if width > 1 else "a word and its tag need two"
             comment = "; a comment stands before a sentence" if line.startswith("#") else ""
             count = f"{len(cells)} column{'s' if len(cells) != 1 else ''}"
             return UserError(f"{where} has {count}, but {wanted}: {shorten(line)}{comment}")

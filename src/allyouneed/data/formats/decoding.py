@@ -1,24 +1,19 @@
-"""Pictures -> squares of bytes. Run as a program, it decodes for another process: see `decode_all`."""
+"""Pictures -> squares of bytes."""
 
 from __future__ import annotations
 
 import io
-import json
-import os
 import stat
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from itertools import cycle
-from multiprocessing.connection import Connection, Pipe
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
-from allyouneed.errors import UserError, shortened
+from allyouneed.errors import shortened
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -44,8 +39,7 @@ SEVERAL = "MPO"  # what Pillow calls a JPEG with further pictures behind the fir
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 WIDEST, MOST_PIXELS = 1 << 14, 1 << 26  # of a picture that is decoded: more is a mistake or an attack
 MOST_BYTES = 1 << 28  # of a file
-FEW = 200  # pictures that are decoded faster here than a second process starts
-TOGETHER = 32  # pictures that a process gets at a time, or that are computed at once
+TOGETHER = 32  # pictures that are computed at once, and that each thread decodes before the next are read
 MOVING = ("GIF", "WEBP", "PNG", "AVIF")  # formats whose frames are a clip; further ones of a photo are previews
 
 
@@ -65,6 +59,11 @@ def decode(source: Any, side: int, channels: int) -> bytes:
 
 def decode_frames(source: Any, side: int, channels: int, most: int) -> list[bytes]:
     """`decode` of the frames of a file, which are at most `most`, at equal distances."""
+    with quiet():
+        return _frames(source, side, channels, most)
+
+
+def _frames(source: Any, side: int, channels: int, most: int) -> list[bytes]:
     with pillow_errors():
         if isinstance(source, np.ndarray):
             if source.shape == (side, side, channels) and source.dtype == np.uint8:
@@ -101,23 +100,27 @@ def pillow_errors() -> Iterator[None]:
     """Whatever Pillow finds wrong with a file becomes a BadPictureError."""
     from PIL import Image
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of large pictures and odd files; what is wrong is an error below
-        try:
-            yield
-        except BadPictureError:
-            raise
-        except MemoryError:
-            raise BadPictureError("there is not enough memory to decode it", passing=True) from None
-        except Image.DecompressionBombError:
-            raise BadPictureError(f"it has too many pixels; at most {MOST_PIXELS:,} are decoded") from None
-        except Image.UnidentifiedImageError:
-            raise BadPictureError(
-                f"it is no picture, or of a kind that is not read here; these are: {', '.join(FORMATS)}"
-            ) from None
-        except Exception as error:  # for a damaged file, decoders raise errors of any class
-            reason = " ".join(str(error).split())[:200] or type(error).__name__
-            raise BadPictureError(f"it is damaged: {reason}") from None
+    try:
+        yield
+    except BadPictureError:
+        raise
+    except MemoryError:
+        raise BadPictureError("there is not enough memory to decode it", passing=True) from None
+    except Image.DecompressionBombError:
+        raise BadPictureError(f"it has too many pixels; at most {MOST_PIXELS:,} are decoded") from None
+    except Image.UnidentifiedImageError:
+        raise BadPictureError(
+            f"it is no picture, or of a kind that is not read here; these are: {', '.join(FORMATS)}"
+        ) from None
+    except Exception as error:  # for a damaged file, decoders raise errors of any class
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise BadPictureError(f"it is damaged: {reason}") from None
+
+
+def quiet() -> AbstractContextManager[Any]:
+    """Without the warnings of Pillow of large pictures and odd files: what is wrong is an error. Not for two threads at
+    once, which would put back each other's settings."""
+    return warnings.catch_warnings(action="ignore")
 
 
 def is_image(given: Any) -> TypeGuard[Image.Image]:
@@ -221,74 +224,16 @@ def _content(path: Path) -> bytes:
 
 
 def decode_all(sources: Sequence[Any], side: int, channels: int, workers: int) -> Iterator[bytes | BadPictureError]:
-    """`decode` of each, in order. Several processes can decode paths; they give the same as one."""
-    if workers < 2 or len(sources) < FEW:
-        yield from (_decode_or_error(source, side, channels) for source in sources)
-        return
-    starts = range(0, len(sources), TOGETHER)
-    chunks = (sources[start : start + TOGETHER] for start in starts)
-    with ExitStack() as stack:
-        helpers = [stack.enter_context(_helper(side, channels)) for _ in range(workers)]
-        for helper in helpers:
-            _exchange(helper, next(chunks, ()))
-        for _, helper in zip(starts, cycle(helpers)):
-            yield from _exchange(helper, next(chunks, ()))
+    """`decode` of each, in order, in several threads: Pillow decodes without the lock of Python."""
 
+    def decoded(source: Any) -> bytes | BadPictureError:
+        try:
+            return _frames(source, side, channels, 1)[0]
+        except BadPictureError as error:
+            return error
 
-def _decode_or_error(source: Any, side: int, channels: int) -> bytes | BadPictureError:
-    try:
-        return decode(source, side, channels)
-    except BadPictureError as error:
-        return error
-
-
-@contextmanager
-def _helper(side: int, channels: int) -> Iterator[Connection]:
-    """The connection to a process that decodes. It runs this file as a program, not a copy of the caller: so a script
-    that trains needs no `if __name__ == "__main__"`."""
-    ours, theirs = Pipe()
-    paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "allyouneed.data.formats.decoding", *map(str, (side, channels, theirs.fileno()))],
-        stdin=subprocess.DEVNULL,
-        pass_fds=[theirs.fileno()],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        start_new_session=True,  # Ctrl-C does not reach it: whoever has started it ends it
-    )
-    theirs.close()
-    try:
-        yield ours
-    finally:
-        process.kill()
-        process.wait()
-        ours.close()
-
-
-def _exchange(helper: Connection, paths: Sequence[str]) -> list[bytes | BadPictureError]:
-    """The answers of a process to the last paths, at first none; then it gets the next ones."""
-    try:
-        errors = json.loads(helper.recv_bytes())
-        found = [helper.recv_bytes() if error is None else BadPictureError(*error) for error in errors]
-        helper.send_bytes(json.dumps(list(paths)).encode())
-    except (EOFError, OSError):
-        raise UserError(
-            "a process that decodes pictures has ended: is there enough memory? try data.workers=1"
-        ) from None
-    return found
-
-
-def _serve(side: int, channels: int, caller: Connection) -> None:
-    """Decode lists of paths until the connection ends."""
-    found: list[bytes | BadPictureError] = []  # complete before any of it is sent: a full pipe would make this wait
-    with suppress(EOFError, OSError):
-        while True:
-            errors = [(str(one), one.passing) if isinstance(one, BadPictureError) else None for one in found]
-            caller.send_bytes(json.dumps(errors).encode())
-            for one in found:
-                if isinstance(one, bytes):
-                    caller.send_bytes(one)
-            found = [_decode_or_error(path, side, channels) for path in json.loads(caller.recv_bytes())]
-
-
-if __name__ == "__main__":
-    _serve(int(sys.argv[1]), int(sys.argv[2]), Connection(int(sys.argv[3])))
+    with ThreadPoolExecutor(workers) as pool:
+        for start in range(0, len(sources), size := TOGETHER * workers):
+            with quiet():
+                found = list(pool.map(decoded, sources[start : start + size]))
+            yield from found

@@ -96,7 +96,7 @@ def table_files(given: Mapping[str, list[Path]], source: str, target: str) -> di
     folder, named = _folder_of_splits(given)
     if folder is not None:
         if "train" not in named:
-            names = ", ".join(entry.name for entry in _entries(folder)[:10]) or "nothing"
+            names = ", ".join(entry.name for entry in entries(folder)[:10]) or "nothing"
             raise UserError(
                 f"the folder {folder} has no train.* file (it has {names}); the files of a folder are train.tsv, or "
                 "train.en and train.de, and the same for valid and test; or give the file itself"
@@ -120,14 +120,15 @@ def _folder_of_splits(given: Mapping[str, list[Path]]) -> tuple[Path | None, dic
     if others or not is_folder(folder):
         return None, {}
     found: dict[str, list[Path]] = {}
-    for path in _entries(folder):
+    for path in entries(folder):
         stem, dot, _ = plain_name(path).partition(".")
         if dot and stem.lower() in SPLITS and not is_folder(path):
             found.setdefault(SPLITS[stem.lower()], []).append(path)
     return folder, found
 
 
-def _entries(folder: Path) -> list[Path]:
+def entries(folder: Path) -> list[Path]:
+    """What is in a folder, sorted."""
     try:
         return sorted(folder.iterdir())
     except OSError as error:
@@ -152,7 +153,7 @@ def _documents(path: Path, code: str) -> list[Path]:
     """The text files of a folder and the folders inside it, sorted; of a file, itself."""
     if not is_folder(path):
         return [readable(path)]
-    inside = sorted(_files_below(path))
+    inside = sorted(files_below(path))
     prose = [file for file in inside if Path(plain_name(file)).suffix.lower() in PROSE]
     found = [readable(file) for file in prose] or [file for file in inside if is_text(readable(file), code)]
     if not found:
@@ -160,12 +161,12 @@ def _documents(path: Path, code: str) -> list[Path]:
     return found
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
+def files_below(folder: Path) -> Iterator[Path]:
     """Everything below a folder that is neither a folder nor hidden."""
-    for path in _entries(folder):
+    for path in entries(folder):
         if path.name.startswith("."):
             continue
         if not is_folder(path):
             yield path
         elif not path.is_symlink():  # a link to a folder may lead in a circle
-            yield from _files_below(path)
+            yield from files_below(path)

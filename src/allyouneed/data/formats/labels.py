@@ -13,30 +13,33 @@ from allyouneed.data.formats.columns import (
     FEW,
     Column,
     Role,
+    Survey,
     by_names,
     find_columns,
-    first_that,
     label_column,
     text_column,
     with_usual_names,
 )
 from allyouneed.data.formats.file_paths import form_of
-from allyouneed.data.formats.table import MARK, Table, header_names, likely_form, open_table
+from allyouneed.data.formats.table import MARK, Examples, Table, header_names, likely_form, open_table
 from allyouneed.data.formats.textfile import TextFile, shorten
 from allyouneed.errors import UserError, nearest
 
-TWO_TEXTS = [
-    {"text": first, "second": second}
-    for first, second in (
-        *(("text", "second"), ("text1", "text2"), ("text_a", "text_b"), ("sentence1", "sentence2")),
-        *(("sentence_a", "sentence_b"), ("question1", "question2"), ("premise", "hypothesis")),
-    )
-]
+TWO_TEXTS = (
+    *(("text", "second"), ("text1", "text2"), ("text_a", "text_b"), ("sentence1", "sentence2")),
+    *(("sentence_a", "sentence_b"), ("question1", "question2"), ("premise", "hypothesis")),
+)
+SURE = [*({"text": one, "second text": two} for one, two in TWO_TEXTS), {"text": "text"}]  # names that leave no doubt
 NEVER = frozenset(("nan", "NaN", "<NA>", "#N/A"))  # as programs write a value that is missing
 SELDOM = frozenset(("-", "?", "NA", "N/A", "n/a", "null", "NULL"))  # a missing label, or one of the labels
 RARE = 5  # times fewer rows than a label has on average
 MANY = 10_000  # different labels that are counted
 TOGETHER = 256  # rows that are looked at together; with many more alive, garbage collection takes half of the time
+
+
+def _filled_column(columns: Sequence[Column], free: Sequence[int]) -> int:
+    """The first column in which most cells have a value, or else the first."""
+    return next((at for at in free if 2 * columns[at].filled > columns[at].rows), free[0])
 
 
 LABEL = Role(
@@ -47,7 +50,7 @@ LABEL = Role(
         *("duplicate", "toxic", "spam", "rating", "stars", "score", "overall", "stance", "genre", "language", "output"),
     ),
     parts=True,
-    among=first_that(lambda column: 2 * column.filled > column.rows),
+    among=_filled_column,
     by_cells=label_column,
 )
 TEXT = Role(
@@ -62,23 +65,20 @@ TEXT = Role(
     among=text_column,
     by_cells=text_column,
 )
-SECOND = Role("second", "data.second", optional=True)
+SECOND = Role("second text", "data.second", optional=True)
 
 
 @dataclass
-class LabelTable:
-    """Texts and their labels in a table. While it is read, its labels are counted: the counts show how the file marks a
-    text without a label."""
+class LabelTable(Examples):
+    """Texts and their labels. While they are read, the labels are counted: the counts show how the file marks a text
+    without a label."""
 
-    table: Table
-    columns: dict[str, int]  # of text, label and, if there are two texts, second
-    guessed: str = ""  # what was guessed, for the user
     like: LabelTable | None = None  # the training file
     counts: Counter[str] = field(default_factory=Counter)
 
     def rows(self) -> Iterator[tuple[str, ...]]:
         """Text, label and, if there is one, the second text."""
-        counts, rows = self.counts, self.table.rows(list(self.columns.values()))
+        counts, rows = self.counts, super().rows()
         while some := list(islice(rows, TOGETHER)):
             texts, cells, *seconds = zip(*some)
             labels = [cell.strip() for cell in cells]
@@ -98,21 +98,18 @@ class LabelTable:
         fair = (counts.total() - counts[""]) / (len(labels) + 1)
         return never | {mark for mark in SELDOM & counts.keys() if words and RARE * counts[mark] < fair}
 
-    def understood(self, columns: dict[str, int] | None = None) -> str:
-        """One sentence for the user, with the first example. `columns`: what the columns are, if not texts."""
-        columns = columns or {"second text" if role == "second" else role: at for role, at in self.columns.items()}
-        marks, guessed = self.unlabelled, self.guessed
-        if marks:
+    def understood(self) -> str:
+        if marks := self.unlabelled:
             shown = ", ".join(f"'{mark}'" for mark in sorted(marks))
-            guessed += f"; {sum(self.counts[mark] for mark in marks):,} rows without a label ({shown}) left out"
-        return self.table.understood(columns, "example", guessed)
+            self.guessed += f"; {sum(self.counts[mark] for mark in marks):,} rows without a label ({shown}) left out"
+        return super().understood()
 
 
 def open_labels(files: Sequence[TextFile], config: DataConfig, like: LabelTable | None = None) -> LabelTable:
     """Find the format and the columns: those that the user names, else those of `like`, the training file, if it has
     the same names, else those whose names are usual, else those that are found by their cells."""
     roles = (TEXT, LABEL, SECOND)
-    wanted = {"text": config.source, "label": config.target, "second": config.second}
+    wanted = {"text": config.source, "label": config.target, "second text": config.second}
 
     def usual(first: Sequence[str]) -> bool:
         """Whether a first row has names that tell both columns, or those of the training file."""
@@ -125,26 +122,23 @@ def open_labels(files: Sequence[TextFile], config: DataConfig, like: LabelTable 
     _refuse_lists(table, config.target)
     if len(names) < 2:
         raise UserError(f"{where} has only one column ({names[0]}), but a text and its label need two")
-    known = _by_names(table) if like is None else _columns_like(table, like, wanted)
+    known = _usual(names, table.survey) if like is None else _columns_like(table, like, wanted)
     if config.source:  # a user who names one text also says whether there are two
-        known.pop("second", None)
+        known.pop("second text", None)
 
     def sample() -> list[Column]:
         """What the cells of the first rows are like; of all, if none of the first are labels: a file may be sorted."""
         columns = table.survey()
         return columns if any(column.has_labels for column in columns) else table.survey(None)
 
-    found = find_columns(names, roles, wanted, where, sample, known=known)
-    columns, guessed = found.columns, found.guessed
-    if like is not None and ("second" in like.columns) != ("second" in columns):
-        here, there = ("two texts", "one") if "second" in columns else ("one text", "two")
+    columns, guessed = find_columns(names, roles, wanted, where, sample, known=known)
+    if like is not None and ("second text" in like.columns) != ("second text" in columns):
+        here, there = ("two texts", "one") if "second text" in columns else ("one text", "two")
         raise UserError(
             f"{where} has {here} per example, the training data {there}: name the columns with data.source, "
             "data.second and data.target, or give files of one kind"
         )
-    if like is None and table.form != "words":
-        guessed += _could_be(table, columns, wanted)
-    return LabelTable(table, columns, guessed, like)
+    return LabelTable(table, columns, guessed, like=like)
 
 
 def _refuse_lists(table: Table, label: str) -> None:
@@ -178,24 +172,14 @@ def _label_lines(files: Sequence[TextFile], label: str, like: LabelTable | None)
     )
 
 
-def _usual(names: Sequence[str]) -> dict[str, int]:
+def _usual(names: Sequence[str], survey: Survey | None = None) -> dict[str, int]:
     """The columns with usual names; one that could be both, such as review_score, is the label."""
-    return by_names(names, (LABEL, TEXT), together=TWO_TEXTS)
+    return by_names(names, (LABEL, TEXT), None, survey, SURE)
 
 
 def _tell_both(names: Sequence[str]) -> bool:
     """Whether the names tell which column is the text, and which is the label."""
     return {"text", "label"} <= _usual(names).keys()
-
-
-def _by_names(table: Table) -> dict[str, int]:
-    """The columns with usual names. Of several that could be the text, it is the one called "text", or else the one
-    with the most words."""
-    found = by_names(table.names, (LABEL, TEXT), None, table.survey, TWO_TEXTS)
-    called = [at for at, name in enumerate(table.names) if name.strip().lower() == TEXT.usual[0]]
-    if called and "second" not in found and called[0] != found.get("label"):
-        found["text"] = called[0]
-    return found
 
 
 def _columns_like(table: Table, like: LabelTable, wanted: dict[str, str]) -> dict[str, int]:
@@ -216,17 +200,3 @@ def _columns_like(table: Table, like: LabelTable, wanted: dict[str, str]) -> dic
                 f"{nearest(name, names)}; correct it, or leave this file out"
             )
     return found
-
-
-def _could_be(table: Table, chosen: dict[str, int], wanted: dict[str, str]) -> str:
-    """Which other columns could be the text or the label, for the user."""
-    columns, message = table.survey(), ""
-    for role in (TEXT, LABEL):
-        others = set(with_usual_names(table.names, role))
-        if role is LABEL:
-            most = len(columns[chosen["label"]].different)
-            others |= {at for at, column in enumerate(columns) if column.has_labels and len(column.different) <= most}
-        names = ", ".join(table.names[at] for at in sorted(others - set(chosen.values())) if columns[at].filled)
-        if names and not wanted[role.name]:
-            message += f"; the {role.name} could also be {names} ({role.setting})"
-    return message

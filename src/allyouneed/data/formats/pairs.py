@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from allyouneed.config import DataConfig
 from allyouneed.data.formats.columns import Column, Role, by_names, find_columns
-from allyouneed.data.formats.table import Table, open_table
+from allyouneed.data.formats.table import Examples, open_table
 from allyouneed.data.formats.textfile import TextFile
 from allyouneed.errors import UserError
 
@@ -38,33 +37,16 @@ ROLES = (
 )
 
 
-@dataclass(frozen=True)
-class PairTable:
-    """Pairs of sentences in a table."""
-
-    table: Table
-    columns: dict[str, int]  # of source and target
-    guessed: str = ""  # what was guessed, for the user
-
-    def rows(self) -> Iterator[tuple[str, ...]]:
-        return self.table.rows(list(self.columns.values()))
-
-    def understood(self) -> str:
-        """One sentence for the user, with the first pair."""
-        return self.table.understood(self.columns, "pair", self.guessed)
-
-
-def open_pairs(files: Sequence[TextFile], config: DataConfig) -> PairTable:
+def open_pairs(files: Sequence[TextFile], config: DataConfig) -> Examples:
     """Find the format and the two columns."""
     wanted = {"source": config.source, "target": config.target}
     table = open_table(files, wanted.values(), lambda first: bool(_by_names(first)), config.header)
     names = table.names
     if len(names) < 2:
         raise UserError(f"{table.where} has only one column ({names[0]}), but pairs need two")
-    found = find_columns(names, ROLES, wanted, table.where, table.survey, known=_by_names(names))
-    left, right = found.columns.values()
-    columns = {"source": right, "target": left} if config.reverse else {"source": left, "target": right}
-    return PairTable(table, columns, found.guessed if len(names) > 2 else "")
+    found, guessed = find_columns(names, ROLES, wanted, table.where, table.survey, known=_by_names(names))
+    left, right = reversed(found.values()) if config.reverse else found.values()
+    return Examples(table, {"source": left, "target": right}, guessed if len(names) > 2 else "", "pair")
 
 
 def _by_names(names: Sequence[str]) -> dict[str, int]:

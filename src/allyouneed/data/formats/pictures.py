@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
@@ -19,11 +19,9 @@ from allyouneed.data.formats.arrays import check_memory, is_npy, npz_file, read_
 from allyouneed.data.formats.columns import (
     Column,
     Role,
-    by_names,
     find_columns,
     first_that,
     text_column,
-    with_usual_names,
 )
 from allyouneed.data.formats.decoding import (
     ENDINGS,
@@ -32,11 +30,12 @@ from allyouneed.data.formats.decoding import (
     check_form,
     open_picture,
     pillow_errors,
+    quiet,
 )
-from allyouneed.data.formats.file_paths import SPLITS, as_text, form_of, is_file, is_folder
-from allyouneed.data.formats.labels import open_labels
+from allyouneed.data.formats.file_paths import SPLITS, as_text, entries, files_below, form_of, is_file, is_folder
+from allyouneed.data.formats.labels import LabelTable, open_labels
 from allyouneed.data.formats.objects import is_unicode
-from allyouneed.data.formats.table import Table, open_table
+from allyouneed.data.formats.table import Examples, open_table
 from allyouneed.data.formats.textfile import TextFile
 from allyouneed.errors import UserError, shortened
 
@@ -94,7 +93,7 @@ def _content(path: Path, sizes: list[tuple[int, int]] | None) -> str:
             found = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=12)).hexdigest()
             if sizes is not None:
                 file.seek(0)
-                with suppress(BadPictureError), pillow_errors(), open_picture(file) as picture:
+                with suppress(BadPictureError), quiet(), pillow_errors(), open_picture(file) as picture:
                     sizes.append((min(picture.size), 1 if picture.mode in GREY else 3))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
@@ -107,32 +106,26 @@ def _content(path: Path, sizes: list[tuple[int, int]] | None) -> str:
 def folder_pictures(folder: Path, shape: str) -> dict[str, PictureList]:
     """Class folders, or for plain pictures a folder that holds some at any depth; or folders train, valid and test of
     these; or the idx files of MNIST."""
-    entries = _entries(folder)
-    idx = {}
-    for split, start in {"train": "train", "test": "t10k"}.items():
-        images, labels = (
-            next((path for path in entries if path.name.startswith(f"{start}-{what}")), None)
-            for what in ("images", "labels")
-        )
-        if images and (labels or shape == "plain"):
-            idx[split] = images, None if shape == "plain" else labels
-    if "train" in idx:
-        return {split: idx_pictures(*both) for split, both in idx.items()}
-    splits = {SPLITS[path.name.lower()]: path for path in entries if path.name.lower() in SPLITS and is_folder(path)}
+    inside = entries(folder)
+    kinds = ("images",) if shape == "plain" else ("images", "labels")
+    idx = {
+        split: [next((path for path in inside if path.name.startswith(f"{start}-{kind}")), None) for kind in kinds]
+        for split, start in {"train": "train", "test": "t10k"}.items()
+    }
+    if all(idx["train"]):
+        return {split: idx_pictures(*filter(None, paths)) for split, paths in idx.items() if all(paths)}
+    splits = {SPLITS[path.name.lower()]: path for path in inside if path.name.lower() in SPLITS and is_folder(path)}
     if "train" not in splits:
         splits = {"train": folder}
     return {split: _files_of(path, shape) for split, path in splits.items()}
 
 
-def _entries(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
-
-
 def _files_of(folder: Path, shape: str) -> PictureList:
     """The pictures of class folders, labelled with their names, or plain ones at any depth."""
-    groups = [folder] if shape == "plain" else [path for path in _entries(folder) if is_folder(path)]
+    inside = [path for path in entries(folder) if not path.name.startswith(".")]
+    groups = [folder] if shape == "plain" else [path for path in inside if is_folder(path)]
     if not groups:
-        own = sum(is_picture_name(path.name) for path in _entries(folder))
+        own = sum(is_picture_name(path.name) for path in inside)
         what = (
             f"{own:,} pictures without a {'caption' if shape == 'captions' else 'class'}" if own else "no folders in it"
         )
@@ -166,11 +159,7 @@ def _files_of(folder: Path, shape: str) -> PictureList:
 
 def pictures_in(folder: Path) -> tuple[list[Path], int]:
     """The pictures at any depth, and how many other files there are; hidden ones do not count."""
-    files = [
-        file
-        for file in sorted(folder.rglob("*"))
-        if file.is_file() and not any(part.startswith(".") for part in file.relative_to(folder).parts)
-    ]
+    files = [file for file in sorted(files_below(folder)) if is_file(file)]
     pictures = [file for file in files if is_picture_name(file.name)]
     return pictures, len(files) - len(pictures)
 
@@ -212,21 +201,15 @@ def table_pictures(path: Path, config: DataConfig, shape: str) -> PictureList:
     table = open_table([file], wanted, _names_pictures, header, values=VALUES)
     roles = (PICTURE, CAPTION) if shape == "captions" else (PICTURE,)
     asked = {"picture": config.source, "caption": config.target}
-    known = by_names(table.names, roles, None, table.survey)
-    if "caption" in known and not table.survey()[known["caption"]].filled:
-        del known["caption"]
-    found = find_columns(table.names, roles, asked, table.where, table.survey, known=known)
+    columns, guessed = find_columns(table.names, roles, asked, table.where, table.survey)
+    found = Examples(table, columns, guessed)
     if shape == "pictures":
-        own = replace(config, source=table.names[found.columns["picture"]], second="", header=header)
-        labels = open_labels([file], own)
-        rows, unlabelled, table = [row[:2] for row in labels.rows()], labels.unlabelled, labels.table
-        understood = labels.understood({"picture": labels.columns["text"], "label": labels.columns["label"]})
-    else:
-        rows, unlabelled = list(table.rows(list(found.columns.values()))), frozenset()
-        guessed = found.guessed + ("" if config.target else _other_captions(table, found.columns))
-        understood = table.understood(found.columns, "example", guessed)
+        found = open_labels([file], replace(config, source=table.names[columns["picture"]], second="", header=header))
+        found.columns = {"picture": found.columns["text"], "label": found.columns["label"]}
+    rows = list(found.rows())
+    unlabelled = found.unlabelled if isinstance(found, LabelTable) else frozenset()
     files: list[tuple[Path | None, str]] = []
-    for number, row in enumerate(rows, 1 + table.header):
+    for number, row in enumerate(rows, 1 + found.table.header):
         name, *label = (cell.strip() for cell in row)
         picture = path.parent / os.path.expanduser(name)
         if name and not is_file(picture):
@@ -236,7 +219,7 @@ def table_pictures(path: Path, config: DataConfig, shape: str) -> PictureList:
             )
         if name or any(label):  # not a blank line
             files.append((picture if name else None, "".join(one for one in label if one not in unlabelled)))
-    return file_pictures(files, understood)
+    return file_pictures(files, found.understood())
 
 
 def _header(file: TextFile, config: DataConfig) -> str:
@@ -255,22 +238,10 @@ def _names_pictures(first: Sequence[str]) -> bool:
     return any(cell.strip().lower() in PICTURE.usual for cell in first)
 
 
-def _other_captions(table: Table, columns: Mapping[str, int]) -> str:
-    """Which other columns could be the caption, for the user."""
-    if "caption" not in columns:
-        return ""
-    surveyed = table.survey()
-    free = [at for at, column in enumerate(surveyed) if column.filled and at != columns["picture"]]
-    usual = [at for at in with_usual_names(table.names, CAPTION) if at in free]
-    others = usual or [at for at in free if not surveyed[at].has_numbers]
-    names = ", ".join(table.names[at] for at in others if at != columns["caption"])
-    return f"; the caption could also be {names} ({CAPTION.setting})" if names else ""
-
-
 # Arrays
 
 
-def idx_pictures(images: Path, labels: Path | None) -> PictureList:
+def idx_pictures(images: Path, labels: Path | None = None) -> PictureList:
     """The format of MNIST. None: without labels."""
     pixels, numbers = read_array(images), None if labels is None else read_array(labels)
     if labels is not None and numbers is not None and pixels.ndim < numbers.ndim:

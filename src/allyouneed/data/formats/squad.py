@@ -18,7 +18,7 @@ from allyouneed.data.examples import Question, digest, to_cells
 from allyouneed.data.formats.columns import Role, by_names, find_columns
 from allyouneed.data.formats.compressed import plain_name
 from allyouneed.data.formats.objects import ONE_PER_LINE, is_listed, is_unicode, json_objects, json_shown
-from allyouneed.data.formats.table import JSON, Table, open_table
+from allyouneed.data.formats.table import JSON, Examples, open_table
 from allyouneed.data.formats.textfile import TextFile, shorten
 from allyouneed.errors import UserError, nearest, shortened
 
@@ -28,16 +28,13 @@ ROLES = (
     Role("question", "data.second", ("question", "query")),
     Role("answer", "data.target", ("answers", "answer", "answer_text")),
 )
-MOST = 1 << 29  # characters of an article
 START, ID, IMPOSSIBLE = "answer_start", "id", "is_impossible"
 
 
 @dataclass
-class QuestionFile:
-    """Questions in a file. While it is read, they are counted; blank ones do not count."""
+class QuestionFile(Examples):
+    """Questions in a file. While they are read, they are counted; blank ones do not count."""
 
-    table: Table
-    columns: dict[str, int]  # of context, question and answer
     titles: Sequence[str] = ()  # of the articles to read from SQuAD's JSON, in this order; none: all
     counts: Counter[str] = field(default_factory=Counter)
     first: Question | None = None  # with an answer, if one has any
@@ -77,20 +74,21 @@ class QuestionFile:
             yield where, record
 
     def understood(self) -> str:
-        """One sentence for the user, with the first question."""
-        counts, first = self.counts, self.first
-        assert first is not None  # a file without any question is refused
-        guessed = (
+        counts = self.counts
+        self.guessed = (
             f"; {counts['questions']:,} questions about {counts['contexts']:,} texts, {counts['unanswered']:,} without "
             "an answer"
         )
         if counts["several"]:
-            guessed += (
+            self.guessed += (
                 f"; {counts['several']:,} have an answer that occurs several times in its context and has no {START}: "
                 "the first place is used"
             )
-        answers = [text for _, text in first.answers[:1]]
-        return self.table.understood(self.columns, "question", guessed, [first.question, *answers])
+        return super().understood()
+
+    def _first(self) -> Sequence[str]:
+        assert self.first is not None  # a file without any question is refused
+        return [self.first.question, *(text for _, text in self.first.answers[:1])]
 
 
 def open_questions(file: TextFile, config: DataConfig, titles: Sequence[str] = ()) -> QuestionFile:
@@ -103,8 +101,8 @@ def open_questions(file: TextFile, config: DataConfig, titles: Sequence[str] = (
     table = open_table([file], wanted.values(), _are_usual, config.header, (object,), form, "questions")
     if IMPOSSIBLE in table.names and table.form in JSON and "answer" not in by_names(table.names, ROLES):
         table = replace(table, names=(*table.names, "answers"))  # this one has no answer, and needs no key for it
-    found = find_columns(table.names, ROLES, wanted, table.where, kind="column or key")
-    return QuestionFile(table, found.columns, titles)
+    columns, _ = find_columns(table.names, ROLES, wanted, table.where)
+    return QuestionFile(table, columns, what="question", titles=titles)
 
 
 def _are_usual(names: Sequence[str]) -> bool:
@@ -127,7 +125,7 @@ def _is_squad(file: TextFile) -> bool:
 def _squad(file: TextFile, titles: Sequence[str] = ()) -> Iterator[tuple[str, Record]]:
     """Articles have paragraphs, and a paragraph is a context with its questions. `titles`: the articles to read."""
     path = file.path
-    articles = enumerate((item or {} for _, item in json_objects(file, True, "data", MOST)), 1)
+    articles = enumerate((item or {} for _, item in json_objects(file, True, "data")), 1)
     if titles:
         found = {item["title"]: (i, item) for i, item in articles if item.get("title") in titles}
         if missing := [title for title in titles if title not in found]:
@@ -160,8 +158,7 @@ def _get(item: Any, key: str, where: str, kind: Any = object) -> Any:
 def _question(record: Record, names: dict[str, str], where: str) -> tuple[Question, bool | None]:
     """The question, and whether an answer was searched and is found in several places; None: it is blank."""
     asked, context = (_get(record, names[side], where, str) for side in ("question", "context"))
-    given = record.get(ID)
-    given = int(given) if isinstance(given, float) and given.is_integer() else given  # as pandas writes numbers
+    given = _whole(record.get(ID))
     name = str(given) if isinstance(given, int) else _get({ID: given or ""}, ID, where, str)
     if name and f"'{name}'" not in where:
         where += f" ('{shortened(name)}')"
@@ -192,23 +189,22 @@ def _answers(record: Record, key: str, where: str) -> list[tuple[str, int | None
     starts = starts if isinstance(starts, list) else [starts] * (len(texts) if starts is None else 1)
     if texts and len(texts) != len(starts):
         raise UserError(f"{where} has {len(texts)} answers, but {len(starts)} {START}: give one for each answer")
-    pieces = [(_get({key: piece}, key, where, str), start) for piece, start in zip(texts, starts)]
-    found = [(piece, _start(start, where)) for piece, start in pieces if piece.strip()]
+    pieces = [(_get({key: piece}, key, where, str), _whole(start)) for piece, start in zip(texts, starts)]
+    found = [(piece, start) for piece, start in pieces if piece.strip()]
+    for _, start in found:
+        if start is not None and type(start) is not int:
+            raise UserError(
+                f"{where}: '{START}' is {shortened(json_shown(start))}, but a whole number is expected: which "
+                "character of the context the answer begins with, from 0"
+            )
     if found and impossible:
         raise UserError(f"{where}: '{IMPOSSIBLE}' is true, but there is the answer {shorten(found[0][0])}: correct one")
     return found
 
 
-def _start(value: Any, where: str) -> int | None:
-    """Whole numbers may be written as 12.0: pandas does so if some are missing."""
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    raise UserError(
-        f"{where}: '{START}' is {shortened(json_shown(value))}, but a whole number is expected: which character of the "
-        "context the answer begins with, from 0"
-    )
+def _whole(value: Any) -> Any:
+    """12 for 12.0, as pandas writes whole numbers if some are missing."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _in_context(piece: str, start: int | None, context: str, where: str) -> tuple[int, str]:

@@ -101,6 +101,8 @@ class Table:
                     raise UserError(f"{where} has no key '{key}'{nearest(key, item)}")
                 if not isinstance(item[key], self.values) or not is_unicode(str(item[key])):
                     raise UserError(f"{where}: '{key}' is {json_shown(item[key])}, but text is expected")
+                if isinstance(item[key], str) and len(item[key]) > LONGEST:
+                    raise UserError(f"{where}: '{key}' has more than {LONGEST:,} characters, too long for one example")
             values = (item[key] for key in keys)  # nothing is a blank cell
             yield tuple(json.dumps(v) if not isinstance(v, str | None) else v or "" for v in values)
 
@@ -109,24 +111,39 @@ class Table:
         width = len(self.names)
         return survey(islice(self.rows(range(width)), most and max(20, min(most, CELLS // width))), width)
 
-    def understood(
-        self, columns: dict[str, int], what: str, guessed: str = "", first: Sequence[str] | None = None
-    ) -> str:
-        """One sentence for the user: the format, the column of each side, what was guessed, and the first example."""
-        described, place = FORMS[self.form]
-        header = (" with a header" if self.header else " without a header") if self.form in ("tsv", "csv") else ""
-        codes = " and ".join(dict.fromkeys(file.encoding for file in self.files))
-        parts = [f"{described.format(self.separator)}{header}{self.guessed}, {codes}"]
-        if self.form not in ("words", "squad"):
-            sides = ", ".join(f"{side} is {place} {self.names[column]}" for side, column in columns.items())
-            parts.append(sides + (f" of {len(self.names)}" if len(self.names) > 2 else ""))
-        if first is None:
-            rows = self.rows(list(columns.values()))
-            first = next((row for row in rows if all(cell.strip() for cell in row)), ())
+
+@dataclass
+class Examples:
+    """The columns of a table that have the parts of an example."""
+
+    table: Table
+    columns: dict[str, int]  # of each part
+    guessed: str = ""  # what was guessed, for the user
+    what: str = "example"
+
+    def rows(self) -> Iterator[tuple[str, ...]]:
+        """The parts of each example."""
+        return self.table.rows(list(self.columns.values()))
+
+    def understood(self) -> str:
+        """One sentence for the user: the format, the column of each part, what was guessed, and the first example."""
+        table, names = self.table, self.table.names
+        described, place = FORMS[table.form]
+        header = (" with a header" if table.header else " without a header") if table.form in ("tsv", "csv") else ""
+        codes = " and ".join(dict.fromkeys(file.encoding for file in table.files))
+        parts = [f"{described.format(table.separator)}{header}{table.guessed}, {codes}"]
+        if table.form not in ("words", "squad"):
+            sides = ", ".join(f"{part} is {place} {names[column]}" for part, column in self.columns.items())
+            parts.append(sides + (f" of {len(names)}" if len(names) > 2 else ""))
         return (
-            f"{' and '.join(file.path.name for file in self.files)}: {'; '.join(parts)}{guessed}; "
-            f"the first {what} is {' → '.join(map(shorten, first))}"
+            f"{' and '.join(file.path.name for file in table.files)}: {'; '.join(parts)}{self.guessed}; "
+            f"the first {self.what} is {' → '.join(map(shorten, self._first()))}"
         )
+
+    def _first(self) -> Sequence[str]:
+        """The parts of the first example in which none is blank."""
+        rows = self.table.rows(list(self.columns.values()))
+        return next((row for row in rows if all(cell.strip() for cell in row)), ())
 
 
 def open_table(
@@ -140,8 +157,7 @@ def open_table(
 ) -> Table:
     """Find the format of a file, or of two, and whether the first row is a header (data.header): `columns` has the
     rule. `wanted`: the columns that the user names; `usual`: whether these cells are usual names; `values`: which JSON
-    values are read; `form`: the format if it is known;
-    `what`: what is expected, for the user."""
+    values are read; `form`: the format if it is known; `what`: what is expected, for the user."""
     starts = [file.first_line() for file in files]  # also refuses files without text
     (file, *other) = files
     path = file.path
