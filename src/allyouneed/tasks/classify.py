@@ -10,12 +10,11 @@ import torch
 
 from allyouneed.config import option
 from allyouneed.data.batches.base import Batch
-from allyouneed.data.examples import LabelledText, inputs
+from allyouneed.data.examples import LabelledText
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.heads import POOLS
-from allyouneed.predict.inputs import BETWEEN
 from allyouneed.predict.labels import ClassifyProcessor, classify_tokens
 from allyouneed.predict.linear import Bags, Linear, WordPairs, best_shares, fit_linear, words_of
 from allyouneed.tasks.base import once
@@ -96,6 +95,3 @@ class Classify(ClassifyProcessor, OneLabel, TextLabels):
 
     def input_of(self, example: LabelledText) -> dict[str, str]:
         return {"text": example.text, **({} if example.second is None else {"second": example.second})}
-
-    def question(self, example: LabelledText) -> tuple[str, str]:
-        return f" {BETWEEN} ".join(inputs(example)), example.label

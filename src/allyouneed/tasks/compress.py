@@ -13,7 +13,6 @@ from torch import Tensor
 from allyouneed.config import DecodeConfig
 from allyouneed.data.batches.base import Batch
 from allyouneed.data.batches.image_codes import PlainPictures
-from allyouneed.data.report import Report, describe
 from allyouneed.metrics import Score
 from allyouneed.models.dvae import DVAE
 from allyouneed.predict.image_tokenizer import ImageTokenizer
@@ -41,17 +40,13 @@ class Compress(CompressProcessor, PictureTask[DVAE]):
     weights: ClassVar[dict[str, float]] = {"pixels": 1.0}
     sheet_name, sheet_title = "copies", "Pictures, and what is left of them after they were codes"
 
-    def report(self) -> Report:
-        for split in self.data.splits:
-            self.pixels(split)
+    def notes(self) -> list[str]:
         c = self.recipe.model
-        report = describe(self.data, {}, None, "codes")
-        report.notes += [
-            *self.damaged(),
+        return [
+            *super().notes(),
             f"each picture is {c.image} x {c.image} pixels and becomes {c.grid} x {c.grid} codes; there are "
             f"{c.codes:,}, so {8 * c.image**2 * c.channels:,} bits become {math.ceil(c.tokens * math.log2(c.codes)):,}",
         ]
-        return report
 
     def examples(self, split: str) -> PlainPictures:
         return PlainPictures(self.pixels(split), self.longest)

@@ -14,8 +14,8 @@ from torch import Tensor
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches.base import Batch
 from allyouneed.data.batches.image_codes import CaptionedCodes
-from allyouneed.data.report import Report, describe
-from allyouneed.data.store import Ragged, store_rows, tokenize_rows, unknown_part
+from allyouneed.data.report import Report
+from allyouneed.data.store import Ragged, store_rows, tokenize_rows
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, bootstrap_scores, exact_score
 from allyouneed.models.dalle import DALLE
@@ -90,21 +90,20 @@ class Draw(DrawProcessor, PictureTask[DALLE]):
         found = store_rows(rows(), self.image_tokenizer, self.token_key(split, "codes"))
         return found.tokens.reshape(-1, self.image_tokenizer.config.tokens)
 
-    def report(self) -> Report:
-        for split in self.data.splits:
-            self.codes(split)  # damaged pictures leave the split
-        captions = {split: self.captions(split) for split in self.data.splits}
-        lengths = {split: rows.lengths for split, rows in captions.items()}
-        unknown = {split: [unknown_part(self.tokenizer, [rows])] for split, rows in captions.items()}
-        most = self.recipe.model.caption
-        report = describe(self.data, lengths, most, "tokens", unknown=unknown, advice=self.unknown_advice)
+    @property
+    def cut(self) -> int:
+        return int(self.recipe.model.caption)
+
+    def rows(self, split: str) -> list[Ragged]:
+        return [self.captions(split)]
+
+    def notes(self) -> list[str]:
         c = self.image_tokenizer.config
-        report.notes += [
-            *self.damaged(),
+        return [
+            *super().notes(),
             f"each picture is {c.grid} x {c.grid} codes, of which there are {c.codes:,}, for squares of {c.patch} x "
             f"{c.patch} pixels",
         ]
-        return report
 
     def examples(self, split: str) -> CaptionedCodes:
         hidden = self.options.hidden if split == "train" else 0.0

@@ -15,16 +15,14 @@ from torch import Tensor
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches.base import Batch, Examples
 from allyouneed.data.batches.labelled import Labelled
-from allyouneed.data.report import Report
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.figures import confusion_matrix
 from allyouneed.metrics import Score, confusion, exact_score, label_scores
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.losses import IGNORE
-from allyouneed.predict.answers import Answer
 from allyouneed.predict.labels import UNCUT, LabelsProcessor, Spelling, TextLabelsProcessor, probabilities
-from allyouneed.tasks.base import Answering, Answers, Carry, Losses, Moment, Pieces, Sample, once
+from allyouneed.tasks.base import Answering, Answers, Carry, Losses, Moment, Pieces, once
 from allyouneed.tasks.baselines import METHODS
 from allyouneed.text import Tokenizer
 
@@ -55,6 +53,12 @@ class Labels(LabelsProcessor, Answering[Labeller]):
                 "task.agreement compares two passes that differ in dropout, and the model has none: set model.dropout "
                 "above 0, or task.agreement to 0"
             )
+
+    def study(self) -> None:
+        if not self.labels:
+            self.labels = self.find_labels()
+        for split in self.data.splits:
+            self.goals(split)  # a UserError for labels that are not in the training data
 
     @abstractmethod
     def goals(self, split: str) -> np.ndarray | Ragged:
@@ -242,21 +246,10 @@ class TextLabels(TextLabelsProcessor, Labels):
     def unknown_parts(self, split: str) -> list[float | None]:
         return [] if self.spells else super().unknown_parts(split)
 
-    def report(self) -> Report:
-        if not self.labels:
-            self.labels = self.find_labels()
-        report = self.describe_data(self.longest, "words" if self.spells else "tokens")
-        for split in self.data.splits:
-            self.goals(split)  # a UserError for labels that are not in the training data
-        return report
+    @property
+    def cut(self) -> int:
+        return self.longest
 
-    def asked(self, predictor: Any, example: Any, decode: DecodeConfig) -> tuple[Any, Sample]:
-        text, reference = self.question(example)
-        return predictor.read(text, decode), Sample(text, "", reference)
-
-    def sample_text(self, answer: Answer) -> str:
-        return answer.shown or answer.text
-
-    @abstractmethod
-    def question(self, example: Any) -> tuple[str, str]:
-        """An example as the user would ask it, and the right answer."""
+    @property
+    def length_unit(self) -> str:  # type: ignore[override]
+        return "words" if self.spells else "tokens"

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from allyouneed.data.pictures import PictureSplit
+from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.figures import contact_sheet
 from allyouneed.predict.pictures import PictureProcessor
@@ -29,6 +30,10 @@ class PictureTask(PictureProcessor, Task[M]):
     def make_tokenizers(self) -> dict[str, Tokenizer]:
         return super().make_tokenizers() if self.shape == "captions" else {}
 
+    def rows(self, split: str) -> list[Ragged]:
+        """Pictures have no length."""
+        return []
+
     @once
     def pixels(self, split: str) -> np.ndarray:
         """(N, H, W, C) bytes; damaged pictures leave the split here."""
@@ -38,8 +43,13 @@ class PictureTask(PictureProcessor, Task[M]):
             raise UserError(f"the {split} split has no pictures: give more data or another data.{split}_part")
         return found
 
-    def damaged(self) -> list[str]:
-        """A sentence for the report, if pictures were left out."""
+    def study(self) -> None:
+        for split in self.data.splits:
+            self.pixels(split)  # damaged pictures leave the split
+        super().study()
+
+    def notes(self) -> list[str]:
+        """Which pictures were left out."""
         splits = {name: cast(PictureSplit, split) for name, split in self.data.splits.items()}
         counts = ", ".join(f"{split.damaged:,} of {name}" for name, split in splits.items() if split.damaged)
         return [f"damaged pictures that are left out (data.skip_bad): {counts}"] if counts else []

@@ -12,12 +12,10 @@ from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches.base import Batch
 from allyouneed.data.batches.questions import AnswerWindows
 from allyouneed.data.examples import Question
-from allyouneed.data.report import Report
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, span_scores
 from allyouneed.models.answerer import HEADS, Answerer
-from allyouneed.predict.answers import Answer
 from allyouneed.predict.questions import NO_ANSWER, AnswerProcessor, Asked, Piece
 from allyouneed.tasks.base import Answering, Answers, Carry, Losses, Moment, Pieces, Sample, once
 from allyouneed.text.layout import Tokens
@@ -77,26 +75,32 @@ class AnswerQuestions(AnswerProcessor, Answering[Answerer]):
         self.check_rows(split, [found.questions, found.texts])
         return found
 
-    def report(self) -> Report:
+    @property
+    def cut(self) -> int:
+        return self.longest
+
+    def study(self) -> None:
         silent = {split: self._unanswered(split) for split in self.data.splits}
         self.unanswerable = silent["train"] > 0
         if silent["train"] == len(self.questions("train")):
             raise UserError("no training question has an answer: there is nothing to learn")
-        usual, self.learned_longest = self.examples("train").answer_lengths()
+        _, self.learned_longest = self.examples("train").answer_lengths()
         for split, count in silent.items():
             if count and not self.unanswerable:
                 raise UserError(
                     f"the {split} split has {count:,} questions without an answer, the training data has none: add "
                     "such questions to it, or remove these"
                 )
-        report = self.describe_data(self.longest)
-        report.notes = [line for split in self.data.splits for line in self._notes(split)]
+
+    def notes(self) -> Iterator[str]:
+        for split in self.data.splits:
+            yield from self._notes(split)
         if not self.options.longest:
-            report.notes.append(
+            usual, _ = self.examples("train").answer_lengths()
+            yield (
                 f"answers of up to {self.most_tokens} tokens are found, because 99 % of the training answers have "
                 f"{usual} or fewer (task.longest)"
             )
-        return report
 
     def rows(self, split: str) -> tuple[Ragged, Ragged]:
         windows = self.examples(split)
@@ -164,12 +168,9 @@ class AnswerQuestions(AnswerProcessor, Answering[Answerer]):
             "probability": round(float(np.exp(answer.logprob)), 6),
         }
 
-    def asked(self, predictor: Any, example: Question, decode: DecodeConfig) -> tuple[Any, Sample]:
-        reference = next(iter(_references(example)), NO_ANSWER)
-        return predictor.read_question(example), Sample(example.question, "", reference)
-
-    def sample_text(self, answer: Answer) -> str:
-        return answer.text or NO_ANSWER
+    def sample(self, example: Question, answer: Piece) -> Sample:
+        answers = (_text(example, answer), *_references(example), "")
+        return Sample(example.question, *(text or NO_ANSWER for text in answers[:2]))
 
 
 def _text(question: Question, piece: Piece) -> str:

@@ -11,7 +11,6 @@ from torch import Tensor
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches.pictures import Augment, PictureBatches
 from allyouneed.data.examples import LabelledPicture
-from allyouneed.data.report import Report, describe
 from allyouneed.metrics import Score, exact_score
 from allyouneed.models.labeller import Labeller
 from allyouneed.predict.pictures import TOP, RecognizeProcessor
@@ -37,27 +36,20 @@ class Recognize(RecognizeProcessor, PictureTask[Labeller], OneLabel):
     unit = "picture"
     sheet_name, sheet_title = "mistakes", "The most confident mistakes: the prediction, and what is right"
 
-    def report(self) -> Report:
-        for split in self.data.splits:
-            self.pixels(split)  # damaged pictures leave the split
-        if not self.labels:
-            self.labels = self.find_labels()
-        if not self.mean:
-            self._measure()
-        for split in self.data.splits:
-            self.goals(split)  # a UserError for labels that are not in the training data
+    def notes(self) -> list[str]:
         c = self.recipe.model
         mean, std = (" ".join(f"{value:.3f}" for value in values) for values in (self.mean, self.std))
-        report = describe(self.data, {}, None, "tokens", {split: self.classes(split) for split in self.data.splits})
-        report.notes += [
-            *self.damaged(),
+        return [
+            *super().notes(),
             f"each picture is {c.image} x {c.image} pixels, {c.grid} x {c.grid} patches of {c.patch} x {c.patch}; "
             f"mean {mean}, standard deviation {std}, by channel",
         ]
-        return report
 
-    def _measure(self) -> None:
-        """The mean and the standard deviation of each channel of the training pictures."""
+    def study(self) -> None:
+        """Also the mean and the standard deviation of each channel of the training pictures."""
+        super().study()
+        if self.mean:
+            return
         pixels = self.pixels("train")
         counts = np.zeros((pixels.shape[3], 256))
         for start in range(0, len(pixels), BLOCK):

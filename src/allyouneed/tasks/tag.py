@@ -152,12 +152,12 @@ class Tag(TagProcessor, TextLabels):
         score = self.tag_scores("test", {number: found[number] for number in numbers})[0]
         return replace(score, name=f"{name} baseline", signature=f"{METHODS[name]}|{score.signature}")
 
-    def asked(self, predictor: Any, example: TaggedSentence, decode: DecodeConfig) -> tuple[Any, Sample]:
-        given, sample = super().asked(predictor, example, decode)
-        return given, replace(sample, text="")  # the answer has the text, with its tags
+    def sample(self, example: TaggedSentence, answer: Tensor) -> Sample:
+        """The text stands in the answer and in the reference, with its tags."""
+        return Sample("", *(self._shown(example.words, tags) for tags in (self.tags(answer), example.tags)))
 
-    def question(self, example: TaggedSentence) -> tuple[str, str]:
-        text = WordText.of(example.words)
+    def _shown(self, words: Sequence[str], tags: Sequence[str]) -> str:
         if self.scheme == PER_WORD:
-            return text, " ".join(f"{word}/{tag}" for word, tag in zip(example.words, example.tags))
-        return text, mark(text, named(text, text.spans, spans(example.tags)))
+            return " ".join(f"{word}/{tag}" for word, tag in zip(words, tags))
+        text = WordText.of(words)
+        return mark(text, named(text, text.spans, spans(tags)))

@@ -160,8 +160,6 @@ class Sampler:
         self.model, self.task, self.arithmetic = model, task, arithmetic
         self.split = "" if quiet else next((split for split in ("valid", "test") if task.has(split)), "")
         self.spent = 0.0  # seconds
-        if self.split:
-            task.sampled(self.split)  # read now: the files may change while the model trains
 
     def affordable(self, seconds: float) -> bool:
         """Whether samples have cost little, if the training took so long. True before the first sample."""
