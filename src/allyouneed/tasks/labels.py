@@ -1,30 +1,44 @@
-"""Tasks that give labels: the labels of a run, and what follows from one label per example, or one per token."""
+"""classify: one label for a text, or for a pair of texts; and what all tasks share that give labels."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches.base import Batch, Examples
 from allyouneed.data.batches.labelled import Labelled
+from allyouneed.data.examples import LabelledText
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.figures import confusion_matrix
-from allyouneed.metrics import Score, confusion, exact_score, label_scores
+from allyouneed.metrics import Score, confusion, label_scores
 from allyouneed.models.labeller import Labeller
+from allyouneed.nn.heads import POOLS
 from allyouneed.nn.losses import IGNORE
-from allyouneed.predict.labels import UNCUT, LabelsProcessor, Spelling, TextLabelsProcessor, probabilities
+from allyouneed.predict.labels import (
+    UNCUT,
+    ClassifyProcessor,
+    LabelsProcessor,
+    Spelling,
+    TextLabelsProcessor,
+    classify_tokens,
+    probabilities,
+)
+from allyouneed.predict.linear import Bags, Linear, WordPairs, best_shares, fit_linear, words_of
 from allyouneed.tasks.base import Answering, Answers, Carry, Losses, Moment, Pieces, once
-from allyouneed.tasks.baselines import METHODS
+from allyouneed.tasks.baselines import METHODS, classify_baselines
 from allyouneed.text import Tokenizer
+
+WITH_LINEAR = ("rnn", "convnet")  # models that no export has to express
 
 
 @dataclass(frozen=True)
@@ -112,13 +126,20 @@ class Labels(LabelsProcessor, Answering[Labeller]):
     def simple(self, split: str) -> Mapping[str, Any]:
         """The labels of a split by simple methods, by their names, learned from the training split."""
 
-    def baselines(self) -> list[Score]:
-        numbers = list(self.answers) or list(range(self.items("test")))
-        return [self.baseline(name, found, numbers) for name, found in self.simple("test").items()]
-
     @abstractmethod
-    def baseline(self, name: str, found: Any, numbers: list[int]) -> Score:
-        """The score of the labels that a simple method gives to these examples of the test split."""
+    def guess_scores(self, split: str, guesses: Mapping[int, Any]) -> list[Score]:
+        """The scores of labels that were guessed for some examples, by their numbers; the first one matters most."""
+
+    def baselines(self) -> list[Score]:
+        scored = list(self.answers) or range(self.items("test"))
+        found = {
+            name: self.guess_scores("test", {number: guesses[number] for number in scored})[0]
+            for name, guesses in self.simple("test").items()
+        }
+        return [
+            replace(score, name=f"{name} baseline", signature=f"{METHODS[name]}|{score.signature}")
+            for name, score in found.items()
+        ]
 
     def title(self, split: str, shown: str) -> str:
         """Of a confusion matrix."""
@@ -171,18 +192,18 @@ class OneLabel(Labels):
         names, kinds = self.label_numbers(split)
         return np.array([numbers[name] for name in names], dtype=np.int64)[kinds]
 
-    def baseline(self, name: str, found: np.ndarray, numbers: list[int]) -> Score:
-        right = int((found[numbers] == self.goals("test")[numbers]).sum())
-        signature = f"{METHODS[name]}|accuracy|split:test|n:{len(numbers)}"
-        return exact_score(f"{name} baseline", right, len(numbers), signature)
+    def _confusion(self, split: str, guesses: Mapping[int, int]) -> np.ndarray:
+        return confusion(self.goals(split)[list(guesses)], list(guesses.values()), len(self.labels))
+
+    def guess_scores(self, split: str, guesses: Mapping[int, int]) -> list[Score]:
+        """Accuracy and macro-F1."""
+        return label_scores(self._confusion(split, guesses), f"|split:{split}")
 
     def scores(self, split: str, decode: DecodeConfig, answers: Mapping[int, Tensor]) -> list[Score]:
-        """Accuracy and macro-F1."""
-        best = [int(p.argmax()) for p in answers.values()]
-        table = confusion(self.goals(split)[list(answers)], best, len(self.labels))
-        scores = label_scores(table, f"|split:{split}")
+        guesses = {number: int(p.argmax()) for number, p in answers.items()}
+        scores = self.guess_scores(split, guesses)
         shown = f"{len(answers):,} {self.unit}s, {scores[0].value:.1f} % right"
-        self.confused = table, self.labels, self.title(split, shown)
+        self.confused = self._confusion(split, guesses), self.labels, self.title(split, shown)
         return scores
 
     def record(self, example: Any, answer: Tensor) -> dict[str, Any]:
@@ -253,3 +274,76 @@ class TextLabels(TextLabelsProcessor, Labels):
     @property
     def length_unit(self) -> str:  # type: ignore[override]
         return "words" if self.spells else "tokens"
+
+
+@dataclass(frozen=True)
+class ClassifyOptions(TextLabelOptions):
+    pool: str = option(
+        "max", "one vector per text: maximum or mean over its tokens, the last, or the first", choices=POOLS
+    )
+    linear: bool = option(False, "rnn, convnet: a linear model over words and pairs of words beside the network")
+
+
+class Classify(ClassifyProcessor, OneLabel, TextLabels):
+    """loss = -log p(label | text); the text of a pair is both texts, joined by the layout."""
+
+    Options = ClassifyOptions
+    shape = "labels"
+    unit = "text"
+    fitted: Linear | None = None  # the linear model, if it was fitted here
+
+    @property
+    def chooses_by(self) -> str:  # type: ignore[override]
+        """With a linear model, much is right from the start: a loss tells more of small differences."""
+        return "loss" if self.options.linear else "accuracy"
+
+    @property
+    def sides(self) -> int:  # type: ignore[override]
+        if self.pair is None and not self.either:
+            self.pair = next(iter(next(iter(self.data.splits.values())))).second is not None
+        return super().sides
+
+    def check(self) -> None:
+        super().check()
+        if self.options.linear and self.recipe.model_kind not in WITH_LINEAR:
+            raise UserError(
+                f"task.linear = true is for the models {' and '.join(WITH_LINEAR)}, not for {self.recipe.model_kind}: "
+                "leave it out"
+            )
+
+    def base(self) -> WordPairs | None:
+        """The linear model, fitted to the training data unless that was done before."""
+        words = words_of(self.tokenizer) if self.options.linear else None
+        if words is not None and not self.features:
+            bags = Bags.of(self.rows("train"), words)
+            self.fitted = fit_linear(bags, self.goals("train"), len(self.labels), even=True)
+            self.features = len(self.fitted.keys)
+        made = super().base()
+        if made is not None and words is not None and self.fitted is not None:
+            made.take(self.fitted, words)
+        return made
+
+    @torch.no_grad()
+    def tune(self, model: Labeller, batches: Iterable[Batch]) -> None:
+        """How much the scores of the linear model and those of the network count."""
+        if model.base is None:
+            return
+        model.shares.copy_(torch.tensor([0.0, 1.0]))
+        found = [(model.base(batch.tensors), model(batch.tensors), batch.tensors["targets"]) for batch in batches]
+        base, own, goals = (torch.cat(parts).double().cpu().numpy() for parts in zip(*found))
+        model.shares.copy_(torch.tensor(best_shares(base, own, goals.astype(np.int64))))
+
+    def tokens(self, split: str) -> list[Ragged]:
+        sides = ("text", "second")[: self.sides]
+        if not self.spells:
+            return [self.tokenize(split, side, self.layout.prefix) for side in sides]
+        texts = (self.data.splits[split].texts(side) for side in sides)
+        return [Ragged.of(self.spelling.read(classify_tokens(self, text)) for text in side) for side in texts]
+
+    @once
+    def simple(self, split: str) -> dict[str, np.ndarray]:
+        train, test = (list(self.data.splits[name].inputs()) for name in ("train", split))
+        return classify_baselines(train, self.goals("train"), test, len(self.labels))
+
+    def input_of(self, example: LabelledText) -> dict[str, str]:
+        return {"text": example.text, **({} if example.second is None else {"second": example.second})}

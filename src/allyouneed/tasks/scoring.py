@@ -61,7 +61,6 @@ def write_predictions(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     write_pieces(path, (row.encode("utf-8", "backslashreplace") for row in rows))
 
 
-LONGEST = 120  # bytes of the name of other data in the name of a picture
 ENTITIES = ("F1", "precision", "recall")  # the scores of entities, of all and of each type
 
 
@@ -78,15 +77,16 @@ def score_run(
     baselines: bool = False,
 ) -> list[Score]:
     """Test the model on a split, sign the scores, write them to scores.json, and draw the pictures of the task.
-    `other`: the data is not that of the run; its scores and pictures have names of their own. `baselines`: also those
-    of simple methods, which learn from the training split."""
-    before = folder.read_scores()
-    name = task.origin(split)
-    key, origin, mark = split, name, "" if split == "test" else f"-{split}"
+    `other`: the data is not that of the run; its scores and pictures are named after it; after files, also by their content.
+    `baselines`: also those of simple methods, which learn from the training split."""
+    before, origin, key = folder.read_scores(), task.origin(split), split
+    mark = "" if split == "test" else f"-{split}"
     if other:
-        key, origin, mark = _names_of_other(task, split, folder, before)
-    if origin != name:
-        say(f"this {name} is not the one that the run knows: its scores are signed data:{origin}")
+        data = task.recipe.data
+        stamp = f"@{task.data.fingerprint[:8]}" if data.path or data.limit else ""
+        key = f"{task.data.name} {split}" + (f" limit {data.limit}" if data.limit else "")
+        mark = f"-{origin[:40]}{stamp}" + (mark if split != "all" else "")
+        origin += stamp
     made = f"data:{origin}|{folder.made_at()}" + (f"|precision:{precision}" if precision != "fp32" else "")
     scores, total = task.test(model, split, decode, say, budget), task.items(split)
     scores += task.baselines() if baselines else []
@@ -98,25 +98,6 @@ def score_run(
     for picture in pictures:
         say(f"the picture is in {picture}")
     return scores
-
-
-def _names_of_other(
-    task: Task, split: str, folder: RunFolder, before: Mapping[str, list[dict[str, Any]]]
-) -> tuple[str, str, str]:
-    """Of the scores of other data: their key in scores.json, the data in their signatures, and the end of the names of
-    their pictures. Other data is called by the name of its file, without the folder, and by the start of its
-    fingerprint if another file of this name was scored before, or is the data of the run."""
-    name, data, own = task.origin(split), task.recipe.data, folder.read_recipe().data
-    key, short = f"{task.data.name} ", task.data.fingerprint[:8]  # the key of own data is the split alone
-    others = [scores for old, scores in before.items() if " " in old and not old.startswith(key)]
-    files = [own.path, own.valid_path, own.test_path] if data.path != own.path else []
-    signed = any(f"|data:{name}|" in score["signature"] for scores in others for score in scores)
-    taken = signed or name in {" ".join(Path(path).name for path in paths) for paths in files}
-    origin = f"{name}@{short}" if taken else name
-    clear = origin not in ("train", "valid", "test") and len(origin.encode()) <= LONGEST
-    part = (f"-{split}" if split != "all" else "") + (f"-limit-{data.limit}" if data.limit else "")
-    limit = f" limit {data.limit}" if data.limit else ""
-    return f"{key}{split}{limit}", origin, f"-{origin if clear else f'{origin[:40]}@{short}'}{part}"
 
 
 def score_rows(scores: Sequence[Score]) -> list[tuple[str, str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from operator import eq
 from typing import Any
@@ -22,7 +21,7 @@ from allyouneed.models.labeller import Labeller
 from allyouneed.nn.losses import IGNORE
 from allyouneed.predict.tag import SCHEME, TagProcessor, mark, named
 from allyouneed.tasks.base import Answers, Pieces, Sample, once
-from allyouneed.tasks.baselines import METHODS, tag_baselines
+from allyouneed.tasks.baselines import tag_baselines
 from allyouneed.tasks.labels import TextLabels
 from allyouneed.text.layout import Tokens, first_pieces
 from allyouneed.text.word_boundaries import WordCutter, WordText
@@ -114,7 +113,7 @@ class Tag(TagProcessor, TextLabels):
         no entities."""
         right = [self.numbers(split)[number] for number in answers]
         guesses = {number: p.argmax(-1).tolist() for number, p in answers.items()}
-        scores, names, classes = self.tag_scores(split, guesses), self.labels, np.arange(len(self.labels))
+        scores, names, classes = self.guess_scores(split, guesses), self.labels, np.arange(len(self.labels))
         if self.scheme != PER_WORD:
             names = ["none", *self.kinds]
             kinds = (label.partition("-")[2] for label in self.labels)
@@ -129,9 +128,8 @@ class Tag(TagProcessor, TextLabels):
         self.confused = table, names, self.title(split, shown)
         return scores
 
-    def tag_scores(self, split: str, guesses: Mapping[int, Sequence[int]]) -> list[Score]:
-        """The scores of the tags that were guessed for some sentences, by their numbers; the interval of the accuracy
-        is by sentences, whose words are not independent of each other."""
+    def guess_scores(self, split: str, guesses: Mapping[int, Sequence[int]]) -> list[Score]:
+        """The interval of the accuracy is by sentences, whose words are not independent of each other."""
         if self.scheme != PER_WORD:
             found = [spans([self.labels[tag] for tag in tags]) for tags in guesses.values()]
             return entity_scores([self.entities(split)[n] for n in guesses], found, f"|{SCHEME}|split:{split}")
@@ -147,10 +145,6 @@ class Tag(TagProcessor, TextLabels):
     def simple(self, split: str) -> dict[str, list[list[int]]]:
         train, test = ([example.words for example in self.data.splits[name]] for name in ("train", split))
         return tag_baselines(train, self.numbers("train"), test, len(self.labels))
-
-    def baseline(self, name: str, found: list[list[int]], numbers: list[int]) -> Score:
-        score = self.tag_scores("test", {number: found[number] for number in numbers})[0]
-        return replace(score, name=f"{name} baseline", signature=f"{METHODS[name]}|{score.signature}")
 
     def sample(self, example: TaggedSentence, answer: Tensor) -> Sample:
         """The text stands in the answer and in the reference, with its tags."""

@@ -20,7 +20,7 @@ from allyouneed.metrics import Score, translation_scores
 from allyouneed.models.base import Translator
 from allyouneed.predict.base import answered
 from allyouneed.predict.translate import TranslateProcessor
-from allyouneed.tasks.base import Answering, Answers, Carry, Losses, Moment, Pieces, once
+from allyouneed.tasks.base import Answering, Answers, Carry, Losses, Moment, Pieces, brief, once
 from allyouneed.terminal import Say
 from allyouneed.text import Tokenizer
 

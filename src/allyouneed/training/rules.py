@@ -19,7 +19,7 @@ from allyouneed.errors import UserError
 from allyouneed.format import human_bytes
 from allyouneed.recipe import Recipe
 from allyouneed.runtime import Runtime
-from allyouneed.tasks.classify import WITH_LINEAR
+from allyouneed.tasks.labels import WITH_LINEAR
 
 SPEED = (2_000.0, 150_000.0)  # tokens per second that the models chosen here learn: per CPU thread, and on a GPU
 LEARN = (3_000_000, 100_000_000)  # tokens that they learn if nothing else is asked for: about ten minutes
