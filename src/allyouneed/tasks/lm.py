@@ -5,7 +5,6 @@ Word vectors share how a text becomes one stream of tokens.
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -23,6 +22,7 @@ from allyouneed.models.base import LanguageModel
 from allyouneed.nn.losses import IGNORE
 from allyouneed.predict.answers import Prompt
 from allyouneed.predict.base import answered
+from allyouneed.predict.inputs import check_numbers
 from allyouneed.predict.lm import LMProcessor
 from allyouneed.tasks.base import WHOLE, Carry, Losses, M, Moment, Sample, Task, TestBudget, brief, once, sample_indices
 from allyouneed.terminal import Say
@@ -128,8 +128,7 @@ class LM(LMProcessor, RunningText[LanguageModel]):
             targets = batch.tensors["targets"].cpu().numpy()
             seen += np.bincount(targets[targets != IGNORE], minlength=len(seen))
             self.covered += int((targets != IGNORE).any(1).sum())
-        if math.isnan(total):
-            raise UserError("the loss is not a number (NaN): the model's weights are damaged, or too large to use")
+        check_numbers(torch.tensor(total))
         name, size = self.tokenizer.kind, len(self.tokenizer)
         state = f"state:carried|lanes:{len(cover[0])}|" if self.kind.carries else ""
         detail = f"tok:{name}-{size}|window:{windows.context}|stride:{windows.context}|{state}split:{split}"
