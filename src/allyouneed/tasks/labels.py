@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -126,9 +126,26 @@ class Labels(LabelsProcessor, Answering[Labeller]):
     def simple(self, split: str) -> Mapping[str, Any]:
         """The labels of a split by simple methods, by their names, learned from the training split."""
 
-    @abstractmethod
+    def truth(self, split: str) -> Sequence[Any]:
+        """The number of the label of each example, or those of the labels of its words."""
+        return cast(Sequence[Any], self.goals(split))
+
+    def confusion(self, split: str, guesses: Mapping[int, Any]) -> np.ndarray:
+        """The confusion matrix of labels that were guessed for some examples, by their numbers."""
+        truth = self.truth(split)
+        right = np.hstack([truth[number] for number in guesses])
+        return confusion(right, np.hstack(list(guesses.values())), len(self.labels))
+
     def guess_scores(self, split: str, guesses: Mapping[int, Any]) -> list[Score]:
-        """The scores of labels that were guessed for some examples, by their numbers; the first one matters most."""
+        """The scores of such labels, the most important one first: accuracy and macro-F1."""
+        return label_scores(self.confusion(split, guesses), f"|split:{split}")
+
+    def scores(self, split: str, decode: DecodeConfig, answers: Mapping[int, Tensor]) -> list[Score]:
+        guesses = {number: p.argmax(-1).tolist() for number, p in answers.items()}
+        scores, table = self.guess_scores(split, guesses), self.confusion(split, guesses)
+        shown = f"{table.sum():,} {self.unit}s, {scores[0].value:.1f} % right"
+        self.confused = table, self.labels, self.title(split, shown)
+        return scores
 
     def baselines(self) -> list[Score]:
         scored = list(self.answers) or range(self.items("test"))
@@ -191,20 +208,6 @@ class OneLabel(Labels):
         numbers = {label: number for number, label in enumerate(self.labels)}
         names, kinds = self.label_numbers(split)
         return np.array([numbers[name] for name in names], dtype=np.int64)[kinds]
-
-    def _confusion(self, split: str, guesses: Mapping[int, int]) -> np.ndarray:
-        return confusion(self.goals(split)[list(guesses)], list(guesses.values()), len(self.labels))
-
-    def guess_scores(self, split: str, guesses: Mapping[int, int]) -> list[Score]:
-        """Accuracy and macro-F1."""
-        return label_scores(self._confusion(split, guesses), f"|split:{split}")
-
-    def scores(self, split: str, decode: DecodeConfig, answers: Mapping[int, Tensor]) -> list[Score]:
-        guesses = {number: int(p.argmax()) for number, p in answers.items()}
-        scores = self.guess_scores(split, guesses)
-        shown = f"{len(answers):,} {self.unit}s, {scores[0].value:.1f} % right"
-        self.confused = self._confusion(split, guesses), self.labels, self.title(split, shown)
-        return scores
 
     def record(self, example: Any, answer: Tensor) -> dict[str, Any]:
         best, sure = int(answer.argmax()), round(float(answer.max()), 6)

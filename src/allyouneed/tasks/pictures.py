@@ -142,9 +142,14 @@ class Recognize(RecognizeProcessor, PictureTask[Labeller], OneLabel):
         return len(self.pixels(split))  # damaged ones are left out
 
     def scores(self, split: str, decode: DecodeConfig, answers: Mapping[int, Tensor]) -> list[Score]:
-        """Accuracy, macro-F1, and how often the label is among the first five."""
+        """Also how often the label is among the first five. The sheet shows the most confident mistakes."""
         truth = self.goals(split)[list(answers)]
-        self.sheet = self._confident_mistakes(answers, truth, split)
+        wrong = [(number, p, int(right)) for (number, p), right in zip(answers.items(), truth) if p.argmax() != right]
+        wrong.sort(key=lambda mistake: -float(mistake[1].max()))
+        self.sheet = [
+            (self.pixels(split)[n], f"{self.labels[p.argmax()]} {100 * p.max():.0f} %\nright: {self.labels[right]}")
+            for n, p, right in wrong[:MISTAKES]
+        ]
         scores = super().scores(split, decode, answers)
         if len(self.labels) > TOP:
             first = sum(int(right in p.topk(TOP).indices) for right, p in zip(truth.tolist(), answers.values()))
@@ -155,21 +160,6 @@ class Recognize(RecognizeProcessor, PictureTask[Labeller], OneLabel):
     @once
     def simple(self, split: str) -> dict[str, np.ndarray]:
         return picture_baselines(self.pixels("train"), self.goals("train"), self.pixels(split), len(self.labels))
-
-    def _confident_mistakes(
-        self, found: Mapping[int, Tensor], truth: np.ndarray, split: str
-    ) -> list[tuple[np.ndarray, str]]:
-        """The mistakes with the highest probabilities."""
-        wrong = [(number, p, int(p.argmax()), int(right)) for (number, p), right in zip(found.items(), truth)]
-        wrong = [mistake for mistake in wrong if mistake[2] != mistake[3]]
-        wrong.sort(key=lambda mistake: -float(mistake[1].max()))
-        return [
-            (
-                self.pixels(split)[number],
-                f"{self.labels[best]} {100 * float(p[best]):.0f} %\nright: {self.labels[right]}",
-            )
-            for number, p, best, right in wrong[:MISTAKES]
-        ]
 
     def input_of(self, example: LabelledPicture) -> dict[str, str]:
         return {"picture": example.where}
