@@ -353,8 +353,6 @@ class Task(Processor, ABC, Generic[M]):
 
     def scoring_seconds(self, model: M, decode: DecodeConfig, evaluation: float) -> float:
         """About how long `test` will take on the test split, if the loss of the validation split takes `evaluation`."""
-        if not (self.has("valid") and self.has("test")):
-            return 0.0
         return evaluation * self.data.splits["test"].bytes / max(1, self.data.splits["valid"].bytes)
 
     def samples(self, model: M, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
@@ -393,8 +391,8 @@ class Answering(Task[M]):
 
     def samples(self, model: M, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
         numbers = sample_indices(self.items(split))[:most]
-        found = dict(self.answer(model, split, brief(decode), iter([np.array(numbers)] if numbers else [])))
-        examples = enumerate(islice(self.data.splits[split], max(numbers, default=-1) + 1))
+        found = dict(self.answer(model, split, brief(decode), iter([np.array(numbers)])))
+        examples = enumerate(islice(self.data.splits[split], numbers[-1] + 1))
         return [self.sample(example, found[number]) for number, example in examples if number in found]
 
     def sample(self, example: Any, answer: Any) -> Sample:

@@ -53,11 +53,6 @@ class AnswerQuestions(AnswerProcessor, Answering[Answerer]):
                 yield f" {question.context}"
             before = question.context
 
-    def check(self) -> None:
-        super().check()
-        if self.kind.BodyClass.spelled:
-            raise UserError(f"model.kind = {self.recipe.model_kind} reads letters; the task answer needs tokens")
-
     @once
     def questions(self, split: str) -> list[Question]:
         return list(self.data.splits[split])

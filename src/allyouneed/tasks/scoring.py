@@ -29,16 +29,22 @@ def check_out(out: str | os.PathLike[str], task: Task, folder: RunFolder, data: 
             f"{option_name('--out')} could hold: it scores running text; leave it out"
         )
     path = Path(os.path.expanduser(os.fspath(out)))
-    real, parent = os.path.realpath(path), shortened(path.parent)
-    inside = os.path.relpath(real, os.path.realpath(folder.path)) if _holds(folder.path, real) else ""
-    own = inside and (path.suffix != ".jsonl" or inside == folder.metrics.name or os.sep in inside)
-    example = folder.path / "predictions.jsonl"
+    real, run, parent = path.resolve(), folder.path.resolve(), shortened(path.parent)
+    beside = real.parent == run and path.suffix == ".jsonl" and real.name != folder.metrics.name
+    own, example = real.is_relative_to(run) and not beside, folder.path / "predictions.jsonl"
     given = (file for config in data for file in (*config.path, *config.valid_path, *config.test_path))
+    over = next((file for file in given if real.is_relative_to(Path(file).resolve())), "")
     refused = [
         (os.path.isdir(path), " is a folder: give the name of a file, for example predictions.jsonl"),
         (os.path.lexists(path) and not os.path.isfile(path), " is not a plain file: give another name"),
         (not os.path.isdir(path.parent), f": there is no folder {parent}; make it, or give another name"),
-        *((_holds(file, real), f" is in the place of the data {shortened(file)}: give another name") for file in given),
+        *(
+            (
+                real.is_relative_to(Path(file).resolve()),
+                f" is in the place of the data {shortened(file)}: give another name",
+            )
+            for file in given
+        ),
         (own, f" is inside the run, which has its own files there: give another name, for example {example}"),
         (not os.access(path.parent, os.W_OK | os.X_OK), f": you may not write into {parent}; give another folder"),
     ]
@@ -46,12 +52,6 @@ def check_out(out: str | os.PathLike[str], task: Task, folder: RunFolder, data: 
         if wrong:
             raise UserError(f"{option_name('--out')} {shortened(path)}{why}")
     return path
-
-
-def _holds(place: str | os.PathLike[str], path: str) -> bool:
-    """Whether a path is this file, or is inside this folder."""
-    own = os.path.realpath(place)
-    return path == own or (os.path.isdir(own) and path.startswith(os.path.join(own, "")))
 
 
 def write_predictions(path: Path, records: Iterable[Mapping[str, Any]]) -> None:

@@ -150,8 +150,6 @@ class Translate(TranslateProcessor, Answering[Translator]):
 
     def scoring_seconds(self, model: Translator, decode: DecodeConfig, evaluation: float) -> float:
         """By translating a few sentences, which takes longer than computing their loss."""
-        if not (self.has("valid") and self.has("test")):
-            return 0.0
         few, began = np.arange(min(decode.batch, self.items("valid"))), time.monotonic()
         answers = len(list(self.answer(model, "valid", brief(decode), iter([few]))))
         return (time.monotonic() - began) / max(1, answers) * self.items("test")
