@@ -89,7 +89,7 @@ class AnswerQuestions(AnswerProcessor, Answering[Answerer]):
 
     def notes(self) -> Iterator[str]:
         for split in self.data.splits:
-            yield from self._notes(split)
+            yield from (f"{split}: {count:,} {what}" for what, count in self._unfit(split).items() if count)
         if not self.options.longest:
             usual, _ = self.examples("train").answer_lengths()
             yield (
@@ -112,26 +112,22 @@ class AnswerQuestions(AnswerProcessor, Answering[Answerer]):
     def _unanswered(self, split: str) -> int:
         return sum(not question.answers for question in self.questions(split))
 
-    def _notes(self, split: str) -> Iterator[str]:
-        """What does not fit as it is, for the user."""
+    def _unfit(self, split: str) -> dict[str, int]:
+        """How many texts, questions and answers do not fit as they are."""
         windows, most = self.examples(split), self.most_tokens
-        long = windows.rows[windows.starts > 0]
         first, last = windows.answers.T
-        asked = np.array([bool(question.answers) for question in self.questions(split)])
-        whole = {*windows.rows[windows.holds(np.arange(len(windows.rows)))].tolist()}
-        split_up = [row for row in np.flatnonzero(first >= 0).tolist() if row not in whole]
+        long = np.unique(windows.of[windows.rows[windows.starts > 0]])
+        whole = np.unique(windows.rows[windows.holds(np.arange(len(windows.rows)))])
         counts = {
-            f"texts over {self.longest:,} tokens, read in windows": len({*windows.of[long].tolist()}),
-            "questions cut to half a window": int((windows.question_lengths < windows.questions.lengths).sum()),
-            f"answers over {most} tokens, which are never found whole (task.longest)": int(
-                (last - first >= most).sum()
+            f"texts over {self.longest:,} tokens, read in windows": len(long),
+            "questions cut to half a window": (windows.question_lengths < windows.questions.lengths).sum(),
+            f"answers over {most} tokens, which are never found whole (task.longest)": (last - first >= most).sum(),
+            "answers that no window holds whole, learned as no answer (raise task.stride or data.max_length)": (
+                (first >= 0).sum() - len(whole)
             ),
-            "answers that no window holds whole, learned as no answer (raise task.stride or data.max_length)": len(
-                split_up
-            ),
-            "answers that no token covers, learned as no answer": int((asked & (first < 0)).sum()),
+            "answers that no token covers, learned as no answer": (first < 0).sum() - self._unanswered(split),
         }
-        yield from (f"{split}: {count:,} {what}" for what, count in counts.items() if count)
+        return {what: int(count) for what, count in counts.items()}
 
     def losses(self, model: Answerer, batch: Batch, at: Moment | None = None, carry: Carry | None = None) -> Losses:
         return {"answers": model.loss(batch.tensors)}

@@ -29,22 +29,16 @@ def check_out(out: str | os.PathLike[str], task: Task, folder: RunFolder, data: 
             f"{option_name('--out')} could hold: it scores running text; leave it out"
         )
     path = Path(os.path.expanduser(os.fspath(out)))
-    real, run, parent = path.resolve(), folder.path.resolve(), shortened(path.parent)
+    real, run, parent = Path(os.path.realpath(path)), Path(os.path.realpath(folder.path)), shortened(path.parent)
     beside = real.parent == run and path.suffix == ".jsonl" and real.name != folder.metrics.name
     own, example = real.is_relative_to(run) and not beside, folder.path / "predictions.jsonl"
     given = (file for config in data for file in (*config.path, *config.valid_path, *config.test_path))
-    over = next((file for file in given if real.is_relative_to(Path(file).resolve())), "")
+    over = next((file for file in given if real.is_relative_to(os.path.realpath(file))), "")
     refused = [
         (os.path.isdir(path), " is a folder: give the name of a file, for example predictions.jsonl"),
         (os.path.lexists(path) and not os.path.isfile(path), " is not a plain file: give another name"),
         (not os.path.isdir(path.parent), f": there is no folder {parent}; make it, or give another name"),
-        *(
-            (
-                real.is_relative_to(Path(file).resolve()),
-                f" is in the place of the data {shortened(file)}: give another name",
-            )
-            for file in given
-        ),
+        (over, f" is in the place of the data {shortened(over)}: give another name"),
         (own, f" is inside the run, which has its own files there: give another name, for example {example}"),
         (not os.access(path.parent, os.W_OK | os.X_OK), f": you may not write into {parent}; give another folder"),
     ]
