@@ -109,13 +109,13 @@ BUDGETS = {
     "word2vec": 470,
     "text": 1540,
     "data": 8570,
-    "metrics": 440,
-    "figures": 890,
+    "metrics": 420,
+    "figures": 810,
     "predict": 3610,
-    "tasks": 2640,
+    "tasks": 2490,
     "exchange": 3540,
     "training": 3400,
-    "lectures": 620,
+    "lectures": 600,
     "cli": 1200,
     "": 1550,  # "": the files that are in no room
 }
