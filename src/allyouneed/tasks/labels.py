@@ -102,13 +102,10 @@ class Labels(LabelsProcessor, Answering[Labeller]):
         if strange:
             some = ", ".join(f"'{name}' ({count:,})" for name, count in sorted(strange.items())[:10])
             more = f" and {len(strange) - 10:,} more" if len(strange) > 10 else ""
-            data = self.recipe.data
-            split_off = {"valid": not data.valid_path, "test": not data.test_path}.get(split) and data.path
-            cure = f", or hold out less (data.{split}_part)" if split_off else ", or remove them"
             raise UserError(
                 f"the {split} split has {len(strange):,} {what}{'s' if len(strange) > 1 else ''} that the training "
-                f"data does not have, in {sum(strange.values()):,} places: {some}{more}; correct them, add training "
-                f"examples of them{cure}"
+                f"data does not have, in {sum(strange.values()):,} places: {some}{more}; correct or remove them, "
+                f"or add training examples of them"
             )
 
     def losses(self, model: Labeller, batch: Batch, at: Moment | None = None, carry: Carry | None = None) -> Losses:
