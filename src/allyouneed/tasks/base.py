@@ -70,7 +70,7 @@ WHOLE = TestBudget()
 
 MOST = 3  # samples of a split
 AMONG = 1000  # they are taken from so many examples at its beginning
-BRIEF = 32  # new tokens of a sample: a model that has hardly learned anything does not end by itself
+BRIEF = 64  # new tokens of a sample: a model that has hardly learned anything does not end by itself
 WIDTH = 100  # characters of each text
 LINE = 120  # characters; a longer sample takes two lines
 
