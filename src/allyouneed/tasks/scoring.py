@@ -71,7 +71,7 @@ def score_run(
     baselines: bool = False,
 ) -> list[Score]:
     """Test the model on a split, sign the scores, write them to scores.json, and draw the pictures of the task.
-    `other`: the data is not that of the run; its scores and pictures are named after it, and after the content of files.
+    `other`: the data is not that of the run; its scores and pictures are named after it and its content.
     `baselines`: also those of simple methods, which learn from the training split."""
     before, origin, key = folder.read_scores(), task.origin(split), split
     mark = "" if split == "test" else f"-{split}"
