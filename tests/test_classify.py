@@ -23,7 +23,7 @@ from allyouneed.nn.losses import cross_entropy, divergence
 from allyouneed.nn.spelling import spell
 from allyouneed.recipe import read_recipe
 from allyouneed.run import Run, load, train
-from allyouneed.tasks.classify import Classify
+from allyouneed.tasks.labels import Classify
 from allyouneed.text.layout import Layout
 from allyouneed.text.word_boundaries import find_words
 from allyouneed.training.starting import choose

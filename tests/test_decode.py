@@ -575,7 +575,7 @@ def test_a_run_whose_finite_weights_overflow_has_no_score(lm: Any, tmp_path: Any
     run = shutil.copytree(lm, tmp_path / "run")
     weights = {name: torch.full_like(t, 1e30) for name, t in read_tensors(run / "model.safetensors").items()}
     write_tensors(run / "model.safetensors", weights, {"run": RunFolder(run).identity()})
-    assert mistake("test", run).startswith("the loss is not a number (NaN): the model's weights are damaged")
+    assert mistake("test", run).startswith("the model's output is not a number (NaN): its weights are damaged")
 
 
 # The device

@@ -116,7 +116,7 @@ def test_a_run_is_scored_on_a_file_of_its_own_as_on_its_test_split(recipe, name,
     capsys.readouterr()
     other = run.test(data=file)
     assert [(score.name, score.value) for score in other] == [(score.name, score.value) for score in own]
-    assert all("|split:all|" in score.signature and f"|data:{name}|" in score.signature for score in other)
+    assert all("|split:all|" in score.signature and f"|data:{name}@" in score.signature for score in other)
     count = run.task.data.splits["test"].examples
     assert f"all: {count} {'documents' if recipe == 'lm/gpt' else 'examples'}\n" in capsys.readouterr().out
     assert {split: [vars(s) for s in found] for split, found in run.scores().items()} == {

@@ -23,13 +23,13 @@ MODELS = {
 }
 TASKS = {
     "answer": "allyouneed.tasks.questions:AnswerQuestions",
-    "classify": "allyouneed.tasks.classify:Classify",
-    "compress": "allyouneed.tasks.compress:Compress",
+    "classify": "allyouneed.tasks.labels:Classify",
+    "compress": "allyouneed.tasks.pictures:Compress",
     "draw": "allyouneed.tasks.draw:Draw",
     "embed": "allyouneed.tasks.embed:Embed",
     "lm": "allyouneed.tasks.lm:LM",
     "pretrain": "allyouneed.tasks.pretrain:Pretrain",
-    "recognize": "allyouneed.tasks.recognize:Recognize",
+    "recognize": "allyouneed.tasks.pictures:Recognize",
     "tag": "allyouneed.tasks.tag:Tag",
     "translate": "allyouneed.tasks.translate:Translate",
     "wordvectors": "allyouneed.tasks.wordvectors:WordVectors",

@@ -133,7 +133,7 @@ def _twins(names: Sequence[str]) -> list[str]:
 
 def describe(
     dataset: Dataset,
-    lengths: Mapping[str, Lengths | tuple[Lengths, Lengths]],
+    lengths: Mapping[str, Lengths | tuple[Lengths, ...]],
     limit: int | None = None,
     unit: str = "tokens",
     classes: Mapping[str, Mapping[str, int]] | None = None,

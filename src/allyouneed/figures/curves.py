@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -30,10 +29,8 @@ def loss_curve(metrics: Path | Sequence[dict[str, Any]], out: Path, title: str, 
     rows = read_metrics(metrics) if isinstance(metrics, Path) else metrics
     train, valid = _series(rows, "train", "loss"), _series(rows, "valid", "loss")
     rate = _series(rows, "train", "lr")
-    has_rate = bool(np.isfinite(rate[1]).any())
     with style.figure(out, 8.0, 4.8, [title]) as made:
-        grid = made.add_gridspec(2, 1, height_ratios=(5, 1), hspace=0.12) if has_rate else made.add_gridspec(1, 1)
-        axes = made.add_subplot(grid[0])
+        axes, below = made.subplots(2, 1, sharex=True, height_ratios=(5, 1), gridspec_kw={"hspace": 0.12})
         _draw_train(axes, train)
         _draw_valid(axes, valid)
         _draw_parts(axes, rows)
@@ -45,13 +42,12 @@ def loss_curve(metrics: Path | Sequence[dict[str, Any]], out: Path, title: str, 
             axes.text(0.5, 0.5, "no finite loss", transform=axes.transAxes, ha="center", va="center", color=style.GREY)
             axes.set_yticks([])
         made.suptitle(title, x=axes.get_position().x0, y=0.99, ha="left", fontsize=12)
-        lowest = axes
-        if has_rate:
-            lowest = made.add_subplot(grid[1], sharex=axes)
-            _draw_rate(lowest, rate)
-            axes.tick_params(labelbottom=False)
-        lowest.set_xlabel("step")
-        style.whole_numbers(lowest.xaxis)
+        below.plot(*rate, color=style.GREY, linewidth=1.2, marker="o" if len(rate[0]) < 2 else "", markersize=3)
+        highest = float(np.nanmax(rate[1], initial=0.0))
+        below.set_ylim(0.0, 1.15 * highest or 1.0)
+        below.set_yticks([0.0, highest], ["0", f"{highest:.2g}"])
+        below.set(xlabel="step", ylabel="learning\nrate")
+        style.whole_numbers(below.xaxis)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -127,15 +123,6 @@ def _draw_parts(axes: Axes, rows: Sequence[dict[str, Any]]) -> None:
         axes.plot(steps, loss, color=style.ORANGE, linewidth=1.2, linestyle=dashes, label=name)
 
 
-def _draw_rate(axes: Axes, rate: Series) -> None:
-    steps, values = rate
-    axes.plot(steps, values, color=style.GREY, linewidth=1.2, marker="o" if len(values) < 2 else "", markersize=3)
-    highest = float(np.nanmax(values))
-    axes.set_ylim(0.0, 1.15 * highest or 1.0)
-    axes.set_yticks([0.0, highest] if highest > 0 else [0.0], ["0", f"{highest:.2g}"] if highest > 0 else ["0"])
-    axes.set_ylabel("learning\nrate")
-
-
 @dataclass(frozen=True)
 class Panel:
     """One set of axes. `curves` are (name, x, y); a name keeps its colour in every panel."""
@@ -151,8 +138,6 @@ class Panel:
 
 def plot_curves(panels: Sequence[Panel], out: Path, title: str) -> None:
     """The panels side by side, with one legend above."""
-    from matplotlib.ticker import FuncFormatter
-
     names = list(dict.fromkeys(name for panel in panels for name, _, _ in panel.curves))
     with style.figure(out, max(7.5, 5.6 * len(panels)), 4.2) as made:
         grid = made.subplots(1, len(panels), squeeze=False)[0]
@@ -169,7 +154,7 @@ def plot_curves(panels: Sequence[Panel], out: Path, title: str) -> None:
             axes.set_ylabel(panel.y)
             if panel.logy:
                 axes.set_yscale("log")
-                axes.yaxis.set_major_formatter(FuncFormatter(_power))
+                axes.yaxis.set_major_formatter("{x:g}")
             if panel.ticks:
                 axes.set_xscale("log", base=2)
                 axes.set_xticks(list(panel.ticks), [f"{tick:g}" for tick in panel.ticks])
@@ -184,10 +169,3 @@ def plot_curves(panels: Sequence[Panel], out: Path, title: str) -> None:
             [handles[name] for name in names], names, loc="lower left", ncols=len(names),
             bbox_to_anchor=(left, 0.985), borderaxespad=0.0, borderpad=0.0, handlelength=1.8,
         )  # fmt: skip
-
-
-def _power(value: float, _: int) -> str:
-    """0.001 to 9,999 as a plain number, others as a power of ten."""
-    if 1e-3 <= value < 1e4:
-        return f"{value:,g}"
-    return f"10{str(round(math.log10(value))).translate(str.maketrans('-0123456789', '⁻⁰¹²³⁴⁵⁶⁷⁸⁹'))}"

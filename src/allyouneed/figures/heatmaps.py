@@ -32,12 +32,12 @@ def alignment(
     most = max(rows, columns)
     cell = 0.55 if most <= 12 else max(0.22, 8 / most)  # inches
     width, height = columns * cell, rows * cell
-    with style.figure(out, width, height, [title, *map(style.visible, [*source, *target])]) as made:
+    above, beside, font = _words(source), _words(target), 11 if cell > 0.3 else 9
+    with style.figure(out, width, height, [title, *above.values(), *beside.values()]) as made:
         axes = made.add_axes((0, 0, 1, 1))
         artist = _cells(axes, table)
-        font = 11 if cell > 0.3 else 9
-        _name_columns(axes, _words(source), "source", font, cell)
-        _name_rows(axes, _words(target), "target", font)
+        _name_columns(axes, above, "source", font, cell)
+        _name_rows(axes, beside, "target", font)
         if most <= 12:
             _print(axes, table, [f"{value:.2f}" if math.isfinite(value) else "?" for value in table.flat])
         _weight_bar(made, artist, width, height, "attention weight")

@@ -141,20 +141,16 @@ def colour_bar(
 
 def visible(token: str, longest: int = 24) -> str:
     """A token as a label: spaces and control characters become visible symbols, and a long token is cut."""
-    text = "".join(map(_sign, token)) or "∅"
+    text = token.replace("\n", "↵").replace("\t", "⇥") or "∅"
+    kinds = map(unicodedata.category, text)
+    broken = dict.fromkeys(("Cc", "Cs", "Cn", "Co"), "\N{REPLACEMENT CHARACTER}")
+    text = "".join("␣" if kind[0] == "Z" else broken.get(kind, sign) for kind, sign in zip(kinds, text))
     return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-def _sign(character: str) -> str:
-    category = unicodedata.category(character)
-    other = "␣" if category[0] == "Z" else character
-    broken = category in ("Cc", "Cs", "Cn", "Co")
-    return {"\n": "↵", "\t": "⇥"}.get(character, "\N{REPLACEMENT CHARACTER}" if broken else other)
 
 
 def whole_numbers(axis: Axis) -> None:
     """Ticks at whole numbers only, with a comma for thousands: 20,000."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
+    from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator(nbins=8, integer=True, min_n_ticks=1))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axis.set_major_formatter("{x:,.0f}")

@@ -28,15 +28,11 @@ def language_scores(nll_sum: float, tokens: int, bytes: int | None, detail: str,
     if tokens < 1 or (bytes is not None and bytes < 1):
         raise ValueError(f"there is nothing to score: {tokens} tokens, {bytes} bytes")
     loss = nll_sum / tokens
-    try:
-        perplexity = math.exp(loss)
-    except OverflowError:
-        perplexity = math.inf
     if unknown:
         detail += f"|unknown:{unknown / tokens:.2%}"
     scores = [
         Score("loss", loss, f"nats/token|{detail}|tokens:{tokens}"),
-        Score("perplexity", perplexity, f"exp(loss)|{detail}|tokens:{tokens}"),
+        Score("perplexity", math.inf if loss > 709 else math.exp(loss), f"exp(loss)|{detail}|tokens:{tokens}"),
     ]
     if not unknown and bytes is not None:
         scores.append(Score("bits per byte", nll_sum / (math.log(2) * bytes), f"bits/byte|{detail}|bytes:{bytes}"))

@@ -26,8 +26,8 @@ from allyouneed.data.store import Ragged, TokenKey, tokenize_rows, unknown_part
 from allyouneed.errors import UserError, option_name, shortened
 from allyouneed.metrics import Score
 from allyouneed.models.base import Model
-from allyouneed.predict.answers import Answer
-from allyouneed.predict.base import Writing, answered
+from allyouneed.predict.base import Writing
+from allyouneed.predict.inputs import BETWEEN
 from allyouneed.predict.processor import Processor
 from allyouneed.recipe import Recipe
 from allyouneed.terminal import Say
@@ -70,6 +70,7 @@ WHOLE = TestBudget()
 
 MOST = 3  # samples of a split
 AMONG = 1000  # they are taken from so many examples at its beginning
+BRIEF = 64  # new tokens of a sample: a model that has hardly learned anything does not end by itself
 WIDTH = 100  # characters of each text
 LINE = 120  # characters; a longer sample takes two lines
 
@@ -90,6 +91,11 @@ class Sample:
         if len(first + answer + reference) <= LINE:
             return [first + answer + reference]
         return [f"  sample: {text}", f"    → {answer}{reference}"] if text else [first + answer, f"   {reference}"]
+
+
+def brief(decode: DecodeConfig) -> DecodeConfig:
+    """For answers that cost little."""
+    return replace(decode, n_best=1, max_new=min(decode.max_new, BRIEF))
 
 
 def sample_indices(total: int) -> list[int]:
@@ -137,6 +143,7 @@ class Task(Processor, ABC, Generic[M]):
     weights: ClassVar[dict[str, float]]  # of the named losses
     eval_share: ClassVar[float] = 0.05  # of the training time, at most, for evaluations with train.eval_every = 0
     eval_cost: ClassVar[float] = 1 / 3  # time to evaluate a batch, as a part of that to learn it
+    length_unit: str = "tokens"  # of `lengths`
     item_name: ClassVar[str] = "examples"  # what a test scores one by one
     predicts: ClassVar[bool] = False  # a test has an answer to each example: see `predictions`
     # The best weights have the lowest loss, that is `loss` or one by its name, `codes loss`; or the highest score.
@@ -262,10 +269,9 @@ class Task(Processor, ABC, Generic[M]):
         if not all(side.lengths.all() for side in sides):
             raise UserError(f"the {split} split has texts that the tokenizer gives no tokens: use another text.path")
 
-    def lengths(self, split: str) -> Lengths | tuple[Lengths, Lengths]:
-        """Tokens per example or, for pairs, per source and per target."""
-        first, *second = (side.lengths for side in self.rows(split))
-        return (first, second[0]) if second else first
+    def lengths(self, split: str) -> Lengths | tuple[Lengths, ...]:
+        """Tokens per example or, for pairs, per source and per target; () if examples have no length."""
+        return tuple(side.lengths for side in self.rows(split))
 
     def classes(self, split: str) -> Mapping[str, int] | None:
         """How often each class occurs in a split; None if there are no classes."""
@@ -273,19 +279,31 @@ class Task(Processor, ABC, Generic[M]):
 
     def unknown_parts(self, split: str) -> list[float | None]:
         """The fraction of unknown tokens: of all sides together, or of each if they have lengths of their own."""
-        sides, apart = self.rows(split), isinstance(self.lengths(split), tuple)
-        return [unknown_part(self.tokenizer, some) for some in ([[side] for side in sides] if apart else [sides])]
+        sides = self.rows(split)
+        apart = [[side] for side in sides] if isinstance(self.lengths(split), tuple) else [sides]
+        return [unknown_part(self.tokenizer, some) for some in apart]
+
+    @property
+    def cut(self) -> int | None:
+        """Longer examples are cut."""
+        return None
+
+    def study(self) -> None:
+        """Take from the training data what the run needs besides tokenizers, and check all of the data."""
+
+    def notes(self) -> Iterable[str]:
+        """What there is to say of the data besides numbers."""
+        return []
 
     def report(self) -> Report:
         """Sizes, lengths, duplicates and classes of the data."""
-        return self.describe_data()
-
-    def describe_data(self, limit: int | None = None, unit: str = "tokens") -> Report:
-        """The report, with lengths in this unit; longer texts than the limit are cut."""
+        self.study()
         lengths = {split: self.lengths(split) for split in self.data.splits}
         unknown = {split: self.unknown_parts(split) for split in lengths}
         classes = {split: found for split in lengths if (found := self.classes(split)) is not None}
-        return describe(self.data, lengths, limit, unit, classes, unknown, self.unknown_advice)
+        made = describe(self.data, lengths, self.cut, self.length_unit, classes, unknown, self.unknown_advice)
+        made.notes += self.notes()
+        return made
 
     def export(self, model: M, folder: Path, say: Say) -> list[Path]:
         """Write files for other programs when the training has finished; returns their paths."""
@@ -335,31 +353,11 @@ class Task(Processor, ABC, Generic[M]):
 
     def scoring_seconds(self, model: M, decode: DecodeConfig, evaluation: float) -> float:
         """About how long `test` will take on the test split, if the loss of the validation split takes `evaluation`."""
-        if not (self.has("valid") and self.has("test")):
-            return 0.0
         return evaluation * self.data.splits["test"].bytes / max(1, self.data.splits["valid"].bytes)
 
-    @once
-    def sampled(self, split: str) -> Any:
-        """The examples of a split that `samples` shows; read once, before the training."""
-        chosen = sample_indices(self.data.splits[split].examples)
-        return [e for i, e in enumerate(islice(self.data.splits[split], max(chosen, default=-1) + 1)) if i in chosen]
-
     def samples(self, model: M, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
-        """Up to `most` answers beside their references, always to the same examples."""
-        predictor, decode = self.predictor(model), replace(decode, n_best=1, batch=most)
-        found = (self.asked(predictor, example, decode) for example in self.sampled(split)[:most])
-        asked = [one for one in found if one is not None]
-        answers = answered(predictor.answers([given for given, _ in asked], decode))
-        return [replace(sample, answer=self.sample_text(answer)) for (_, sample), answer in zip(asked, answers)]
-
-    def asked(self, predictor: Any, example: Any, decode: DecodeConfig) -> tuple[Any, Sample] | None:
-        """What the predictor reads of an example, so that its answer costs little, and its sample, still without the
-        answer. None: this task has no samples."""
-        return None
-
-    def sample_text(self, answer: Answer) -> str:
-        return answer.text
+        """Up to `most` answers beside their references, always to the same examples; none if there are no answers."""
+        return []
 
 
 class Answering(Task[M]):
@@ -390,3 +388,15 @@ class Answering(Task[M]):
     @abstractmethod
     def record(self, example: Any, answer: Any) -> dict[str, Any]:
         """An example beside its answer, in plain values."""
+
+    def samples(self, model: M, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
+        numbers = sample_indices(self.items(split))[:most]
+        found = dict(self.answer(model, split, brief(decode), iter([np.array(numbers)])))
+        examples = enumerate(islice(self.data.splits[split], numbers[-1] + 1))
+        return [self.sample(example, found[number]) for number, example in examples if number in found]
+
+    def sample(self, example: Any, answer: Any) -> Sample:
+        """What the model read, its answer and the reference, from their record."""
+        row = self.record(example, answer)
+        texts = list(row.values())[: list(row).index("prediction")]
+        return Sample(f" {BETWEEN} ".join(texts), row["prediction"], row["reference"])

@@ -19,11 +19,10 @@ TEXTS, TAGGED = 2_000_000, 100_000  # running words that the linear model learns
 PICTURES, VALUES = 5_000, 1_024  # pictures that the linear model learns from, and values of each, at most
 BLOCK = 64  # pictures that are in memory at once
 SMOOTH = 0.01  # the weight of Σ w² / 2 beside the mean of the losses, for pictures
-MAJORITY, LINEAR, PIXELS = "majority", "linear", "pixels"
 METHODS = {
-    MAJORITY: "the most frequent label",
-    LINEAR: "a linear model over words and pairs of words",
-    PIXELS: "a linear model over pixels",
+    "majority": "the most frequent label",
+    "linear": "a linear model over words and pairs of words",
+    "pixels": "a linear model over pixels",
 }
 
 
@@ -41,16 +40,12 @@ def classify_baselines(
     words = np.arange(len(known) + 1)
     mine, others = (Bags.of([Ragged.of(side) for side in zip(*rows)], words) for rows in (learned, asked))
     fitted = fit_linear(mine, goals[: len(learned)], classes)
-    return {MAJORITY: np.full(len(asked), most_frequent(goals)), LINEAR: fitted.scores(others).argmax(1)}
+    return {"majority": np.full(len(asked), np.bincount(goals).argmax()), "linear": fitted.scores(others).argmax(1)}
 
 
 def new_numbers() -> defaultdict[str, int]:
     """A number for each word that is looked up, from 1 on. 0 is for words that the training data does not have."""
     return defaultdict(count(1).__next__)
-
-
-def most_frequent(goals: np.ndarray) -> int:
-    return int(np.bincount(goals).argmax())
 
 
 def picture_baselines(train: np.ndarray, goals: np.ndarray, test: np.ndarray, classes: int) -> dict[str, np.ndarray]:
@@ -69,7 +64,10 @@ def picture_baselines(train: np.ndarray, goals: np.ndarray, test: np.ndarray, cl
         return value + SMOOTH * len(known) / 2 * float((weights**2).sum()), gradient
 
     whole = minimize(loss, np.zeros((known.shape[1] + 1, classes)))
-    return {MAJORITY: np.full(len(asked), most_frequent(goals)), PIXELS: (asked @ whole[:-1] + whole[-1]).argmax(1)}
+    return {
+        "majority": np.full(len(asked), np.bincount(goals).argmax()),
+        "pixels": (asked @ whole[:-1] + whole[-1]).argmax(1),
+    }
 
 
 def _values(pictures: np.ndarray, numbers: np.ndarray) -> np.ndarray:
@@ -107,8 +105,8 @@ def tag_baselines(
     asked = [[known.get(word.lower(), 0) for word in words] for words in test]
     found = iter(fitted.scores(_context_bags([row for ids in asked for row in _windows(ids)], vocab)).argmax(1))
     return {
-        MAJORITY: [[best.get(id, usual) for id in ids] for ids in asked],
-        LINEAR: [[int(tag) for tag in islice(found, len(ids))] for ids in asked],
+        "majority": [[best.get(id, usual) for id in ids] for ids in asked],
+        "linear": [[int(tag) for tag in islice(found, len(ids))] for ids in asked],
     }
 
 

@@ -9,20 +9,19 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches.base import Batch
 from allyouneed.data.batches.pictures import CaptionedCodes
-from allyouneed.data.report import Report, describe
-from allyouneed.data.store import Ragged, store_rows, tokenize_rows, unknown_part
-from allyouneed.errors import UserError
-from allyouneed.metrics import Score, bootstrap_scores, exact_score
+from allyouneed.data.report import Report
+from allyouneed.data.store import Ragged, store_rows, tokenize_rows
+from allyouneed.metrics import Score, exact_score, mean_score
 from allyouneed.models.dalle import DALLE
 from allyouneed.predict.base import answered
 from allyouneed.predict.draw import Caption, DrawProcessor, check_method, likelihood
+from allyouneed.predict.inputs import check_numbers
 from allyouneed.runtime import pick_device
-from allyouneed.tasks.base import WHOLE, Carry, Moment, TestBudget, once
+from allyouneed.tasks.base import WHOLE, Carry, Losses, Moment, TestBudget, once
 from allyouneed.tasks.pictures import PictureTask
 from allyouneed.terminal import Say
 
@@ -90,34 +89,29 @@ class Draw(DrawProcessor, PictureTask[DALLE]):
         found = store_rows(rows(), self.image_tokenizer, self.token_key(split, "codes"))
         return found.tokens.reshape(-1, self.image_tokenizer.config.tokens)
 
-    def report(self) -> Report:
-        for split in self.data.splits:
-            self.codes(split)  # damaged pictures leave the split
-        captions = {split: self.captions(split) for split in self.data.splits}
-        lengths = {split: rows.lengths for split, rows in captions.items()}
-        unknown = {split: [unknown_part(self.tokenizer, [rows])] for split, rows in captions.items()}
-        most = self.recipe.model.caption
-        report = describe(self.data, lengths, most, "tokens", unknown=unknown, advice=self.unknown_advice)
+    @property
+    def cut(self) -> int:
+        return int(self.recipe.model.caption)
+
+    def rows(self, split: str) -> list[Ragged]:
+        return [self.captions(split)]
+
+    def notes(self) -> list[str]:
         c = self.image_tokenizer.config
-        report.notes += [
-            *self.damaged(),
+        return [
+            *super().notes(),
             f"each picture is {c.grid} x {c.grid} codes, of which there are {c.codes:,}, for squares of {c.patch} x "
             f"{c.patch} pixels",
         ]
-        return report
 
     def examples(self, split: str) -> CaptionedCodes:
         hidden = self.options.hidden if split == "train" else 0.0
         blank = self.model_config().vocab
-        most = self.recipe.model.caption
-        return CaptionedCodes(self.captions(split), self.codes(split), most=most, blank=blank, hidden=hidden)
+        return CaptionedCodes(self.captions(split), self.codes(split), most=self.cut, blank=blank, hidden=hidden)
 
-    def losses(
-        self, model: DALLE, batch: Batch, at: Moment | None = None, carry: Carry | None = None
-    ) -> dict[str, Tensor]:
-        tensors = batch.tensors
-        captions, codes = model.loss(tensors["ids"], tensors["targets"], tensors["codes"]).unbind()
-        return {"captions": captions, "codes": codes}
+    def losses(self, model: DALLE, batch: Batch, at: Moment | None = None, carry: Carry | None = None) -> Losses:
+        found = model.loss(*(batch.tensors[name] for name in ("ids", "targets", "codes")))
+        return dict(zip(("captions", "codes"), found))
 
     @torch.inference_mode()
     def test(self, model: DALLE, split: str, decode: DecodeConfig, say: Say, budget: TestBudget = WHOLE) -> list[Score]:
@@ -127,7 +121,7 @@ class Draw(DrawProcessor, PictureTask[DALLE]):
         checker, right, chosen, self.sheet, self.covered = self.data.checker, [], [], [], 0
         predictor, rows = self.predictor(model), self.captions(split)
         for piece in budget.pieces(len(captions)):
-            for numbers in examples.cover(max(self.recipe.train.batch_tokens, 4096), piece):
+            for numbers in examples.cover(self.test_tokens, piece):
                 batch = examples.collate(numbers).to(model.device)
                 losses = self.losses(model, batch)
                 sums += [float(losses[name]) for name in ("captions", "codes")]
@@ -146,8 +140,7 @@ class Draw(DrawProcessor, PictureTask[DALLE]):
                     text += f"\nwrong: {wrong}" if wrong else "\nright"
                 if len(self.sheet) < SHOWN:
                     self.sheet.append((picture, text))
-        if math.isnan(sums.sum()):
-            raise UserError("the loss is not a number (NaN): the model's weights are damaged, or too large to use")
+        check_numbers(torch.from_numpy(sums))
         signature = f"codes:{self.image_tokenizer.config.tokens} of {len(self.image_tokenizer)}|split:{split}"
         nats = sums / np.maximum(counts, 1)
         scores = [
@@ -158,13 +151,9 @@ class Draw(DrawProcessor, PictureTask[DALLE]):
             how = f"{decode.method}|temperature:{decode.temperature:g}|guidance:{decode.guidance:g}"
             ranked = f" by {decode.rank}" if decode.n_best > 1 else ""
             ruled = f"by rules|{how}|best of:{decode.n_best}{ranked}|seed:{decode.seed}|{signature}"
-            every = np.array([(sum(found.values()), len(found)) for found in right])
-            share = bootstrap_scores(["attributes"], every, lambda sums: 100 * sums[:, :1] / sums[:, 1:], [ruled])
-            scores = [
-                *share,
-                exact_score("all right", sum(all(found.values()) for found in right), len(right), ruled),
-                *scores,
-            ]
+            fine, every = np.array([(sum(found.values()), len(found)) for found in right]).T
+            share = mean_score("attributes", fine, ruled, every)
+            scores = [share, exact_score("all right", int((fine == every).sum()), len(right), ruled), *scores]
         elif chosen:
             named = f"own caption before others|of {chosen[0][1]}|by log p(codes given caption)|{signature}"
             scores.insert(0, exact_score("retrieval", sum(fine for fine, _ in chosen), len(chosen), named))

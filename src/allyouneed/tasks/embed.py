@@ -13,7 +13,6 @@ from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches.base import Batch
 from allyouneed.data.batches.pairs import GroupedPairs
 from allyouneed.data.examples import SentencePair
-from allyouneed.data.report import Report
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, find_nearest, retrieval_scores
@@ -62,8 +61,9 @@ class Embed(EmbedProcessor, Answering[Embedder]):
     def examples(self, split: str) -> GroupedPairs:
         return GroupedPairs(*self.rows(split), self.layout, self.longest, self.options.group)
 
-    def report(self) -> Report:
-        return self.describe_data(self.longest - self.layout.specials(1))
+    @property
+    def cut(self) -> int:
+        return self.longest - self.layout.specials(1)
 
     def losses(self, model: Embedder, batch: Batch, at: Moment | None = None, carry: Carry | None = None) -> Losses:
         return {"pairs": model.loss(batch.tensors, self.options.temperature)}
@@ -98,13 +98,9 @@ class Embed(EmbedProcessor, Answering[Embedder]):
         """A text of the data, cut at the limit of the model."""
         return embedding.fit(Row(ids.tolist()), cut=True)
 
-    @once
-    def sampled(self, split: str) -> Any:
-        """The first pairs of a split: samples look for their targets among them."""
-        return list(islice(self.data.splits[split], AMONG))
-
     def samples(self, model: Embedder, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
-        pairs, embedding = self.sampled(split), Embedding(self.predictor(model))
+        """The targets that are looked for are among the first of the split."""
+        pairs, embedding = list(islice(self.data.splits[split], AMONG)), Embedding(self.predictor(model))
         embedding.search(enumerate(pair.target for pair in pairs), 1)
         asked = pairs[:: -(-len(pairs) // most)]
         near = embedding.nearest(embedding.vectors([embedding.row(pair.source, cut=True) for pair in asked]))

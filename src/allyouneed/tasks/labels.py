@@ -1,32 +1,44 @@
-"""Tasks that give labels: the labels of a run, and what follows from one label per example, or one per token."""
+"""classify: one label for a text, or for a pair of texts; and what all tasks share that give labels."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches.base import Batch, Examples
 from allyouneed.data.batches.labelled import Labelled
-from allyouneed.data.report import Report
+from allyouneed.data.examples import LabelledText
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.figures import confusion_matrix
-from allyouneed.metrics import Score, confusion, exact_score, label_scores
+from allyouneed.metrics import Score, confusion, label_scores
 from allyouneed.models.labeller import Labeller
+from allyouneed.nn.heads import POOLS
 from allyouneed.nn.losses import IGNORE
-from allyouneed.predict.answers import Answer
-from allyouneed.predict.labels import UNCUT, LabelsProcessor, Spelling, TextLabelsProcessor, probabilities
-from allyouneed.tasks.base import Answering, Answers, Carry, Losses, Moment, Pieces, Sample, once
-from allyouneed.tasks.baselines import METHODS
+from allyouneed.predict.labels import (
+    UNCUT,
+    ClassifyProcessor,
+    LabelsProcessor,
+    Spelling,
+    TextLabelsProcessor,
+    classify_tokens,
+    probabilities,
+)
+from allyouneed.predict.linear import Bags, Linear, WordPairs, best_shares, fit_linear, words_of
+from allyouneed.tasks.base import Answering, Answers, Carry, Losses, Moment, Pieces, once
+from allyouneed.tasks.baselines import METHODS, classify_baselines
 from allyouneed.text import Tokenizer
+
+WITH_LINEAR = ("rnn", "convnet")  # models that no export has to express
 
 
 @dataclass(frozen=True)
@@ -56,6 +68,12 @@ class Labels(LabelsProcessor, Answering[Labeller]):
                 "above 0, or task.agreement to 0"
             )
 
+    def study(self) -> None:
+        if not self.labels:
+            self.labels = self.find_labels()
+        for split in self.data.splits:
+            self.goals(split)  # a UserError for labels that are not in the training data
+
     @abstractmethod
     def goals(self, split: str) -> np.ndarray | Ragged:
         """The labels of a split as numbers: one per example, or one per token, where IGNORE means no label."""
@@ -84,13 +102,10 @@ class Labels(LabelsProcessor, Answering[Labeller]):
         if strange:
             some = ", ".join(f"'{name}' ({count:,})" for name, count in sorted(strange.items())[:10])
             more = f" and {len(strange) - 10:,} more" if len(strange) > 10 else ""
-            data = self.recipe.data
-            split_off = {"valid": not data.valid_path, "test": not data.test_path}.get(split) and data.path
-            cure = f", or hold out less (data.{split}_part)" if split_off else ", or remove them"
             raise UserError(
                 f"the {split} split has {len(strange):,} {what}{'s' if len(strange) > 1 else ''} that the training "
-                f"data does not have, in {sum(strange.values()):,} places: {some}{more}; correct them, add training "
-                f"examples of them{cure}"
+                f"data does not have, in {sum(strange.values()):,} places: {some}{more}; correct or remove them, "
+                f"or add training examples of them"
             )
 
     def losses(self, model: Labeller, batch: Batch, at: Moment | None = None, carry: Carry | None = None) -> Losses:
@@ -108,13 +123,37 @@ class Labels(LabelsProcessor, Answering[Labeller]):
     def simple(self, split: str) -> Mapping[str, Any]:
         """The labels of a split by simple methods, by their names, learned from the training split."""
 
-    def baselines(self) -> list[Score]:
-        numbers = list(self.answers) or list(range(self.items("test")))
-        return [self.baseline(name, found, numbers) for name, found in self.simple("test").items()]
+    def truth(self, split: str) -> Sequence[Any]:
+        """The number of the label of each example, or those of the labels of its words."""
+        return cast(Sequence[Any], self.goals(split))
 
-    @abstractmethod
-    def baseline(self, name: str, found: Any, numbers: list[int]) -> Score:
-        """The score of the labels that a simple method gives to these examples of the test split."""
+    def confusion(self, split: str, guesses: Mapping[int, Any]) -> np.ndarray:
+        """The confusion matrix of labels that were guessed for some examples, by their numbers."""
+        truth = self.truth(split)
+        right = np.hstack([truth[number] for number in guesses])
+        return confusion(right, np.hstack(list(guesses.values())), len(self.labels))
+
+    def guess_scores(self, split: str, guesses: Mapping[int, Any]) -> list[Score]:
+        """The scores of such labels, the most important one first: accuracy and macro-F1."""
+        return label_scores(self.confusion(split, guesses), f"|split:{split}")
+
+    def scores(self, split: str, decode: DecodeConfig, answers: Mapping[int, Tensor]) -> list[Score]:
+        guesses = {number: p.argmax(-1).tolist() for number, p in answers.items()}
+        scores, table = self.guess_scores(split, guesses), self.confusion(split, guesses)
+        shown = f"{table.sum():,} {self.unit}s, {scores[0].value:.1f} % right"
+        self.confused = table, self.labels, self.title(split, shown)
+        return scores
+
+    def baselines(self) -> list[Score]:
+        scored = list(self.answers) or range(self.items("test"))
+        found = {
+            name: self.guess_scores("test", {number: guesses[number] for number in scored})[0]
+            for name, guesses in self.simple("test").items()
+        }
+        return [
+            replace(score, name=f"{name} baseline", signature=f"{METHODS[name]}|{score.signature}")
+            for name, score in found.items()
+        ]
 
     def title(self, split: str, shown: str) -> str:
         """Of a confusion matrix."""
@@ -166,20 +205,6 @@ class OneLabel(Labels):
         numbers = {label: number for number, label in enumerate(self.labels)}
         names, kinds = self.label_numbers(split)
         return np.array([numbers[name] for name in names], dtype=np.int64)[kinds]
-
-    def baseline(self, name: str, found: np.ndarray, numbers: list[int]) -> Score:
-        right = int((found[numbers] == self.goals("test")[numbers]).sum())
-        signature = f"{METHODS[name]}|accuracy|split:test|n:{len(numbers)}"
-        return exact_score(f"{name} baseline", right, len(numbers), signature)
-
-    def scores(self, split: str, decode: DecodeConfig, answers: Mapping[int, Tensor]) -> list[Score]:
-        """Accuracy and macro-F1."""
-        best = [int(p.argmax()) for p in answers.values()]
-        table = confusion(self.goals(split)[list(answers)], best, len(self.labels))
-        scores = label_scores(table, f"|split:{split}")
-        shown = f"{len(answers):,} {self.unit}s, {scores[0].value:.1f} % right"
-        self.confused = table, self.labels, self.title(split, shown)
-        return scores
 
     def record(self, example: Any, answer: Tensor) -> dict[str, Any]:
         best, sure = int(answer.argmax()), round(float(answer.max()), 6)
@@ -242,21 +267,83 @@ class TextLabels(TextLabelsProcessor, Labels):
     def unknown_parts(self, split: str) -> list[float | None]:
         return [] if self.spells else super().unknown_parts(split)
 
-    def report(self) -> Report:
-        if not self.labels:
-            self.labels = self.find_labels()
-        report = self.describe_data(self.longest, "words" if self.spells else "tokens")
-        for split in self.data.splits:
-            self.goals(split)  # a UserError for labels that are not in the training data
-        return report
+    @property
+    def cut(self) -> int:
+        return self.longest
 
-    def asked(self, predictor: Any, example: Any, decode: DecodeConfig) -> tuple[Any, Sample]:
-        text, reference = self.question(example)
-        return predictor.read(text, decode), Sample(text, "", reference)
+    @property
+    def length_unit(self) -> str:  # type: ignore[override]
+        return "words" if self.spells else "tokens"
 
-    def sample_text(self, answer: Answer) -> str:
-        return answer.shown or answer.text
 
-    @abstractmethod
-    def question(self, example: Any) -> tuple[str, str]:
-        """An example as the user would ask it, and the right answer."""
+@dataclass(frozen=True)
+class ClassifyOptions(TextLabelOptions):
+    pool: str = option(
+        "max", "one vector per text: maximum or mean over its tokens, the last, or the first", choices=POOLS
+    )
+    linear: bool = option(False, "rnn, convnet: a linear model over words and pairs of words beside the network")
+
+
+class Classify(ClassifyProcessor, OneLabel, TextLabels):
+    """loss = -log p(label | text); the text of a pair is both texts, joined by the layout."""
+
+    Options = ClassifyOptions
+    shape = "labels"
+    unit = "text"
+    fitted: Linear | None = None  # the linear model, if it was fitted here
+
+    @property
+    def chooses_by(self) -> str:  # type: ignore[override]
+        """With a linear model, much is right from the start: a loss tells more of small differences."""
+        return "loss" if self.options.linear else "accuracy"
+
+    @property
+    def sides(self) -> int:  # type: ignore[override]
+        if self.pair is None and not self.either:
+            self.pair = next(iter(next(iter(self.data.splits.values())))).second is not None
+        return super().sides
+
+    def check(self) -> None:
+        super().check()
+        if self.options.linear and self.recipe.model_kind not in WITH_LINEAR:
+            raise UserError(
+                f"task.linear = true is for the models {' and '.join(WITH_LINEAR)}, not for {self.recipe.model_kind}: "
+                "leave it out"
+            )
+
+    def base(self) -> WordPairs | None:
+        """The linear model, fitted to the training data unless that was done before."""
+        words = words_of(self.tokenizer) if self.options.linear else None
+        if words is not None and not self.features:
+            bags = Bags.of(self.rows("train"), words)
+            self.fitted = fit_linear(bags, self.goals("train"), len(self.labels), even=True)
+            self.features = len(self.fitted.keys)
+        made = super().base()
+        if made is not None and words is not None and self.fitted is not None:
+            made.take(self.fitted, words)
+        return made
+
+    @torch.no_grad()
+    def tune(self, model: Labeller, batches: Iterable[Batch]) -> None:
+        """How much the scores of the linear model and those of the network count."""
+        if model.base is None:
+            return
+        model.shares.copy_(torch.tensor([0.0, 1.0]))
+        found = [(model.base(batch.tensors), model(batch.tensors), batch.tensors["targets"]) for batch in batches]
+        base, own, goals = (torch.cat(parts).double().cpu().numpy() for parts in zip(*found))
+        model.shares.copy_(torch.tensor(best_shares(base, own, goals.astype(np.int64))))
+
+    def tokens(self, split: str) -> list[Ragged]:
+        sides = ("text", "second")[: self.sides]
+        if not self.spells:
+            return [self.tokenize(split, side, self.layout.prefix) for side in sides]
+        texts = (self.data.splits[split].texts(side) for side in sides)
+        return [Ragged.of(self.spelling.read(classify_tokens(self, text)) for text in side) for side in texts]
+
+    @once
+    def simple(self, split: str) -> dict[str, np.ndarray]:
+        train, test = (list(self.data.splits[name].inputs()) for name in ("train", split))
+        return classify_baselines(train, self.goals("train"), test, len(self.labels))
+
+    def input_of(self, example: LabelledText) -> dict[str, str]:
+        return {"text": example.text, **({} if example.second is None else {"second": example.second})}

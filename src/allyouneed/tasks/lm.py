@@ -5,10 +5,9 @@ Word vectors share how a text becomes one stream of tokens.
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -16,15 +15,16 @@ import torch
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches.base import Batch
 from allyouneed.data.batches.windows import Streams, TokenChunks, Windows
-from allyouneed.data.report import Report
 from allyouneed.data.store import BLOCK, Ragged, tokenize_stream
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, language_scores
 from allyouneed.models.base import LanguageModel
 from allyouneed.nn.losses import IGNORE
 from allyouneed.predict.answers import Prompt
+from allyouneed.predict.base import answered
+from allyouneed.predict.inputs import check_numbers
 from allyouneed.predict.lm import LMProcessor
-from allyouneed.tasks.base import WHOLE, Carry, Losses, M, Moment, Sample, Task, TestBudget, once, sample_indices
+from allyouneed.tasks.base import WHOLE, Carry, Losses, M, Moment, Sample, Task, TestBudget, brief, once, sample_indices
 from allyouneed.terminal import Say
 
 READ, WRITTEN = 60, 40  # bytes of text that a sample reads and writes, about
@@ -57,9 +57,6 @@ class RunningText(Task[M]):
 
     def rows(self, split: str) -> list[Ragged]:
         return [self.stream(split)]
-
-    def report(self) -> Report:
-        return self.describe_data(unit=f"{self.unit}s")
 
     def items(self, split: str) -> int:
         return len(self.examples(split))
@@ -131,8 +128,7 @@ class LM(LMProcessor, RunningText[LanguageModel]):
             targets = batch.tensors["targets"].cpu().numpy()
             seen += np.bincount(targets[targets != IGNORE], minlength=len(seen))
             self.covered += int((targets != IGNORE).any(1).sum())
-        if math.isnan(total):
-            raise UserError("the loss is not a number (NaN): the model's weights are damaged, or too large to use")
+        check_numbers(torch.tensor(total))
         name, size = self.tokenizer.kind, len(self.tokenizer)
         state = f"state:carried|lanes:{len(cover[0])}|" if self.kind.carries else ""
         detail = f"tok:{name}-{size}|window:{windows.context}|stride:{windows.context}|{state}split:{split}"
@@ -148,23 +144,18 @@ class LM(LMProcessor, RunningText[LanguageModel]):
         whole = int(self.token_counts(split) @ sizes)
         return int(seen @ sizes) if whole == self.data.splits[split].bytes else None
 
-    @once
-    def sampled(self, split: str) -> list[tuple[list[int], list[int]]]:
-        """The beginnings of lines, and how they go on, in ids: about READ and WRITTEN bytes of text."""
+    def samples(self, model: LanguageModel, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
+        """The beginnings of lines, and how they go on: about READ and WRITTEN bytes of text."""
         tokens, context = self.stream(split).tokens, self.recipe.model.context
         each = max(1.0, self.data.splits[split].bytes / max(1, len(tokens)))
         read, written = (max(1, min(round(size / each), context // 2)) for size in (READ, WRITTEN))
         found = []
-        for place in sample_indices(max(0, len(tokens) - read - written)):
+        for place in sample_indices(max(0, len(tokens) - read - written))[:most]:
             ids = tokens[place : place + NEAR].tolist()
             line = next((i + 1 for i, id in enumerate(ids) if "\n" in self.tokenizer.token(id)), 0)
             first, last = place + line, place + line + read
             if last + written <= len(tokens):
                 found.append((tokens[first:last].tolist(), tokens[last : last + written].tolist()))
-        return found
-
-    def asked(
-        self, predictor: Any, example: tuple[list[int], list[int]], decode: DecodeConfig
-    ) -> tuple[Prompt, Sample]:
-        (read, written), decoded = example, self.tokenizer.decode
-        return Prompt(read, len(written)), Sample(decoded(read), "", decoded(written))
+        prompts, decoded = [Prompt(ids, len(true)) for ids, true in found], self.tokenizer.decode
+        answers = answered(self.predictor(model).answers(prompts, brief(decode)))
+        return [Sample(decoded(ids), answer.text, decoded(true)) for (ids, true), answer in zip(found, answers)]

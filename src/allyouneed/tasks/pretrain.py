@@ -107,30 +107,27 @@ class Pretrain(FillProcessor, Task[Bert]):
         """Loss and accuracy of the hidden words, and the accuracy of the next passages; what is hidden, and which
         passages are pairs, is always the same."""
         examples, self.covered = self.examples(split), 0
-        sums, chosen, pairs = torch.zeros(3, dtype=torch.float64), 0, 0
+        loss, right, following, chosen, pairs = 0.0, 0, 0, 0, 0
         pieces = budget.pieces(len(examples))
         for numbers in (batch for piece in pieces for batch in examples.cover(self.test_tokens, piece)):
             tensors = examples.collate(numbers).to(model.device).tensors
             hidden = model.body.read(tensors)
             logits = check_numbers(model.words(hidden.flatten(0, 1)[tensors["chosen"]]).float())
             targets = tensors["targets"]
-            sums[0] += torch.nn.functional.cross_entropy(logits, targets, reduction="sum").cpu()
-            sums[1] += (logits.argmax(-1) == targets).sum().cpu()
+            loss += torch.nn.functional.cross_entropy(logits, targets, reduction="sum").item()
+            right += int((logits.argmax(-1) == targets).sum())
             chosen += len(targets)
             if self.options.next:
-                truth = tensors["follows"]
-                guess = model.follows(hidden).argmax(-1)
-                sums[2] += ((guess == truth) & (truth != IGNORE)).sum().cpu()
-                pairs += int((truth != IGNORE).sum())
+                following += int((model.follows(hidden).argmax(-1) == tensors["follows"]).sum())
+                pairs += int((tensors["follows"] != IGNORE).sum())
             self.covered += len(numbers)
         detail = f"tok:{self.tokenizer.kind}-{len(self.tokenizer)}|chosen:{self.options.chosen:g}"
         detail += "|whole-words" if self.options.whole_words else ""
         detail += f"|length:{self.longest}|split:{split}|n:{chosen}"
-        loss, right, following = sums.tolist()
         found = [
             Score("MLM loss", loss / max(1, chosen), detail),
-            exact_score("MLM accuracy", int(right), max(1, chosen), detail),
+            exact_score("MLM accuracy", right, max(1, chosen), detail),
         ]
         if self.options.next:
-            found.append(exact_score("NSP accuracy", int(following), max(1, pairs), f"pairs:{pairs}|split:{split}"))
+            found.append(exact_score("NSP accuracy", following, max(1, pairs), f"pairs:{pairs}|split:{split}"))
         return found

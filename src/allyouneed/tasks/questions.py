@@ -12,12 +12,10 @@ from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches.base import Batch
 from allyouneed.data.batches.questions import AnswerWindows
 from allyouneed.data.examples import Question
-from allyouneed.data.report import Report
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, span_scores
 from allyouneed.models.answerer import HEADS, Answerer
-from allyouneed.predict.answers import Answer
 from allyouneed.predict.questions import NO_ANSWER, AnswerProcessor, Asked, Piece
 from allyouneed.tasks.base import Answering, Answers, Carry, Losses, Moment, Pieces, Sample, once
 from allyouneed.text.layout import Tokens
@@ -55,11 +53,6 @@ class AnswerQuestions(AnswerProcessor, Answering[Answerer]):
                 yield f" {question.context}"
             before = question.context
 
-    def check(self) -> None:
-        super().check()
-        if self.kind.BodyClass.spelled:
-            raise UserError(f"model.kind = {self.recipe.model_kind} reads letters; the task answer needs tokens")
-
     @once
     def questions(self, split: str) -> list[Question]:
         return list(self.data.splits[split])
@@ -77,26 +70,32 @@ class AnswerQuestions(AnswerProcessor, Answering[Answerer]):
         self.check_rows(split, [found.questions, found.texts])
         return found
 
-    def report(self) -> Report:
+    @property
+    def cut(self) -> int:
+        return self.longest
+
+    def study(self) -> None:
         silent = {split: self._unanswered(split) for split in self.data.splits}
         self.unanswerable = silent["train"] > 0
         if silent["train"] == len(self.questions("train")):
             raise UserError("no training question has an answer: there is nothing to learn")
-        usual, self.learned_longest = self.examples("train").answer_lengths()
+        _, self.learned_longest = self.examples("train").answer_lengths()
         for split, count in silent.items():
             if count and not self.unanswerable:
                 raise UserError(
                     f"the {split} split has {count:,} questions without an answer, the training data has none: add "
                     "such questions to it, or remove these"
                 )
-        report = self.describe_data(self.longest)
-        report.notes = [line for split in self.data.splits for line in self._notes(split)]
+
+    def notes(self) -> Iterator[str]:
+        for split in self.data.splits:
+            yield from (f"{split}: {count:,} {what}" for what, count in self._unfit(split).items() if count)
         if not self.options.longest:
-            report.notes.append(
+            usual, _ = self.examples("train").answer_lengths()
+            yield (
                 f"answers of up to {self.most_tokens} tokens are found, because 99 % of the training answers have "
                 f"{usual} or fewer (task.longest)"
             )
-        return report
 
     def rows(self, split: str) -> tuple[Ragged, Ragged]:
         windows = self.examples(split)
@@ -113,26 +112,22 @@ class AnswerQuestions(AnswerProcessor, Answering[Answerer]):
     def _unanswered(self, split: str) -> int:
         return sum(not question.answers for question in self.questions(split))
 
-    def _notes(self, split: str) -> Iterator[str]:
-        """What does not fit as it is, for the user."""
+    def _unfit(self, split: str) -> dict[str, int]:
+        """How many texts, questions and answers do not fit as they are."""
         windows, most = self.examples(split), self.most_tokens
-        long = windows.rows[windows.starts > 0]
         first, last = windows.answers.T
-        asked = np.array([bool(question.answers) for question in self.questions(split)])
-        whole = {*windows.rows[windows.holds(np.arange(len(windows.rows)))].tolist()}
-        split_up = [row for row in np.flatnonzero(first >= 0).tolist() if row not in whole]
+        long = np.unique(windows.of[windows.rows[windows.starts > 0]])
+        whole = np.unique(windows.rows[windows.holds(np.arange(len(windows.rows)))])
         counts = {
-            f"texts over {self.longest:,} tokens, read in windows": len({*windows.of[long].tolist()}),
-            "questions cut to half a window": int((windows.question_lengths < windows.questions.lengths).sum()),
-            f"answers over {most} tokens, which are never found whole (task.longest)": int(
-                (last - first >= most).sum()
+            f"texts over {self.longest:,} tokens, read in windows": len(long),
+            "questions cut to half a window": (windows.question_lengths < windows.questions.lengths).sum(),
+            f"answers over {most} tokens, which are never found whole (task.longest)": (last - first >= most).sum(),
+            "answers that no window holds whole, learned as no answer (raise task.stride or data.max_length)": (
+                (first >= 0).sum() - len(whole)
             ),
-            "answers that no window holds whole, learned as no answer (raise task.stride or data.max_length)": len(
-                split_up
-            ),
-            "answers that no token covers, learned as no answer": int((asked & (first < 0)).sum()),
+            "answers that no token covers, learned as no answer": (first < 0).sum() - self._unanswered(split),
         }
-        yield from (f"{split}: {count:,} {what}" for what, count in counts.items() if count)
+        return {what: int(count) for what, count in counts.items()}
 
     def losses(self, model: Answerer, batch: Batch, at: Moment | None = None, carry: Carry | None = None) -> Losses:
         return {"answers": model.loss(batch.tensors)}
@@ -164,12 +159,9 @@ class AnswerQuestions(AnswerProcessor, Answering[Answerer]):
             "probability": round(float(np.exp(answer.logprob)), 6),
         }
 
-    def asked(self, predictor: Any, example: Question, decode: DecodeConfig) -> tuple[Any, Sample]:
-        reference = next(iter(_references(example)), NO_ANSWER)
-        return predictor.read_question(example), Sample(example.question, "", reference)
-
-    def sample_text(self, answer: Answer) -> str:
-        return answer.text or NO_ANSWER
+    def sample(self, example: Question, answer: Piece) -> Sample:
+        answers = (_text(example, answer), *_references(example), "")
+        return Sample(example.question, *(text or NO_ANSWER for text in answers[:2]))
 
 
 def _text(question: Question, piece: Piece) -> str:

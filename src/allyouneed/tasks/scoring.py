@@ -29,16 +29,16 @@ def check_out(out: str | os.PathLike[str], task: Task, folder: RunFolder, data: 
             f"{option_name('--out')} could hold: it scores running text; leave it out"
         )
     path = Path(os.path.expanduser(os.fspath(out)))
-    real, parent = os.path.realpath(path), shortened(path.parent)
-    inside = os.path.relpath(real, os.path.realpath(folder.path)) if _holds(folder.path, real) else ""
-    own = inside and (path.suffix != ".jsonl" or inside == folder.metrics.name or os.sep in inside)
-    example = folder.path / "predictions.jsonl"
+    real, run, parent = Path(os.path.realpath(path)), Path(os.path.realpath(folder.path)), shortened(path.parent)
+    beside = real.parent == run and path.suffix == ".jsonl" and real.name != folder.metrics.name
+    own, example = real.is_relative_to(run) and not beside, folder.path / "predictions.jsonl"
     given = (file for config in data for file in (*config.path, *config.valid_path, *config.test_path))
+    over = next((file for file in given if real.is_relative_to(os.path.realpath(file))), "")
     refused = [
         (os.path.isdir(path), " is a folder: give the name of a file, for example predictions.jsonl"),
         (os.path.lexists(path) and not os.path.isfile(path), " is not a plain file: give another name"),
         (not os.path.isdir(path.parent), f": there is no folder {parent}; make it, or give another name"),
-        *((_holds(file, real), f" is in the place of the data {shortened(file)}: give another name") for file in given),
+        (over, f" is in the place of the data {shortened(over)}: give another name"),
         (own, f" is inside the run, which has its own files there: give another name, for example {example}"),
         (not os.access(path.parent, os.W_OK | os.X_OK), f": you may not write into {parent}; give another folder"),
     ]
@@ -48,12 +48,6 @@ def check_out(out: str | os.PathLike[str], task: Task, folder: RunFolder, data: 
     return path
 
 
-def _holds(place: str | os.PathLike[str], path: str) -> bool:
-    """Whether a path is this file, or is inside this folder."""
-    own = os.path.realpath(place)
-    return path == own or (os.path.isdir(own) and path.startswith(os.path.join(own, "")))
-
-
 def write_predictions(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """One JSON object per line; the file is written whole or not at all. What is not UTF-8 in the name of a picture is
     written as JSON spells it, \\udce9, and read back as it was."""
@@ -61,7 +55,6 @@ def write_predictions(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     write_pieces(path, (row.encode("utf-8", "backslashreplace") for row in rows))
 
 
-LONGEST = 120  # bytes of the name of other data in the name of a picture
 ENTITIES = ("F1", "precision", "recall")  # the scores of entities, of all and of each type
 
 
@@ -78,15 +71,16 @@ def score_run(
     baselines: bool = False,
 ) -> list[Score]:
     """Test the model on a split, sign the scores, write them to scores.json, and draw the pictures of the task.
-    `other`: the data is not that of the run; its scores and pictures have names of their own. `baselines`: also those
-    of simple methods, which learn from the training split."""
-    before = folder.read_scores()
-    name = task.origin(split)
-    key, origin, mark = split, name, "" if split == "test" else f"-{split}"
+    `other`: the data is not that of the run; its scores and pictures are named after it and its content.
+    `baselines`: also those of simple methods, which learn from the training split."""
+    before, origin, key = folder.read_scores(), task.origin(split), split
+    mark = "" if split == "test" else f"-{split}"
     if other:
-        key, origin, mark = _names_of_other(task, split, folder, before)
-    if origin != name:
-        say(f"this {name} is not the one that the run knows: its scores are signed data:{origin}")
+        data = task.recipe.data
+        stamp = f"@{task.data.fingerprint[:8]}" if data.path or data.limit else ""
+        key = f"{task.data.name} {split}" + (f" limit {data.limit}" if data.limit else "")
+        mark = f"-{origin[:40]}{stamp}" + (mark if split != "all" else "")
+        origin += stamp
     made = f"data:{origin}|{folder.made_at()}" + (f"|precision:{precision}" if precision != "fp32" else "")
     scores, total = task.test(model, split, decode, say, budget), task.items(split)
     scores += task.baselines() if baselines else []
@@ -98,25 +92,6 @@ def score_run(
     for picture in pictures:
         say(f"the picture is in {picture}")
     return scores
-
-
-def _names_of_other(
-    task: Task, split: str, folder: RunFolder, before: Mapping[str, list[dict[str, Any]]]
-) -> tuple[str, str, str]:
-    """Of the scores of other data: their key in scores.json, the data in their signatures, and the end of the names of
-    their pictures. Other data is called by the name of its file, without the folder, and by the start of its
-    fingerprint if another file of this name was scored before, or is the data of the run."""
-    name, data, own = task.origin(split), task.recipe.data, folder.read_recipe().data
-    key, short = f"{task.data.name} ", task.data.fingerprint[:8]  # the key of own data is the split alone
-    others = [scores for old, scores in before.items() if " " in old and not old.startswith(key)]
-    files = [own.path, own.valid_path, own.test_path] if data.path != own.path else []
-    signed = any(f"|data:{name}|" in score["signature"] for scores in others for score in scores)
-    taken = signed or name in {" ".join(Path(path).name for path in paths) for paths in files}
-    origin = f"{name}@{short}" if taken else name
-    clear = origin not in ("train", "valid", "test") and len(origin.encode()) <= LONGEST
-    part = (f"-{split}" if split != "all" else "") + (f"-limit-{data.limit}" if data.limit else "")
-    limit = f" limit {data.limit}" if data.limit else ""
-    return f"{key}{split}{limit}", origin, f"-{origin if clear else f'{origin[:40]}@{short}'}{part}"
 
 
 def score_rows(scores: Sequence[Score]) -> list[tuple[str, str]]:

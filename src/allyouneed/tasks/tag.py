@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from itertools import chain
 from operator import eq
 from typing import Any
 
@@ -17,12 +15,12 @@ from allyouneed.data.examples import TaggedSentence
 from allyouneed.data.formats.conll import PER_WORD, Span, TagCounts, spans, tagged
 from allyouneed.data.store import Ragged
 from allyouneed.errors import UserError
-from allyouneed.metrics import Score, confusion, entity_scores, label_scores, mean_score
+from allyouneed.metrics import Score, entity_scores, mean_score
 from allyouneed.models.labeller import Labeller
 from allyouneed.nn.losses import IGNORE
 from allyouneed.predict.labels import SCHEME, TagProcessor, mark, named
 from allyouneed.tasks.base import Answers, Pieces, Sample, once
-from allyouneed.tasks.baselines import METHODS, tag_baselines
+from allyouneed.tasks.baselines import tag_baselines
 from allyouneed.tasks.labels import TextLabels
 from allyouneed.text.layout import Tokens, first_pieces
 from allyouneed.text.word_boundaries import WordCutter, WordText
@@ -82,7 +80,7 @@ class Tag(TagProcessor, TextLabels):
         return ["O", *(f"{letter}-{kind}" for kind in found for letter in "BI")]
 
     def goals(self, split: str) -> Ragged:
-        goals = self.numbers(split)
+        goals = self.truth(split)
         if self.spells:
             return Ragged.of(goals)
         rows = []
@@ -94,7 +92,7 @@ class Tag(TagProcessor, TextLabels):
         return Ragged.of(rows)
 
     @once
-    def numbers(self, split: str) -> list[list[int]]:
+    def truth(self, split: str) -> list[list[int]]:
         """The tags of each sentence, as their place in `labels`."""
         self.unseen(split, self.kinds, "tag" if self.scheme == PER_WORD else "entity type")
         numbers = {label: number for number, label in enumerate(self.labels)}
@@ -107,38 +105,27 @@ class Tag(TagProcessor, TextLabels):
         """By word."""
         for number, p in super().answer(model, split, decode, pieces):
             tokens = None if self.spells else self.pieces(split)[number]
-            yield number, self.by_word(p, tokens, len(self.numbers(split)[number]))
+            yield number, self.by_word(p, tokens, len(self.truth(split)[number]))
 
     def scores(self, split: str, decode: DecodeConfig, answers: Mapping[int, Tensor]) -> list[Score]:
-        """Precision, recall and F1, for all entities and for each type; or the accuracy and macro-F1 of tags that mark
-        no entities."""
-        right = [self.numbers(split)[number] for number in answers]
-        guesses = {number: p.argmax(-1).tolist() for number, p in answers.items()}
-        scores, names, classes = self.tag_scores(split, guesses), self.labels, np.arange(len(self.labels))
-        if self.scheme != PER_WORD:
-            names = ["none", *self.kinds]
-            kinds = (label.partition("-")[2] for label in self.labels)
-            classes = np.array([0 if not kind else 1 + self.kinds.index(kind) for kind in kinds])
-        table = confusion(classes[list(chain(*right))], classes[list(chain(*guesses.values()))], len(names))
-        value = f"{scores[0].value:.1f} %"
-        if self.scheme == PER_WORD:
-            scores += label_scores(table, f"|split:{split}")[1:]
-            shown = f"{table.sum():,} words, {value} right"
-        else:
-            shown = f"words by the entity they are in; F1 {value}"
-        self.confused = table, names, self.title(split, shown)
+        scores = super().scores(split, decode, answers)
+        if self.scheme != PER_WORD and self.confused is not None:
+            kinds = [label.partition("-")[2] for label in self.labels]
+            group = np.array([[kind == own for kind in ("", *self.kinds)] for own in kinds])
+            title = self.title(split, f"words by the entity they are in; F1 {scores[0].value:.1f} %")
+            self.confused = group.T @ self.confused[0] @ group, ["none", *self.kinds], title
         return scores
 
-    def tag_scores(self, split: str, guesses: Mapping[int, Sequence[int]]) -> list[Score]:
-        """The scores of the tags that were guessed for some sentences, by their numbers; the interval of the accuracy
-        is by sentences, whose words are not independent of each other."""
+    def guess_scores(self, split: str, guesses: Mapping[int, Sequence[int]]) -> list[Score]:
+        """F1, precision and recall, for all entities and for each type; or the accuracy and macro-F1 of tags that mark
+        no entities. The interval of the accuracy is by sentences, whose words are not independent of each other."""
         if self.scheme != PER_WORD:
             found = [spans([self.labels[tag] for tag in tags]) for tags in guesses.values()]
             return entity_scores([self.entities(split)[n] for n in guesses], found, f"|{SCHEME}|split:{split}")
-        truth = (self.numbers(split)[number] for number in guesses)
+        truth = (self.truth(split)[number] for number in guesses)
         rows = np.array([(sum(map(eq, tags, right)), len(right)) for tags, right in zip(guesses.values(), truth)])
         sign = f"exact|classes:{len(self.labels)}|split:{split}|n:{rows[:, 1].sum()}"
-        return [mean_score("accuracy", rows[:, 0], sign, rows[:, 1])]
+        return [mean_score("accuracy", rows[:, 0], sign, rows[:, 1]), *super().guess_scores(split, guesses)[1:]]
 
     def record(self, example: TaggedSentence, answer: Tensor) -> dict[str, Any]:
         return {"words": example.words, "prediction": self.tags(answer), "reference": example.tags}
@@ -146,18 +133,14 @@ class Tag(TagProcessor, TextLabels):
     @once
     def simple(self, split: str) -> dict[str, list[list[int]]]:
         train, test = ([example.words for example in self.data.splits[name]] for name in ("train", split))
-        return tag_baselines(train, self.numbers("train"), test, len(self.labels))
+        return tag_baselines(train, self.truth("train"), test, len(self.labels))
 
-    def baseline(self, name: str, found: list[list[int]], numbers: list[int]) -> Score:
-        score = self.tag_scores("test", {number: found[number] for number in numbers})[0]
-        return replace(score, name=f"{name} baseline", signature=f"{METHODS[name]}|{score.signature}")
+    def sample(self, example: TaggedSentence, answer: Tensor) -> Sample:
+        """The text stands in the answer and in the reference, with its tags."""
+        return Sample("", *(self._shown(example.words, tags) for tags in (self.tags(answer), example.tags)))
 
-    def asked(self, predictor: Any, example: TaggedSentence, decode: DecodeConfig) -> tuple[Any, Sample]:
-        given, sample = super().asked(predictor, example, decode)
-        return given, replace(sample, text="")  # the answer has the text, with its tags
-
-    def question(self, example: TaggedSentence) -> tuple[str, str]:
-        text = WordText.of(example.words)
+    def _shown(self, words: Sequence[str], tags: Sequence[str]) -> str:
         if self.scheme == PER_WORD:
-            return text, " ".join(f"{word}/{tag}" for word, tag in zip(example.words, example.tags))
-        return text, mark(text, named(text, text.spans, spans(example.tags)))
+            return " ".join(f"{word}/{tag}" for word, tag in zip(words, tags))
+        text = WordText.of(words)
+        return mark(text, named(text, text.spans, spans(tags)))

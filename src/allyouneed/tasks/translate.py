@@ -6,22 +6,21 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
-from typing import Any, ClassVar
+from typing import ClassVar
+
+import numpy as np
 
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches.base import Batch
 from allyouneed.data.batches.pairs import SentencePairs
 from allyouneed.data.examples import SentencePair
-from allyouneed.data.report import Report
 from allyouneed.data.store import Ragged, unknown_part
 from allyouneed.errors import UserError
 from allyouneed.metrics import Score, translation_scores
 from allyouneed.models.base import Translator
-from allyouneed.predict.answers import Prompt
 from allyouneed.predict.base import answered
-from allyouneed.predict.translate import TranslatePredictor, TranslateProcessor
-from allyouneed.tasks.base import Answering, Answers, Carry, Losses, Moment, Pieces, Sample, once
+from allyouneed.predict.translate import TranslateProcessor
+from allyouneed.tasks.base import Answering, Answers, Carry, Losses, Moment, Pieces, brief, once
 from allyouneed.terminal import Say
 from allyouneed.text import Tokenizer
 
@@ -98,8 +97,9 @@ class Translate(TranslateProcessor, Answering[Translator]):
             max_length=self.longest,
         )
 
-    def report(self) -> Report:
-        return self.describe_data(self.longest - 1)
+    @property
+    def cut(self) -> int:
+        return self.longest - 1
 
     def unknown_parts(self, split: str) -> list[float | None]:
         sides = zip((self.reader, self.tokenizer), self.rows(split))
@@ -150,19 +150,6 @@ class Translate(TranslateProcessor, Answering[Translator]):
 
     def scoring_seconds(self, model: Translator, decode: DecodeConfig, evaluation: float) -> float:
         """By translating a few sentences, which takes longer than computing their loss."""
-        if not (self.has("valid") and self.has("test")):
-            return 0.0
-        some, predictor = list(islice(self.data.splits["valid"], decode.batch)), self.predictor(model)
-        prompts = [self._short(predictor, pair, decode, more=1) for pair in some]
-        began = time.monotonic()
-        answers = len(list(answered(predictor.answers(prompts, decode))))
-        return (time.monotonic() - began) / max(1, answers) * self.data.splits["test"].examples
-
-    def asked(self, predictor: Any, example: SentencePair, decode: DecodeConfig) -> tuple[Any, Sample]:
-        return self._short(predictor, example, decode, more=8), Sample(example.source, "", example.target)
-
-    def _short(self, predictor: TranslatePredictor, pair: SentencePair, decode: DecodeConfig, more: int) -> Prompt:
-        """The prompt of a pair whose answer ends at most so many tokens after the reference does: a model that has
-        hardly learned anything does not end by itself."""
-        prompt = predictor.read_cut(pair.source, decode)
-        return replace(prompt, max_new=min(prompt.max_new, len(self.tokenizer.encode(pair.target)) + more))
+        few, began = np.arange(min(decode.batch, self.items("valid"))), time.monotonic()
+        answers = len(list(self.answer(model, "valid", brief(decode), iter([few]))))
+        return (time.monotonic() - began) / max(1, answers) * self.items("test")

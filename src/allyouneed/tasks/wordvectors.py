@@ -57,7 +57,7 @@ class WordVectors(WordsProcessor, RunningText[Word2Vec]):
     """king → queen 0.85, prince 0.80, …; man + aunt - uncle → woman"""
 
     Options = WordVectorsOptions
-    unit = "word"
+    unit, length_unit = "word", "words"
     eval_cost = 9.0  # learning has a kernel of its own
     predicts = True
     weights: ClassVar[dict[str, float]] = {"words": 1.0}
@@ -211,14 +211,11 @@ class WordVectors(WordsProcessor, RunningText[Word2Vec]):
         word_map(found.words, found.vectors, folder / "words.png", found.arrows, folder.name, found.shown)
         return [folder / "words.png"]
 
-    def sampled(self, split: str) -> None:
-        """Nothing is read: a sample is a word."""
-
     def samples(self, model: Word2Vec, split: str, decode: DecodeConfig, most: int) -> list[Sample]:
         """The words nearest to frequent ones; there is no reference."""
-        words = self.predictor(model).words()
+        predictor = self.predictor(model)
+        words = predictor.words()
         ranks = [max(1, min(FREQUENT, len(words) // 20)) * (number + 1) for number in range(most)]
         asked = [self.tokenizer.token(int(words[rank])) for rank in ranks if rank < len(words)]
-        predictor = self.predictor(model)
         found = answered(predictor.answers([predictor.read(word, decode) for word in asked], decode))
         return [Sample(word, ", ".join(one.text for one in (a, *a.others[:4]))) for word, a in zip(asked, found)]

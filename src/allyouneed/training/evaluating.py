@@ -140,11 +140,11 @@ class Evaluator:
     def scoring_seconds(self, seconds: float) -> float:
         """About how long the scores of the test split take, if an evaluation takes so many seconds."""
         limit = self.task.recipe.train.test_limit
-        if limit < 0:
+        if limit < 0 or not (self.task.has("valid") and self.task.has("test")):
             return 0.0
         with evaluation(self.model, self.arithmetic):
             found = self.task.scoring_seconds(self.model, self.task.recipe.decode, seconds)
-        if limit and self.task.has("test"):
+        if limit:
             found *= min(1.0, limit / max(1, self.task.items("test")))
         return found
 
@@ -159,8 +159,6 @@ class Sampler:
         self.model, self.task, self.arithmetic = model, task, arithmetic
         self.split = "" if quiet else next((split for split in ("valid", "test") if task.has(split)), "")
         self.spent = 0.0  # seconds
-        if self.split:
-            task.sampled(self.split)  # read now: the files may change while the model trains
 
     def affordable(self, seconds: float) -> bool:
         """Whether samples have cost little, if the training took so long. True before the first sample."""

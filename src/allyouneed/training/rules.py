@@ -19,7 +19,7 @@ from allyouneed.errors import UserError
 from allyouneed.format import human_bytes
 from allyouneed.recipe import Recipe, as_overrides, override
 from allyouneed.runtime import Runtime
-from allyouneed.tasks.classify import WITH_LINEAR
+from allyouneed.tasks.labels import WITH_LINEAR
 
 # Pairs of numbers are for a CPU and for a GPU.
 SPEED = (2_000.0, 150_000.0)  # tokens per second that the models chosen here learn: per CPU thread, and on a GPU
