@@ -107,7 +107,7 @@ BUDGETS = {
     "decode": 530,
     "storage": 1030,
     "word2vec": 470,
-    "text": 1430,
+    "text": 1460,
     "data": 8570,
     "metrics": 440,
     "figures": 890,
