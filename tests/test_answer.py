@@ -358,7 +358,6 @@ def test_the_longest_answer_follows_the_data(start, run, tmp_path, capsys):
     made = train("answer/bert", *given, data=data, out=tmp_path / "run")
     said = capsys.readouterr().out
     most = made.task.most_tokens
-    assert "answers: as long as the training data has them, because a longer one than that is never found whole" in said
     assert re.search(rf"answers of up to {most} tokens are found, because 99 % of the training answers have \d+", said)
     assert "never found whole (task.longest)" not in said
     assert most >= 21 > 8, "the recipe's own"

@@ -159,7 +159,7 @@ def test_list_recipes_shows_the_first_line_of_each():
 def test_list_settings_shows_choices_and_ranges_and_those_of_a_recipe_its_values():
     every = ayn("list", "settings").out
     assert re.search(r"text\.kind +bpe +tokenizer \(char, word, .*bert\)", every)
-    assert re.search(r"train\.beta1 +0\.9 .*\(from 0 below 1\)", every)
+    assert re.search(r"train\.beta1 +0\.9 .*\(from 0 to 0\.999999\)", every)
     own = ayn("list", "settings", "lm/gpt").out
     assert re.search(r"^text\.kind +word +tokenizer", own, re.M)
     assert re.search(r"^model\.context +32 ", own, re.M)

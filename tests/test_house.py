@@ -107,7 +107,7 @@ BUDGETS = {
     "decode": 510,
     "storage": 1020,
     "word2vec": 470,
-    "text": 1420,
+    "text": 1450,
     "data": 8140,
     "metrics": 440,
     "figures": 870,

@@ -165,7 +165,7 @@ def test_a_run_killed_before_its_first_evaluation_does_not_need_it_either(review
     for name, t in whole.model.state_dict().items():
         assert torch.equal(t, run.model.state_dict()[name]), name
     assert 0 not in run.folder.checkpoints.steps()
-    with pytest.raises(UserError, match=r"train\.init: there is no run in .*donor"):
+    with pytest.raises(UserError, match=r"there is no run folder .*donor"):
         train("classify/gpt", *made, data=reviews, out=tmp_path / "another", quiet=True)
 
 

@@ -253,8 +253,8 @@ def test_own_pictures_decide_their_settings(tmp_path):
     data = folder(tmp_path / "set", 60, ("red", "green", "blue"))
     done = ayn("train", "recognize/vit", "--data", data, "--out", tmp_path / "run", *RUNTIME, "train.steps=3")
     assert done.code == 0, done.err
-    assert "pictures: 28 x 28 pixels, patches of 4 x 4" in done.out
-    assert "because they are colour, 20 pixels on the shorter side" in done.out
+    assert "pictures: model.image=28, because they are colour, 20 pixels on the shorter side" in done.out
+    assert "each picture is 28 x 28 pixels, 7 x 7 patches of 4 x 4" in done.out
     run = load(tmp_path / "run")
     assert run.recipe.model.image == 28
     assert set(run.task.labels) == {"red", "green", "blue"}

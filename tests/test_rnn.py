@@ -306,9 +306,9 @@ def test_another_number_of_processes_begins_at_zero_and_says_so(story, tmp_path,
         begun: list[bool] = []
         resume = trainer_module.Trainer.resume
 
-        def resumed(self, checkpoint, resume=resume, begun=begun):
+        def resumed(self, checkpoint, state, resume=resume, begun=begun):
             self.say = said.append
-            resume(self, checkpoint)
+            resume(self, checkpoint, state)
             begun.append(bool(self.carry) and all(t.any() for t in self.carry.values()))
 
         with monkeypatch.context() as patch:

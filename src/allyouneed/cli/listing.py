@@ -73,11 +73,10 @@ def write_settings() -> None:
 
 def _allowed(f: Field[Any]) -> str:
     """The choices of a setting, or its range."""
-    choices, low, high, below = (f.metadata[key] for key in ("choices", "low", "high", "below"))
+    choices, low, high = (f.metadata[key] for key in ("choices", "low", "high"))
     if choices:
         return f" ({', '.join(choices)})"
     ends = [*([f"from {low:g}"] if low is not None else []), *([f"to {high:g}"] if high is not None else [])]
-    ends += [f"below {below:g}"] if below is not None else []
     return f" ({' '.join(ends)})" if ends else ""
 
 

@@ -176,7 +176,7 @@ def written(files: Files, name: str) -> dict[str, Iterable[Any]]:
     return found
 
 
-def drawn(files: Files, name: str) -> dict[str, Pictures]:
+def draw_set(files: Files, name: str) -> dict[str, Pictures]:
     """The pictures that the function NAME of builtin/NAME.py draws by rules, from the cache or drawn."""
 
     def write(stream: Stream) -> Filled:
@@ -232,5 +232,5 @@ LAYOUTS: dict[str, Callable[..., Mapping[str, Any]]] = {
     "cifar10": cifar10,
     "emoji": emoji,
     "written": written,
-    "drawn": drawn,
+    "draw_set": draw_set,
 }

@@ -269,7 +269,7 @@ class EmbedProcessor(Processor):
 class EmbedPredictor(Embedding):
     Processor = EmbedProcessor
     asks = f"a text, or two with {BETWEEN} between them"
-    expects: ClassVar[str] = "nearest tokens (cosine in per cent)"
+    table_heading: ClassVar[str] = "nearest tokens (cosine in per cent)"
     processor: EmbedProcessor
     model: Embedder
 

@@ -1,14 +1,15 @@
 """Whether a tokenizer.json may be given to the tokenizers library.
 
-The library trusts its file: a merge without a result, a damaged character map or steps that grow end in a Rust panic,
-an aborted process, or gigabytes of memory. So a file is checked before it is loaded, and what the library still raises
-becomes a sentence. So does a regular expression that explodes: the library limits its steps.
+The library trusts its file: a merge without a result, a damaged character map or a regular expression that explodes
+ends in a Rust panic, an aborted process, or gigabytes of memory. So a file is checked before it is loaded, and what the
+library still raises becomes a sentence.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -24,6 +25,7 @@ from allyouneed.storage.wholefile import read_bytes
 MOST_BYTES = 256 << 20  # of a file
 MOST_ID = 16_000_000
 MOST_TEXT = 10_000  # characters of a string outside the vocabulary, a regular expression for one
+MOST_REPEATS = 10_000  # of a regular expression: a{10000}
 MOST_GROWTH = 10_000  # how many times longer a normalizer may make a text, whatever the text is
 PLAIN_GROWTH = 50  # how many times longer it may make the texts that it gets; a pre-tokenizer or decoder, any text
 MOST_NORMAL = 200_000  # characters that a normalizer may make at once while its growth is measured
@@ -35,6 +37,12 @@ MOST_PIECE = 256  # bytes that a character map may put in the place of a charact
 # How many times longer a step of a tokenizer makes a text at most; those with texts of their own are in `_growth`.
 GROWTH = {"NFC": 4.0, "NFD": 4.0, "NFKC": 18.0, "NFKD": 18.0, "BertNormalizer": 4.0, "ByteLevel": 4.0, "Metaspace": 2.0,
           "WordPiece": 2.0, "BPEDecoder": 2.0, "CTC": 2.0}  # fmt: skip
+
+
+# Of a regular expression: an escape; a class without classes inside; a repeat, the start of a group, or a character.
+_ESCAPE = re.compile(r"\\(?:[pPxkgu](?:\{[^}]*\}|<[^>]*>)|.)", re.DOTALL)
+_CLASS = re.compile(r"\[\^?\]?[^\[\]]*\]")
+_PART = re.compile(r"[*+][?+]?|\{(?:[0-9]+,?[0-9]*|,[0-9]+)\}\??|\(\??|.", re.DOTALL)
 
 
 @contextmanager
@@ -150,6 +158,8 @@ def check_part(part: Any, name: str) -> float:
             raise ValueError(f"it holds a text of {len(inner):,} characters: {inner[:20]}…")
         if not isinstance(inner, dict):
             continue
+        if isinstance(inner.get("Regex"), str):
+            _check_regex(inner["Regex"])
         if inner.get("type") == "FixedLength" and not inner["length"] > 0:
             raise ValueError(f"pieces of the fixed length {inner['length']} cannot be")
         growth *= _growth(inner)
@@ -193,6 +203,30 @@ def check_growth(raw: tokenizers.Tokenizer, texts: Iterable[str], growth: float)
                 raise UserError(
                     f"the tokenizer makes this text more than {PLAIN_GROWTH} times longer: take another tokenizer"
                 )
+
+
+def _check_regex(pattern: str) -> None:
+    """Refuses repeats without end inside such repeats, (a+)+ or (a*b?)*, and enormous counts: their time explodes."""
+    plain, found = _ESCAPE.sub("a", pattern), 1  # an escape or a class of characters is like one letter
+    while found:
+        plain, found = _CLASS.subn("a", plain)
+    groups = [False]  # of each open group: is there an endless repeat inside?
+    endless = False  # the same of what stands directly before
+    for part in _PART.findall(plain):
+        if part[0] in "*+" or (part[0] == "{" and len(part) > 1):
+            unbounded = part[0] in "*+" or part.rstrip("?").endswith(",}")
+            if max(map(int, re.findall(r"[0-9]+", part)), default=0) > MOST_REPEATS or (unbounded and endless):
+                raise ValueError(f"its regular expression {pattern[:60]!r} may take forever on some texts")
+            endless = endless or unbounded
+            groups[-1] = groups[-1] or endless
+        elif part[0] == "(":
+            groups.append(False)
+            endless = False
+        elif part == ")" and len(groups) > 1:
+            endless = groups.pop()
+            groups[-1] = groups[-1] or endless
+        elif part != "?":
+            endless = False
 
 
 @lru_cache(maxsize=4)  # a tokenizer is checked, and then asked how much it grows
