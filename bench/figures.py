@@ -1,6 +1,6 @@
-"""Every picture of the documents, by the commands that make it.
+"""Every figure of the documents, by the commands that make it.
 
-python -m bench.figures              # the list: each picture and its commands
+python -m bench.figures              # the list: each figure and its commands
 python -m bench.figures positions    # make it again, in docs/images; several names, or "all"
 
 A run that is there already is not trained again.
@@ -36,7 +36,7 @@ Image.fromarray(draw(rings)).save("rings.png")
 
 @dataclass(frozen=True)
 class Figure:
-    """What makes a picture: commands for a shell in RUNS. `needs`: what two CPU cores and no data do not do."""
+    """What makes a figure: commands for a shell in RUNS. `needs`: what two CPU cores and no data do not do."""
 
     file: str
     commands: tuple[str, ...]
@@ -95,7 +95,7 @@ FIGURES = {
 
 
 def make(name: str) -> Path:
-    """Run the commands of a picture and copy it to the documents."""
+    """Run the commands of a figure and copy it to the documents."""
     RUNS.mkdir(parents=True, exist_ok=True)
     folder = str(Path(sys.executable).parent)
     env = {**os.environ, "PATH": os.pathsep.join([folder, os.environ.get("PATH", "")])}
@@ -108,7 +108,7 @@ def make(name: str) -> Path:
 def main(names: list[str]) -> None:
     for name in FIGURES if names == ["all"] else names:
         if name not in FIGURES:
-            raise SystemExit(f"there is no picture '{name}': {', '.join(FIGURES)}")
+            raise SystemExit(f"there is no figure '{name}': {', '.join(FIGURES)}")
         print(make(name))
     if not names:
         for name, figure in FIGURES.items():

@@ -52,8 +52,8 @@ def _copied(*names: str) -> Callable[[Path, Path], None]:
 
 def _fashion(mirror: Path, folder: Path) -> None:
     """In a folder of their own, beside which the run and its log stand."""
-    (folder / "pictures").mkdir(exist_ok=True)
-    _copied(*(f"fashion-mnist/{part}-ubyte.gz" for part in FASHION))(mirror, folder / "pictures")
+    (folder / "images").mkdir(exist_ok=True)
+    _copied(*(f"fashion-mnist/{part}-ubyte.gz" for part in FASHION))(mirror, folder / "images")
 
 
 def _trec(mirror: Path, folder: Path) -> None:
@@ -114,7 +114,7 @@ CASES = {
         for recipe, mark in (("classify/rnn", ""), ("classify/conv", "-conv"))
     },
     "imdb": Case(_copied("imdb/train.tsv.xz", "imdb/test.tsv.xz"), ("classify/rnn", *SPLIT), "accuracy"),
-    "fashion-mnist": Case(_fashion, ("recognize/vit", "--data", "pictures", "train.minutes=4"), "accuracy"),
+    "fashion-mnist": Case(_fashion, ("recognize/vit", "--data", "images", "train.minutes=4"), "accuracy"),
     "wnut17": Case(
         _copied("wnut17/train.conll", "wnut17/dev.conll", "wnut17/test.conll"),
         ("tag/lstm", "--data", "train.conll", "data.valid_path=dev.conll", "data.test_path=test.conll"),

@@ -26,7 +26,7 @@ ASKED = (
 HIDDEN = ("the dog [MASK] in the garden", "she [MASK] a book", "a [MASK]", "he sings and [MASK] walks")
 CAPTIONS = ("a small red circle", "a large blue square", "a small green triangle", "a large red circle")
 BOOK = ("model.width=16", "model.patch=8", "model.digits=3", "model.levels=3")
-PICTURES = tuple(
+IMAGES = tuple(
     draw([Shape(form, colour, size, 12.0, 14.0)])
     for form, colour, size in (
         ("circle", "red", "small"),
@@ -57,8 +57,8 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...], tuple[Any, ...]]] = {
     "answer": ("answer/bert", (*ATTENDS, "model.context=64"), ASKED),
     "embed": ("embed/bert", (*ATTENDS, "model.context=32"), PAIRS),
     "word2vec": ("wordvectors/skipgram", ("model.width=8",), ("king", "man + aunt - uncle", "queen", "aunt")),
-    "vit": ("recognize/vit", ATTENDS, PICTURES),
-    "dvae": ("compress/shapes", BOOK, PICTURES),
+    "vit": ("recognize/vit", ATTENDS, IMAGES),
+    "dvae": ("compress/shapes", BOOK, IMAGES),
     "dalle": ("draw/shapes", ATTENDS, CAPTIONS),
 }
 

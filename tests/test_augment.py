@@ -1,4 +1,4 @@
-"""How pictures are changed in training: each change does what it says, and depends on (key, example) alone."""
+"""How images are changed in training: each change does what it says, and depends on (key, example) alone."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from allyouneed.data.batches.augment import (
     normalise,
     rectangle,
 )
-from allyouneed.data.batches.pictures import PictureBatches
+from allyouneed.data.batches.images import ImageBatches
 
 MEAN, STD = torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.25, 0.3])
 ALL = Augment(flip=0.5, shift=0.2, changes=2, strength=0.8, erase=0.5, mix=0.7)
 
 
-def batches(**settings: object) -> PictureBatches:
+def batches(**settings: object) -> ImageBatches:
     rng = np.random.default_rng(0)
     pixels = rng.integers(0, 256, (40, 12, 10, 3), np.uint8)
-    return PictureBatches(pixels, np.arange(40) % 4, 5, **{"learning": True, "mixed": True, **settings})  # type: ignore[arg-type]
+    return ImageBatches(pixels, np.arange(40) % 4, 5, **{"learning": True, "mixed": True, **settings})  # type: ignore[arg-type]
 
 
 def changed(how: Augment, numbers: list[int], key: int = 7, **settings: object) -> dict[str, torch.Tensor]:
     return dict(how(batches(**settings).collate(np.array(numbers), key).tensors, MEAN, STD))
 
 
-def test_a_picture_changes_the_same_way_in_every_batch():
+def test_an_image_changes_the_same_way_in_every_batch():
     together = changed(ALL, list(range(40)))
     for numbers in ([3], [39, 0], [5, 17, 3, 8]):
         some = changed(ALL, numbers)
@@ -46,7 +46,7 @@ def test_a_picture_changes_the_same_way_in_every_batch():
     assert not torch.equal(other["pixels"], together["pixels"])
 
 
-def test_without_changes_a_picture_is_only_normalised():
+def test_without_changes_an_image_is_only_normalised():
     plain = changed(Augment(), [1, 2], mixed=False)
     own = batches().collate(np.array([1, 2])).tensors["pixels"].float() / 255
     assert torch.allclose(plain["pixels"], normalise(own, MEAN, STD))
@@ -107,7 +107,7 @@ def test_erasing_blanks_a_rectangle():
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 @pytest.mark.parametrize("name", CHANGES)
-def test_changes_stay_pictures(name, channels):
+def test_changes_stay_images(name, channels):
     x = 0.1 + 0.7 * torch.rand(6, channels, 9, 9, generator=torch.Generator().manual_seed(1))
     amount = torch.tensor([-1.0, -0.5, 0.0, 0.3, 0.7, 1.0])
     found = change(x, torch.full((6,), CHANGES.index(name)), amount)
@@ -169,7 +169,7 @@ def test_every_change_is_drawn_with_either_sign_up_to_the_strength(monkeypatch):
     assert 0.3 < (amount < 0).float().mean() < 0.7
 
 
-def test_pictures_that_are_mixed_are_changed_each_in_its_own_way(monkeypatch):
+def test_images_that_are_mixed_are_changed_each_in_its_own_way(monkeypatch):
     tensors = batches().collate(np.arange(40), 7).tensors
     tensors["other"] = tensors["pixels"].clone()
     seen, real = [], Augment._changed
@@ -181,7 +181,7 @@ def test_pictures_that_are_mixed_are_changed_each_in_its_own_way(monkeypatch):
 def test_what_is_drawn_for_one_purpose_says_nothing_of_another():
     pixels = np.random.default_rng(0).integers(1, 255, (2000, 8, 8, 3)).astype(np.uint8)
     for how in (Augment(erase=1.0, mix=1.0), Augment(erase=1.0, flip=0.5)):
-        data = PictureBatches(pixels, np.arange(2000), 5, learning=True, mixed=how.mix > 0)
+        data = ImageBatches(pixels, np.arange(2000), 5, learning=True, mixed=how.mix > 0)
         tensors = data.collate(np.arange(2000), 7).tensors
         found = how(tensors, MEAN, STD)
         blank = (found["pixels"] == 0).all(1)
@@ -195,7 +195,7 @@ def test_what_is_drawn_for_one_purpose_says_nothing_of_another():
         assert abs(np.corrcoef(blank.float().mean((1, 2)), other)[0, 1]) < 0.1
 
 
-def test_mixed_pictures_keep_the_weight_of_their_label():
+def test_mixed_images_keep_the_weight_of_their_label():
     weights = np.array([1.0, 2.0, 0.5, 0.25])
     found = changed(Augment(mix=1.0), list(range(40)), weights=weights)
     both = found["weights"] + found["other_weights"]
@@ -228,7 +228,7 @@ def test_shifts_go_everywhere_and_repeat_the_edge():
     assert {across for _, across in moves} == set(range(-5, 6))
 
 
-def test_only_training_changes_pictures():
+def test_only_training_changes_images():
     preprocess, tensors = (
         ImagePreprocessor(MEAN.tolist(), STD.tolist(), Augment(flip=1.0)),
         batches(mixed=False).collate(np.arange(4)).tensors,

@@ -396,7 +396,7 @@ def test_data_that_has_gone(story, tmp_path):
     assert ayn("use", "run", "one").code == 0
 
 
-def test_a_picture_that_cannot_be_drawn(lm, translator, tmp_path):
+def test_a_figure_that_cannot_be_drawn(lm, translator, tmp_path):
     assert "no source to align with" in mistake("use", lm, "one", "--alignment", "a.png")
     assert "choose a name that ends in .png or .svg" in mistake("use", translator, "one", "--alignment", "a.txt")
     assert "give one TEXT" in mistake("use", translator, "one", "two", "--alignment", "a.png")

@@ -84,7 +84,7 @@ def test_a_score_names_the_checkpoint_that_the_model_is(lm, tmp_path, monkeypatc
 
 
 @pytest.mark.slow
-def test_a_disk_that_is_full_when_the_picture_is_drawn(story, tmp_path):
+def test_a_disk_that_is_full_when_the_image_is_drawn(story, tmp_path):
     words = shlex.join(map(str, [sys.executable, "-m", "allyouneed", *train("lm", story, out="run")]))
     done = subprocess.run(["bash", "-c", f"ulimit -f 40; {words}"], capture_output=True, text=True, timeout=300)
     assert done.returncode == 2, done.stderr

@@ -9,7 +9,7 @@ import pytest
 
 from allyouneed.metrics import Score
 from allyouneed.run import load
-from allyouneed.tasks.baselines import beaten, classify_baselines, picture_baselines, tag_baselines
+from allyouneed.tasks.baselines import beaten, classify_baselines, image_baselines, tag_baselines
 from commands import ayn
 from conftest import RUNTIME
 
@@ -49,12 +49,12 @@ def test_a_tagger_is_beside_the_usual_tag_of_each_word_and_its_neighbours():
 
 
 @pytest.mark.parametrize(("side", "channels"), [(8, 1), (40, 3)])
-def test_pictures_are_told_apart_by_their_pixels(side, channels):
+def test_images_are_told_apart_by_their_pixels(side, channels):
     draw = np.random.default_rng(4)
-    pictures = draw.integers(0, 60, (300, side, side, channels), dtype=np.uint8)
+    images = draw.integers(0, 60, (300, side, side, channels), dtype=np.uint8)
     goals = (draw.random(300) < 0.6).astype(np.int64)
-    pictures[goals == 1, : side // 2] += 40  # bright above
-    found = picture_baselines(pictures[:200], goals[:200], pictures[200:], 2)
+    images[goals == 1, : side // 2] += 40  # bright above
+    found = image_baselines(images[:200], goals[:200], images[200:], 2)
     assert set(found["majority"].tolist()) == {1}
     assert (found["pixels"] == goals[200:]).mean() > 0.98
 

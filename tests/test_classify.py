@@ -1,4 +1,4 @@
-"""classify: the labels of a run, its answers, its scores and its picture, and every mistake in its data."""
+"""classify: the labels of a run, its answers, its scores and its image, and every mistake in its data."""
 
 from __future__ import annotations
 
@@ -229,15 +229,15 @@ def test_labels_that_are_gone_or_damaged(run, folder, tmp_path):
 
 
 def test_training_and_testing_draw_the_confusion_matrix(run):
-    picture = run.folder.path / "confusion.png"
-    assert picture.stat().st_size > 5000
-    before = picture.read_bytes()
-    picture.unlink()
+    image = run.folder.path / "confusion.png"
+    assert image.stat().st_size > 5000
+    before = image.read_bytes()
+    image.unlink()
     done = ayn("test", run.folder.path)
     assert "confusion.png" in done.out
-    assert picture.read_bytes() == before
+    assert image.read_bytes() == before
     ayn("test", run.folder.path, "--split", "train")
-    assert picture.with_name("confusion-train.png").read_bytes() != before
+    assert image.with_name("confusion-train.png").read_bytes() != before
     table, names, title = _confused(run)
     assert table.sum() == run.task.data.splits["test"].examples
     assert names == run.task.labels

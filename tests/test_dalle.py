@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from allyouneed.config import DecodeConfig
-from allyouneed.data.batches.pictures import CaptionedCodes, PlainPictures
+from allyouneed.data.batches.images import CaptionedCodes, PlainImages
 from allyouneed.data.store import Ragged
 from allyouneed.decode import Request
 from allyouneed.errors import UserError
@@ -211,11 +211,11 @@ def test_hidden_captions_are_a_function_of_key_and_example():
     assert not torch.equal(again, batch.tensors["ids"])
 
 
-def test_batches_of_pictures_have_one_size():
-    pictures = PlainPictures(np.zeros((10, 8, 8, 3), np.uint8), 16)
-    assert [len(numbers) for numbers in pictures.plan(1, 0, 64)] == [4, 4]
-    assert sum(len(numbers) for numbers in pictures.cover(64)) == 10
-    assert pictures.collate(np.arange(3)).size.counts == {"pixels": 48}
+def test_batches_of_images_have_one_size():
+    images = PlainImages(np.zeros((10, 8, 8, 3), np.uint8), 16)
+    assert [len(numbers) for numbers in images.plan(1, 0, 64)] == [4, 4]
+    assert sum(len(numbers) for numbers in images.cover(64)) == 10
+    assert images.collate(np.arange(3)).size.counts == {"pixels": 48}
 
 
 def test_its_attention_can_be_traced():

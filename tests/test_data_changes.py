@@ -139,7 +139,7 @@ def asked(folder: Path) -> str:
     return put(folder / "asked.jsonl", "\n".join(rows))
 
 
-def pictures(folder: Path) -> str:
+def images(folder: Path) -> str:
     for name in ("red", "blue"):
         (folder / name).mkdir()
         for i in range(12):
@@ -155,7 +155,7 @@ INPUTS = {
     "documents": ("lm/rnn", documents, []),
     "tagged": ("tag/lstm", tagged, []),
     "asked": ("answer/bert", asked, ["model.layers=1", "model.heads=2"]),
-    "pictures": ("recognize/vit", pictures, ["model.layers=1", "model.heads=2"]),
+    "images": ("recognize/vit", images, ["model.layers=1", "model.heads=2"]),
 }
 
 

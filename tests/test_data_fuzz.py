@@ -30,7 +30,7 @@ RECIPES = {
     "labels": "classify/rnn",
     "tags": "tag/lstm",
     "questions": "answer/bert",
-    "pictures": "recognize/vit",
+    "images": "recognize/vit",
     "plain": "compress/shapes",
 }
 NAMES = ("text", "label", "source", "target", "words", "tags", "question", "context", "answer", "image", "train", "x")
@@ -132,7 +132,7 @@ GOOD: dict[str, list[Callable[[int], Any]]] = {
         lambda i: {"words": [f"a{i}"], "tags": ["O"]},
     ],
     "questions": [lambda i: {"question": f"who {i}", "context": f"it is {i}", "answer": str(i)}],
-    "pictures": [
+    "images": [
         lambda i: (numpy.full((4, 4), i, numpy.uint8), i % 2),
         lambda i: {"image": numpy.full((4, 4, 3), i, numpy.uint8), "label": "a"},
     ],

@@ -29,7 +29,7 @@ from allyouneed.nn.attention import Attention, attend
 from allyouneed.nn.trace import Trace
 from allyouneed.recipe import read_recipe, recipe_names
 from allyouneed.run import train
-from test_pictures import folder
+from test_images import folder
 
 TOP = Path(__file__).parent.parent
 sys.path.insert(0, str(TOP))
@@ -83,7 +83,7 @@ def test_every_file_name_and_test_exists(path: Path) -> None:
 
 
 @each_document
-def test_every_link_and_picture_exists(path: Path) -> None:
+def test_every_link_and_figure_exists(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     anchors = {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in re.findall(r"^#+ (.*)$", text, re.M)}
     for link in re.findall(r"\]\(([^)\s]+)", text):
@@ -93,7 +93,7 @@ def test_every_link_and_picture_exists(path: Path) -> None:
             assert (path.parent / link.partition("#")[0]).exists(), link
 
 
-def test_every_picture_has_commands_that_make_it(tmp_path, monkeypatch):
+def test_every_figure_has_commands_that_make_it(tmp_path, monkeypatch):
     assert {path.stem for path in (TOP / "docs" / "images").glob("*")} == set(figures.FIGURES)
     made_by = "\n".join(command for figure in figures.FIGURES.values() for command in figure.commands)
     assert len(commands(f"```\n{made_by}\n```\n")) > 10
@@ -264,7 +264,7 @@ def test_everything_in_the_readme_runs(tmp_path: Path, quick_command: Callable[.
     rows = ("".join(f"{word}\t{tags.get(word, 'O')}\n" for word in line.split()) for line in lines)
     (tmp_path / "names.conll").write_text("\n".join(rows))
     folder(tmp_path / "photos", 60)
-    (tmp_path / "picture.jpg").write_bytes((tmp_path / "photos" / "red" / "1.png").read_bytes())
+    (tmp_path / "image.jpg").write_bytes((tmp_path / "photos" / "red" / "1.png").read_bytes())
     short = ["train.steps=2", "train.epochs=0", "train.eval_every=2", "train.threads=1"]
     program, ran = "import torch\nq, k, v = (torch.randn(1, 2, 3, 4) for _ in range(3))\n", 0
     for language, block in blocks((TOP / "README.md").read_text(encoding="utf-8")):

@@ -1,4 +1,4 @@
-"""compress and draw: from pictures with captions to drawings, and what can go wrong on the way."""
+"""compress and draw: from images with captions to drawings, and what can go wrong on the way."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from allyouneed.data.builtin.scenes import (
     kinds,
     reach,
     read_caption,
-    read_picture,
+    read_image,
     scene,
     scenes,
 )
 from allyouneed.data.builtin.shapes import COLOURS, FORMS, SIDE, SIZES, draw
 from allyouneed.errors import UserError
 from allyouneed.predict.draw import caption_ids
-from allyouneed.predict.pictures import ImageTokenizer
+from allyouneed.predict.images import ImageTokenizer
 from allyouneed.run import Run, load, train
 from allyouneed.storage.tensorfile import read_tensors
 from allyouneed.tasks import draw as drawing
@@ -64,13 +64,13 @@ def drawer(book, tmp_path_factory) -> Run:
 @pytest.mark.slow
 def test_the_checker_reads_every_scene():
     for split, (pixels, captions) in made().items():
-        for picture, told in zip(pixels[:300], captions):
-            assert all(check(told, picture).values()), (split, told)
+        for image, told in zip(pixels[:300], captions):
+            assert all(check(told, image).values()), (split, told)
 
 
 def test_the_checker_sees_what_is_wrong():
     ring, square = Shape("ring", "blue", "large", 9, 9), Shape("square", "red", "small", 22, 24)
-    picture = draw([ring, square])
+    image = draw([ring, square])
     for told, wrong in {
         "a large blue ring above a small red square": [],
         "a small red square below a large blue ring": [],
@@ -83,7 +83,7 @@ def test_the_checker_sees_what_is_wrong():
         "three large blue rings": ["number", "form", "colour", "size"],
         "a small grey cross": ["number", "form", "colour"],
     }.items():
-        assert [name for name, right in check(told, picture).items() if not right] == wrong, told
+        assert [name for name, right in check(told, image).items() if not right] == wrong, told
     white = np.full((32, 32, 3), 255, np.uint8)
     assert not any(check(CAPTION, white).values())
     assert not any(check("two small red circles", white).values())
@@ -96,18 +96,18 @@ def test_the_checker_sees_what_is_wrong():
 def test_every_shape_is_read_in_every_colour_and_place(form, size):
     for number, colour in enumerate(COLOURS):
         shape = Shape(form, colour, size, 8.0 + number, 20.0 - number)
-        (found,) = read_picture(draw([shape]))
+        (found,) = read_image(draw([shape]))
         assert found[:3] == (form, colour, size)
         assert abs(found.x - shape.x) <= 1
         assert abs(found.y - shape.y) <= 1
 
 
 def test_a_drawing_of_another_size_is_read():
-    picture = Image.fromarray(draw([Shape("ring", "blue", "large", 10, 12)]))
+    image = Image.fromarray(draw([Shape("ring", "blue", "large", 10, 12)]))
     for size in (64, 128):
-        larger = np.asarray(picture.resize((size, size), Image.Resampling.NEAREST))
+        larger = np.asarray(image.resize((size, size), Image.Resampling.NEAREST))
         assert all(check("a large blue ring", larger).values())
-    grey = np.asarray(picture.convert("L").resize((28, 28)))[..., None]
+    grey = np.asarray(image.convert("L").resize((28, 28)))[..., None]
     assert check("a large blue ring", grey)["number"]
 
 
@@ -139,9 +139,9 @@ def test_what_is_held_out_is_never_in_train():
 
 def test_a_torn_shape_has_no_form():
     for n in (3, 5):
-        picture = np.full((SIDE, SIDE, 3), 255, np.uint8)
-        picture[10 : 10 + 2 * n, 10 : 10 + 2 * n][np.tril(np.ones((2 * n, 2 * n), bool))] = COLOURS["green"]
-        (shape,) = read_picture(picture)
+        image = np.full((SIDE, SIDE, 3), 255, np.uint8)
+        image[10 : 10 + 2 * n, 10 : 10 + 2 * n][np.tril(np.ones((2 * n, 2 * n), bool))] = COLOURS["green"]
+        (shape,) = read_image(image)
         assert (shape.form, shape.colour) == ("", "green")
 
 
@@ -149,7 +149,7 @@ def test_a_torn_shape_has_no_form():
 
 
 @pytest.mark.slow
-def test_a_picture_becomes_codes_and_a_picture_again(book, tmp_path):
+def test_an_image_becomes_codes_and_an_image_again(book, tmp_path):
     names = [score.name for score in book.test(say=lambda line: None)]
     assert names == ["PSNR", "codes used", "code perplexity"]
     with Image.open(book.folder.path / "copies.png") as drawn:
@@ -161,7 +161,7 @@ def test_a_picture_becomes_codes_and_a_picture_again(book, tmp_path):
     copy = book.predict(pixels[0])
     assert isinstance(copy, Image.Image)
     assert copy.size == (32, 32)
-    path = tmp_path / "picture.png"
+    path = tmp_path / "image.png"
     Image.fromarray(pixels[0]).save(path)
     done = ayn("use", book.folder.path, path)
     assert [int(code) for code in done.out.split()] == answer.tokens
@@ -193,7 +193,7 @@ def test_codes_that_are_drawn(tmp_path):
 # draw.
 
 
-def test_a_caption_becomes_pictures(drawer, tmp_path):
+def test_a_caption_becomes_images(drawer, tmp_path):
     image = drawer.predict(CAPTION)
     assert isinstance(image, Image.Image)
     assert image.size == (32, 32)
@@ -206,7 +206,7 @@ def test_a_caption_becomes_pictures(drawer, tmp_path):
     out = tmp_path / "a.png"
     done = ayn("use", drawer.folder.path, CAPTION, "--out", out, "--set", "n_best=16", "--set", "guidance=2")
     assert done.code == 0, done.err
-    assert f"the picture is in {out}" in done.out
+    assert f"the image is in {out}" in done.out
     with Image.open(out) as sheet:
         assert min(sheet.size) > 200
     assert ayn("use", drawer.folder.path, CAPTION, "two small red rings", "--out", tmp_path / "b.svg").code == 0
@@ -296,7 +296,7 @@ def test_what_it_cannot_draw(drawer, book, tmp_path):
     assert "--out FILE.png" in mistake(*use, CAPTION)
     assert "decode.method = beam: a drawing is sampled" in mistake(*use, CAPTION, *out, "--set", "method=beam")
     assert not list(tmp_path.glob("a.*"))
-    assert "--out is for pictures: a run of the task 'recognize' answers with text" in mistake(
+    assert "--out is for images: a run of the task 'recognize' answers with text" in mistake(
         "use", recognizer(tmp_path), "x.png", *out
     )
 
@@ -312,10 +312,10 @@ def test_books_that_do_not_fit(book, drawer, tmp_path):
     assert "with `ayn train compress/shapes`" in mistake(*given, f"task.image_tokenizer={tmp_path}/nowhere")
     said = mistake(*given, f"task.image_tokenizer={tmp_path}/compress-emoji")
     assert "task.image_tokenizer: there is no run in" in said
-    assert "train one on the same pictures, with `ayn train compress/emoji`" in said
+    assert "train one on the same images, with `ayn train compress/emoji`" in said
     assert "task.image_tokenizer is empty" in mistake(*given, "task.image_tokenizer=")
     said = mistake(*given, f"task.image_tokenizer={drawer.folder.path}")
-    assert "is a run of the task 'draw'; the codes of pictures come from a run of the task compress" in said
+    assert "is a run of the task 'draw'; the codes of images come from a run of the task compress" in said
     own = f"task.image_tokenizer={book.folder.path}"
     assert "model.codes = 99, but the codebook has 27" in mistake(*given, own, "model.codes=99")
     assert "model.grid = 3, but the codebook has 4" in mistake(*given, own, "model.grid=3")
@@ -370,14 +370,14 @@ def test_resumed_is_as_never_stopped(book, tmp_path):
 
 
 @pytest.mark.slow
-def test_own_pictures_with_captions(tmp_path):
+def test_own_images_with_captions(tmp_path):
     pixels, captions = (part[:150] for part in made()["train"])
     few = [*RUNTIME, "train.steps=2", "model.width=16", "model.layers=1", "train.eval_every=2"]
     codes = train("compress/shapes", *few, data=pixels, out=tmp_path / "codes", quiet=True)
     assert codes.recipe.model.image == 32
     rows = [(tmp_path / f"{i}.png", told) for i, told in enumerate(captions)]
-    for (path, _), picture in zip(rows, pixels):
-        Image.fromarray(picture).save(path)
+    for (path, _), image in zip(rows, pixels):
+        Image.fromarray(image).save(path)
     (tmp_path / "set.csv").write_text("path,caption\n" + "".join(f"{path.name},{told}\n" for path, told in rows))
     done = ayn(
         "train", "draw/shapes", "--data", tmp_path / "set.csv", "--out", tmp_path / "run", *few, "model.heads=2",
@@ -392,11 +392,11 @@ def test_own_pictures_with_captions(tmp_path):
 
 
 def test_memory_goes_to_both(tmp_path):
-    with pytest.raises(UserError, match="picture"):
+    with pytest.raises(UserError, match="image"):
         train("compress/shapes", *RUNTIME, data=[1, 2, 3], out=tmp_path / "run", quiet=True)
 
 
-def test_retrieval_compares_a_picture_with_its_own_caption_and_others(monkeypatch):
+def test_retrieval_compares_an_image_with_its_own_caption_and_others(monkeypatch):
     told, asked = ["a", "b", "a", "c"], []
     task = SimpleNamespace(
         captions=lambda split: [np.array([ord(caption)]) for caption in told],
@@ -417,14 +417,14 @@ def test_retrieval_compares_a_picture_with_its_own_caption_and_others(monkeypatc
     ]
 
 
-def test_a_picture_full_of_specks_is_checked_soon():
-    picture = np.full((SIDE, SIDE, 3), 255, np.uint8)
+def test_an_image_full_of_specks_is_checked_soon():
+    image = np.full((SIDE, SIDE, 3), 255, np.uint8)
     for y in range(0, SIDE, 4):
         for x in range(0, SIDE, 4):
-            picture[y : y + 2, x : x + 2] = COLOURS["red"]
+            image[y : y + 2, x : x + 2] = COLOURS["red"]
     began = time.process_time()
-    assert len(read_picture(picture)) == 64
-    found = check("three small red circles", picture)
+    assert len(read_image(image)) == 64
+    found = check("three small red circles", image)
     assert time.process_time() - began < 2
     assert not found["number"]
     assert found["colour"]

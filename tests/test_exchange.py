@@ -88,13 +88,13 @@ def test_a_tagger_and_answers(tmp_path):
     assert answer["answer"] in TEXTS[2]
 
 
-def test_pictures_and_their_normalisation(tmp_path):
+def test_images_and_their_normalisation(tmp_path):
     path = saved("vit", tmp_path / "theirs")
     change(path / "preprocessor_config.json", image_mean=[0.1, 0.2, 0.3], image_std=[0.4, 0.5, 0.6])
     import_run(path, tmp_path / "run", say=lambda line: None)
     pixels = np.random.default_rng(1).integers(0, 255, (12, 12, 3), np.uint8)
-    Image.fromarray(pixels).save(tmp_path / "picture.png")
-    done = ayn("use", tmp_path / "run", tmp_path / "picture.png", "--json")
+    Image.fromarray(pixels).save(tmp_path / "image.png")
+    done = ayn("use", tmp_path / "run", tmp_path / "image.png", "--json")
     theirs = transformers.ViTForImageClassification.from_pretrained(path).eval()
     x = (torch.from_numpy(pixels).permute(2, 0, 1) / 255 - torch.tensor([0.1, 0.2, 0.3]).view(3, 1, 1)) / torch.tensor(
         [0.4, 0.5, 0.6]
@@ -102,7 +102,7 @@ def test_pictures_and_their_normalisation(tmp_path):
     with torch.inference_mode():
         p = theirs(x[None]).logits.softmax(-1)[0].tolist()
     assert list(json.loads(done.out)["probabilities"].values()) == pytest.approx(p, abs=1e-4)
-    figure = ayn("use", tmp_path / "run", tmp_path / "picture.png", "--heads", tmp_path / "heads.png")
+    figure = ayn("use", tmp_path / "run", tmp_path / "image.png", "--heads", tmp_path / "heads.png")
     assert figure.code == 0, figure.err
     assert (tmp_path / "heads.png").read_bytes().startswith(PNG)
     for spoilt in ({"do_rescale": False}, {"do_rescale": True, "image_std": [0, 0, 0]}):
@@ -111,7 +111,7 @@ def test_pictures_and_their_normalisation(tmp_path):
     change(path / "preprocessor_config.json", image_mean=[0.1, 0.2])
     assert "'image_mean' is not a list of 3 numbers" in mistake("import", path, "--out", tmp_path / "other")
     body = run_of("vit, no head", tmp_path / "body")
-    assert "this run has no labels" in mistake("use", body, tmp_path / "picture.png")
+    assert "this run has no labels" in mistake("use", body, tmp_path / "image.png")
 
 
 def test_a_translator_writes_the_beams_of_transformers(tmp_path):

@@ -91,7 +91,7 @@ TRAINED: dict[str, tuple[str, list[str], str]] = {
     "a tagger": ("tag/bert", [], "BertForTokenClassification"),
     "answers": ("answer/bert", AS_BERT, "BertForQuestionAnswering"),
     "vectors": ("embed/bert", ["task.specials=true"], "BertModel"),
-    "pictures": ("recognize/vit", ["task.pool=first"], "ViTForImageClassification"),
+    "images": ("recognize/vit", ["task.pool=first"], "ViTForImageClassification"),
 }  # fmt: skip
 
 
@@ -127,9 +127,9 @@ def test_transformers_gives_the_numbers_of_a_run_trained_here(both):
         hidden = run.model.body(pixels)
         assert_close(model(pixels).logits, run.model.head(hidden, torch.tensor([hidden.size(1)] * 2)))
         processor = transformers.AutoImageProcessor.from_pretrained(path)
-        picture = torch.randint(0, 255, (32, 32, 3), dtype=torch.uint8).numpy()
-        p = model(**processor(picture, return_tensors="pt")).logits.softmax(-1)[0]
-        (answer,) = run.answers([picture])
+        image = torch.randint(0, 255, (32, 32, 3), dtype=torch.uint8).numpy()
+        p = model(**processor(image, return_tensors="pt")).logits.softmax(-1)[0]
+        (answer,) = run.answers([image])
         assert list(answer.details["probabilities"].values()) == pytest.approx(p.tolist(), abs=1e-4)
         return
     tokenizer = transformers.AutoTokenizer.from_pretrained(path)

@@ -1,4 +1,4 @@
-"""Pictures show their numbers, hold their labels, and repeat themselves byte for byte."""
+"""Images show their numbers, hold their labels, and repeat themselves byte for byte."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def words(path: Path) -> list[str]:
     return [element.text or "" for element in ET.parse(path).getroot().iter() if element.tag.endswith("}text")]
 
 
-def near(picture: np.ndarray, colour: str, tolerance: int = 6) -> np.ndarray:
+def near(image: np.ndarray, colour: str, tolerance: int = 6) -> np.ndarray:
     wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
-    return (abs(picture - wanted) <= tolerance).all(-1)
+    return (abs(image - wanted) <= tolerance).all(-1)
 
 
 def training(steps: int, **changes: Any) -> list[dict[str, Any]]:
@@ -56,15 +56,15 @@ def test_the_darkest_cell_is_the_largest_weight(tmp_path: Path) -> None:
     weights[2, 3] = 0.92
     out = tmp_path / "a.png"
     alignment(weights, [*ENGLISH, "x"], ITALIAN, out)
-    picture = pixels(out)
+    image = pixels(out)
     # The grid of 5 by 4 squares is found by its lines, the longest pale ones there are.
-    lines = near(picture, style.PALE, 2)
+    lines = near(image, style.PALE, 2)
     rows, columns = np.flatnonzero(lines.sum(1) > 300), np.flatnonzero(lines.sum(0) > 240)
     cell = (rows.max() - rows.min()) / 4
     assert (columns.max() - columns.min()) / 5 == pytest.approx(cell, abs=1)
     # A corner of each cell, where no digit is printed.
     corners = [
-        [picture[int(rows.min() + (r + 0.15) * cell), int(columns.min() + (c + 0.15) * cell)].sum() for c in range(5)]
+        [image[int(rows.min() + (r + 0.15) * cell), int(columns.min() + (c + 0.15) * cell)].sum() for c in range(5)]
         for r in range(4)
     ]
     assert np.unravel_index(np.argmin(corners), (4, 5)) == (2, 3)
@@ -112,14 +112,14 @@ def test_every_size_is_drawn_and_nothing_touches_the_edge(tmp_path: Path, rows: 
     out = tmp_path / "a.png"
     source, target = [f"extraordinary{i}" for i in range(columns)], [f"word{i}" for i in range(rows)]
     alignment(softmax(rows, columns), source, target, out, title="a title that is wider than one small cell")
-    picture = pixels(out)
-    margin = np.ones(picture.shape[:2], bool)
+    image = pixels(out)
+    margin = np.ones(image.shape[:2], bool)
     margin[8:-8, 8:-8] = False
-    assert (picture[margin] == 255).all()
+    assert (image[margin] == 255).all()
     # At least so many pixels a word that its label can be read.
-    assert picture.shape[0] > 30 * rows
-    assert picture.shape[1] > 30 * columns
-    assert max(picture.shape) < 3000
+    assert image.shape[0] > 30 * rows
+    assert image.shape[1] > 30 * columns
+    assert max(image.shape) < 3000
 
 
 def test_wide_words_are_slanted_and_short_ones_are_not(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_metrics_that_are_no_text_are_named(tmp_path: Path) -> None:
         loss_curve(tmp_path / "metrics.jsonl", tmp_path / "a.png", "x")
 
 
-def test_a_failed_picture_leaves_the_old_one_and_no_scraps(tmp_path: Path) -> None:
+def test_a_failed_image_leaves_the_old_one_and_no_scraps(tmp_path: Path) -> None:
     out = tmp_path / "a.png"
     sinusoid(np.zeros((2, 2)), out)
     before = out.read_bytes()
@@ -239,11 +239,11 @@ def test_a_broken_line_inside_the_metrics_is_named(tmp_path: Path) -> None:
 def test_loss_curve_falls_where_the_loss_falls(tmp_path: Path) -> None:
     out = tmp_path / "a.png"
     loss_curve([row for row in training(600) if row["kind"] == "train"], out, "")
-    picture = pixels(out)[60:]  # below the legend
-    blue = np.argwhere(near(picture, style.BLUE))
+    image = pixels(out)[60:]  # below the legend
+    blue = np.argwhere(near(image, style.BLUE))
     left, right = blue[blue[:, 1] == blue[:, 1].min()], blue[blue[:, 1] == blue[:, 1].max()]
     assert left[:, 0].mean() + 200 < right[:, 0].mean()
-    assert blue[:, 1].max() - blue[:, 1].min() > 0.7 * picture.shape[1]
+    assert blue[:, 1].max() - blue[:, 1].min() > 0.7 * image.shape[1]
 
 
 @pytest.mark.filterwarnings("error")
@@ -281,8 +281,8 @@ def test_sinusoid_shows_the_table(tmp_path: Path) -> None:
     table = np.zeros((8, 16))
     table[:4], table[4:] = 1.0, -1.0
     sinusoid(table, out)
-    picture = pixels(out)
-    left = picture[:, : picture.shape[1] * 3 // 4]
+    image = pixels(out)
+    left = image[:, : image.shape[1] * 3 // 4]
     red, blue = np.argwhere(near(left, "#67001f")), np.argwhere(near(left, "#053061"))
     assert len(red) > 50_000
     assert len(blue) > 50_000

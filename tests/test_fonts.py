@@ -1,4 +1,4 @@
-"""Pictures in every script: a font of the system that has the characters, or one sentence that names them."""
+"""Images in every script: a font of the system that has the characters, or one sentence that names them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from allyouneed.figures.fonts import _characters, cannot_show, choose_fonts
 
 WORDS = ["안", "녕", "ok"]
 WEIGHTS = np.eye(3)
-PICTURES: dict[str, Callable[[Path], None]] = {
+IMAGES: dict[str, Callable[[Path], None]] = {
     "alignment": lambda out: alignment(WEIGHTS, WORDS, WORDS, out, title="안녕"),
     "heads": lambda out: heads(WEIGHTS[None], WORDS, WORDS, out, title="안녕"),
     "confusion": lambda out: confusion_matrix(np.eye(3, dtype=int), WORDS, out, "안녕"),
@@ -70,35 +70,35 @@ def black(path: Path) -> int:
         return int((np.asarray(image.convert("L")) < 60).sum())
 
 
-@pytest.mark.parametrize("name", PICTURES)
-def test_a_picture_names_the_characters_that_it_cannot_show(
+@pytest.mark.parametrize("name", IMAGES)
+def test_a_figure_names_the_characters_that_it_cannot_show(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "a.png"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        PICTURES[name](out)
+        IMAGES[name](out)
     said = "cannot show 안, 녕: no font on this system has them; install for example Noto Sans CJK"
     assert capsys.readouterr().err == f"{out} {said}\n"
     assert out.is_file()
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize("name", IMAGES)
 def test_a_font_of_the_system_shows_them(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     install(make_font(tmp_path / "squares.ttf", "Any Name At All", "안녕"))
     before, after = tmp_path / "before.png", tmp_path / "after.png"
-    PICTURES[name](after)
+    IMAGES[name](after)
     assert capsys.readouterr().err == ""
     font_manager.fontManager.ttflist = [
         entry for entry in font_manager.fontManager.ttflist if entry.name != "Any Name At All"
     ]
     _characters.cache_clear()
-    PICTURES[name](before)
+    IMAGES[name](before)
     assert black(after) > black(before) + 500  # the squares
 
 
 def test_an_svg_leaves_it_to_the_viewer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    PICTURES["alignment"](tmp_path / "a.svg")
+    IMAGES["alignment"](tmp_path / "a.svg")
     assert capsys.readouterr().err == ""
     assert "안" in (tmp_path / "a.svg").read_text(encoding="utf-8")
 
@@ -127,7 +127,7 @@ def test_a_damaged_font_is_passed_over(tmp_path: Path) -> None:
 
 def test_matplotlib_says_nothing_about_fonts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
-        PICTURES["words"](tmp_path / "a.png")
+        IMAGES["words"](tmp_path / "a.png")
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 

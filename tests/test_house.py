@@ -144,7 +144,7 @@ SHARED = {
     **{f"{task}.py": "a task" for task in ("draw", "embed", "lm", "tag", "translate")},
     "labels.py": "labels",
     "pairs.py": "pairs of texts",
-    "pictures.py": "pictures",
+    "images.py": "images",
     "questions.py": "questions",
     "attention.py": "attention",
     "positions.py": "positions",

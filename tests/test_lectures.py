@@ -1,4 +1,4 @@
-"""The experiments of the lectures: each draws its picture, and shows what the lecture says."""
+"""The experiments of the lectures: each draws its image, and shows what the lecture says."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_gradients_vanish_in_an_rnn_and_not_in_a_transformer(tmp_path, monkeypat
     monkeypatch.setattr(gradients, "SEEDS", 2)
     lecture = Lecture(tmp_path, lambda text: None)
     lectures.show("gradients", lecture)
-    assert lecture.picture("gradients").read_bytes().startswith(PNG)
+    assert lecture.figure("gradients").read_bytes().startswith(PNG)
     numbers = json.loads(lecture.numbers("gradients").read_text())
     at = numbers["distance"].index(32)
     assert numbers["RNN"][at] < numbers["LSTM"][at] < 1e-4
@@ -155,11 +155,11 @@ def test_patches_of_one_row_or_column_are_alike_if_positions_say_so():
     )
 
 
-def test_the_pictures_of_patch_positions_tell_the_quarter_only_by_where_the_circle_is(tmp_path):
-    patch_positions.write_pictures(tmp_path / "a.npz")
+def test_the_images_of_patch_positions_tell_the_quarter_only_by_where_the_circle_is(tmp_path):
+    patch_positions.write_images(tmp_path / "a.npz")
     with np.load(tmp_path / "a.npz") as file:
-        pictures, labels = file["x_train"].astype(float), file["y_train"]
-    red = (255 - pictures[..., 1]) * (pictures[..., 0] > pictures[..., 2])  # the square is blue
+        images, labels = file["x_train"].astype(float), file["y_train"]
+    red = (255 - images[..., 1]) * (images[..., 0] > images[..., 2])  # the square is blue
     middles = [red.sum(axis) @ (np.arange(32) + 0.5) / red.sum((1, 2)) for axis in (2, 1)]
     said = [
         f"{('top', 'bottom')[int(down > 16)]} {('left', 'right')[int(across > 16)]}" for down, across in zip(*middles)
@@ -179,7 +179,7 @@ def test_patch_positions_compares_kinds_of_positions_over_seeds(tmp_path, monkey
     small = [*SMALL, "model.heads=2", "model.layers=1", "train.batch_tokens=650", "data.limit=50"]
     lecture = Lecture(tmp_path, said.append)
     found = patch_positions.show(lecture, small)
-    assert lecture.picture("patch-positions").read_bytes().startswith(PNG)
+    assert lecture.figure("patch-positions").read_bytes().startswith(PNG)
     for name, kind in patch_positions.KINDS.items():
         for seed in patch_positions.SEEDS:
             run = load(tmp_path / f"{name}-{seed}")

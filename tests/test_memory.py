@@ -195,25 +195,25 @@ def test_rows_without_end_are_stopped(monkeypatch):
     ):
         with pytest.raises(UserError, match=r"data has more than 1.0 MiB after [\d,]+ rows; if it ever ends"):
             store_examples(data, shape)
-    with pytest.raises(UserError, match=r"data has more than 1.0 MiB of pictures: give the paths"):
-        store_examples(itertools.repeat((numpy.zeros((8, 8)), "a")), "pictures")
+    with pytest.raises(UserError, match=r"data has more than 1.0 MiB of images: give the paths"):
+        store_examples(itertools.repeat((numpy.zeros((8, 8)), "a")), "images")
     assert not list((cache_folder() / "given").glob(".tmp*"))
 
 
-PICTURES = {
-    "ragged": ([([[1, 2], [3]], "a")], "the picture in row 1 of data: its rows have different lengths"),
-    "text in it": ([(numpy.array([["a"]]), "a")], "the picture in row 1 of data: values of the type <U1 are no pixels"),
+IMAGES = {
+    "ragged": ([([[1, 2], [3]], "a")], "the image in row 1 of data: its rows have different lengths"),
+    "text in it": ([(numpy.array([["a"]]), "a")], "the image in row 1 of data: values of the type <U1 are no pixels"),
     "objects in it": ([(numpy.array([[None]]), "a")], "values of the type object are no pixels"),
-    "a ragged label": ([(numpy.zeros((2, 2)), [[1], [1, 2]])], "data has several labels for a picture"),
+    "a ragged label": ([(numpy.zeros((2, 2)), [[1], [1, 2]])], "data has several labels for an image"),
     "an object as label": ([(numpy.zeros((2, 2)), object())], "the label is neither text nor a number: <object"),
 }
 
 
-@pytest.mark.parametrize("name", PICTURES)
-def test_pictures_that_are_none(name):
-    data, said = PICTURES[name]
+@pytest.mark.parametrize("name", IMAGES)
+def test_images_that_are_none(name):
+    data, said = IMAGES[name]
     with pytest.raises(UserError, match=said):
-        store_examples(data, "pictures")
+        store_examples(data, "images")
 
 
 # Nothing given

@@ -39,7 +39,7 @@ def test_fewer_rows_than_tokens_are_refused(story, tmp_path):
 
 
 def test_a_run_that_was_not_trained_here_can_be_used(lm, tmp_path):
-    """Only what a run consists of: no metrics, no checkpoints, no scores, no pictures, no settings of a training."""
+    """Only what a run consists of: no metrics, no checkpoints, no scores, no images, no settings of a training."""
     parts = ("recipe.toml", "config.json", "tokenizer.json", "model.safetensors")
     (tmp_path / "bare").mkdir()
     for name in parts:

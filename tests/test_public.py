@@ -220,13 +220,13 @@ def test_cifar10_from_its_archive(web: Web) -> None:
     parts = {"data_batch_2": records[20:40], "data_batch_1": records[:20], "test_batch": records[40:]}
     files = {f"cifar-10-batches-bin/{name}.bin": part.tobytes() for name, part in parts.items()}
     web.put(**{"cifar10/cifar-10-binary.tar.gz": tar({**files, "cifar-10-batches-bin/batches.meta.txt": "airplane"})})
-    data = opened("cifar10", "pictures")
+    data = opened("cifar10", "images")
     names = registry.SETS["cifar10"].forms[0].options["labels"]
     for splits, first, last in ((("train", "valid"), 0, 40), (("test",), 40, 60)):
-        for picture in (picture for name in splits for picture in data.splits[name]):
-            number = first + picture.number
-            assert picture.label == names[labels[number]]
-            assert np.array_equal(data.splits[splits[0]].array[picture.number], pixels[number])
+        for image in (image for name in splits for image in data.splits[name]):
+            number = first + image.number
+            assert image.label == names[labels[number]]
+            assert np.array_equal(data.splits[splits[0]].array[image.number], pixels[number])
         assert sum(data.splits[name].examples for name in splits) == last - first
 
 

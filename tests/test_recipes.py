@@ -17,7 +17,7 @@ from allyouneed.data.registry import SETS, listing
 from allyouneed.recipe import Recipe, read_recipe, recipe_names, recipe_text, to_toml
 from commands import ayn
 from conftest import RUNTIME
-from test_pictures import folder
+from test_images import folder
 
 OWN = {row.name for row in SETS.values() if row.built_in}
 PUBLIC = [name for name in recipe_names() if tomllib.loads(recipe_text(name))["data"]["name"] not in OWN]
@@ -53,16 +53,16 @@ def own(story, pairs) -> dict[str, Path]:
     asked = "".join(f"what comes first?\t{' '.join(row)}\t{row[0]}\n" for row in rows)
     questions.write_text(f"question\tcontext\tanswer\n{asked}")
     files = {"text": story, "pairs": pairs, "labels": labels, "tags": tags, "questions": questions}
-    found = folder(pairs.parent / "pictures", 60)
+    found = folder(pairs.parent / "images", 60)
     captions = pairs.parent / "captions.tsv"
     listed = zip(sorted(found.rglob("*.png")), rows)
     captions.write_text("path\tcaption\n" + "".join(f"{path}\t{' '.join(row)}\n" for path, row in listed))
-    return {**files, "pictures": found, "plain": found, "captions": captions}
+    return {**files, "images": found, "plain": found, "captions": captions}
 
 
 @pytest.fixture(scope="session")
 def book(own, tmp_path_factory) -> list[str]:
-    """What a recipe that draws needs: the codes of pictures."""
+    """What a recipe that draws needs: the codes of images."""
     out = tmp_path_factory.mktemp("book") / "run"
     done = ayn("train", "compress/shapes", "--data", own["plain"], "--out", out, *tiny("compress/shapes"))
     assert done.code == 0, done.err

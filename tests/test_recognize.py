@@ -1,4 +1,4 @@
-"""recognize: a picture in, its class out; from files to a used model."""
+"""recognize: an image in, its class out; from files to a used model."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from PIL import Image
 
 from allyouneed.data.builtin.shapes import SIDE, Shape, draw, shapes
 from allyouneed.errors import UserError
-from allyouneed.predict.pictures import rollout
+from allyouneed.predict.images import rollout
 from allyouneed.run import Run, load, train
 from allyouneed.storage.tensorfile import read_tensors
 from commands import ayn, mistake
 from conftest import RUNTIME
-from test_pictures import folder
+from test_images import folder
 
 TINY = [
     *RUNTIME, "model.width=16", "model.heads=2", "model.layers=2", "model.patch=8", "train.steps=8",
@@ -37,8 +37,8 @@ def small(tmp_path_factory) -> Run:
 
 
 @pytest.fixture
-def picture(tmp_path) -> Path:
-    path = tmp_path / "picture.png"
+def image(tmp_path) -> Path:
+    path = tmp_path / "image.png"
     Image.fromarray(draw([Shape("ring", "blue", "large", 16, 16)])).resize((70, 50)).save(path)
     return path
 
@@ -57,7 +57,7 @@ def test_it_is_scored_and_its_mistakes_are_shown(small):
 
 
 @pytest.mark.slow
-def test_a_test_reads_pictures_as_the_training_does(small):
+def test_a_test_reads_images_as_the_training_does(small):
     """Normalised to mean 0 and standard deviation 1; without augmentation both are the same."""
     numbers = np.arange(len(small.task.pixels("train")))
     model = small.task.build_model()
@@ -70,22 +70,22 @@ def test_a_test_reads_pictures_as_the_training_does(small):
     assert torch.allclose(read, learned, atol=1e-6)
 
 
-def test_paths_arrays_and_images_are_answered_alike(small, picture):
-    with Image.open(picture) as opened:
-        image = opened.convert("RGB")
-    given = [str(picture), picture, image, np.asarray(image)]
+def test_paths_arrays_and_images_are_answered_alike(small, image):
+    with Image.open(image) as opened:
+        pixels = opened.convert("RGB")
+    given = [str(image), image, pixels, np.asarray(pixels)]
     answers = [answer.details["probabilities"] for answer in small.answers(given)]
     assert all(answer == answers[0] for answer in answers)
     assert sum(answers[0].values()) == pytest.approx(1.0, abs=1e-4)
-    assert small.predict(image) == small.predict(str(picture)) == small.predict([picture])[0]
-    assert isinstance(small.predict(np.asarray(image)), str)
-    assert small.predict(np.stack([image] * 2)) == [small.predict(image)] * 2
+    assert small.predict(pixels) == small.predict(str(image)) == small.predict([image])[0]
+    assert isinstance(small.predict(np.asarray(pixels)), str)
+    assert small.predict(np.stack([pixels] * 2)) == [small.predict(image)] * 2
     for wrong in (3.5, {"a": 1}):
-        with pytest.raises(UserError, match="a picture is expected"):
+        with pytest.raises(UserError, match="an image is expected"):
             small.predict([wrong])
 
 
-def test_a_batch_is_its_pictures(small):
+def test_a_batch_is_its_images(small):
     pixels = shapes()["test"][0][:5]
     together = [answer.details["probabilities"] for answer in small.answers(list(pixels))]
     for one, array in zip(together, pixels):
@@ -93,47 +93,47 @@ def test_a_batch_is_its_pictures(small):
         assert list(one.values()) == pytest.approx(list(alone.details["probabilities"].values()), abs=1e-5)
 
 
-def test_the_command_answers_pictures(small, picture, tmp_path):
-    done = ayn("use", small.folder.path, picture, picture)
+def test_the_command_answers_images(small, image, tmp_path):
+    done = ayn("use", small.folder.path, image, image)
     assert done.code == 0, done.err
     lines = done.out.splitlines()
     assert len(lines) == 2
     name, answer = lines[0].split(": ")
-    assert name == str(picture)
+    assert name == str(image)
     assert answer.split()[0] in small.task.labels
     assert "%" in lines[0]
-    found = json.loads(ayn("use", small.folder.path, picture, "--json").out)
-    assert found["input"] == str(picture)
+    found = json.loads(ayn("use", small.folder.path, image, "--json").out)
+    assert found["input"] == str(image)
     assert set(found["probabilities"]) == set(small.task.labels)
-    (tmp_path / "bad.png").write_text("no picture")
+    (tmp_path / "bad.png").write_text("no image")
     command = [sys.executable, "-m", "allyouneed", "use", str(small.folder.path)]
-    lines = f"{picture}\n{tmp_path}/bad.png\n{picture}\n"
+    lines = f"{image}\n{tmp_path}/bad.png\n{image}\n"
     streamed = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=120, check=False)
     assert streamed.returncode == 2
     assert [bool(line) for line in streamed.stdout.splitlines()] == [True, False, True]
-    assert f"line 2: {tmp_path}/bad.png: it is no picture" in streamed.stderr
-    assert "likely labels of the picture" in ayn("use", small.folder.path, picture, "--table").out
+    assert f"line 2: {tmp_path}/bad.png: it is no image" in streamed.stderr
+    assert "likely labels of the image" in ayn("use", small.folder.path, image, "--table").out
 
 
-def test_a_folder_is_answered_picture_by_picture(small, picture, tmp_path):
+def test_a_folder_is_answered_image_by_image(small, image, tmp_path):
     (tmp_path / "many").mkdir()
     for name in "ab":
-        (tmp_path / "many" / f"{name}.png").write_bytes(picture.read_bytes())
+        (tmp_path / "many" / f"{name}.png").write_bytes(image.read_bytes())
     (tmp_path / "many" / "notes.txt").write_text("x")
     done = ayn("use", small.folder.path, tmp_path / "many")
     assert done.code == 0, done.err
     *each, together = done.out.splitlines()
     assert [line.split(":")[0] for line in each] == [str(tmp_path / "many" / f"{n}.png") for n in "ab"]
-    assert "(the mean of 2 pictures)" in together
+    assert "(the mean of 2 images)" in together
     (tmp_path / "many" / "bad.png").write_text("x")
     (tmp_path / "many" / "._a.png").write_text("x")
     some = ayn("use", small.folder.path, tmp_path / "many")
     assert some.code == 2
     assert len(some.out.splitlines()) == 2  # the others are answered
-    assert some.err.count("bad.png: it is no picture") == 1
+    assert some.err.count("bad.png: it is no image") == 1
     assert "many: no answer for all together, since 1 cannot be read" in some.err
     (tmp_path / "none").mkdir()
-    assert "has no picture" in mistake("use", small.folder.path, tmp_path / "none")
+    assert "has no image" in mistake("use", small.folder.path, tmp_path / "none")
 
 
 def test_a_clip_is_the_mean_of_its_frames(small, tmp_path):
@@ -173,22 +173,22 @@ def test_data_in_memory(tmp_path):
         ([(pixels[0], "a"), (pixels[0, :5], "b")], "different sizes or channels"),
         ([pixels[0]], r"\(image, label\) is expected"),
         ((pixels, np.eye(6)[: 120 % 7]), "different lengths"),
-        ((pixels[:6], np.eye(6)), "give one label for each picture"),
-        ([(path, "a"), (tmp_path / "nowhere.png", "b")], "there is no picture"),
+        ((pixels[:6], np.eye(6)), "give one label for each image"),
+        ([(path, "a"), (tmp_path / "nowhere.png", "b")], "there is no image"),
     ):
         with pytest.raises(UserError, match=told):
             train("recognize/vit", *TINY, data=data, **settings)
 
 
 @pytest.mark.parametrize("place", ["", "body.stack.blocks.1.attention"])
-def test_where_it_looks(place, small, picture, tmp_path):
-    found = small.attention(picture)
+def test_where_it_looks(place, small, image, tmp_path):
+    found = small.attention(image)
     assert list(found) == ["body.stack.blocks.0.attention", "body.stack.blocks.1.attention"]
     weights = found["body.stack.blocks.0.attention"].weights
     assert weights.shape == (2, 17, 17)
     assert torch.allclose(weights.sum(-1), torch.ones(2, 17), atol=1e-5)
     done = ayn(
-        "use", small.folder.path, picture, "--heads", tmp_path / "heads.png", *(["--place", place] if place else [])
+        "use", small.folder.path, image, "--heads", tmp_path / "heads.png", *(["--place", place] if place else [])
     )
     assert done.code == 0, done.err
     assert (tmp_path / "heads.png").stat().st_size > 5000
@@ -211,11 +211,11 @@ def test_what_it_cannot_read(small, tmp_path):
     assert "File name too long" in mistake("use", small.folder.path, "x" * 5000)
     with pytest.raises(UserError, match="it cannot be read"):
         small.predict("a\0b.png")
-    with pytest.raises(UserError, match="give the path of a picture, or several in a list; not int"):
+    with pytest.raises(UserError, match="give the path of an image, or several in a list; not int"):
         small.predict(3)
     with pytest.raises(UserError, match="a clip without frames"):
         small.predict([[]])
-    assert "reads pictures, not texts" in mistake("use", small.folder.path, "a.png", "--embed")
+    assert "reads images, not texts" in mistake("use", small.folder.path, "a.png", "--embed")
 
 
 def test_its_facts(small):
@@ -249,12 +249,12 @@ def test_micro_batches_give_the_same_steps(tmp_path):
     assert all(torch.allclose(one[name], other[name], atol=1e-4) for name in one)
 
 
-def test_own_pictures_decide_their_settings(tmp_path):
+def test_own_images_decide_their_settings(tmp_path):
     data = folder(tmp_path / "set", 60, ("red", "green", "blue"))
     done = ayn("train", "recognize/vit", "--data", data, "--out", tmp_path / "run", *RUNTIME, "train.steps=3")
     assert done.code == 0, done.err
-    assert "pictures: model.image=28, because they are colour, 20 pixels on the shorter side" in done.out
-    assert "each picture is 28 x 28 pixels, 7 x 7 patches of 4 x 4" in done.out
+    assert "images: model.image=28, because they are colour, 20 pixels on the shorter side" in done.out
+    assert "each image is 28 x 28 pixels, 7 x 7 patches of 4 x 4" in done.out
     run = load(tmp_path / "run")
     assert run.recipe.model.image == 28
     assert set(run.task.labels) == {"red", "green", "blue"}
@@ -262,7 +262,7 @@ def test_own_pictures_decide_their_settings(tmp_path):
 
 
 @pytest.mark.slow
-def test_it_starts_from_a_run_with_smaller_pictures(small, tmp_path):
+def test_it_starts_from_a_run_with_smaller_images(small, tmp_path):
     done = ayn(
         "train", "recognize/vit", "--init", small.folder.path, "--out", tmp_path / "run", *RUNTIME, "model.image=48",
         "train.steps=2", "train.eval_every=2", "data.limit=100",
@@ -284,16 +284,16 @@ def test_bad_settings_and_bad_data(tmp_path):
     said = mistake(*given, "--data", tmp_path / "set", "train.steps=1")
     assert "the test split has 1 label that the training data does not have, in 3 places: 'yellow' (3)" in said
     folder(tmp_path / "one", 40, ("red",))
-    assert "all training pictures have the label 'red'" in mistake(*given, "--data", tmp_path / "one", "train.steps=1")
+    assert "all training images have the label 'red'" in mistake(*given, "--data", tmp_path / "one", "train.steps=1")
     bad = folder(tmp_path / "more", 60) / "red" / "0.png"
     bad.write_bytes(b"")
     said = mistake(*given, "--data", tmp_path / "more", "train.steps=1")
     assert "0.png: it is empty; remove it, or leave out such files with data.skip_bad=true" in said
     two = ["--data", tmp_path / "set", "--data", tmp_path / "one", "train.steps=1"]
-    assert "pictures come from one folder or one file" in mistake(*given, *two)
+    assert "images come from one folder or one file" in mistake(*given, *two)
     done = ayn(*given, "--data", tmp_path / "more", "train.steps=1", "data.skip_bad=true")
     assert done.code == 0, done.err
-    assert "damaged pictures that are left out (data.skip_bad): 1 of" in done.out
+    assert "damaged images that are left out (data.skip_bad): 1 of" in done.out
 
 
 def test_a_damaged_labels_file(small, tmp_path):

@@ -262,7 +262,7 @@ def test_listing_has_every_name_once() -> None:
     assert {"phrasebook", "corpus", "multi30k-en-de", "tatoeba-ita-eng", "tinyshakespeare", "enwik8"} <= set(names)
     assert {"opinions", "entities", "sst2", "trec", "imdb", "wnut17", "questions", "squad"} <= set(names)
     assert {"shapes", "scenes", "mnist", "fashion-mnist", "cifar10", "emoji"} <= set(names)
-    assert {"text", "pairs", "labels", "tags", "questions", "pictures", "captions"} <= {row.shape for row in rows}
+    assert {"text", "pairs", "labels", "tags", "questions", "images", "captions"} <= {row.shape for row in rows}
     assert all(row.what and row.licence and row.origin for row in rows)
     assert [row.name for row in rows if "mirror only" in row.origin] == ["emoji"]
     changing = {"sst2", "tatoeba-eng-ita", "tatoeba-ita-eng"}

@@ -83,7 +83,7 @@ def test_real_text_gets_pieces_of_words_and_generated_text_does_not():
     assert followed("translate/transformer", once=0.05)[0].text.kind == "word"
 
 
-def test_pictures_that_are_seen_once_or_twice_are_not_changed():
+def test_images_that_are_seen_once_or_twice_are_not_changed():
     seen, told = followed("recognize/vit", "train.minutes=4", examples=60_000, side=28, channels=1)
     assert (seen.task.shift, seen.task.changes) == (0.0, 0)
     assert "augmentation: task.shift=0.0, because the data is seen about 0.32 times" in told

@@ -313,7 +313,7 @@ def test_ctrl_c_in_the_demo_says_how_to_go_on(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_demo_reaches_its_score_and_leaves_its_pictures(tmp_path):
+def test_the_demo_reaches_its_score_and_leaves_its_images(tmp_path):
     process = demo(tmp_path / "run")
     out, err = process.communicate(timeout=900)
     assert process.returncode == 0, err
@@ -323,8 +323,8 @@ def test_the_demo_reaches_its_score_and_leaves_its_pictures(tmp_path):
     assert "version:" in scores["chrF"]["signature"]
     assert "Io sono italiano." in out
     assert out.count("ayn ") >= 3
-    for picture in ("loss.png", "alignment.png"):
-        assert (tmp_path / "run" / picture).read_bytes().startswith(b"\x89PNG")
+    for image in ("loss.png", "alignment.png"):
+        assert (tmp_path / "run" / image).read_bytes().startswith(b"\x89PNG")
 
 
 def test_an_input_that_cannot_be_answered_ends_no_other(monkeypatch: pytest.MonkeyPatch) -> None:

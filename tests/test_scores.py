@@ -1,4 +1,4 @@
-"""Each score says on which data it was computed, and the pictures of one test never replace those of another."""
+"""Each score says on which data it was computed, and the images of one test never replace those of another."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def as_trained(run: Run) -> None:
     path = run.folder.path
     scores = json.loads(run.folder.scores.read_text())
     run.folder.scores.write_text(json.dumps({"test": scores["test"]}))
-    for picture in path.glob("confusion-*.png"):
-        picture.unlink()
+    for image in path.glob("confusion-*.png"):
+        image.unlink()
 
 
-def pictures(run: Run) -> dict[str, bytes]:
+def images(run: Run) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in run.folder.path.glob("*.png")}
 
 
@@ -46,27 +46,27 @@ def signature(run: Run, key: str) -> str:
     return run.scores()[key][0].signature
 
 
-def test_other_data_leaves_the_pictures_and_scores_of_the_test_alone(run: Run, tmp_path: Path) -> None:
-    before, scores = pictures(run), run.scores()["test"]
+def test_other_data_leaves_the_images_and_scores_of_the_test_alone(run: Run, tmp_path: Path) -> None:
+    before, scores = images(run), run.scores()["test"]
     other = write(tmp_path / "other.tsv", 10)
     done = ayn("test", run.folder.path, "--data", other)
-    (picture,) = pictures(run).keys() - before.keys()
-    assert picture.startswith("confusion-other.tsv@")
-    assert f"the picture is in {run.folder.path / picture}" in done.out
-    assert {name: data for name, data in pictures(run).items() if name in before} == before
+    (image,) = images(run).keys() - before.keys()
+    assert image.startswith("confusion-other.tsv@")
+    assert f"the image is in {run.folder.path / image}" in done.out
+    assert {name: data for name, data in images(run).items() if name in before} == before
     assert run.scores()["test"] == scores
-    assert f"|data:{picture.removeprefix('confusion-').removesuffix('.png')}|" in signature(run, f"{other} all")
+    assert f"|data:{image.removeprefix('confusion-').removesuffix('.png')}|" in signature(run, f"{other} all")
     run.test(data=other, limit=4)
-    assert len(pictures(run)) == len(before) + 2  # another part of the file
+    assert len(images(run)) == len(before) + 2  # another part of the file
 
 
-def test_every_split_has_its_own_picture(run: Run) -> None:
-    before = pictures(run)
+def test_every_split_has_its_own_image(run: Run) -> None:
+    before = images(run)
     run.test("valid")
-    assert {name: data for name, data in pictures(run).items() if name in before} == before
-    assert pictures(run).keys() - before.keys() == {"confusion-valid.png"}
+    assert {name: data for name, data in images(run).items() if name in before} == before
+    assert images(run).keys() - before.keys() == {"confusion-valid.png"}
     run.test("test")
-    assert pictures(run)["confusion.png"] == before["confusion.png"]
+    assert images(run)["confusion.png"] == before["confusion.png"]
 
 
 def test_files_of_the_same_name_are_told_apart(run: Run, tmp_path: Path) -> None:
@@ -75,13 +75,13 @@ def test_files_of_the_same_name_are_told_apart(run: Run, tmp_path: Path) -> None
     run.test(data=second)
     signed = [re.search(r"\|data:(new.tsv@\w+)\|", signature(run, f"{file} all")) for file in (first, second)]
     assert len({found[1] for found in signed if found}) == 2
-    named = [name for name in pictures(run) if name.startswith("confusion-new.tsv")]
+    named = [name for name in images(run) if name.startswith("confusion-new.tsv")]
     assert len(named) == 2
     scores = run.scores()
     run.test(data=first)  # again: the same names as before
     run.test(data=second)
     assert run.scores() == scores
-    assert [name for name in pictures(run) if name.startswith("confusion-new.tsv")] == named
+    assert [name for name in images(run) if name.startswith("confusion-new.tsv")] == named
 
 
 def test_a_file_with_the_name_of_the_runs_own_data_is_told_apart(run: Run, tmp_path: Path) -> None:
@@ -93,12 +93,12 @@ def test_a_file_with_the_name_of_the_runs_own_data_is_told_apart(run: Run, tmp_p
     assert "|split:all|n:120|ci95:exact|data:reviews.tsv@" in signature(run, f"{own} all")
 
 
-def test_a_file_called_as_a_split_or_very_long_has_a_picture_of_its_own(run: Run, tmp_path: Path) -> None:
+def test_a_file_called_as_a_split_or_very_long_has_a_figure_of_its_own(run: Run, tmp_path: Path) -> None:
     run.test("valid")
-    before = pictures(run)
+    before = images(run)
     run.test(data=write(tmp_path / "valid" / "train.tsv", 10).parent)
     run.test(data=write(tmp_path / f"{'x' * 240}.tsv", 10))
-    after = pictures(run)
+    after = images(run)
     assert {name: data for name, data in after.items() if name in before} == before
     assert len(after) == len(before) + 2
 

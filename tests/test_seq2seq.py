@@ -355,10 +355,10 @@ def test_a_model_that_does_not_write_step_by_step_refuses_p_below_1(recipe, pair
 
 
 def test_a_run_translates_aligns_and_tells_its_guesses(run, tmp_path):
-    picture = tmp_path / "a.png"
-    done = ayn("use", run.folder.path, "one two three", "--alignment", picture)
+    image = tmp_path / "a.png"
+    done = ayn("use", run.folder.path, "one two three", "--alignment", image)
     assert done.code == 0, done.err
-    assert picture.stat().st_size > 1000
+    assert image.stat().st_size > 1000
     for method in ("greedy", "sample", "beam"):
         texts = ["one", "two three four five six one", "six six"]
         assert run.predict(texts, method=method) == [run.predict(text, method=method) for text in texts]

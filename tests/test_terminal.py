@@ -152,7 +152,7 @@ def hostile_commands(run: Path, text: Path, evil: str) -> dict[str, tuple[object
         "a decode key": ("use", run, "x", "--set", f"{evil}=1"),
         "a decode method": ("use", run, "x", "--set", f"method={evil}"),
         "a place": ("use", run, "x", "--heads", "a.png", "--place", evil),
-        "a picture": ("use", run, "x", "--heads", evil),
+        "an image": ("use", run, "x", "--heads", evil),
         "an alignment": ("use", run, "x", "--alignment", f"{evil}.gif"),
         "layers": ("use", run, "x", "--embed", "--layers", evil),
         "a pool": ("use", run, "x", "--embed", "--pool", evil),
@@ -221,7 +221,7 @@ def test_a_notebook_shows_a_run_with_an_evil_name(labels):
     assert "&lt;b&gt;" in shown
 
 
-def test_a_picture_with_evil_texts_is_valid(tmp_path):
+def test_a_figure_with_evil_texts_is_valid(tmp_path):
     out = tmp_path / "a.svg"
     alignment(np.full((2, 2), 0.5), ["a", EVIL], ["b", EVIL], out, f"title {EVIL}", f"shown {EVIL}")
     ET.fromstring(out.read_bytes())

@@ -23,13 +23,13 @@ import pytest
 
 from allyouneed.config import DataConfig
 from allyouneed.data.formats.arrays import read_array
+from allyouneed.data.images import ImageSplit
 from allyouneed.data.in_memory import store_examples
 from allyouneed.data.opening import open_data
-from allyouneed.data.pictures import PictureSplit
 from allyouneed.errors import UserError
 from commands import mistake
 from conftest import RUNTIME
-from test_pictures import stored, write_idx
+from test_images import stored, write_idx
 
 ROOM = 600 << 20  # bytes that reading may take beside what the process has
 SECONDS = 20.0
@@ -53,7 +53,7 @@ def bounded(room: int = ROOM) -> Iterator[None]:
     assert time.process_time() - began < SECONDS
 
 
-def refused(path: Path | list[Path], shape: str = "pictures", room: int = ROOM) -> str:
+def refused(path: Path | list[Path], shape: str = "images", room: int = ROOM) -> str:
     paths = tuple(map(str, path if isinstance(path, list) else [path]))
     with bounded(room), pytest.raises(UserError) as told:
         open_data(DataConfig(path=paths, **WHOLE), shape)
@@ -61,10 +61,10 @@ def refused(path: Path | list[Path], shape: str = "pictures", room: int = ROOM) 
     return str(told.value)
 
 
-def read(path: Path, shape: str = "pictures") -> PictureSplit:
+def read(path: Path, shape: str = "images") -> ImageSplit:
     with bounded():
         split = open_data(DataConfig(path=(str(path),), **WHOLE), shape).splits["train"]
-    assert isinstance(split, PictureSplit)
+    assert isinstance(split, ImageSplit)
     return split
 
 
@@ -102,17 +102,17 @@ ODD = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_every_order_of_bytes_is_the_same_picture(name: str, tmp_path: Path) -> None:
+def test_every_order_of_bytes_is_the_same_image(name: str, tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / "set.npz", images=ODD[name], labels=LABELS)
     split = read(tmp_path / "set.npz")
     assert split.array is not None
     assert np.abs(split.array[..., 0].astype(int) - PIXELS).max() <= ("half" in name)
-    assert [picture.label for picture in split] == LABELS.tolist()
+    assert [image.label for image in split] == LABELS.tolist()
     np.save(tmp_path / "set.npy", ODD[name])
     assert read(tmp_path / "set.npy", "plain").examples == 6
 
 
-def test_dark_pictures_of_16_bits_are_dark_in_either_order(tmp_path: Path) -> None:
+def test_dark_images_of_16_bits_are_dark_in_either_order(tmp_path: Path) -> None:
     for dtype in ("<u2", ">u2"):
         np.save(tmp_path / "set.npy", np.full((2, 4, 4), 200, dtype))
         array = read(tmp_path / "set.npy", "plain").array
@@ -144,7 +144,7 @@ def test_headers_of_other_writers(tmp_path: Path) -> None:
 )
 def test_labels_of_any_plain_type(labels: np.ndarray, names: list[str], tmp_path: Path) -> None:
     np.savez(tmp_path / "set.npz", images=PIXELS, labels=labels)
-    assert [picture.label for picture in read(tmp_path / "set.npz")] == names * 3
+    assert [image.label for image in read(tmp_path / "set.npz")] == names * 3
 
 
 # Values that are no pixels, and labels that are no text
@@ -156,15 +156,15 @@ VALUES: dict[str, tuple[Any, Any, str]] = {
     "void": (np.zeros((6, 4, 5), "V3"), LABELS, "its values are of the type |V3: save it as numbers or as text"),
     "datetime": (np.zeros((6, 4, 5), "M8[ns]"), LABELS, "its values are of the type datetime64[ns]"),
     "complex": (np.zeros((6, 4, 5), complex), LABELS, "its values are of the type complex128"),
-    "nothing": (PIXELS[:0], LABELS[:0], "is too small: no picture of it is in the train split"),
-    "no width": (PIXELS[:, :, :0], LABELS, "the shape (4, 0) is not that of a picture"),
-    "one number": (np.array(3), LABELS, "set.npz has an array of shape () for the pictures"),
+    "nothing": (PIXELS[:0], LABELS[:0], "is too small: no image of it is in the train split"),
+    "no width": (PIXELS[:, :, :0], LABELS, "the shape (4, 0) is not that of an image"),
+    "one number": (np.array(3), LABELS, "set.npz has an array of shape () for the images"),
     "objects": (PIXELS.astype(object), LABELS, "of 'images', it holds Python objects, which are never loaded"),
     "object labels": (PIXELS, LABELS.astype(object), "of 'labels', it holds Python objects"),
     "no UTF-8": (PIXELS, np.array([b"a", b"caf\xe9"] * 3), "label 1 is not valid text: save it as UTF-8"),
     "half a pair": (PIXELS, np.array(["a", "\ud800"] * 3), "label 1 is not valid text"),
     "no character": (PIXELS, np.full(6, 0x110000, np.uint32).view("<U1"), "label 0 is not valid text"),
-    "nan": (PIXELS, np.array([0, np.nan] * 3), "label 1 is missing (nan): give one for each picture"),
+    "nan": (PIXELS, np.array([0, np.nan] * 3), "label 1 is missing (nan): give one for each image"),
     "dates": (PIXELS, np.zeros(6, "M8[D]"), "of 'labels', its values are of the type datetime64[D]"),
     "complex labels": (PIXELS, np.zeros(6, complex), "of 'labels', its values are of the type complex128"),
 }
@@ -241,11 +241,11 @@ def test_a_header_longer_than_any(tmp_path: Path) -> None:
     assert "it does not begin as an idx or npy file does" in refused(path, "plain")
 
 
-def test_nothing_very_often_is_no_picture(tmp_path: Path) -> None:
+def test_nothing_very_often_is_no_image(tmp_path: Path) -> None:
     (tmp_path / "set.npy").write_bytes(npy(header=header(shape=f"({10**18}, 0, 9)")))
-    assert "the shape (0, 9) is not that of a picture" in refused(tmp_path / "set.npy", "plain")
+    assert "the shape (0, 9) is not that of an image" in refused(tmp_path / "set.npy", "plain")
     (tmp_path / "set.idx").write_bytes(b"\0\0\x08\3" + struct.pack(">3I", 2**32 - 1, 0, 7))
-    assert "the shape (0, 7) is not that of a picture" in refused(tmp_path / "set.idx", "plain")
+    assert "the shape (0, 7) is not that of an image" in refused(tmp_path / "set.idx", "plain")
 
 
 # Archives
@@ -348,13 +348,13 @@ def test_idx_files_that_unpack_without_end(height: int, told: str, tmp_path: Pat
         assert "there is not enough memory" in refused(tmp_path / "images.gz", "plain")
 
 
-def test_more_pictures_than_can_be_listed(tmp_path: Path) -> None:
+def test_more_images_than_can_be_listed(tmp_path: Path) -> None:
     """Each of a single pixel, so that their list takes far more than they do."""
     with gzip.open(tmp_path / "images.gz", "wb", 1) as file:
         file.write(b"\0\0\x08\3" + struct.pack(">3I", 250 << 20, 1, 1))
         zeros(file, 250 << 20)
     said = refused(tmp_path / "images.gz", "plain")
-    assert "the pictures need 97.7 GiB of memory, and " in said or "not enough memory for the pictures" in said
+    assert "the images need 97.7 GiB of memory, and " in said or "not enough memory for the images" in said
 
 
 def test_a_damaged_compressed_file_is_told(tmp_path: Path) -> None:
@@ -368,19 +368,19 @@ def test_a_damaged_compressed_file_is_told(tmp_path: Path) -> None:
 # In memory
 
 IN_MEMORY: dict[str, tuple[Callable[[], Any], str, str]] = {
-    "text": (lambda: {"images": np.full((6, 4, 5), "x"), "labels": LABELS}, "pictures", "type <U1 are no pixels"),
-    "complex": (lambda: (np.zeros((6, 4, 5), complex), LABELS), "pictures", "type complex128 are no pixels"),
-    "dates": (lambda: (np.zeros((6, 4, 5), "M8[D]"), LABELS), "pictures", "are no pixels: give numbers"),
-    "structured": (lambda: (np.zeros((6, 4, 5), "u1,u1"), LABELS), "pictures", "are no pixels: give numbers"),
-    "objects": (lambda: (PIXELS.astype(object), LABELS), "pictures", "row 1 of data: values of the type object are no"),
+    "text": (lambda: {"images": np.full((6, 4, 5), "x"), "labels": LABELS}, "images", "type <U1 are no pixels"),
+    "complex": (lambda: (np.zeros((6, 4, 5), complex), LABELS), "images", "type complex128 are no pixels"),
+    "dates": (lambda: (np.zeros((6, 4, 5), "M8[D]"), LABELS), "images", "are no pixels: give numbers"),
+    "structured": (lambda: (np.zeros((6, 4, 5), "u1,u1"), LABELS), "images", "are no pixels: give numbers"),
+    "objects": (lambda: (PIXELS.astype(object), LABELS), "images", "row 1 of data: values of the type object are no"),
     "no width": (lambda: (PIXELS[:, :, :0], LABELS), "captions", r"row 1 of data: the shape (4, 0) is not that of"),
-    "nothing": (lambda: (PIXELS[:0], LABELS[:0]), "pictures", "data has no rows"),
-    "ragged": (lambda: [([[1, 2], [3]], "a")], "pictures", "row 1 of data: its rows have different lengths"),
-    "5 channels": (lambda: [np.zeros((4, 4, 5))], "plain", "(4, 4, 5) is not that of a picture"),
-    "no UTF-8": (lambda: [(PIXELS[0], b"caf\xe9")], "pictures", "row 1 of data: the label is not valid text"),
+    "nothing": (lambda: (PIXELS[:0], LABELS[:0]), "images", "data has no rows"),
+    "ragged": (lambda: [([[1, 2], [3]], "a")], "images", "row 1 of data: its rows have different lengths"),
+    "5 channels": (lambda: [np.zeros((4, 4, 5))], "plain", "(4, 4, 5) is not that of an image"),
+    "no UTF-8": (lambda: [(PIXELS[0], b"caf\xe9")], "images", "row 1 of data: the label is not valid text"),
     "half a pair": (lambda: [(PIXELS[0], "a\ud800")], "captions", "row 1 of data: the caption is not valid text"),
     "half a pair beside a path": (lambda: [("a.png", "a\ud800")], "captions", "the caption is not valid text"),
-    "ragged labels": (lambda: [(PIXELS[0], [[1, 2], [3]])], "pictures", "several labels for a picture"),
+    "ragged labels": (lambda: [(PIXELS[0], [[1, 2], [3]])], "images", "several labels for an image"),
     "half a pair in a text": (
         lambda: {"text": ["a\ud800b"]},
         "text",
@@ -404,11 +404,11 @@ def test_what_is_wrong_in_memory(name: str) -> None:
 
 def test_labels_in_memory_of_any_type() -> None:
     labels = [b"caf\xc3\xa9", "b", 3, 2.5, datetime.date(2020, 1, 2), np.int64(7)]
-    path = store_examples(list(zip(PIXELS, labels)), "pictures")
-    assert [picture.label for picture in read(path)] == ["café", "b", "3", "2.5", "2020-01-02", "7"]
+    path = store_examples(list(zip(PIXELS, labels)), "images")
+    assert [image.label for image in read(path)] == ["café", "b", "3", "2.5", "2020-01-02", "7"]
 
 
-def test_pictures_of_odd_arrays_are_stored(tmp_path: Path) -> None:
+def test_images_of_odd_arrays_are_stored(tmp_path: Path) -> None:
     np.save(tmp_path / "set.npy", np.asfortranarray(PIXELS.astype(">u2") * 257))
     assert (stored(read(tmp_path / "set.npy", "plain"), 4, 1, name="odd").shape) == (6, 4, 4, 1)
     assert (read_array(write_idx(tmp_path / "images.gz", PIXELS)) == PIXELS).all()

@@ -18,7 +18,7 @@ import torch
 from allyouneed import catalog
 from allyouneed.errors import UserError
 from allyouneed.models.dvae import DVAE, DVAEConfig
-from allyouneed.predict.pictures import ImageTokenizer
+from allyouneed.predict.images import ImageTokenizer
 from allyouneed.predict.processor import check_shapes
 from allyouneed.recipe import read_recipe, recipe_names
 from allyouneed.run import load

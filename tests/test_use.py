@@ -109,12 +109,12 @@ def test_table_shows_the_five_likeliest_words_at_each_place(lm):
     assert [float(p) for p, _ in cells] == pytest.approx([100 * p for p in top.values.tolist()], abs=0.051)
 
 
-def test_the_heads_of_one_attention_are_a_picture(translator, lm, tmp_path):
+def test_the_heads_of_one_attention_are_a_figure(translator, lm, tmp_path):
     done = ayn("use", translator, "one two", "--heads", tmp_path / "a.svg")
     places = "body.encoder.blocks.0.attention, body.decoder.blocks.0.attention, body.decoder.blocks.0.cross"
     assert done == (
         0,
-        f"the picture of body.decoder.blocks.0.cross is in {tmp_path / 'a.svg'}; there are {places}\n",
+        f"the figure of body.decoder.blocks.0.cross is in {tmp_path / 'a.svg'}; there are {places}\n",
         "",
     )
     drawn = (tmp_path / "a.svg").read_text(encoding="utf-8")
@@ -133,15 +133,15 @@ def test_the_heads_of_one_attention_are_a_picture(translator, lm, tmp_path):
     assert said == "--place body.decoder.blocks.0.cross chooses what --heads FILE draws: give both"
 
 
-def test_alignment_and_heads_are_two_pictures(translator, tmp_path):
+def test_alignment_and_heads_are_two_images(translator, tmp_path):
     done = ayn("use", translator, "one two", "--alignment", tmp_path / "a.png", "--heads", tmp_path / "b.png")
     assert done.code == 0
     assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in ("a.png", "b.png"))
 
 
-def test_alignment_is_a_picture(translator, tmp_path):
+def test_alignment_is_a_figure(translator, tmp_path):
     done = ayn("use", translator, "one two", "--alignment", tmp_path / "a.png")
-    assert done == (0, f"{load(translator).predict('one two')}\nthe picture is in {tmp_path / 'a.png'}\n", "")
+    assert done == (0, f"{load(translator).predict('one two')}\nthe figure is in {tmp_path / 'a.png'}\n", "")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 

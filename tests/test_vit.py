@@ -1,4 +1,4 @@
-"""ViT: equal to Hugging Face's; patches, positions and pictures of other sizes."""
+"""ViT: equal to Hugging Face's; patches, positions and images of other sizes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def labeller(config: ViTConfig, pool: str = "first", classes: int = 5) -> Labell
     return model
 
 
-def pictures(config: ViTConfig, count: int = 3) -> dict[str, torch.Tensor]:
+def images(config: ViTConfig, count: int = 3) -> dict[str, torch.Tensor]:
     shape = (count, config.channels, config.image, config.image)
     pixels = torch.randn(shape, generator=torch.Generator().manual_seed(1))
     return {"pixels": pixels, "lengths": torch.full((count,), config.tokens)}
@@ -100,7 +100,7 @@ def theirs(ours: Labeller, config: ViTConfig) -> torch.nn.Module:
 @torch.inference_mode()
 def test_it_equals_transformers(change):
     config = replace(SMALL, **change)
-    ours, given, trace = labeller(config), pictures(config), Trace("embeddings", "layers")
+    ours, given, trace = labeller(config), images(config), Trace("embeddings", "layers")
     logits, model = ours(given, trace=trace), theirs(ours, config)
     output = model(pixel_values=given["pixels"], output_hidden_states=True)
     assert torch.allclose(logits, output.logits, atol=1e-5)
@@ -111,9 +111,9 @@ def test_it_equals_transformers(change):
 @pytest.mark.parametrize("pool", ["first", "mean"])
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "sinusoidal_2d", "none"])
 @torch.inference_mode()
-def test_a_batch_is_its_pictures(pool, positions):
+def test_a_batch_is_its_images(pool, positions):
     config = replace(SMALL, positions=positions)
-    model, given = labeller(config, pool), pictures(config)
+    model, given = labeller(config, pool), images(config)
     together = model(given)
     for i in range(3):
         alone = model({name: t[i : i + 1] for name, t in given.items()})
@@ -122,11 +122,11 @@ def test_a_batch_is_its_pictures(pool, positions):
 
 @torch.inference_mode()
 def test_only_positions_tell_where_a_patch_is():
-    """With all patches swapped at random, [CLS] sees the same set of patches: without positions, the same picture."""
+    """With all patches swapped at random, [CLS] sees the same set of patches: without positions, the same image."""
     order = torch.randperm(16, generator=torch.Generator().manual_seed(5))
     for positions in ("none", "learned", "sinusoidal", "sinusoidal_2d"):
         config = replace(SMALL, positions=positions)
-        model, given = labeller(config), pictures(config)
+        model, given = labeller(config), images(config)
         swapped = cut_patches(given["pixels"], 3)[:, order].view(3, 4, 4, 3, 3, 3).permute(0, 3, 1, 4, 2, 5)
         other = {**given, "pixels": swapped.reshape(given["pixels"].shape)}
         assert torch.allclose(model(given), model(other), atol=1e-5) == (positions == "none")
@@ -134,7 +134,7 @@ def test_only_positions_tell_where_a_patch_is():
 
 def test_patches_are_a_convolution():
     config = SMALL
-    body, given = ViTBody(config), pictures(config)["pixels"]
+    body, given = ViTBody(config), images(config)["pixels"]
     own = body.patches.into(cut_patches(given, 3))
     weight = body.patches.into.weight.view(32, 3, 3, 3)
     convolved = F.conv2d(given, weight, body.patches.into.bias, stride=3)
@@ -171,7 +171,7 @@ def test_positions_of_another_size_lie_between():
 
 
 @torch.inference_mode()
-def test_a_larger_picture_is_read_with_positions_between():
+def test_a_larger_image_is_read_with_positions_between():
     model = labeller(SMALL)
     assert model({"pixels": torch.randn(1, 3, 18, 24), "lengths": torch.tensor([49])}).shape == (1, 5)
 

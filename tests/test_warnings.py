@@ -10,7 +10,7 @@ import pytest
 from allyouneed import catalog
 from allyouneed.data.registry import listing
 from allyouneed.models.dvae import DVAE, DVAEConfig
-from allyouneed.predict.pictures import ImageTokenizer
+from allyouneed.predict.images import ImageTokenizer
 from allyouneed.recipe import read_recipe, recipe_names
 from allyouneed.storage.runfolder import RunFolder
 from allyouneed.tasks.draw import Draw

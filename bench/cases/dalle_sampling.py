@@ -1,4 +1,4 @@
-"""Drawing pictures of 256 codes: with the cache, as a run does it, against reading the whole sequence for each code."""
+"""Drawing images of 256 codes: with the cache, as a run does it, against reading the whole sequence for each code."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def draw_again(model: DALLE, prompts: list[list[int]], codes: int) -> np.ndarray
     return found.cpu().numpy()
 
 
-def prepare(device: str, layers: int, width: int, peers: set[str], folder: Path, pictures: str, codes: str) -> Prepared:
+def prepare(device: str, layers: int, width: int, peers: set[str], folder: Path, images: str, codes: str) -> Prepared:
     model, count = make(device, layers, width), int(codes)
     draws = torch.Generator().manual_seed(1)
-    ids = torch.randint(0, VOCAB, (int(pictures), CAPTION - 4), generator=draws).tolist()
+    ids = torch.randint(0, VOCAB, (int(images), CAPTION - 4), generator=draws).tolist()
     prompts = [model.prompt(some) for some in ids]
     settings, writer = DecodeConfig(batch=len(prompts)), Writer(model)
     first, second = draw_codes(writer, prompts, count, settings), draw_again(model, prompts, count)
@@ -59,18 +59,18 @@ def prepare(device: str, layers: int, width: int, peers: set[str], folder: Path,
     return Prepared(sides, len(prompts), checked)
 
 
-def case(name: str, device: str, layers: int, width: int, pictures: int, codes: int, rounds: int) -> Case:
+def case(name: str, device: str, layers: int, width: int, images: int, codes: int, rounds: int) -> Case:
     work = (
-        f"{pictures} pictures of {codes} codes each, the likeliest ones, by a DALL-E with {layers} layers, width "
+        f"{images} images of {codes} codes each, the likeliest ones, by a DALL-E with {layers} layers, width "
         f"{width}, captions of {CAPTION} tokens and {CODES:,} codes, with random weights, fp32. Ours is the decoder of "
         "`ayn use`, which keeps keys and values; the other side reads the caption and all codes so far again for each "
         "code."
     )
-    options = {"pictures": str(pictures), "codes": str(codes)}
-    quick = {"pictures": "4", "codes": "16"}
+    options = {"images": str(images), "codes": str(codes)}
+    quick = {"images": "4", "codes": "16"}
     gpu = device == "cuda"
     return Case(
-        name, work, "pictures", [Peer(WITHOUT, "torch")], partial(prepare, device, layers, width), rounds, options,
+        name, work, "images", [Peer(WITHOUT, "torch")], partial(prepare, device, layers, width), rounds, options,
         quick, gpu,
     )  # fmt: skip
 

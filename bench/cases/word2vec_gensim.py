@@ -1,7 +1,7 @@
 """Skip-gram word vectors of Wikipedia's text against gensim: words per second, and scores on analogies and similarity.
 
 The text is the beginning of enwik8 without its markup. Of each article only the part between <text> and </text> is
-used. Redirects, comments, references, tags, tables, templates, pictures, categories, links to other languages and
+used. Redirects, comments, references, tags, tables, templates, images, categories, links to other languages and
 addresses are removed; of any other link its visible words stay. Then the text is put in lower case, and all characters
 but a-z and 0-9 become spaces. A line of the article is a line of the text, and neighbours are on one line; empty lines
 are removed.

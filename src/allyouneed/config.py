@@ -84,7 +84,7 @@ class DataConfig:
     valid_part: float = option(0.05, "part held out for validation if no file is given", low=0.0, high=0.5)
     test_part: float = option(0.05, "part held out for the test if no file is given", low=0.0, high=0.5)
     fold: int = option(0, "own files: which part of this size is the test: 1, 2, … (0: the first)", low=0, high=1000)
-    source: str = option("", "column of the source, text, word, context or picture: its name or its number from 1")
+    source: str = option("", "column of the source, text, word, context or image: its name or its number from 1")
     target: str = option("", "column of the target, label, tag, answer or caption: its name or its number from 1")
     second: str = option("", "classify: column of the second text of a pair; answer: of the question")
     header: str = option("auto", "CSV, TSV: whether the first row names the columns", choices=("auto", "true", "false"))
@@ -93,8 +93,8 @@ class DataConfig:
     max_length: int = option(256, "longer examples are cut to this many tokens; not in lm", low=2, high=10**7)
     limit: int = option(0, "use at most this many examples of each split, drawn at random (0: all)", low=0, high=10**12)
     follow: bool = option(True, "other data than the recipe's decides the settings that are not given")
-    skip_bad: bool = option(False, "leave out picture files that are damaged, instead of an error")
-    workers: int = option(0, "threads that decode pictures (0: one per core)", low=0, high=1024)
+    skip_bad: bool = option(False, "leave out image files that are damaged, instead of an error")
+    workers: int = option(0, "threads that decode images (0: one per core)", low=0, high=1024)
     mirror: str = option("", "folder with copies of the public data sets")
 
     def __post_init__(self) -> None:

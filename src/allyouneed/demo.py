@@ -23,15 +23,15 @@ def main(out: Path) -> None:
     for source, target in zip([SENTENCE, *held_out], run.predict([SENTENCE, *held_out])):
         write(f"  {source:<50} {target}")
     longest = max(sources, key=len)
-    picture = out / "alignment.png"
+    figure = out / "alignment.png"
     found = run.align(longest)
-    alignment(found.weights.numpy(), found.source, found.target, picture, longest, found.shown)
+    alignment(found.weights.numpy(), found.source, found.target, figure, longest, found.shown)
     write(
         f"\nwhere everything is:\n"
         f"  the run            {out}/\n"
         f"  its scores         {out}/scores.json\n"
         f"  the loss curve     {out}/loss.png\n"
-        f"  the attention      {picture}\n"
+        f"  the attention      {figure}\n"
         f"\ntry next:\n"
         f'  .venv/bin/ayn use {out} "We are not tired."\n'
         f'  .venv/bin/ayn train lm/gpt && .venv/bin/ayn use runs/lm-gpt "The dog" --table\n'

@@ -42,7 +42,7 @@ from allyouneed.training.fit import fit
 from allyouneed.training.memory import check_rows, explain_memory, flops, lasting, parameters
 from allyouneed.training.starting import Given, choose, default_out, resumed, with_data
 
-MOST_PICTURE = 1 << 24  # bytes
+MOST_FIGURE = 1 << 24  # bytes
 MASK = "[MASK]"
 Text = str | Sequence[str]  # for a tagger, a text may be the list of its words
 T = TypeVar("T")
@@ -96,8 +96,8 @@ class Run:
         ]
         cells = "".join(f"<tr><th>{html.escape(name)}</th><td>{html.escape(what)}</td></tr>" for name, what in rows)
         curve = self.folder.path / "loss.png"
-        picture = base64.b64encode(read_bytes(curve, MOST_PICTURE)).decode() if curve.is_file() else ""
-        image = f'<img alt="loss" src="data:image/png;base64,{picture}">' if picture else ""
+        figure = base64.b64encode(read_bytes(curve, MOST_FIGURE)).decode() if curve.is_file() else ""
+        image = f'<img alt="loss" src="data:image/png;base64,{figure}">' if figure else ""
         return f"<table>{printable(cells)}</table>{image}"
 
     def __reduce__(self) -> tuple[Any, ...]:

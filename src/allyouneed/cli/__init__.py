@@ -99,8 +99,8 @@ def train_command(
         codes = {Interrupted: getattr(stop, "exit_code", 1), Terminated: 143, KeyboardInterrupt: 130}
         raise typer.Exit(codes.get(type(stop), 1)) from None
     if first:
-        picture = ["TEXT", "--out", "a.png"] if chosen.task_kind == "draw" else []
-        write(f"\nthe run is in {folder}; try:\n  {shlex.join(['ayn', 'use', str(folder), *picture])}")
+        image = ["TEXT", "--out", "a.png"] if chosen.task_kind == "draw" else []
+        write(f"\nthe run is in {folder}; try:\n  {shlex.join(['ayn', 'use', str(folder), *image])}")
 
 
 @app.command("test", short_help="Score a run.")
@@ -245,14 +245,14 @@ def info_command(
     )  # fmt: skip
 
 
-@app.command("lecture", short_help="Run an experiment of the lectures and draw its picture.")
+@app.command("lecture", short_help="Run an experiment of the lectures and draw its figure.")
 def lecture_command(
     name: Annotated[str, argument("LECTURE", "Which one; without a name they are listed.")] = "",
     out: Annotated[Path | None, option("DIR", "Folder of the results.  [default: runs/lecture-NAME]")] = None,
     run: Annotated[str, option("RUN", "Use this run instead of training one.", "--run")] = "",
     mirror: common.Mirror = None,
 ) -> None:
-    """Run an experiment of the lectures: it prints its numbers and draws its picture.
+    """Run an experiment of the lectures: it prints its numbers and draws its figure.
 
     \b
     Example:
@@ -273,7 +273,7 @@ def lecture_command(
     except (Interrupted, KeyboardInterrupt):
         write("\nstopped; the lecture begins again with the same command", err=True)
         raise typer.Exit(130) from None
-    write(f"\nthe picture is in {lecture.picture(name)}, its numbers in {lecture.numbers(name)}")
+    write(f"\nthe figure is in {lecture.figure(name)}, its numbers in {lecture.numbers(name)}")
 
 
 @app.command("list", short_help="List recipes, data sets, models, tasks, lectures or settings.")

@@ -84,8 +84,8 @@ def use_command(
         _answer_by_vectors(loaded, made, nearest_, decode, one=how == "text" and not text and not typed)
         decode = {"method": "greedy", "n_best": 1}
     loaded.decode(**decode)  # complains before anything is read
-    if loaded.predictor.makes_picture and how == "text" and not (out or heads):
-        raise UserError("an answer of this run is a picture: name a file for it, --out FILE.png")
+    if loaded.predictor.makes_image and how == "text" and not (out or heads):
+        raise UserError("an answer of this run is an image: name a file for it, --out FILE.png")
     try:
         if alignment is not None:
             _draw_alignment(loaded, text or [], alignment, decode)
@@ -110,10 +110,10 @@ def use_command(
 def _answer_each(run: Run, texts: list[str], how: str, decode: dict[str, Any]) -> bool:
     """Answer what each argument stands for. Of a folder, what cannot be answered is named, and the others are answered,
     but not all of them together; returns whether all could be."""
-    from allyouneed.predict.pictures import PictureReader
+    from allyouneed.predict.images import ImageReader
 
     asked, failed = [(one, given) for given in texts for one in run.predictor.expand(given)], dict.fromkeys(texts, 0)
-    named = isinstance(run.predictor, PictureReader) and len(texts) > 1
+    named = isinstance(run.predictor, ImageReader) and len(texts) > 1
     for i, (text, given) in enumerate(asked):
         write("\n" if how == "table" and i else "", end="")
         try:
@@ -231,7 +231,7 @@ def _print_table(run: Run, text: str, decode: dict[str, Any]) -> None:
 
 
 def _draw_alignment(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None:
-    """The alignment of one sentence as a picture, or of several as one JSON object per line."""
+    """The alignment of one sentence as a figure, or of several as one JSON object per line."""
     if out.suffix.lower() == ".jsonl":
         from allyouneed.storage.wholefile import write_pieces
 
@@ -245,7 +245,7 @@ def _draw_alignment(run: Run, texts: list[str], out: Path, decode: dict[str, Any
         raise UserError("--alignment draws one sentence: give one TEXT; a FILE.jsonl takes any number of them")
     found = run.align(texts[0], **decode)
     alignment(found.weights.numpy(), found.source, found.target, out, texts[0], found.shown)
-    write(f"{found.answer}\nthe picture is in {out}")
+    write(f"{found.answer}\nthe figure is in {out}")
 
 
 def _aligned(run: Run, text: str, decode: dict[str, Any]) -> bytes:
@@ -258,9 +258,9 @@ def _aligned(run: Run, text: str, decode: dict[str, Any]) -> bytes:
 
 
 def _draw_heads(run: Run, texts: list[str], out: Path, place: str, decode: dict[str, Any]) -> None:
-    """One attention of the model, one heat map per head; the last attention if none is named, or all over a picture."""
+    """One attention of the model, one heat map per head; the last attention if none is named, or all over an image."""
     from allyouneed.figures import heads
-    from allyouneed.predict.pictures import RecognizePredictor
+    from allyouneed.predict.images import RecognizePredictor
 
     if len(texts) != 1:
         raise UserError("--heads draws one text: give one TEXT")
@@ -273,11 +273,11 @@ def _draw_heads(run: Run, texts: list[str], out: Path, place: str, decode: dict[
     else:
         place = place or list(found)[-1]
         heads(found[place].weights.numpy(), found[place].source, found[place].target, out, title=place)
-    write(f"the picture of {place or 'all heads'} is in {out}; there are {', '.join(found)}")
+    write(f"the figure of {place or 'all heads'} is in {out}; there are {', '.join(found)}")
 
 
 def _draw_answers(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None:
-    """The pictures that answer the texts, on one sheet."""
+    """The images that answer the texts, on one sheet."""
     from allyouneed.figures import check_name
     from allyouneed.predict.base import answered
 
@@ -286,8 +286,8 @@ def _draw_answers(run: Run, texts: list[str], out: Path, decode: dict[str, Any])
     if not texts:
         raise UserError(f"--out draws what is asked for: give {predictor.asks}")
     asked = [predictor.read(one, settings) for text in texts for one in predictor.expand(text)]
-    predictor.write_pictures(list(zip(asked, answered(predictor.answers(asked, settings)))), out)
-    write(f"the picture is in {out}")
+    predictor.write_images(list(zip(asked, answered(predictor.answers(asked, settings)))), out)
+    write(f"the image is in {out}")
 
 
 def _draw_map(run: Run, texts: list[str], out: Path) -> None:
@@ -296,7 +296,7 @@ def _draw_map(run: Run, texts: list[str], out: Path) -> None:
 
     found = run.map_words(*(word for text in texts for word in text.replace(",", " ").split()))
     word_map(found.words, found.vectors, out, found.arrows, run.folder.path.name, found.shown)
-    write(f"the picture is in {out}")
+    write(f"the image is in {out}")
 
 
 def _answer_by_vectors(run: Run, made: Embedding, nearest: Path | None, decode: Mapping[str, Any], one: bool) -> None:

@@ -1,5 +1,5 @@
-"""What one example is: a pair of sentences, a text with its label, a sentence with one tag per word, a question, or a
-picture with its label or caption."""
+"""What one example is: a pair of sentences, a text with its label, a sentence with one tag per word, a question, or an
+image with its label or caption."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ class Question(NamedTuple):
     id: str = ""
 
 
-class LabelledPicture(NamedTuple):
-    """A picture with its label, with its caption, or, if these do not matter, with neither. It says where the picture
+class LabelledImage(NamedTuple):
+    """An image with its label, with its caption, or, if these do not matter, with neither. It says where the image
     is, and does not hold its pixels. Splits are made by a hash of its content, unless they are made by captions."""
 
     where: str  # its file, and if that holds several, which one
     label: str  # its class, or its caption; "" if it has neither
     content: str  # a hash of what it shows, before it is scaled
-    number: int = -1  # in an array of pictures; -1: it is a file of its own
+    number: int = -1  # in an array of images; -1: it is a file of its own
 
 
 TextExample = SentencePair | LabelledText | TaggedSentence | Question
-Example = TextExample | LabelledPicture
+Example = TextExample | LabelledImage
 
 
 class Shape(NamedTuple):

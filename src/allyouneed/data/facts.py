@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from allyouneed.data.examples import Question
-from allyouneed.data.sources import PICTURES, Dataset, ExampleSplit, Split, Text
+from allyouneed.data.sources import IMAGES, Dataset, ExampleSplit, Split, Text
 
 WORD = re.compile(r"\w+|[^\w\s]")
 LOOSE = re.compile(r"\n(?=[ \t\n])")
@@ -27,17 +27,17 @@ class Facts:
     once: float  # words that occur only once, as a part of the different words
     lines: int
     loose: float  # part of the lines that are blank or indented
-    side: int = 0  # pixels of the shorter side of a picture, the median of some
-    channels: int = 0  # values per pixel: 1 or 3, of the pictures that have the most
+    side: int = 0  # pixels of the shorter side of an image, the median of some
+    channels: int = 0  # values per pixel: 1 or 3, of the images that have the most
 
 
 def gather(data: Dataset) -> Facts:
-    """Of the training split; the words are those of its first texts. Of pictures those of the captions, if they have
+    """Of the training split; the words are those of its first texts. Of images those of the captions, if they have
     any."""
     split, counts = data.splits["train"], Counter[str]()
-    side, channels = split.look() if data.shape in PICTURES else (0, 0)
+    side, channels = split.look() if data.shape in IMAGES else (0, 0)
     seen = counted = read = lines = loose = 0
-    for text, again in () if data.shape in ("pictures", "plain") else _texts(split):
+    for text, again in () if data.shape in ("images", "plain") else _texts(split):
         if counted < SAMPLE and not again:
             counts.update(WORD.findall(text[: SAMPLE - counted]))
             counted = min(SAMPLE, counted + len(text))

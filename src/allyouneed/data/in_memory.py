@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from allyouneed.data.fetch import cache_folder
 from allyouneed.data.formats.columns import Role, find_columns
 from allyouneed.data.formats.file_paths import check_name
-from allyouneed.data.sources import PICTURES
+from allyouneed.data.sources import IMAGES
 from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.format import human_bytes
 from allyouneed.storage.wholefile import put, remove, writing
@@ -71,7 +71,7 @@ def wanted_rows(shape: str) -> str:
 def store_examples(data: Any, shape: str, source: str = "", target: str = "") -> Path:
     """Write the examples to a file named by its contents. `source` and `target` name columns."""
     try:
-        return _pictures(data, shape, source, target) if shape in PICTURES else _texts(data, shape, source, target)
+        return _images(data, shape, source, target) if shape in IMAGES else _texts(data, shape, source, target)
     except UserError:
         raise
     except Exception as error:  # objects of the user may raise anything when they are read
@@ -139,12 +139,12 @@ def _stored(pieces: Iterable[bytes], ending: str) -> Path:
     return path
 
 
-def _pictures(data: Any, shape: str, source: str, target: str) -> Path:
-    """Pictures, as arrays, images of Pillow or paths, in rows or columns; beside each its label or its caption, unless
+def _images(data: Any, shape: str, source: str, target: str) -> Path:
+    """Images, as arrays, PIL images or paths, in rows or columns; beside each its label or its caption, unless
     they are plain. Two arrays in a tuple are two columns."""
     import numpy as np
 
-    from allyouneed.data.formats.pictures import BESIDE, IMAGES, PICTURE
+    from allyouneed.data.formats.images import BESIDE, IMAGE, IMAGES
 
     word = "caption" if shape == "captions" else "label"
     if isinstance(data, tuple) and len(data) == 2 and _dimensions(data[0]) > 2 >= _dimensions(data[1]):
@@ -153,15 +153,15 @@ def _pictures(data: Any, shape: str, source: str, target: str) -> Path:
     if shape == "plain":
         usual = {1: ("image",), **usual}
         if 0 < _dimensions(data) < 3 and not hasattr(data, "columns"):
-            raise UserError(f"data has the shape {data.shape}: give several pictures, (count, height, width, channels)")
+            raise UserError(f"data has the shape {data.shape}: give several images, (count, height, width, channels)")
     names, found = _table(data, usual)
-    image = _column(names, source, (*IMAGES, *PICTURE.usual), "pictures")
+    image = _column(names, source, (*IMAGES, *IMAGE.usual), "images")
     rows, size = [], 0
     for row in found:
         rows.append(row)
         size += getattr(row[image], "nbytes", 64)
         if size > MOST:
-            raise UserError(f"data has more than {human_bytes(MOST)} of pictures: give the paths of files instead")
+            raise UserError(f"data has more than {human_bytes(MOST)} of images: give the paths of files instead")
     if not rows:
         raise UserError("data has no rows")
     beside: dict[str, Any] = {}
@@ -176,10 +176,10 @@ def _pictures(data: Any, shape: str, source: str, target: str) -> Path:
         objects = (dict(zip(columns, map(str, cells))) for cells in zip(*columns.values()))
         return _stored((json.dumps(one).encode() + b"\n" for one in objects), ".jsonl")
     if True in are_paths:
-        raise UserError("some pictures in data are paths and others are not: give all as paths, or none")
+        raise UserError("some images in data are paths and others are not: give all as paths, or none")
     arrays = [_pixels(row[image], number) for number, row in enumerate(rows, 1)]
     if len({array.shape for array in arrays}) > 1:
-        raise UserError("the pictures in data have different sizes or channels: give their paths, or make them alike")
+        raise UserError("the images in data have different sizes or channels: give their paths, or make them alike")
     made = io.BytesIO()
     np.savez(made, images=np.stack(arrays), **beside)
     return _stored([made.getvalue()], ".npz")
@@ -191,44 +191,44 @@ def _dimensions(value: Any) -> int:
 
 
 def _label(value: Any, name: str, word: str) -> str:
-    """The label or the caption of a picture as text."""
+    """The label or the caption of an image as text."""
     import numpy as np
 
-    from allyouneed.data.formats.pictures import as_label
+    from allyouneed.data.formats.images import as_label
 
     try:
         cell = np.asarray(value).squeeze()
     except ValueError:  # lists in lists, of different lengths
-        raise UserError(f" has several {word}s for a picture: give one {word} for each") from None
+        raise UserError(f" has several {word}s for an image: give one {word} for each") from None
     if cell.ndim:
-        raise UserError(f" has a {word} of shape {cell.shape}: give one {word} for each picture")
+        raise UserError(f" has a {word} of shape {cell.shape}: give one {word} for each image")
     if _is_missing(value):
         raise UserError(f": '{name}' is missing ({value})")
     return as_label(cell[None], 0, f": the {word}")
 
 
-def _pixels(picture: Any, number: int) -> Any:
-    """The array of the picture in a row; one of Pillow is turned as its EXIF says, and a palette becomes colours."""
+def _pixels(image: Any, number: int) -> Any:
+    """The array of the image in a row; one of Pillow is turned as its EXIF says, and a palette becomes colours."""
     import numpy as np
     from PIL import ImageOps
 
     from allyouneed.data.formats import decoding
 
     try:
-        if not decoding.is_image(picture):
+        if not decoding.is_image(image):
             try:
-                pixels = np.asarray(picture)
+                pixels = np.asarray(image)
             except ValueError:
-                raise decoding.BadPictureError("its rows have different lengths") from None
+                raise decoding.BadImageError("its rows have different lengths") from None
             decoding.check_form(pixels.shape, pixels.dtype)
             return pixels
-        grey = picture.mode in ("1", "L", "I", "F") or picture.mode.startswith("I;16")
-        clear = picture.mode in ("LA", "PA", "RGBA") or "transparency" in picture.info
-        decoding.check(picture)
+        grey = image.mode in ("1", "L", "I", "F") or image.mode.startswith("I;16")
+        clear = image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info
+        decoding.check(image)
         with decoding.quiet(), decoding.pillow_errors():
-            return np.asarray(decoding.plain(ImageOps.exif_transpose(picture), 4 if clear else 1 if grey else 3))
-    except decoding.BadPictureError as error:
-        raise UserError(f"the picture in row {number} of data: {error}") from None
+            return np.asarray(decoding.plain(ImageOps.exif_transpose(image), 4 if clear else 1 if grey else 3))
+    except decoding.BadImageError as error:
+        raise UserError(f"the image in row {number} of data: {error}") from None
 
 
 def _table(data: Any, usual: Mapping[int, Names]) -> tuple[Names, Iterator[Row]]:

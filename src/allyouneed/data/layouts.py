@@ -1,6 +1,6 @@
 """How the files of public sets are laid out, and how built-in sets are made.
 
-A layout is a function from the files of each split to its rows or, of pictures, to an array and the label or caption of
+A layout is a function from the files of each split to its rows or, of images, to an array and the label or caption of
 each. The rows of running text are documents, each in pieces of UTF-8. Nothing of an archive is written to disk. All
 files with a checksum have been verified: what an archive holds is not checked again.
 """
@@ -36,7 +36,7 @@ from allyouneed.format import human_bytes
 
 Row = Sequence[str]
 Files = Mapping[str, Sequence[Path]]
-Pictures = tuple[np.ndarray, Sequence[str]]  # (N, H, W) or (N, H, W, C), and the label or caption of each
+Images = tuple[np.ndarray, Sequence[str]]  # (N, H, W) or (N, H, W, C), and the label or caption of each
 UNPACKED = 1 << 31  # bytes of an archive, at most
 REVIEW = re.compile(r"aclImdb/((?:train|test)/(?:pos|neg|unsup))/(\d+)_\d+\.txt")
 
@@ -134,13 +134,13 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
                 yield member.name, file.read()
 
 
-def idx(files: Files, labels: Sequence[str]) -> dict[str, Pictures]:
-    """Pictures and the numbers of their labels, as MNIST has them."""
+def idx(files: Files, labels: Sequence[str]) -> dict[str, Images]:
+    """Images and the numbers of their labels, as MNIST has them."""
     arrays = {split: [read_array(path) for path in paths] for split, paths in files.items()}
     return {split: (pixels, [labels[i] for i in numbers]) for split, (pixels, numbers) in arrays.items()}
 
 
-def cifar10(files: Files, labels: Sequence[str]) -> dict[str, Pictures]:
+def cifar10(files: Files, labels: Sequence[str]) -> dict[str, Images]:
     """An archive of files of records: a label, and the red, green and blue of 32 x 32 pixels."""
     found: dict[str, list[np.ndarray]] = {split: [] for split in files}
     for name, content in sorted(_members(files["train"][0])):
@@ -157,8 +157,8 @@ def cifar10(files: Files, labels: Sequence[str]) -> dict[str, Pictures]:
     }
 
 
-def emoji(files: Files) -> dict[str, Pictures]:
-    """An array (N, 32, 32, 3) of bytes, and one line per picture: the style in which it is drawn, and its caption."""
+def emoji(files: Files) -> dict[str, Images]:
+    """An array (N, 32, 32, 3) of bytes, and one line per image: the style in which it is drawn, and its caption."""
     images, texts = files["train"]
     return {"train": (read_array(images), [line.split("\t")[1].lower() for line in TextFile(texts).iter_lines()])}
 
@@ -176,8 +176,8 @@ def written(files: Files, name: str) -> dict[str, Iterable[Any]]:
     return found
 
 
-def draw_set(files: Files, name: str) -> dict[str, Pictures]:
-    """The pictures that the function NAME of builtin/NAME.py draws by rules, from the cache or drawn."""
+def draw_set(files: Files, name: str) -> dict[str, Images]:
+    """The images that the function NAME of builtin/NAME.py draws by rules, from the cache or drawn."""
 
     def write(stream: Stream) -> Filled:
         splits = _generated(name)

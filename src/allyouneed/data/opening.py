@@ -7,7 +7,7 @@ from pathlib import Path
 from allyouneed.config import READ_BY, DataConfig
 from allyouneed.data import registry
 from allyouneed.data.formats.file_paths import check_name
-from allyouneed.data.sources import PICTURES, Dataset, Source
+from allyouneed.data.sources import IMAGES, Dataset, Source
 from allyouneed.errors import UserError, nearest
 
 DESCRIBED = {  # the shapes of data
@@ -16,9 +16,9 @@ DESCRIBED = {  # the shapes of data
     "labels": "labelled texts",
     "tags": "tagged sentences",
     "questions": "questions about texts",
-    "pictures": "labelled pictures",
-    "captions": "captioned pictures",
-    "plain": "pictures, with or without labels",
+    "images": "labelled images",
+    "captions": "captioned images",
+    "plain": "images, with or without labels",
 }
 
 
@@ -38,14 +38,14 @@ def read_data(config: DataConfig, shape: str) -> Source:
             "data.second names the second text of the task classify, or the question of the task answer; "
             "this task has neither"
         )
-    if config.header != "auto" and shape not in ("pairs", "labels", "questions", *PICTURES):
+    if config.header != "auto" and shape not in ("pairs", "labels", "questions", *IMAGES):
         raise UserError(f"data.header = {config.header} is for tables, CSV and TSV; this task reads none")
     if config.mirror:
         check_name(Path(config.mirror))
-    if config.path and shape in PICTURES:
-        from allyouneed.data.pictures import read_pictures  # which imports numpy
+    if config.path and shape in IMAGES:
+        from allyouneed.data.images import read_images  # which imports numpy
 
-        return read_pictures(config, shape)
+        return read_images(config, shape)
     if config.path:
         from allyouneed.data.files import read_own
 
@@ -68,5 +68,5 @@ def read_data(config: DataConfig, shape: str) -> Source:
 
 
 def fits(its: str, wanted: str) -> bool:
-    """Whether data of one shape can be read as data of another: all pictures can be read without their labels."""
-    return its == wanted or (wanted == "plain" and its in PICTURES)
+    """Whether data of one shape can be read as data of another: all images can be read without their labels."""
+    return its == wanted or (wanted == "plain" and its in IMAGES)

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 from allyouneed.config import DataConfig
 from allyouneed.data.examples import SHAPES
 from allyouneed.data.fetch import File, content_checksum, discard, mirror_folder, obtain
-from allyouneed.data.sources import PICTURES, Dataset, Source, Split, Text, fingerprint, limited, split_by_hash
+from allyouneed.data.sources import IMAGES, Dataset, Source, Split, Text, fingerprint, limited, split_by_hash
 from allyouneed.errors import UserError
 from allyouneed.format import human_bytes
 
 if TYPE_CHECKING:  # names of data sets come without numpy
     import numpy as np
 
-    from allyouneed.data.formats.pictures import PictureList
+    from allyouneed.data.formats.images import ImageList
     from allyouneed.data.records import Records
 
 CHANGES = "; the download has no known checksum and may change"
@@ -140,8 +140,8 @@ def read_named(config: DataConfig, shape: str) -> Source:
     key = fingerprint(known.name, content, config.reverse)
     dataset = Dataset(known.name, known.shape, {}, understood, key, known.licence)
     read = partial(LAYOUTS[form.layout], files, **form.options)
-    if known.shape in PICTURES:
-        return _pictures(dataset, picture_lists(known, read()), shape)
+    if known.shape in IMAGES:
+        return _images(dataset, image_lists(known, read()), shape)
     records = _records(known, content, config.reverse, read, paths)
     if known.shape != "text":
         return NamedSource(dataset, lambda limit: split_by_hash(known.shape, records, *known.held_out, limit))
@@ -186,24 +186,24 @@ def _ranges(known: NamedSet, records: Records) -> dict[str, list[Span]]:
     }
 
 
-def picture_lists(known: NamedSet, splits: Mapping[str, tuple[np.ndarray, Sequence[str]]]) -> dict[str, PictureList]:
-    """Of arrays of pictures with their labels. What is held out of train is chosen by a hash of the picture, or of the
+def image_lists(known: NamedSet, splits: Mapping[str, tuple[np.ndarray, Sequence[str]]]) -> dict[str, ImageList]:
+    """Of arrays of images with their labels. What is held out of train is chosen by a hash of the image, or of the
     caption: the same caption is never in two splits."""
-    from allyouneed.data.formats.pictures import from_arrays
-    from allyouneed.data.pictures import hash_splits
+    from allyouneed.data.formats.images import from_arrays
+    from allyouneed.data.images import hash_splits
 
     word = "caption" if known.shape == "captions" else "label"
     listed = {split: from_arrays(*arrays, known.name, word) for split, arrays in splits.items()}
     return listed | hash_splits(listed["train"], word == "caption", *known.held_out)
 
 
-def _pictures(dataset: Dataset, listed: Mapping[str, PictureList], shape: str) -> Source:
-    """Pictures; those of the shape plain lose their labels."""
+def _images(dataset: Dataset, listed: Mapping[str, ImageList], shape: str) -> Source:
+    """Images; those of the shape plain lose their labels."""
     from allyouneed.data.builtin.scenes import check
-    from allyouneed.data.pictures import PictureSplit
+    from allyouneed.data.images import ImageSplit
 
     checker = check if dataset.name == "scenes" and shape == "captions" else None
     return NamedSource(
         replace(dataset, shape=shape, checker=checker),
-        lambda limit: {name: PictureSplit(one, limit, shape == "plain") for name, one in listed.items()},
+        lambda limit: {name: ImageSplit(one, limit, shape == "plain") for name, one in listed.items()},
     )

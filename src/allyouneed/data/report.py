@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from allyouneed.data.examples import digest
-from allyouneed.data.sources import PICTURES, Dataset, caption_key
+from allyouneed.data.sources import IMAGES, Dataset, caption_key
 from allyouneed.errors import shortened
 
 QUANTILES = (50, 90, 99)
@@ -62,7 +62,7 @@ class Report:
     def things(self) -> str:
         """What the examples are."""
         named = {"pairs": "pairs", "labels": "texts", "tags": "sentences", "questions": "questions"}
-        return "pictures" if self.shape in PICTURES else named.get(self.shape, "documents")
+        return "images" if self.shape in IMAGES else named.get(self.shape, "documents")
 
     def to_lines(self) -> list[str]:
         """For the user: how the data was read, then a table of the splits, of the lengths, and of the classes."""
@@ -101,7 +101,7 @@ class Report:
         if not names:
             return []
         often = sorted(names, key=lambda name: -train.get(name, 0))
-        labelled = self.shape in ("labels", "pictures")
+        labelled = self.shape in ("labels", "images")
         rows = [["label" if labelled else "type", *self.classes]]
         for title, some in [*((name, [name]) for name in often[:MOST_CLASSES]), ("", often[MOST_CLASSES:])]:
             totals = (f"{sum(of.get(name, 0) for name in some):,}" for of in self.classes.values())
@@ -146,8 +146,8 @@ def describe(
     train: np.ndarray | None = None
     for name, split in dataset.splits.items():
         inputs, examples = split.hashes()
-        if dataset.shape == "captions":  # the input of a captioned picture is its caption
-            inputs = np.fromiter((digest(caption_key(picture.label)) for picture in split), np.uint64)
+        if dataset.shape == "captions":  # the input of a captioned image is its caption
+            inputs = np.fromiter((digest(caption_key(image.label)) for image in split), np.uint64)
         in_train = None
         if train is not None:  # several times as fast as np.isin
             in_train = int((np.searchsorted(train, inputs, "right") > np.searchsorted(train, inputs, "left")).sum())

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # names of data sets come without numpy
     from allyouneed.data.records import Records
 
 SAMPLED = 7  # the key of the random numbers that draw examples
-PICTURES = ("pictures", "captions", "plain")  # shapes of data: pictures with labels, with captions, with neither
+IMAGES = ("images", "captions", "plain")  # shapes of data: images with labels, with captions, with neither
 
 
 class Split:
@@ -97,7 +97,7 @@ class Dataset:
     """Named splits of one shape. `understood`: how the files were read, in sentences for the user."""
 
     name: str
-    shape: str  # "text", "pairs", "labels", "tags", "questions", or one of PICTURES
+    shape: str  # "text", "pairs", "labels", "tags", "questions", or one of IMAGES
     splits: Mapping[str, Any]  # Splits of this shape: train, valid and test if there are any; some sets have more
     understood: list[str] = field(default_factory=list)
     fingerprint: str = ""  # changes when the examples may have changed

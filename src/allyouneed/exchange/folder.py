@@ -48,7 +48,7 @@ class Source:
     tokenizers: dict[str, Tokenizer] = field(default_factory=dict)
     generation: dict[str, Any] = field(default_factory=dict)  # generation_config.json
     chat: str = ""
-    pictures: dict[str, Any] = field(default_factory=dict)  # preprocessor_config.json
+    images: dict[str, Any] = field(default_factory=dict)  # preprocessor_config.json
     pool: str = ""  # of sentence-transformers
     named: dict[str, str] = field(default_factory=dict)  # {"eos_token": "</s>"}, as a chat template writes them
 

@@ -114,7 +114,7 @@ def _parts(processor: Processor, head: Head, source: Source) -> dict[str, bytes]
     if head.task == "tag" and not any(label.startswith(("B-", "I-")) for label in labels):
         extras["scheme"] = PER_WORD
     if head.task == "recognize":
-        extras |= _normalised(source.pictures, processor.recipe.model.channels)
+        extras |= _normalised(source.images, processor.recipe.model.channels)
     if head.task == "lm":
         extras |= _writing(source, source.tokenizers["tokenizer.json"])
     return parts | ({processor.file: json.dumps(extras).encode()} if extras else {})

@@ -74,7 +74,7 @@ def export_hf(run: Any, folder: Path, say: Say) -> list[Path]:
     if processor.tokenizers:
         _write_tokenizers(processor, folder, say)
     if processor.recipe.task_kind == "recognize":
-        write_json(folder / "preprocessor_config.json", _pictures(processor))
+        write_json(folder / "preprocessor_config.json", _images(processor))
     if processor.recipe.task_kind == "embed":
         _write_pooling(processor, folder, say)
     write_text(folder / "README.md", _card(form.name, run))
@@ -221,7 +221,7 @@ def _generation(processor: Any, say: Say) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _pictures(processor: Any) -> dict[str, Any]:
+def _images(processor: Any) -> dict[str, Any]:
     side = processor.recipe.model.image
     return {
         "image_processor_type": "ViTImageProcessor",

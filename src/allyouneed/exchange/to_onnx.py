@@ -192,7 +192,7 @@ def _texts(vocab: int, rows: int, tokens: int) -> tuple[Tensor, Tensor]:
 
 
 class Reader(nn.Module):
-    """A model that reads whole texts or pictures, with its tensors one after another."""
+    """A model that reads whole texts or images, with its tensors one after another."""
 
     def __init__(self, model: Any, names: list[str], tokens: int) -> None:
         super().__init__()
@@ -200,7 +200,7 @@ class Reader(nn.Module):
 
     def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
         tensors = dict(zip(self.names, given))
-        if "pixels" in tensors:  # each picture has as many patches
+        if "pixels" in tensors:  # each image has as many patches
             tensors["lengths"] = torch.full((given[0].size(0),), self.tokens)
         found = self.model(tensors)
         if not isinstance(self.model, Bert):
@@ -209,17 +209,17 @@ class Reader(nn.Module):
 
 
 def reader_graphs(model: Bert | Labeller | Embedder, config: Any) -> tuple[dict[str, Graph], Check]:
-    pictures = isinstance(model.body, ViTBody)
+    images = isinstance(model.body, ViTBody)
     inputs: Axes = {"ids": [BATCH, TIME], "lengths": [BATCH]}
-    if pictures:
+    if images:
         inputs = {"pixels": [BATCH, config.channels, config.image, config.image]}
     elif isinstance(model.body, BertBody) and not isinstance(model, Embedder) and config.segments > 1:
         inputs["segments"] = [BATCH, TIME]
-    tokens = config.tokens if pictures else 0
+    tokens = config.tokens if images else 0
     made, whole = (Reader(each, list(inputs), tokens) for each in (_traceable(model), model))
 
     def sample(rows: int, tokens: int) -> tuple[Tensor, ...]:
-        if pictures:
+        if images:
             return (torch.randint(256, (rows, *inputs["pixels"][1:]), dtype=torch.uint8),)  # type: ignore[arg-type]
         ids, lengths = _texts(config.vocab, rows, min(tokens, model.limit or tokens))
         return (ids, lengths, torch.randint(config.segments, ids.shape)) if "segments" in inputs else (ids, lengths)
@@ -228,7 +228,7 @@ def reader_graphs(model: Bert | Labeller | Embedder, config: Any) -> tuple[dict[
         for rows, size in ((1, 4), (1, 5), (3, 9), (2, 12)):
             given = sample(rows, size)
             for found, value in zip(sessions["model.onnx"](*given), whole(*given)):
-                if not pictures and value.dim() == 3:  # what stands in the padding means nothing
+                if not images and value.dim() == 3:  # what stands in the padding means nothing
                     real = torch.arange(value.size(1)) < given[1][:, None]
                     found, value = found[real], value[real]
                 yield found, value

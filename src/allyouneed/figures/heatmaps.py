@@ -190,7 +190,7 @@ def _cells(axes: Axes, table: np.ndarray) -> ScalarMappable:
 
 
 def _signed(axes: Axes, table: Any) -> ScalarMappable:
-    """A picture of the numbers -1..1, blue to red, row 0 on top."""
+    """A figure of the numbers -1..1, blue to red, row 0 on top."""
     axes.grid(False)
     return axes.imshow(np.asarray(table, dtype=float), cmap="RdBu_r", vmin=-1.0, vmax=1.0, interpolation="nearest")
 

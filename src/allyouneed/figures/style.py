@@ -1,4 +1,4 @@
-"""The style of all pictures, and how they are drawn and written."""
+"""The style of all figures, and how they are drawn and written."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def figure(out: Path, width: float, height: float, texts: Iterable[str] = ()) ->
 
 
 def check_name(out: Path) -> str:
-    """The kind of a picture file, png or svg, from its name."""
+    """The kind of a figure file, png or svg, from its name."""
     kind = out.suffix.lower().removeprefix(".")
     if kind not in ("png", "svg"):
         raise UserError(f"{out} is not a PNG or SVG file: choose a name that ends in .png or .svg")
@@ -101,11 +101,11 @@ def _save(made: Figure, out: Path, kind: str) -> None:
     metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
     for text in made.findobj(Text):  # an SVG with control characters is not valid
         text.set_text(printable(text.get_text()))
-    picture = io.BytesIO()
-    made.savefig(picture, format=kind, metadata=metadata, bbox_inches="tight", pad_inches=0.15)
+    figure = io.BytesIO()
+    made.savefig(figure, format=kind, metadata=metadata, bbox_inches="tight", pad_inches=0.15)
     with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(out, picture.getvalue())
+    write_bytes(out, figure.getvalue())
 
 
 def weight_colours() -> Colormap:

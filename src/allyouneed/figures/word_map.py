@@ -108,6 +108,6 @@ def plane(vectors: np.ndarray) -> np.ndarray:
     _, _, directions = np.linalg.svd(centred, full_matrices=False)
     two = np.zeros((2, centred.shape[1]))
     two[: min(2, len(directions))] = directions[:2]
-    for row in two:  # its sign is arbitrary: make the largest part positive, so that pictures are reproducible
+    for row in two:  # its sign is arbitrary: make the largest part positive, so that figures are reproducible
         row *= np.sign(row[np.abs(row).argmax()]) or 1.0
     return centred @ two.T

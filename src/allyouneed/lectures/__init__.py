@@ -1,4 +1,4 @@
-"""The experiments of the lectures: one small file each, one command, one picture. `ayn lecture NAME`."""
+"""The experiments of the lectures: one small file each, one command, one figure. `ayn lecture NAME`."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ def check(name: str, run: str = "") -> None:
 
 
 def show(name: str, lecture: Lecture) -> None:
-    """Run one experiment: it prints its numbers as a small table, and writes them and its picture."""
+    """Run one experiment: it prints its numbers as a small table, and writes them and its figure."""
     check(name, lecture.run)
     lecture.write_numbers(name, import_module(f"allyouneed.lectures.{name.replace('-', '_')}").show(lecture))

@@ -27,5 +27,5 @@ def show(lecture: Lecture) -> dict[str, Any]:
         [word, found.source[at], f"{weights[at]:.2f}"] for word, at, weights in zip(found.target, best, found.weights)
     ]
     lecture.table(["writes", "attends most to", "weight"], rows)
-    draw(found.weights.numpy(), found.source, found.target, lecture.picture("alignment"), SENTENCE, found.shown)
+    draw(found.weights.numpy(), found.source, found.target, lecture.figure("alignment"), SENTENCE, found.shown)
     return {"source": found.source, "target": found.target, "weights": found.weights.tolist()}

@@ -98,7 +98,7 @@ def show(lecture: Lecture, settings: Sequence[str] = SETTINGS) -> dict[str, Any]
     labels = [text.replace(" .", "") for text in texts]
     groups = [list(SENTENCES).index(sense) for sense in senses]
     title = "“bank” in nine sentences: cosines of its vectors in ELMo"
-    similarity(layers, labels, groups, lecture.picture("banks"), title)
+    similarity(layers, labels, groups, lecture.figure("banks"), title)
     return {"sentences": texts, "senses": senses, "layers": [cosines.tolist() for _, cosines in layers]}
 
 

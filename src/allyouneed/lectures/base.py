@@ -1,4 +1,4 @@
-"""What every experiment needs: a folder for its picture, a way to print, and a way to train a small model."""
+"""What every experiment needs: a folder for its figure, a way to print, and a way to train a small model."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Lecture:
     run: str = ""
     mirror: str = ""
 
-    def picture(self, name: str) -> Path:
+    def figure(self, name: str) -> Path:
         return self.out / f"{name}.png"
 
     def numbers(self, name: str) -> Path:
         return self.out / f"{name}.json"
 
     def write_numbers(self, name: str, numbers: dict[str, Any]) -> None:
-        """The numbers of the picture, so that they can be drawn again."""
+        """The numbers of the figure, so that they can be drawn again."""
         self.out.mkdir(parents=True, exist_ok=True)
         write_json(self.numbers(name), numbers)
 

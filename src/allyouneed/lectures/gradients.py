@@ -39,7 +39,7 @@ def show(lecture: Lecture) -> dict[str, Any]:
         "untrained models, one layer, 64 wide", "distance k (positions)", "‖∂h_T / ∂x_(T-k)‖, relative to k = 1",
         curves, logy=True,
     )  # fmt: skip
-    plot_curves([panel], lecture.picture("gradients"), "How much of a gradient is left after k steps")
+    plot_curves([panel], lecture.figure("gradients"), "How much of a gradient is left after k steps")
     return {"distance": distances, **relative}
 
 

@@ -38,7 +38,7 @@ def show(lecture: Lecture, settings: Sequence[str] = SETTINGS) -> dict[str, Any]
     lecture.table(["sentences", "words", *scores], rows)
     curves = [(name, words, values) for name, values in scores.items()]
     panel = Panel("English to Italian, greedy", "words in the source", "BLEU", curves, low=0.0)
-    plot_curves([panel], lecture.picture("lengths"), "What one vector cannot hold")
+    plot_curves([panel], lecture.figure("lengths"), "What one vector cannot hold")
     return {"words": words, **scores}
 
 

@@ -1,7 +1,7 @@
 """Whether a ViT must know where its patches are: no positions, 1-D, learned and 2-D ones, three seeds each.
 
-The pictures show a red circle and a blue square, and the label is the quarter of the picture that the circle is in.
-Without positions a picture is a heap of patches, in which that cannot be seen. Sinusoids in one dimension count the
+The images show a red circle and a blue square, and the label is the quarter of the image that the circle is in.
+Without positions an image is a heap of patches, in which that cannot be seen. Sinusoids in one dimension count the
 patches row by row, those in two dimensions count rows and columns, and learned positions start from noise.
 """
 
@@ -24,17 +24,17 @@ COUNTS = {"train": 6000, "valid": 500, "test": 1000}
 PATCH = 4  # pixels, as in the recipe; a patch of the circle is as likely in every quarter
 
 
-def write_pictures(path: Path) -> None:
+def write_images(path: Path) -> None:
     """A red circle and a blue square in each; the label is the quarter in which the circle is."""
     arrays: dict[str, np.ndarray] = {}
     for number, (split, count) in enumerate(COUNTS.items()):
         rng = np.random.default_rng((2021, 31, number))
-        pictures, quarters = zip(*(_picture(rng) for _ in range(count)))
-        arrays |= {f"x_{split}": np.stack(pictures), f"y_{split}": np.array(quarters)}
+        images, quarters = zip(*(_image(rng) for _ in range(count)))
+        arrays |= {f"x_{split}": np.stack(images), f"y_{split}": np.array(quarters)}
     np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
 
 
-def _picture(rng: np.random.Generator) -> tuple[np.ndarray, str]:
+def _image(rng: np.random.Generator) -> tuple[np.ndarray, str]:
     sizes = ["small", str(rng.choice(list(SIZES)))]
     while True:
         middles = centres(rng, [SIZES[size] for size in sizes])
@@ -50,7 +50,7 @@ def show(lecture: Lecture, settings: Sequence[str] = SETTINGS) -> dict[str, Any]
     """Train the recipe recognize/vit with each; ten minutes on two CPU cores."""
     curves, rows, numbers, data = [], [], {}, lecture.out / "quarters.npz"
     lecture.out.mkdir(parents=True, exist_ok=True)
-    write_pictures(data)
+    write_images(data)
     for name, kind in KINDS.items():
         runs = []
         for seed in SEEDS:
@@ -64,6 +64,6 @@ def show(lecture: Lecture, settings: Sequence[str] = SETTINGS) -> dict[str, Any]
         rows.append([name, *(f"{value:.2f}" for value in tests), f"{sum(tests) / len(tests):.2f}"])
         numbers[name] = {"test": tests, "steps": steps, "valid": mean}
     lecture.table(["positions", *(f"seed {seed}" for seed in SEEDS), "mean"], rows)
-    panel = Panel(f"Mean of {len(SEEDS)} seeds, held-out pictures", "steps", "accuracy (%)", curves)
-    plot_curves([panel], lecture.picture("patch-positions"), "What a ViT sees without knowing where")
+    panel = Panel(f"Mean of {len(SEEDS)} seeds, held-out images", "steps", "accuracy (%)", curves)
+    plot_curves([panel], lecture.figure("patch-positions"), "What a ViT sees without knowing where")
     return numbers

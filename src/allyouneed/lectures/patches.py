@@ -1,6 +1,6 @@
 """What a ViT has learned of its patches: the similarity of their positions, and the filters that look at them.
 
-And what patches save: attention compares every token with every other, and a picture has many pixels.
+And what patches save: attention compares every token with every other, and an image has many pixels.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from allyouneed.figures.heatmaps import patch_figure
 from allyouneed.lectures.base import Lecture
 
 FILTERS = 36  # that are drawn
-SIDES = (32, 256)  # of pictures whose pairs are counted
+SIDES = (32, 256)  # of images whose pairs are counted
 
 
 def show(lecture: Lecture) -> dict[str, Any]:
@@ -30,13 +30,13 @@ def show(lecture: Lecture) -> dict[str, Any]:
     maps = alike.view(*[config.grid] * 4)
     near = neighbours(maps)
     shown = filters(patches.into.weight.detach(), config.channels, config.patch)
-    patch_figure(maps, shown, lecture.picture("patches"), "What a ViT learns of its patches")
+    patch_figure(maps, shown, lecture.figure("patches"), "What a ViT learns of its patches")
     lecture.table(["cosine of two positions", ""], [[name, f"{value:.3f}"] for name, value in near.items()])
     rows = []
     for side, (what, patch) in product(SIDES, (("pixels", 1), ("patches of 4 x 4", 4), ("patches of 16 x 16", 16))):
         tokens = (side // patch) ** 2
         rows.append([f"{side} x {side}", what, f"{tokens:,}", f"{tokens**2:,}"])
-    lecture.table(["picture", "tokens", "how many", "pairs"], rows)
+    lecture.table(["image", "tokens", "how many", "pairs"], rows)
     return {"cosines": alike.tolist(), **near}
 
 

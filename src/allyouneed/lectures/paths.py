@@ -51,7 +51,7 @@ def show(lecture: Lecture) -> dict[str, Any]:
         panel("sequential steps", "steps that wait for the step before", steps),
         panel("measured here", "ms per layer, forward and backward", milliseconds),
     ]
-    plot_curves(panels, lecture.picture("paths"), "Path length, sequential steps and time")
+    plot_curves(panels, lecture.figure("paths"), "Path length, sequential steps and time")
     return {"lengths": LENGTHS, "path": path, "steps": steps, "seconds": seconds}
 
 

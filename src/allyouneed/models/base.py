@@ -79,7 +79,7 @@ class Body(nn.Module):
         raise NotImplementedError
 
     def tables(self) -> list[nn.Embedding]:
-        """The token embeddings; none in a body that reads letters or pictures."""
+        """The token embeddings; none in a body that reads letters or images."""
         return [part.tokens for part in self.children() if isinstance(part, Embedding)]
 
     def fitted(self, name: str, tensor: Tensor) -> Tensor:

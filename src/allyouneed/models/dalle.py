@@ -1,4 +1,4 @@
-"""DALL-E: a GPT over one sequence, the tokens of a caption and then the codes of its picture (Ramesh et al., 2021)."""
+"""DALL-E: a GPT over one sequence, the tokens of a caption and then the codes of its image (Ramesh et al., 2021)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DALLEConfig(BlockConfig):
     caption: int = option(16, "tokens of a caption, at most", low=1, high=10**6)
     codes: int = option(0, "size of the codebook (0: that of task.image_tokenizer)", low=0, high=2**24)
     grid: int = option(
-        0, "codes in a row and in a column of a picture (0: as task.image_tokenizer has them)", low=0, high=4096
+        0, "codes in a row and in a column of an image (0: as task.image_tokenizer has them)", low=0, high=4096
     )
     activation: str = option("gelu", "activation in the feed-forward layer", choices=ACTIVATIONS)
     positions: str = option("learned", "of the caption; codes have those of their row and column", choices=("learned",))
@@ -69,7 +69,7 @@ class DALLEBody(Body):
         return self.words(words) + self.positions.weight
 
     def embed_codes(self, codes: Tensor, at: Tensor) -> Tensor:
-        """Codes (B, N) at the positions (B, N) or (N,) of the picture, counted row by row -> (B, N, D)"""
+        """Codes (B, N) at the positions (B, N) or (N,) of the image, counted row by row -> (B, N, D)"""
         at = at.clamp(0, self.config.grid**2 - 1)  # rows that nobody reads may be anywhere
         down, across = at // self.config.grid, at % self.config.grid
         return self.codes(codes) + self.rows(down) + self.columns(across)
@@ -117,7 +117,7 @@ class DALLE(Writer):
         return int(self.config.vocab)
 
     def prompt(self, ids: Sequence[int]) -> list[int]:
-        """A caption as the model reads it; without ids, that of a picture of anything."""
+        """A caption as the model reads it; without ids, that of an image of anything."""
         return [self.blank, *ids, *[self.blank] * (self.config.caption - len(ids))]
 
     def forward(self, words: Tensor, codes: Tensor, *, trace: Trace | None = None) -> tuple[Tensor, Tensor]:

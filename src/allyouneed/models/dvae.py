@@ -1,4 +1,4 @@
-"""dVAE: a picture becomes a grid of codes, and the codes a picture again (Ramesh et al., 2021)."""
+"""dVAE: an image becomes a grid of codes, and the codes an image again (Ramesh et al., 2021)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class DVAEConfig(PatchConfig):
 
     @property
     def tokens(self) -> int:
-        """Codes of a picture."""
+        """Codes of an image."""
         return self.grid**2
 
 
@@ -77,7 +77,7 @@ def local_stack(config: DVAEConfig) -> nn.Sequential:
 
 
 class DVAE(Model):
-    """codes = choose(Encoder(patches)), picture = Decoder(codebook[codes])
+    """codes = choose(Encoder(patches)), image = Decoder(codebook[codes])
 
     `grid`: the encoder gives a few numbers between -1 and 1, each is rounded to one of the levels, and these digits are
     the code (Mentzer et al., 2024). Rounding has no gradient: that of the decoder goes to the encoder as if nothing had

@@ -73,7 +73,7 @@ class Labeller(Model):
         return loss
 
 
-class PictureLabeller(Labeller):
-    """Pictures have one size, so one compiled loss fits all batches."""
+class ImageLabeller(Labeller):
+    """Images have one size, so one compiled loss fits all batches."""
 
     compiles = True

@@ -1,4 +1,4 @@
-"""ViT: a picture is a text whose words are its patches (Dosovitskiy et al., 2021)."""
+"""ViT: an image is a text whose words are its patches (Dosovitskiy et al., 2021)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ POSITIONS = ("learned", "sinusoidal", "sinusoidal_2d", "none")
 
 @dataclass(frozen=True)
 class PatchConfig(BodyConfig):
-    """The settings of every model that cuts a picture into patches."""
+    """The settings of every model that cuts an image into patches."""
 
-    image: int = option(32, "height and width of the pictures, in pixels", low=1, high=4096)
+    image: int = option(32, "height and width of the images, in pixels", low=1, high=4096)
     patch: int = option(4, "height and width of a patch, in pixels", low=1, high=4096)
     channels: int = option(3, "values per pixel: 1 grey, 2 grey and alpha, 3 RGB, 4 RGBA", low=1, high=4)
 
@@ -123,7 +123,7 @@ WEIGHTS: dict[str, Init] = {
 
 
 class ViTBody(Body):
-    """Stack(patches + P): each vector knows the whole picture."""
+    """Stack(patches + P): each vector knows the whole image."""
 
     def __init__(self, config: ViTConfig) -> None:
         super().__init__()
@@ -145,14 +145,14 @@ class ViTBody(Body):
         return [[self.patches], *([block] for block in self.stack.blocks)]
 
     def fitted(self, name: str, tensor: Tensor) -> Tensor:
-        """Learned positions are for pictures of one size; those of another size lie between them."""
+        """Learned positions are for images of one size; those of another size lie between them."""
         if name != "patches.positions.table.weight" or self.patches.positions is None:
             return tensor
         return resize_positions(tensor, self.patches.config.grid, self.patches.config.grid)
 
 
 class ViT(Model):
-    """p(label | picture), from [CLS] or the mean of the patches."""
+    """p(label | image), from [CLS] or the mean of the patches."""
 
     Config = ViTConfig
     BodyClass = ViTBody

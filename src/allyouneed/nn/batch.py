@@ -14,10 +14,10 @@ class Tensors(TypedDict, total=False):
     lengths: Tensor  # (B,) real tokens per row of `ids`, `chars` or `source`
     segments: Tensor  # (B, T) 0 in the first text, 1 in the second
     chars: Tensor  # (B, T, C) the letters of each word, for bodies that read letters
-    pixels: Tensor  # (B, C, H, W) pictures: bytes, or what is left of them after normalising
-    codes: Tensor  # (B, N) of pictures, row by row
-    keys: Tensor  # (B,) of the randomness of each picture
-    other: Tensor  # (B, C, H, W) pictures to mix into `pixels`
+    pixels: Tensor  # (B, C, H, W) images: bytes, or what is left of them after normalising
+    codes: Tensor  # (B, N) of images, row by row
+    keys: Tensor  # (B,) of the randomness of each image
+    other: Tensor  # (B, C, H, W) images to mix into `pixels`
     other_targets: Tensor  # (B,) the labels of `other`
     other_weights: Tensor  # of each of them
     targets: Tensor  # (B, T), (B,), (N,) or (B, 2) what is to be predicted; IGNORE where nothing is

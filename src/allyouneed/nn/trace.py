@@ -21,7 +21,7 @@ KINDS = {
     "gates": ("tokens", "directions", "gates", "width"),  # of recurrent cells and of convolutions, from 0 to 1
     "layers": ("tokens", "width"),  # what each layer gives
     "logits": ("tokens", "classes"),
-    "codes": ("rows", "columns"),  # of a picture
+    "codes": ("rows", "columns"),  # of an image
     "beams": ("beams",),  # of each step of a search: the parent of each hypothesis, its token, its log-probability
 }
 

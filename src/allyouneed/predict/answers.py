@@ -39,12 +39,12 @@ class Answer:
     others: list[Answer] = field(default_factory=list)  # beam: the next best; sample: from the next seeds
     details: dict[str, Any] = field(default_factory=dict, repr=False)  # plain values, for --json
     shown: str = ""  # what the terminal shows, if more than the text
-    picture: np.ndarray | None = field(default=None, repr=False)  # (H, W, C) bytes, if the answer is a picture
+    image: np.ndarray | None = field(default=None, repr=False)  # (H, W, C) bytes, if the answer is an image
 
     @property
     def result(self) -> Any:
-        """What `Run.predict` returns: the text, or the picture as an image of Pillow."""
-        return self.text if self.picture is None else to_image(self.picture)
+        """What `Run.predict` returns: the text, or the image as a PIL image."""
+        return self.text if self.image is None else to_image(self.image)
 
 
 Outcome = Answer | Exception  # an input has an answer, or an error

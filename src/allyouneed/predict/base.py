@@ -69,7 +69,7 @@ class Predictor(ABC):
 
     asks: str = "a sentence"  # what to type at a prompt
     table_heading: ClassVar[str] = "likely next (· is a space)"
-    makes_picture: ClassVar[bool] = False  # an answer is a picture, which has to be written to a file
+    makes_image: ClassVar[bool] = False  # an answer is an image, which has to be written to a file
     full_precision: ClassVar[bool] = False  # it always computes in fp32
     pooling: str = "mean"  # how one vector of a text is made of those of its tokens: see `Embedding`
     pools_specials: bool = False  # the special tokens count in it
@@ -104,7 +104,7 @@ class Predictor(ABC):
         return [text]
 
     def accept(self, given: Any) -> Any:
-        """An input that is no text, as `read` takes it: for a tagger the words of one, for others a picture."""
+        """An input that is no text, as `read` takes it: for a tagger the words of one, for others an image."""
         raise UserError(f"a run of the task '{self.recipe.task_kind}' reads a text as one string, not as its words")
 
     def opening(self, text: str) -> str:
@@ -139,9 +139,9 @@ class Predictor(ABC):
     def _answer(self, inputs: list[Any], decode: DecodeConfig) -> Iterable[Answer]:
         """The answers to a batch of inputs."""
 
-    def write_pictures(self, asked: Sequence[tuple[Any, Answer]], out: Path) -> None:
-        """Write the pictures of the answers to these inputs, each with what the user gave, to a file."""
-        raise UserError(f"--out is for pictures: a run of the task '{self.recipe.task_kind}' answers with text")
+    def write_images(self, asked: Sequence[tuple[Any, Answer]], out: Path) -> None:
+        """Write the images of the answers to these inputs, each with what the user gave, to a file."""
+        raise UserError(f"--out is for images: a run of the task '{self.recipe.task_kind}' answers with text")
 
     def table(self, given: Any, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         """The likely predictions of the model at each position, up to `most` of them."""

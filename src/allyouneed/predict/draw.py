@@ -1,4 +1,4 @@
-"""draw: a picture for a caption, code by code."""
+"""draw: an image for a caption, code by code."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from allyouneed.models.dalle import DALLE
 from allyouneed.nn.trace import Trace, record
 from allyouneed.predict.answers import Answer, Outcome, Prompt, request_for
 from allyouneed.predict.base import Guess, Names, Show, Writing, best_of
+from allyouneed.predict.images import ImageTokenizer, grid_names
 from allyouneed.predict.inputs import check_numbers
-from allyouneed.predict.pictures import ImageTokenizer, grid_names
 from allyouneed.predict.processor import Processor, rows_for
 from allyouneed.predict.writer import Writer
 from allyouneed.text import Tokenizer
@@ -31,7 +31,7 @@ class DrawProcessor(Processor):
 
     @property
     def image_tokenizer(self) -> ImageTokenizer:
-        """The codes of pictures: a part of the run or, before it is one, of the run task.image_tokenizer."""
+        """The codes of images: a part of the run or, before it is one, of the run task.image_tokenizer."""
         if self._image_tokenizer is None:
             if not self.options.image_tokenizer:
                 raise UserError(
@@ -89,7 +89,7 @@ class Caption(NamedTuple):
 class DrawPredictor(Writing):
     Processor = DrawProcessor
     asks = "what to draw"
-    makes_picture: ClassVar[bool] = True
+    makes_image: ClassVar[bool] = True
     no_vectors = "it draws, and has no vectors of texts"
     processor: DrawProcessor
     model: DALLE
@@ -118,21 +118,21 @@ class DrawPredictor(Writing):
             score = logprobs - likelihood(self.model, np.full_like(asked, self.model.blank), codes)
         tokenizer.model.to(self.model.device)
         made = []
-        for i, (row, picture) in enumerate(zip(codes.tolist(), tokenizer.decode(codes))):
+        for i, (row, image) in enumerate(zip(codes.tolist(), tokenizer.decode(codes))):
             logprob, text = float(logprobs[i]), " ".join(map(str, row))
             details = {"seed": decode.seed + i % each, "logprob": round(logprob, 4), "codes": row}
-            made.append(Answer(text, row, logprob, "length", float(score[i]), details=details, picture=picture))
+            made.append(Answer(text, row, logprob, "length", float(score[i]), details=details, image=image))
         for at in range(0, len(made), each):
             best, *others = sorted(made[at : at + each], key=lambda answer: -answer.score)
             yield replace(best, others=others)
 
-    def write_pictures(self, asked: Sequence[tuple[Caption, Answer]], out: Path) -> None:
+    def write_images(self, asked: Sequence[tuple[Caption, Answer]], out: Path) -> None:
         """The drawings of each caption, the best first, with their seeds."""
         title = asked[0][0].given if len(asked) == 1 else ""
         each = [(caption, one) for caption, answer in asked for one in (answer, *answer.others)]
         texts = ["" if title else f"{caption.given}\n" for caption, _ in each]
         texts = [f"{text}seed {one.details['seed']}" for text, (_, one) in zip(texts, each)]
-        contact_sheet([one.picture for _, one in each], texts, out, title)
+        contact_sheet([one.image for _, one in each], texts, out, title)
 
     def table(self, given: Caption, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         """The likely next words of the caption: the model has learned to write these too."""
@@ -148,7 +148,7 @@ class DrawPredictor(Writing):
         ]
 
     def _run_traced(self, given: Caption, decode: DecodeConfig, trace: Trace) -> Names:
-        """While it reads the caption and draws the best picture."""
+        """While it reads the caption and draws the best image."""
         answer, grid = next(iter(self._answer([given], decode))), self.model.config.grid
         prompt = self.model.prompt(given.ids)
         words, codes = (torch.tensor([one], device=self.model.device) for one in (prompt, answer.tokens))

@@ -121,6 +121,6 @@ class TranslatePredictor(Writing):
 
 
 def _labels(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
-    """Tokens as labels of a picture; whole words without their spaces."""
+    """Tokens as labels of an image; whole words without their spaces."""
     tokens = [tokenizer.token(i) for i in ids]
     return [token.strip() or token for token in tokens] if tokenizer.kind == "word" else tokens

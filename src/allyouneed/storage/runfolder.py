@@ -207,7 +207,7 @@ class RunFolder:
         write_json(self.config, {**self.read_config(), **values})
 
     def record(self, written: Iterable[Path]) -> None:
-        """Note in config.json which other files the run has written, such as pictures."""
+        """Note in config.json which other files the run has written, such as images."""
         files = self.read_config()["files"]
         new = [path.name for path in written if path.parent == self.path and path.name not in files]
         if new:

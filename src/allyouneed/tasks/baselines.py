@@ -1,5 +1,5 @@
 """Baselines: what a score must beat to mean anything. The most frequent label, and a linear model over words, or over
-the pixels of pictures."""
+the pixels of images."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from allyouneed.predict.linear import Bags, cross_entropy, fit_linear, minimize
 
 WORD = re.compile(r"\w+|[^\w\s]")
 TEXTS, TAGGED = 2_000_000, 100_000  # running words that the linear model learns from, so that it takes seconds
-PICTURES, VALUES = 5_000, 1_024  # pictures that the linear model learns from, and values of each, at most
-BLOCK = 64  # pictures that are in memory at once
-SMOOTH = 0.01  # the weight of Σ w² / 2 beside the mean of the losses, for pictures
+IMAGES, VALUES = 5_000, 1_024  # images that the linear model learns from, and values of each, at most
+BLOCK = 64  # images that are in memory at once
+SMOOTH = 0.01  # the weight of Σ w² / 2 beside the mean of the losses, for images
 METHODS = {
     "majority": "the most frequent label",
     "linear": "a linear model over words and pairs of words",
@@ -48,9 +48,9 @@ def new_numbers() -> defaultdict[str, int]:
     return defaultdict(count(1).__next__)
 
 
-def picture_baselines(train: np.ndarray, goals: np.ndarray, test: np.ndarray, classes: int) -> dict[str, np.ndarray]:
-    """The label of each test picture by each baseline; pictures are (N, H, W, C) bytes."""
-    some = np.arange(min(PICTURES, len(train))) * len(train) // min(PICTURES, len(train))
+def image_baselines(train: np.ndarray, goals: np.ndarray, test: np.ndarray, classes: int) -> dict[str, np.ndarray]:
+    """The label of each test image by each baseline; images are (N, H, W, C) bytes."""
+    some = np.arange(min(IMAGES, len(train))) * len(train) // min(IMAGES, len(train))
     known, asked = _values(train, some), _values(test, np.arange(len(test)))
     mean, spread = known.mean(0), max(1e-6, float(known.std()))
     known, asked = (known - mean) / spread, (asked - mean) / spread
@@ -70,14 +70,14 @@ def picture_baselines(train: np.ndarray, goals: np.ndarray, test: np.ndarray, cl
     }
 
 
-def _values(pictures: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """(N, D) of these pictures: the means over squares of pixels, as small as they may be."""
-    _, height, width, channels = pictures.shape
+def _values(images: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+    """(N, D) of these images: the means over squares of pixels, as small as they may be."""
+    _, height, width, channels = images.shape
     side = next(side for side in range(1, max(height, width) + 1) if height * width * channels <= VALUES * side**2)
     rows, columns = max(1, height // side), max(1, width // side)
     found = []
     for start in range(0, len(numbers), BLOCK):
-        block = pictures[numbers[start : start + BLOCK], : rows * side, : columns * side]
+        block = images[numbers[start : start + BLOCK], : rows * side, : columns * side]
         squares = block.reshape(len(block), rows, -1, columns, side, channels)
         found.append(squares.mean(axis=(2, 4), dtype=np.float32).reshape(len(block), -1))
     return np.concatenate(found)

@@ -1,4 +1,4 @@
-"""draw: a picture for a caption, code by code."""
+"""draw: an image for a caption, code by code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from allyouneed.config import DecodeConfig, option
 from allyouneed.data.batches.base import Batch
-from allyouneed.data.batches.pictures import CaptionedCodes
+from allyouneed.data.batches.images import CaptionedCodes
 from allyouneed.data.report import Report
 from allyouneed.data.store import Ragged, store_rows, tokenize_rows
 from allyouneed.metrics import Score, exact_score, mean_score
@@ -22,12 +22,12 @@ from allyouneed.predict.draw import Caption, DrawProcessor, check_method, likeli
 from allyouneed.predict.inputs import check_numbers
 from allyouneed.runtime import pick_device
 from allyouneed.tasks.base import WHOLE, Carry, Losses, Moment, TestBudget, once
-from allyouneed.tasks.pictures import PictureTask
+from allyouneed.tasks.images import ImageTask
 from allyouneed.terminal import Say
 
 SHOWN = 24  # drawings on a contact sheet
-RIVALS = 31  # other captions that a test compares with a picture's own
-BLOCK = 1024  # pictures that are encoded at once
+RIVALS = 31  # other captions that a test compares with an image's own
+BLOCK = 1024  # images that are encoded at once
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class DrawOptions:
             object.__setattr__(self, "image_tokenizer", os.path.abspath(os.path.expanduser(self.image_tokenizer)))
 
 
-class Draw(DrawProcessor, PictureTask[DALLE]):
+class Draw(DrawProcessor, ImageTask[DALLE]):
     """loss = -Σ_i w log p(word_i | words before) - Σ_j log p(code_j | caption, codes before)"""
 
     Options = DrawOptions
@@ -61,24 +61,24 @@ class Draw(DrawProcessor, PictureTask[DALLE]):
         check_method(self.recipe.decode)
 
     def training_texts(self) -> Iterator[str]:
-        return (f"{picture.label}\n" for picture in self.data.splits["train"])
+        return (f"{image.label}\n" for image in self.data.splits["train"])
 
     def prepare(self, say: Say) -> Report:
         _ = self.image_tokenizer  # before any data is read
         return super().prepare(say)
 
     @property
-    def picture_shape(self) -> tuple[int, int]:
+    def image_shape(self) -> tuple[int, int]:
         return self.image_tokenizer.config.image, self.image_tokenizer.config.channels
 
     @once
     def captions(self, split: str) -> Ragged:
-        texts = (picture.label for picture in self.data.splits[split])
+        texts = (image.label for image in self.data.splits[split])
         return tokenize_rows(texts, self.tokenizer, self.token_key(split, "captions"))
 
     @once
     def codes(self, split: str) -> np.ndarray:
-        """(N, codes per picture), from the cache or encoded."""
+        """(N, codes per image), from the cache or encoded."""
         pixels = self.pixels(split)
         self.image_tokenizer.model.to(torch.device(pick_device(self.recipe.train.device)))
 
@@ -100,7 +100,7 @@ class Draw(DrawProcessor, PictureTask[DALLE]):
         c = self.image_tokenizer.config
         return [
             *super().notes(),
-            f"each picture is {c.grid} x {c.grid} codes, of which there are {c.codes:,}, for squares of {c.patch} x "
+            f"each image is {c.grid} x {c.grid} codes, of which there are {c.codes:,}, for squares of {c.patch} x "
             f"{c.patch} pixels",
         ]
 
@@ -117,7 +117,7 @@ class Draw(DrawProcessor, PictureTask[DALLE]):
     def test(self, model: DALLE, split: str, decode: DecodeConfig, say: Say, budget: TestBudget = WHOLE) -> list[Score]:
         """The losses; and if rules can read the drawings, how often they show what the captions say."""
         examples, sums, counts = self.examples(split), np.zeros(2), np.zeros(2)
-        captions = [picture.label for picture in self.data.splits[split]]
+        captions = [image.label for image in self.data.splits[split]]
         checker, right, chosen, self.sheet, self.covered = self.data.checker, [], [], [], 0
         predictor, rows = self.predictor(model), self.captions(split)
         for piece in budget.pieces(len(captions)):
@@ -132,14 +132,14 @@ class Draw(DrawProcessor, PictureTask[DALLE]):
                 piece = piece[: SHOWN - len(self.sheet)]
             asked = [Caption("", rows[number][: model.config.caption].tolist()) for number in piece]
             for number, answer in zip(piece, answered(predictor.answers(asked, decode))):
-                text, picture = captions[number], np.asarray(answer.picture)
+                text, image = captions[number], np.asarray(answer.image)
                 if checker is not None:
-                    found = checker(text, picture)
+                    found = checker(text, image)
                     right.append(found)
                     wrong = ", ".join(name for name, fine in found.items() if not fine)
                     text += f"\nwrong: {wrong}" if wrong else "\nright"
                 if len(self.sheet) < SHOWN:
-                    self.sheet.append((picture, text))
+                    self.sheet.append((image, text))
         check_numbers(torch.from_numpy(sums))
         signature = f"codes:{self.image_tokenizer.config.tokens} of {len(self.image_tokenizer)}|split:{split}"
         nats = sums / np.maximum(counts, 1)
@@ -160,8 +160,8 @@ class Draw(DrawProcessor, PictureTask[DALLE]):
         return scores
 
     def _chosen(self, model: DALLE, split: str, numbers: Iterable[int]) -> list[tuple[bool, int]]:
-        """For each picture: whether its codes are more likely for its own caption than for at most RIVALS others of
-        the split, and the number of captions. Which others is a function of the picture's number."""
+        """For each image: whether its codes are more likely for its own caption than for at most RIVALS others of
+        the split, and the number of captions. Which others is a function of the image's number."""
         captions, found = self.captions(split), []
         rows = [tuple(captions[at][: model.config.caption].tolist()) for at in range(len(captions))]
         different = list(dict.fromkeys(rows))

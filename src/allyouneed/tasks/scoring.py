@@ -49,7 +49,7 @@ def check_out(out: str | os.PathLike[str], task: Task, folder: RunFolder, data: 
 
 
 def write_predictions(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
-    """One JSON object per line; the file is written whole or not at all. What is not UTF-8 in the name of a picture is
+    """One JSON object per line; the file is written whole or not at all. What is not UTF-8 in the name of an image is
     written as JSON spells it, \\udce9, and read back as it was."""
     rows = (f"{json.dumps(record, ensure_ascii=False)}\n" for record in records)
     write_pieces(path, (row.encode("utf-8", "backslashreplace") for row in rows))
@@ -70,8 +70,8 @@ def score_run(
     budget: TestBudget = WHOLE,
     baselines: bool = False,
 ) -> list[Score]:
-    """Test the model on a split, sign the scores, write them to scores.json, and draw the pictures of the task.
-    `other`: the data is not that of the run; its scores and pictures are named after it and its content.
+    """Test the model on a split, sign the scores, write them to scores.json, and draw the images of the task.
+    `other`: the data is not that of the run; its scores and images are named after it and its content.
     `baselines`: also those of simple methods, which learn from the training split."""
     before, origin, key = folder.read_scores(), task.origin(split), split
     mark = "" if split == "test" else f"-{split}"
@@ -87,10 +87,10 @@ def score_run(
     part = f"{task.item_name}:{task.covered:,} of {total:,}|" if task.covered < total else ""
     scores = [score.signed(part + made) for score in scores]
     write_json(folder.scores, {**before, key: [vars(score) for score in scores]})
-    pictures = task.write_figures(folder.path, mark)
-    folder.record(pictures)
-    for picture in pictures:
-        say(f"the picture is in {picture}")
+    images = task.write_figures(folder.path, mark)
+    folder.record(images)
+    for image in images:
+        say(f"the image is in {image}")
     return scores
 
 

@@ -71,7 +71,7 @@ FEW = 300  # steps: hardly a model learns anything in fewer
 # The parts of a budget. All that is not training (preparing, validation, test, closing) shares what is left.
 TRAINING = 0.78  # at least, unless preparing takes longer than the others may
 SCORING = 0.08  # of the budget, for validation and test together, even if preparing has taken all that they may
-CLOSING, CLOSING_PART = 2.0, 0.05  # seconds for the last files and pictures, and the part of the budget, at most
+CLOSING, CLOSING_PART = 2.0, 0.05  # seconds for the last files and images, and the part of the budget, at most
 AFTER = 1.0  # of them, after the scores
 LAST = 0.02  # of the budget: a test takes at least so long, even if the time is over
 SPARE = 1.25  # times the estimated seconds of the test are kept for it

@@ -27,7 +27,7 @@ LEARN = (3_000_000, 100_000_000)  # tokens that they learn if nothing else is as
 LABELLED = (1_200_000, 1_200_000)  # tokens of labelled texts, or to tune a body that has learned to read
 STEPS = 400  # fewer are too few, whatever the data: then batches are smaller
 CAPTION = 32  # tokens: captions that people write are longer than generated ones
-CODES = 64  # of a picture, as most codebooks have them; the rules do not open them
+CODES = 64  # of an image, as most codebooks have them; the rules do not open them
 
 Settings = dict[str, Any]  # "train.lr" -> its value
 Choice = tuple[str, str, Settings]  # what some settings are about, the reason for them, and the settings
@@ -39,18 +39,18 @@ class Training:
 
     things: str  # what the data has, for the reason
     passes: tuple[float, float]  # over the data, at least and at most
-    batch: tuple[int, int]  # tokens per step, or pictures
+    batch: tuple[int, int]  # tokens per step, or images
     learn: tuple[int, int] = LEARN  # tokens, within these passes
     warmup: tuple[int, float] = (100, 0.1)  # so many steps, or this part of all steps if that is less
     dropout: tuple[tuple[int, float], ...] = ()  # (passes, dropout): from so many passes on
     beta2: float = 0.99
 
 
-PICTURES = Training("pictures", (2, 60), (32, 128), (4 * LEARN[0], 4 * LEARN[1]))
+IMAGES = Training("images", (2, 60), (32, 128), (4 * LEARN[0], 4 * LEARN[1]))
 TRAININGS = {
     "answer": Training("questions", (2, 20), (2_048, 8_192)),
-    "compress": PICTURES,
-    "draw": replace(PICTURES, dropout=((5, 0.1),)),
+    "compress": IMAGES,
+    "draw": replace(IMAGES, dropout=((5, 0.1),)),
     # Pairs are not soon learned by heart: each pass compares them with others.
     "embed": Training("pairs", (2, 40), (2_048, 16_384), dropout=((20, 0.1),)),
     # At least one pass, if that is no more than about half an hour.
@@ -59,7 +59,7 @@ TRAININGS = {
     "pretrain": Training(
         "", (1, 40), (2_048, 32_768), (2 * LEARN[0], 2 * LEARN[1]), (300, 0.1), ((10, 0.1),), beta2=0.98
     ),
-    "recognize": PICTURES,
+    "recognize": IMAGES,
     "translate": Training("pairs", (2, 30), (512, 4_096), warmup=(500, 0.15), dropout=((8, 0.1),), beta2=0.98),
     # More text needs fewer passes, and has more to say of each word.
     "wordvectors": Training("", (3, 20), (10_000, 10_000), (25_000_000, 25_000_000)),
@@ -111,7 +111,7 @@ class Case:
     def batch(self) -> int:
         """Tokens per step, before the passes are known."""
         batch, model = self.training.batch[self.gpu], self.recipe.model
-        if self.training.things != "pictures":
+        if self.training.things != "images":
             return batch
         return batch * (1 + CAPTION + CODES if self.recipe.task_kind == "draw" else model.tokens)
 
@@ -168,7 +168,7 @@ def training(case: Case) -> Iterator[Choice]:
 
 def rate(case: Case) -> Iterator[Choice]:
     """Small steps for a body that has learned to read or see: the wider, the smaller."""
-    seeing = case.training is PICTURES
+    seeing = case.training is IMAGES
     if not case.recipe.train.init or not (case.tuned or seeing or case.recipe.task_kind == "pretrain"):
         return
     settings: Settings = {"train.lr": float(f"{min(5e-4, 0.1 / case.recipe.model.width):.1g}")}
@@ -177,8 +177,8 @@ def rate(case: Case) -> Iterator[Choice]:
     yield "rate", f"it starts from a run that can {'see' if seeing else 'read'}", settings
 
 
-def picture_size(case: Case) -> Iterator[Choice]:
-    """Small pictures as they are, larger ones scaled to what a machine can learn from; 49 to 196 patches."""
+def image_size(case: Case) -> Iterator[Choice]:
+    """Small images as they are, larger ones scaled to what a machine can learn from; 49 to 196 patches."""
     if case.recipe.train.init:
         return
     sizes = ((28, 4), (32, 4), (64, 8), (96, 8), (128, 16), (224, 16))  # sides in pixels, and their patches
@@ -186,7 +186,7 @@ def picture_size(case: Case) -> Iterator[Choice]:
     known = sizes if case.gpu else sizes[:3]
     image, patch = next((row for row in known if side <= row[0]), known[-1])
     why = f"they are {'grey' if channels == 1 else 'colour'}, {side} pixels on the shorter side"
-    yield "pictures", why, {"model.image": image, "model.patch": patch, "model.channels": channels}
+    yield "images", why, {"model.image": image, "model.patch": patch, "model.channels": channels}
     if case.gpu:
         yield "model", "there is a GPU", {"model.layers": 6, "model.width": 256, "train.lr": 1e-3}
 
@@ -379,9 +379,9 @@ RULES = {
     "lm": (held_out, vocabulary, size, running_text, training, overfitting, evaluations),
     "pretrain": (held_out, vocabulary, size, training, rate, passages, overfitting, evaluations),
     "translate": (held_out, vocabulary, size, training, translation, evaluations),
-    "compress": (held_out, picture_size, training, rate, augmentation, evaluations),
+    "compress": (held_out, image_size, training, rate, augmentation, evaluations),
     "draw": (held_out, vocabulary, training, overfitting, captions, evaluations),
-    "recognize": (held_out, picture_size, training, rate, augmentation, evaluations),
+    "recognize": (held_out, image_size, training, rate, augmentation, evaluations),
     "classify": (held_out, vocabulary, training, rate, labels, evaluations),
     "tag": (held_out, vocabulary, training, rate, labels, evaluations),
     "embed": (held_out, vocabulary, size, training, rate, overfitting, evaluations),

@@ -15,7 +15,7 @@ from allyouneed.data import in_memory
 from allyouneed.data.formats.file_paths import look
 from allyouneed.data.in_memory import is_path
 from allyouneed.data.registry import SETS, listing
-from allyouneed.data.sources import PICTURES
+from allyouneed.data.sources import IMAGES
 from allyouneed.errors import UserError, nearest, option_name, shortened
 from allyouneed.recipe import Recipe, override, read_recipe
 from allyouneed.storage.runfolder import RunFolder
@@ -135,7 +135,7 @@ def _with_examples(recipe: Recipe, data: Any) -> Recipe:
         paths[split] = found.path
     if all(written):
         config = replace(config, encoding="")
-    if shape in ("tags", "text", *PICTURES):  # the file has one layout only
+    if shape in ("tags", "text", *IMAGES):  # the file has one layout only
         config = replace(config, source="", target="")
     valid, test = paths.get("valid", ()), paths.get("test", ())
     return recipe.with_(data=replace(config, name="", path=paths["train"], valid_path=valid, test_path=test))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 from allyouneed.config import LENGTHS
 from allyouneed.data.report import Report
-from allyouneed.data.sources import PICTURES
+from allyouneed.data.sources import IMAGES
 from allyouneed.format import either, human_count
 from allyouneed.models.base import Model
 from allyouneed.tasks.base import Task
@@ -75,8 +75,8 @@ def small_data(report: Report, task: Task, model: Model, batches: int) -> str:
     """A sentence if the training data is too small for the model, and what to try; "" if it is not. `batches`: of an
     epoch."""
     train = next(part for part in report.parts if part.name == "train")
-    # Pictures have one length.
-    tokens = train.examples * task.longest if task.shape in PICTURES else sum(side.total for side in train.sides)
+    # Images have one length.
+    tokens = train.examples * task.longest if task.shape in IMAGES else sum(side.total for side in train.sides)
     tables = {id(p) for table in model.tables() for p in table.parameters()}
     parameters = sum(p.numel() for p in model.parameters() if p.requires_grad and id(p) not in tables)
     large = parameters > PARAMETERS * tokens and not task.recipe.train.init  # a body that has learned needs less data

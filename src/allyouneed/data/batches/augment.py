@@ -1,4 +1,4 @@
-"""How pictures are changed in training. All that is random is a function of (key, example)."""
+"""How images are changed in training. All that is random is a function of (key, example)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from allyouneed.nn.batch import Tensors
 from allyouneed.randomness import draw, shifted
 
 GREY = (0.299, 0.587, 0.114)  # how bright red, green and blue are
-# The numbers of a picture's random numbers: more than any picture needs. They are data, because what is compiled for a
+# The numbers of an image's random numbers: more than any image needs. They are data, because what is compiled for a
 # GPU multiplies a torch.arange in 32 bits.
 NUMBERS = torch.arange(1, 65)
 
 
 class Chance:
-    """Random numbers of pictures with these keys (B,): each call gives new ones."""
+    """Random numbers of images with these keys (B,): each call gives new ones."""
 
     def __init__(self, keys: Tensor) -> None:
         bits = draw(keys, NUMBERS.to(keys.device)[:, None])  # all at once: a GPU takes as long for one
@@ -35,17 +35,17 @@ class Chance:
 
 @dataclass(frozen=True)
 class Augment:
-    """What may happen to a picture in training. Pictures are (B, C, H, W), from 0 to 1."""
+    """What may happen to an image in training. Images are (B, C, H, W), from 0 to 1."""
 
     flip: float = option(0.0, "augmentation: how often left and right are swapped", low=0.0, high=1.0)
     shift: float = option(0.0, "augmentation: moved by at most this part of the side", low=0.0, high=1.0)
-    changes: int = option(0, "augmentation: random changes per picture (rotate, contrast, …)", low=0, high=10)
+    changes: int = option(0, "augmentation: random changes per image (rotate, contrast, …)", low=0, high=10)
     strength: float = option(0.5, "augmentation: how strong these changes are", low=0.0, high=1.0)
     erase: float = option(0.0, "augmentation: how often a rectangle is blanked", low=0.0, high=1.0)
-    mix: float = option(0.0, "augmentation: how often another picture is mixed in (mixup, cutmix)", low=0.0, high=1.0)
+    mix: float = option(0.0, "augmentation: how often another image is mixed in (mixup, cutmix)", low=0.0, high=1.0)
 
     def __call__(self, tensors: Tensors, mean: Tensor, std: Tensor) -> Tensors:
-        """The tensors of a batch, with pictures changed and normalised."""
+        """The tensors of a batch, with images changed and normalised."""
         keys, found = tensors["keys"], cast(Tensors, {**tensors})
         chance = Chance(keys)
         if "other" in tensors:
@@ -71,7 +71,7 @@ class Augment:
         return x
 
     def _mixed(self, x: Tensor, other: Tensor, chance: Chance) -> tuple[Tensor, Tensor]:
-        """mixup, a weighted mean, or cutmix, a rectangle of the other picture; and the part (B,) that stays x."""
+        """mixup, a weighted mean, or cutmix, a rectangle of the other image; and the part (B,) that stays x."""
         height, width = x.shape[-2:]
         part, blend, often = chance(), chance() < 0.5, chance() < self.mix
         inside = rectangle(height, width, chance(), chance(), (1 - part).sqrt(), (1 - part).sqrt())  # (B, 1, H, W)
@@ -81,14 +81,14 @@ class Augment:
         return torch.where(_wide(often), mixed, x), torch.where(often, part, 1.0)
 
     def _erased(self, x: Tensor, chance: Chance) -> Tensor:
-        """A rectangle of up to 33 % of a normalised picture becomes the mean."""
+        """A rectangle of up to 33 % of a normalised image becomes the mean."""
         area, shape = chance(0.02, 0.33), chance(-1.0, 1.0).exp()
         inside = rectangle(x.size(2), x.size(3), chance(), chance(), (area * shape).sqrt(), (area / shape).sqrt())
         return x.masked_fill(inside & _wide(chance() < self.erase), 0.0)
 
 
 class ImagePreprocessor(nn.Module):
-    """The tensors of a batch -> the same with its pictures normalised and, in training, changed."""
+    """The tensors of a batch -> the same with its images normalised and, in training, changed."""
 
     mean: Tensor
     std: Tensor
@@ -150,8 +150,8 @@ def _grey(x: Tensor) -> Tensor:
 
 
 def change(x: Tensor, chosen: Tensor, amount: Tensor) -> Tensor:
-    """Each picture by the one of CHANGES that is chosen for it, (B,), with an amount (B,) from -1 to 1; 0 leaves most
-    as they are. Every picture goes through all of them, because a GPU would wait longer to sort them. What is
+    """Each image by the one of CHANGES that is chosen for it, (B,), with an amount (B,) from -1 to 1; 0 leaves most
+    as they are. Every image goes through all of them, because a GPU would wait longer to sort them. What is
     transparent stays so: only a move moves it."""
     every = torch.arange(len(CHANGES), device=x.device)
     is_now = dict(zip(CHANGES, (chosen == every[:, None]).view(-1, len(x), 1, 1, 1).unbind()))

@@ -1,8 +1,8 @@
-"""Pictures of shapes with captions, drawn by rules: up to three of one kind, or one each of two kinds.
+"""Images of shapes with captions, drawn by rules: up to three of one kind, or one each of two kinds.
 
 What goes together in valid and test never does so in train: a kind and its number, or two kinds. The split `novel` has
 kinds that are in no other: train has each of their colours, forms and sizes, and any two of these together, but not all
-three. `check` reads a picture by rules, so it checks whether a drawing shows what its caption says.
+three. `check` reads an image by rules, so it checks whether a drawing shows what its caption says.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from allyouneed.data.builtin.shapes import COLOURS, FORMS, NUMBERS, SIDE, SIZES,
 
 COUNTS = {"train": 50_000, "valid": 500, "test": 1000, "novel": 1000}
 GAP = 2  # pixels between two shapes
-STEP = 2  # pixels between two possible places: so the codes of a picture are easier to learn
+STEP = 2  # pixels between two possible places: so the codes of an image are easier to learn
 CLEAR = 1.5  # times farther in one direction than in the other: then a caption says where two shapes are
 RELATIONS = ("above", "below", "left of", "right of")  # where the first shape is, seen from the second
 FAINT = 0.15  # how far from white a pixel is at least that may belong to a shape, in parts of black
@@ -95,7 +95,7 @@ def direction(first: Shape, second: Shape, clear: float = 1.0) -> str:
 
 
 def scenes() -> dict[str, tuple[np.ndarray, list[str]]]:
-    """For each split the pictures (N, 32, 32, 3), and their captions."""
+    """For each split the images (N, 32, 32, 3), and their captions."""
     made = {}
     for number, (split, count) in enumerate(COUNTS.items()):
         rng = Random(1066 + number)
@@ -133,8 +133,8 @@ def _square(pixels: np.ndarray) -> np.ndarray:
     return np.asarray(image.resize((SIDE, SIDE), Image.Resampling.BOX))
 
 
-def read_picture(pixels: np.ndarray) -> list[Shape]:
-    """The shapes that a picture (H, W, C) shows, the largest first: connected patches of ink, and what each is most
+def read_image(pixels: np.ndarray) -> list[Shape]:
+    """The shapes that an image (H, W, C) shows, the largest first: connected patches of ink, and what each is most
     like."""
     pixels = _square(pixels)
     colours = np.array(list(COLOURS.values()), float)
@@ -189,11 +189,11 @@ def _patches(ink: np.ndarray) -> list[np.ndarray]:
 
 
 def check(text: str, pixels: np.ndarray) -> dict[str, bool]:
-    """Whether a picture shows what its caption says: number, form, colour, size and, of two kinds, place. A form is
+    """Whether an image shows what its caption says: number, form, colour, size and, of two kinds, place. A form is
     right if it is that of every shape, and so on. Missing and additional shapes are wrong in number alone, but where
     there is no shape, nothing is right."""
     kinds, how = read_caption(text)
-    found = read_picture(pixels)
+    found = read_image(pixels)
     # Which shape is meant by which part of the caption is what makes most of them right; of many, one of the largest.
     chosen = permutations(found[: len(kinds) + 3], min(len(found), len(kinds)))
     tables = [_compared(kinds, how, list(some)) for some in chosen]

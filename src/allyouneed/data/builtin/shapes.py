@@ -1,4 +1,4 @@
-"""Pictures of shapes, drawn by rules: one, two or three of a kind.
+"""Images of shapes, drawn by rules: one, two or three of a kind.
 
 What can be learned from them: to name the form whatever its colour, size, place and number, and to draw what a caption
 says. A colour and a form that go together in valid and test never do so in train.
@@ -52,13 +52,13 @@ class Shape(NamedTuple):
 
 def draw(shapes: list[Shape]) -> np.ndarray:
     """(32, 32, 3) bytes: the shapes on white."""
-    picture = np.full((SIDE, SIDE, 3), 255.0)
+    image = np.full((SIDE, SIDE, 3), 255.0)
     for shape in shapes:
         left, top = int(shape.x - SIZES[shape.size]), int(shape.y - SIZES[shape.size])
         part = coverage(shape.form, shape.size, left - shape.x, top - shape.y)
-        box = picture[top : top + len(part), left : left + len(part)]
+        box = image[top : top + len(part), left : left + len(part)]
         box += part[: box.shape[0], : box.shape[1]] * (np.array(COLOURS[shape.colour]) - box)
-    return np.rint(picture).astype(np.uint8)
+    return np.rint(image).astype(np.uint8)
 
 
 @lru_cache
@@ -99,14 +99,14 @@ def spread(sizes: Sequence[float], gap: float, choose: Callable[[float], Sequenc
 
 
 def caption(shapes: list[Shape]) -> str:
-    """What the picture shows: "two small red circles"."""
+    """What the image shows: "two small red circles"."""
     kind, number = shapes[0], len(shapes)
     many = "" if number == 1 else "es" if kind.form == "cross" else "s"
     return f"{NUMBERS[number]} {kind.size} {kind.colour} {kind.form}{many}"
 
 
 def shapes() -> dict[str, tuple[np.ndarray, list[str], list[str]]]:
-    """For train, valid and test: the pictures (N, 32, 32, 3), their forms, and their captions."""
+    """For train, valid and test: the images (N, 32, 32, 3), their forms, and their captions."""
     made = {}
     for number, (split, count) in enumerate(COUNTS.items()):
         rng = np.random.default_rng((2021, number))

@@ -104,7 +104,7 @@ def check_memory(size: int) -> None:
     """A UserError if so many bytes are not free."""
     if size > (free := free_memory()):
         raise UserError(
-            f"the pictures need {human_bytes(size)} of memory, and {human_bytes(free)} are free: give fewer or smaller "
+            f"the images need {human_bytes(size)} of memory, and {human_bytes(free)} are free: give fewer or smaller "
             "ones, or files that are read one by one"
         )
 

@@ -1,4 +1,4 @@
-"""Pictures in batches: with labels, alone, or as codes with captions."""
+"""Images in batches: with labels, alone, or as codes with captions."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from allyouneed.nn.losses import IGNORE
 from allyouneed.randomness import draw, shifted
 
 
-class PictureBatches(EvenBatches):
-    """Pictures (N, H, W, C) of bytes and their labels (N,), each of `tokens` tokens. `mixed`: each comes with another
-    picture of the split, to be mixed with. `weights` (classes,): how much each label counts."""
+class ImageBatches(EvenBatches):
+    """Images (N, H, W, C) of bytes and their labels (N,), each of `tokens` tokens. `mixed`: each comes with another
+    image of the split, to be mixed with. `weights` (classes,): how much each label counts."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class PictureBatches(EvenBatches):
             found |= {
                 "other": as_tensor(self.pixels[others]),
                 "other_targets": torch.from_numpy(self.labels[others]),
-                "other_weights": self._weights(numbers),  # the other picture does not change how much an example counts
+                "other_weights": self._weights(numbers),  # the other image does not change how much an example counts
             }
         return found
 
@@ -65,8 +65,8 @@ def as_tensor(pixels: np.ndarray) -> Tensor:
     return torch.from_numpy(np.array(pixels.transpose(0, 3, 1, 2), order="C"))
 
 
-class PlainPictures(EvenBatches):
-    """Pictures (N, H, W, C) of bytes that become `codes` codes each."""
+class PlainImages(EvenBatches):
+    """Images (N, H, W, C) of bytes that become `codes` codes each."""
 
     def __init__(self, pixels: np.ndarray, codes: int) -> None:
         super().__init__(len(pixels), codes)
@@ -80,7 +80,7 @@ class PlainPictures(EvenBatches):
 
 
 class CaptionedCodes(EvenBatches):
-    """Captions of at most `most` tokens, longer ones cut, and the codes (N, codes) of their pictures. `blank` fills up
+    """Captions of at most `most` tokens, longer ones cut, and the codes (N, codes) of their images. `blank` fills up
     a short caption, and replaces a whole one with the probability `hidden`, so that the model also learns to draw
     without a caption."""
 

@@ -1,4 +1,4 @@
-"""Pictures alone, from files; pictures in memory, with captions or alone."""
+"""Images alone, from files; images in memory, with captions or alone."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pytest
 from PIL import Image
 
 from allyouneed.config import DataConfig
+from allyouneed.data.images import ImageSplit
 from allyouneed.data.in_memory import store_examples
 from allyouneed.data.opening import open_data
-from allyouneed.data.pictures import PictureSplit
 from allyouneed.data.report import describe
 from allyouneed.data.sources import fingerprint
 from allyouneed.data.store import TokenKey
@@ -24,10 +24,10 @@ from allyouneed.errors import UserError
 from allyouneed.recipe import read_recipe
 from allyouneed.training.starting import with_data
 from test_captions import WHOLE, counted, drawings, labels, opened, sentences, write_table
-from test_pictures import folder, write_idx
+from test_images import folder, write_idx
 
 
-def test_a_folder_that_holds_pictures(tmp_path: Path) -> None:
+def test_a_folder_that_holds_images(tmp_path: Path) -> None:
     drawings(tmp_path / "set", 30)
     drawings(tmp_path / "set" / "more" / "deep", 40)
     drawings(tmp_path / "set" / ".hidden", 3)
@@ -37,16 +37,15 @@ def test_a_folder_that_holds_pictures(tmp_path: Path) -> None:
     assert sum(counted(data).values()) == 70
     assert counted(data).keys() == {"train", "valid", "test"}
     assert {label for name in data.splits for label in labels(data, name)} == {""}
-    assert "set: 70 pictures; left out as no pictures, by their names: 1" in data.understood
+    assert "set: 70 images; left out as no images, by their names: 1" in data.understood
     assert (
-        "split by a hash of the picture, so that none is in two splits: 20 % for valid, 20 % for test"
-        in data.understood
+        "split by a hash of the image, so that none is in two splits: 20 % for valid, 20 % for test" in data.understood
     )
-    contents = [{picture.content for picture in split} for split in data.splits.values()]  # 30 of them are there twice
+    contents = [{image.content for image in split} for split in data.splits.values()]  # 30 of them are there twice
     assert sum(map(len, contents)) == len(set().union(*contents)) == 40
     assert describe(data, {}).parts[0].duplicates > 0
     split = data.splits["train"]
-    assert isinstance(split, PictureSplit)
+    assert isinstance(split, ImageSplit)
     assert split.stored(TokenKey("test", "train", "plain"), 8, 3, DataConfig()).shape == (split.examples, 8, 8, 3)
 
 
@@ -59,7 +58,7 @@ def test_folders_of_plain_splits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["csv", "tsv", "jsonl"])
-def test_a_table_of_plain_pictures(form: str, tmp_path: Path) -> None:
+def test_a_table_of_plain_images(form: str, tmp_path: Path) -> None:
     paths = drawings(tmp_path / "set", 20)
     blank = [(f"set/{path.name}", "" if i % 2 else "a caption") for i, path in enumerate(paths)]
     data = opened(write_table(tmp_path / f"a.{form}", ("path", "caption"), blank), "plain", **WHOLE)
@@ -72,7 +71,7 @@ def test_a_table_of_plain_pictures(form: str, tmp_path: Path) -> None:
         assert counted(opened(bare, "plain", **WHOLE)) == {"train": 20}
 
 
-def test_arrays_of_plain_pictures(tmp_path: Path) -> None:
+def test_arrays_of_plain_images(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (20, 6, 6, 3), np.uint8)
     np.savez(tmp_path / "set.npz", images=pixels)
     assert counted(opened(tmp_path / "set.npz", "plain", **WHOLE)) == {"train": 20}
@@ -81,8 +80,8 @@ def test_arrays_of_plain_pictures(tmp_path: Path) -> None:
     np.save(tmp_path / "set.npy", pixels)
     assert counted(opened(tmp_path / "set.npy", "plain", **WHOLE)) == {"train": 20}
     for array, told in (
-        (pixels[0, 0], r"an array of shape \(6, 3\) for the pictures"),
-        (pixels[..., :0], r"the shape \(6, 6, 0\) is not that of a picture"),
+        (pixels[0, 0], r"an array of shape \(6, 3\) for the images"),
+        (pixels[..., :0], r"the shape \(6, 6, 0\) is not that of an image"),
     ):
         np.save(tmp_path / "set.npy", array)
         with pytest.raises(UserError, match=told):
@@ -90,11 +89,11 @@ def test_arrays_of_plain_pictures(tmp_path: Path) -> None:
     np.savez(tmp_path / "set.npz", a=pixels)
     with pytest.raises(UserError, match="has the arrays a: name them images"):
         opened(tmp_path / "set.npz", "plain")
-    with pytest.raises(UserError, match=r"set\.npy does not look like captioned pictures: give a CSV"):
+    with pytest.raises(UserError, match=r"set\.npy does not look like captioned images: give a CSV"):
         opened(tmp_path / "set.npy")
 
 
-def test_one_idx_file_is_enough_for_plain_pictures(tmp_path: Path) -> None:
+def test_one_idx_file_is_enough_for_plain_images(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (20, 5, 5))
     (tmp_path / "set").mkdir()
     images = write_idx(tmp_path / "set" / "train-images-idx3-ubyte.gz", pixels)
@@ -106,10 +105,10 @@ def test_one_idx_file_is_enough_for_plain_pictures(tmp_path: Path) -> None:
     data = opened(tmp_path / "set", "plain", **WHOLE)
     assert counted(data) == {"train": 20, "test": 3}
     assert set(labels(data)) == {""}
-    with pytest.raises(UserError, match=r"do not go with labels of shape \(3,\); give one label for each picture"):
+    with pytest.raises(UserError, match=r"do not go with labels of shape \(3,\); give one label for each image"):
         opened(tmp_path / "set", "captions")
     with pytest.raises(
-        UserError, match=r"numbers has an array of shape \(20,\) for the pictures; they are \(count, height, width\)"
+        UserError, match=r"numbers has an array of shape \(20,\) for the images; they are \(count, height, width\)"
     ):
         opened(numbers, "plain")
     images.write_bytes(gzip.compress(b"\0\0\x08\x03short"))
@@ -117,11 +116,11 @@ def test_one_idx_file_is_enough_for_plain_pictures(tmp_path: Path) -> None:
         opened(images, "plain")
 
 
-def test_picture_files_one_by_one(tmp_path: Path) -> None:
+def test_image_files_one_by_one(tmp_path: Path) -> None:
     assert counted(opened(drawings(tmp_path / "set", 12), "plain", **WHOLE)) == {"train": 12}
-    with pytest.raises(UserError, match="pictures come from one folder or one file"):
+    with pytest.raises(UserError, match="images come from one folder or one file"):
         opened([tmp_path / "set", tmp_path / "set"], "plain")
-    with pytest.raises(UserError, match="pictures come from one folder or one file"):
+    with pytest.raises(UserError, match="images come from one folder or one file"):
         opened(sorted((tmp_path / "set").iterdir()), "captions")
 
 
@@ -129,7 +128,7 @@ def test_picture_files_one_by_one(tmp_path: Path) -> None:
 
 
 def in_memory(tmp_path: Path) -> dict[str, Any]:
-    """The same twelve pictures with captions, in every form."""
+    """The same twelve images with captions, in every form."""
     paths, captions = drawings(tmp_path / "set", 12), sentences(12)
     arrays = [np.asarray(Image.open(path)) for path in paths]
     return {
@@ -151,12 +150,12 @@ def test_captions_in_memory(form: str, tmp_path: Path) -> None:
         data = opened(store_examples(given, shape), shape, **WHOLE)
         assert labels(data) == expected
         split = data.splits["train"]
-        assert isinstance(split, PictureSplit)
+        assert isinstance(split, ImageSplit)
         pixels = split.stored(TokenKey(fingerprint(form, shape), "train", "x"), 10, 3, DataConfig())
-        assert [tuple(picture[5, 5]) for picture in pixels] == [(i, 0, 100) for i in range(12)]
+        assert [tuple(image[5, 5]) for image in pixels] == [(i, 0, 100) for i in range(12)]
 
 
-def test_plain_pictures_in_memory(tmp_path: Path) -> None:
+def test_plain_images_in_memory(tmp_path: Path) -> None:
     paths = drawings(tmp_path / "set", 12)
     arrays = [np.asarray(Image.open(path)) for path in paths]
     kept = store_examples(np.stack(arrays), "plain")
@@ -165,7 +164,7 @@ def test_plain_pictures_in_memory(tmp_path: Path) -> None:
     assert counted(opened(kept, "plain", **WHOLE)) == {"train": 12}
     assert store_examples(tuple(arrays[:2]), "plain") == store_examples(
         arrays[:2], "plain"
-    )  # not pictures and their labels
+    )  # not images and their labels
     assert counted(opened(store_examples(np.stack(arrays)[..., 0], "plain"), "plain", **WHOLE)) == {"train": 12}  # grey
     assert counted(opened(store_examples({"path": paths}, "plain"), "plain", **WHOLE)) == {"train": 12}
 
@@ -175,11 +174,11 @@ def test_a_user_names_the_columns_in_memory(tmp_path: Path) -> None:
         {"photo": map(str, drawings(tmp_path / "set", 12)), "label": range(12), "said": sentences(12)}
     )
     assert labels(opened(store_examples(frame, "captions", "photo", "said"), **WHOLE)) == sentences(12)
-    assert labels(opened(store_examples(frame, "pictures", "photo", "said"), "pictures", **WHOLE)) == sentences(12)
+    assert labels(opened(store_examples(frame, "images", "photo", "said"), "images", **WHOLE)) == sentences(12)
     recipe = read_recipe("recognize/vit", ["data.source=photo", "data.target=label"])
     config = with_data(recipe, frame).data  # the file that is written has columns of its own
     assert labels(
-        open_data(DataConfig(path=config.path, source=config.source, target=config.target, **WHOLE), "pictures")
+        open_data(DataConfig(path=config.path, source=config.source, target=config.target, **WHOLE), "images")
     )
 
 
@@ -187,22 +186,22 @@ def test_a_user_names_the_columns_in_memory(tmp_path: Path) -> None:
     ("make", "shape", "told"),
     [
         (lambda a: [(a, "one"), (a, None)], "captions", r"row 2 of data: 'caption' is missing \(None\)"),
-        (lambda a: pandas.DataFrame({"image": [a, a], "label": ["x", float("nan")]}), "pictures", "'label' is miss"),
+        (lambda a: pandas.DataFrame({"image": [a, a], "label": ["x", float("nan")]}), "images", "'label' is miss"),
         (lambda a: [(a, "one"), (a, ["two", "three"])], "captions", "row 2 .* a caption of shape .2,.: give one"),
-        (lambda a: [(a, "one"), (a, ["two", "three"])], "pictures", "row 2 .* a label of shape .2,.: give one"),
+        (lambda a: [(a, "one"), (a, ["two", "three"])], "images", "row 2 .* a label of shape .2,.: give one"),
         (lambda a: {"images": [a, a], "captions": ["one"]}, "captions", "lengths: 'images' has 2, 'captions' has"),
         (lambda a: (np.stack([a, a]), ["one"]), "captions", "different lengths: 'image' has 2, 'caption' has 1"),
         (lambda a: {"images": [a]}, "captions", "no column for the captions; it has images: name one 'caption'"),
-        (lambda a: {"captions": ["one"]}, "captions", "data has no column for the pictures"),
+        (lambda a: {"captions": ["one"]}, "captions", "data has no column for the images"),
         (lambda a: [a], "captions", r"\(image, caption\) is expected, or a dict"),
-        (lambda a: [(a, "one"), ("a.png", "two")], "captions", "some pictures in data are paths and others are not"),
+        (lambda a: [(a, "one"), ("a.png", "two")], "captions", "some images in data are paths and others are not"),
         (lambda a: [a, a[:3]], "plain", "different sizes or channels"),
-        (lambda a: [3, 4], "plain", r"row 1 of data: the shape \(\) is not that of a picture"),
-        (lambda a: a[:, :, 0], "plain", r"data has the shape \(5, 5\): give several pictures"),
+        (lambda a: [3, 4], "plain", r"row 1 of data: the shape \(\) is not that of an image"),
+        (lambda a: a[:, :, 0], "plain", r"data has the shape \(5, 5\): give several images"),
         (lambda a: [], "plain", "data is empty"),
         (lambda a: {"images": []}, "plain", "data has no rows"),
         (lambda a: 3, "plain", "data is int; give a path"),
-        (lambda a: pandas.DataFrame({"a": [1]}), "plain", "data has no column for the pictures; it has a"),
+        (lambda a: pandas.DataFrame({"a": [1]}), "plain", "data has no column for the images; it has a"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_in_memory(make: Callable[[np.ndarray], Any], shape: str, told: str) -> None:

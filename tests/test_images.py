@@ -1,4 +1,4 @@
-"""Pictures in: every kind of file, decoded once, and every kind of bad file told by its name."""
+"""Images in: every kind of file, decoded once, and every kind of bad file told by its name."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from PIL import Image
 
 from allyouneed.config import DataConfig
-from allyouneed.data import pictures as module
+from allyouneed.data import images as module
 from allyouneed.data.builtin.shapes import COLOURS, FORMS, SIDE, Shape, caption, draw, held_out, shapes
 from allyouneed.data.formats.arrays import read_array
-from allyouneed.data.formats.decoding import BadPictureError, as_bytes, decode, decode_all, decode_frames, to_image
+from allyouneed.data.formats.decoding import BadImageError, as_bytes, decode, decode_all, decode_frames, to_image
+from allyouneed.data.images import ImageSplit
 from allyouneed.data.opening import open_data
-from allyouneed.data.pictures import PictureSplit
 from allyouneed.data.store import TokenKey
 from allyouneed.errors import UserError
 
@@ -35,7 +35,7 @@ def pixel(path: Path, channels: int = 3, side: int = 8) -> tuple[int, ...]:
 
 
 def folder(root: Path, count: int = 12, names: tuple[str, ...] = ("red", "green")) -> Path:
-    """Class folders of slightly different pictures."""
+    """Class folders of slightly different images."""
     for number, name in enumerate(names):
         (root / name).mkdir(parents=True)
         for i in range(count):
@@ -45,11 +45,11 @@ def folder(root: Path, count: int = 12, names: tuple[str, ...] = ("red", "green"
 
 
 def opened(path: Path | str, **settings: object) -> module.Dataset:
-    return open_data(DataConfig(path=(str(path),), **settings), "pictures")  # type: ignore[arg-type]
+    return open_data(DataConfig(path=(str(path),), **settings), "images")  # type: ignore[arg-type]
 
 
 def stored(split: object, side: int = 8, channels: int = 3, **settings: object) -> np.ndarray:
-    assert isinstance(split, PictureSplit)
+    assert isinstance(split, ImageSplit)
     key = TokenKey("test", "train", str(sorted(settings.items())))
     return split.stored(key, side, channels, DataConfig(**settings))  # type: ignore[arg-type]
 
@@ -70,8 +70,8 @@ def test_every_mode_becomes_the_wanted_channels(tmp_path):
         "cmyk.tiff": flat(RED).convert("CMYK"),
         "ycc.jpg": flat(RED).convert("YCbCr"),
     }
-    for name, picture in made.items():
-        picture.save(tmp_path / name)
+    for name, image in made.items():
+        image.save(tmp_path / name)
         assert pixel(tmp_path / name) == pytest.approx(RED, abs=4), name
         assert pixel(tmp_path / name, 1) == pytest.approx((grey,), abs=4), name
         assert pixel(tmp_path / name, 4) == pytest.approx((*RED, 255), abs=4), name
@@ -103,21 +103,21 @@ def test_sixteen_bits(tmp_path):
     assert pixel(tmp_path / "float.tiff", 1) == (128,)
 
 
-def test_exif_turns_the_picture(tmp_path):
-    picture = Image.new("RGB", (20, 20), RED)
-    picture.paste(GREEN, (0, 10, 20, 20))  # the lower half
+def test_exif_turns_the_image(tmp_path):
+    image = Image.new("RGB", (20, 20), RED)
+    image.paste(GREEN, (0, 10, 20, 20))  # the lower half
     exif = Image.Exif()
     exif[0x0112] = 3  # upside down
-    picture.save(tmp_path / "turned.png", exif=exif)
+    image.save(tmp_path / "turned.png", exif=exif)
     data = np.frombuffer(decode(tmp_path / "turned.png", 20, 3), np.uint8).reshape(20, 20, 3)
     assert tuple(data[2, 2]) == GREEN
     assert tuple(data[17, 2]) == RED
 
 
-def test_a_wide_picture_is_cut_to_its_middle(tmp_path):
-    picture = Image.new("RGB", (60, 20), RED)
-    picture.paste(GREEN, (20, 0, 40, 20))
-    picture.save(tmp_path / "wide.png")
+def test_a_wide_image_is_cut_to_its_middle(tmp_path):
+    image = Image.new("RGB", (60, 20), RED)
+    image.paste(GREEN, (20, 0, 40, 20))
+    image.save(tmp_path / "wide.png")
     data = np.frombuffer(decode(tmp_path / "wide.png", 20, 3), np.uint8).reshape(20, 20, 3)
     assert (data == GREEN).all()
 
@@ -150,25 +150,25 @@ def test_bad_files(tmp_path):
     good = tmp_path / "good.png"
     flat(RED).save(good)
     (tmp_path / "empty.png").write_bytes(b"")
-    (tmp_path / "text.png").write_text("not a picture")
+    (tmp_path / "text.png").write_text("not an image")
     (tmp_path / "cut.png").write_bytes(good.read_bytes()[:-30])
     flat(RED, (300, 300)).save(tmp_path / "whole.jpg")
     (tmp_path / "cut.jpg").write_bytes((tmp_path / "whole.jpg").read_bytes()[:400])
     told = {
         "empty.png": "it is empty",
-        "text.png": "it is no picture",
+        "text.png": "it is no image",
         "cut.png": "it is damaged",
         "cut.jpg": "it is damaged",
         "missing.png": "it cannot be read: No such file",
     }
     for name, words in told.items():
-        with pytest.raises(BadPictureError, match=words):
+        with pytest.raises(BadImageError, match=words):
             decode(tmp_path / name, 8, 3)
-    with pytest.raises(BadPictureError, match="50,000 x 10 pixels; at most 16,384 on a side"):
+    with pytest.raises(BadImageError, match="50,000 x 10 pixels; at most 16,384 on a side"):
         decode(bomb(tmp_path / "wide.png", 50_000, 10), 8, 3)
-    with pytest.raises(BadPictureError, match="9,000 x 9,000 pixels"):
+    with pytest.raises(BadImageError, match="9,000 x 9,000 pixels"):
         decode(bomb(tmp_path / "large.png", 9_000, 9_000), 8, 3)
-    with pytest.raises(BadPictureError, match="too many pixels; at most 67,108,864"):
+    with pytest.raises(BadImageError, match="too many pixels; at most 67,108,864"):
         decode(bomb(tmp_path / "large.png", 16_000, 16_000), 8, 3)
 
 
@@ -185,7 +185,7 @@ def test_damage_anywhere_never_crashes(tmp_path):
         data = data[: int(rng.integers(1, len(data) + 1))] if number % 3 == 0 else data
         try:
             assert len(decode(bytes(data), 8, 3)) == 8 * 8 * 3
-        except BadPictureError:
+        except BadImageError:
             refused += 1
     assert 50 < refused < 300
 
@@ -194,21 +194,21 @@ def test_one_thread_and_four_give_the_same_store(tmp_path):
     folder(tmp_path / "set", 150)
     paths = [str(path) for path in sorted((tmp_path / "set").rglob("*.png"))]
     bad = tmp_path / "set" / "red" / "bad.png"
-    bad.write_text("no picture")
+    bad.write_text("no image")
     paths.insert(77, str(bad))
     one, four = (list(decode_all(paths, 8, 3, workers)) for workers in (1, 4))
-    assert [str(x) if isinstance(x, BadPictureError) else x for x in one] == [
-        str(x) if isinstance(x, BadPictureError) else x for x in four
+    assert [str(x) if isinstance(x, BadImageError) else x for x in one] == [
+        str(x) if isinstance(x, BadImageError) else x for x in four
     ]
-    assert isinstance(four[77], BadPictureError)
+    assert isinstance(four[77], BadImageError)
 
 
 def test_class_folders(tmp_path):
     data = opened(folder(tmp_path / "set", 40))
     assert {name: split.examples for name, split in data.splits.items()}.keys() == {"train", "valid", "test"}
     assert sum(split.examples for split in data.splits.values()) == 80
-    assert {picture.label for picture in data.splits["train"]} == {"red", "green"}
-    assert "80 pictures in 2 class folders" in data.understood[0]
+    assert {image.label for image in data.splits["train"]} == {"red", "green"}
+    assert "80 images in 2 class folders" in data.understood[0]
     again = opened(tmp_path / "set")
     assert again.fingerprint == data.fingerprint
     flat((1, 2, 3)).save(tmp_path / "set" / "red" / "new.png")
@@ -223,14 +223,14 @@ def test_folders_of_splits(tmp_path):
     assert {name: split.examples for name, split in data.splits.items()} == {"train": 24, "valid": 6, "test": 4}
 
 
-def test_files_that_are_no_pictures_are_told(tmp_path):
+def test_files_that_are_no_images_are_told(tmp_path):
     folder(tmp_path / "set", 30)
     (tmp_path / "set" / "red" / "notes.txt").write_text("x")
     (tmp_path / "set" / "red" / ".hidden").write_text("x")
     (tmp_path / "set" / "red" / ".cache").mkdir()
     flat(RED).save(tmp_path / "set" / "red" / ".cache" / "a.png")
     told = opened(tmp_path / "set").understood[0]
-    assert "60 pictures in 2 class folders; left out as no pictures, by their names: 1" in told
+    assert "60 images in 2 class folders; left out as no images, by their names: 1" in told
 
 
 def test_a_copy_is_in_no_other_split(tmp_path):
@@ -238,7 +238,7 @@ def test_a_copy_is_in_no_other_split(tmp_path):
     for path in list((tmp_path / "set" / "red").iterdir()):
         (path.parent / f"copy-{path.name}").write_bytes(path.read_bytes())
     data = opened(tmp_path / "set", valid_part=0.2, test_part=0.2)
-    contents = [{picture.content for picture in split} for split in data.splits.values()]
+    contents = [{image.content for image in split} for split in data.splits.values()]
     assert len(set().union(*contents)) == sum(map(len, contents))
 
 
@@ -257,7 +257,7 @@ def test_a_table_of_paths(form, tmp_path):
     rows[3] = ("set/red/nothing.png", "red")
     table = tmp_path / "wrong.csv"
     table.write_text("path,label\n" + "".join(f"{a},{b}\n" for a, b in rows))
-    with pytest.raises(UserError, match=r"row 5: there is no picture .*nothing\.png"):
+    with pytest.raises(UserError, match=r"row 5: there is no image .*nothing\.png"):
         opened(table)
 
 
@@ -273,22 +273,22 @@ def test_idx_files(tmp_path):
     images = write_idx(tmp_path / "train-images-idx3-ubyte.gz", pixels)
     numbers = write_idx(tmp_path / "train-labels-idx1-ubyte", labels)
     assert (read_array(images) == pixels).all()
-    data = open_data(DataConfig(path=(str(images), str(numbers))), "pictures")
+    data = open_data(DataConfig(path=(str(images), str(numbers))), "images")
     assert sum(split.examples for split in data.splits.values()) == 50
     write_idx(tmp_path / "t10k-images-idx3-ubyte.gz", pixels[:10])
     write_idx(tmp_path / "t10k-labels-idx1-ubyte.gz", labels[:10])
     whole = opened(tmp_path)
     assert whole.splits["test"].examples == 10
-    with pytest.raises(UserError, match="give the file of the pictures first"):
-        open_data(DataConfig(path=(str(numbers), str(images))), "pictures")
+    with pytest.raises(UserError, match="give the file of the images first"):
+        open_data(DataConfig(path=(str(numbers), str(images))), "images")
     raw = gzip.decompress(images.read_bytes())
     for broken in (raw[:-3], raw + b"x", raw[:6], b"\0\0\x08\x03" + b"\xff" * 12):
         images.write_bytes(broken)
         with pytest.raises(UserError, match="damaged"):
             read_array(images)
     write_idx(images, pixels)
-    with pytest.raises(UserError, match=r"pictures of shape \(50, 9, 7\) do not go with labels of shape \(10,\)"):
-        open_data(DataConfig(path=(str(images), str(tmp_path / "t10k-labels-idx1-ubyte.gz"))), "pictures")
+    with pytest.raises(UserError, match=r"images of shape \(50, 9, 7\) do not go with labels of shape \(10,\)"):
+        open_data(DataConfig(path=(str(images), str(tmp_path / "t10k-labels-idx1-ubyte.gz"))), "images")
 
 
 def test_npz_files(tmp_path):
@@ -307,11 +307,11 @@ def test_npz_files(tmp_path):
         ({"images": pixels.astype(float) - 300, "labels": labels}, "negative or not finite"),
         (
             {"images": rng.integers(0, 9, (4, 6, 6, 5)), "labels": labels[:4]},
-            r"the shape \(6, 6, 5\) is not that of a picture",
+            r"the shape \(6, 6, 5\) is not that of an image",
         ),
         ({"images": np.array([object()]), "labels": labels}, "no npz file of plain arrays"),
-        ({"images": pixels, "labels": np.eye(2)[np.arange(40) % 2]}, "give one label for each picture"),
-        ({"images": pixels, "labels": np.array(3)}, "give one label for each picture"),
+        ({"images": pixels, "labels": np.eye(2)[np.arange(40) % 2]}, "give one label for each image"),
+        ({"images": pixels, "labels": np.array(3)}, "give one label for each image"),
         ({"images": pixels / 255 * 1.01, "labels": labels}, "its values go up to 1.01: give parts of 1, or numbers"),
     ):
         np.savez(path, **arrays)
@@ -326,7 +326,7 @@ def test_npz_files(tmp_path):
         opened(path)
 
 
-def test_an_array_of_another_shape_is_another_picture(tmp_path):
+def test_an_array_of_another_shape_is_another_image(tmp_path):
     """The same bytes in other rows: nothing that was prepared for one may serve for the other."""
     pixels, labels = np.random.default_rng(0).integers(0, 256, (20, 8, 6), np.uint8), np.arange(20) % 2
     prints = set()
@@ -336,7 +336,7 @@ def test_an_array_of_another_shape_is_another_picture(tmp_path):
     assert len(prints) == 3
 
 
-def test_what_is_no_set_of_pictures(tmp_path):
+def test_what_is_no_set_of_images(tmp_path):
     (tmp_path / "empty").mkdir()
     folder(tmp_path / "set", 3)
     (tmp_path / "set" / "blue").mkdir()
@@ -344,10 +344,10 @@ def test_what_is_no_set_of_pictures(tmp_path):
     (tmp_path / "loose").mkdir()
     flat(RED).save(tmp_path / "loose" / "a.png")
     for path, told in {
-        "empty": "no folders in it: put the pictures of each class into a folder",
-        "set": "the class folder .*blue has no picture",
-        "one.png": "does not look like labelled pictures",
-        "loose": "has 1 pictures without a class",
+        "empty": "no folders in it: put the images of each class into a folder",
+        "set": "the class folder .*blue has no image",
+        "one.png": "does not look like labelled images",
+        "loose": "has 1 images without a class",
         "nowhere": "there is no",
     }.items():
         with pytest.raises(UserError, match=told):
@@ -370,14 +370,14 @@ def test_a_damaged_file_stops_or_is_left_out(tmp_path):
         found = stored(split, skip_bad=True)
         assert found.shape == (40, 8, 8, 3)
         assert (split.examples, split.empty) == (40, 1)
-        assert all("bad" not in picture.where for picture in split)
+        assert all("bad" not in image.where for image in split)
 
 
 def test_the_store_is_what_the_files_show(tmp_path):
     split = opened(folder(tmp_path / "set", 5), valid_part=0.0, test_part=0.0).splits["train"]
     pixels = stored(split)
-    for picture, row in zip(split, pixels):
-        assert decode(picture.where, 8, 3) == row.tobytes()
+    for image, row in zip(split, pixels):
+        assert decode(image.where, 8, 3) == row.tobytes()
     assert split.look() == (18, 3)
 
 
@@ -387,9 +387,9 @@ def test_numbers_of_any_type_as_bytes():
     assert as_bytes(np.array([0.0, 100.0, 255.0])).tolist() == [0, 100, 255]
     assert as_bytes(np.array([0, 65535])).tolist() == [0, 255]
     assert as_bytes(np.array([0, 257], np.uint16)).tolist() == [0, 1]  # 16 bits, however dark
-    with pytest.raises(BadPictureError, match="not finite"):
+    with pytest.raises(BadImageError, match="not finite"):
         as_bytes(np.array([np.nan]))
-    with pytest.raises(BadPictureError, match="is not that of a picture"):
+    with pytest.raises(BadImageError, match="is not that of an image"):
         to_image(np.zeros((2, 3, 4, 5)))
 
 
@@ -409,7 +409,7 @@ def test_shapes_are_drawn_by_rules():
     two = [Shape("cross", "red", "small", 8, 8), Shape("cross", "red", "small", 20, 20)]
     assert caption(two) == "two small red crosses"
     assert caption(two[:1]) == "a small red cross"
-    picture = draw([Shape("ring", "blue", "large", 16.0, 16.0)])
-    assert tuple(picture[16, 16]) == (255, 255, 255)  # the hole
-    assert tuple(picture[16, 20]) == COLOURS["blue"]
-    assert tuple(picture[2, 2]) == (255, 255, 255)
+    image = draw([Shape("ring", "blue", "large", 16.0, 16.0)])
+    assert tuple(image[16, 16]) == (255, 255, 255)  # the hole
+    assert tuple(image[16, 20]) == COLOURS["blue"]
+    assert tuple(image[2, 2]) == (255, 255, 255)

@@ -1,4 +1,4 @@
-"""Thousands of damaged arrays and pictures: each is read or refused, with bounded memory and time."""
+"""Thousands of damaged arrays and images: each is read or refused, with bounded memory and time."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ import pytest
 from PIL import Image
 
 from allyouneed.config import DataConfig
-from allyouneed.data.formats.decoding import FORMATS, BadPictureError, decode_frames
+from allyouneed.data.formats.decoding import FORMATS, BadImageError, decode_frames
+from allyouneed.data.images import ImageSplit, Squares
 from allyouneed.data.opening import open_data
-from allyouneed.data.pictures import PictureSplit, Squares
 from allyouneed.errors import UserError
+from test_images import bomb
 from test_import_fuzz import flipped, truncated
-from test_pictures import bomb
 from test_untrusted_arrays import bounded
-from test_untrusted_pictures import POSTSCRIPT, started  # noqa: F401 - a fixture
+from test_untrusted_images import POSTSCRIPT, started  # noqa: F401 - a fixture
 
-ARRAYS, PICTURES = 600, 1500
+ARRAYS, IMAGES = 600, 1500
 SLOWEST = 5.0  # seconds for one input
 
 DTYPES = (
@@ -134,11 +134,11 @@ def array_file(root: Path, chance: random.Random) -> tuple[str, list[Path]]:
 def read_arrays(paths: list[Path], shape: str) -> None:
     data = open_data(DataConfig(path=tuple(map(str, paths)), valid_part=0.0, test_part=0.0), shape)
     split = data.splits["train"]
-    assert isinstance(split, PictureSplit)
+    assert isinstance(split, ImageSplit)
     assert split.look()[0] > 0
     for row in Squares(split.listed, 8, 3, DataConfig()).rows():
         assert len(row) == 8 * 8 * 3
-    assert all(picture.label.encode() or shape == "plain" for picture in split)
+    assert all(image.label.encode() or shape == "plain" for image in split)
 
 
 def report(counts: Counter[str], what: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -152,7 +152,7 @@ def test_damaged_arrays_are_refused_or_read(seed: int, tmp_path: Path, capsys: p
     chance, counts, many = random.Random(seed), Counter[str](), ARRAYS * (1 if seed == 1 else 10)
     for number in range(many):
         kind, paths = array_file(tmp_path, chance)
-        shape, began, told = chance.choice(["pictures", "captions", "plain"]), time.process_time(), ""
+        shape, began, told = chance.choice(["images", "captions", "plain"]), time.process_time(), ""
         try:
             with bounded():
                 read_arrays(paths, shape)
@@ -166,7 +166,7 @@ def test_damaged_arrays_are_refused_or_read(seed: int, tmp_path: Path, capsys: p
     assert sum(n for what, n in counts.items() if what.endswith("read")) > many // 20
 
 
-# Pictures
+# Images
 
 
 def originals() -> dict[str, list[bytes]]:
@@ -179,8 +179,8 @@ def originals() -> dict[str, list[bytes]]:
             for more in ({}, {"save_all": True, "append_images": [one.convert("RGB") for one in noise[1:]]}):
                 made = io.BytesIO()
                 try:
-                    picture = Image.new(mode, (24, 20)) if mode in ("I;16", "F") else noise[0].convert(mode)
-                    picture.save(made, format=kind, **more)
+                    image = Image.new(mode, (24, 20)) if mode in ("I;16", "F") else noise[0].convert(mode)
+                    image.save(made, format=kind, **more)
                 except Exception:  # not in this mode, or without further frames
                     continue
                 found.setdefault(kind, []).append(made.getvalue())
@@ -244,10 +244,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[bytes]]:
 
 @pytest.mark.usefixtures("started")
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
-def test_damaged_pictures_are_refused_or_read(
+def test_damaged_images_are_refused_or_read(
     seed: int, files: dict[str, list[bytes]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    chance, counts, many = random.Random(seed), Counter[str](), PICTURES * (1 if seed == 1 else 10)
+    chance, counts, many = random.Random(seed), Counter[str](), IMAGES * (1 if seed == 1 else 10)
     usual = [kind for kind in files if kind in FORMATS]
     for number in range(many):
         kind = chance.choice(usual if chance.random() < 0.7 else list(files))
@@ -260,12 +260,12 @@ def test_damaged_pictures_are_refused_or_read(
             with bounded(2 << 30):
                 assert {len(frame) for frame in decode_frames(data, 8, channels, 4)} == {64 * channels}
             counts[f"{group}: read"] += 1
-        except BadPictureError as error:
+        except BadImageError as error:
             passing = error.passing
             counts[f"{group}: refused"] += 1
         assert not passing, (number, kind, how)  # not even large ones lack memory
         assert time.process_time() - began < SLOWEST, (number, kind, how)
-    report(counts, "pictures", capsys)
+    report(counts, "images", capsys)
     assert sum(n for what, n in counts.items() if what.endswith("refused")) > many // 3
     assert sum(n for what, n in counts.items() if what.endswith("read")) > many // 5
 
@@ -278,6 +278,6 @@ def test_whole_files_are_read_or_refused_by_their_format(files: dict[str, list[b
             try:
                 decode_frames(data, 8, 3, 2)
                 read[kind] = True
-            except BadPictureError:
+            except BadImageError:
                 read.setdefault(kind, False)
     assert {kind for kind, good in read.items() if good} - {"MPO"} == set(FORMATS) & set(files)

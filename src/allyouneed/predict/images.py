@@ -1,4 +1,4 @@
-"""Pictures: recognize and compress read them, and an image tokenizer turns them into codes and back."""
+"""Images: recognize and compress read them, and an image tokenizer turns them into codes and back."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from torch import Tensor
 
 from allyouneed.config import DecodeConfig, build
 from allyouneed.data.batches.augment import ImagePreprocessor
-from allyouneed.data.batches.pictures import PictureBatches, as_tensor
-from allyouneed.data.formats.decoding import BadPictureError, decode_frames, is_image
+from allyouneed.data.batches.images import ImageBatches, as_tensor
+from allyouneed.data.formats.decoding import BadImageError, decode_frames, is_image
 from allyouneed.data.formats.file_paths import is_folder
-from allyouneed.data.formats.pictures import pictures_in
+from allyouneed.data.formats.images import images_in
 from allyouneed.errors import UserError, option_name, shortened
 from allyouneed.figures import contact_sheet
 from allyouneed.models.dvae import DVAE, DVAEConfig
-from allyouneed.models.labeller import Labeller, PictureLabeller
+from allyouneed.models.labeller import ImageLabeller, Labeller
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.heads import ClassifyHead
 from allyouneed.nn.trace import Trace
@@ -37,11 +37,11 @@ from allyouneed.storage.runfolder import RunFolder
 from allyouneed.storage.tensorfile import chunks, not_finite, parse_tensors
 
 SETTINGS, WEIGHTS = "image_tokenizer.json", "image_tokenizer.safetensors"  # the parts of a run
-TOGETHER = 256  # pictures that are computed at once
+TOGETHER = 256  # images that are computed at once
 
 
 class ImageTokenizer:
-    """Pictures (N, H, W, C) of bytes <-> codes (N, codes per picture), row by row."""
+    """Images (N, H, W, C) of bytes <-> codes (N, codes per image), row by row."""
 
     def __init__(self, model: DVAE) -> None:
         self.model, self.config = model.eval(), model.config
@@ -54,13 +54,13 @@ class ImageTokenizer:
             named = Path(path).name.replace("-", "/", 1)  # runs/compress-emoji is made by compress/emoji
             recipe = named if named in recipe_names() else "compress/shapes"
             raise UserError(
-                f"task.image_tokenizer: there is no run in {shortened(path)}: train one on the same pictures, with "
+                f"task.image_tokenizer: there is no run in {shortened(path)}: train one on the same images, with "
                 f"`ayn train {recipe}`{folder.neighbours()}"
             )
         kind = folder.read_recipe().task_kind
         if kind != "compress":
             raise UserError(
-                f"task.image_tokenizer: {path} is a run of the task '{kind}'; the codes of pictures come from a run of "
+                f"task.image_tokenizer: {path} is a run of the task '{kind}'; the codes of images come from a run of "
                 "the task compress"
             )
         processor = load_processor(folder)
@@ -123,12 +123,12 @@ FRAMES = 1024  # of a clip or a folder, that are read
 TOP = 5  # labels that an answer names
 
 
-class PictureProcessor(Processor):
-    """Of a run that reads pictures: it has no tokenizer."""
+class ImageProcessor(Processor):
+    """Of a run that reads images: it has no tokenizer."""
 
     @property
-    def picture_shape(self) -> tuple[int, int]:
-        """The side of the pictures, and the values per pixel."""
+    def image_shape(self) -> tuple[int, int]:
+        """The side of the images, and the values per pixel."""
         return self.recipe.model.image, self.recipe.model.channels
 
     @property
@@ -139,19 +139,19 @@ class PictureProcessor(Processor):
         return self.recipe.model
 
 
-class RecognizeProcessor(PictureProcessor, LabelsProcessor):
-    mean: Sequence[float] = ()  # of each channel of the training pictures, from 0 to 1
+class RecognizeProcessor(ImageProcessor, LabelsProcessor):
+    mean: Sequence[float] = ()  # of each channel of the training images, from 0 to 1
     std: Sequence[float] = ()
 
     def take_tokenizers(self, donor: Processor) -> None:
-        """The body expects pictures normalised as those that it has learned from."""
+        """The body expects images normalised as those that it has learned from."""
         if isinstance(donor, RecognizeProcessor):
             self.mean, self.std = donor.mean, donor.std
 
     def build_model(self) -> Labeller:
         body = self.build_body()
         head = ClassifyHead(body.width, len(self.labels), self.options.pool, self.recipe.model.dropout, (1, 0))
-        return PictureLabeller(body, head, preprocess=ImagePreprocessor(self.mean, self.std, self.options))
+        return ImageLabeller(body, head, preprocess=ImagePreprocessor(self.mean, self.std, self.options))
 
     def extras(self) -> dict[str, Any]:
         return {**super().extras(), "mean": self.mean, "std": self.std}
@@ -163,30 +163,30 @@ class RecognizeProcessor(PictureProcessor, LabelsProcessor):
             raise ValueError
 
 
-class CompressProcessor(PictureProcessor):
+class CompressProcessor(ImageProcessor):
     def same_outputs(self, other: Processor) -> bool:
         return False  # codes mean what their own tokenizer says
 
 
 class Frames(NamedTuple):
-    """A picture, or the frames of a clip."""
+    """An image, or the frames of a clip."""
 
     given: Any
     pixels: np.ndarray  # (N, H, W, C) bytes
 
 
-class PictureReader(Predictor):
-    """Inputs are pictures."""
+class ImageReader(Predictor):
+    """Inputs are images."""
 
-    asks = "the path of a picture"
-    no_vectors: ClassVar[str] = "it reads pictures, not texts"
-    processor: Any  # a PictureProcessor
+    asks = "the path of an image"
+    no_vectors: ClassVar[str] = "it reads images, not texts"
+    processor: Any  # an ImageProcessor
 
     def is_single(self, given: Any) -> bool:
         return isinstance(given, str | Path) or is_image(given) or (isinstance(given, np.ndarray) and given.ndim < 4)
 
     def expand(self, text: str) -> list[str]:
-        """A folder stands for each picture in it, and for all of them together."""
+        """A folder stands for each image in it, and for all of them together."""
         path = Path(text).expanduser()
         return [*_inside(path), text] if is_folder(path) else [text]
 
@@ -194,25 +194,23 @@ class PictureReader(Predictor):
         return given
 
     def read(self, given: Any, decode: DecodeConfig) -> Frames:
-        side, channels = self.processor.picture_shape
+        side, channels = self.processor.image_shape
         squares = np.frombuffer(b"".join(self._frames(given)), np.uint8)
         return Frames(given, squares.reshape(-1, side, side, channels))
 
     def _frames(self, given: Any) -> list[bytes]:
-        """The pictures of an input, which is a path, an image of Pillow, an array (H, W) or (H, W, C), or a clip: a
+        """The images of an input, which is a path, a PIL image, an array (H, W) or (H, W, C), or a clip: a
         list of such, a folder, or a file with several, of which at most FRAMES are read, at equal distances."""
         if isinstance(given, list | tuple):
             if not given:
                 raise UserError("a clip without frames: give at least one")
             return [frame for one in given for frame in self._frames(one)]
         if isinstance(given, np.ndarray) or is_image(given):
-            return self._decoded(given, "the picture")
+            return self._decoded(given, "the image")
         if not isinstance(given, str | Path):
-            raise UserError(
-                f"a picture is expected: its path, an image of Pillow, or an array; not {type(given).__name__}"
-            )
+            raise UserError(f"an image is expected: its path, a PIL image, or an array; not {type(given).__name__}")
         if not str(given).strip():
-            raise UserError("the path is empty: give that of a picture")
+            raise UserError("the path is empty: give that of an image")
         path = Path(given).expanduser()
         if is_folder(path):
             inside = _inside(path)
@@ -220,20 +218,20 @@ class PictureReader(Predictor):
         return self._decoded(path, str(given), FRAMES)
 
     def _decoded(self, source: Any, name: str, most: int = 1) -> list[bytes]:
-        side, channels = self.processor.picture_shape
+        side, channels = self.processor.image_shape
         try:
             return decode_frames(source, side, channels, most)
-        except BadPictureError as error:
+        except BadImageError as error:
             raise UserError(f"{name}: {error}") from None
 
 
-class RecognizePredictor(PictureReader, LabelsPredictor):
+class RecognizePredictor(ImageReader, LabelsPredictor):
     Processor = RecognizeProcessor
-    table_heading: ClassVar[str] = "likely labels of the picture"
+    table_heading: ClassVar[str] = "likely labels of the image"
     processor: RecognizeProcessor
 
-    def _batches(self, pixels: np.ndarray) -> PictureBatches:
-        return PictureBatches(pixels, np.zeros(len(pixels), np.int64), self.processor.longest)
+    def _batches(self, pixels: np.ndarray) -> ImageBatches:
+        return ImageBatches(pixels, np.zeros(len(pixels), np.int64), self.processor.longest)
 
     def _answer(self, inputs: list[Frames], decode: DecodeConfig) -> Iterator[Answer]:
         """The mean over the frames of each input."""
@@ -241,7 +239,7 @@ class RecognizePredictor(PictureReader, LabelsPredictor):
             likely = [(self.labels[i], value) for i, value in best_of(p, TOP) if value >= 0.0005]
             others = "".join(f"  {label} {100 * value:.1f} %" for label, value in likely[1:])
             clip = {"frames": len(read.pixels)} if len(read.pixels) > 1 else {}
-            mean = f"  (the mean of {len(read.pixels)} pictures)" if clip else ""
+            mean = f"  (the mean of {len(read.pixels)} images)" if clip else ""
             yield self.labelled(p, clip, others + mean)
 
     def _judged(self, inputs: Sequence[Frames]) -> Iterator[Tensor]:
@@ -256,7 +254,7 @@ class RecognizePredictor(PictureReader, LabelsPredictor):
             yield torch.stack(list(islice(found, len(read.pixels)))).mean(0)
 
     def table(self, given: Frames, decode: DecodeConfig, most: int = 5) -> list[Guess]:
-        """The likely labels of the picture."""
+        """The likely labels of the image."""
         with self.lock:
             (p,) = self._judged([given])
         return [self.guess(str(given.given), p, most)]
@@ -268,7 +266,7 @@ class RecognizePredictor(PictureReader, LabelsPredictor):
         return ["[CLS]", *grid_names(self.recipe.model.grid)]
 
     def draw_heads(self, found: dict[str, Alignment], given: Frames, place: str, out: Path) -> None:
-        """How much [CLS] attends to each patch, by layer and head, over the picture; first through all layers. `place`:
+        """How much [CLS] attends to each patch, by layer and head, over the image; first through all layers. `place`:
         only the heads of this attention."""
         c = self.recipe.model
         pixels = given.pixels[0]
@@ -276,7 +274,7 @@ class RecognizePredictor(PictureReader, LabelsPredictor):
         several = len(next(iter(found.values())).weights)  # heads
         columns = max(2, several)
         maps: list[Tensor | None] = [None, whole[0, 1:]]
-        names = ["picture", "all layers"]
+        names = ["image", "all layers"]
         for layer, (name, one) in enumerate(found.items(), 1):
             if place in ("", name):
                 maps += [None] * (-len(maps) % columns) + list(one.weights[:, 0, 1:])
@@ -285,7 +283,7 @@ class RecognizePredictor(PictureReader, LabelsPredictor):
         contact_sheet([pixels, *sheet[1:]], names, out, "Where [CLS] looks", columns)
 
 
-class CompressPredictor(PictureReader):
+class CompressPredictor(ImageReader):
     Processor = CompressProcessor
     model: DVAE
 
@@ -297,19 +295,19 @@ class CompressPredictor(PictureReader):
             grid = codes.reshape(-1, self.recipe.model.grid)
             text = "\n".join(" ".join(f"{code:{len(str(len(tokenizer) - 1))}}" for code in row) for row in grid)
             details = {"codes": codes.tolist() if len(codes) > 1 else codes[0].tolist()}
-            yield Answer(text, codes.ravel().tolist(), 0.0, "stop", details=details, picture=tokenizer.decode(codes)[0])
+            yield Answer(text, codes.ravel().tolist(), 0.0, "stop", details=details, image=tokenizer.decode(codes)[0])
 
     def _run_traced(self, given: Frames, decode: DecodeConfig, trace: Trace) -> Names:
-        """While it makes codes of the picture, and a picture of the codes."""
+        """While it makes codes of the image, and an image of the codes."""
         pixels = as_tensor(given.pixels[:1]).to(self.model.device).float() / 255
         self.model.decode(self.model.encode(pixels, trace), trace)
         patches = grid_names(self.recipe.model.grid)
         return lambda place: (patches, patches)
 
-    def write_pictures(self, asked: Sequence[tuple[Frames, Answer]], out: Path) -> None:
-        """Each picture beside its copy."""
-        pictures = [one for read, answer in asked for one in (read.pixels[0], answer.picture)]
-        contact_sheet(pictures, ["picture", "copy"] * len(asked), out)
+    def write_images(self, asked: Sequence[tuple[Frames, Answer]], out: Path) -> None:
+        """Each image beside its copy."""
+        images = [one for read, answer in asked for one in (read.pixels[0], answer.image)]
+        contact_sheet(images, ["image", "copy"] * len(asked), out)
 
 
 def grid_names(grid: int) -> list[str]:
@@ -327,7 +325,7 @@ def rollout(layers: Sequence[Tensor]) -> Tensor:
 
 
 def lit(pixels: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The picture (H, W, C), bright where the weights (G, G) are large and dark where they are small."""
+    """The image (H, W, C), bright where the weights (G, G) are large and dark where they are small."""
     share = weights / max(float(weights.max()), 1e-9)
     share = share.repeat(pixels.shape[0] // len(share), 0).repeat(pixels.shape[1] // len(share), 1)
     colours = pixels[..., :3] if pixels.shape[2] > 2 else pixels[..., :1].repeat(3, 2)
@@ -335,8 +333,8 @@ def lit(pixels: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def _inside(folder: Path) -> list[str]:
-    """The paths of the pictures in a folder, at any depth."""
-    pictures, _ = pictures_in(folder)
-    if not pictures:
-        raise UserError(f"the folder {folder} has no picture")
-    return [str(path) for path in pictures]
+    """The paths of the images in a folder, at any depth."""
+    images, _ = images_in(folder)
+    if not images:
+        raise UserError(f"the folder {folder} has no image")
+    return [str(path) for path in images]
