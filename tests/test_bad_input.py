@@ -197,6 +197,7 @@ def test_data_that_is_not_there(story, tmp_path):
     assert "these fit: corpus" in mistake(*train("lm", "phrasebook"))
 
 
+@pytest.mark.slow
 def test_a_pipe_is_refused(command, tmp_path):
     done = command("train", "lm/gpt", "--data", "/dev/stdin", "--out", "run", input="one two\n", cwd=tmp_path)
     assert done.returncode == 2

@@ -262,6 +262,7 @@ def test_a_named_set_fits_what_it_can_be_read_as() -> None:
         open_data(DataConfig(name="scenes", target="caption"), "captions")
 
 
+@pytest.mark.slow
 def test_scenes_have_captions_and_rules() -> None:
     data = open_data(DataConfig(name="scenes"), "captions")
     assert data.shape == "captions"

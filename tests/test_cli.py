@@ -225,6 +225,7 @@ def test_data_may_be_a_name(tmp_path):
     assert "phrasebook: English-Italian phrases with agreement, built in" in done.out
 
 
+@pytest.mark.slow
 def test_ctrl_c_tells_the_command_that_goes_on(story, tmp_path):
     out = tmp_path / "a run"
     arguments = [

@@ -116,7 +116,7 @@ BUDGETS = {
     "exchange": 3400,
     "training": 3270,
     "lectures": 620,
-    "cli": 1110,
+    "cli": 1150,
     "": 1510,  # "": the files that are in no room
 }
 

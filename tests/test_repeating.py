@@ -97,6 +97,7 @@ def test_killed_at_any_early_moment_the_same_command_ends_as_if_never_killed(pai
     assert seen.keys() == {*states, "empty"}
 
 
+@pytest.mark.slow
 def test_killed_again_and_again_the_same_command_ends_as_if_never_killed(pairs, tmp_path, killed_at):
     assert not killed_at(-1, command(pairs, tmp_path / "whole"))
     out, chance, kills = tmp_path / "run", random.Random(0), 0

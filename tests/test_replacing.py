@@ -114,6 +114,7 @@ def test_a_run_whose_replacement_was_killed_comes_back(name, killed, story, tmp_
     assert without_lock(tmp_path / "run") == killed
 
 
+@pytest.mark.slow
 def test_a_run_whose_replacement_was_killed_is_resumed(killed, tmp_path):
     done = ayn("train", "lm/gpt", "--out", "run", "--resume", "train.steps=14")
     assert done.code == 0, done.err

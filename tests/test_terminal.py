@@ -247,6 +247,7 @@ def test_real_processes_print_nothing_evil(labels, letters, hostile):
         assert not steering((done.stdout + done.stderr).decode())
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_our_colours_and_nothing_evil(hostile, letters):
     """On a terminal there is a bar, with its own escape sequences; those in texts are shown."""
     main, side = pty.openpty()

@@ -300,6 +300,7 @@ def zeros(file: Any, count: int) -> None:
         file.write(bytes(1 << 20))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("declared", [1, 2 * MANY, 64 << 30])
 def test_members_that_unpack_without_end(declared: int, tmp_path: Path) -> None:
     """To more than they declare, and to less."""

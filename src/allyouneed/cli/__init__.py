@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from allyouneed import errors
-from allyouneed.cli import common, completing
+from allyouneed.cli import common
 from allyouneed.cli.common import argument, as_paths, complain, flag, given_settings, load, option, print_columns
 from allyouneed.cli.listing import LISTS, lectures, recipe_settings
 from allyouneed.cli.use import use_command
@@ -174,10 +174,8 @@ def import_command(
 def export_command(
     run: common.RunPath,
     out: Annotated[Path, argument("DIR", "Folder to write; it must be new or empty.")],
-    to: Annotated[
-        str, option("NAME", "hf, onnx (for ONNX Runtime) or ct2 (CTranslate2).", words=("hf", "onnx", "ct2"))
-    ],
-    numbers: Annotated[str, option("TYPE", "ct2: weights as float32 or int8.", words=("float32", "int8"))] = "float32",
+    to: Annotated[str, option("NAME", "hf, onnx (for ONNX Runtime) or ct2 (CTranslate2).")],
+    numbers: Annotated[str, option("TYPE", "ct2: weights as float32 or int8.")] = "float32",
     overwrite: common.Overwrite = False,
 ) -> None:
     """Write a run for another library. What that library cannot express is refused by name.
@@ -298,8 +296,11 @@ def list_command(
 
 def main() -> None:
     """The command `ayn`."""
-    if "_AYN_COMPLETE" in os.environ:  # set by the script of the shell: the user has pressed TAB
-        sys.exit(completing.answer(app))
+    asking = os.environ.get("_AYN_COMPLETE", "").removeprefix("complete_")  # set by the script of the shell
+    if asking in ("bash", "zsh", "fish"):  # the user has pressed TAB
+        from allyouneed.cli.completing import answer
+
+        sys.exit(answer(typer.main.get_command(app), asking))
     words = sys.argv[1:]
     options = words[: words.index("--")] if "--" in words else words
     debug = "--debug" in options

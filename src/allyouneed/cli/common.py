@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from allyouneed.cli.completing import COMPLETERS, one_of
 from allyouneed.config import PRECISIONS, SECTIONS
 from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.format import columns
@@ -24,13 +23,12 @@ if TYPE_CHECKING:
 
 def argument(metavar: str, help: str = "") -> Any:
     """Without a line of help it stands in the first line of the command's help alone."""
-    return typer.Argument(metavar=metavar, help=help, hidden=not help, autocompletion=COMPLETERS.get(metavar))
+    return typer.Argument(metavar=metavar, help=help, hidden=not help)
 
 
-def option(metavar: str, help: str, *names: str, words: Sequence[str] = ()) -> Any:
-    """`words` are usual values, for TAB. An option that its metavar repeats has its name given: typer 0.27 needs it."""
-    complete = one_of(words) if words else COMPLETERS.get(metavar)
-    return typer.Option(*names, metavar=metavar, help=help, autocompletion=complete)
+def option(metavar: str, help: str, *names: str) -> Any:
+    """An option that its metavar repeats has its name given: typer 0.27 needs it."""
+    return typer.Option(*names, metavar=metavar, help=help)
 
 
 def flag(name: str, help: str) -> Any:
@@ -44,8 +42,8 @@ Data = Annotated[
 ]
 Mirror = Annotated[str | None, option("DIR", "Folder with copies of the public data sets.")]
 Overwrite = Annotated[bool, flag("--overwrite", "Replace an existing run, or export.")]
-Device = Annotated[str, option("NAME", "auto, cpu, cuda, cuda:1 or mps.", words=("auto", "cpu", "cuda", "mps"))]
-Precision = Annotated[str, option("NAME", f"{', '.join(PRECISIONS)}.", words=PRECISIONS)]
+Device = Annotated[str, option("NAME", "auto, cpu, cuda, cuda:1 or mps.")]
+Precision = Annotated[str, option("NAME", f"{', '.join(PRECISIONS)}.")]
 
 
 def complain(problem: str) -> None:

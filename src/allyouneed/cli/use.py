@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 NEAREST = 5  # lines per answer
 MOST_LINES, MOST_TEXT = 1_000_000, 1 << 28  # lines and characters of a file that is searched
-POOLS = ("mean", "max", "first", "last")
 
 
 def use_command(
@@ -39,7 +38,7 @@ def use_command(
     map_: Annotated[Path | None, option("FILE", "Word vectors: a map of the words in TEXT.", "--map")] = None,
     embed: Annotated[bool, flag("--embed", "A vector of TEXT; the cosine of two, A ||| B.")] = False,
     layers: Annotated[str, option("NAMES", "--embed: last, mix (the mean of all), or numbers: 0,1.")] = "",
-    pool: Annotated[str, option("NAME", "--embed: mean, max, first or last of the tokens.", words=POOLS)] = "",
+    pool: Annotated[str, option("NAME", "--embed: mean, max, first or last of the tokens.")] = "",
     words: Annotated[bool, flag("--words", "--embed: one vector per word.")] = False,
     nearest_: Annotated[
         Path | None, option("FILE", "--embed: lines of a file nearest to each TEXT.", "--nearest")
