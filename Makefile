@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 RUN := runs/demo
-PARALLEL := -n auto --dist worksteal
+PARALLEL := -n auto
 # Or each of the hundreds of processes that the tests start would compile every file again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -23,10 +23,10 @@ demo: .venv/installed
 	@$(BIN)/python -m allyouneed.demo $(RUN)
 
 test: .venv/developing
-	$(BIN)/python -m pytest $(PARALLEL)
+	$(BIN)/python -m pytest $(PARALLEL) --dist loadfile
 
 test-all: .venv/developing
-	$(BIN)/python -m pytest $(PARALLEL) -m 'slow or not slow'
+	$(BIN)/python -m pytest $(PARALLEL) --dist worksteal -m 'slow or not slow'
 
 lint: .venv/developing
 	$(BIN)/ruff check src tests bench

@@ -381,6 +381,7 @@ def test_emoji(mirror: Path) -> None:
     assert row.origin == "Noto, Twemoji, OpenMoji, Fluent, EmojiOne; from a mirror only"
 
 
+@pytest.mark.slow
 def test_built_in_images_are_generated_once(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("ALLYOUNEED_CACHE", str(tmp_path))
     first = open_data(DataConfig(name="shapes"), "images")

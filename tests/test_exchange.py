@@ -494,6 +494,7 @@ def test_a_template_has_the_tokens_of_the_model(chatting, tmp_path):
 # hf: names.
 
 
+@pytest.mark.slow
 def test_load_takes_hf_names(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("ALLYOUNEED_CACHE", str(tmp_path / "cache"))
     path = saved("bert, labels", tmp_path / "theirs")

@@ -122,6 +122,7 @@ def test_a_run_whose_replacement_was_killed_is_resumed(killed, tmp_path):
     assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_a_run_whose_replacement_was_killed_can_be_replaced(killed, story, tmp_path):
     assert ayn(*train("lm", story, "model.width=32", "--overwrite", out="run")).code == 0
     assert "width = 32" in (tmp_path / "run" / "recipe.toml").read_text()

@@ -418,6 +418,7 @@ def write_on(run: RunFolder, say: Say) -> None:
             run.checkpoints.prune(last=2)
 
 
+@pytest.mark.slow
 def test_kill_before_each_file_operation_loses_nothing(tmp_path: Path) -> None:
     def replace_and_go_on(run: RunFolder, say: Say, end: int) -> None:
         operations = itertools.count()

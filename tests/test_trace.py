@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -51,6 +52,12 @@ SHOWS = {
 }
 
 
+def each(names: Iterable[str]) -> pytest.MarkDecorator:
+    """For each family; those that take seconds to train are slow."""
+    given = [pytest.param(name, marks=pytest.mark.slow) if name in ("dvae", "dalle") else name for name in names]
+    return pytest.mark.parametrize("name", given)
+
+
 def asked(name: str) -> Any:
     """A single text, where a family is asked about two."""
     given = FAMILIES[name][2][0]
@@ -62,7 +69,7 @@ def looked(run: Run, name: str, *kinds: str) -> dict[str, Tensor]:
     return {key: found.value[None] for key, found in run.trace(asked(name), *kinds).items()}
 
 
-@pytest.mark.parametrize("name", SHOWS)
+@each(SHOWS)
 def test_a_trace_changes_nothing_and_shows_everything(name: str) -> None:
     run = made(name)
     found = run.trace(asked(name))
@@ -83,7 +90,7 @@ def check_axes(traced: Traced, kind: str) -> None:
         assert axis.labels or axis.name not in ("tokens", "seen", "gates") or kind == "gates"
 
 
-@pytest.mark.parametrize("name", SHOWS)
+@each(SHOWS)
 def test_each_value_follows_from_its_neighbours(name: str) -> None:
     run = made(name)
     with torch.inference_mode():
@@ -91,7 +98,7 @@ def test_each_value_follows_from_its_neighbours(name: str) -> None:
     assert checked
 
 
-@pytest.mark.parametrize("name", sorted(SHOWS.keys() - {"word2vec", "dvae"}))  # which have no forward pass
+@each(sorted(SHOWS.keys() - {"word2vec", "dvae"}))  # which have no forward pass
 def test_what_is_recorded_is_what_the_model_gives_without_a_trace(name: str) -> None:
     run, calls = made(name), list[Any]()
     hook = run.model.register_forward_hook(lambda *call: calls.append(call[1:]), with_kwargs=True)
