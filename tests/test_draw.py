@@ -384,7 +384,7 @@ def test_own_images_with_captions(tmp_path):
         f"task.image_tokenizer={codes.folder.path}",
     )  # fmt: skip
     assert done.code == 0, done.err
-    assert "captions: up to 32 tokens" in done.out
+    assert "captions: model.caption=32" in done.out
     run = load(tmp_path / "run")
     names = [score.name for score in run.test(say=lambda line: None)]
     assert names == ["retrieval", "code perplexity", "caption perplexity"]

@@ -93,7 +93,7 @@ def test_the_layers_are_those_of_transformers():
 @torch.inference_mode()
 def test_a_trace_has_the_embeddings_each_layer_and_the_output(run):
     made = run.embedding(words=True)
-    tensors, trace = made.tensors([made.read(text) for text in TEXTS]), Trace("embeddings", "layers")
+    tensors, trace = made.tensors([made.row(text) for text in TEXTS]), Trace("embeddings", "layers")
     hidden = run.model.body.read(tensors, trace)
     layers = run.model.body.layers(trace, hidden)
     assert len(layers) == len(run.model.body.stages())

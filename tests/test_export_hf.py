@@ -181,7 +181,7 @@ def test_own_data_with_the_setting_that_is_named_can_be_exported(recipe, tmp_pat
     given = {"data": data, "out": tmp_path / "run"}
     train(recipe, "train.steps=2", "train.test_limit=4", *RUNTIME, **given)
     (plan,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("positions: ")]
-    (setting,) = re.findall(r"rotary \(for ayn export --to hf, train with (model\.positions=\w+)\)", plan)
+    (setting,) = re.findall(r"model\.positions=rotary, .* \(ayn export --to hf needs (model\.positions=\w+)\)", plan)
     refused = mistake("export", tmp_path / "run", tmp_path / "out", "--to", "hf")
     assert f"with {setting.replace('=', ' = ')}: a training with that can be exported" in refused
     run = train(recipe, "train.steps=2", "train.test_limit=4", *RUNTIME, setting, **given, overwrite=True, quiet=True)

@@ -52,7 +52,7 @@ def test_other_data_leaves_the_images_and_scores_of_the_test_alone(run: Run, tmp
     done = ayn("test", run.folder.path, "--data", other)
     (image,) = images(run).keys() - before.keys()
     assert image.startswith("confusion-other.tsv@")
-    assert f"the image is in {run.folder.path / image}" in done.out
+    assert f"the figure is in {run.folder.path / image}" in done.out
     assert {name: data for name, data in images(run).items() if name in before} == before
     assert run.scores()["test"] == scores
     assert f"|data:{image.removeprefix('confusion-').removesuffix('.png')}|" in signature(run, f"{other} all")

@@ -107,7 +107,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     settings = ["model.width=8", "text.min_count=1", "train.epochs=0", "train.steps=4", "train.batch_tokens=1000"]
     done = ayn("train", "wordvectors/skipgram", "--data", folder / "kitchen.txt", "--out", folder / "run", *settings)
     assert done.code == 0, done.err
-    assert f"the image is in {folder / 'run' / 'words.png'}" in done.out
+    assert f"the figure is in {folder / 'run' / 'words.png'}" in done.out
     return load(folder / "run")
 
 
@@ -120,7 +120,7 @@ def test_training_on_any_text_draws_a_map(run: Run) -> None:
 def test_a_map_of_ones_own_words(run: Run, tmp_path: Path) -> None:
     out = tmp_path / "map.svg"
     done = ayn("use", run.folder.path, "apple", "bread, sugar", "apple", "--map", out)
-    assert done == (0, f"the image is in {out}\n", "")
+    assert done == (0, f"the figure is in {out}\n", "")
     text = out.read_text()
     assert all(text.count(f">{word}<") == 1 for word in ("apple", "bread", "sugar"))
     assert "water" not in text

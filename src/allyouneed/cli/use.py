@@ -282,6 +282,8 @@ def _draw_answers(run: Run, texts: list[str], out: Path, decode: dict[str, Any])
 
     check_name(out)
     predictor, settings = run.predictor, run.decode(**decode)
+    if not predictor.writes_images:
+        raise UserError(f"--out is for images: a run of the task '{run.recipe.task_kind}' answers with text")
     if not texts:
         raise UserError(f"--out draws what is asked for: give {predictor.asks}")
     asked = [predictor.read(one, settings) for text in texts for one in predictor.expand(text)]
@@ -295,7 +297,7 @@ def _draw_map(run: Run, texts: list[str], out: Path) -> None:
 
     found = run.map_words(*(word for text in texts for word in text.replace(",", " ").split()))
     word_map(found.words, found.vectors, out, found.arrows, run.folder.path.name, found.shown)
-    write(f"the image is in {out}")
+    write(f"the figure is in {out}")
 
 
 def _answer_by_vectors(run: Run, made: Embedding, nearest: Path | None, decode: Mapping[str, Any], one: bool) -> None:

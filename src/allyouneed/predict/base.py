@@ -70,6 +70,7 @@ class Predictor(ABC):
     asks: str = "a sentence"  # what to type at a prompt
     table_heading: ClassVar[str] = "likely next (· is a space)"
     makes_image: ClassVar[bool] = False  # an answer is an image, which has to be written to a file
+    writes_images: ClassVar[bool] = False  # an answer is an image, or has one beside its text
     full_precision: ClassVar[bool] = False  # it always computes in fp32
     pooling: str = "mean"  # how one vector of a text is made of those of its tokens: see `Embedding`
     pools_specials: bool = False  # the special tokens count in it
@@ -141,7 +142,7 @@ class Predictor(ABC):
 
     def write_images(self, asked: Sequence[tuple[Any, Answer]], out: Path) -> None:
         """Write the images of the answers to these inputs, each with what the user gave, to a file."""
-        raise UserError(f"--out is for images: a run of the task '{self.recipe.task_kind}' answers with text")
+        raise NotImplementedError
 
     def table(self, given: Any, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         """The likely predictions of the model at each position, up to `most` of them."""

@@ -90,6 +90,7 @@ class DrawPredictor(Writing):
     Processor = DrawProcessor
     asks = "what to draw"
     makes_image: ClassVar[bool] = True
+    writes_images: ClassVar[bool] = True
     no_vectors = "it draws, and has no vectors of texts"
     processor: DrawProcessor
     model: DALLE

@@ -285,6 +285,7 @@ class RecognizePredictor(ImageReader, LabelsPredictor):
 
 class CompressPredictor(ImageReader):
     Processor = CompressProcessor
+    writes_images = True
     model: DVAE
 
     def _answer(self, inputs: list[Frames], decode: DecodeConfig) -> Iterator[Answer]:

@@ -90,7 +90,7 @@ def score_run(
     images = task.write_figures(folder.path, mark)
     folder.record(images)
     for image in images:
-        say(f"the image is in {image}")
+        say(f"the figure is in {image}")
     return scores
 
 
