@@ -33,11 +33,15 @@ BELOW = {
     "tasks": BASE | {"nn", "word2vec", "models", "decode", "text", "data", "metrics", "figures", "predict"},
     "training": BASE | {"nn", "models", "decode", "text", "data", "metrics", "figures", "predict", "tasks"},
     "exchange": BASE | {"nn", "models", "text", "data", "predict"},
+    "look": BASE | {"nn", "figures", "predict"},
     "run": BASE
-    | {"nn", "models", "decode", "text", "data", "metrics", "figures", "predict", "tasks", "training", "exchange"},
+    | {"nn", "models", "decode", "text", "data", "metrics", "figures", "predict", "tasks", "training", "exchange"}
+    | {"look"},
+    "serve": BASE | {"look", "run"},
     "demo": BASE | {"run", "figures", "training"},
     "lectures": BASE | {"nn", "models", "data", "metrics", "figures", "tasks", "training", "run"},
-    "cli": BASE | {"__init__", "run", "predict", "tasks", "training", "data", "figures", "lectures", "exchange"},
+    "cli": BASE
+    | {"__init__", "run", "predict", "tasks", "training", "data", "figures", "lectures", "exchange", "look", "serve"},
     "__main__": {"cli"},
     "__init__": {"errors", "version", "nn", "models", "run"},
 }
@@ -115,9 +119,11 @@ BUDGETS = {
     "tasks": 2500,
     "exchange": 3400,
     "training": 3270,
+    "look": 1200,
+    "serve": 100,
     "lectures": 620,
-    "cli": 1160,
-    "": 1510,  # "": the files that are in no room
+    "cli": 1290,
+    "": 1550,  # "": the files that are in no room
 }
 
 
@@ -150,6 +156,7 @@ SHARED = {
     "positions.py": "positions",
     "patches.py": "patches",
     "entities.py": "names",
+    "look.py": "what a run computes",
 }
 
 

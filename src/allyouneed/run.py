@@ -23,6 +23,7 @@ from allyouneed.errors import UserError, option_name
 from allyouneed.exchange.exporting import export_run
 from allyouneed.exchange.hub import HUB, imported, with_imported
 from allyouneed.format import human_count
+from allyouneed.look import Page, View, look_at
 from allyouneed.metrics import Score
 from allyouneed.models.base import Writer
 from allyouneed.predict.answers import Answer, Line
@@ -277,6 +278,35 @@ class Run:
         """What the model computes while it reads the text and writes its answer, by the path of the module: see
         `Predictor.trace`."""
         return self._look(lambda given, settings: self.predictor.trace(given, settings, kinds), text, decode)
+
+    def look(self, text: Any = "", **decode: Any) -> Page:
+        """A page that shows what the model computes for a text or an image: a notebook draws it, and it can be saved.
+
+        >>> run.look("The dog sees").save("look.html")
+        """
+        return Page([self.view(text, **decode)], self.folder.path.absolute().name)
+
+    def view(self, text: Any = "", **decode: Any) -> View:
+        """What a page shows of this run; see `look`."""
+        settings = self._ready(decode)
+        given = self._text(text) if isinstance(text, str) else text
+        with explain_memory():
+            return look_at(self.folder, self.predictor, given, settings, self._look_facts())
+
+    def _look_facts(self) -> dict[str, Any]:
+        scores = [score for found in self.scores().values() for score in found]
+        step = next((s.signature.partition("|step:")[2] for s in scores if "|step:" in s.signature), "")
+        return {
+            "name": self.folder.path.absolute().name,
+            "task": self.recipe.task_kind,
+            "model": self.recipe.model_kind,
+            "parameters": sum(weight.numel() for weight in self.model.parameters()),
+            "step": step,
+            "precision": self.precision,
+            "device": self.device,
+            "asks": self.predictor.asks,
+            "score": next((score.short for score in scores), ""),
+        }
 
     def _look(self, look: Callable[[Any, DecodeConfig], T], text: Text, decode: Mapping[str, Any]) -> T:
         given, settings = self.read(text, **decode)

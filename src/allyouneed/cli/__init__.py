@@ -1,5 +1,5 @@
-"""ayn train | test | use | import | export | info | lecture | list. An error is one sentence and exit code 2; --debug
-shows more."""
+"""ayn train | test | use | look | import | export | info | lecture | list. An error is one sentence and exit code 2;
+--debug shows more."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from allyouneed import errors
 from allyouneed.cli import common
 from allyouneed.cli.common import argument, as_paths, complain, flag, given_settings, load, option, print_columns
 from allyouneed.cli.listing import LISTS, lectures, recipe_settings
+from allyouneed.cli.look import look_command
 from allyouneed.cli.use import use_command
 from allyouneed.errors import UserError, nearest, shortened
 from allyouneed.format import human_bytes, human_count
@@ -30,10 +31,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="""Train, test and use every model of the Transformer lectures.
+    help="""Train, test and use every model of the Transformer lectures, for example:
 
     \b
-    Example:
       ayn train translate/transformer
     """,
 )
@@ -141,6 +141,7 @@ def score_command(
 
 
 app.command("use", short_help="Translate, continue, classify or tag; find near words.")(use_command)
+app.command("look", short_help="See what a run computes, in a browser.")(look_command)
 
 
 @app.command("import", short_help="Make a run of a model of another library.")

@@ -1,0 +1,100 @@
+"""ayn look: what a run computes, in a browser."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import webbrowser
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from allyouneed.cli import common
+from allyouneed.cli.common import argument, flag, given_settings, load, option
+from allyouneed.errors import UserError, shortened
+from allyouneed.terminal import write
+
+if TYPE_CHECKING:
+    from allyouneed.run import Run
+
+
+def look_command(
+    run: Annotated[list[str], argument("RUN… [TEXT]", "Folders of runs; then a text, or an image, to look at.")],
+    out: Annotated[Path | None, option("FILE", "The page.  [default: RUN/look.html]")] = None,
+    no_open: Annotated[bool, flag("--no-open", "Show no browser.")] = False,
+    port: Annotated[
+        int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="Of the live page; 0: any free.")
+    ] = 8000,
+    set_: Annotated[list[str] | None, option("KEY=VALUE", "A setting of [decode]; may be repeated.", "--set")] = None,
+    device: common.Device = "auto",
+    precision: common.Precision = "auto",
+) -> None:
+    """See what a run computes: write one HTML page for a TEXT and open it; without a TEXT, show a live
+    page, where any text can be typed, until Ctrl-C.
+
+    \b
+    Example:
+      ayn look runs/en-it "I am Italian."
+      ayn look runs/en-it
+    """
+    folders = [run[0]]
+    for word in run[1:]:
+        if not os.path.isfile(os.path.join(word, "recipe.toml")):
+            break
+        folders.append(word)
+    texts = run[len(folders) :]
+    if len(texts) > 1:
+        raise UserError(f"one text is looked at, but {len(texts)} are given: put it in quotes")
+    decode = given_settings([f"decode.{item.removeprefix('decode.')}" for item in set_ or []], "decode")
+    runs = [load(folder, device, precision) for folder in folders]
+    if texts:
+        _save(runs, texts[0], out, not no_open, decode)
+    elif out is not None:
+        raise UserError(f"--out {shortened(out)} is the page of a text: give one, or leave --out out for a live page")
+    else:
+        serve(runs, port, not no_open)
+
+
+def _save(runs: list[Run], text: str, out: Path | None, show: bool, decode: dict[str, object]) -> None:
+    from allyouneed.look import Page
+
+    if not text.strip():
+        raise UserError("the text is empty: give some words, or leave it out for a live page")
+    page = Page([run.view(text, **decode) for run in runs], ", ".join(run.folder.path.absolute().name for run in runs))
+    path = page.save(out or runs[0].folder.path / "look.html")
+    write(f"the page is in {path}")
+    if show and not webbrowser.open(path.absolute().as_uri()):
+        write("there is no browser here: open that file in one")
+
+
+def serve(runs: list[Run], port: int, show: bool) -> None:
+    """The live page, until Ctrl-C."""
+    try:
+        import uvicorn
+
+        from allyouneed.serve.app import app
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"the live page needs {error.name}: pip install 'allyouneed[serve]'; or give a text, which needs nothing"
+        ) from None
+    with socket.socket() as place:
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            place.bind(("127.0.0.1", port))
+        except OSError as error:
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise
+            why = "in use" if error.errno == errno.EADDRINUSE else "not allowed"
+            raise UserError(f"port {port} is {why}: choose another with --port, or --port 0 for any free one") from None
+        place.listen()
+        address = f"http://localhost:{place.getsockname()[1]}/"
+        write(f"live at {address} until Ctrl-C")
+        if show and not webbrowser.open(address):
+            write("there is no browser here: open that address in one")
+        config = uvicorn.Config(app(runs), log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[place])
+    write("stopped")

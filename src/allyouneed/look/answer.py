@@ -1,0 +1,50 @@
+"""The answer to a text or an image, and what the model thought likely."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from allyouneed.config import DecodeConfig
+from allyouneed.errors import UserError
+from allyouneed.look.view import View
+from allyouneed.predict.answers import Answer
+from allyouneed.predict.base import Predictor, answered
+
+LIKELY = 8  # predictions at each position
+
+
+def show_answer(view: View, predictor: Predictor, given: Any, decode: DecodeConfig) -> Answer | None:
+    """view.shown["answer"], or why there is none."""
+    pixels = getattr(given, "pixels", None)
+    if pixels is not None:
+        view.shown["image"] = view.image("image", pixels[0])
+    try:
+        (answer,) = answered(predictor.answers([given], decode))
+    except UserError as error:
+        view.shown["notes"].append(str(error))
+        return None
+    view.shown["answer"] = {
+        "text": answer.text,
+        "shown": answer.shown or answer.text,
+        "reason": answer.reason,
+        "logprob": answer.logprob,
+        "details": answer.details,
+        "others": [{"text": one.text, "score": one.score or one.logprob} for one in answer.others],
+    }
+    if answer.image is not None:
+        view.shown["answer"]["image"] = view.image("answer", np.asarray(answer.image))
+    return answer
+
+
+def show_likely(view: View, predictor: Predictor, given: Any, decode: DecodeConfig) -> None:
+    """view.shown["likely"]: at each position, the most likely predictions; nothing if the task has none."""
+    try:
+        found = predictor.table(given, decode, LIKELY)
+    except UserError:
+        return
+    view.shown["likely"] = {
+        "title": predictor.table_heading,
+        "rows": [{"token": one.token, "likely": [(word, float(value)) for word, value in one.likely]} for one in found],
+    }

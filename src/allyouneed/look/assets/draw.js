@@ -1,0 +1,99 @@
+// Elements, colours and rasters that every view draws with. Texts become text nodes: nothing a user wrote is run.
+
+function fill(element, attributes, children) {
+  for (const [key, value] of Object.entries(attributes ?? {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (key === "style" && typeof value === "object") for (const [name, one] of Object.entries(value)) element.style.setProperty(name, one);
+    else element.setAttribute(key, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== undefined && child !== null && child !== false));
+  return element;
+}
+
+/** h("p", {class: "note"}, "text") */
+export const h = (name, attributes, ...children) => fill(document.createElement(name), attributes, children);
+
+/** The same for SVG. */
+export const s = (name, attributes, ...children) => fill(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
+
+/** A token as a label: spaces and controls become visible. */
+export function visible(token) {
+  if (token === "") return "∅";
+  return token.replace(/\n/g, "↵").replace(/\t/g, "⇥").replace(/ /g, "·").replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "�");
+}
+
+export const short = (text, most = 16) => ([...text].length > most ? `${[...text].slice(0, most - 1).join("")}…` : text);
+
+/** A part of 1 with three digits: 0.123 */
+export const part = (value) => value.toFixed(3);
+export const percent = (value) => `${(100 * value).toFixed(1)} %`;
+export const count = (value) => value.toLocaleString("en");
+
+export const isSpecial = (token) => /^(\[[A-Z]+\]|<[^<>\s]+>|<\|.*\|>)$/.test(token.trim());
+
+export const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+// Equal steps of lightness from white to navy, and from the dark card to a pale blue: twice as far is twice the weight.
+const LIGHT = ["#ffffff", "#cae5fe", "#9acaf7", "#70aee9", "#4d92d6", "#3277bc", "#225c9c", "#1d4278", "#1a2b50"];
+const DARK = ["#1a2029", "#1f3350", "#244878", "#2a5ea0", "#3577c4", "#5492de", "#7fb0ef", "#aecffa", "#e2f0ff"];
+const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+
+export const isDark = () => document.documentElement.dataset.theme === "dark";
+
+const ramps = new Map();
+
+/** 256 colours from nothing to all, for the present theme. */
+export function ramp() {
+  const key = isDark();
+  if (!ramps.has(key)) {
+    const stops = (key ? DARK : LIGHT).map(rgb);
+    const colours = Array.from({ length: 256 }, (_, i) => {
+      const at = (i / 255) * (stops.length - 1), low = Math.min(Math.floor(at), stops.length - 2);
+      return stops[low].map((value, c) => Math.round(value + (stops[low + 1][c] - value) * (at - low)));
+    });
+    ramps.set(key, colours);
+  }
+  return ramps.get(key);
+}
+
+/** The colour of a part of 1, as a CSS colour. */
+export const colour = (value) => `rgb(${ramp()[Math.round(255 * Math.min(1, Math.max(0, value)))]})`;
+
+/** Paint values (rows x columns), each a part of `most`, one pixel each. */
+export function paint(canvas, values, rows, columns, most = 1) {
+  canvas.width = columns;
+  canvas.height = rows;
+  const image = new ImageData(columns, rows), colours = ramp();
+  for (let i = 0; i < rows * columns; i++) {
+    const [r, g, b] = colours[Math.round(255 * Math.min(1, Math.max(0, values[i] / most)))];
+    image.data.set([r, g, b, 255], 4 * i);
+  }
+  canvas.getContext("2d").putImageData(image, 0, 0);
+  return canvas;
+}
+
+/** RGBA bytes as a canvas. */
+export function paintImage(bytes, [rows, columns]) {
+  const canvas = h("canvas", { width: columns, height: rows, class: "pixels", role: "img" });
+  canvas.getContext("2d").putImageData(new ImageData(new Uint8ClampedArray(bytes), columns, rows), 0, 0);
+  return canvas;
+}
+
+/** A button that is on or off. */
+export const tool = (name, on, click, more = {}) => h("button", { type: "button", class: "tool", "aria-pressed": String(Boolean(on)), onclick: click, ...more }, name);
+
+/** A bar as long as a part of 1. */
+export const meter = (value, kind = "") => h("span", { class: "track" }, h("span", { class: `meter ${kind}`, style: { width: `${(100 * Math.min(1, Math.max(0, value))).toFixed(1)}%` } }));
+
+/** Say something to those who hear the page. */
+export function say(text) {
+  const said = document.getElementById("said");
+  if (said) said.textContent = text;
+}
+
+/** A table of names with parts of 1, the largest first. */
+export function ranking(pairs, { heading = ["", ""], format = percent, kind = "", most = 1 } = {}) {
+  return h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, heading[0]), h("th", { scope: "col" }, heading[1]), h("th", {}))),
+    h("tbody", {}, pairs.map(([name, value]) => h("tr", {}, h("td", { class: "text", dir: "auto" }, name), h("td", { class: "number" }, format(value)), h("td", {}, meter(value / most, kind))))));
+}

@@ -1,0 +1,75 @@
+// A figure as SVG or PNG, a matrix as CSV or NumPy text.
+
+import { h, say, tool } from "look/draw.js";
+
+function download(name, blob) {
+  const link = h("a", { href: URL.createObjectURL(blob), download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 5000);
+}
+
+const STYLED = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-linecap", "font-family", "font-size", "font-weight", "text-anchor", "image-rendering", "opacity", "direction"];
+
+/** The figure with its styles inside, so that it looks the same anywhere. */
+export function svgText(figure) {
+  const copy = figure.cloneNode(true), from = [figure, ...figure.querySelectorAll("*")], to = [copy, ...copy.querySelectorAll("*")];
+  from.forEach((element, i) => {
+    const style = getComputedStyle(element);
+    for (const name of STYLED) to[i].style.setProperty(name, style.getPropertyValue(name));
+  });
+  const { width, height } = figure.viewBox.baseVal;
+  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
+  copy.setAttribute("width", width);
+  copy.setAttribute("height", height);
+  copy.style.background = getComputedStyle(document.documentElement).getPropertyValue("--card");
+  return new XMLSerializer().serializeToString(copy);
+}
+
+async function png(figure) {
+  const image = new Image();
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svgText(figure))}`;
+  await image.decode();
+  const { width, height } = figure.viewBox.baseVal, canvas = h("canvas", { width: 2 * width, height: 2 * height });
+  const pen = canvas.getContext("2d");
+  pen.scale(2, 2);
+  pen.drawImage(image, 0, 0, width, height);
+  return new Promise((found) => canvas.toBlob(found, "image/png"));
+}
+
+const cell = (text) => (/[",\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text);
+
+/** A matrix with the names of its rows and columns. */
+export function csvText({ values, rows, columns }) {
+  const lines = [["", ...columns].map(cell).join(",")];
+  rows.forEach((name, i) => lines.push([cell(name), ...Array.from(values.slice(i * columns.length, (i + 1) * columns.length), (v) => +v.toFixed(6))].join(",")));
+  return `${lines.join("\n")}\n`;
+}
+
+export function numpyText({ values, rows, columns }) {
+  const lines = rows.map((_, i) => `    [${Array.from(values.slice(i * columns.length, (i + 1) * columns.length), (v) => +v.toFixed(6)).join(", ")}],`);
+  return `np.array([\n${lines.join("\n")}\n])`;
+}
+
+async function copy(text, what) {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    const area = h("textarea", {}, text);
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+  say(`${what} copied`);
+}
+
+/** Buttons that save the figure that `figure()` gives, and copy the matrix that `matrix()` gives. */
+export function saveTools(name, figure, matrix) {
+  const plain = (label, title, click) => tool(label, false, click, { title, "aria-pressed": undefined });
+  return [
+    plain("SVG", "save the figure as SVG", () => download(`${name}.svg`, new Blob([svgText(figure())], { type: "image/svg+xml" }))),
+    plain("PNG", "save the figure as PNG", async () => download(`${name}.png`, await png(figure()))),
+    matrix && plain("CSV", "copy the numbers as CSV", async () => copy(csvText(await matrix()), "CSV")),
+    matrix && plain("NumPy", "copy the numbers as NumPy text", async () => copy(numpyText(await matrix()), "NumPy text")),
+  ];
+}

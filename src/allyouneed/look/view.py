@@ -1,0 +1,65 @@
+"""View: what a page shows of one run, as plain values and arrays that are fetched when they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+PARTS = 1000  # a part of 1, such as an attention weight, is stored in thousandths: what is shown is stored exactly
+
+Make = Callable[[], "np.ndarray | Tensor"]
+
+
+class View:
+    """`shown` is plain values, as JSON. An array in it is a reference, {"piece": name, "shape": …, "type": …}; the
+    bytes of a piece are made when they are asked for."""
+
+    def __init__(self) -> None:
+        self.shown: dict[str, Any] = {}
+        self.pieces: dict[str, Callable[[], bytes]] = {}
+        self.optional: list[str] = []  # pieces that a saved page may leave out, if it would become too large
+
+    def numbers(self, name: str, shape: Sequence[int], make: Make, optional: bool = False) -> dict[str, Any]:
+        """A reference to numbers, fp32."""
+        return self._refer(name, shape, "float32", lambda: _array(make()).astype("<f4").tobytes(), optional)
+
+    def integers(self, name: str, shape: Sequence[int], make: Make, optional: bool = False) -> dict[str, Any]:
+        """A reference to whole numbers, 32 bits."""
+        return self._refer(name, shape, "int32", lambda: _array(make()).astype("<i4").tobytes(), optional)
+
+    def parts(self, name: str, shape: Sequence[int], make: Make, lower: bool = False) -> dict[str, Any]:
+        """A reference to parts of 1, in thousandths; `lower`: of a square matrix that is zero above its diagonal, only
+        what is not."""
+
+        def packed() -> bytes:
+            values = _array(make())
+            if lower:
+                values = values[np.tril_indices(len(values))]
+            found = np.rint(np.clip(values, 0, 1) * PARTS).astype(np.uint16).ravel()
+            # The low bytes and the high bytes apart: nearly all of the high ones are zero.
+            return (found & 255).astype(np.uint8).tobytes() + (found >> 8).astype(np.uint8).tobytes()
+
+        return self._refer(name, shape, "parts", packed, False) | ({"lower": True} if lower else {})
+
+    def image(self, name: str, pixels: np.ndarray) -> dict[str, Any]:
+        """A reference to an image, (H, W, C) bytes, as RGBA."""
+        h, w, c = pixels.shape
+        colour = pixels[..., [0, 0, 0] if c < 3 else [0, 1, 2]]
+        alpha = pixels[..., -1:] if c in (2, 4) else np.full((h, w, 1), 255, np.uint8)
+        whole = np.concatenate([colour, alpha], -1).astype(np.uint8)
+        return self._refer(name, (h, w, 4), "uint8", whole.tobytes, False)
+
+    def _refer(
+        self, name: str, shape: Sequence[int], kind: str, make: Callable[[], bytes], optional: bool
+    ) -> dict[str, Any]:
+        self.pieces[name] = make
+        if optional:
+            self.optional.append(name)
+        return {"piece": name, "shape": list(shape), "type": kind}
+
+
+def _array(value: np.ndarray | Tensor) -> np.ndarray:
+    return value.detach().float().cpu().numpy() if isinstance(value, Tensor) else value

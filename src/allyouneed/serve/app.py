@@ -1,0 +1,91 @@
+"""The app: the page of `ayn look`, live. What is shown is computed when it is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from allyouneed.errors import UserError
+from allyouneed.look.page import frame, plain, scripts
+from allyouneed.look.view import View
+from allyouneed.run import Run
+
+STORED = 8  # views whose numbers can still be fetched
+LOCAL = ["localhost", "127.0.0.1", "[::1]"]
+HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'self'; script-src 'self' 'unsafe-inline' data:; style-src 'self' "
+    "'unsafe-inline'; img-src 'self' data: blob:; frame-ancestors 'none'",
+}
+
+
+class Views:
+    """The last views of a run, by number."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self.stored, self.made = run, OrderedDict[int, View](), 0
+
+    def make(self, text: str) -> tuple[int, View]:
+        view = self.run.view(text)
+        self.made += 1
+        self.stored[self.made] = view
+        while len(self.stored) > STORED:
+            self.stored.popitem(last=False)
+        return self.made, view
+
+
+def app(runs: Sequence[Run]) -> FastAPI:
+    """An ASGI app that shows these runs."""
+    made = FastAPI(title="allyouneed", docs_url=None, redoc_url=None, openapi_url=None)
+    made.add_middleware(TrustedHostMiddleware, allowed_hosts=LOCAL)
+    stored = [Views(run) for run in runs]
+
+    @made.middleware("http")
+    async def headers(request: Request, go_on: Callable[[Request], Any]) -> Response:
+        answer: Response = await go_on(request)
+        answer.headers.update(HEADERS)
+        return answer
+
+    @made.get("/")
+    async def page() -> Response:
+        modules = {name: f"./assets/{name}" for name in scripts()}
+        live = f'<script type="text/plain" data-live="{len(runs)}"></script>'
+        title = ", ".join(run.folder.path.absolute().name for run in runs)
+        return Response(frame(modules, live, title), media_type="text/html")
+
+    @made.get("/assets/{name}")
+    async def script(name: str) -> Response:
+        if name not in scripts():
+            return _refusal(404, f"there is no script {name}")
+        return Response(scripts()[name], media_type="text/javascript")
+
+    @made.get("/look/{run}")
+    async def look(run: int, text: str = "") -> Response:
+        if not 0 <= run < len(stored):
+            return _refusal(404, f"there is no run {run}")
+        try:
+            key, view = await asyncio.to_thread(stored[run].make, text)
+        except UserError as error:
+            return _refusal(400, str(error))
+        body = f'{{"key": {key}, "shown": {plain(view.shown)}}}'
+        return Response(body, media_type="application/json")
+
+    @made.get("/look/{run}/{key}/{piece:path}")
+    async def numbers(run: int, key: int, piece: str) -> Response:
+        view = stored[run].stored.get(key) if 0 <= run < len(stored) else None
+        if view is None or piece not in view.pieces:
+            return _refusal(404, "these numbers are no longer here: ask for the text again")
+        return Response(await asyncio.to_thread(view.pieces[piece]), media_type="application/octet-stream")
+
+    return made
+
+
+def _refusal(code: int, why: str) -> Response:
+    return Response(json.dumps({"error": why}), code, media_type="application/json")

@@ -1,0 +1,59 @@
+"""A real browser for pages: what it asks the network for and what it complains about is kept."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+OWN = ("data:", "blob:", "about:")
+
+
+class Watched:
+    """A tab; `requests` are the addresses that it asked for, `errors` what the console said."""
+
+    def __init__(self, tab: Any) -> None:
+        self.tab, self.requests, self.errors = tab, list[str](), list[str]()
+        tab.on("request", lambda request: self.requests.append(request.url))
+        tab.on("console", lambda message: message.type in ("error", "warning") and self.errors.append(message.text))
+        tab.on("pageerror", lambda error: self.errors.append(str(error)))
+
+    def open(self, address: str | Path, hash: str = "") -> Watched:
+        url = address.absolute().as_uri() if isinstance(address, Path) else address
+        self.tab.goto(url + (f"#{hash}" if hash else ""))
+        self.tab.wait_for_selector("#page[aria-busy]", state="detached")
+        return self
+
+    @property
+    def outside(self) -> list[str]:
+        """What it asked for besides the page itself."""
+        return [url for url in self.requests[1:] if not url.startswith(OWN)]
+
+    def text(self, selector: str) -> str:
+        return str(self.tab.inner_text(selector))
+
+    def texts(self, selector: str) -> list[str]:
+        return [str(text) for text in self.tab.locator(selector).all_inner_texts()]
+
+
+@contextmanager
+def browsing(**context: Any) -> Iterator[Watched]:
+    if CHROMIUM is None:
+        pytest.skip("needs chromium")
+    sync = pytest.importorskip("playwright.sync_api")
+    with sync.sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield Watched(browser.new_context(**context).new_page())
+        browser.close()
+
+
+@pytest.fixture
+def offline() -> Iterator[Watched]:
+    """A tab without a network."""
+    with browsing(offline=True, viewport={"width": 1280, "height": 900}) as tab:
+        yield tab
