@@ -38,6 +38,21 @@ def show_answer(view: View, predictor: Predictor, given: Any, decode: DecodeConf
     return answer
 
 
+def show_alignment(view: View, predictor: Predictor, given: Any, decode: DecodeConfig) -> None:
+    """view.shown["alignment"], if an answer has a source that it attends to."""
+    try:
+        found = predictor.align(given, decode)
+    except UserError:
+        return
+    weights = view.parts("alignment", found.weights.shape, lambda: found.weights)
+    view.shown["alignment"] = {
+        "source": found.source,
+        "target": found.target,
+        "weights": weights,
+        "shown": found.shown,
+    }
+
+
 def show_likely(view: View, predictor: Predictor, given: Any, decode: DecodeConfig) -> None:
     """view.shown["likely"]: at each position, the most likely predictions; nothing if the task has none."""
     try:

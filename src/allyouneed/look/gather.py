@@ -6,7 +6,7 @@ from typing import Any
 
 from allyouneed.config import DecodeConfig
 from allyouneed.errors import UserError
-from allyouneed.look.answer import show_answer, show_likely
+from allyouneed.look.answer import show_alignment, show_answer, show_likely
 from allyouneed.look.architecture import show_architecture
 from allyouneed.look.attention import Sequences, show_attention
 from allyouneed.look.learning import show_learning
@@ -32,6 +32,7 @@ def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeCo
         if "image" in vars(predictor.recipe.model):
             view.shown["grid"] = predictor.recipe.model.grid
         show_answer(view, predictor, given, decode)
+        show_alignment(view, predictor, given, decode)
         show_likely(view, predictor, given, decode)
         try:
             show_attention(view, sequences, predictor.trace(given, decode, ("weights",)))

@@ -2,7 +2,7 @@
 
 import { part, s, short, visible } from "look/draw.js";
 
-const STEP = 22, LEFT = 150, RIGHT = 330, WIDTH = 480;
+const STEP = 22, LEFT = 130, RIGHT = 260, WIDTH = 390;
 const FAINT = 0.02; // a weaker link is drawn only for a chosen token
 const ALL = 96; // tokens of which all links are drawn
 
@@ -10,7 +10,7 @@ export function arcs({ rows, columns, values, pinned, pin }) {
   const height = STEP * Math.max(rows.length, columns.length) + 8, links = s("g", {});
   const y = (i) => STEP * i + STEP / 2 + 4;
   const svg = s("svg", { viewBox: `0 0 ${WIDTH} ${height}`, width: WIDTH, height, role: "img", "aria-label": `links from ${rows.length} tokens to ${columns.length}` }, links);
-  const label = (token, i, x, anchor) => s("text", { x, y: y(i) + 4, "text-anchor": anchor }, short(visible(token), 17));
+  const label = (token, i, x, anchor) => s("text", { x, y: y(i) + 4, "text-anchor": anchor }, short(visible(token), 15));
   const lefts = rows.map((token, i) => label(token, i, LEFT - 8, "end")), rights = columns.map((token, i) => label(token, i, RIGHT + 8, "start"));
   svg.append(...lefts, ...rights);
   const link = (row, column, value) => s("path", { class: "link", d: `M${LEFT} ${y(row)} C${(LEFT + RIGHT) / 2} ${y(row)} ${(LEFT + RIGHT) / 2} ${y(column)} ${RIGHT} ${y(column)}`, "stroke-opacity": Math.max(0.04, value).toFixed(3), "stroke-width": (0.8 + 3.2 * value).toFixed(2) }, s("title", {}, part(value)));
