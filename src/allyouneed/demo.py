@@ -1,4 +1,4 @@
-"""`make demo`: train the English-Italian translator, score it, translate a few sentences, and draw the attention."""
+"""`make demo`: train the English-Italian translator, score it, translate a few sentences, draw the attention, and look inside."""
 
 from __future__ import annotations
 
@@ -26,14 +26,17 @@ def main(out: Path) -> None:
     figure = out / "alignment.png"
     found = run.align(longest)
     alignment(found.weights.numpy(), found.source, found.target, figure, longest, found.shown)
+    page = run.look(longest).save(out / "look.html")
     write(
         f"\nwhere everything is:\n"
         f"  the run            {out}/\n"
         f"  its scores         {out}/scores.json\n"
         f"  the loss curve     {out}/loss.png\n"
         f"  the attention      {figure}\n"
+        f"  a look inside      {page}\n"
         f"\ntry next:\n"
         f'  .venv/bin/ayn use {out} "We are not tired."\n'
+        f"  .venv/bin/ayn look {out}\n"
         f'  .venv/bin/ayn train lm/gpt && .venv/bin/ayn use runs/lm-gpt "The dog" --table\n'
         f"  .venv/bin/ayn train translate/transformer --data YOUR.tsv --out runs/mine"
     )

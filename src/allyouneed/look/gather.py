@@ -10,6 +10,7 @@ from allyouneed.look.answer import show_alignment, show_answer, show_likely
 from allyouneed.look.architecture import show_architecture
 from allyouneed.look.attention import Sequences, show_attention
 from allyouneed.look.learning import show_learning
+from allyouneed.look.starts import starts
 from allyouneed.look.view import View
 from allyouneed.predict.base import Predictor
 from allyouneed.storage.runfolder import RunFolder
@@ -25,6 +26,7 @@ def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeCo
         "notes": [],
         "sequences": sequences.shown,
     }
+    view.shown["starts"] = starts(predictor, decode)
     view.shown["architecture"] = show_architecture(predictor.model)
     view.shown["learning"] = show_learning(folder)
     if text is not None and not (isinstance(text, str) and not text):

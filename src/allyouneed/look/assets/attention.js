@@ -1,7 +1,7 @@
 // Attention: layers and heads at a glance, and one of them as a matrix, as arcs or over the image.
 
 import { arcs } from "look/arcs.js";
-import { h, isSpecial, paint, part, say, short, tool, visible } from "look/draw.js";
+import { h, isSpecial, meter, paint, part, say, short, strongest, tool, visible } from "look/draw.js";
 import { matrix } from "look/matrix.js";
 import { overImage } from "look/over_image.js";
 import { saveTools } from "look/save.js";
@@ -51,10 +51,11 @@ function glance({ shown, store, state }) {
       row.append(buttons.at(-1).button);
       store.numbers(layer.thumbs).then((values) => {
         const [, rows, columns] = layer.thumbs.shape, size = rows * columns;
-        paint(canvas, values.subarray(head * size, (head + 1) * size), rows, columns);
+        const own = values.subarray(head * size, (head + 1) * size);
+        paint(canvas, own, rows, columns, strongest(own));
       });
     });
-    box.append(h("div", { class: "layer" }, h("span", { class: "name" }, `layer ${layer.layer}`), row));
+    box.append(h("div", { class: "layer" }, h("span", { class: "name" }, `${layer.layer}`), row));
   }
   const most = Math.max(...shown.attention.map((layer) => layer.heads.length));
   box.style.setProperty("--thumb", `${most > 8 ? 16 : most > 4 ? 26 : 42}px`);
@@ -95,7 +96,7 @@ function reading(rows, columns, values, row) {
   const line = ([token, value, i]) => h("tr", {},
     h("td", { class: "number text", dir: "auto" }, short(visible(token), 18)), h("td", { class: "shape" }, `${i + 1}`),
     h("td", { class: "number weight" }, part(value)),
-    h("td", {}, h("span", { class: "track" }, h("span", { class: "meter", style: { width: `${100 * value}%` } }))));
+    h("td", {}, meter(value / Math.max(pairs[0][1], 1e-6))));
   return h("table", { class: "read" },
     h("caption", {}, h("span", { class: "number" }, visible(rows[row])), ` ${row + 1} attends to`),
     h("tbody", {}, pairs.slice(0, 8).map(line)));
@@ -113,7 +114,8 @@ export function draw(root, context) {
   const { box, mark } = glance(context), main = h("section", { class: "card", "aria-busy": "true" });
   root.append(h("div", { class: "two" },
     h("section", { class: "card" }, h("h2", {}, "Layers and heads"), box,
-      h("p", { class: "tip" }, "A row is a token that attends, a column one that is attended to; the stronger the colour, the more.")),
+      h("p", { class: "tip" }, "One line per layer, one small image per head. A row is a token that attends, a column one that is attended " +
+        "to; each image is scaled to its own strongest weights.")),
     main));
   let turn = 0;
   const show = async () => {

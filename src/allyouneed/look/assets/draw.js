@@ -73,6 +73,15 @@ export function paint(canvas, values, rows, columns, most = 1) {
   return canvas;
 }
 
+/** The weight that has the full colour: 1 for few tokens, where most weights are small, that of the strongest 1 %. */
+export function strongest(values) {
+  const often = new Uint32Array(1001); // of each number of thousandths
+  for (const value of values) often[Math.round(1000 * value)]++;
+  let left = (values.length - often[0]) / 100, high = 1000;
+  while (high > 1 && (left -= often[high]) > 0) high--;
+  return high > 300 ? 1 : high / 1000;
+}
+
 /** RGBA bytes as a canvas. */
 export function paintImage(bytes, [rows, columns]) {
   const canvas = h("canvas", { width: columns, height: rows, class: "pixels", role: "img" });
