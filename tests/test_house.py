@@ -33,11 +33,11 @@ BELOW = {
     "tasks": BASE | {"nn", "word2vec", "models", "decode", "text", "data", "metrics", "figures", "predict"},
     "training": BASE | {"nn", "models", "decode", "text", "data", "metrics", "figures", "predict", "tasks"},
     "exchange": BASE | {"nn", "models", "text", "data", "predict"},
-    "look": BASE | {"nn", "figures", "predict"},
+    "look": BASE | {"nn", "data", "figures", "predict"},
     "run": BASE
     | {"nn", "models", "decode", "text", "data", "metrics", "figures", "predict", "tasks", "training", "exchange"}
     | {"look"},
-    "serve": BASE | {"look", "run"},
+    "serve": BASE | {"look", "predict", "run"},
     "demo": BASE | {"run", "figures", "training"},
     "lectures": BASE | {"nn", "models", "data", "metrics", "figures", "tasks", "training", "run"},
     "cli": BASE

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import io
+import shutil
+import socket
+import threading
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
+import uvicorn
+from PIL import Image
 
-from browser import Watched, offline  # noqa: F401  (a fixture)
+from allyouneed.look.page import asset, scripts
+from allyouneed.run import Run, train
+from allyouneed.serve.app import app
+from browser import OWN, browsing, offline  # noqa: F401  (a fixture)
 from commands import ayn
-from families import FAMILIES, made
+from families import FAMILIES, SMALL, made
 
 SLOW = ("dvae", "dalle")
 EACH = [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in FAMILIES]
@@ -91,3 +106,173 @@ def test_the_command_writes_a_page(tmp_path):
     assert done.code == 0
     assert done.out.strip() == f"the page is in {tmp_path / 'a.html'}"
     assert (tmp_path / "a.html").read_bytes().startswith(b"<!doctype html>")
+
+
+def test_a_long_text_is_a_small_page_and_a_head_is_shown_at_once(tmp_path, offline):  # noqa: F811
+    """12 layers of 12 heads over 512 tokens, with sharp attention as trained models have it."""
+    run = wide_gpt(tmp_path / "run")
+    text = " ".join(f"The dog sees {what} ." for what in ("the fox", "a cow", "the old king") for _ in range(40))
+    page = run.look(" ".join(text.split()[:512])).save(tmp_path / "page.html")
+    assert page.stat().st_size <= 20e6
+    offline.open(page, "view=attention")
+    offline.tab.wait_for_selector(".figure svg")
+    paint = offline.tab.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    assert paint < 1000
+    offline.tab.evaluate(CLICK_A_HEAD, 0)  # the first one also compiles the scripts
+    took = sorted(offline.tab.evaluate(CLICK_A_HEAD, head) for head in (13, 77, 140, 55, 101))
+    assert took[2] < 100, took
+    assert offline.errors == []
+
+
+CLICK_A_HEAD = """async (which) => {
+  const head = document.querySelectorAll(".head")[which], began = performance.now();
+  const shown = () => document.querySelector(".two > .card:nth-child(2) h2").textContent.endsWith(head.title);
+  head.click();
+  while (!shown()) await new Promise((next) => setTimeout(next));
+  return performance.now() - began;
+}"""
+
+
+def wide_gpt(folder: Path) -> Run:
+    model = {"layers": 12, "heads": 12, "width": 96, "context": 512}
+    run = train("lm/gpt", *SMALL, "train.batch_tokens=64", model=model, out=folder, quiet=True)
+    with torch.no_grad():
+        for name, weight in run.model.named_parameters():
+            if name.endswith("qkv.weight"):
+                weight.mul_(25)
+    return run
+
+
+def test_a_notebook_shows_the_page_in_a_frame_of_its_own(tmp_path, offline):  # noqa: F811
+    framed = tmp_path / "notebook.html"
+    shown = made("bert").look(FAMILIES["bert"][2][0])._repr_html_()
+    framed.write_text(f"<!doctype html><meta charset=utf-8><p id=page>a cell</p>{shown}", encoding="utf-8")
+    offline.open(framed)
+    inside = offline.tab.frame_locator("iframe")
+    inside.locator("[role=tab]", has_text="Attention").click()
+    inside.locator(".head").first.wait_for()
+    assert offline.outside == []
+    assert offline.errors == []
+
+
+def test_a_figure_is_saved_as_svg_and_png_and_its_numbers_are_copied(tmp_path):
+    with browsing(offline=True, permissions=["clipboard-read", "clipboard-write"]) as page:
+        page.open(saved("gpt", tmp_path), "view=attention&layer=1&head=0")
+        weights = made("gpt").trace(FAMILIES["gpt"][2][0], "weights")["body.stack.blocks.1.attention.weights"].value[0]
+        for kind, start in (("SVG", b"<svg"), ("PNG", b"\x89PNG")):
+            with page.tab.expect_download() as waiting:
+                page.tab.get_by_role("button", name=kind).click()
+            assert Path(waiting.value.path()).read_bytes().startswith(start)
+        page.tab.get_by_role("button", name="CSV").click()
+        page.tab.wait_for_function("document.getElementById('said').textContent === 'CSV copied'")
+        rows = page.tab.evaluate("navigator.clipboard.readText()").strip().split("\n")
+        assert [float(cell) for cell in rows[-1].split(",")[1:]] == [round(float(w), 3) for w in weights[-1]]
+        assert page.errors == []
+
+
+def test_the_keyboard_is_enough(tmp_path, offline):  # noqa: F811
+    page = offline.open(saved("gpt", tmp_path))
+    page.tab.locator("[role=tab][aria-selected=true]").focus()
+    page.tab.keyboard.press("ArrowRight")
+    assert page.text("[role=tab][aria-selected=true]") == "Attention"
+    page.tab.wait_for_selector(".token")
+    page.tab.locator(".token").first.focus()
+    page.tab.keyboard.press("ArrowRight")
+    page.tab.keyboard.press("Enter")
+    page.tab.wait_for_selector(".token[aria-pressed=true]")
+    assert "token=1" in page.tab.url
+    unnamed = "[...document.querySelectorAll('button')].filter((b) => !(b.innerText || b.ariaLabel || b.title)).length"
+    assert page.tab.evaluate(unnamed) == 0
+
+
+def test_a_phone_needs_no_sideways_scrolling(tmp_path):
+    with browsing(offline=True, viewport={"width": 390, "height": 800}, color_scheme="dark") as page:
+        page.open(saved("transformer", tmp_path))
+        for view in ("answer", "attention", "learning", "architecture"):
+            page.open(saved("transformer", tmp_path), f"view={view}")
+            page.tab.wait_for_selector("[role=tabpanel] .card")
+            assert page.tab.evaluate("document.documentElement.scrollWidth") <= 390, view
+        assert page.tab.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_all_scripts_and_styles_are_small():
+    assert sum(len(text) for text in scripts().values()) + len(asset("page.css")) + len(asset("page.html")) < 300_000
+
+
+@contextmanager
+def live(*names: str) -> Iterator[str]:
+    """The address of the live page of some families."""
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        place.listen()
+        server = uvicorn.Server(uvicorn.Config(app([made(name) for name in names]), log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [place]}, daemon=True)
+        thread.start()
+        yield f"http://localhost:{place.getsockname()[1]}/"
+        server.should_exit = True
+        thread.join()
+
+
+def test_the_live_page_answers_what_is_typed_for_runs_side_by_side():
+    with live("gpt", "lstm") as address, browsing() as page:
+        page.open(address)
+        asks = page.tab.locator("textarea")
+        assert asks.count() == 2
+        asks.first.fill("The dog sleeps")
+        asks.first.press("Enter")
+        page.tab.locator(".panel").first.locator("[role=tab]", has_text="Answer").wait_for()
+        expected = made("gpt").predict("The dog sleeps")
+        assert page.tab.locator(".panel").first.locator("mark").text_content() == expected
+        asks.first.fill("xyzzy plugh")
+        asks.first.press("Enter")
+        page.tab.locator("[role=alert]").wait_for()
+        assert "vocabulary" in page.text("[role=alert]")
+        assert [url for url in page.requests if not url.startswith((address, *OWN))] == []
+
+
+def test_a_live_page_reads_an_image_and_no_path():
+    with live("vit") as address, browsing() as page:
+        page.open(address)
+        file = io.BytesIO()
+        Image.fromarray(FAMILIES["vit"][2][0]).save(file, "PNG")
+        page.tab.locator("input[type=file]").set_input_files(
+            {"name": "a.png", "mimeType": "image/png", "buffer": file.getvalue()}
+        )
+        page.tab.locator("[role=tab]", has_text="Answer").wait_for()
+        page.tab.locator("canvas").wait_for()
+        path = urllib.parse.quote(str(made("vit").folder.path / "loss.png"))
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(f"{address}look/0?text={path}")
+        assert (refused.value.code, "choose a file" in refused.value.read().decode()) == (400, True)
+
+
+def test_another_site_is_not_answered():
+    with live("rnn") as address:
+        asked = urllib.request.Request(f"{address}look/0?text=The", headers={"Host": "example.org"})
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(asked)
+        assert refused.value.code == 400
+
+
+def test_a_port_in_use_is_a_sentence():
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        place.listen()
+        port = place.getsockname()[1]
+        done = ayn("look", made("rnn").folder.path, "--no-open", "--port", port)
+    assert done.code == 2
+    assert f"port {port} is in use" in done.err
+
+
+def test_the_gallery_leads_to_a_page_of_each_run(tmp_path, monkeypatch, offline):  # noqa: F811
+    monkeypatch.chdir(tmp_path)
+    assert "train one first" in ayn("look", "--gallery").err
+    for recipe, name in (("lm-gpt", "gpt"), ("recognize-vit", "vit")):
+        shutil.copytree(made(name).folder.path, tmp_path / "runs" / recipe)
+    done = ayn("look", "--gallery", "--no-open")
+    assert (done.code, done.err) == (0, "")
+    offline.tab.goto((tmp_path / "runs/gallery/index.html").as_uri())
+    assert offline.texts("a h2") == ["lm-gpt", "recognize-vit"]
+    offline.tab.click("a:has-text('lm-gpt')")
+    offline.tab.wait_for_selector("[role=tab]")
+    assert offline.errors == []

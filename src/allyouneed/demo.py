@@ -1,4 +1,4 @@
-"""`make demo`: train the English-Italian translator, score it, translate a few sentences, draw the attention, and look inside."""
+"""`make demo`: train the English-Italian translator, score it, translate, draw the attention, and look inside."""
 
 from __future__ import annotations
 

@@ -29,6 +29,7 @@ from allyouneed.models.base import Writer
 from allyouneed.predict.answers import Answer, Line
 from allyouneed.predict.base import Alignment, Guess, Predictor, Traced, Writing, answered
 from allyouneed.predict.embed import Embedding, Found, Layers
+from allyouneed.predict.images import ImageReader
 from allyouneed.predict.processor import load_processor, load_weights, store_by_columns
 from allyouneed.predict.token_vectors import freeze_vectors
 from allyouneed.predict.words import WordMap, WordsPredictor
@@ -305,6 +306,7 @@ class Run:
             "precision": self.precision,
             "device": self.device,
             "asks": self.predictor.asks,
+            "reads": "image" if isinstance(self.predictor, ImageReader) else "text",
             "score": next((score.short for score in scores), ""),
         }
 

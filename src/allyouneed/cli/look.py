@@ -18,12 +18,16 @@ from allyouneed.errors import UserError, shortened
 from allyouneed.terminal import write
 
 if TYPE_CHECKING:
+    from allyouneed.look import Page
     from allyouneed.run import Run
 
 
 def look_command(
-    run: Annotated[list[str], argument("RUN… [TEXT]", "Folders of runs; then a text, or an image, to look at.")],
+    run: Annotated[
+        list[str] | None, argument("RUN… [TEXT]", "Folders of runs; then a text, or an image, to look at.")
+    ] = None,
     out: Annotated[Path | None, option("FILE", "The page.  [default: RUN/look.html]")] = None,
+    gallery: Annotated[bool, flag("--gallery", "A page for each built-in run in runs/.")] = False,
     no_open: Annotated[bool, flag("--no-open", "Show no browser.")] = False,
     port: Annotated[
         int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="Of the live page; 0: any free.")
@@ -40,6 +44,11 @@ def look_command(
       ayn look runs/en-it "I am Italian."
       ayn look runs/en-it
     """
+    if gallery:
+        _gallery(run or [], out, not no_open)
+        return
+    if not run:
+        raise UserError("name the run to look into: ayn look RUN [TEXT]")
     folders = [run[0]]
     for word in run[1:]:
         if not os.path.isfile(os.path.join(word, "recipe.toml")):
@@ -66,6 +75,37 @@ def _save(runs: list[Run], text: str, out: Path | None, show: bool, decode: dict
     page = Page([run.view(text, **decode) for run in runs], ", ".join(run.folder.path.absolute().name for run in runs))
     path = page.save(out or runs[0].folder.path / "look.html")
     write(f"the page is in {path}")
+    _open(path, show)
+
+
+def _gallery(given: list[str], out: Path | None, show: bool) -> None:
+    """A page of each run that is where its recipe puts it."""
+    from allyouneed.look.gallery import write_gallery
+    from allyouneed.recipe import recipe_names
+    from allyouneed.training.starting import default_out
+
+    if given:
+        raise UserError(f"--gallery takes the runs in runs/, and no argument: leave {shortened(given[0])} out")
+    there = {name: os.path.isfile(default_out(name) / "recipe.toml") for name in recipe_names()}
+    if not any(there.values()):
+        raise UserError("there is no run in runs/ yet: train one first, such as `ayn train lm/gpt`")
+    index = write_gallery(
+        out or Path("runs") / "gallery",
+        (_first_look(load(str(default_out(name)))) for name, found in there.items() if found),
+        [name for name, found in there.items() if not found],
+    )
+    write(f"the gallery is in {index}")
+    _open(index, show)
+
+
+def _first_look(run: Run) -> Page:
+    """The page of a run for the first text that it is offered."""
+    write(f"looking into {run.folder.path}")
+    first = run.view().shown["starts"][:1]
+    return run.look(*first)
+
+
+def _open(path: Path, show: bool) -> None:
     if show and not webbrowser.open(path.absolute().as_uri()):
         write("there is no browser here: open that file in one")
 

@@ -10,9 +10,10 @@ from allyouneed.look.answer import show_alignment, show_answer, show_likely
 from allyouneed.look.architecture import show_architecture
 from allyouneed.look.attention import Sequences, show_attention
 from allyouneed.look.learning import show_learning
-from allyouneed.look.starts import starts
+from allyouneed.look.starts import start_image, starts
 from allyouneed.look.view import View
 from allyouneed.predict.base import Predictor
+from allyouneed.predict.images import ImageReader
 from allyouneed.storage.runfolder import RunFolder
 
 
@@ -30,7 +31,8 @@ def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeCo
     view.shown["architecture"] = show_architecture(predictor.model)
     view.shown["learning"] = show_learning(folder)
     if text is not None and not (isinstance(text, str) and not text):
-        given = predictor.read(text, decode)
+        drawn = start_image(text) if isinstance(text, str) and isinstance(predictor, ImageReader) else None
+        given = predictor.read(text if drawn is None else drawn, decode)
         if "image" in vars(predictor.recipe.model):
             view.shown["grid"] = predictor.recipe.model.grid
         show_answer(view, predictor, given, decode)

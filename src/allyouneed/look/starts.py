@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from allyouneed.config import DecodeConfig
+from allyouneed.data.builtin.shapes import Shape, draw
 from allyouneed.errors import UserError
 from allyouneed.predict.base import Predictor
+from allyouneed.predict.images import ImageReader
 
 MOST = 6
 TEXTS = {
@@ -36,10 +40,27 @@ TEXTS = {
     "wordvectors": ("king", "king - man + woman", "man + aunt - uncle", "queen"),
     "draw": ("a small red circle", "a large blue square", "a small red circle above a large blue square"),
 }
+# Images have names, by which they can be asked for.
+SHAPES = {
+    f"{size} {colour} {form}": Shape(form, colour, size, x, y)
+    for size, colour, form, x, y in (
+        ("large", "red", "ring", 12.0, 14.0),
+        ("large", "blue", "square", 18.0, 17.0),
+        ("small", "green", "triangle", 9.0, 20.0),
+        ("large", "black", "cross", 16.0, 16.0),
+    )
+}
+
+
+def start_image(name: str) -> np.ndarray | None:
+    """The image with this name, (H, W, 3) bytes; None: there is none."""
+    return draw([SHAPES[name]]) if name in SHAPES else None
 
 
 def starts(predictor: Predictor, decode: DecodeConfig) -> list[str]:
     """Up to MOST of the texts for this task, whose words it all knows."""
+    if isinstance(predictor, ImageReader):
+        return list(SHAPES)
     return [text for text in TEXTS.get(predictor.recipe.task_kind, ()) if _knows(predictor, text, decode)][:MOST]
 
 

@@ -199,13 +199,14 @@ class ImageReader(Predictor):
         return Frames(given, squares.reshape(-1, side, side, channels))
 
     def _frames(self, given: Any) -> list[bytes]:
-        """The images of an input, which is a path, a PIL image, an array (H, W) or (H, W, C), or a clip: a
-        list of such, a folder, or a file with several, of which at most FRAMES are read, at equal distances."""
+        """The images of an input, which is a path, the bytes of a file, a PIL image, an array (H, W) or (H, W, C), or
+        a clip: a list of such, a folder, or a file with several, of which at most FRAMES are read, at equal
+        distances."""
         if isinstance(given, list | tuple):
             if not given:
                 raise UserError("a clip without frames: give at least one")
             return [frame for one in given for frame in self._frames(one)]
-        if isinstance(given, np.ndarray) or is_image(given):
+        if isinstance(given, np.ndarray | bytes) or is_image(given):
             return self._decoded(given, "the image")
         if not isinstance(given, str | Path):
             raise UserError(f"an image is expected: its path, a PIL image, or an array; not {type(given).__name__}")

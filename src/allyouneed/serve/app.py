@@ -12,10 +12,14 @@ from fastapi import FastAPI, Request, Response
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from allyouneed.errors import UserError
+from allyouneed.format import human_bytes
 from allyouneed.look.page import frame, plain, scripts
+from allyouneed.look.starts import SHAPES
 from allyouneed.look.view import View
+from allyouneed.predict.images import ImageReader
 from allyouneed.run import Run
 
+MOST = 8 << 20  # bytes of an image
 STORED = 8  # views whose numbers can still be fetched
 LOCAL = ["localhost", "127.0.0.1", "[::1]"]
 HEADERS = {
@@ -32,8 +36,11 @@ class Views:
     def __init__(self, run: Run) -> None:
         self.run, self.stored, self.made = run, OrderedDict[int, View](), 0
 
-    def make(self, text: str) -> tuple[int, View]:
-        view = self.run.view(text)
+    def make(self, given: str | bytes) -> tuple[int, View]:
+        """The view of a text, or of the bytes of an image: no path of a file is taken from a page."""
+        if given and isinstance(given, str) and isinstance(self.run.predictor, ImageReader) and given not in SHAPES:
+            raise UserError("this run reads images: choose a file")
+        view = self.run.view(given)
         self.made += 1
         self.stored[self.made] = view
         while len(self.stored) > STORED:
@@ -68,10 +75,22 @@ def app(runs: Sequence[Run]) -> FastAPI:
 
     @made.get("/look/{run}")
     async def look(run: int, text: str = "") -> Response:
+        return await show(run, text)
+
+    @made.post("/look/{run}")
+    async def look_at_image(run: int, request: Request) -> Response:
+        body = b""
+        async for piece in request.stream():
+            body += piece
+            if len(body) > MOST:
+                return _refusal(413, f"the file has more than {human_bytes(MOST)}: give a smaller one")
+        return await show(run, body)
+
+    async def show(run: int, given: str | bytes) -> Response:
         if not 0 <= run < len(stored):
             return _refusal(404, f"there is no run {run}")
         try:
-            key, view = await asyncio.to_thread(stored[run].make, text)
+            key, view = await asyncio.to_thread(stored[run].make, given)
         except UserError as error:
             return _refusal(400, str(error))
         body = f'{{"key": {key}, "shown": {plain(view.shown)}}}'

@@ -63,7 +63,10 @@ class Panel {
       this.root.removeAttribute("aria-busy");
     };
     typed.addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); send(typed.value); } });
-    const form = h("form", { class: "ask", onsubmit: (event) => { event.preventDefault(); send(typed.value); } }, typed, h("button", {}, "Look"));
+    const file = h("input", { type: "file", accept: "image/*", "aria-label": "an image", onchange: () => file.files[0] && send(file.files[0]) });
+    const form = this.store.shown.run.reads === "image"
+      ? h("form", { class: "ask" }, file)
+      : h("form", { class: "ask", onsubmit: (event) => { event.preventDefault(); send(typed.value); } }, typed, h("button", {}, "Look"));
     return h("div", {}, form, starts.length ? h("div", { class: "starts" }, starts.map((start) => h("button", { type: "button", class: "tool", dir: "auto", onclick: () => send(start) }, start))) : "");
   }
 

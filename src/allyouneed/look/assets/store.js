@@ -64,9 +64,10 @@ export function savedStores(document) {
   return stores;
 }
 
-/** The store of a run of a live page, for a text; an Error with the server's words if it cannot be read. */
-export async function liveStore(run, text) {
-  const answer = await fetch(`look/${run}?text=${encodeURIComponent(text)}`);
+/** The store of a run of a live page, for a text or a file; an Error with the server's words if it cannot be read. */
+export async function liveStore(run, given) {
+  const text = typeof given === "string";
+  const answer = await (text ? fetch(`look/${run}?text=${encodeURIComponent(given)}`) : fetch(`look/${run}`, { method: "POST", body: given }));
   const found = await answer.json();
   if (!answer.ok) throw new Error(found.error ?? "the server could not answer");
   return new Store(found.shown, async (name) => {
