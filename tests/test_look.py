@@ -276,3 +276,19 @@ def test_the_gallery_leads_to_a_page_of_each_run(tmp_path, monkeypatch, offline)
     offline.tab.click("a:has-text('lm-gpt')")
     offline.tab.wait_for_selector("[role=tab]")
     assert offline.errors == []
+
+
+def test_the_architecture_counts_every_weight_once_and_shows_its_code(tmp_path, offline):  # noqa: F811
+    run = made("transformer")
+    page = offline.open(saved("transformer", tmp_path), "view=architecture&module=body.decoder.blocks.0.cross")
+    counted = page.tab.locator(".boxes button.part .shape").last.text_content()
+    assert page.text(".boxes > .box > button .shape") == f"{sum(p.numel() for p in run.model.parameters()):,}", counted
+    assert "MultiHead" in page.text(".formula")
+    weight = run.model.get_parameter("body.decoder.blocks.0.cross.q.weight")
+    row = page.tab.locator("tr", has_text="q.weight").first.locator("td").all_inner_texts()
+    assert row[1] == " × ".join(map(str, weight.shape))
+    assert [float(cell) for cell in row[2:]] == pytest.approx(
+        [float(f) for f in (weight.mean(), weight.std(correction=0), weight.min(), weight.max())], rel=1e-3
+    )
+    page.tab.locator("summary").click()
+    assert "class Attention(nn.Module)" in page.text("pre")

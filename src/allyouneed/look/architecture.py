@@ -1,4 +1,4 @@
-"""The architecture: the modules of a model with their shapes, their parameters and where their code is."""
+"""The architecture: the modules of a model with their shapes, their parameters, their formulas and their code."""
 
 from __future__ import annotations
 
@@ -6,46 +6,44 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 import allyouneed
 
 
 def show_architecture(model: nn.Module) -> dict[str, Any]:
-    """view.shown["architecture"]: a tree of modules. A weight that several modules share counts once."""
-    return _tree(model, "", set())
+    """view.shown["architecture"]: a tree of modules, and the code of each class in it. A weight that several modules
+    share counts once."""
+    kinds = {type(module) for module in model.modules() if type(module).__module__.startswith("allyouneed")}
+    return {"tree": _tree(model, "", set()), "code": {kind.__name__: _code(kind) for kind in kinds}}
 
 
 def _tree(module: nn.Module, path: str, seen: set[int]) -> dict[str, Any]:
-    weights = [
-        {"name": name, "shape": list(weight.shape), "shared": id(weight) in seen}
-        for name, weight in module.named_parameters(recurse=False)
-    ]
-    own = [weight for weight in module.parameters(recurse=False) if id(weight) not in seen]
+    found = dict(module.named_parameters(recurse=False))
+    weights = [_weight(name, weight, id(weight) in seen) for name, weight in found.items()]
+    own = [weight for weight in found.values() if id(weight) not in seen]
     seen |= {id(weight) for weight in own}
     parts = [_tree(part, f"{path}.{name}".removeprefix("."), seen) for name, part in module.named_children()]
     return {
         "path": path,
         "kind": type(module).__name__,
-        "says": _formula(module),
-        "file": _file(module),
+        "options": "" if parts else module.extra_repr(),
         "weights": weights,
         "parameters": sum(weight.numel() for weight in own) + sum(part["parameters"] for part in parts),
         "parts": parts,
     }
 
 
-def _formula(module: nn.Module) -> str:
-    """The first paragraph of the docstring, which for most modules is their formula."""
-    if not type(module).__module__.startswith("allyouneed"):
-        return ""
-    return " ".join((inspect.getdoc(type(module)) or "").split("\n\n")[0].split())
+def _weight(name: str, weight: Tensor, shared: bool) -> dict[str, Any]:
+    values = weight.detach().float()
+    facts = {"mean": values.mean(), "std": values.std(correction=0), "min": values.min(), "max": values.max()}
+    numbers = {fact: float(value) for fact, value in facts.items()} if values.numel() else {}
+    return {"name": name, "shape": list(weight.shape), "shared": shared, **numbers}
 
 
-def _file(module: nn.Module) -> str:
-    """nn/attention.py:85"""
-    kind = type(module)
-    if not kind.__module__.startswith("allyouneed"):
-        return ""
-    home, line = Path(allyouneed.__file__).parent, inspect.getsourcelines(kind)[1]
-    return f"{Path(inspect.getfile(kind)).relative_to(home)}:{line}"
+def _code(kind: type) -> dict[str, str]:
+    """Where a class is, what it says of itself, which for most modules is its formula, and its lines."""
+    lines, line = inspect.getsourcelines(kind)
+    file = Path(inspect.getfile(kind)).relative_to(Path(allyouneed.__file__).parent)
+    says = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
+    return {"file": f"{file}:{line}", "says": says, "lines": "".join(lines)}
