@@ -284,7 +284,7 @@ def test_the_architecture_counts_every_weight_once_and_shows_its_code(tmp_path, 
     counted = page.tab.locator(".boxes button.part .shape").last.text_content()
     assert page.text(".boxes > .box > button .shape") == f"{sum(p.numel() for p in run.model.parameters()):,}", counted
     assert "MultiHead" in page.text(".formula")
-    weight = run.model.get_parameter("body.decoder.blocks.0.cross.q.weight")
+    weight = run.model.get_parameter("body.decoder.blocks.0.cross.q.weight").detach()
     row = page.tab.locator("tr", has_text="q.weight").first.locator("td").all_inner_texts()
     assert row[1] == " × ".join(map(str, weight.shape))
     assert [float(cell) for cell in row[2:]] == pytest.approx(

@@ -18,9 +18,10 @@ export async function alignment({ alignment: found }, store) {
       said.textContent = "Point at a word, or move to it with the Tab key.";
       return;
     }
-    const others = row >= 0 ? source.map((name, i) => [name, weight(row, i)]) : target.map((name, i) => [name, weight(i, column)]);
-    const best = others.sort((a, b) => b[1] - a[1]).slice(0, 4).map(([name, value]) => `${visible(name)} ${part(value)}`).join(", ");
-    said.textContent = row >= 0 ? `${visible(target[row])} attends to ${best}` : `${visible(source[column])} is attended to by ${best}`;
+    const word = row >= 0 ? `${visible(target[row])} attends to` : `${visible(source[column])} is attended to by`;
+    const value = (i) => (row >= 0 ? weight(row, i) : weight(i, column));
+    const others = (row >= 0 ? source : target).map((name, i) => [name, value(i)]).sort((a, b) => b[1] - a[1]);
+    said.textContent = `${word} ${others.slice(0, 4).map(([name, one]) => `${visible(name)} ${part(one)}`).join(", ")}`;
   };
   const listen = (button, row, column) => {
     for (const event of ["mouseenter", "focus", "click"]) button.addEventListener(event, () => light(row, column));

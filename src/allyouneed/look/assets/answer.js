@@ -21,11 +21,15 @@ function marked(text, spans) {
   return h("p", { class: "big", dir: "auto" }, found, letters.slice(at).join(""));
 }
 
+const chances = (pairs, what = "") => ranking(pairs, { heading: [what, "probability"] });
+const cosines = (pairs, what = "") => {
+  return ranking(pairs, { heading: [what, "cosine"], format: (value) => value.toFixed(4) });
+};
 const big = (text) => h("p", { class: "big", dir: "auto" }, text);
 
 function classes({ details }) {
   const pairs = Object.entries(details.probabilities).sort((a, b) => b[1] - a[1]);
-  return [ranking(pairs.slice(0, 20), { heading: ["class", "probability"] })];
+  return [chances(pairs.slice(0, 20), "class")];
 }
 
 function tags({ details }, shown) {
@@ -40,34 +44,36 @@ function answers({ details, text }, shown) {
   return [
     big(text || "There is no answer in the text."),
     marked(context, first.end > first.start ? [{ ...first, name: percent(first.probability) }] : []),
-    ranking(details.answers.map((one) => [one.answer || "no answer", one.probability]), { heading: ["answer", "probability"] }),
+    chances(details.answers.map((one) => [one.answer || "no answer", one.probability]), "answer"),
   ];
 }
 
 function filled({ details, text }) {
   const words = (likely, i) => [
     h("h3", {}, details.masks.length > 1 ? `[MASK] ${i + 1}` : "[MASK]"),
-    ranking(likely.map((one) => [visible(one.word), one.probability]), { heading: ["word", "probability"] }),
+    chances(likely.map((one) => [visible(one.word), one.probability]), "word"),
   ];
   const follows = details.follows;
   return [
     details.masks && big(text),
     ...(details.masks ?? []).flatMap(words),
     follows !== undefined && h("h3", {}, "Does the second text follow the first?"),
-    follows !== undefined && ranking([["it follows", follows], ["it is another text", 1 - follows]], { heading: ["", "probability"] }),
+    follows !== undefined && chances([["it follows", follows], ["it is another text", 1 - follows]]),
   ];
 }
 
 const nearest = ({ details }) => [
-  ranking(details.nearest.map((one) => [visible(one.word), one.cosine]), { heading: ["word", "cosine"], format: (v) => v.toFixed(3) }),
+  cosines(details.nearest.map((one) => [visible(one.word), one.cosine]), "word"),
 ];
 
 function vectors({ details, shown: text }) {
   if (details.cosine === undefined) return [h("p", { class: "number" }, text)];
-  return [ranking([["of the two texts", details.cosine]], { heading: ["", "cosine"], format: (v) => v.toFixed(4) })];
+  return [cosines([["of the two texts", details.cosine]])];
 }
 
-const continued = ({ text }, shown) => [h("p", { class: "big", dir: "auto" }, shown.text, h("mark", { class: "span" }, text))];
+function continued({ text }, shown) {
+  return [h("p", { class: "big", dir: "auto" }, shown.text, h("mark", { class: "span" }, text))];
+}
 
 // What each task calls its answer, and how it is shown.
 const TASKS = {
@@ -91,8 +97,10 @@ async function image(store, ref, label) {
 }
 
 function others(answer) {
-  const line = (one) => h("tr", {}, h("td", { class: "number" }, one.score.toFixed(3)), h("td", { class: "text", dir: "auto" }, one.text));
-  return [h("h3", {}, "Other answers, with their log-probability"), h("table", {}, h("tbody", {}, answer.others.map(line)))];
+  const line = ({ score, text }) => h("tr", {},
+    h("td", { class: "number" }, score.toFixed(3)), h("td", { class: "text", dir: "auto" }, text));
+  const table = h("table", {}, h("tbody", {}, answer.others.map(line)));
+  return [h("h3", {}, "Other answers, with their log-probability"), table];
 }
 
 export async function draw(root, { shown, store, state, stop }) {

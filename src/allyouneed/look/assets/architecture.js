@@ -21,7 +21,7 @@ function groups(parts) {
   return found;
 }
 
-const said = (node) => (label(node) === node.kind || /^\d+$/.test(label(node)) ? node.kind : `${label(node)} · ${node.kind}`);
+const said = (node) => (/^\d*$/.test(label(node)) || !node.path ? node.kind : `${label(node)} · ${node.kind}`);
 
 const label = (node) => node.path.split(".").at(-1) || node.kind;
 const shape = (weight) => weight.shape.map(count).join(" × ");
@@ -40,7 +40,8 @@ function box(group, total, choose) {
   const all = group.reduce((sum, one) => sum + one.parameters, 0);
   const share = h("span", { class: "meter", style: { width: `${(100 * all) / Math.max(1, total)}%` } });
   const button = h("button", { type: "button", class: "part", "data-path": node.path, onclick: () => choose(group) },
-    h("b", {}, said(node), node.weights.length ? h("span", { class: "shape" }, `  ${shape(node.weights[0])}`) : ""), times > 1 && h("span", { class: "times" }, `× ${times}`),
+    h("b", {}, said(node), node.weights.length ? h("span", { class: "shape" }, `  ${shape(node.weights[0])}`) : ""),
+    times > 1 && h("span", { class: "times" }, `× ${times}`),
     all > 0 && h("span", { class: "shape" }, count(all)), all > 0 && h("span", { class: "track" }, share));
   return h("div", { class: `box${inner.length ? "" : " leaf"}` }, button,
     inner.length ? h("div", { class: "inside" }, inner.map((one) => box(one, total, choose))) : "");
@@ -55,15 +56,16 @@ function weights(found) {
     h("td", { class: "number text" }, shape(weight), weight.shared ? h("span", { class: "shape" }, " shared") : ""),
     ...["mean", "std", "min", "max"].map((fact) => h("td", { class: "number" }, digits(weight[fact]))));
   const heads = ["weight", "shape", "mean", "std", "min", "max"].map((text) => h("th", { scope: "col" }, text));
-  return h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, found.map(row))));
+  const table = h("table", {}, h("thead", {}, h("tr", {}, heads)), h("tbody", {}, found.map(row)));
+  return h("div", { class: "scroll" }, table);
 }
 
 /** What is known of a module: its formula, its weights, its code. */
 function details(group, code) {
   const [node] = group, known = code[node.kind];
-  const where = group.length > 1 ? `${node.path} and ${group.length - 1} more of the same build` : node.path || "the whole model";
+  const more = group.length > 1 ? ` and ${group.length - 1} more of the same build` : "";
   return [
-    h("h2", {}, said(node)), h("p", { class: "shape" }, where),
+    h("h2", {}, said(node)), h("p", { class: "shape" }, `${node.path || "the whole model"}${more}`),
     known && h("p", { class: "formula" }, known.says),
     node.options && h("p", { class: "shape" }, node.options),
     h("p", { class: "says" }, `${count(node.parameters)} parameters`),
@@ -97,7 +99,7 @@ export function draw(root, { shown, state, stop }) {
   state.on(show, stop);
   root.append(h("div", { class: "two wide" },
     h("section", { class: "card" }, h("h2", {}, "What it is made of"),
-      h("p", { class: "tip" }, "Its input is at the bottom. The numbers count parameters; a bar is the part of all of them."),
+      h("p", { class: "tip" }, "The input is at the bottom. Numbers count parameters; a bar is the part of all of them."),
       h("div", { class: "boxes" }, boxes)), side));
   show();
 }

@@ -13,6 +13,8 @@ export const has = (shown) => Boolean(shown.attention?.length);
 const GROUPS = { self: "Self-attention", encoder: "Encoder", decoder: "Decoder", cross: "Answer to source" };
 const ORDER = Object.keys(GROUPS);
 const SUMS = { mean: "mean of heads", max: "max of heads", rollout: "rollout" };
+const TIP = "One line per layer, one small image per head. A row is a token that attends, a column one that is " +
+  "attended to; each image is scaled to its own strongest weights.";
 const FIGURES = { matrix, arcs, image: overImage };
 const STRIP = 200; // tokens that stand above the figure; of more, the figure alone is there to point at
 
@@ -26,12 +28,14 @@ function firstChoice(shown) {
 /** Which layer and head are chosen: {at, layer, head, ref, label}. */
 export function chosen(shown, state) {
   const first = firstChoice(shown), at = state.index("layer", shown.attention.length);
-  const layer = shown.attention[at < 0 ? first.at : at], sums = { mean: layer.mean, max: layer.max, rollout: shown.rollout[layer.group] };
+  const layer = shown.attention[at < 0 ? first.at : at];
+  const sums = { mean: layer.mean, max: layer.max, rollout: shown.rollout[layer.group] };
   let head = state.get("head", at < 0 ? first.head : "0");
   if (!(sums[head] ?? layer.heads[head])) head = "0";
   const single = layer.heads.length > 1 ? `head ${Number(head) + 1}` : "one head";
   const of = head === "rollout" ? "all layers" : `layer ${layer.layer}`;
-  return { at: at < 0 ? first.at : at, layer, head, ref: sums[head] ?? layer.heads[head], label: `${GROUPS[layer.group]}, ${of}, ${SUMS[head] ?? single}` };
+  const label = `${GROUPS[layer.group]}, ${of}, ${SUMS[head] ?? single}`;
+  return { at: at < 0 ? first.at : at, layer, head, ref: sums[head] ?? layer.heads[head], label };
 }
 
 /** Small images of all heads, by layer. */
@@ -45,10 +49,12 @@ function glance({ shown, store, state }) {
     const row = h("div", { class: "row" });
     layer.heads.forEach((_, head) => {
       const canvas = h("canvas", { "aria-hidden": "true" }), where = `layer ${layer.layer}, head ${head + 1}`;
-      const click = () => state.set({ layer: at, head });
-      const label = `${GROUPS[layer.group]}, ${where}`;
-      buttons.push({ at, head, button: h("button", { type: "button", class: "head", title: where, "aria-label": label, onclick: click }, canvas) });
-      row.append(buttons.at(-1).button);
+      const button = h("button", {
+        type: "button", class: "head", title: where, "aria-label": `${GROUPS[layer.group]}, ${where}`,
+        onclick: () => state.set({ layer: at, head }),
+      }, canvas);
+      buttons.push({ at, head, button });
+      row.append(button);
       store.numbers(layer.thumbs).then((values) => {
         const [, rows, columns] = layer.thumbs.shape, size = rows * columns;
         const own = values.subarray(head * size, (head + 1) * size);
@@ -60,7 +66,9 @@ function glance({ shown, store, state }) {
   const most = Math.max(...shown.attention.map((layer) => layer.heads.length));
   box.style.setProperty("--thumb", `${most > 8 ? 16 : most > 4 ? 26 : 42}px`);
   const mark = (now) => {
-    for (const { button, at, head } of buttons) button.setAttribute("aria-pressed", String(at === now.at && `${head}` === now.head));
+    for (const { button, at, head } of buttons) {
+      button.setAttribute("aria-pressed", String(at === now.at && `${head}` === `${now.head}`));
+    }
   };
   return { box, mark };
 }
@@ -114,8 +122,7 @@ export function draw(root, context) {
   const { box, mark } = glance(context), main = h("section", { class: "card", "aria-busy": "true" });
   root.append(h("div", { class: "two" },
     h("section", { class: "card" }, h("h2", {}, "Layers and heads"), box,
-      h("p", { class: "tip" }, "One line per layer, one small image per head. A row is a token that attends, a column one that is attended " +
-        "to; each image is scaled to its own strongest weights.")),
+      h("p", { class: "tip" }, TIP)),
     main));
   let turn = 0;
   const show = async () => {
@@ -132,18 +139,22 @@ export function draw(root, context) {
     const hover = (row, column = -1) => {
       const at = row < 0 ? pinned : row;
       figure.light(at, column);
-      const said = at >= 0 && column >= 0;
-      const weight = said && h("b", { class: "number", "data-weight": "" }, part(values[at * columns.length + column]));
-      const token = (text) => h("span", { class: "number" }, visible(text));
-      status.replaceChildren(...(said ? [token(rows[at]), " attends to ", token(columns[column]), ": ", weight] : [""]));
-      read.replaceChildren(at >= 0 ? reading(rows, columns, values, at) : h("p", { class: "tip" }, "Point at a token to see what it attends to; click to keep it."));
+      status.replaceChildren();
+      if (at >= 0 && column >= 0) {
+        const token = (text) => h("span", { class: "number" }, visible(text));
+        const weight = h("b", { class: "number", "data-weight": "" }, part(values[at * columns.length + column]));
+        status.append(token(rows[at]), " attends to ", token(columns[column]), ": ", weight);
+      }
+      const tip = h("p", { class: "tip" }, "Point at a token to see what it attends to; click to keep it.");
+      read.replaceChildren(at >= 0 ? reading(rows, columns, values, at) : tip);
     };
     figure.onhover(hover);
     const pick = (head) => tool(SUMS[head], now.head === head, () => state.set({ layer: now.at, head }));
     const name = `${shown.run.name}-${now.label.replace(/[ ,]+/g, "-")}`;
     main.replaceChildren(
       h("h2", {}, now.label),
-      h("div", { class: "tools" }, found.map((one) => tool(one, one === mode, () => state.set({ as: one }))), h("span", {}, " "),
+      h("div", { class: "tools" },
+        found.map((one) => tool(one, one === mode, () => state.set({ as: one }))), h("span", {}, " "),
         now.layer.heads.length > 1 && [pick("mean"), pick("max")], shown.rollout[now.layer.group] && pick("rollout"),
         h("span", { class: "space" }), saveTools(name, () => figure.svg, async () => ({ values, rows, columns }))),
       mode === "image" || rows.length > STRIP ? "" : strip(sequence, pinned, hover, pin),

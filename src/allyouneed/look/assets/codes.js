@@ -6,7 +6,8 @@ const SIDE = 256;
 
 /** A canvas on which an image appears, patch by patch. */
 function growing(bytes, shape, grid) {
-  const whole = paintImage(bytes, shape), canvas = h("canvas", { width: SIDE, height: SIDE, class: "pixels", role: "img" });
+  const whole = paintImage(bytes, shape);
+  const canvas = h("canvas", { width: SIDE, height: SIDE, class: "pixels", role: "img" });
   const pen = canvas.getContext("2d"), cell = SIDE / grid;
   pen.imageSmoothingEnabled = false;
   return {
@@ -14,7 +15,9 @@ function growing(bytes, shape, grid) {
     show(count, marked) {
       pen.clearRect(0, 0, SIDE, SIDE);
       pen.drawImage(whole, 0, 0, SIDE, SIDE);
-      for (let at = count; at < grid * grid; at++) pen.clearRect(cell * (at % grid), cell * Math.floor(at / grid), cell, cell);
+      for (let at = count; at < grid * grid; at++) {
+        pen.clearRect(cell * (at % grid), cell * Math.floor(at / grid), cell, cell);
+      }
       if (marked < 0) return;
       pen.strokeStyle = "#d9730d";
       pen.lineWidth = 2;
@@ -27,8 +30,13 @@ export async function codes({ answer, image, run }, store, state, stop) {
   const list = answer.details.codes.flat(), grid = Math.round(Math.sqrt(list.length));
   const after = growing(await store.numbers(answer.image), answer.image.shape, grid);
   const before = image && growing(await store.numbers(image), image.shape, grid);
-  const cells = list.map((code, i) => h("button", { type: "button", class: "code", "aria-label": `code ${i + 1}: ${code}` }, `${code}`));
-  const slider = h("input", { type: "range", min: 0, max: list.length, value: list.length, "aria-label": "codes that are written" });
+  const cell = (code, i) => h("button", {
+    type: "button", class: "code", "aria-label": `code ${i + 1}: ${code}`,
+  }, `${code}`);
+  const cells = list.map(cell);
+  const slider = h("input", {
+    type: "range", min: 0, max: list.length, value: list.length, "aria-label": "codes that are written",
+  });
   const said = h("p", { class: "reading" });
   const show = (marked = -1) => {
     const count = Number(slider.value);

@@ -95,6 +95,9 @@ export const tool = (name, on, click, more = {}) => h("button", { type: "button"
 /** A bar as long as a part of 1. */
 export const meter = (value, kind = "") => h("span", { class: "track" }, h("span", { class: `meter ${kind}`, style: { width: `${(100 * Math.min(1, Math.max(0, value))).toFixed(1)}%` } }));
 
+/** Where an event is, in the units of a figure. */
+export const pointIn = (svg, { clientX, clientY }) => new DOMPoint(clientX, clientY).matrixTransform(svg.getScreenCTM().inverse());
+
 /** Say something to those who hear the page. */
 export function say(text) {
   const said = document.getElementById("said");

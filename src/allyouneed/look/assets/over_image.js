@@ -1,6 +1,6 @@
 // One head over the image: how much [CLS], or a chosen patch, attends to each patch.
 
-import { h, paintImage, s } from "look/draw.js";
+import { h, paintImage, pointIn, s } from "look/draw.js";
 
 const SIDE = 420;
 
@@ -21,19 +21,25 @@ export function overImage({ values, pinned, pin, shown, store, columns }) {
     viewBox: `0 0 ${SIDE} ${SIDE}`, width: SIDE, height: SIDE, role: "img",
     "aria-label": "attention to each patch, over the image",
   }, image, dark, frame);
-  store.numbers(shown.image).then((bytes) => image.setAttribute("href", paintImage(bytes, shown.image.shape).toDataURL()));
-  const box = (at, kind) => s("rect", { class: kind, x: cell * (at % grid), y: cell * Math.floor(at / grid), width: cell, height: cell });
+  store.numbers(shown.image).then((bytes) => {
+    image.setAttribute("href", paintImage(bytes, shown.image.shape).toDataURL());
+  });
+  const box = (at) => s("rect", {
+    class: "here", x: cell * (at % grid), y: cell * Math.floor(at / grid), width: cell, height: cell,
+  });
   function light(row, column = -1) {
     const from = Math.max(0, row), start = from * columns.length + skipped;
     dark.setAttribute("href", shade(values.slice(start, start + grid * grid), grid));
-    frame.replaceChildren(...[from - skipped, column - skipped].filter((at) => at >= 0).map((at) => box(at, "here")));
+    frame.replaceChildren(...[from - skipped, column - skipped].filter((at) => at >= 0).map(box));
   }
   const at = (event) => {
-    const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(svg.getScreenCTM().inverse());
-    const x = Math.floor(point.x / cell), y = Math.floor(point.y / cell);
+    const point = pointIn(svg, event), x = Math.floor(point.x / cell), y = Math.floor(point.y / cell);
     return x >= 0 && x < grid && y >= 0 && y < grid ? y * grid + x + skipped : -1;
   };
-  svg.addEventListener("click", (event) => { const row = at(event); if (row >= 0) pin(row === pinned ? "" : row); });
+  svg.addEventListener("click", (event) => {
+    const row = at(event);
+    if (row >= 0) pin(row === pinned ? "" : row);
+  });
   return {
     svg,
     light,

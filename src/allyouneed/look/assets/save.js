@@ -8,12 +8,15 @@ function download(name, blob) {
   setTimeout(() => URL.revokeObjectURL(link.href), 5000);
 }
 
-const STYLED = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-linecap", "font-family", "font-size", "font-weight", "text-anchor", "image-rendering", "opacity", "direction"];
+const STYLED = [
+  "fill", "fill-opacity", "stroke", "stroke-width", "stroke-opacity", "stroke-linecap", "font-family", "font-size",
+  "font-weight", "text-anchor", "image-rendering", "opacity", "direction",
+];
 
 /** The figure with its styles inside, so that it looks the same anywhere. */
 export function svgText(figure) {
-  const copy = figure.cloneNode(true), from = [figure, ...figure.querySelectorAll("*")], to = [copy, ...copy.querySelectorAll("*")];
-  from.forEach((element, i) => {
+  const copy = figure.cloneNode(true), to = [copy, ...copy.querySelectorAll("*")];
+  [figure, ...figure.querySelectorAll("*")].forEach((element, i) => {
     const style = getComputedStyle(element);
     for (const name of STYLED) to[i].style.setProperty(name, style.getPropertyValue(name));
   });
@@ -24,6 +27,8 @@ export function svgText(figure) {
   copy.style.background = getComputedStyle(document.documentElement).getPropertyValue("--card");
   return new XMLSerializer().serializeToString(copy);
 }
+
+const svgFile = (figure) => new Blob([svgText(figure)], { type: "image/svg+xml" });
 
 async function png(figure) {
   const image = new Image();
@@ -38,15 +43,19 @@ async function png(figure) {
 
 const cell = (text) => (/[",\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text);
 
+/** The numbers of a row of a matrix. */
+const row = ({ values, columns }, i) => {
+  return Array.from(values.slice(i * columns.length, (i + 1) * columns.length), (value) => +value.toFixed(6));
+};
+
 /** A matrix with the names of its rows and columns. */
-export function csvText({ values, rows, columns }) {
-  const lines = [["", ...columns].map(cell).join(",")];
-  rows.forEach((name, i) => lines.push([cell(name), ...Array.from(values.slice(i * columns.length, (i + 1) * columns.length), (v) => +v.toFixed(6))].join(",")));
-  return `${lines.join("\n")}\n`;
+export function csvText(found) {
+  const lines = found.rows.map((name, i) => [cell(name), ...row(found, i)].join(","));
+  return `${[["", ...found.columns].map(cell).join(","), ...lines].join("\n")}\n`;
 }
 
-export function numpyText({ values, rows, columns }) {
-  const lines = rows.map((_, i) => `    [${Array.from(values.slice(i * columns.length, (i + 1) * columns.length), (v) => +v.toFixed(6)).join(", ")}],`);
+export function numpyText(found) {
+  const lines = found.rows.map((_, i) => `    [${row(found, i).join(", ")}],`);
   return `np.array([\n${lines.join("\n")}\n])`;
 }
 
@@ -67,9 +76,9 @@ async function copy(text, what) {
 export function saveTools(name, figure, matrix) {
   const plain = (label, title, click) => tool(label, false, click, { title, "aria-pressed": undefined });
   return [
-    plain("SVG", "save the figure as SVG", () => download(`${name}.svg`, new Blob([svgText(figure())], { type: "image/svg+xml" }))),
+    plain("SVG", "save the figure as SVG", () => download(`${name}.svg`, svgFile(figure()))),
     plain("PNG", "save the figure as PNG", async () => download(`${name}.png`, await png(figure()))),
     matrix && plain("CSV", "copy the numbers as CSV", async () => copy(csvText(await matrix()), "CSV")),
-    matrix && plain("NumPy", "copy the numbers as NumPy text", async () => copy(numpyText(await matrix()), "NumPy text")),
+    matrix && plain("NumPy", "copy the numbers for NumPy", async () => copy(numpyText(await matrix()), "NumPy text")),
   ];
 }

@@ -21,8 +21,8 @@ export class State {
 
   /** A whole number from 0 to below `limit`; else -1. */
   index(key, limit) {
-    const value = Number(this.values[key]);
-    return this.values[key] !== undefined && this.values[key] !== "" && Number.isInteger(value) && value >= 0 && value < limit ? value : -1;
+    const text = `${this.values[key] ?? ""}`;
+    return /^\d+$/.test(text) && Number(text) < limit ? Number(text) : -1;
   }
 
   set(changes) {

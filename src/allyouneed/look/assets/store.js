@@ -67,7 +67,8 @@ export function savedStores(document) {
 /** The store of a run of a live page, for a text or a file; an Error with the server's words if it cannot be read. */
 export async function liveStore(run, given) {
   const text = typeof given === "string";
-  const answer = await (text ? fetch(`look/${run}?text=${encodeURIComponent(given)}`) : fetch(`look/${run}`, { method: "POST", body: given }));
+  const address = text ? `look/${run}?text=${encodeURIComponent(given)}` : `look/${run}`;
+  const answer = await fetch(address, text ? {} : { method: "POST", body: given });
   const found = await answer.json();
   if (!answer.ok) throw new Error(found.error ?? "the server could not answer");
   return new Store(found.shown, async (name) => {
