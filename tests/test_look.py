@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import socket
+import subprocess
 import threading
 import urllib.error
 import urllib.parse
@@ -13,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import uvicorn
@@ -292,3 +295,26 @@ def test_the_architecture_counts_every_weight_once_and_shows_its_code(tmp_path, 
     )
     page.tab.locator("summary").click()
     assert "class Attention(nn.Module)" in page.text("pre")
+
+
+def test_a_page_says_which_words_the_run_does_not_know_and_what_was_cut(tmp_path, offline):  # noqa: F811
+    offline.open(made("classify-rnn").look("the soup was qwertyuiop").save(tmp_path / "page.html"))
+    assert "does not know: " in offline.text(".note")
+    assert "qwertyuiop" in offline.text(".note")
+    long = "the soup was good " * 20
+    offline.open(made("classify-bert").look(long).save(tmp_path / "page.html"))
+    unread = made("classify-bert").answers(long)[0].details["unread"]
+    assert offline.text(".note") == f"The text was cut: its last {unread} tokens were not read."
+
+
+def test_firefox_draws_it_too(tmp_path):
+    firefox = shutil.which("firefox-esr") or shutil.which("firefox")
+    if firefox is None:
+        pytest.skip("needs firefox")
+    page, image = saved("gpt", tmp_path), tmp_path / "page.png"
+    address = f"{page.as_uri()}#view=attention&layer=0&head=0&token=1&as=matrix"
+    command = [firefox, "--headless", "--window-size", "1200,900", "--screenshot", str(image), address]
+    subprocess.run(command, env={**os.environ, "HOME": str(tmp_path)}, capture_output=True, timeout=120)
+    pixels = np.asarray(Image.open(image).convert("RGB")).reshape(-1, 3)
+    assert (pixels == (184, 86, 11)).all(1).sum() > 20  # the pinned token's orange
+    assert (pixels == (26, 43, 80)).all(1).sum() > 100  # a weight of 1 is navy

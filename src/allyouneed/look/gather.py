@@ -10,7 +10,7 @@ from allyouneed.look.answer import show_alignment, show_answer, show_likely
 from allyouneed.look.architecture import show_architecture
 from allyouneed.look.attention import Sequences, show_attention
 from allyouneed.look.learning import show_learning
-from allyouneed.look.starts import start_image, starts
+from allyouneed.look.starts import start_image, starts, unknown_words
 from allyouneed.look.view import View
 from allyouneed.predict.base import Predictor
 from allyouneed.predict.images import ImageReader
@@ -35,7 +35,8 @@ def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeCo
         given = predictor.read(text if drawn is None else drawn, decode)
         if "image" in vars(predictor.recipe.model):
             view.shown["grid"] = predictor.recipe.model.grid
-        show_answer(view, predictor, given, decode)
+        answer = show_answer(view, predictor, given, decode)
+        view.shown["notes"] += _notes(predictor, text, answer.details if answer else {})
         show_alignment(view, predictor, given, decode)
         show_likely(view, predictor, given, decode)
         try:
@@ -43,3 +44,16 @@ def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeCo
         except UserError as error:
             view.shown["notes"].append(str(error))
     return view
+
+
+def _notes(predictor: Predictor, text: Any, details: dict[str, Any]) -> list[str]:
+    """What was not read as it was written."""
+    notes, unknown = [], list(dict.fromkeys(unknown_words(predictor, text) if isinstance(text, str) else []))
+    if unknown:
+        words = ", ".join(unknown[:8]) + ", …" * (len(unknown) > 8)
+        notes.append(f"This run does not know: {words}. The model reads them as one unknown word.")
+    if details.get("unread"):
+        notes.append(f"The text was cut: its last {details['unread']:,} tokens were not read.")
+    if details.get("windows", 1) > 1:
+        notes.append(f"The text was read in {details['windows']} windows; what is inside is shown for the first.")
+    return notes

@@ -69,10 +69,14 @@ def _knows(predictor: Predictor, text: str, decode: DecodeConfig) -> bool:
         predictor.read(text, decode)
     except UserError:
         return False
+    return not unknown_words(predictor, text)
+
+
+def unknown_words(predictor: Predictor, text: str) -> list[str]:
+    """The words of a text that the tokenizer of a run does not know."""
     plain = text.replace("[MASK]", " ").replace("|||", " ")
     for tokenizer in list(predictor.processor.tokenizers.values())[:1]:  # that of the source
         # Some tokenizers take the first word of a text as any other, with a space before it.
         unknown = min((tokenizer.unknown(given) for given in (plain, f" {plain}")), key=len)
-        if any(unit.strip().isalnum() for unit in unknown):
-            return False
-    return True
+        return [unit.strip() for unit in unknown if unit.strip().isalnum()]
+    return []
