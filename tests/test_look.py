@@ -301,9 +301,12 @@ def test_a_page_says_which_words_the_run_does_not_know_and_what_was_cut(tmp_path
     offline.open(made("classify-rnn").look("the soup was qwertyuiop").save(tmp_path / "page.html"))
     assert "does not know: " in offline.text(".note")
     assert "qwertyuiop" in offline.text(".note")
+    short = train(
+        "classify/bert", *SMALL, "model.context=32", "model.positions=learned", out=tmp_path / "run", quiet=True
+    )
     long = "the soup was good " * 20
-    offline.open(made("classify-bert").look(long).save(tmp_path / "page.html"))
-    unread = made("classify-bert").answers(long)[0].details["unread"]
+    offline.open(short.look(long).save(tmp_path / "page.html"))
+    unread = short.answers(long)[0].details["unread"]
     assert offline.text(".note") == f"The text was cut: its last {unread} tokens were not read."
 
 
