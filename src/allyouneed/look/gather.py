@@ -11,7 +11,8 @@ from allyouneed.look.architecture import show_architecture
 from allyouneed.look.attention import Sequences, show_attention
 from allyouneed.look.learning import show_learning
 from allyouneed.look.view import View
-from allyouneed.predict.base import Predictor
+from allyouneed.look.writing import show_beams, show_writing
+from allyouneed.predict.base import Predictor, Writing
 from allyouneed.storage.runfolder import RunFolder
 
 
@@ -31,8 +32,12 @@ def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeCo
         given = predictor.read(text, decode)
         if "image" in vars(predictor.recipe.model):
             view.shown["grid"] = predictor.recipe.model.grid
-        show_answer(view, predictor, given, decode)
-        show_likely(view, predictor, given, decode)
+        answer = show_answer(view, predictor, given, decode)
+        if not isinstance(predictor, Writing) or predictor.makes_image:
+            show_likely(view, predictor, given, decode)
+        elif answer is not None:
+            show_writing(view, predictor, given, answer, decode)
+            show_beams(view, predictor, given, decode)
         try:
             show_attention(view, sequences, predictor.trace(given, decode, ("weights",)))
         except UserError as error:

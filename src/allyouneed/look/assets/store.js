@@ -65,13 +65,20 @@ export function savedStores(document) {
 }
 
 /** The store of a run of a live page, for a text; an Error with the server's words if it cannot be read. */
-export async function liveStore(run, text) {
-  const answer = await fetch(`look/${run}?text=${encodeURIComponent(text)}`);
+export const liveStore = (run, text) => fetched(run, `look/${run}?text=${encodeURIComponent(text)}`);
+
+/** The store of an answer that goes on otherwise than the one behind `key`. */
+export const continuedStore = (run, key, query) => fetched(run, `look/${run}/${key}/continue?${new URLSearchParams(query)}`);
+
+async function fetched(run, address) {
+  const answer = await fetch(address);
   const found = await answer.json();
   if (!answer.ok) throw new Error(found.error ?? "the server could not answer");
-  return new Store(found.shown, async (name) => {
+  const store = new Store(found.shown, async (name) => {
     const piece = await fetch(`look/${run}/${found.key}/${encodeURIComponent(name)}`);
     if (!piece.ok) throw new Error("the numbers are no longer there: ask for the text again");
     return new Uint8Array(await piece.arrayBuffer());
   });
+  store.key = found.key;
+  return store;
 }
