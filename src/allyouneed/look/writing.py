@@ -68,7 +68,7 @@ def _show(view: View, predictor: Writing, given: Prompt, tokens: list[int], reas
 def _continued(predictor: Writing, given: Prompt, begun: list[int], decode: DecodeConfig) -> View:
     """A view of the answer that begins with these tokens."""
     view, model, reason, tokens = View(), predictor.model, "length", begun
-    if begun and begun[-1] in {*given.stop, predictor.tokenizer.eos}:
+    if _stopped(predictor, begun, decode) or (begun and begun[-1] in {*given.stop, predictor.tokenizer.eos}):
         reason = "stop"
     elif len(begun) < given.max_new:
         begins = given.ids if model.prompted else [model.config.bos]
@@ -81,11 +81,16 @@ def _continued(predictor: Writing, given: Prompt, begun: list[int], decode: Deco
     return view
 
 
+def _stopped(predictor: Writing, tokens: list[int], decode: DecodeConfig) -> bool:
+    """Whether a stop string has ended the text."""
+    text = predictor.tokenizer.decode(tokens)
+    return any(stop in text for stop in decode.stop)
+
+
 def _end(predictor: Writing, given: Prompt, answer: Answer, decode: DecodeConfig) -> list[int]:
     """The token that has ended an answer, if one has: of several, the one that its log-probability counts."""
     ends = [id for id in {*given.stop, predictor.tokenizer.eos} if id is not None]
-    text = predictor.tokenizer.decode(answer.tokens)
-    if answer.reason != "stop" or not ends or any(stop in text for stop in decode.stop):
+    if answer.reason != "stop" or not ends or _stopped(predictor, answer.tokens, decode):
         return []
     if len(ends) == 1:
         return ends

@@ -131,7 +131,7 @@ class Written {
     this.source = this.writing.translates && h("div", { class: "source" }, h("h3", {}, "source"), h("div", { class: "tokens", dir: "auto" }, this.writing.before.map((token) => h("span", { class: "token special fixed", dir: "auto" }, visible(token)))), h("h3", {}, "answer"));
     this.root.append(
       h("section", { class: "card" }, h("h2", {}, this.writing.translates ? "The translation, token by token" : "The text, token by token"),
-        h("p", { class: "says" }, `Choose a token to see what the model thought at that step. The line under a token is darker where the model was surer of it. A dot · is a space.`),
+        h("p", { class: "says" }, "Choose a token to see what the model thought at that step. The stronger the line under a token, the surer the model was of it. A dot · is a space."),
         this.source || "", this.words, this.notes),
       h("section", { class: "card" }, this.heading = h("h2", {}), this.facts,
         h("div", { class: "sliders" }, this.sliders.map(([one]) => one.box)), this.presets, this.summary,
