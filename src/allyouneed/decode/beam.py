@@ -230,6 +230,9 @@ class BeamSearch:
         among_first = torch.arange(ends.shape[1], device=ends.device) < beam
         score = found.logprob / penalties.gather(1, n - 1)
         score = score.masked_fill(~torch.where(ends, among_first, full), NEVER)
+        if self.record is not None:
+            for name, value in zip(("score", "logprobs", "parents", "tokens"), (score, *found)):
+                self.record(f"beams.found.{name}", value)
         new = _Best(score, found.logprob, found.tokens, n.expand_as(found.token), ends)
         both = _columns(lambda x, y: torch.cat([x, y], dim=1), best, new)
         order = both.score.sort(dim=1, descending=True, stable=True).indices[:, : best.score.shape[1]]

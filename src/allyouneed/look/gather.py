@@ -12,7 +12,8 @@ from allyouneed.look.attention import Sequences, show_attention
 from allyouneed.look.learning import show_learning
 from allyouneed.look.starts import start_image, starts, unknown_words
 from allyouneed.look.view import View
-from allyouneed.predict.base import Predictor
+from allyouneed.look.writing import show_beams, show_writing
+from allyouneed.predict.base import Predictor, Writing
 from allyouneed.predict.images import ImageReader
 from allyouneed.storage.runfolder import RunFolder
 
@@ -38,7 +39,11 @@ def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeCo
         answer = show_answer(view, predictor, given, decode)
         view.shown["notes"] += _notes(predictor, text, answer.details if answer else {})
         show_alignment(view, predictor, given, decode)
-        show_likely(view, predictor, given, decode)
+        if not isinstance(predictor, Writing) or predictor.makes_image:
+            show_likely(view, predictor, given, decode)
+        elif answer is not None:
+            show_writing(view, predictor, given, answer, decode)
+            show_beams(view, predictor, given, decode)
         try:
             show_attention(view, sequences, predictor.trace(given, decode, ("weights",)))
         except UserError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ class View:
     def __init__(self) -> None:
         self.shown: dict[str, Any] = {}
         self.pieces: dict[str, Callable[[], bytes]] = {}
+        self.go_on: Callable[[int, int, Mapping[str, str]], View] | None = None  # a live page: write on otherwise
         self.optional: list[str] = []  # pieces that a saved page may leave out, if it would become too large
 
     def numbers(self, name: str, shape: Sequence[int], make: Make, optional: bool = False) -> dict[str, Any]:

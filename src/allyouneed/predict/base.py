@@ -231,6 +231,14 @@ class Writing(Predictor):
     def _answer(self, inputs: list[Any], decode: DecodeConfig) -> Iterable[Answer]:
         return answered(self.answers(inputs, decode))
 
+    @torch.inference_mode()
+    def steps(self, given: Prompt, tokens: Sequence[int]) -> Tensor:
+        """The logits (T, V) from which each of these tokens is chosen, one after another, after an input."""
+        with self.lock:
+            logits, state = self.model.start([given.ids], len(given.ids) + len(tokens))
+            later = [self.model.step(torch.tensor([id], device=logits.device), state) for id in tokens[:-1]]
+        return torch.cat([logits, *later]).float().cpu()
+
     def _search(self, given: Prompt, decode: DecodeConfig, trace: Trace) -> None:
         """Record the hypotheses of a beam search, if decode.method is beam."""
         if decode.method == "beam" and trace.wants("beams"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -36,16 +36,23 @@ class Views:
     def __init__(self, run: Run) -> None:
         self.run, self.stored, self.made = run, OrderedDict[int, View](), 0
 
-    def make(self, given: str | bytes) -> tuple[int, View]:
+    def make(self, given: str | bytes) -> str:
         """The view of a text, or of the bytes of an image: no path of a file is taken from a page."""
         if given and isinstance(given, str) and isinstance(self.run.predictor, ImageReader) and given not in SHAPES:
             raise UserError("this run reads images: choose a file")
-        view = self.run.view(given)
+        return self.store(self.run.view(given))
+
+    def go_on(self, key: int, step: int, token: int, settings: Mapping[str, str]) -> str:
+        if (view := self.stored.get(key)) is None or view.go_on is None:
+            raise UserError("this answer is no longer here: ask for the text again")
+        return self.store(view.go_on(step, token, settings))
+
+    def store(self, view: View) -> str:
         self.made += 1
         self.stored[self.made] = view
         while len(self.stored) > STORED:
             self.stored.popitem(last=False)
-        return self.made, view
+        return f'{{"key": {self.made}, "shown": {plain(view.shown)}}}'
 
 
 def app(runs: Sequence[Run]) -> FastAPI:
@@ -73,9 +80,17 @@ def app(runs: Sequence[Run]) -> FastAPI:
             return _refusal(404, f"there is no script {name}")
         return Response(scripts()[name], media_type="text/javascript")
 
+    async def answer(run: int, make: Callable[[Views], str]) -> Response:
+        if not 0 <= run < len(stored):
+            return _refusal(404, f"there is no run {run}")
+        try:
+            return Response(await asyncio.to_thread(make, stored[run]), media_type="application/json")
+        except UserError as error:
+            return _refusal(400, str(error))
+
     @made.get("/look/{run}")
     async def look(run: int, text: str = "") -> Response:
-        return await show(run, text)
+        return await answer(run, lambda views: views.make(text))
 
     @made.post("/look/{run}")
     async def look_at_image(run: int, request: Request) -> Response:
@@ -84,17 +99,11 @@ def app(runs: Sequence[Run]) -> FastAPI:
             body += piece
             if len(body) > MOST:
                 return _refusal(413, f"the file has more than {human_bytes(MOST)}: give a smaller one")
-        return await show(run, body)
+        return await answer(run, lambda views: views.make(body))
 
-    async def show(run: int, given: str | bytes) -> Response:
-        if not 0 <= run < len(stored):
-            return _refusal(404, f"there is no run {run}")
-        try:
-            key, view = await asyncio.to_thread(stored[run].make, given)
-        except UserError as error:
-            return _refusal(400, str(error))
-        body = f'{{"key": {key}, "shown": {plain(view.shown)}}}'
-        return Response(body, media_type="application/json")
+    @made.get("/look/{run}/{key}/continue")
+    async def go_on(run: int, key: int, step: int, asked: Request, token: int = -1) -> Response:
+        return await answer(run, lambda views: views.go_on(key, step, token, asked.query_params))
 
     @made.get("/look/{run}/{key}/{piece:path}")
     async def numbers(run: int, key: int, piece: str) -> Response:

@@ -65,15 +65,24 @@ export function savedStores(document) {
 }
 
 /** The store of a run of a live page, for a text or a file; an Error with the server's words if it cannot be read. */
-export async function liveStore(run, given) {
-  const text = typeof given === "string";
-  const address = text ? `look/${run}?text=${encodeURIComponent(given)}` : `look/${run}`;
-  const answer = await fetch(address, text ? {} : { method: "POST", body: given });
+export const liveStore = (run, given) => (typeof given === "string"
+  ? fetched(run, `look/${run}?text=${encodeURIComponent(given)}`)
+  : fetched(run, `look/${run}`, { method: "POST", body: given }));
+
+/** The store of an answer that goes on otherwise than the one behind `key`. */
+export const continuedStore = (run, key, query) => {
+  return fetched(run, `look/${run}/${key}/continue?${new URLSearchParams(query)}`);
+};
+
+async function fetched(run, address, options = {}) {
+  const answer = await fetch(address, options);
   const found = await answer.json();
   if (!answer.ok) throw new Error(found.error ?? "the server could not answer");
-  return new Store(found.shown, async (name) => {
+  const store = new Store(found.shown, async (name) => {
     const piece = await fetch(`look/${run}/${found.key}/${encodeURIComponent(name)}`);
     if (!piece.ok) throw new Error("the numbers are no longer there: ask for the text again");
     return new Uint8Array(await piece.arrayBuffer());
   });
+  store.key = found.key;
+  return store;
 }

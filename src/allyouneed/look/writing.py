@@ -1,0 +1,198 @@
+"""Writing: the distribution from which each token of an answer was chosen, and the tree of a beam search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from allyouneed.config import DecodeConfig, build
+from allyouneed.errors import UserError
+from allyouneed.look.view import View
+from allyouneed.predict.answers import Answer, Prompt, write
+from allyouneed.predict.base import Writing, answered
+from allyouneed.predict.writer import Writer
+
+STORED = 200  # logits of each step, the largest; of a small vocabulary all
+SMALL = 2000  # tokens of a vocabulary of which all logits are stored
+PROMPT, ANSWER = 100, 400  # steps that are shown: the last ones of a prompt, the first ones of an answer
+TEMPERATURES = (0.0, *(n / 10 for n in range(1, 16)), 1.75, 2.0, 2.5, 3.0, 5.0)
+SETTINGS = ("temperature", "top_k", "top_p", "seed")
+BEAM, MOST_BEAM = 4, 16  # of the search that a translator shows by default; of any that is shown
+
+
+def show_writing(view: View, predictor: Writing, given: Prompt, answer: Answer, decode: DecodeConfig) -> None:
+    """view.shown["writing"]: every step of the answer, of a language model those of its prompt, too."""
+    _show(view, predictor, given, [*answer.tokens, *_end(predictor, given, answer, decode)], answer.reason, decode)
+
+
+def _show(view: View, predictor: Writing, given: Prompt, tokens: list[int], reason: str, decode: DecodeConfig) -> None:
+    """`tokens` are those of an answer, with its end."""
+    lead, prompt, reads = given, list[int](), predictor.model.prompted
+    if reads:
+        first = max(1, len(given.ids) - PROMPT)
+        lead, prompt = replace(given, ids=given.ids[:first]), given.ids[first:]
+    steps = [*prompt, *tokens[:ANSWER]]
+    if not steps:
+        return
+    named = predictor.tokenizer if reads else predictor.processor.tokenizers["tokenizer.json"]
+    view.shown["writing"] = (
+        {
+            "before": [named.token(id) for id in lead.ids],  # a source, or the first tokens of a text
+            "translates": not reads,
+            "prompt": len(prompt),
+            "left_out": len(tokens[ANSWER:]),
+            "reason": reason,
+            "text": predictor.tokenizer.decode(tokens),
+            "decode": {name: getattr(decode, name) for name in ("method", *SETTINGS)},
+        }
+        | _steps(view, predictor, predictor.steps(lead, steps), steps, decode)
+    )
+
+    def go_on(step: int, token: int, settings: Mapping[str, str]) -> View:
+        if not 0 <= step < len(steps) or not -1 <= token < len(predictor.tokenizer):
+            raise UserError(f"there is no step {step}, or no token {token}: ask for the text again")
+        values = {name: value for name, value in settings.items() if name in SETTINGS}
+        own = {**vars(decode), "n_best": 1}
+        chosen = build(DecodeConfig, {**own, **values, "method": "sample"} if values else own, "decode")
+        ids = given.ids if step >= len(prompt) else [*lead.ids, *prompt[:step]]
+        begun = [*tokens[: max(0, step - len(prompt))], *([token] if token >= 0 else [])]
+        return _continued(predictor, replace(given, ids=ids), begun, chosen)
+
+    view.go_on = go_on
+
+
+def _continued(predictor: Writing, given: Prompt, begun: list[int], decode: DecodeConfig) -> View:
+    """A view of the answer that begins with these tokens."""
+    view, model, reason, tokens = View(), predictor.model, "length", begun
+    if _stopped(predictor, begun, decode) or (begun and begun[-1] in {*given.stop, predictor.tokenizer.eos}):
+        reason = "stop"
+    elif len(begun) < given.max_new:
+        begins = given.ids if model.prompted else [model.config.bos]
+        rest = replace(given, ids=[*begins, *begun], max_new=given.max_new - len(begun))
+        writer = predictor.writer if model.prompted else Writer(AfterSource(model, given.ids), predictor.lock)
+        (found,) = answered(write(writer, predictor.tokenizer, [rest], decode))
+        reason = found.reason
+        tokens = [*begun, *found.tokens, *_end(predictor, rest if model.prompted else given, found, decode)]
+    _show(view, predictor, given, tokens, reason, decode)
+    return view
+
+
+def _stopped(predictor: Writing, tokens: list[int], decode: DecodeConfig) -> bool:
+    """Whether a stop string has ended the text."""
+    text = predictor.tokenizer.decode(tokens)
+    return any(stop in text for stop in decode.stop)
+
+
+def _end(predictor: Writing, given: Prompt, answer: Answer, decode: DecodeConfig) -> list[int]:
+    """The token that has ended an answer, if one has: of several, the one that its log-probability counts."""
+    ends = [id for id in {*given.stop, predictor.tokenizer.eos} if id is not None]
+    if answer.reason != "stop" or not ends or _stopped(predictor, answer.tokens, decode):
+        return []
+    if len(ends) == 1:
+        return ends
+    each = predictor.steps(given, [*answer.tokens, ends[0]]).double().log_softmax(-1)
+    rest = answer.logprob - float(sum(row[id] for row, id in zip(each, answer.tokens)))
+    return [min(ends, key=lambda id: abs(float(each[-1, id]) - rest))]
+
+
+def _steps(view: View, predictor: Writing, logits: Tensor, steps: list[int], decode: DecodeConfig) -> dict[str, Any]:
+    """The largest logits of each step, in the order of `decode`; of all others, what a softmax and an entropy need."""
+    vocab = logits.shape[1]
+    stored, temperatures = vocab if vocab <= SMALL else STORED, sorted({*TEMPERATURES, decode.temperature})
+    order = logits.sort(dim=-1, descending=True, stable=True).indices
+    ranks = (order == torch.tensor(steps)[:, None]).int().argmax(1)
+    kept, rest = order[:, :stored].clone(), logits.gather(1, order[:, stored:])
+    top = logits.gather(1, kept)
+    names = range(vocab) if stored == vocab else sorted({*kept.flatten().tolist(), *steps})
+    others = torch.stack([_others(row, best, temperatures) for row, best in zip(rest, top[:, 0].double())])
+    size = (len(steps), stored)
+    return {
+        "tokens": steps,
+        "ranks": ranks.tolist(),
+        "own": logits.gather(1, torch.tensor(steps)[:, None])[:, 0].tolist(),
+        "vocab": vocab,
+        "names": {str(id): predictor.tokenizer.token(id) for id in names},
+        "temperatures": temperatures,
+        "ids": view.integers("writing.ids", size, lambda: kept.numpy()),
+        "logits": view.numbers("writing.logits", size, lambda: top),
+        "others": view.numbers("writing.others", others.shape, lambda: others),
+    }
+
+
+def _others(row: Tensor, best: Tensor, temperatures: Sequence[float]) -> Tensor:
+    """(temperatures, 2): of the logits that are not stored, log Σ exp(x) and the mean of x under their own softmax,
+    where x = (logit - best) / temperature."""
+    if not len(row):
+        return torch.tensor([[-torch.inf, 0.0]] * len(temperatures), dtype=torch.double)
+    x = (row.double() - best) / torch.tensor([max(t, 1e-6) for t in temperatures], dtype=torch.double)[:, None]
+    mean = (x.softmax(-1) * x.nan_to_num(neginf=0.0)).sum(-1)
+    return torch.stack([x.logsumexp(-1), mean], dim=1)
+
+
+class AfterSource:
+    """A translator that has read its source, as a language model of its target."""
+
+    prompted, piece = True, None
+
+    def __init__(self, model: Any, source: list[int]) -> None:
+        self.model, self.source, self.limit, self.device = model, source, model.limit, model.device
+        self.step, self.empty, self.buffers, self.read_on = model.step, model.empty, model.buffers, model.read_on
+
+    def start(self, inputs: Sequence[list[int]], room: int) -> tuple[Tensor, Any]:
+        (target,) = inputs
+        logits, state = self.model.start([self.source], room)
+        for token in target[1:]:
+            logits = self.model.step(torch.tensor([token], device=self.device), state)
+        return logits, state
+
+
+def show_beams(view: View, predictor: Writing, given: Prompt, decode: DecodeConfig) -> None:
+    """view.shown["beams"]: the hypotheses of a beam search, each with the one that it continues. A translator has one
+    even if it writes otherwise."""
+    if decode.method != "beam":
+        if predictor.model.prompted:
+            return
+        decode = replace(decode, method="beam", beam=BEAM, n_best=1)
+    if decode.beam > MOST_BEAM:
+        view.shown["notes"].append(f"a tree of more than {MOST_BEAM} beams is too wide to be shown")
+        return
+    found = predictor.trace(given, decode, ("beams",))
+    nodes = list(_nodes({name.removeprefix("beams."): one.value.tolist() for name, one in found.items()}))
+    (answer,) = answered(predictor.answers([given], decode))
+    ends, eos = [i for i, node in enumerate(nodes) if node["score"] is not None], predictor.tokenizer.eos
+    for node in nodes:
+        node["end"] = node["token"] == eos
+        node["token"] = predictor.tokenizer.token(node["token"])
+    view.shown["beams"] = {
+        "nodes": nodes,
+        "winner": max(ends, key=lambda i: nodes[i]["score"]),
+        "text": answer.text,
+        "beam": decode.beam,
+        "alpha": decode.alpha,
+        "penalty": decode.length_penalty,
+        "run": decode.method,
+    }
+
+
+def _nodes(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Each hypothesis of each step: those that go on, and those that compete for the answer, which have a score."""
+    above, count = {0: -1}, 0
+    for step, parents in enumerate(found["parents"]):
+        here = dict[tuple[int, int], dict[str, Any]]()
+        live = zip(parents, found["tokens"][step], found["logprobs"][step])
+        tried = zip(*(found[f"found.{name}"][step] for name in ("parents", "tokens", "logprobs", "score")))
+        below = dict[int, int]()
+        for slot, (parent, token, logprob) in enumerate(live):
+            if logprob > float("-inf"):
+                below[slot] = count + len(here)
+                here[parent, token] = {"parent": above[parent], "logprob": logprob, "score": None}
+        for parent, token, logprob, score in tried:
+            if score > float("-inf"):
+                here.setdefault((parent, token), {"parent": above[parent], "logprob": logprob})["score"] = score
+        for (_, token), node in here.items():
+            yield {"step": step, "token": token, **node}
+        above, count = below, count + len(here)

@@ -1,0 +1,321 @@
+"""`look`, the view "writing": its numbers are those with which the model writes, cuts and searches."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from allyouneed.config import DecodeConfig
+from allyouneed.decode import sample
+from allyouneed.predict.answers import Prompt, request_for
+from allyouneed.run import Run
+from browser import Watched, browsing, offline  # noqa: F401  (a fixture)
+from families import FAMILIES, made
+
+WRITE = ("gpt", "lstm", "elmo", "transformer", "seq2seq", "convseq2seq")
+SETTINGS = [(0.5, 0, 1.0), (1.0, 5, 1.0), (2.0, 0, 0.55), (1.3, 20, 0.8), (0.0, 0, 1.0), (0.8, 3, 0.0)]
+
+
+def asked(name: str) -> str:
+    return str(FAMILIES[name][2][0])
+
+
+def saved(run: Run, text: str, folder: Path, **decode: Any) -> Path:
+    return run.look(text, **decode).save(folder / "page.html")
+
+
+def written(run: Run, text: str, **decode: Any) -> tuple[dict[str, Any], Tensor]:
+    """What the page says, and the logits (T, V) of its steps."""
+    view = run.view(text, **decode)
+    shown = view.shown["writing"]
+    given, _ = run.read(text, **decode)
+    lead = given if shown["translates"] else replace(given, ids=given.ids[: len(shown["before"])])
+    return shown, run.predictor.steps(lead, shown["tokens"])
+
+
+def shown_part(part: float) -> str:
+    """As the page writes a part of 1."""
+    value = 100 * part
+    if value == 0 or value >= 9.95:
+        return f"{value:.1f} %"
+    if value >= 0.0995:
+        return f"{value:.2f} %"
+    return "< 0.0001 %" if value < 0.0001 else f"{value:.{3 if value >= 0.00995 else 4 if value >= 0.000995 else 5}f} %"
+
+
+def near(text: str, part: float) -> bool:
+    """Whether a part is shown so, but for the last bit of a float."""
+    return text in {shown_part(part * (1 + e)) for e in (-2e-6, 0.0, 2e-6)}
+
+
+def weights_of(logits: Tensor, temperature: float, k: int, p: float) -> Tensor:
+    """The weights with which `decode/sample.py` draws: its own cut of its own integers."""
+    scaled = (logits - logits.max()) / max(temperature, torch.finfo(torch.float32).tiny)
+    weight = (scaled.softmax(-1) * 2**sample.WHOLE).long()
+    return sample._cut(logits[None], weight[None], torch.tensor([[k]]), torch.tensor([[p]]))[0]
+
+
+@pytest.mark.parametrize("name", WRITE)
+def test_the_steps_are_those_of_the_trace_and_of_the_answer(name):
+    run, text = made(name), asked(name)
+    shown, logits = written(run, text)
+    (answer,) = run.answers([text])
+    tokens = shown["tokens"][shown["prompt"] :]
+    assert tokens[: len(answer.tokens)] == answer.tokens
+    assert len(tokens) == len(answer.tokens) + (answer.reason == "stop")
+    each = logits.log_softmax(-1).gather(1, torch.tensor(shown["tokens"])[:, None])[shown["prompt"] :]
+    assert float(each.sum()) == pytest.approx(answer.logprob, abs=1e-3)
+    (traced,) = run.trace(text, "logits").values()  # of a language model while it reads, of others while they write
+    steps = min(len(traced.value), len(logits))
+    inside = logits.isfinite()[:steps]
+    both = [one[:steps, : logits.shape[1]][inside] for one in (traced.value, logits)]
+    torch.testing.assert_close(*both, atol=1e-4, rtol=1e-4)
+
+
+def test_steps_at_the_limit_of_a_model():
+    run = made("gpt")
+    limit, predictor = run.model.limit or 32, run.predictor
+    tokens = [5] * limit
+    assert len(predictor.steps(Prompt([5], limit), tokens)) == limit
+
+
+@pytest.mark.parametrize("name", ["gpt", "lstm", "transformer"])
+def test_what_is_kept_is_what_the_sampler_keeps(name, tmp_path, offline):  # noqa: F811
+    run, text = made(name), asked(name)
+    shown, logits = written(run, text)
+    step = len(logits) - 2
+    path = saved(run, text, tmp_path)
+    own = logits[step].double().softmax(-1)
+    order = logits[step].sort(descending=True, stable=True).indices
+    entropy = float(-(own * own.log2()).nan_to_num().sum())
+    for temperature, k, p in SETTINGS:
+        page = offline.open(path, f"view=writing&step={step}&temperature={temperature:g}&k={k}&p={p:g}&rows=50")
+        page.tab.reload()
+        page.tab.wait_for_selector("table.dist tbody tr")
+        drawn = weights_of(logits[step], temperature, k, p)
+        if temperature == 0:
+            drawn = torch.zeros_like(drawn).index_fill(0, logits[step].argmax()[None], 1)
+        now = drawn.double() / drawn.sum()
+        count = len(now) if not k and p == 1 and temperature > 0 else int((drawn > 0).sum())
+        assert page.text("[data-count]").removeprefix("all ").replace(",", "") == str(count)
+        rows = order[:50].tolist()
+        words = page.texts("table.dist tbody tr:not(.rest) .word")
+        assert [word.replace("·", " ") for word in words[:20]] == [
+            run.predictor.tokenizer.token(id).replace("\n", "↵") for id in rows[:20]
+        ]
+        for was, after, id in zip(page.texts("[data-was]"), page.texts("[data-now]"), rows):
+            assert near(was, float(own[id])), (temperature, k, p)
+            assert (after == "cut") == (drawn[id] == 0 and count < len(now)), (temperature, k, p)
+            assert after == "cut" or near(after, float(now[id])), (temperature, k, p, after)
+        chosen = shown["tokens"][step]
+        assert near(page.text("[data-probability]"), float(own[chosen]))
+        rank = order.tolist().index(chosen) + 1
+        assert page.text("[data-rank]") == f"{rank:,} of {len(own):,}"
+        assert float(page.text("[data-entropy]").split()[0]) == pytest.approx(entropy, abs=6e-4)
+        left = float(-(now * now.log2()).nan_to_num().sum())
+        assert float(page.text("[data-left-entropy]").split()[0]) == pytest.approx(left, abs=6e-4)
+    assert page.errors == []
+
+
+def test_of_a_large_vocabulary_the_rest_is_exact_and_a_far_cut_is_said(tmp_path, offline, monkeypatch):  # noqa: F811
+    import allyouneed.look.writing as writing
+
+    monkeypatch.setattr(writing, "SMALL", 10)
+    monkeypatch.setattr(writing, "STORED", 20)
+    run, text = made("gpt"), asked("gpt")
+    shown, logits = written(run, text)
+    path = saved(run, text, tmp_path)
+    own = logits[3].double().softmax(-1)
+    for temperature in (0.5, 1.0, 2.0):
+        page = offline.open(path, f"view=writing&step=3&temperature={temperature:g}&p=1&k=0")
+        page.tab.reload()
+        page.tab.wait_for_selector("table.dist tbody tr")
+        now = (logits[3].double() / temperature).softmax(-1)
+        values = [float(one) for one in now.sort(descending=True).values[:12]]
+        assert all(near(text, value) for text, value in zip(page.texts("[data-now]"), values))
+        left = float(-(now * now.log2()).nan_to_num().sum())
+        assert float(page.text("[data-left-entropy]").split()[0]) == pytest.approx(left, abs=6e-4)
+        entropy = float(-(own * own.log2()).nan_to_num().sum())
+        assert float(page.text("[data-entropy]").split()[0]) == pytest.approx(entropy, abs=6e-4)
+        assert near(page.text("[data-probability]"), float(own[shown["tokens"][3]]))
+    page = offline.open(path, "view=writing&step=3&p=0.99")
+    page.tab.reload()
+    page.tab.wait_for_selector("table.dist tbody tr")
+    assert page.text("[data-count]") == "more than 20"
+    assert set(page.texts("[data-now]")) == {"—"}
+    assert page.errors == []
+
+
+def test_sliders_move_by_keys_and_a_token_is_chosen_by_arrows(tmp_path, offline):  # noqa: F811
+    page = offline.open(saved(made("gpt"), asked("gpt"), tmp_path), "view=writing&step=1")
+    page.tab.locator("input[aria-label='top-k']").focus()
+    page.tab.keyboard.press("Home")
+    assert page.text("[data-count]") == "1"
+    assert page.tab.locator("table.dist tr.cut").count() > 0
+    assert (
+        page.tab.locator("tr.cut .word").first.evaluate("e => getComputedStyle(e).textDecorationLine") == "line-through"
+    )
+    page.tab.locator(".tokens .token[aria-pressed=true]").focus()
+    page.tab.keyboard.press("ArrowRight")
+    assert "step=2" in page.tab.url
+    assert page.tab.evaluate("document.activeElement.getAttribute('aria-pressed')") == "true"
+    assert page.errors == []
+
+
+@pytest.mark.parametrize("name", ["transformer", "seq2seq", "gpt"])
+def test_the_best_branch_of_the_tree_is_the_answer_of_the_beam_search(name, tmp_path, offline):  # noqa: F811
+    run, text = made(name), asked(name)
+    decode: dict[str, Any] = {"method": "beam", "beam": 4}
+    (answer,) = run.answers([text], **decode)
+    page = offline.open(saved(run, text, tmp_path, **(decode if name == "gpt" else {})), "view=writing")
+    beams = run.view(text, **(decode if name == "gpt" else {})).shown["beams"]
+    path, at = [], beams["winner"]
+    while at >= 0:
+        path.insert(0, at)
+        at = beams["nodes"][at]["parent"]
+    ended = answer.reason == "stop"
+    words = [beams["nodes"][i]["token"] for i in path]
+    assert words[: len(answer.tokens)] == [run.predictor.tokenizer.token(id) for id in answer.tokens]
+    assert len(words) == len(answer.tokens) + ended
+    best = beams["nodes"][beams["winner"]]
+    assert (best["logprob"], best["score"]) == (answer.logprob, answer.score)
+    assert float(page.text("[data-logprob]").replace("−", "-")) == pytest.approx(answer.logprob, abs=6e-5)
+    assert float(page.text("[data-score]").replace("−", "-")) == pytest.approx(answer.score, abs=6e-5)
+    assert page.text(".branch-text").strip() == "".join(words).strip()
+    assert page.tab.locator(".beams .node").count() == len(beams["nodes"])
+    assert page.tab.locator(".beams .node.wins").count() == len(path)
+    scores = [
+        float(one.removeprefix("= ").replace("−", "-")) for one in page.tab.locator(".beams .score").all_text_contents()
+    ]
+    assert max(scores) == pytest.approx(answer.score, abs=6e-3)
+    page.tab.locator(f"[data-node='{beams['winner']}']").focus()
+    page.tab.keyboard.press("ArrowLeft")
+    parent = beams["nodes"][path[-2]]["logprob"]
+    assert float(page.text("[data-logprob]").replace("−", "-")) == pytest.approx(parent, abs=6e-5)
+    assert page.errors == []
+
+
+def test_finished_hypotheses_are_those_of_the_search():
+    """Each finished node is a hypothesis that n_best answers would have; their scores come from the same search."""
+    run, text = made("transformer"), asked("transformer")
+    answers = run.answers([text], method="beam", beam=4, n_best=4)[0]
+    nodes = run.view(text, method="beam", beam=4, n_best=4).shown["beams"]["nodes"]
+    scores = sorted((node["score"] for node in nodes if node["score"] is not None), reverse=True)
+    assert scores[:4] == [one.score for one in (answers, *answers.others)]
+
+
+def test_a_saved_page_says_what_only_a_live_one_can(tmp_path, offline):  # noqa: F811
+    page = offline.open(saved(made("gpt"), asked("gpt"), tmp_path), "view=writing")
+    assert "live page" in page.text("[data-live-only]")
+    assert page.tab.locator("table.dist button").count() == 0
+
+
+@contextmanager
+def live(run: Run) -> Iterator[str]:
+    uvicorn = pytest.importorskip("uvicorn")
+    from allyouneed.serve.app import app
+
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        place.listen()
+        server = uvicorn.Server(uvicorn.Config(app([run]), log_level="warning", lifespan="off"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [place]}, daemon=True)
+        thread.start()
+        yield f"http://localhost:{place.getsockname()[1]}/"
+        server.should_exit = True
+        thread.join(10)
+
+
+def continued(run: Run, text: str, tokens: list[int]) -> list[int]:
+    """The likeliest tokens after these, with which the answer begins, step by step."""
+    given, decode = run.read(text, method="greedy")
+    ends = request_for(given, decode, run.predictor.tokenizer.eos).stop
+    tokens = list(tokens)
+    text = run.predictor.tokenizer.decode
+    while len(tokens) < given.max_new and tokens[-1] not in ends and not any(s in text(tokens) for s in decode.stop):
+        tokens.append(int(run.predictor.steps(given, [*tokens, 0])[-1].argmax()))
+    return tokens
+
+
+@pytest.mark.parametrize("name", ["gpt", "lstm", "transformer", "convseq2seq"])
+def test_another_token_of_a_live_page_is_gone_on_from(name):
+    run, text = made(name), asked(name)
+    shown, logits = written(run, text)
+    step = min(shown["prompt"] + 1, len(logits) - 1)
+    other = int(logits[step].topk(3).indices[2])
+    begun = [*shown["tokens"][shown["prompt"] : step], other]
+    expected = continued(run, text, begun)
+    with live(run) as address, browsing(viewport={"width": 1280, "height": 900}) as page:
+        page.open(address, f"view=writing&step={step}&temperature=0&text={text}")
+        page.tab.locator(f"table.dist button[data-id='{other}']").click()
+        page.tab.wait_for_selector(".note button")
+        words = page.texts("[aria-label='the tokens as they were written'] button")
+        assert words[shown["prompt"] :] == [visible(run, id) for id in expected]
+        assert page.tab.locator("tr.chosen button").first.get_attribute("data-id") == str(other)
+        page.tab.get_by_text("back to the run's answer").click()
+        page.tab.wait_for_selector(".note", state="detached")
+        assert page.errors == []
+
+
+def visible(run: Run, id: int) -> str:
+    return run.predictor.tokenizer.token(id).replace("\n", "↵").replace(" ", "·") or "∅"
+
+
+def test_writing_on_is_a_function_of_its_settings_and_its_seed():
+    run, text = made("gpt"), asked("gpt")
+    view = run.view(text)
+    assert view.go_on is not None
+    settings = {"temperature": "2", "top_k": "50", "top_p": "0.9"}
+    texts = [view.go_on(1, -1, {**settings, "seed": str(seed)}).shown["writing"]["tokens"] for seed in (1, 2, 3, 1)]
+    assert texts[0] == texts[3]
+    assert len({tuple(one) for one in texts}) > 1
+    given, decode = run.read(text, method="sample", temperature=2.0, top_k=50, top_p=0.9, seed=1)
+    ids = given.ids[:2]
+    (answer,) = run.predictor.answers([replace(given, ids=ids)], decode)
+    assert texts[0][1 : 1 + len(answer.tokens)] == answer.tokens  # type: ignore[union-attr]
+
+
+def test_what_cannot_be_gone_on_from_is_a_sentence():
+    client = pytest.importorskip("fastapi.testclient")
+    from allyouneed.serve.app import app
+
+    page = client.TestClient(app([made("gpt")]), base_url="http://localhost")
+    key = page.get("/look/0?text=The dog").json()["key"]
+    assert page.get(f"/look/0/{key}/continue?step=0").status_code == 200
+    for asks, says in {
+        f"0/{key}/continue?step=99": "there is no step 99",
+        f"0/{key}/continue?step=0&token=100000": "no token 100000",
+        f"0/{key}/continue?step=0&temperature=x": "is not a number",
+        f"0/{key}/continue?step=0&top_p=7": "top_p",
+        "0/77/continue?step=0": "no longer here",
+        f"5/{key}/continue?step=0": "no run 5",
+    }.items():
+        answer = page.get(f"/look/{asks}")
+        assert answer.status_code in (400, 404)
+        assert says in answer.json()["error"]
+
+
+def test_the_end_is_the_one_that_was_written():
+    """Of several tokens that may end an answer, the page shows the one that has."""
+    import allyouneed.look.writing as writing
+
+    run, decode = made("gpt"), DecodeConfig(method="sample", temperature=1.5, seed=3)
+    given, _ = run.read(asked("gpt"))
+    several = replace(given, stop=frozenset(range(3, 60)), max_new=30)
+    (answer,) = run.predictor.answers([several], decode)
+    assert not isinstance(answer, Exception)
+    assert answer.reason == "stop"
+    (end,) = writing._end(run.predictor, several, answer, decode)  # type: ignore[arg-type]
+    both = run.predictor.steps(given, [*answer.tokens, end]).log_softmax(-1)
+    each = both.gather(1, torch.tensor([*answer.tokens, end])[:, None])
+    assert float(each.sum()) == pytest.approx(answer.logprob, abs=1e-4)
+    assert writing._end(run.predictor, several, replace(answer, reason="length"), decode) == []  # type: ignore[arg-type]
