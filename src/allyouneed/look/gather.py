@@ -9,9 +9,11 @@ from allyouneed.errors import UserError
 from allyouneed.look.answer import show_answer, show_likely
 from allyouneed.look.architecture import show_architecture
 from allyouneed.look.attention import Sequences, show_attention
+from allyouneed.look.inside import KINDS, show_inside, show_positions
 from allyouneed.look.learning import show_learning
 from allyouneed.look.view import View
-from allyouneed.predict.base import Predictor
+from allyouneed.look.vocabulary import show_vocabulary
+from allyouneed.predict.base import Predictor, Traced
 from allyouneed.storage.runfolder import RunFolder
 
 
@@ -27,14 +29,19 @@ def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeCo
     }
     view.shown["architecture"] = show_architecture(predictor.model)
     view.shown["learning"] = show_learning(folder)
+    show_positions(view, predictor.model)
+    show_vocabulary(view, predictor, text)
     if text is not None and not (isinstance(text, str) and not text):
         given = predictor.read(text, decode)
         if "image" in vars(predictor.recipe.model):
             view.shown["grid"] = predictor.recipe.model.grid
         show_answer(view, predictor, given, decode)
         show_likely(view, predictor, given, decode)
+        found: dict[str, Traced] = {}
         try:
-            show_attention(view, sequences, predictor.trace(given, decode, ("weights",)))
+            found = predictor.trace(given, decode, KINDS)
+            show_attention(view, sequences, found)
         except UserError as error:
             view.shown["notes"].append(str(error))
+        show_inside(view, predictor, text, given, found, decode)
     return view

@@ -32,8 +32,10 @@ class Views:
     def __init__(self, run: Run) -> None:
         self.run, self.stored, self.made = run, OrderedDict[int, View](), 0
 
-    def make(self, text: str) -> tuple[int, View]:
-        view = self.run.view(text)
+    def make(self, text: str, ask: str) -> tuple[int, View]:
+        view = self.run.ask(text, ask) if ask else self.run.view(text)
+        if not view.pieces:
+            return 0, view
         self.made += 1
         self.stored[self.made] = view
         while len(self.stored) > STORED:
@@ -67,11 +69,11 @@ def app(runs: Sequence[Run]) -> FastAPI:
         return Response(scripts()[name], media_type="text/javascript")
 
     @made.get("/look/{run}")
-    async def look(run: int, text: str = "") -> Response:
+    async def look(run: int, text: str = "", ask: str = "") -> Response:
         if not 0 <= run < len(stored):
             return _refusal(404, f"there is no run {run}")
         try:
-            key, view = await asyncio.to_thread(stored[run].make, text)
+            key, view = await asyncio.to_thread(stored[run].make, text, ask)
         except UserError as error:
             return _refusal(400, str(error))
         body = f'{{"key": {key}, "shown": {plain(view.shown)}}}'
