@@ -9,11 +9,13 @@ from allyouneed.errors import UserError
 from allyouneed.look.answer import show_alignment, show_answer, show_likely
 from allyouneed.look.architecture import show_architecture
 from allyouneed.look.attention import Sequences, show_attention
+from allyouneed.look.inside import KINDS, show_inside, show_positions
 from allyouneed.look.learning import show_learning
 from allyouneed.look.starts import start_image, starts, unknown_words
 from allyouneed.look.view import View
+from allyouneed.look.vocabulary import show_vocabulary
 from allyouneed.look.writing import show_beams, show_writing
-from allyouneed.predict.base import Predictor, Writing
+from allyouneed.predict.base import Predictor, Traced, Writing
 from allyouneed.predict.images import ImageReader
 from allyouneed.storage.runfolder import RunFolder
 
@@ -31,6 +33,8 @@ def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeCo
     view.shown["starts"] = starts(predictor, decode)
     view.shown["architecture"] = show_architecture(predictor.model)
     view.shown["learning"] = show_learning(folder)
+    show_positions(view, predictor.model)
+    show_vocabulary(view, predictor, text)
     if text is not None and not (isinstance(text, str) and not text):
         drawn = start_image(text) if isinstance(text, str) and isinstance(predictor, ImageReader) else None
         given = predictor.read(text if drawn is None else drawn, decode)
@@ -44,10 +48,13 @@ def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeCo
         elif answer is not None:
             show_writing(view, predictor, given, answer, decode)
             show_beams(view, predictor, given, decode)
+        found: dict[str, Traced] = {}
         try:
-            show_attention(view, sequences, predictor.trace(given, decode, ("weights",)))
+            found = predictor.trace(given, decode, KINDS)
+            show_attention(view, sequences, found)
         except UserError as error:
             view.shown["notes"].append(str(error))
+        show_inside(view, predictor, text, given, found, decode)
     return view
 
 

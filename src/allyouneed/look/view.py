@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -44,6 +45,10 @@ class View:
             return (found & 255).astype(np.uint8).tobytes() + (found >> 8).astype(np.uint8).tobytes()
 
         return self._refer(name, shape, "parts", packed, False) | ({"lower": True} if lower else {})
+
+    def words(self, name: str, make: Callable[[], list[str]], optional: bool = False) -> dict[str, Any]:
+        """A reference to texts."""
+        return self._refer(name, (), "words", lambda: json.dumps(make()).encode(), optional)
 
     def image(self, name: str, pixels: np.ndarray) -> dict[str, Any]:
         """A reference to an image, (H, W, C) bytes, as RGBA."""

@@ -52,6 +52,8 @@ def attend(  # type: ignore[misc]
         out = F.scaled_dot_product_attention(q, k, v, mask.allowed, dropout_p=dropout, is_causal=mask.causal)
         out = torch.where(mask.sees, out, 0.0) if isinstance(mask, Prepared) and mask.sees is not None else out
     if trace is not None:
+        if off := trace.off.get(trace.path):
+            out = out.index_fill(1, torch.tensor(off, device=out.device), 0.0)
         trace.record("heads", out)
     return (out, w) if weights else out
 

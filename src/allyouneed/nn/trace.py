@@ -43,6 +43,7 @@ class Trace:
         self.recorded: dict[str, list[Any]] = {}  # by name, one value per call
         self.paths: dict[nn.Module, str] = {}
         self.path = ""
+        self.off: dict[str, list[int]] = {}  # heads that give zeros, by the path of their attention
         self.change: Callable[[Any], Any] = lambda value: value  # of values before they are recorded
 
     def at(self, module: nn.Module) -> Trace:

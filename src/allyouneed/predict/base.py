@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -170,10 +170,14 @@ class Predictor(ABC):
         return [self.tokenizer.token(id) for id in tensors["ids"][0].tolist()]
 
     @torch.inference_mode()
-    def trace(self, given: Any, decode: DecodeConfig, kinds: Sequence[str] = ()) -> dict[str, Traced]:
+    def trace(
+        self, given: Any, decode: DecodeConfig, kinds: Sequence[str] = (), off: Mapping[str, list[int]] = {}
+    ) -> dict[str, Traced]:
         """What the model computes while it reads the input and writes its answer: values of these kinds of a Trace, or
-        of all, by the path of their module and their kind: "body.stack.blocks.0.attention.weights"."""
+        of all, by the path of their module and their kind: "body.stack.blocks.0.attention.weights". With heads that are
+        switched `off`, by the path of their attention, it reads the answer that it writes with all of them."""
         trace = Trace(*kinds)
+        trace.off |= off
         with self.lock:
             names = self._run_traced(given, decode, trace)
         found = {}

@@ -37,10 +37,17 @@ class Views:
         self.run, self.stored, self.made = run, OrderedDict[int, View](), 0
 
     def make(self, given: str | bytes) -> str:
-        """The view of a text, or of the bytes of an image: no path of a file is taken from a page."""
+        """The view of a text, or of the bytes of an image."""
+        return self.store(self.run.view(self._checked(given)))
+
+    def ask(self, text: str, question: str) -> str:
+        return f'{{"shown": {plain(self.run.ask(self._checked(text), question).shown)}}}'
+
+    def _checked(self, given: Any) -> Any:
+        """No path of a file is taken from a page."""
         if given and isinstance(given, str) and isinstance(self.run.predictor, ImageReader) and given not in SHAPES:
             raise UserError("this run reads images: choose a file")
-        return self.store(self.run.view(given))
+        return given
 
     def go_on(self, key: int, step: int, token: int, settings: Mapping[str, str]) -> str:
         if (view := self.stored.get(key)) is None or view.go_on is None:
@@ -89,8 +96,8 @@ def app(runs: Sequence[Run]) -> FastAPI:
             return _refusal(400, str(error))
 
     @made.get("/look/{run}")
-    async def look(run: int, text: str = "") -> Response:
-        return await answer(run, lambda views: views.make(text))
+    async def look(run: int, text: str = "", ask: str = "") -> Response:
+        return await answer(run, lambda views: views.ask(text, ask) if ask else views.make(text))
 
     @made.post("/look/{run}")
     async def look_at_image(run: int, request: Request) -> Response:

@@ -2,15 +2,17 @@
 
 import * as answer from "look/answer.js";
 import * as attention from "look/attention.js";
+import * as inside from "look/inside.js";
 import * as likely from "look/likely.js";
 import * as writing from "look/writing.js";
 import * as learning from "look/learning.js";
 import * as architecture from "look/architecture.js";
+import * as vocabulary from "look/vocabulary.js";
 import { count, h, say, tool } from "look/draw.js";
 import { State } from "look/state.js";
 import { liveStore, savedStores } from "look/store.js";
 
-const VIEWS = [answer, writing, attention, likely, learning, architecture];
+const VIEWS = [answer, writing, attention, inside, likely, vocabulary, learning, architecture];
 
 function theme(document) {
   const root = document.documentElement;

@@ -60,6 +60,19 @@ export function ramp() {
 /** The colour of a part of 1, as a CSS colour. */
 export const colour = (value) => `rgb(${ramp()[Math.round(255 * Math.min(1, Math.max(0, value)))]})`;
 
+const ORANGE = { true: [255, 179, 92], false: [150, 66, 0] };
+
+/** A number from -1 to 1 as [r, g, b]: blue above zero, orange below; what is no number is grey. */
+export function signed(value) {
+  if (!Number.isFinite(value)) return [128, 128, 128];
+  if (value >= 0) return ramp()[Math.round(255 * Math.min(1, value))];
+  const from = ramp()[0], part = Math.min(1, -value);
+  return ORANGE[isDark()].map((to, c) => Math.round(from[c] + (to - from[c]) * part));
+}
+
+/** Black or white, whichever can be read on a colour [r, g, b]. */
+export const inkOn = ([r, g, b]) => (0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#10151c" : "#ffffff");
+
 /** Paint values (rows x columns), each a part of `most`, one pixel each. */
 export function paint(canvas, values, rows, columns, most = 1) {
   canvas.width = columns;

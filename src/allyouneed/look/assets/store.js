@@ -27,6 +27,7 @@ const READ = {
   float32: (bytes) => new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4),
   int32: (bytes) => new Int32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4),
   uint8: (bytes) => bytes,
+  words: (bytes) => JSON.parse(new TextDecoder().decode(bytes)),
 };
 
 class Store {
@@ -62,6 +63,14 @@ export function savedStores(document) {
     stores.push(new Store(shown, (name) => inflate(fromBase64(texts.get(`${run}/${name}`).textContent))));
   }
   return stores;
+}
+
+/** What a live page asks for besides a view, such as an answer without some heads: an Error if it cannot be had. */
+export async function ask(run, text, question) {
+  const query = new URLSearchParams({ text, ask: JSON.stringify(question) });
+  const answer = await fetch(`look/${run}?${query}`), found = await answer.json();
+  if (!answer.ok) throw new Error(found.error ?? "the server could not answer");
+  return found.shown;
 }
 
 /** The store of a run of a live page, for a text or a file; an Error with the server's words if it cannot be read. */
