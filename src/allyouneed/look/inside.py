@@ -130,7 +130,7 @@ def layered(found: Mapping[str, Traced]) -> dict[str, tuple[list[str], dict[str,
 
 
 def show_vectors(view: View, several: list[Mapping[str, Traced]]) -> None:
-    """view.shown["vectors"]: cosines between the tokens of texts in each layer, and of a token with itself in others."""
+    """view.shown["vectors"]: cosines of the tokens of texts in each layer, and of a token with itself in others."""
     texts = [layered(found) for found in several]
     view.shown["vectors"] = []
     for side in texts[0] if texts else ():

@@ -90,6 +90,8 @@ const TASKS = {
   compress: ["The copy, from its codes", () => []],
 };
 
+const WRITTEN = ["lm", "translate"]; // tasks whose other answers are not among the details
+
 async function image(store, ref, label) {
   const canvas = paintImage(await store.numbers(ref), ref.shape);
   canvas.setAttribute("aria-label", label);
@@ -110,5 +112,5 @@ export async function draw(root, { shown, store, state, stop }) {
   if (shown.alignment) box.append(await alignment(shown, store));
   if (answer.image) box.append(await codes(shown, store, state, stop));
   else if (shown.image) box.append(await image(store, shown.image, "the image, as the model reads it"));
-  if (answer.others.length) box.append(...others(answer));
+  if (answer.others.length && WRITTEN.includes(run.task)) box.append(...others(answer));
 }
