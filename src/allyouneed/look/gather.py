@@ -9,6 +9,8 @@ from allyouneed.errors import UserError
 from allyouneed.look.answer import show_answer, show_likely
 from allyouneed.look.architecture import show_architecture
 from allyouneed.look.attention import Sequences, show_attention
+from allyouneed.look.checkpoints import show_checkpoints
+from allyouneed.look.gates import show_gates
 from allyouneed.look.learning import show_learning
 from allyouneed.look.view import View
 from allyouneed.predict.base import Predictor
@@ -34,7 +36,10 @@ def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeCo
         show_answer(view, predictor, given, decode)
         show_likely(view, predictor, given, decode)
         try:
-            show_attention(view, sequences, predictor.trace(given, decode, ("weights",)))
+            found = predictor.trace(given, decode, ("weights", "gates"))
+            show_attention(view, sequences, found)
+            show_gates(view, sequences, found)
+            show_checkpoints(view, folder, predictor, given, decode)
         except UserError as error:
             view.shown["notes"].append(str(error))
     return view

@@ -30,7 +30,13 @@ class View:
         """A reference to whole numbers, 32 bits."""
         return self._refer(name, shape, "int32", lambda: _array(make()).astype("<i4").tobytes(), optional)
 
-    def parts(self, name: str, shape: Sequence[int], make: Make, lower: bool = False) -> dict[str, Any]:
+    def values(self, name: str, make: Callable[[], bytes]) -> dict[str, Any]:
+        """A reference to plain values, as JSON."""
+        return self._refer(name, (), "json", make, False)
+
+    def parts(
+        self, name: str, shape: Sequence[int], make: Make, lower: bool = False, optional: bool = False
+    ) -> dict[str, Any]:
         """A reference to parts of 1, in thousandths; `lower`: of a square matrix that is zero above its diagonal, only
         what is not."""
 
@@ -42,7 +48,7 @@ class View:
             # The low bytes and the high bytes apart: nearly all of the high ones are zero.
             return (found & 255).astype(np.uint8).tobytes() + (found >> 8).astype(np.uint8).tobytes()
 
-        return self._refer(name, shape, "parts", packed, False) | ({"lower": True} if lower else {})
+        return self._refer(name, shape, "parts", packed, optional) | ({"lower": True} if lower else {})
 
     def image(self, name: str, pixels: np.ndarray) -> dict[str, Any]:
         """A reference to an image, (H, W, C) bytes, as RGBA."""

@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request, Response
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from allyouneed.errors import UserError
+from allyouneed.look.learning import Begun, show_progress
 from allyouneed.look.page import frame, plain, scripts
 from allyouneed.look.view import View
 from allyouneed.run import Run
@@ -29,7 +30,7 @@ HEADERS = {
 class Views:
     """The last views of a run, by number."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run | Begun) -> None:
         self.run, self.stored, self.made = run, OrderedDict[int, View](), 0
 
     def make(self, text: str) -> tuple[int, View]:
@@ -41,7 +42,7 @@ class Views:
         return self.made, view
 
 
-def app(runs: Sequence[Run]) -> FastAPI:
+def app(runs: Sequence[Run | Begun]) -> FastAPI:
     """An ASGI app that shows these runs."""
     made = FastAPI(title="allyouneed", docs_url=None, redoc_url=None, openapi_url=None)
     made.add_middleware(TrustedHostMiddleware, allowed_hosts=LOCAL)
@@ -76,6 +77,16 @@ def app(runs: Sequence[Run]) -> FastAPI:
             return _refusal(400, str(error))
         body = f'{{"key": {key}, "shown": {plain(view.shown)}}}'
         return Response(body, media_type="application/json")
+
+    @made.get("/learning/{run}")
+    async def learning(run: int, seen: int = -1) -> Response:
+        if not 0 <= run < len(runs):
+            return _refusal(404, f"there is no run {run}")
+        try:
+            progress = await asyncio.to_thread(show_progress, runs[run].folder, seen)
+        except UserError as error:
+            return _refusal(400, str(error))
+        return Response(plain(progress), media_type="application/json")
 
     @made.get("/look/{run}/{key}/{piece:path}")
     async def numbers(run: int, key: int, piece: str) -> Response:

@@ -14,8 +14,8 @@ const GROUPS = { self: "Self-attention", encoder: "Encoder", decoder: "Decoder",
 const ORDER = Object.keys(GROUPS);
 const MEANS = { mean: "mean of heads", max: "max of heads", rollout: "rollout of layers" };
 
-/** Which layer and head are chosen. */
-function chosen(shown, state) {
+/** Which layer and head are chosen; the view of the checkpoints shows the same one. */
+export function chosen(shown, state) {
   const layers = shown.attention, first = shown.attention.findIndex((one) => one.group === "cross");
   const at = state.index("layer", layers.length) < 0 ? (first < 0 ? 0 : layers.findLastIndex((one) => one.group === "cross")) : state.index("layer", layers.length);
   const layer = layers[at];
