@@ -72,9 +72,7 @@ class Through:
             return [("", classes)] if classes else []
 
 
-def show_checkpoints(
-    view: View, folder: RunFolder, predictor: Predictor, given: Any, decode: DecodeConfig
-) -> None:
+def show_checkpoints(view: View, folder: RunFolder, predictor: Predictor, given: Any, decode: DecodeConfig) -> None:
     """view.shown["checkpoints"]: the steps, each with a reference to what its model says and to its attention."""
     kept, layers = folder.kept(), len(view.shown.get("attention", []))
     if not kept or answerless(view):

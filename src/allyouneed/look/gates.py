@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from allyouneed.look.attention import Sequences, group_of
 from allyouneed.look.view import View
@@ -15,7 +16,7 @@ TITLES = {"encoder": "source", "decoder": "answer so far"}
 def show_gates(view: View, sequences: Sequences, found: Mapping[str, Traced]) -> None:
     """view.shown["gates"]: one entry per layer, with the mean over its units and each unit, as tokens × directions ×
     gates (× units)."""
-    shown = []
+    shown = list[dict[str, Any]]()
     for name, traced in found.items():
         if not name.endswith(".gates"):
             continue

@@ -166,9 +166,7 @@ def load_weights(folder: RunFolder, processor: Processor, kept: Path | None = No
     if not path.is_file():
         raise UserError(f"{folder.path} has no model yet: its training has not reached its first evaluation")
     if read_header(path).notes.get("run") != folder.identity():
-        raise UserError(
-            f"{path} belongs to another run than config.json: put back the right file, or train again"
-        )
+        raise UserError(f"{path} belongs to another run than config.json: put back the right file, or train again")
     check_shapes(processor, path)
     weights = read_tensors(path)
     if broken := not_finite(weights):

@@ -26,11 +26,12 @@ function ticks(low, high, about = 5, log = false) {
   return found;
 }
 
-/** A number with five digits, or with the exponent that it needs. */
+/** A number with four digits after the point or, if it is small, with four digits that count. */
 export function number(value) {
   if (!Number.isFinite(value)) return "not finite";
   const size = Math.abs(value);
-  return size !== 0 && size < 0.001 ? value.toExponential(3) : value.toFixed(size >= 1000 ? 1 : 4);
+  if (size >= 0.1 || size === 0) return value.toFixed(size >= 1000 ? 1 : 4);
+  return size < 0.0001 ? value.toExponential(3) : value.toPrecision(4);
 }
 
 /** The index of the last of some steps that is not after `step`; -1 if all are. */
@@ -71,8 +72,10 @@ export function chart({ series, width, height = HEIGHT, log = false, label, chos
   const cursor = s("g", { style: { "pointer-events": "none" } });
   const svg = s("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, width, height, role: "slider", tabindex: 0, "aria-label": label, "aria-valuemin": steps[0], "aria-valuemax": last });
   for (const value of ticks(low, high)) svg.append(s("line", { class: "axis", x1: LEFT, x2: right, y1: y(value), y2: y(value) }), s("text", { class: "soft", x: LEFT - 7, y: y(value) + 4, "text-anchor": "end" }, `${+value.toPrecision(6)}`));
-  for (const step of ticks(first, last, Math.max(2, Math.min(8, (right - LEFT) / 90)), log)) svg.append(s("text", { class: "soft", x: x(step), y: height - 9, "text-anchor": "middle" }, count(step)));
-  svg.append(s("text", { class: "soft", x: LEFT - 7, y: height - 9, "text-anchor": "end" }, "step"));
+  ticks(first, last, Math.max(2, Math.min(8, (right - LEFT) / 90)), log).forEach((step, i) => {
+    const words = i ? count(step) : `step ${count(step)}`, half = 3.7 * words.length;
+    svg.append(s("text", { class: "soft", x: Math.min(x(step), width - half - 1), y: height - 9, "text-anchor": "middle" }, words));
+  });
   series.forEach((one) => {
     const points = one.steps.map((step, i) => [x(step), y(one.values[i])]).filter((point) => point.every(Number.isFinite));
     svg.append(s("polyline", { class: "curve", "data-name": one.name, points: points.map((point) => point.map((v) => v.toFixed(1)).join(",")).join(" "), fill: "none", stroke: one.colour, "stroke-width": one.pale ? 1 : 2, "stroke-opacity": one.pale ? 0.35 : 1, "stroke-linejoin": "round", "stroke-dasharray": one.dash }));
@@ -91,8 +94,8 @@ export function chart({ series, width, height = HEIGHT, log = false, label, chos
     if (step === undefined) return;
     cursor.append(s("line", { x1: x(step), x2: x(step), y1: TOP, y2: height - BOTTOM, class: "cursor" }));
     for (const one of series) {
-      const value = one.values[lastBefore(one.steps, step)];
-      if (!one.pale && Number.isFinite(value)) cursor.append(s("circle", { cx: x(step), cy: y(value), r: 4.5, fill: one.colour, class: "ring" }));
+      const at = lastBefore(one.steps, step), value = one.values[at];
+      if (!one.pale && Number.isFinite(value) && (!log || one.steps[at] > 0)) cursor.append(s("circle", { cx: x(one.steps[at]), cy: y(value), r: 4.5, fill: one.colour, class: "ring" }));
     }
     svg.setAttribute("aria-valuenow", step);
   };

@@ -80,10 +80,16 @@ export async function draw(root, { shown, store, state, stop }) {
     const mine = ++turn, now = at(), entry = entries[now], found = said[now];
     slider.value = now;
     slider.setAttribute("aria-valuetext", nameOf(entry));
+    const one = shown.attention?.length ? chosen(shown, state) : null;
+    const seen = one && found && !found.error ? await attentionOf(store, entry, found, one.at, one.head) : null;
+    if (mine !== turn || stop.aborted) return;
     where.textContent = nameOf(entry);
     rows.forEach(({ row }, i) => row.classList.toggle("here", i === now));
-    if (!found) { answer.textContent = "…"; how.textContent = ""; likely.replaceChildren(); map.replaceChildren(); return; }
-    if (found.error) { answer.textContent = found.error; how.textContent = ""; likely.replaceChildren(); map.replaceChildren(); return; }
+    if (!found || found.error) {
+      answer.textContent = found?.error ?? "…";
+      for (const box of [how, likely, map]) box.replaceChildren();
+      return;
+    }
     answer.replaceChildren(before, ...compared(found.text, said[last]?.text ?? found.text));
     how.textContent = sure(found.logprob) && `log-probability ${sure(found.logprob)}${found.logprob > -7 ? `, probability ${percent(Math.exp(found.logprob))}` : ""}`;
     const position = state.index("position", found.likely.length) < 0 ? found.likely.length - 1 : state.index("position", found.likely.length);
@@ -92,9 +98,7 @@ export async function draw(root, { shown, store, state, stop }) {
     likely.replaceChildren(h("h2", {}, `${heading[0].toUpperCase()}${heading.slice(1)}`),
       found.likely.length > 1 ? h("div", { class: "tokens", dir: "auto" }, found.likely.map(([name], i) => h("button", { type: "button", class: "token", "aria-pressed": String(i === position), dir: "auto", onclick: () => state.set({ position: i === found.likely.length - 1 ? "" : i }) }, visible(name)))) : "",
       token === undefined ? h("p", { class: "says" }, "This task has no likely answers to list.") : ranking(pairs.map(([word, value]) => [visible(word), value]), { format: cosine ? (value) => value.toFixed(3) : percent, heading: ["", cosine ? "cosine" : "probability"] }));
-    if (shown.attention?.length) {
-      const one = chosen(shown, state), seen = await attentionOf(store, entry, found, one.at, one.head);
-      if (mine !== turn || stop.aborted) return;
+    if (one) {
       const figure = seen && matrix({ ...seen, pinned: -1, pin: () => {} }), read = h("p", { class: "reading", "data-reading": "" });
       figure?.onhover((row, column) => {
         figure.light(row, column);

@@ -78,10 +78,10 @@ function gatesOf(shown) {
   shown.gates.forEach((layer, at) => {
     const key = `${layer.group}${layer.path.split(".").slice(0, 2)}`;
     layers[key] = (layers[key] ?? 0) + 1;
-    const spelled = layer.path.startsWith("reader.");
+    const reader = layer.path.startsWith("reader.");
     for (let direction = 0; direction < layer.directions; direction++) {
       const arrow = layer.backward || direction ? "←" : layer.directions > 1 || both ? "→" : "";
-      layer.gates.forEach((gate, g) => found.push({ layer, at, direction, g, gate, arrow, number: layers[key], key, spelled }));
+      layer.gates.forEach((gate, g) => found.push({ layer, at, direction, g, gate, arrow, number: layers[key], key, reader }));
     }
   });
   for (const one of found) {
@@ -111,7 +111,7 @@ export async function draw(root, { shown, store, state, stop }) {
   const groups = [...new Set(all.map((one) => one.key))].map((key) => all.map((_, i) => i).filter((i) => all[i].key === key));
   const merged = new Map(); // the parts that read the same tokens in the same part of the model stand in one map
   for (const group of groups) {
-    const { layer, spelled } = all[group[0]], key = `${layer.group} ${layer.sequence} ${spelled}`;
+    const { layer, reader } = all[group[0]], key = `${layer.group} ${layer.sequence} ${reader}`;
     merged.set(key, [...(merged.get(key) ?? []), ...group]);
   }
   const overview = h("section", { class: "card" }), detail = h("section", { class: "card" });
@@ -124,13 +124,13 @@ export async function draw(root, { shown, store, state, stop }) {
     const chosen = chosenOf(), read = h("p", { class: "reading", "data-reading": "" });
     const maps = [...merged.values()].map((rows, n) => {
       const one = all[rows[0]], columns = tokensOf(one), values = Float32Array.from(rows.flatMap((i) => [...means[i]]));
-      const heading = one.spelled ? "From the letters of each word" : GROUPS[one.layer.group] ?? "";
+      const heading = one.reader ? "The reader of all layers" : GROUPS[one.layer.group] ?? "";
       const figure = heat({ rows: rows.map((i) => all[i].label), columns, values, height: 28, width: width(), written: true, chosen: rows.indexOf(chosen), choose: (row) => state.set({ gate: rows[row] }), label: `mean of the units of each gate, ${columns.length} tokens` });
       figure.onhover((row, column) => {
         if (row < 0) return read.replaceChildren();
         read.replaceChildren(`${all[rows[row]].label} at `, h("span", { class: "number" }, visible(columns[column])), ": ", h("b", { class: "number", "data-gate": "" }, part(values[row * columns.length + column])), " open, as the mean of its units");
       });
-      const file = [shown.run.name, "gates", one.layer.group, one.spelled && "letters"].filter(Boolean).join("-");
+      const file = [shown.run.name, "gates", one.layer.group, one.reader && "letters"].filter(Boolean).join("-");
       return [h("div", { class: "tools" }, heading && h("h3", { style: { margin: 0 } }, heading), n === 0 && scale(), h("span", { class: "space" }), saveTools(file, () => figure.svg, () => ({ values, rows: rows.map((i) => all[i].label), columns }))), h("div", { class: "scroll" }, figure.svg)];
     });
     const directions = all.some((one) => one.arrow) ? " → reads from the start, ← from the end." : "";

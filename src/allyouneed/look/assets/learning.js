@@ -102,7 +102,8 @@ export function together(panels, state) {
   const named = panels.map((panel) => panel.store.shown.run.name);
   const unique = (at) => (named.filter((one) => one === named[at]).length > 1 ? `${named[at]} (${at + 1})` : named[at]);
   const curves = () => panels.map((panel) => panel.store.shown.learning.filter((curve) => curve.kind === "valid"));
-  if (curves().filter((each) => each.length).length < 2 && !panels.some((panel) => panel.live)) return "";
+  const shows = panels.filter((panel, run) => curves()[run].length || panel.store.shown.training);
+  if (shows.length < 2) return "";
   const series = (chosen) => curves().flatMap((each, run) => each.filter((one) => one.name === chosen).map(({ steps, values }) => (
     { name: unique(run), end: unique(run), colour: pick(run), dash: ["", "6 3", "2 3"][Math.floor(run / 7) % 3], steps, values, marks: steps.length <= 60 })));
   const more = (chosen) => {
