@@ -145,6 +145,7 @@ class TrainConfig:
     folds: int = option(0, "score by cross-validation with so many trainings (0: by one test)", low=0, high=100)
     save_every: int = option(0, "steps between checkpoints (0: at each evaluation)", low=0, high=STEPS)
     checkpoints: int = option(2, "how many of the last checkpoints stay on disk", low=1, high=10**6)
+    keep: int = option(0, "models kept along the way, spread evenly over the steps, for `ayn look`", low=0, high=1000)
     patience: int = option(0, "stop after this many evaluations without a new best (0: never)", low=0, high=STEPS)
     log_every: int = option(10, "steps between lines of metrics.jsonl", low=1, high=10**5)
     seed: int = option(1, "seed of all random numbers", low=0, high=2**63 - 1)

@@ -6,6 +6,7 @@ import errno
 import os
 import socket
 import webbrowser
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +20,7 @@ from allyouneed.terminal import write
 
 if TYPE_CHECKING:
     from allyouneed.look import Page
+    from allyouneed.look.learning import Begun
     from allyouneed.run import Run
 
 
@@ -58,13 +60,12 @@ def look_command(
     if len(texts) > 1:
         raise UserError(f"one text is looked at, but {len(texts)} are given: put it in quotes")
     decode = given_settings([f"decode.{item.removeprefix('decode.')}" for item in set_ or []], "decode")
-    runs = [load(folder, device, precision) for folder in folders]
     if texts:
-        _save(runs, texts[0], out, not no_open, decode)
+        _save([load(folder, device, precision) for folder in folders], texts[0], out, not no_open, decode)
     elif out is not None:
         raise UserError(f"--out {shortened(out)} is the page of a text: give one, or leave --out out for a live page")
     else:
-        serve(runs, port, not no_open)
+        serve([_begun_or_loaded(folder, device, precision) for folder in folders], port, not no_open)
 
 
 def _save(runs: list[Run], text: str, out: Path | None, show: bool, decode: dict[str, object]) -> None:
@@ -110,7 +111,18 @@ def _open(path: Path, show: bool) -> None:
         write("there is no browser here: open that file in one")
 
 
-def serve(runs: list[Run], port: int, show: bool) -> None:
+def _begun_or_loaded(folder: str, device: str, precision: str) -> Run | Begun:
+    """A run that trains may have no weights yet; its curves are there already."""
+    from allyouneed.look.learning import Begun
+    from allyouneed.storage.runfolder import RunFolder
+
+    run = RunFolder(folder)
+    if run.recipe.is_file() and run.config.is_file() and not run.model.is_file():
+        return Begun(RunFolder.open(folder), lambda: load(folder, device, precision))
+    return load(folder, device, precision)
+
+
+def serve(runs: Sequence[Run | Begun], port: int, show: bool) -> None:
     """The live page, until Ctrl-C."""
     try:
         import uvicorn

@@ -9,6 +9,8 @@ from allyouneed.errors import UserError
 from allyouneed.look.answer import show_alignment, show_answer, show_likely
 from allyouneed.look.architecture import show_architecture
 from allyouneed.look.attention import Sequences, show_attention
+from allyouneed.look.checkpoints import show_checkpoints
+from allyouneed.look.gates import show_gates
 from allyouneed.look.inside import KINDS, show_inside, show_positions
 from allyouneed.look.learning import show_learning
 from allyouneed.look.starts import start_image, starts, unknown_words
@@ -50,8 +52,10 @@ def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeCo
             show_beams(view, predictor, given, decode)
         found: dict[str, Traced] = {}
         try:
-            found = predictor.trace(given, decode, KINDS)
+            found = predictor.trace(given, decode, (*KINDS, "gates"))
             show_attention(view, sequences, found)
+            show_gates(view, sequences, found)
+            show_checkpoints(view, folder, predictor, given, decode)
         except UserError as error:
             view.shown["notes"].append(str(error))
         show_inside(view, predictor, text, given, found, decode)

@@ -97,7 +97,7 @@ def show_lens(view: View, predictor: Predictor, found: Mapping[str, Traced]) -> 
         "start": start,
         "next": task != "pretrain",
         "p": view.numbers("lens.p", shape, lambda: top()[0]),
-        "words": view.words("lens.words", lambda: [predictor.tokenizer.token(i) for i in top()[1].flatten().tolist()]),
+        "words": view.values("lens.words", lambda: [predictor.tokenizer.token(i) for i in top()[1].flatten().tolist()]),
     }
 
 

@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from allyouneed.look.view import View
+from allyouneed.look.view import View, finite
 from allyouneed.storage.wholefile import write_pieces
 
 HOME = files("allyouneed.look") / "assets"
@@ -96,15 +96,5 @@ def _element(name: str, text: str) -> bytes:
 
 def plain(value: Any) -> str:
     """JSON that ends no element of HTML and starts none; numbers that JSON does not have are null."""
-    text = json.dumps(_finite(value), separators=(",", ":"))
+    text = json.dumps(finite(value), separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _finite(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    if isinstance(value, float) and not abs(value) < float("inf"):
-        return None
-    return value

@@ -32,7 +32,13 @@ class View:
         """A reference to whole numbers, 32 bits."""
         return self._refer(name, shape, "int32", lambda: _array(make()).astype("<i4").tobytes(), optional)
 
-    def parts(self, name: str, shape: Sequence[int], make: Make, lower: bool = False) -> dict[str, Any]:
+    def values(self, name: str, make: Callable[[], Any]) -> dict[str, Any]:
+        """A reference to plain values, as JSON."""
+        return self._refer(name, (), "json", lambda: json.dumps(finite(make())).encode(), False)
+
+    def parts(
+        self, name: str, shape: Sequence[int], make: Make, lower: bool = False, optional: bool = False
+    ) -> dict[str, Any]:
         """A reference to parts of 1, in thousandths; `lower`: of a square matrix that is zero above its diagonal, only
         what is not."""
 
@@ -44,11 +50,7 @@ class View:
             # The low bytes and the high bytes apart: nearly all of the high ones are zero.
             return (found & 255).astype(np.uint8).tobytes() + (found >> 8).astype(np.uint8).tobytes()
 
-        return self._refer(name, shape, "parts", packed, False) | ({"lower": True} if lower else {})
-
-    def words(self, name: str, make: Callable[[], list[str]], optional: bool = False) -> dict[str, Any]:
-        """A reference to texts."""
-        return self._refer(name, (), "words", lambda: json.dumps(make()).encode(), optional)
+        return self._refer(name, shape, "parts", packed, optional) | ({"lower": True} if lower else {})
 
     def image(self, name: str, pixels: np.ndarray) -> dict[str, Any]:
         """A reference to an image, (H, W, C) bytes, as RGBA."""
@@ -65,6 +67,17 @@ class View:
         if optional:
             self.optional.append(name)
         return {"piece": name, "shape": list(shape), "type": kind}
+
+
+def finite(value: Any) -> Any:
+    """Plain values in which numbers that JSON does not have are None."""
+    if isinstance(value, dict):
+        return {str(key): finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    if isinstance(value, float) and not abs(value) < float("inf"):
+        return None
+    return value
 
 
 def _array(value: np.ndarray | Tensor) -> np.ndarray:

@@ -87,7 +87,7 @@ def show_map(view: View, key: str, table: Table, text: str) -> dict[str, Any]:
         "title": table.title,
         "all": len(table.tokenizer),
         "width": width,
-        "words": view.words(f"{key}.words", table.names),
+        "words": view.values(f"{key}.words", table.names),
         "at": view.numbers(f"{key}.at", (size, 2), lambda: drawn()[0]),
         "share": view.numbers(f"{key}.share", (2,), lambda: drawn()[1]),
         "text": own,

@@ -159,19 +159,19 @@ def _settings(task: str, kind: str, options: dict[str, Any], model: dict[str, An
     return found
 
 
-def load_weights(folder: RunFolder, processor: Processor) -> dict[str, Tensor]:
-    """The weights in model.safetensors, checked: they belong to this run, fit the task's model and are finite."""
-    if not folder.model.is_file():
+def load_weights(folder: RunFolder, processor: Processor, kept: Path | None = None) -> dict[str, Tensor]:
+    """The weights in model.safetensors, or in the file of a model that is `kept`, checked: they belong to this run, fit
+    the task's model and are finite."""
+    path = kept or folder.model
+    if not path.is_file():
         raise UserError(f"{folder.path} has no model yet: its training has not reached its first evaluation")
-    if read_header(folder.model).notes.get("run") != folder.identity():
-        raise UserError(
-            f"{folder.model} belongs to another run than config.json: put back the right file, or train again"
-        )
-    check_shapes(processor, folder.model)
-    weights = read_tensors(folder.model)
+    if read_header(path).notes.get("run") != folder.identity():
+        raise UserError(f"{path} belongs to another run than config.json: put back the right file, or train again")
+    check_shapes(processor, path)
+    weights = read_tensors(path)
     if broken := not_finite(weights):
         raise UserError(
-            f"{folder.model} cannot be used: {broken} holds numbers that are not finite; train again, for example with "
+            f"{path} cannot be used: {broken} holds numbers that are not finite; train again, for example with "
             "a smaller train.lr"
         )
     return weights

@@ -13,6 +13,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from allyouneed.errors import UserError
 from allyouneed.format import human_bytes
+from allyouneed.look.learning import Begun, show_progress
 from allyouneed.look.page import frame, plain, scripts
 from allyouneed.look.starts import SHAPES
 from allyouneed.look.view import View
@@ -33,7 +34,7 @@ HEADERS = {
 class Views:
     """The last views of a run, by number."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run | Begun) -> None:
         self.run, self.stored, self.made = run, OrderedDict[int, View](), 0
 
     def make(self, given: str | bytes) -> str:
@@ -41,11 +42,18 @@ class Views:
         return self.store(self.run.view(self._checked(given)))
 
     def ask(self, text: str, question: str) -> str:
-        return f'{{"shown": {plain(self.run.ask(self._checked(text), question).shown)}}}'
+        if (run := self.loaded) is None:
+            raise UserError("this run has no weights yet")
+        return f'{{"shown": {plain(run.ask(self._checked(text), question).shown)}}}'
+
+    @property
+    def loaded(self) -> Run | None:
+        return self.run.loaded if isinstance(self.run, Begun) else self.run
 
     def _checked(self, given: Any) -> Any:
         """No path of a file is taken from a page."""
-        if given and isinstance(given, str) and isinstance(self.run.predictor, ImageReader) and given not in SHAPES:
+        reads_images = self.loaded is not None and isinstance(self.loaded.predictor, ImageReader)
+        if given and isinstance(given, str) and reads_images and given not in SHAPES:
             raise UserError("this run reads images: choose a file")
         return given
 
@@ -62,7 +70,7 @@ class Views:
         return f'{{"key": {self.made}, "shown": {plain(view.shown)}}}'
 
 
-def app(runs: Sequence[Run]) -> FastAPI:
+def app(runs: Sequence[Run | Begun]) -> FastAPI:
     """An ASGI app that shows these runs."""
     made = FastAPI(title="allyouneed", docs_url=None, redoc_url=None, openapi_url=None)
     made.add_middleware(TrustedHostMiddleware, allowed_hosts=LOCAL)
@@ -111,6 +119,16 @@ def app(runs: Sequence[Run]) -> FastAPI:
     @made.get("/look/{run}/{key}/continue")
     async def go_on(run: int, key: int, step: int, asked: Request, token: int = -1) -> Response:
         return await answer(run, lambda views: views.go_on(key, step, token, asked.query_params))
+
+    @made.get("/learning/{run}")
+    async def learning(run: int, seen: int = -1) -> Response:
+        if not 0 <= run < len(runs):
+            return _refusal(404, f"there is no run {run}")
+        try:
+            progress = await asyncio.to_thread(show_progress, runs[run].folder, seen)
+        except UserError as error:
+            return _refusal(400, str(error))
+        return Response(plain(progress), media_type="application/json")
 
     @made.get("/look/{run}/{key}/{piece:path}")
     async def numbers(run: int, key: int, piece: str) -> Response:

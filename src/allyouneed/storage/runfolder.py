@@ -3,6 +3,7 @@
 RUN/  recipe.toml  config.json  model.safetensors  metrics.jsonl  scores.json
       the parts that config.json lists: tokenizer.json, labels.json, …
       checkpoints/step-000800/  model.safetensors  train.safetensors  state.json  manifest.json
+      kept/step-000100.safetensors  the model at that step, with train.keep
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from allyouneed.storage.wholefile import (
 )
 
 # What every run may have; config.json lists the rest. The recipe makes a folder a run: written first, removed last.
-OWN = ["checkpoints", "tensorboard", "metrics.jsonl", "scores.json", "model.safetensors", "config.json", "recipe.toml"]
+OWN = ["checkpoints", "kept", "tensorboard", "metrics.jsonl", "scores.json"]
+OWN += ["model.safetensors", "config.json", "recipe.toml"]
 LARGEST = 1 << 28  # bytes of a file that is read whole
 # An old run waits here while a new one is written. Its recipe is moved here last and moved out first: if it is here,
 # all of the old run is, and the other files in the run's folder belong to the new one.
@@ -299,6 +301,28 @@ class RunFolder:
         marks = (".lock", "checkpoints", "model.safetensors")
         return os.path.isfile(self.recipe) and any((self.path / mark).exists() for mark in marks)
 
+    def keep(self, step: int) -> Path:
+        """Where the model of a step is kept; see train.keep."""
+        return self.path / "kept" / f"step-{step:06d}.safetensors"
+
+    def kept(self) -> dict[int, Path]:
+        """The models that are kept, by their steps, ascending."""
+        names = [path.stem.removeprefix("step-") for path in self.path.glob("kept/step-*.safetensors")]
+        steps = sorted(int(name) for name in names if name.isdecimal())
+        return {step: self.keep(step) for step in steps if self.keep(step).is_file()}
+
+    def in_use(self) -> bool:
+        """Whether a process holds the lock now."""
+        with suppress(OSError, UserError):
+            handle = open_plain(self.path / ".lock", os.O_RDONLY)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            finally:
+                os.close(handle)
+        return False
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Be the only process that writes here, until the end of the block or of the process, however it ends.
@@ -307,7 +331,7 @@ class RunFolder:
         lock it cannot be work in progress.
         """
         path = self.path / ".lock"
-        for name in (".lock", "metrics.jsonl", "checkpoints", "tensorboard"):
+        for name in (".lock", "metrics.jsonl", "checkpoints", "kept", "tensorboard"):
             refuse_link(self.path / name)
         with writing(path):
             handle = open_plain(path, os.O_RDWR | os.O_CREAT)
@@ -325,7 +349,7 @@ class RunFolder:
                 os.pwrite(handle, str(os.getpid()).encode(), 0)
             self._restore()
             with writing(self.path):
-                for leftover in self.path.glob(".tmp-*"):
+                for leftover in (*self.path.glob(".tmp-*"), *self.path.glob("kept/.tmp-*")):
                     remove(leftover)
                 self.checkpoints.tidy()
             yield

@@ -21,7 +21,7 @@ from allyouneed.runtime import Runtime
 from allyouneed.storage.checkpoints import Checkpoint
 from allyouneed.storage.runfolder import RunFolder
 from allyouneed.storage.tensorfile import not_finite
-from allyouneed.storage.wholefile import Metrics, write_tensors
+from allyouneed.storage.wholefile import Metrics, remove, write_tensors, writing
 from allyouneed.tasks.base import Carry, Task
 from allyouneed.terminal import say
 from allyouneed.training.compiling import stop_recording
@@ -86,6 +86,7 @@ class Trainer:
             Progress(self.pacer.plan.shown, self.at.step, quiet=self.quiet, unit=unit) as progress,
         ):
             self.progress, self.clock = progress, time.monotonic()
+            self._forget(lambda step: step > self.at.step)  # the run goes on before them
             try:
                 if self.caution and not self.at.step:
                     self._warn(self.caution)
@@ -113,6 +114,8 @@ class Trainer:
                 self._read_losses()
                 self._keep_pace()
             done = self.at.step >= self.pacer.plan.total
+            if self.config.keep:
+                self._keep()
             if done or self.at.step % self.pacer.plan.every == 0:
                 self._evaluate()
             every = self.config.save_every or self.pacer.plan.every
@@ -311,6 +314,25 @@ class Trainer:
             self._check_finite(tensors)
             write_tensors(self.folder.model, tensors, {"step": str(step), "run": self.folder.identity()})
         self.folder.scores.unlink(missing_ok=True)
+
+    def _keep(self) -> None:
+        """With train.keep, keep the model as it is now if this step ends one of so many equal parts of the plan."""
+        step, keep, total = self.at.step, self.config.keep, self.pacer.plan.total
+        if not self.ranks.first or step * keep // total == (step - 1) * keep // total:
+            return
+        out = self.folder.keep(step)
+        with writing(out):
+            out.parent.mkdir(exist_ok=True)
+        with self._result():
+            write_tensors(out, self.model.state_dict(), {"step": str(step), "run": self.folder.identity()})
+        parts = {other * keep // total: other for other in self.folder.kept()}  # a changed plan has other parts
+        self._forget(lambda other: other * keep < total or parts[other * keep // total] != other)
+
+    def _forget(self, which: Callable[[int], bool]) -> None:
+        """Remove the kept models of these steps."""
+        for step, path in self.folder.kept().items() if self.ranks.first else ():
+            if which(step):
+                remove(path)
 
     def save(self, last: bool) -> None:
         """Write a checkpoint if all of it is finite. Unless it is the last one, keep the one before it too: only the

@@ -5,6 +5,8 @@ import * as attention from "look/attention.js";
 import * as inside from "look/inside.js";
 import * as likely from "look/likely.js";
 import * as writing from "look/writing.js";
+import * as gates from "look/gates.js";
+import * as checkpoints from "look/checkpoints.js";
 import * as learning from "look/learning.js";
 import * as architecture from "look/architecture.js";
 import * as vocabulary from "look/vocabulary.js";
@@ -12,7 +14,9 @@ import { count, h, say, tool } from "look/draw.js";
 import { State } from "look/state.js";
 import { liveStore, savedStores } from "look/store.js";
 
-const VIEWS = [answer, writing, attention, inside, likely, vocabulary, learning, architecture];
+const VIEWS = [
+  answer, writing, attention, gates, inside, likely, vocabulary, checkpoints, learning, architecture,
+];
 
 function theme(document) {
   const root = document.documentElement;
@@ -39,13 +43,16 @@ class Panel {
 
   take(store) {
     this.store = store;
+    this.following?.abort();
+    this.following = new AbortController();
+    if (this.live) learning.follow(this.number, store.shown, this.following.signal, async () => this.take(await liveStore(this.number, "")));
     const { run, text, notes = [], starts = [] } = store.shown;
-    const facts = [run.task, run.model, `${count(run.parameters)} parameters`, run.step && `step ${run.step}`, run.precision, run.device];
+    const facts = [run.task, run.model, run.parameters && `${count(run.parameters)} parameters`, run.step && `step ${run.step}`, run.precision, run.device];
     this.body = h("div", { role: "tabpanel" });
     this.tabs = h("nav", { class: "views", role: "tablist", "aria-label": "views" });
     this.root.replaceChildren(
       h("header", {}, h("h1", {}, run.name), h("p", { class: "facts" }, facts.filter(Boolean).map((fact) => h("span", {}, fact)))),
-      this.live ? this.ask(text, run.asks, starts) : text ? h("p", { class: "asked", dir: "auto" }, text) : "",
+      this.live && run.asks ? this.ask(text, run.asks, starts) : text ? h("p", { class: "asked", dir: "auto" }, text) : "",
       ...notes.map((note) => h("p", { class: "note", dir: "auto" }, note)),
       this.tabs, this.body);
     this.show();
@@ -114,7 +121,8 @@ export async function start(document) {
     const text = new URLSearchParams(location.hash.slice(1)).get("text") ?? "";
     const stores = live ? await Promise.all(Array.from({ length: Number(live.dataset.live) }, (_, run) => liveStore(run, text))) : savedStores(document);
     page.style.setProperty("--panels", stores.length);
-    page.replaceChildren(bar, ...stores.map((store, number) => new Panel(number, store, Boolean(live)).root));
+    const panels = stores.map((store, number) => new Panel(number, store, Boolean(live)));
+    page.replaceChildren(bar, panels.length > 1 ? learning.together(panels, panels[0].state) : "", ...panels.map((panel) => panel.root));
   } catch (error) {
     page.replaceChildren(bar, h("p", { class: "note", role: "alert" }, `This page cannot be shown: ${error.message}`));
   }

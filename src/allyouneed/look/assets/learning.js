@@ -1,54 +1,141 @@
-// How the run has learned: its losses and scores by step.
+// How the run has learned: its losses and scores by step. On a live page they grow while the run trains.
 
-import { count, h, s, tool } from "look/draw.js";
+import { chart, fitting, kindColour, lastBefore, legend, number, pick, smooth } from "look/chart.js";
+import { count, h, say, tool } from "look/draw.js";
 import { saveTools } from "look/save.js";
 
 export const name = "learning";
 export const title = "Learning";
-export const has = (shown) => shown.learning.length > 0;
+export const has = (shown) => shown.learning.length > 0 || Boolean(shown.training);
 
-const COLOURS = { train: "#0072b2", valid: "#e69f00" };
-const WIDTH = 760, HEIGHT = 300, LEFT = 56, BOTTOM = 34, TOP = 14, RIGHT = 12;
+const EVERY = 2500; // ms between the questions of a live page
+const KINDS = { train: "training", valid: "validation" };
+const NAMES = { lr: "learning rate", norm: "gradient norm" };
+const LAST = ["lr", "norm"];
 
-/** Round numbers from low to high. */
-function ticks(low, high, about = 5) {
-  const rough = (high - low) / about || 1, power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= rough);
-  const found = [];
-  for (let at = Math.ceil(low / step) * step; at <= high + 1e-9 * step; at += step) found.push(+at.toPrecision(12));
-  return found;
+const namesOf = (curves) => {
+  const found = [...new Set(curves.map((curve) => curve.name))];
+  return [...found.filter((one) => !LAST.includes(one)), ...LAST.filter((one) => found.includes(one))];
+};
+
+/** The index of the lowest loss, or of the highest score. */
+function bestOf({ name, values }) {
+  const finite = values.filter(Number.isFinite);
+  return finite.length ? values.indexOf((name.includes("loss") ? Math.min : Math.max)(...finite)) : -1;
 }
 
-function chart(curves) {
-  const xs = curves.flatMap((c) => c.steps), ys = curves.flatMap((c) => c.values).filter(Number.isFinite);
-  const [low, high] = [Math.min(...ys), Math.max(...ys)], last = Math.max(...xs, 1);
-  const x = (step) => LEFT + ((WIDTH - LEFT - RIGHT) * step) / last;
-  const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - (value - low) / (high - low || 1));
-  const figure = s("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": curves.map((c) => `${c.kind} ${c.name} from ${c.values[0]} to ${c.values.at(-1)}`).join("; "), style: { width: "100%" } });
-  for (const value of ticks(low, high)) figure.append(s("line", { class: "axis", x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value) }), s("text", { class: "soft", x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, `${value}`));
-  for (const step of ticks(0, last)) figure.append(s("text", { class: "soft", x: x(step), y: HEIGHT - 12, "text-anchor": "middle" }, count(step)));
-  for (const { kind, steps, values } of curves) {
-    const points = steps.map((step, i) => [x(step), y(values[i])]).filter((point) => point.every(Number.isFinite));
-    figure.append(s("polyline", { points: points.map((p) => p.map((v) => v.toFixed(1)).join(",")).join(" "), fill: "none", stroke: COLOURS[kind] ?? "#767676", "stroke-width": 1.8 }));
-    if (kind === "valid") points.forEach(([cx, cy], i) => figure.append(s("circle", { cx, cy, r: 4, fill: COLOURS.valid }, s("title", {}, `step ${steps[i]}: ${values[i]}`))));
-  }
-  return figure;
+/** The curves as numbers by step, for CSV. */
+function asMatrix(series) {
+  const steps = [...new Set(series.flatMap((one) => one.steps))].sort((a, b) => a - b);
+  const at = series.map((one) => new Map(one.steps.map((step, i) => [step, one.values[i]])));
+  const values = steps.flatMap((step) => at.map((one) => one.get(step) ?? NaN));
+  return { values, rows: steps.map(String), columns: series.map((one) => one.name) };
+}
+
+/** What the curves are at a step, or before it. */
+function readings(series, step) {
+  return series.filter((one) => !one.pale).map((one) => {
+    const at = lastBefore(one.steps, step);
+    return { ...one, value: at < 0 ? undefined : one.values[at] ?? NaN, step: one.steps[at] };
+  }).filter((one) => one.value !== undefined);
+}
+
+/** A card with a chart of the curves that `series(name)` gives for a name; `more(name)` is a sentence below. */
+function card(heading, context, names, series, more) {
+  const { state, stop, file } = context, box = h("div", { class: "plot" }), tools = h("div", { class: "tools" });
+  const read = h("p", { class: "reading", "data-reading": "" }), below = h("p", { class: "tip" });
+  let figure;
+  const show = () => fit();
+  const draw = (width) => {
+    const all = names(), log = state.get("x") === "log", chosen = all.includes(state.get("curve")) ? state.get("curve") : all[0];
+    if (!all.length) {
+      read.textContent = "There is no curve yet: the first line of metrics is written after a few steps.";
+      return;
+    }
+    const lines = series(chosen), step = state.get("step") === "" ? undefined : Number(state.get("step"));
+    const focused = box.contains(document.activeElement);
+    const hover = (at) => {
+      const found = at === undefined ? [] : readings(lines, at);
+      const words = found.map((one) => `${one.name} ${number(one.value)}`).join(", ");
+      figure?.says(at === undefined ? "" : `step ${at}: ${words}`);
+      read.replaceChildren(...(at === undefined ? lines.filter((one) => !one.pale).map((one) => legend(one.name, one.colour)) : [
+        h("span", { class: "legend" }, "step ", h("b", { class: "number", "data-step": at }, count(at))),
+        ...found.map((one) => h("span", { class: "legend" }, h("span", { class: "swatch", style: { background: one.colour } }), `${one.name} `,
+          h("b", { class: "number", "data-value": one.name }, number(one.value)), one.step !== at && h("span", { class: "shape" }, ` (step ${count(one.step)})`))),
+      ]));
+    };
+    figure = chart({ series: lines, width, log, chosen: Number.isFinite(step) ? step : undefined, hover, label: `${NAMES[chosen] ?? chosen} by step`, choose: (at) => { state.set({ step: at }); say(read.textContent); } });
+    box.replaceChildren(figure.svg);
+    if (focused) figure.svg.focus();
+    tools.replaceChildren(
+      ...all.map((one) => tool(NAMES[one] ?? one, one === chosen, () => state.set({ curve: one }))), h("span", {}, " "),
+      tool("logarithmic steps", log, () => state.set({ x: log ? "" : "log" })), h("span", { class: "space" }),
+      ...saveTools(`${file}-${chosen}`, () => figure.svg, () => asMatrix(lines.filter((one) => !one.smooth))).filter(Boolean));
+    below.replaceChildren(...[more(chosen)].flat());
+    figure.show();
+  };
+  const fit = fitting(box, draw, stop);
+  state.on((changes) => "view" in changes || show(), stop);
+  addEventListener("learned", show, { signal: stop });
+  return h("section", { class: "card" }, h("h2", {}, heading), tools, box, read, below);
 }
 
 export function draw(root, { shown, state, stop }) {
-  const names = [...new Set(shown.learning.map((curve) => curve.name))].filter((one) => one !== "norm" && one !== "lr").concat(["lr", "norm"].filter((one) => shown.learning.some((c) => c.name === one)));
-  const box = h("div", {});
-  const show = () => {
-    const chosen = names.includes(state.get("curve")) ? state.get("curve") : names[0];
-    const curves = shown.learning.filter((curve) => curve.name === chosen), figure = chart(curves), valid = curves.find((c) => c.kind === "valid");
-    const finite = (valid?.values ?? []).filter(Number.isFinite);
-    const best = finite.length ? valid.values.indexOf((chosen.includes("loss") ? Math.min : Math.max)(...finite)) : -1;
-    box.replaceChildren(
-      h("div", { class: "tools" }, names.map((one) => tool(one, one === chosen, () => state.set({ curve: one }))), h("span", { class: "space" }), saveTools(`${shown.run.name}-${chosen}`, () => figure)),
-      figure,
-      h("p", { class: "reading" }, curves.map((c) => [h("span", { style: { color: COLOURS[c.kind] } }, "● "), { train: "training", valid: "validation" }[c.kind] ?? c.kind, "  "]), best >= 0 && `best validation ${chosen}: ${valid.values[best].toFixed(4)} at step ${count(valid.steps[best])}`));
+  const series = (chosen) => shown.learning.filter((one) => one.name === chosen).flatMap(({ kind, name, steps, values }) => {
+    const line = { name: KINDS[kind] ?? kind, colour: kindColour(kind), steps, values };
+    if (kind === "valid") return [{ ...line, marks: steps.length <= 60, best: bestOf({ name, values }) }];
+    if (values.length < 80 || chosen === "lr") return [line];
+    return [{ ...line, name: "training", pale: true }, { ...line, name: "training, running mean", values: smooth(values), smooth: true }];
+  });
+  const more = (chosen) => {
+    const valid = shown.learning.find((one) => one.name === chosen && one.kind === "valid"), at = valid ? bestOf(valid) : -1;
+    const now = shown.training ? [h("span", { class: "live" }, "training now"), "  "] : [];
+    return [...now, at >= 0 ? `The ring is the best validation ${chosen}: ${valid.values[at].toFixed(4)} at step ${count(valid.steps[at])}. ` : "",
+      "Point at a step, or choose one with a click or the arrow keys."];
   };
-  state.on(show, stop);
-  root.append(h("section", { class: "card" }, h("h2", {}, "How it has learned"), box));
-  show();
+  const box = card("How it has learned", { state, stop, file: shown.run.name }, () => namesOf(shown.learning), series, more);
+  root.append(box);
+}
+
+/** The validation curves of several runs over each other. */
+export function together(panels, state) {
+  const named = panels.map((panel) => panel.store.shown.run.name);
+  const unique = (at) => (named.filter((one) => one === named[at]).length > 1 ? `${named[at]} (${at + 1})` : named[at]);
+  const curves = () => panels.map((panel) => panel.store.shown.learning.filter((curve) => curve.kind === "valid"));
+  const shows = panels.filter((panel, run) => curves()[run].length || panel.store.shown.training);
+  if (shows.length < 2) return "";
+  const series = (chosen) => curves().flatMap((each, run) => each.filter((one) => one.name === chosen).map(({ steps, values }) => (
+    { name: unique(run), end: unique(run), colour: pick(run), dash: ["", "6 3", "2 3"][Math.floor(run / 7) % 3], steps, values, marks: steps.length <= 60 })));
+  const more = (chosen) => {
+    const without = named.map((_, run) => unique(run)).filter((one) => !series(chosen).some((line) => line.name === one));
+    return [without.length ? `${without.join(", ")}: no ${chosen} of a validation. ` : "",
+      chosen.includes("loss") ? "A loss counts per token: compare it between runs with the same tokens and the same data only." : ""];
+  };
+  return h("div", { class: "together" }, card("Validation of all runs", { state, file: "runs" }, () => namesOf(curves().flat()), series, more));
+}
+
+/** Ask for the curves of a live run while it trains and the page is visible. `weights()` is called when it has some. */
+export async function follow(run, shown, stop, weights) {
+  let size = -1;
+  const until = (target, event) => new Promise((go) => { target.addEventListener(event, go, { once: true, signal: stop }); });
+  while (!stop.aborted) {
+    if (document.visibilityState !== "visible") { await until(document, "visibilitychange"); continue; }
+    let found;
+    try {
+      const answer = await fetch(`learning/${run}?seen=${size}`, { signal: stop });
+      found = await answer.json();
+      if (!answer.ok) throw new Error(found.error);
+    } catch { // the server has been stopped, or the run is gone
+      found = { training: false, size };
+    }
+    if (stop.aborted) return;
+    const grown = size >= 0 && found.size !== size, changed = found.learning && JSON.stringify(found.learning) !== JSON.stringify(shown.learning);
+    const began = Boolean(shown.training) !== found.training;
+    if (changed) shown.learning = found.learning;
+    Object.assign(shown, { training: found.training });
+    size = found.size;
+    if (changed || began) dispatchEvent(new Event("learned"));
+    if (found.weights && shown.weights === false) return weights();
+    await (found.training || grown ? new Promise((go) => { setTimeout(go, EVERY); }) : until(document, "visibilitychange"));
+  }
 }

@@ -27,7 +27,7 @@ const READ = {
   float32: (bytes) => new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4),
   int32: (bytes) => new Int32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4),
   uint8: (bytes) => bytes,
-  words: (bytes) => JSON.parse(new TextDecoder().decode(bytes)),
+  json: (bytes) => JSON.parse(new TextDecoder().decode(bytes)),
 };
 
 class Store {

@@ -1,0 +1,103 @@
+"""Checkpoints: the same text through the models that a training has kept along the way (train.keep)."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import Any
+
+import torch
+
+from allyouneed.config import DecodeConfig
+from allyouneed.errors import UserError
+from allyouneed.look.answer import LIKELY
+from allyouneed.look.view import View
+from allyouneed.predict.answers import Answer
+from allyouneed.predict.base import Predictor, answered
+from allyouneed.predict.processor import load_weights, store_by_columns
+from allyouneed.storage.runfolder import RunFolder
+
+
+class Through:
+    """What each model says to one input. They are loaded into one second model, one after another, when they are asked
+    for; the model of the run is left alone. Step 0 stands for that one."""
+
+    def __init__(self, folder: RunFolder, predictor: Predictor, given: Any, decode: DecodeConfig) -> None:
+        self.folder, self.own, self.given, self.decode = folder, predictor, given, decode
+        self.second: Predictor | None = None
+        self.lock = threading.Lock()
+        self.known: dict[int, tuple[dict[str, Any], list[torch.Tensor]]] = {}
+
+    def at(self, step: int) -> tuple[dict[str, Any], list[torch.Tensor]]:
+        """What is shown of one model, and the attention of each layer: of every head, and their mean."""
+        with self.lock:
+            if step not in self.known:
+                try:
+                    self.known[step] = self._look(self._load(step) if step else self.own)
+                except UserError as error:
+                    self.known[step] = {"error": str(error)}, []
+            return self.known[step]
+
+    def _load(self, step: int) -> Predictor:
+        processor = self.own.processor
+        weights = load_weights(self.folder, processor, self.folder.keep(step))
+        if self.second is None:
+            self.second = type(self.own)(processor, processor.build_model())
+        like = next(self.own.model.parameters())
+        self.second.model.load_state_dict(weights)
+        self.second.model.to(like.device, like.dtype).eval()
+        if like.device.type == "cpu":
+            store_by_columns(self.second.model)
+        return self.second
+
+    def _look(self, predictor: Predictor) -> tuple[dict[str, Any], list[torch.Tensor]]:
+        (answer,) = answered(predictor.answers([self.given], self.decode))
+        traced = predictor.trace(self.given, self.decode, ("weights",)).items()
+        layers = [value for name, value in traced if name.endswith(".weights")]
+        shown = {
+            "text": answer.shown or answer.text,
+            "logprob": answer.logprob,
+            "likely": self._likely(predictor, answer),
+            "attention": [{"rows": one.axes[1].labels, "columns": one.axes[2].labels} for one in layers],
+        }
+        return shown, [torch.cat([one.value, one.value.mean(0, keepdim=True)]) for one in layers]
+
+    def _likely(self, predictor: Predictor, answer: Answer) -> list[Any]:
+        """[token, [[prediction, probability], …]] of each position; of a classifier, its classes."""
+        try:
+            return [(one.token, one.likely) for one in predictor.table(self.given, self.decode, LIKELY)]
+        except UserError:
+            classes = sorted(answer.details.get("probabilities", {}).items(), key=lambda one: -one[1])[:LIKELY]
+            return [("", classes)] if classes else []
+
+
+def show_checkpoints(view: View, folder: RunFolder, predictor: Predictor, given: Any, decode: DecodeConfig) -> None:
+    """view.shown["checkpoints"]: the steps, each with a reference to what its model says and to its attention."""
+    kept, layers = folder.kept(), len(view.shown.get("attention", []))
+    if not kept or answerless(view):
+        return
+    through = Through(folder, predictor, given, decode)
+
+    def said(step: int) -> dict[str, Any]:
+        return through.at(step)[0]
+
+    def weights(step: int, layer: int) -> torch.Tensor:
+        found = through.at(step)[1]
+        return found[layer] if layer < len(found) else torch.zeros(0)
+
+    view.shown["checkpoints"] = [
+        {
+            "step": step,
+            "said": view.values(f"checkpoints.{step}", partial(said, step)),
+            "attention": [
+                view.parts(f"checkpoints.{step}.{layer}", (), partial(weights, step, layer), optional=True)
+                for layer in range(layers)
+            ],
+        }
+        for step in (*kept, 0)
+    ]
+
+
+def answerless(view: View) -> bool:
+    """Whether the run gives no answer to this text, or one that is an image."""
+    return "image" in view.shown.get("answer", {"image": True})
