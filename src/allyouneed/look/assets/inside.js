@@ -22,7 +22,8 @@ export function draw(root, context) {
     own.abort();
     own = new AbortController();
     const chosen = parts.find((part) => part.name === state.get("part")) ?? parts[0];
-    tools.replaceChildren(...parts.map((part) => tool(part.title, part === chosen, () => state.set({ part: part.name }))));
+    tools.replaceChildren(...parts.map((part) => tool(part.title, part === chosen,
+      () => state.set({ part: part.name }))));
     box.replaceChildren();
     return chosen.draw(box, { ...context, stop: own.signal });
   };

@@ -14,25 +14,34 @@ export async function draw(root, { shown, store, state, stop }) {
   if (stop.aborted) return;
   const at = (row, column) => most * ((top - row) * tokens + column); // the last layer is the first row
   const values = [], said = [];
-  for (let row = 0; row < layers; row++) for (let column = 0; column < tokens; column++) { values.push(p[at(row, column)]); said.push(short(visible(words[at(row, column)]), 10)); }
+  for (let row = 0; row < layers; row++) for (let column = 0; column < tokens;
+  column++) { values.push(p[at(row, column)]); said.push(short(visible(words[at(row, column)]), 10)); }
   const names = [...lens.layers].reverse(), read = h("div", { "aria-live": "polite" });
-  const chosen = () => [Math.min(top, Math.max(0, state.index("row", layers))), state.index("column", tokens) < 0 ? tokens - 1 : state.index("column", tokens)];
+  const chosen = () => [Math.min(top, Math.max(0, state.index("row", layers))), state.index("column", tokens) < 0
+    ? tokens - 1 : state.index("column", tokens)];
   const tell = (row, column) => {
     if (row < 0) [row, column] = chosen();
     const from = at(row, column);
     read.replaceChildren(
-      h("h3", {}, names[row], row === 0 ? ", which is the answer of the model," : "", lens.next ? " after " : " at ", h("span", { class: "number", dir: "auto" }, visible(lens.tokens[column])), ` (${lens.start + column + 1})`),
-      ranking(Array.from({ length: most }, (_, i) => [visible(words[from + i]), p[from + i]]), { heading: ["word", "probability"] }));
+      h("h3", {}, names[row], row === 0 ? ", which is the answer of the model," : "", lens.next ? " after " : " at ",
+        h("span", { class: "number", dir: "auto" }, visible(lens.tokens[column])), ` (${lens.start + column + 1})`),
+      ranking(Array.from({ length: most }, (_, i) => [visible(words[from + i]), p[from + i]]),
+        { heading: ["word", "probability"] }));
   };
   const figure = heat({
-    rows: names, columns: lens.tokens.map((token) => short(visible(token), 10)), values, words: said, cell: 92, tall: 30, label: "the likely word of each layer at each token", picked: chosen(), hover: tell,
+    rows: names, columns: lens.tokens.map((token) => short(visible(token), 10)), values, words: said, cell: 92,
+      tall: 30, label: "the likely word of each layer at each token", picked: chosen(), hover: tell,
     pick: (row, column) => { state.set({ row, column }); say(`${names[row]}: ${said[row * tokens + column]}`); },
     strong: (row, column) => words[at(row, column)] === words[at(0, column)],
   });
   root.append(h("section", { class: "card" }, h("h2", {}, title),
-    h("p", { class: "says" }, "The head of this run, with its last norm, reads the output of every layer as if it were the last one. A column is a token of the text; in the cell is the likeliest ", lens.next ? "next word" : "word in its place", ", stronger in colour where it is surer, and bold where it is already what the last layer says."),
+    h("p", { class: "says" },
+      "The head of this run, with its last norm, reads the output of every layer as if it were the last one. ",
+      "A column is a token; in the cell is the likeliest ", lens.next ? "next word" : "word in its place",
+      ", stronger in colour where it is surer, and bold where it is already what the last layer says."),
     lens.start ? h("p", { class: "note" }, `The text is long: these are its last ${tokens} tokens.`) : "",
-    h("div", { class: "tools" }, h("span", { class: "space" }), saveTools(`${shown.run.name}-lens`, () => figure, () => ({ values, rows: names, columns: lens.tokens }))),
+    h("div", { class: "tools" }, h("span", { class: "space" }), saveTools(`${shown.run.name}-lens`, () => figure,
+      () => ({ values, rows: names, columns: lens.tokens }))),
     h("div", { class: "beside" }, h("div", { class: "scroll" }, figure), read)));
   tell(-1, -1);
 }

@@ -15,14 +15,16 @@ const FOUND = 8; // words that a search lists
 function shades() {
   const colours = ramp(), [r0, g0, b0] = colours[0], found = new Uint32Array(LEVELS * DEEP + 1);
   for (let i = 0; i < found.length; i++) {
-    const amount = i / LEVELS, one = colours[Math.round(255 * (0.5 + 0.5 * (1 - Math.exp(-0.3 * Math.max(0, amount - 1)))))], part = Math.min(1, amount);
+    const amount = i / LEVELS,
+      one = colours[Math.round(255 * (0.5 + 0.5 * (1 - Math.exp(-0.3 * Math.max(0, amount - 1)))))],
+      part = Math.min(1, amount);
     const [r, g, b] = [r0, g0, b0].map((from, c) => Math.round(from + (one[c] - from) * part));
     found[i] = (255 << 24) | (b << 16) | (g << 8) | r;
   }
   return found;
 }
 
-/** A disc with a soft edge: the offsets of its pixels in a raster that is `width` wide, and how much each is covered. */
+/** A disc with a soft edge: the offsets of its pixels in a raster so wide, and how much each is covered. */
 function disc(radius, width) {
   const reach = Math.ceil(radius), offsets = [], covers = [];
   for (let y = -reach; y <= reach; y++) for (let x = -reach; x <= reach; x++) {
@@ -37,7 +39,9 @@ class WordMap {
   constructor({ at, words, text, choose, stop }) {
     Object.assign(this, { at, words, text, choose });
     this.size = words.length;
-    this.canvas = h("canvas", { class: "map", tabindex: 0, role: "img", "aria-label": `a map of ${count(this.size)} words; + and - zoom, the arrow keys move, 0 shows all` });
+    this.canvas =
+      h("canvas", { class: "map", tabindex: 0, role: "img",
+      "aria-label": `a map of ${count(this.size)} words; + and - zoom, the arrow keys move, 0 shows all` });
     this.tip = h("span", { class: "maptip", hidden: true });
     this.root = h("div", { class: "mapbox" }, this.canvas, this.tip);
     this.pen = this.canvas.getContext("2d", { willReadFrequently: true });
@@ -51,7 +55,8 @@ class WordMap {
     this.bounds();
     const resize = new ResizeObserver(() => this.fit());
     resize.observe(this.root);
-    stop.addEventListener("abort", () => { resize.disconnect(); cancelAnimationFrame(this.pending); cancelAnimationFrame(this.moving); });
+    stop.addEventListener("abort", () => { resize.disconnect(); cancelAnimationFrame(this.pending);
+    cancelAnimationFrame(this.moving); });
     this.listen();
   }
 
@@ -79,7 +84,8 @@ class WordMap {
     this.canvas.width = Math.round(box.width * dpr);
     this.canvas.height = Math.round(box.height * dpr);
     const { width, height } = this.canvas, whole = 0.9 * Math.min(width / this.extent[0], height / this.extent[1]);
-    if (!this.zoom || this.zoom === this.whole) Object.assign(this, { x: this.middle[0], y: this.middle[1], zoom: whole });
+    if (!this.zoom || this.zoom === this.whole) Object.assign(this,
+      { x: this.middle[0], y: this.middle[1], zoom: whole });
     this.whole = whole;
     this.image = new ImageData(width, height);
     this.pixels = new Uint32Array(this.image.data.buffer);
@@ -94,9 +100,11 @@ class WordMap {
   }
 
   draw() {
+    if (!this.density) return; // it has no size yet
     const begin = performance.now(), { width, height } = this.canvas, { pixels, density, at, zoom, colours } = this;
     const left = width / 2 - this.x * zoom, top = height / 2 + this.y * zoom;
-    const { reach, offsets, covers } = disc(Math.min(5, Math.max(0.8, this.radius * (zoom / this.whole) ** 0.4)) * this.dpr, width), most = offsets.length;
+    const { reach, offsets, covers } = disc(Math.min(5, Math.max(0.8, this.radius * (zoom / this.whole) ** 0.4))
+      * this.dpr, width), most = offsets.length;
     density.fill(0);
     for (let i = 0; i < this.size; i++) {
       const x = Math.round(left + at[2 * i] * zoom), y = Math.round(top - at[2 * i + 1] * zoom);
@@ -105,7 +113,8 @@ class WordMap {
       for (let j = 0; j < most; j++) density[from + offsets[j]] += covers[j];
     }
     const last = colours.length - 1;
-    for (let i = 0; i < pixels.length; i++) { const level = density[i] * LEVELS; pixels[i] = colours[level < last ? level | 0 : last]; }
+    for (let i = 0; i < pixels.length; i++) { const level = density[i] * LEVELS;
+    pixels[i] = colours[level < last ? level | 0 : last]; }
     this.pen.putImageData(this.image, 0, 0);
     this.marks(left, top);
     this.canvas.dataset.ms = (performance.now() - begin).toFixed(2);
@@ -118,7 +127,8 @@ class WordMap {
 
   /** Rings, lines to the nearest words, and labels that do not overlap. */
   marks(left, top) {
-    const { pen, dpr } = this, { width, height } = this.canvas, pin = css("--pin"), ink = css("--ink"), accent = css("--accent"), card = css("--card");
+    const { pen, dpr } = this, { width, height } = this.canvas, pin = css("--pin"), ink = css("--ink"),
+      accent = css("--accent"), card = css("--card");
     const inside = ([x, y]) => x > 0 && y > 0 && x < width && y < height;
     const ring = (row, colour, radius) => {
       const [x, y] = this.place(row, left, top);
@@ -130,7 +140,8 @@ class WordMap {
     if (this.chosen >= 0) {
       const from = this.place(this.chosen, left, top);
       pen.strokeStyle = pin; pen.globalAlpha = 0.45; pen.lineWidth = dpr;
-      for (const row of this.near) { pen.beginPath(); pen.moveTo(...from); pen.lineTo(...this.place(row, left, top)); pen.stroke(); }
+      for (const row of this.near) { pen.beginPath(); pen.moveTo(...from); pen.lineTo(...this.place(row, left, top));
+      pen.stroke(); }
       pen.globalAlpha = 1;
     }
     for (const row of this.near) ring(row, accent, 4);
@@ -138,16 +149,20 @@ class WordMap {
     if (this.chosen >= 0) ring(this.chosen, pin, 7);
     const size = 12 * dpr, cell = 16 * dpr, columns = Math.ceil(width / cell) + 1, taken = new Set();
     const [plain, strong] = [`${size}px ${css("--mono")}`, `600 ${size}px ${css("--mono")}`];
-    pen.textBaseline = "middle"; pen.lineJoin = "round"; pen.strokeStyle = card; pen.lineWidth = 3.5 * dpr; pen.font = plain;
-    const most = Math.min(140, 36 + 26 * Math.log2(Math.max(1, this.zoom / this.whole))), marked = new Set([this.chosen, ...this.near, ...this.text]);
+    pen.textBaseline = "middle"; pen.lineJoin = "round"; pen.strokeStyle = card; pen.lineWidth = 3.5 * dpr;
+    pen.font = plain;
+    const most = Math.min(140, 36 + 26 * Math.log2(Math.max(1, this.zoom / this.whole))),
+      marked = new Set([this.chosen, ...this.near, ...this.text]);
     let made = 0, tried = 0;
     const label = (row, colour, font) => {
       const spot = this.place(row, left, top);
       if (row < 0 || !inside(spot)) return;
       const text = (this.labels[row] ||= visible(this.words[row]).slice(0, 24));
       if (pen.font !== font) pen.font = font;
-      const wide = (this.widths[row] ||= pen.measureText(text).width / dpr) * dpr * 1.08, right = spot[0] + 8 * dpr + wide < width, x = right ? spot[0] + 8 * dpr : spot[0] - 8 * dpr - wide;
-      const row0 = Math.floor((spot[1] - size / 2) / cell), row1 = Math.floor((spot[1] + size / 2) / cell), from = Math.floor((x - 6 * dpr) / cell), to = Math.floor((x + wide) / cell);
+      const wide = (this.widths[row] ||= pen.measureText(text).width / dpr) * dpr * 1.08, right = spot[0] + 8 * dpr
+        + wide < width, x = right ? spot[0] + 8 * dpr : spot[0] - 8 * dpr - wide;
+      const row0 = Math.floor((spot[1] - size / 2) / cell), row1 = Math.floor((spot[1] + size / 2) / cell),
+        from = Math.floor((x - 6 * dpr) / cell), to = Math.floor((x + wide) / cell);
       for (let r = row0; r <= row1; r++) for (let c = from; c <= to; c++) if (taken.has(r * columns + c)) return;
       for (let r = row0; r <= row1; r++) for (let c = from; c <= to; c++) taken.add(r * columns + c);
       pen.strokeText(text, x, spot[1]);
@@ -193,13 +208,17 @@ class WordMap {
     if (!this.zoom) { this.waiting = row; return; }
     const [x, y] = [this.at[2 * row], this.at[2 * row + 1]], far = [];
     for (let i = 0; i < this.size; i++) far.push(Math.hypot(this.at[2 * i] - x, this.at[2 * i + 1] - y));
-    const like = this.near.map((other) => far[other]).sort((a, b) => a - b)[this.near.length >> 1] ?? 0; // half of its nearest words are in sight
-    const near = Math.max(like, far.sort((a, b) => a - b)[Math.min(24, this.size - 1)]) || 1e-6, goal = Math.max(this.whole, Math.min(0.38 * this.canvas.height / near, 4000 * this.whole));
+    const like = this.near.map((other) => far[other]).sort((a, b) => a - b)[this.near.length >> 1] ?? 0;
+    // half of its nearest words are in sight
+    const near = Math.max(like, far.sort((a, b) => a - b)[Math.min(24, this.size - 1)]) || 1e-6,
+      goal = Math.max(this.whole, Math.min(0.38 * this.canvas.height / near, 4000 * this.whole));
     const [x0, y0, zoom0, start] = [this.x, this.y, this.zoom, performance.now()];
     cancelAnimationFrame(this.moving);
     const move = () => {
-      const part = still ? 1 : Math.min(1, (performance.now() - start) / 450), eased = part * part * (3 - 2 * part), zoom = zoom0 * (goal / zoom0) ** eased;
-      const along = Math.abs(goal - zoom0) < 1e-9 ? eased : (1 / zoom0 - 1 / zoom) / (1 / zoom0 - 1 / goal); // the word moves straight to the middle
+      const part = still ? 1 : Math.min(1, (performance.now() - start) / 450), eased = part * part * (3 - 2 * part),
+        zoom = zoom0 * (goal / zoom0) ** eased;
+      const along = Math.abs(goal - zoom0) < 1e-9 ? eased : (1 / zoom0 - 1 / zoom) / (1 / zoom0 - 1 / goal);
+      // the word moves straight to the middle
       Object.assign(this, { x: x0 + (x - x0) * along, y: y0 + (y - y0) * along, zoom });
       this.draw();
       if (part < 1) this.moving = requestAnimationFrame(move);
@@ -221,8 +240,10 @@ class WordMap {
   listen() {
     const { canvas } = this, fingers = new Map();
     let moved = 0;
-    const spot = (event) => { const box = canvas.getBoundingClientRect(); return [(event.clientX - box.left) * this.dpr, (event.clientY - box.top) * this.dpr]; };
-    canvas.addEventListener("pointerdown", (event) => { canvas.setPointerCapture(event.pointerId); fingers.set(event.pointerId, spot(event)); moved = 0; this.tip.hidden = true; cancelAnimationFrame(this.moving); });
+    const spot = (event) => { const box = canvas.getBoundingClientRect();
+    return [(event.clientX - box.left) * this.dpr, (event.clientY - box.top) * this.dpr]; };
+    canvas.addEventListener("pointerdown", (event) => { canvas.setPointerCapture(event.pointerId);
+    fingers.set(event.pointerId, spot(event)); moved = 0; this.tip.hidden = true; cancelAnimationFrame(this.moving); });
     canvas.addEventListener("pointermove", (event) => {
       const now = spot(event), before = fingers.get(event.pointerId);
       if (!before) return this.point(...now);
@@ -230,20 +251,25 @@ class WordMap {
       moved += Math.hypot(now[0] - before[0], now[1] - before[1]);
       fingers.set(event.pointerId, now);
       if (other) {
-        this.by(Math.hypot(now[0] - other[0], now[1] - other[1]) / (Math.hypot(before[0] - other[0], before[1] - other[1]) || 1), (now[0] + other[0]) / 2, (now[1] + other[1]) / 2);
+        this.by(Math.hypot(now[0] - other[0], now[1] - other[1]) / (Math.hypot(before[0] - other[0],
+          before[1] - other[1]) || 1), (now[0] + other[0]) / 2, (now[1] + other[1]) / 2);
         this.shift((now[0] - before[0]) / 2, (now[1] - before[1]) / 2);
       } else this.shift(now[0] - before[0], now[1] - before[1]);
     });
     const up = (event) => {
-      if (fingers.delete(event.pointerId) && event.type === "pointerup" && moved < 5 * this.dpr && !fingers.size) { const row = this.under(...spot(event)); if (row >= 0) this.choose(row, false); }
+      if (fingers.delete(event.pointerId) && event.type === "pointerup" && moved < 5 * this.dpr
+        && !fingers.size) { const row = this.under(...spot(event)); if (row >= 0) this.choose(row, false); }
     };
     canvas.addEventListener("pointerup", up);
     canvas.addEventListener("pointercancel", up);
     canvas.addEventListener("pointerleave", () => { this.tip.hidden = true; });
-    canvas.addEventListener("wheel", (event) => { event.preventDefault(); this.by(Math.exp(-event.deltaY * (event.ctrlKey ? 0.01 : 0.0018)), ...spot(event)); }, { passive: false });
+    canvas.addEventListener("wheel", (event) => { event.preventDefault();
+    this.by(Math.exp(-event.deltaY * (event.ctrlKey ? 0.01 : 0.0018)), ...spot(event)); }, { passive: false });
     canvas.addEventListener("keydown", (event) => {
       const step = 60 * this.dpr;
-      const act = { "+": () => this.by(1.4), "=": () => this.by(1.4), "-": () => this.by(1 / 1.4), 0: () => this.all(), ArrowLeft: () => this.shift(step, 0), ArrowRight: () => this.shift(-step, 0), ArrowUp: () => this.shift(0, step), ArrowDown: () => this.shift(0, -step) }[event.key];
+      const act = { "+": () => this.by(1.4), "=": () => this.by(1.4), "-": () => this.by(1 / 1.4), 0: () => this.all(),
+        ArrowLeft: () => this.shift(step, 0), ArrowRight: () => this.shift(-step, 0),
+        ArrowUp: () => this.shift(0, step), ArrowDown: () => this.shift(0, -step) }[event.key];
       if (act && !event.ctrlKey && !event.metaKey) { event.preventDefault(); act(); }
     });
   }
@@ -279,14 +305,18 @@ export async function draw(root, { shown, store, state, stop, live, run }) {
   let go = state.index("word", words.length) >= 0 ? "still" : "";
   const pick = (row, move = true) => { go = move ? "move" : ""; state.set({ word: row }); };
   const map = new WordMap({ at, words, text: one.text, choose: pick, stop });
-  const typed = h("input", { type: "search", class: "tool", placeholder: "find a word", "aria-label": "find a word", dir: "auto", style: { width: "100%", padding: ".45rem .7rem" } });
+  const typed = h("input", { type: "search", class: "tool", placeholder: "find a word", "aria-label": "find a word",
+    dir: "auto", style: { width: "15rem", padding: ".35rem .7rem" } });
   const look = () => {
     const rows = search(words, typed.value);
-    hits.replaceChildren(...(rows.length || !typed.value.trim() ? rows.map((row) => h("button", { type: "button", class: "tool", dir: "auto", onclick: () => pick(row) }, named(row))) : [h("span", { class: "tip" }, "no such word in this vocabulary")]));
+    hits.replaceChildren(...(rows.length || !typed.value.trim()
+      ? rows.map((row) => h("button", { type: "button", class: "tool", dir: "auto", onclick: () => pick(row) },
+      named(row))) : [h("span", { class: "tip" }, "no such word in this vocabulary")]));
     return rows;
   };
   typed.addEventListener("input", look);
-  typed.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault(); const [row] = look(); if (row !== undefined) pick(row); } });
+  typed.addEventListener("keydown", (event) => { if (event.key === "Enter") { event.preventDefault();
+  const [row] = look(); if (row !== undefined) pick(row); } });
   let turn = 0;
   /** The nearest words of a word, as [row, cosine]; null if this page does not have them. */
   const nearest = async (row) => {
@@ -301,32 +331,56 @@ export async function draw(root, { shown, store, state, stop, live, run }) {
     const row = state.index("word", words.length), mine = ++turn;
     map.chosen = row;
     map.near = [];
-    if (row < 0) { list.replaceChildren(h("p", { class: "tip" }, "Find a word, or click a point: its nearest words are listed here.")); return map.soon(); }
+    if (row < 0) { list.replaceChildren(h("p", { class: "tip" },
+      "Find a word, or click a point: its nearest words are listed here.")); return map.soon(); }
     const found = await nearest(row).catch((error) => error.message);
     if (mine !== turn || stop.aborted) return;
     map.near = Array.isArray(found) ? found.map(([other]) => other) : [];
     if (go) map.centre(row, go === "still" || undefined);
     go = "";
     map.soon();
-    say(`${named(row)}${Array.isArray(found) ? `, nearest ${found.slice(0, 3).map(([other]) => named(other)).join(", ")}` : ""}`);
-    list.replaceChildren(h("h3", {}, "nearest to ", h("span", { class: "number", dir: "auto", style: { color: "var(--pin)" }, "data-word": "" }, named(row))),
+    say([row, ...map.near.slice(0, 3)].map(named).join(", "));
+    list.replaceChildren(h("h3", {}, "nearest to ",
+      h("span", { class: "number", dir: "auto", style: { color: "var(--pin)" }, "data-word": "" }, named(row))),
       Array.isArray(found)
-        ? h("table", { class: "near" }, h("tbody", {}, found.map(([other, cosine]) => h("tr", {}, h("td", { class: "text" }, h("button", { type: "button", class: "tool", dir: "auto", onclick: () => pick(other) }, named(other))), h("td", { class: "number" }, cosine.toFixed(3))))))
-        : h("p", { class: "note" }, found ?? "This page has the nearest words of the words of its text only: the vocabulary is large. The live page has those of every word."),
+        ? h("table", { class: "near" },
+          h("tbody", {},
+          found.map(([other, cosine]) => h("tr", {},
+          h("td", { class: "text" },
+          h("button", { type: "button", class: "tool", dir: "auto", onclick: () => pick(other) }, named(other))),
+          h("td", { class: "number" }, cosine.toFixed(3))))))
+        : h("p", { class: "note" },
+          found ?? "This page has the nearest words of the words of its text only: the vocabulary is large. "
+            + "The live page has those of every word."),
       h("p", { class: "tip" }, `The cosine of their vectors, in all ${count(one.width)} dimensions.`));
   };
-  const plain = (label, name, click) => tool(label, false, click, { "aria-pressed": undefined, "aria-label": name, title: name });
+  const plain = (label, name, click) => tool(label, false, click, { "aria-pressed": undefined, "aria-label": name,
+    title: name });
   root.append(h("div", { class: "two" },
-    h("section", { class: "card" }, h("h2", {}, "Words"),
-      shown.vocabulary.length > 1 && h("div", { class: "tools" }, shown.vocabulary.map((other, i) => tool(other.title, i === number, () => { state.set({ vocabulary: i, word: "" }); root.replaceChildren(); draw(root, { shown, store, state, stop, live, run }); }))),
-      typed, h("div", { style: { "margin-top": ".5rem" } }, hits),
-      one.text.length > 0 && [h("h3", {}, "in the text"), h("div", { class: "tokens" }, one.text.map((row) => h("button", { type: "button", class: "token", dir: "auto", onclick: () => pick(row) }, named(row))))],
+    h("section", { class: "card" }, h("h2", {}, "Nearest words"),
+      shown.vocabulary.length > 1 && h("div", { class: "tools" },
+        shown.vocabulary.map((other, i) => tool(other.title, i === number,
+        () => { state.set({ vocabulary: i, word: "" }); root.replaceChildren();
+      draw(root, { shown, store, state, stop, live, run }); }))),
+      one.text.length > 0 && [h("h3", {}, "in the text"),
+        h("div", { class: "tokens" },
+        one.text.map((row) => h("button", { type: "button", class: "token", dir: "auto", onclick: () => pick(row) },
+        named(row))))],
       list),
-    h("section", { class: "card" }, h("h2", {}, `All ${count(words.length)} words${one.all > words.length ? ` that have a vector, of ${count(one.all)}` : ""}`),
-      h("div", { class: "tools" }, plain("+", "zoom in", () => map.by(1.5)), plain("−", "zoom out", () => map.by(1 / 1.5)), plain("all", "show all words", () => map.all()), h("span", { class: "space" }),
-        plain("PNG", "save the map as PNG", () => map.canvas.toBlob((blob) => { const link = h("a", { href: URL.createObjectURL(blob), download: `${shown.run.name}-vocabulary.png` }); link.click(); setTimeout(() => URL.revokeObjectURL(link.href), 5000); }))),
-      map.root,
-      h("p", { class: "tip" }, `Each point is a word. Across and up are the first two principal components of the embeddings (scaled to length one); they hold ${percent(share[0])} and ${percent(share[1])} of the variance, so trust the list for who is near. Drag, scroll or pinch; by keyboard + − 0 and the arrows.`, one.text.length ? " Words of the text have an orange ring." : ""))));
+    h("section", { class: "card first" },
+      h("h2", {}, `All ${count(words.length)} words`, one.all > words.length ? ` on the map, of ${count(one.all)}` : ""),
+      h("div", { class: "tools" }, plain("+", "zoom in", () => map.by(1.5)),
+        plain("−", "zoom out", () => map.by(1 / 1.5)), plain("all", "show all words", () => map.all()),
+        h("span", { class: "space" }),
+        plain("PNG", "save the map as PNG",
+          () => map.canvas.toBlob((blob) =>
+          { const link = h("a", { href: URL.createObjectURL(blob), download: `${shown.run.name}-vocabulary.png` });
+        link.click(); setTimeout(() => URL.revokeObjectURL(link.href), 5000); }))),
+      h("div", { class: "finder" }, typed, hits), map.root,
+      h("p", { class: "tip" },
+        "Each point is a word. Across and up are the first two principal components of the embeddings (scaled to ",
+        `length one); they hold ${percent(share[0])} and ${percent(share[1])} of the variance, so trust the list for `,
+        "who is near. Drag, scroll or pinch; by keyboard + − 0 and the arrows.", one.text.length ? " Words of the text have an orange ring." : ""))));
   state.on((changes) => "word" in changes && show(), stop);
   return show();
 }
