@@ -9,6 +9,7 @@ from allyouneed.errors import UserError
 from allyouneed.look.answer import show_alignment, show_answer, show_likely
 from allyouneed.look.architecture import show_architecture
 from allyouneed.look.attention import Sequences, show_attention
+from allyouneed.look.hand import kinds_for, show_hand
 from allyouneed.look.learning import show_learning
 from allyouneed.look.view import View
 from allyouneed.predict.base import Predictor
@@ -35,7 +36,9 @@ def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeCo
         show_alignment(view, predictor, given, decode)
         show_likely(view, predictor, given, decode)
         try:
-            show_attention(view, sequences, predictor.trace(given, decode, ("weights",)))
+            found = predictor.trace(given, decode, kinds_for(predictor))
+            show_attention(view, sequences, found)
+            show_hand(view, sequences, predictor, given, found)
         except UserError as error:
             view.shown["notes"].append(str(error))
     return view

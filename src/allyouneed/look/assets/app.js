@@ -2,6 +2,7 @@
 
 import * as answer from "look/answer.js";
 import * as attention from "look/attention.js";
+import * as hand from "look/hand.js";
 import * as likely from "look/likely.js";
 import * as learning from "look/learning.js";
 import * as architecture from "look/architecture.js";
@@ -9,7 +10,7 @@ import { count, h, say, tool } from "look/draw.js";
 import { State } from "look/state.js";
 import { liveStore, savedStores } from "look/store.js";
 
-const VIEWS = [answer, attention, likely, learning, architecture];
+const VIEWS = [answer, attention, hand, likely, learning, architecture];
 
 function theme(document) {
   const root = document.documentElement;

@@ -38,15 +38,17 @@ async function png(figure) {
 
 const cell = (text) => (/[",\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text);
 
+const digits = (value) => +value.toFixed(6);
+
 /** A matrix with the names of its rows and columns. */
-export function csvText({ values, rows, columns }) {
+export function csvText({ values, rows, columns, write = digits }) {
   const lines = [["", ...columns].map(cell).join(",")];
-  rows.forEach((name, i) => lines.push([cell(name), ...Array.from(values.slice(i * columns.length, (i + 1) * columns.length), (v) => +v.toFixed(6))].join(",")));
+  rows.forEach((name, i) => lines.push([cell(name), ...Array.from(values.slice(i * columns.length, (i + 1) * columns.length), write)].join(",")));
   return `${lines.join("\n")}\n`;
 }
 
-export function numpyText({ values, rows, columns }) {
-  const lines = rows.map((_, i) => `    [${Array.from(values.slice(i * columns.length, (i + 1) * columns.length), (v) => +v.toFixed(6)).join(", ")}],`);
+export function numpyText({ values, rows, columns, write = digits }) {
+  const lines = rows.map((_, i) => `    [${Array.from(values.slice(i * columns.length, (i + 1) * columns.length), write).join(", ")}],`);
   return `np.array([\n${lines.join("\n")}\n])`;
 }
 
@@ -63,9 +65,17 @@ async function copy(text, what) {
   say(`${what} copied`);
 }
 
+const plain = (label, title, click) => tool(label, false, click, { title, "aria-pressed": undefined });
+const exact = (none) => (value) => (Number.isFinite(value) ? +value.toPrecision(9) : `${value < 0 ? "-" : ""}${none}`);
+
+/** Buttons that copy a matrix, with all digits. */
+export const copyTools = (matrix) => [
+  plain("CSV", "copy the numbers as CSV", () => copy(csvText({ ...matrix(), write: exact("inf") }), "CSV")),
+  plain("NumPy", "copy the numbers as NumPy text", () => copy(numpyText({ ...matrix(), write: exact("np.inf") }), "NumPy text")),
+];
+
 /** Buttons that save the figure that `figure()` gives, and copy the matrix that `matrix()` gives. */
 export function saveTools(name, figure, matrix) {
-  const plain = (label, title, click) => tool(label, false, click, { title, "aria-pressed": undefined });
   return [
     plain("SVG", "save the figure as SVG", () => download(`${name}.svg`, new Blob([svgText(figure())], { type: "image/svg+xml" }))),
     plain("PNG", "save the figure as PNG", async () => download(`${name}.png`, await png(figure()))),
