@@ -215,7 +215,7 @@ def test_scores_become_the_code_of_a_patch(name, tmp_path, offline):  # noqa: F8
         assert read(page, "[data-step=digits] .score") == rounded(scores.sort(descending=True)[0][:10])
     else:
         assert read(page, "[data-step=digits] .score") == rounded(scores)
-        assert read(page, "[data-step=digits] .level") == rounded((scores.tanh() + 1) / 2 * 2)
+        assert read(page, "[data-step=digits] .number.level") == rounded((scores.tanh() + 1) / 2 * 2)
         assert read(page, "[data-step=code] .code") == [code]
     assert every(page, "decode") == exactly(found["unfold.embeddings"].value[6])
 

@@ -242,6 +242,7 @@ def _positions(patches: Any, config: Any) -> Tensor:
     return (dark - alone).cpu()
 
 
+@torch.inference_mode()
 def _codes(view: View, predictor: Any, found: Found) -> dict[str, Any]:
     """The codes of an image, and the scores that chose them; a drawing has only codes."""
     compress = isinstance(predictor, CompressPredictor)

@@ -28,7 +28,8 @@ export function draw(root, context) {
     const focused = box.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
     hideTip();
     box.replaceChildren(
-      found.length > 1 ? h("div", { class: "tools", role: "group", "aria-label": "what is computed" }, found.map((one) =>
+      found.length > 1 ? h("div", { class: "tools", role: "group", "aria-label": "what is computed" },
+        found.map((one) =>
         tool(PARTS[one][0], one === part, () => state.set({ step: one }), { "data-key": `part-${one}` }))) : "",
       ...sections);
     if (focused) box.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });

@@ -16,7 +16,8 @@ export function formula(text) {
 /** A numbered step: what happens, its formula, its numbers. `copy` gives {values, rows, columns} to take away. */
 export function step({ title, says, math, copy, name }, ...content) {
   return h("section", { class: "card step", "data-step": name },
-    h("h2", {}, h("span", {}, title), copy && h("span", { class: "tools end" }, copyTools(copy))), says && h("p", { class: "says" }, says), math && h("p", { class: "math" }, [math].flat().map(formula)),
+    h("h2", {}, h("span", {}, title), copy && h("span", { class: "tools end" }, copyTools(copy))),
+      says && h("p", { class: "says" }, says), math && h("p", { class: "math" }, [math].flat().map(formula)),
     content.flat(Infinity));
 }
 
@@ -37,15 +38,18 @@ function showTip(text, x, y) {
 
 export const hideTip = () => { tip().hidden = true; };
 
-const largest = (values) => values.reduce((most, value) => (Number.isFinite(value) ? Math.max(most, Math.abs(value)) : most), 1e-12);
+const largest = (values) => values.reduce((most, value) =>
+  (Number.isFinite(value) ? Math.max(most, Math.abs(value)) : most), 1e-12);
 
 /**
  * Numbers as coloured cells, `columns` in a row (all of them, unless told). Pointing at a cell, or going to it with the
  * arrow keys, reads it; `pick` is called with its index. `label(i)` names a cell.
  */
-export function cells(values, { name, columns = values.length, most = largest(values), marked = -1, pick, size, label, key }) {
+export function cells(values, { name, columns = values.length, most = largest(values), marked = -1, pick, size, label,
+  key }) {
   const rows = Math.ceil(values.length / columns), canvas = h("canvas", {
-    class: `cells${pick ? " pick" : ""}`, width: columns, height: rows, tabindex: 0, role: "img", "data-key": key ?? name,
+    class: `cells${pick ? " pick" : ""}`, width: columns, height: rows, tabindex: 0, role: "img",
+      "data-key": key ?? name,
     "aria-label": `${name}: ${values.length} numbers; arrow keys read them${pick ? ", Enter chooses" : ""}`,
   });
   canvas.values = values;
@@ -60,20 +64,23 @@ export function cells(values, { name, columns = values.length, most = largest(va
   const put = (i) => {
     mark.hidden = i < 0;
     const [left, top] = [i % columns, Math.floor(i / columns)];
-    mark.style.cssText = `left:${(100 * left) / columns}%;top:${(100 * top) / rows}%;width:${100 / columns}%;height:${100 / rows}%`;
+    const places = { left: left / columns, top: top / rows, width: 1 / columns, height: 1 / rows };
+    for (const [side, part] of Object.entries(places)) mark.style[side] = `${100 * part}%`;
   };
   put(marked);
   let at = Math.max(0, marked);
   const text = (i) => `${label ? label(i) : `${name} [${i + 1}]`} = ${full(values[i])}`;
   const cell = (event) => {
     const { left, top, width, height } = canvas.getBoundingClientRect();
-    const x = Math.floor((columns * (event.clientX - left)) / width), y = Math.floor((rows * (event.clientY - top)) / height);
+    const x = Math.floor((columns * (event.clientX - left)) / width);
+    const y = Math.floor((rows * (event.clientY - top)) / height);
     return Math.max(0, Math.min(values.length - 1, y * columns + x));
   };
   const focus = () => {
     const { left, top, width, height } = canvas.getBoundingClientRect();
     put(at);
-    showTip(text(at), left + (width * ((at % columns) + 0.5)) / columns, top + (height * (Math.floor(at / columns) + 0.5)) / rows);
+    showTip(text(at), left + (width * ((at % columns) + 0.5)) / columns,
+      top + (height * (Math.floor(at / columns) + 0.5)) / rows);
     say(text(at));
   };
   canvas.addEventListener("mousemove", (event) => showTip(text(cell(event)), event.clientX, event.clientY));
@@ -82,7 +89,8 @@ export function cells(values, { name, columns = values.length, most = largest(va
   canvas.addEventListener("blur", () => { put(marked); hideTip(); });
   canvas.addEventListener("click", (event) => { at = cell(event); if (pick) pick(at); else focus(); });
   canvas.addEventListener("keydown", (event) => {
-    const by = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns, Home: -at, End: values.length - 1 - at }[event.key];
+    const by = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns, Home: -at,
+      End: values.length - 1 - at }[event.key];
     if (event.key === "Enter" && pick) pick(at);
     if (by === undefined || !(at + by >= 0 && at + by < values.length)) return;
     event.preventDefault();
@@ -94,7 +102,8 @@ export function cells(values, { name, columns = values.length, most = largest(va
 
 /** Lines of a name and a strip, all with the same columns. */
 export const lines = (...pairs) => h("div", { class: "lines" }, pairs.filter(Boolean).map(([name, strip, note]) =>
-  [h("span", { class: "label" }, formula(name)), h("div", { class: "scroll" }, strip), h("span", { class: "soft number" }, note ?? "")]).flat());
+  [h("span", { class: "label" }, formula(name)), h("div", { class: "scroll" }, strip),
+    h("span", { class: "soft number" }, note ?? "")]).flat());
 
 export const num = (value, kind = "") => h("span", { class: `number ${kind}`, title: full(value) }, rounded(value));
 
@@ -104,7 +113,8 @@ export const factor = (value) => (value < 0 ? h("span", {}, "(", num(value), ")"
 /** a_1 b_1 + a_2 b_2 + … as numbers, and the sum. `more` are further terms: [[name, value]]. */
 export function sum(a, b, { result, more = [], most = 3, kind = "" }) {
   const total = dot(a, b) + more.reduce((all, [, value]) => all + value, 0), found = [];
-  for (let i = 0; i < Math.min(most, a.length); i++) found.push(i ? " + " : "", h("span", { class: "term" }, num(a[i]), " · ", factor(b[i])));
+  for (let i = 0; i < Math.min(most, a.length); i++) found.push(i ? " + " : "",
+    h("span", { class: "term" }, num(a[i]), " · ", factor(b[i])));
   if (a.length > most) found.push(` + … (${a.length} products)`);
   for (const [name, value] of more) found.push(" + ", h("span", { class: "term" }, formula(`${name} `), num(value)));
   return h("p", { class: "sum" }, formula(`${result} = `), found, " = ", h("b", {}, num(total, kind)));
@@ -114,7 +124,8 @@ export function sum(a, b, { result, more = [], most = 3, kind = "" }) {
 export function products([nameA, a], [nameB, b], { result, more, kind, columns, size, key = "" }) {
   const each = Array.from(a, (value, i) => value * b[i]), shape = columns ? { columns, size } : {};
   return h("div", { class: "products" },
-    lines([nameA, cells(Array.from(a), { name: nameA, key: `${key}a`, ...shape })], [nameB, cells(Array.from(b), { name: nameB, key: `${key}b`, ...shape })],
+    lines([nameA, cells(Array.from(a), { name: nameA, key: `${key}a`, ...shape })],
+      [nameB, cells(Array.from(b), { name: nameB, key: `${key}b`, ...shape })],
       ["products", cells(each, { name: "product", key: `${key}p`, ...shape })]),
     sum(a, b, { result, more, kind }));
 }
@@ -123,26 +134,33 @@ const opened = new Set(); // tables that stay open when something else is chosen
 
 /** Every number of some vectors, in a table that is made when it is opened. */
 export function everyNumber(columns, name = "all numbers") {
-  const key = columns.map(([title]) => title).join(), box = h("details", { class: "every", open: opened.has(key) }, h("summary", { "data-key": key }, name));
+  const key = columns.map(([title]) => title).join(), box = h("details", { class: "every", open: opened.has(key) },
+    h("summary", { "data-key": key }, name));
   box.addEventListener("toggle", () => {
     opened[box.open ? "add" : "delete"](key);
     if (!box.open || box.children.length > 1) return;
     const [[, first]] = columns;
-    box.append(h("div", { class: "scroll" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", {}), columns.map(([title]) => h("th", { scope: "col" }, formula(title))))),
-      h("tbody", {}, Array.from(first, (_, i) => h("tr", {}, h("th", { scope: "row" }, `${i + 1}`), columns.map(([, values]) => h("td", { class: "number" }, full(values[i])))))))));
+    box.append(h("div", { class: "scroll" }, h("table", {},
+      h("thead", {}, h("tr", {}, h("th", {}), columns.map(([title]) => h("th", { scope: "col" }, formula(title))))),
+      h("tbody", {}, Array.from(first, (_, i) => h("tr", {}, h("th", { scope: "row" }, `${i + 1}`),
+        columns.map(([, values]) => h("td", { class: "number" }, full(values[i])))))))));
   });
   return box;
 }
 
 /** A field for one of `count` units. */
 export function unitField(name, at, count, pick) {
-  const field = h("input", { type: "number", min: 1, max: count, value: at + 1, "data-key": "unit-field", "aria-label": `${name}, from 1 to ${count}` });
-  field.addEventListener("change", () => pick(Math.max(0, Math.min(count - 1, Math.round(Number(field.value) || 1) - 1))));
+  const field = h("input", { type: "number", min: 1, max: count, value: at + 1, "data-key": "unit-field",
+    "aria-label": `${name}, from 1 to ${count}` });
+  field.addEventListener("change", () => pick(Math.max(0,
+    Math.min(count - 1, Math.round(Number(field.value) || 1) - 1))));
   return h("label", { class: "field" }, `${name} `, field, ` of ${count}`);
 }
 
 /** What a saved page may leave out. */
-export const absent = (what) => h("p", { class: "note" }, `${what} would make this page too large, so they are not in it. The live page shows them: leave out the text when you start it.`);
+export const absent = (what) => h("p", { class: "note" },
+  `${what} would make this page too large, so they are not in it. `,
+    "The live page shows them: start it without a text.");
 
 export function dot(a, b) {
   let total = 0;
