@@ -11,6 +11,7 @@ from allyouneed.look.architecture import show_architecture
 from allyouneed.look.attention import Sequences, show_attention
 from allyouneed.look.checkpoints import show_checkpoints
 from allyouneed.look.gates import show_gates
+from allyouneed.look.hand import kinds_for, show_hand
 from allyouneed.look.inside import KINDS, show_inside, show_positions
 from allyouneed.look.learning import show_learning
 from allyouneed.look.starts import start_image, starts, unknown_words
@@ -52,9 +53,10 @@ def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeCo
             show_beams(view, predictor, given, decode)
         found: dict[str, Traced] = {}
         try:
-            found = predictor.trace(given, decode, (*KINDS, "gates"))
+            found = predictor.trace(given, decode, tuple({*KINDS, *kinds_for(predictor), "gates"}))
             show_attention(view, sequences, found)
             show_gates(view, sequences, found)
+            show_hand(view, sequences, predictor, given, found)
             show_checkpoints(view, folder, predictor, given, decode)
         except UserError as error:
             view.shown["notes"].append(str(error))

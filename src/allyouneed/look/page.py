@@ -78,10 +78,13 @@ class Page:
 
 def _data(view: View, number: int) -> Iterator[bytes]:
     """A view and its pieces as elements of the page, which scripts read but no browser runs."""
-    missing, spent = [], 0
+    missing, spent, optional = [], 0, set(view.optional)
     for name, make in view.pieces.items():
+        if name in optional and spent > BUDGET:  # not even made
+            missing.append(name)
+            continue
         packed = zlib.compress(make(), 6)
-        if name in view.optional:
+        if name in optional:
             spent += len(packed)
             if spent > BUDGET:
                 missing.append(name)

@@ -63,6 +63,8 @@ class View:
     def _refer(
         self, name: str, shape: Sequence[int], kind: str, make: Callable[[], bytes], optional: bool
     ) -> dict[str, Any]:
+        if name in self.pieces:
+            raise ValueError(f"two pieces are called {name}")
         self.pieces[name] = make
         if optional:
             self.optional.append(name)

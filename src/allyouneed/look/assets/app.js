@@ -3,6 +3,7 @@
 import * as answer from "look/answer.js";
 import * as attention from "look/attention.js";
 import * as inside from "look/inside.js";
+import * as hand from "look/hand.js";
 import * as likely from "look/likely.js";
 import * as writing from "look/writing.js";
 import * as gates from "look/gates.js";
@@ -15,7 +16,7 @@ import { State } from "look/state.js";
 import { liveStore, savedStores } from "look/store.js";
 
 const VIEWS = [
-  answer, writing, attention, gates, inside, likely, vocabulary, checkpoints, learning, architecture,
+  answer, writing, attention, hand, gates, inside, likely, vocabulary, checkpoints, learning, architecture,
 ];
 
 function theme(document) {

@@ -10,7 +10,7 @@ export const name = "attention";
 export const title = "Attention";
 export const has = (shown) => Boolean(shown.attention?.length);
 
-const GROUPS = { self: "Self-attention", encoder: "Encoder", decoder: "Decoder", cross: "Answer to source" };
+export const GROUPS = { self: "Self-attention", encoder: "Encoder", decoder: "Decoder", cross: "Answer to source" };
 const ORDER = Object.keys(GROUPS);
 const SUMS = { mean: "mean of heads", max: "max of heads", rollout: "rollout" };
 const TIP = "One line per layer, one small image per head. A row is a token that attends, a column one that is " +

@@ -41,13 +41,17 @@ const rgb = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 
 export const isDark = () => document.documentElement.dataset.theme === "dark";
 
+// The same steps towards orange, for numbers below zero.
+const BELOW_LIGHT = ["#ffffff", "#fde3c8", "#f9c48f", "#f0a257", "#df8030", "#bf6216", "#974a10", "#6d350e", "#45220c"];
+const BELOW_DARK = ["#1a2029", "#3b2a1a", "#5b3a18", "#7f4d17", "#a86318", "#cf7d24", "#ec9d4b", "#fac286", "#ffe6cb"];
+
 const ramps = new Map();
 
 /** 256 colours from nothing to all, for the present theme. */
-export function ramp() {
-  const key = isDark();
+export function ramp(below = false) {
+  const key = `${isDark()} ${below}`;
   if (!ramps.has(key)) {
-    const stops = (key ? DARK : LIGHT).map(rgb);
+    const stops = (isDark() ? (below ? BELOW_DARK : DARK) : below ? BELOW_LIGHT : LIGHT).map(rgb);
     const colours = Array.from({ length: 256 }, (_, i) => {
       const at = (i / 255) * (stops.length - 1), low = Math.min(Math.floor(at), stops.length - 2);
       return stops[low].map((value, c) => Math.round(value + (stops[low + 1][c] - value) * (at - low)));
@@ -56,6 +60,19 @@ export function ramp() {
   }
   return ramps.get(key);
 }
+
+/** The colour [r, g, b] of a number from -1 to 1: blue above zero, orange below. */
+export const signed = (value) => ramp(value < 0)[Math.round(255 * Math.min(1, Math.abs(value) || 0))];
+
+/** A number with four digits that count: −0.1234, 12.35, −∞ */
+export function rounded(value) {
+  if (!Number.isFinite(value)) return value < 0 ? "−∞" : "∞";
+  const whole = Number.isInteger(value) && Math.abs(value) < 1e4;
+  return (whole ? `${value}` : value.toPrecision(4)).replace("e+", "e").replaceAll("-", "−");
+}
+
+/** All digits that a number of the model has. */
+export const full = (value) => (Number.isFinite(value) ? `${Number(value.toPrecision(9))}`.replaceAll("-", "−") : rounded(value));
 
 /** The colour of a part of 1, as a CSS colour. */
 export const colour = (value) => `rgb(${ramp()[Math.round(255 * Math.min(1, Math.max(0, value)))]})`;

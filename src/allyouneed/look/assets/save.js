@@ -43,9 +43,11 @@ async function png(figure) {
 
 const cell = (text) => (/[",\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text);
 
+const digits = (value) => +value.toFixed(6);
+
 /** The numbers of a row of a matrix. */
-const row = ({ values, columns }, i) => {
-  return Array.from(values.slice(i * columns.length, (i + 1) * columns.length), (value) => +value.toFixed(6));
+const row = ({ values, columns, write = digits }, i) => {
+  return Array.from(values.slice(i * columns.length, (i + 1) * columns.length), (value) => write(value));
 };
 
 /** A matrix with the names of its rows and columns. */
@@ -72,9 +74,17 @@ async function copy(text, what) {
   say(`${what} copied`);
 }
 
+const plain = (label, title, click) => tool(label, false, click, { title, "aria-pressed": undefined });
+const exact = (none) => (value) => (Number.isFinite(value) ? +value.toPrecision(9) : `${value < 0 ? "-" : ""}${none}`);
+
+/** Buttons that copy a matrix, with all digits. */
+export const copyTools = (matrix) => [
+  plain("CSV", "copy the numbers as CSV", () => copy(csvText({ ...matrix(), write: exact("inf") }), "CSV")),
+  plain("NumPy", "copy the numbers as NumPy text", () => copy(numpyText({ ...matrix(), write: exact("np.inf") }), "NumPy text")),
+];
+
 /** Buttons that save the figure that `figure()` gives, and copy the matrix that `matrix()` gives. */
 export function saveTools(name, figure, matrix) {
-  const plain = (label, title, click) => tool(label, false, click, { title, "aria-pressed": undefined });
   return [
     plain("SVG", "save the figure as SVG", () => download(`${name}.svg`, svgFile(figure()))),
     plain("PNG", "save the figure as PNG", async () => download(`${name}.png`, await png(figure()))),
