@@ -321,3 +321,10 @@ def test_firefox_draws_it_too(tmp_path):
     pixels = np.asarray(Image.open(image).convert("RGB")).reshape(-1, 3)
     assert (pixels == (184, 86, 11)).all(1).sum() > 20  # the pinned token's orange
     assert (pixels == (26, 43, 80)).all(1).sum() > 100  # a weight of 1 is navy
+
+
+def test_every_script_can_be_read_by_a_browser(tmp_path, offline):  # noqa: F811
+    """A name that is declared twice would leave the page empty."""
+    offline.open(saved("rnn", tmp_path))
+    for name in scripts():
+        assert offline.tab.evaluate(f"import('look/{name}').then(() => '', (error) => error.message)") == ""

@@ -61,8 +61,10 @@ export function ramp(below = false) {
   return ramps.get(key);
 }
 
-/** The colour [r, g, b] of a number from -1 to 1: blue above zero, orange below. */
-export const signed = (value) => ramp(value < 0)[Math.round(255 * Math.min(1, Math.abs(value) || 0))];
+/** The colour [r, g, b] of a number from -1 to 1: blue above zero, orange below; what is no number is grey. */
+export const signed = (value) => {
+  return Number.isFinite(value) ? ramp(value < 0)[Math.round(255 * Math.min(1, Math.abs(value)))] : [128, 128, 128];
+};
 
 /** A number with four digits that count: −0.1234, 12.35, −∞ */
 export function rounded(value) {
@@ -76,16 +78,6 @@ export const full = (value) => (Number.isFinite(value) ? `${Number(value.toPreci
 
 /** The colour of a part of 1, as a CSS colour. */
 export const colour = (value) => `rgb(${ramp()[Math.round(255 * Math.min(1, Math.max(0, value)))]})`;
-
-const ORANGE = { true: [255, 179, 92], false: [150, 66, 0] };
-
-/** A number from -1 to 1 as [r, g, b]: blue above zero, orange below; what is no number is grey. */
-export function signed(value) {
-  if (!Number.isFinite(value)) return [128, 128, 128];
-  if (value >= 0) return ramp()[Math.round(255 * Math.min(1, value))];
-  const from = ramp()[0], part = Math.min(1, -value);
-  return ORANGE[isDark()].map((to, c) => Math.round(from[c] + (to - from[c]) * part));
-}
 
 /** Black or white, whichever can be read on a colour [r, g, b]. */
 export const inkOn = ([r, g, b]) => (0.299 * r + 0.587 * g + 0.114 * b > 140 ? "#10151c" : "#ffffff");
