@@ -133,6 +133,22 @@ def test_one_score_is_the_sum_of_its_products(tmp_path, offline):  # noqa: F811
     assert read(page, "[data-step=score] .dot") == rounded([q[2] @ k[0]])
 
 
+def test_a_step_is_copied_with_all_digits(tmp_path, offline):  # noqa: F811
+    offline.tab.add_init_script(
+        "Object.defineProperty(navigator, 'clipboard', {value: {writeText: (text) => {window.copied = text}}})"
+    )
+    page = hand(offline, "gpt", tmp_path, "layer=0&head=1&token=1")
+    found = run_of("gpt").trace(asked("gpt"))
+    scores, weights = (found[f"body.stack.blocks.0.attention.{kind}"].value[1, 1] for kind in ("scores", "weights"))
+    page.tab.locator("[data-step=softmax] button", has_text="CSV").click()
+    heading, *rows = page.tab.evaluate("copied").splitlines()
+    assert heading == ",product,score,masked,exp,weight"
+    assert [float(row.split(",")[-3]) for row in rows] == exactly(scores)  # -inf where a query may not look
+    assert [float(row.split(",")[-1]) for row in rows] == exactly(weights)
+    page.tab.locator("[data-step=softmax] button", has_text="NumPy").click()
+    assert "-np.inf" in page.tab.evaluate("copied")
+
+
 CELLS = [
     ("rnn", 0, 1),
     ("lstm", 0, 2),

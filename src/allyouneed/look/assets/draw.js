@@ -20,6 +20,7 @@ export const s = (name, attributes, ...children) => fill(document.createElementN
 /** A token as a label: spaces and controls become visible. */
 export function visible(token) {
   if (token === "") return "∅";
+  if (/^\d+, \d+$/.test(token)) return token; // row and column of a patch
   return token.replace(/\n/g, "↵").replace(/\t/g, "⇥").replace(/ /g, "·").replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "�");
 }
 

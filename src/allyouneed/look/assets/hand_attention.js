@@ -97,10 +97,11 @@ async function choose({ shown, store, state }, now, at, head, columns, seen) {
     shown.run.precision !== "fp32" && h("p", { class: "tip" },
       `The model computes with ${shown.run.precision}. The page`
       + " goes on from its queries, keys and values with more digits, so the last digits may differ."),
-    h("h3", {}, "The token that attends, with its query"),
-    await picker(shown, store, rows, at, (token) => state.set({ token }), "query"),
-    h("h3", {}, "One of the tokens that it attends to, with its key"),
-    await picker(shown, store, columns, seen, (token) => state.set({ seen: token }), "key"));
+    h("div", { class: "choices" },
+      h("div", {}, h("h3", {}, "The token that attends, with its query"),
+        await picker(shown, store, rows, at, (token) => state.set({ token }), "query")),
+      h("div", {}, h("h3", {}, "A token that it attends to, with its key"),
+        await picker(shown, store, columns, seen, (token) => state.set({ seen: token }), "key"))));
 }
 
 /** Tokens to choose one of: on the image, if they are its patches; a field, if they are very many. */
@@ -201,7 +202,7 @@ export async function attention(context) {
   const head = Number(now.head) < now.layer.heads.length ? Number(now.head) : 0;
   const rows = shown.sequences[now.layer.rows].tokens, columns = shown.sequences[now.layer.columns],
     names = columns.tokens;
-  const at = state.index("token", rows.length) < 0 ? rows.length - 1 : state.index("token", rows.length);
+  const pinned = state.index("token", rows.length), at = pinned >= 0 ? pinned : layer.causal ? rows.length - 1 : 0;
   const { queries, keys, values, query, v } = layer, arrays = await fetched(store,
     { queries, keys, values, query: query?.matrix, v });
   if (!arrays) return [await choose(context, now, at, head, columns, 0),

@@ -50,7 +50,7 @@ export async function words({ shown, store, state }) {
       math: "v · u" },
       products(["v", v], ["u", u[at]], { result: "v · u", kind: "dot" })),
     step({ name: "softmax", title: "Products become probabilities",
-      says: [`Softmax over all ${known.toLocaleString("en")} words of the training text; here are the ${u.length} likeliest.`,
+      says: [`Softmax over all ${known.toLocaleString("en")} words of the training text; the ${u.length} likeliest:`,
         loss === "negative"
           && " This model has learned with negative samples, that is with σ(v · u): it was not trained on",
         loss === "negative" && " these probabilities, but their order is the same. Choose a word."],
