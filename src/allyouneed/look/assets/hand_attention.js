@@ -137,8 +137,10 @@ function table({ state }, layer, one, tokens, seen) {
   const names = ["token", "k_j", layer.score === "additive" ? "v · tanh(…)" : "q · k_j", by, "mask",
     one.less ? "exp(s − max)" : "exp(s_j)", "weight w_j", "", "v_j"];
   const cell = (...content) => h("td", { class: "number" }, content);
-  const vector = (name, values, most, j) =>
-    h("td", {}, cells(Array.from(values), { name: `${name} of token ${j + 1}`, most, key: `${name}${j}`, size: 3 }));
+  const vector = (name, values, most, j) => {
+    const size = Math.min(3, 96 / values.length), key = `${name}${j}`;
+    return h("td", {}, cells(Array.from(values), { name: `${name} of token ${j + 1}`, most, size, key }));
+  };
   const line = (j) => {
     const blocked = one.masked[j] === -Infinity;
     return h("tr", { class: `${j === seen ? "pinned" : ""}${blocked ? " masked" : ""}`, "data-seen": j },
@@ -235,7 +237,9 @@ export async function attention(context) {
           && " A token may not look ahead: the scores of later tokens become −∞, so that their weight is 0."],
       copy: () => ({ rows: names, columns: ["product", "score", "masked", "exp", "weight"],
         values: names.flatMap((_, j) => score(j)) }),
-    }, table(context, layer, one, names, seen)),
+    }, table(context, layer, one, names, seen),
+    everyNumber([["product", one.products], ["s", one.scores], ["masked", one.masked], ["exp", one.exps],
+      ["w", one.weights]])),
     step({
       name: "values", title: "The weighted sum of the values", math: [made.v, "z = Σ_j w_j v_j"],
       says: `Each value counts as much as its weight says. Choose one of the ${one.z.length} numbers of z.`,
@@ -264,7 +268,7 @@ async function after({ store, state }, layer, each, head) {
       name: "out", title: each.length > 1 ? "What this head adds to the vector of the token" : "A matrix behind it",
       math: each.length > 1 ? "W^O_h z" : "W^O z",
       says: each.length > 1 ? [formula("W^O"), ` has ${wide} columns; this head owns ${z.length} of them.`]
-        : `It makes a vector as wide as the model of z: ${count} numbers.`,
+        : `It makes of z a vector as wide as the model: ${count} numbers.`,
       copy: () => ({ rows: numbered(slice), columns: numbered(z), values: slice.flat() }),
     }, outputs(slice, z, adds[head], at, pick)),
     together(adds, bias && Array.from(bias), at, pick),
@@ -297,7 +301,8 @@ function outputs(slice, z, adds, at, pick) {
 function together(adds, bias, at, pick) {
   const total = adds[0].map((_, u) => adds.reduce((sum, values) => sum + values[u], bias ? bias[u] : 0)),
     several = adds.length > 1;
-  const all = [...adds.map((values, i) => [`head ${i + 1}`, values]), ...(bias ? [["bias b", bias]] : []),
+  const heads = adds.map((values, i) => [several ? `head ${i + 1}` : "W^O z", values]);
+  const all = [...heads, ...(bias ? [["bias b", bias]] : []),
     ["sum", total]];
   const most = largest(all.map(([, values]) => values)), b = bias ? " + b" : "";
   const strips = all.map(([name, values]) => [name, cells(values, { name, most, marked: at, pick }),

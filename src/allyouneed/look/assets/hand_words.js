@@ -3,12 +3,15 @@
 import { h, meter, short, visible } from "look/draw.js";
 import { absent, cells, dot, everyNumber, formula, lines, num, products, row, step } from "look/hand_parts.js";
 
+const NEGATIVE = " This model has learned with negative samples, that is with σ(v · u): it was not trained on these"
+  + " probabilities, but their order is the same.";
+
 const largest = (list) => list.reduce((most, values) => values.reduce((m, value) => Math.max(m, Math.abs(value)), most),
   1e-12);
 
 /** A table of words: a strip and some numbers for each; `choose` is called with a row. */
 function table(names, vectors, heading, numbers, at, choose, key) {
-  const most = largest(vectors);
+  const most = largest(vectors), size = Math.min(3, 96 / vectors[0].length);
   return h("div", { class: "scroll" }, h("table", { class: "keys" },
     h("thead", {}, h("tr", {}, ["word", ...heading, "", "vector"].map((name) =>
     h("th", { scope: "col" }, formula(name))))),
@@ -17,7 +20,7 @@ function table(names, vectors, heading, numbers, at, choose, key) {
         "aria-pressed": String(i === at), onclick: () => choose(i) }, short(visible(name), 16))),
       numbers[i].values.map(([kind, value]) => h("td", { class: "number" }, num(value, kind))),
         h("td", {}, meter(numbers[i].part, i === at ? "pinned" : "")),
-      h("td", {}, cells(vectors[i], { name: `vector of ${visible(name)}`, most, size: 3, key: `${key}v${i}` })))))));
+      h("td", {}, cells(vectors[i], { name: `vector of ${visible(name)}`, most, size, key: `${key}v${i}` })))))));
 }
 
 export async function words({ shown, store, state }) {
@@ -50,16 +53,16 @@ export async function words({ shown, store, state }) {
       math: "v · u" },
       products(["v", v], ["u", u[at]], { result: "v · u", kind: "dot" })),
     step({ name: "softmax", title: "Products become probabilities",
-      says: [`Softmax over all ${known.toLocaleString("en")} words of the training text; the ${u.length} likeliest:`,
-        loss === "negative"
-          && " This model has learned with negative samples, that is with σ(v · u): it was not trained on",
-        loss === "negative" && " these probabilities, but their order is the same. Choose a word."],
+      says: [`Softmax over all ${known.toLocaleString("en")} words of the training text. `,
+        `These are the ${u.length} likeliest; choose one.`, loss === "negative" && NEGATIVE],
       math: "p_w = exp(v · u_w) / Σ_i exp(v · u_i)", copy: () =>
         ({ rows: term.names, columns: heading, values: found.flatMap((one) => [one.dot, one.exp, one.p]) }) },
     table(term.names, u, ["v · u_w", less ? "exp(v · u − max)" : "exp(v · u_w)", "p_w"],
       found.map((one) => ({ values: [["dot", one.dot], ["exp", one.exp], ["p", one.p]], part: one.p / most })), at,
       (seen) => state.set({ seen }), "word"),
-    h("p", { class: "sum" }, formula("Σ_i exp(v · u_i) = "), h("b", {}, num(total, "total")))),
+    h("p", { class: "sum" }, formula("Σ_i exp(v · u_i) = "), h("b", {}, num(total, "total"))),
+    everyNumber([["v · u", found.map((one) => one.dot)], ["exp", found.map((one) => one.exp)],
+      ["p", found.map((one) => one.p)]])),
   ];
   return [head, ...steps, cosines(terms, vectors, nearest, near, state)];
 }
