@@ -5,7 +5,7 @@ import { copyTools } from "look/save.js";
 
 /** "s_j = q · k_j / √d": what follows _ or ^ is small, low or high; {…} keeps several signs together. */
 export function formula(text) {
-  const found = h("span", { class: "formula" });
+  const found = h("span", { class: "equation" });
   for (const part of text.split(/([_^](?:\{[^}]*\}|.))/u)) {
     if (/^[_^]./u.test(part)) found.append(h(part[0] === "_" ? "sub" : "sup", {}, part.slice(1).replace(/[{}]/g, "")));
     else found.append(part);
