@@ -25,6 +25,13 @@ WRITE = ("gpt", "lstm", "elmo", "transformer", "seq2seq", "convseq2seq")
 SETTINGS = [(0.5, 0, 1.0), (1.0, 5, 1.0), (2.0, 0, 0.55), (1.3, 20, 0.8), (0.0, 0, 1.0), (0.8, 3, 0.0)]
 
 
+@pytest.fixture(autouse=True)
+def _soon(request: pytest.FixtureRequest) -> None:
+    """What a page does not show at once, it does not show."""
+    if "offline" in request.fixturenames:
+        request.getfixturevalue("offline").tab.set_default_timeout(8000)
+
+
 def asked(name: str) -> str:
     return str(FAMILIES[name][2][0])
 
@@ -255,6 +262,7 @@ def test_another_token_of_a_live_page_is_gone_on_from(name):
     begun = [*shown["tokens"][shown["prompt"] : step], other]
     expected = continued(run, text, begun)
     with live(run) as address, browsing(viewport={"width": 1280, "height": 900}) as page:
+        page.tab.set_default_timeout(8000)
         page.open(address, f"view=writing&step={step}&temperature=0&text={text}")
         page.tab.locator(f"table.dist button[data-id='{other}']").click()
         page.tab.wait_for_selector(".note button")
