@@ -11,7 +11,7 @@ from allyouneed.look.architecture import show_architecture
 from allyouneed.look.attention import Sequences, show_attention
 from allyouneed.look.learning import show_learning
 from allyouneed.look.view import View
-from allyouneed.look.writing import show_beams, show_writing
+from allyouneed.look.writing import show_beams, show_writing, with_end
 from allyouneed.predict.base import Predictor, Writing
 from allyouneed.storage.runfolder import RunFolder
 
@@ -36,7 +36,8 @@ def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeCo
         if not isinstance(predictor, Writing) or predictor.makes_image:
             show_likely(view, predictor, given, decode)
         elif answer is not None:
-            show_writing(view, predictor, given, answer, decode)
+            tokens = with_end(predictor, given, answer, decode)
+            show_writing(view, predictor, given, tokens, answer.reason, decode)
             show_beams(view, predictor, given, decode)
         try:
             show_attention(view, sequences, predictor.trace(given, decode, ("weights",)))

@@ -122,7 +122,7 @@ export function reading(beams, at) {
   const { nodes, alpha, penalty } = beams, node = nodes[at], path = branch(nodes, at), n = path.length;
   const divisor = penalty === "gnmt" ? ((5 + n) / 6) ** alpha : n ** alpha;
   const number = (value, key) => h("span", { class: "number", [`data-${key}`]: "" }, minus(value, 4));
-  const text = path.map((i) => nodes[i].token).join("");
+  const text = path.map((i) => nodes[i].token).join("").replace(/\n/g, "↵ ");
   return [
     h("span", { class: "branch-text", dir: "auto" }, text), " ", h("b", {}, fate(beams, at)),
     "; log-probability ", number(node.logprob, "logprob"),
