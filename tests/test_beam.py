@@ -212,7 +212,12 @@ def test_the_trace_holds_the_tree_of_hypotheses() -> None:
     toy, trace = ToyTranslator(6, 4), Trace("beams")
     found = beam_search(toy, [[1], [2], [3]], beam=3, max_new=[3, 6, 6], eos=99, n_best=3, record=trace.record)
     kept = trace.recorded
-    assert set(trace) == {"beams.sentences", "beams.parents", "beams.tokens", "beams.logprobs"}
+    names = {"parents", "tokens", "logprobs"}
+    assert set(trace) == {
+        "beams.sentences",
+        *(f"beams.{n}" for n in names),
+        *(f"beams.found.{n}" for n in names | {"score"}),
+    }
     assert [x.tolist() for x in kept["beams.sentences"]] == [[0, 1, 2]] * 3 + [[1, 2]] * 3
     for sentence, hypotheses in enumerate(found):
         steps = [
@@ -287,3 +292,20 @@ def test_an_error_of_one_sentence_is_its_own() -> None:
     cancelled = beams.add(Request([1], 5, beam=2, stop={0}))
     beams.cancel(cancelled)
     assert not beams.busy
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_the_trace_holds_every_hypothesis_that_competes(beam: int) -> None:
+    """Those with a score: each answer is one of them, and no other has a better score."""
+    for seed in range(8):
+        toy, trace = ToyTranslator(6, seed), Trace("beams")
+        [answers] = beam_search(toy, [[1]], beam=beam, max_new=6, eos=5, record=trace.record)
+        scores, logprobs, tokens = (
+            torch.stack(trace.recorded[f"beams.found.{n}"])[:, 0] for n in ("score", "logprobs", "tokens")
+        )
+        assert scores.shape == (len(trace.recorded["beams.tokens"]), min(2 * beam, 6 * beam))
+        competes = scores > float("-inf")
+        assert competes.any()
+        assert scores.max() == answers[0].score
+        assert answers[0].logprob in logprobs[competes].tolist()
+        assert (tokens[competes] == 5).all() or not answers[0].finished or len(scores) == 6

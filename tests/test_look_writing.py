@@ -25,6 +25,13 @@ WRITE = ("gpt", "lstm", "elmo", "transformer", "seq2seq", "convseq2seq")
 SETTINGS = [(0.5, 0, 1.0), (1.0, 5, 1.0), (2.0, 0, 0.55), (1.3, 20, 0.8), (0.0, 0, 1.0), (0.8, 3, 0.0)]
 
 
+@pytest.fixture(autouse=True)
+def _soon(request: pytest.FixtureRequest) -> None:
+    """What a page does not show at once, it does not show."""
+    if "offline" in request.fixturenames:
+        request.getfixturevalue("offline").tab.set_default_timeout(8000)
+
+
 def asked(name: str) -> str:
     return str(FAMILIES[name][2][0])
 
@@ -190,7 +197,7 @@ def test_the_best_branch_of_the_tree_is_the_answer_of_the_beam_search(name, tmp_
     assert (best["logprob"], best["score"]) == (answer.logprob, answer.score)
     assert float(page.text("[data-logprob]").replace("−", "-")) == pytest.approx(answer.logprob, abs=6e-5)
     assert float(page.text("[data-score]").replace("−", "-")) == pytest.approx(answer.score, abs=6e-5)
-    assert page.text(".branch-text").strip() == "".join(words).strip()
+    assert page.text(".branch-text").strip() == "".join(words).replace("\n", "↵ ").strip()
     assert page.tab.locator(".beams .node").count() == len(beams["nodes"])
     assert page.tab.locator(".beams .node.wins").count() == len(path)
     scores = [
@@ -255,6 +262,7 @@ def test_another_token_of_a_live_page_is_gone_on_from(name):
     begun = [*shown["tokens"][shown["prompt"] : step], other]
     expected = continued(run, text, begun)
     with live(run) as address, browsing(viewport={"width": 1280, "height": 900}) as page:
+        page.tab.set_default_timeout(8000)
         page.open(address, f"view=writing&step={step}&temperature=0&text={text}")
         page.tab.locator(f"table.dist button[data-id='{other}']").click()
         page.tab.wait_for_selector(".note button")
@@ -277,6 +285,8 @@ def test_writing_on_is_a_function_of_its_settings_and_its_seed():
     settings = {"temperature": "2", "top_k": "50", "top_p": "0.9"}
     texts = [view.go_on(1, -1, {**settings, "seed": str(seed)}).shown["writing"]["tokens"] for seed in (1, 2, 3, 1)]
     assert texts[0] == texts[3]
+    anew = view.go_on(1, -1, settings)
+    assert anew.shown["writing"]["decode"] == view.shown["writing"]["decode"]  # of the run
     assert len({tuple(one) for one in texts}) > 1
     given, decode = run.read(text, method="sample", temperature=2.0, top_k=50, top_p=0.9, seed=1)
     ids = given.ids[:2]
@@ -314,8 +324,10 @@ def test_the_end_is_the_one_that_was_written():
     (answer,) = run.predictor.answers([several], decode)
     assert not isinstance(answer, Exception)
     assert answer.reason == "stop"
-    (end,) = writing._end(run.predictor, several, answer, decode)  # type: ignore[arg-type]
+    *before, end = writing.with_end(run.predictor, several, answer, decode)
+    assert before == answer.tokens  # type: ignore[arg-type]
     both = run.predictor.steps(given, [*answer.tokens, end]).log_softmax(-1)
     each = both.gather(1, torch.tensor([*answer.tokens, end])[:, None])
     assert float(each.sum()) == pytest.approx(answer.logprob, abs=1e-4)
-    assert writing._end(run.predictor, several, replace(answer, reason="length"), decode) == []  # type: ignore[arg-type]
+    unended = replace(answer, reason="length")
+    assert writing.with_end(run.predictor, several, unended, decode) == answer.tokens  # type: ignore[arg-type]

@@ -24,13 +24,11 @@ SETTINGS = ("temperature", "top_k", "top_p", "seed")
 BEAM, MOST_BEAM = 4, 16  # of the search that a translator shows by default; of any that is shown
 
 
-def show_writing(view: View, predictor: Writing, given: Prompt, answer: Answer, decode: DecodeConfig) -> None:
-    """view.shown["writing"]: every step of the answer, of a language model those of its prompt, too."""
-    _show(view, predictor, given, [*answer.tokens, *_end(predictor, given, answer, decode)], answer.reason, decode)
-
-
-def _show(view: View, predictor: Writing, given: Prompt, tokens: list[int], reason: str, decode: DecodeConfig) -> None:
-    """`tokens` are those of an answer, with its end."""
+def show_writing(
+    view: View, predictor: Writing, given: Prompt, tokens: list[int], reason: str, decode: DecodeConfig
+) -> None:
+    """view.shown["writing"]: every step of an answer, of a language model those of its prompt, too. `tokens` are those
+    of the answer with its end, `reason` is why it ended."""
     lead, prompt, reads = given, list[int](), predictor.model.prompted
     if reads:
         first = max(1, len(given.ids) - PROMPT)
@@ -60,25 +58,25 @@ def _show(view: View, predictor: Writing, given: Prompt, tokens: list[int], reas
         chosen = build(DecodeConfig, {**own, **values, "method": "sample"} if values else own, "decode")
         ids = given.ids if step >= len(prompt) else [*lead.ids, *prompt[:step]]
         begun = [*tokens[: max(0, step - len(prompt))], *([token] if token >= 0 else [])]
-        return _continued(predictor, replace(given, ids=ids), begun, chosen)
+        other, prefix = View(), replace(given, ids=ids)
+        show_writing(other, predictor, prefix, *_continued(predictor, prefix, begun, chosen), decode)
+        return other
 
     view.go_on = go_on
 
 
-def _continued(predictor: Writing, given: Prompt, begun: list[int], decode: DecodeConfig) -> View:
-    """A view of the answer that begins with these tokens."""
-    view, model, reason, tokens = View(), predictor.model, "length", begun
+def _continued(predictor: Writing, given: Prompt, begun: list[int], decode: DecodeConfig) -> tuple[list[int], str]:
+    """The answer that begins with these tokens, and why it ended."""
+    model = predictor.model
     if _stopped(predictor, begun, decode) or (begun and begun[-1] in {*given.stop, predictor.tokenizer.eos}):
-        reason = "stop"
-    elif len(begun) < given.max_new:
-        begins = given.ids if model.prompted else [model.config.bos]
-        rest = replace(given, ids=[*begins, *begun], max_new=given.max_new - len(begun))
-        writer = predictor.writer if model.prompted else Writer(AfterSource(model, given.ids), predictor.lock)
-        (found,) = answered(write(writer, predictor.tokenizer, [rest], decode))
-        reason = found.reason
-        tokens = [*begun, *found.tokens, *_end(predictor, rest if model.prompted else given, found, decode)]
-    _show(view, predictor, given, tokens, reason, decode)
-    return view
+        return begun, "stop"
+    if len(begun) >= given.max_new:
+        return begun, "length"
+    lead = given.ids if model.prompted else [model.config.bos]
+    rest = replace(given, ids=[*lead, *begun], max_new=given.max_new - len(begun))
+    writer = predictor.writer if model.prompted else Writer(AfterSource(model, given.ids), predictor.lock)
+    (found,) = answered(write(writer, predictor.tokenizer, [rest], decode))
+    return [*begun, *with_end(predictor, rest, found, decode)], found.reason
 
 
 def _stopped(predictor: Writing, tokens: list[int], decode: DecodeConfig) -> bool:
@@ -87,16 +85,17 @@ def _stopped(predictor: Writing, tokens: list[int], decode: DecodeConfig) -> boo
     return any(stop in text for stop in decode.stop)
 
 
-def _end(predictor: Writing, given: Prompt, answer: Answer, decode: DecodeConfig) -> list[int]:
-    """The token that has ended an answer, if one has: of several, the one that its log-probability counts."""
-    ends = [id for id in {*given.stop, predictor.tokenizer.eos} if id is not None]
-    if answer.reason != "stop" or not ends or _stopped(predictor, answer.tokens, decode):
-        return []
-    if len(ends) == 1:
-        return ends
-    each = predictor.steps(given, [*answer.tokens, ends[0]]).double().log_softmax(-1)
-    rest = answer.logprob - float(sum(row[id] for row, id in zip(each, answer.tokens)))
-    return [min(ends, key=lambda id: abs(float(each[-1, id]) - rest))]
+def with_end(predictor: Writing, given: Prompt, answer: Answer, decode: DecodeConfig) -> list[int]:
+    """The tokens of an answer, with the one that has ended it, if one has: of several that may, the one that the
+    log-probability of the answer counts."""
+    ends, tokens = [id for id in {*given.stop, predictor.tokenizer.eos} if id is not None], answer.tokens
+    if answer.reason != "stop" or not ends or _stopped(predictor, tokens, decode):
+        return tokens
+    if len(ends) > 1:
+        each = predictor.steps(given, [*tokens, ends[0]]).double().log_softmax(-1)
+        rest = answer.logprob - float(sum(row[id] for row, id in zip(each, tokens)))
+        ends.sort(key=lambda id: abs(float(each[-1, id]) - rest))
+    return [*tokens, ends[0]]
 
 
 def _steps(view: View, predictor: Writing, logits: Tensor, steps: list[int], decode: DecodeConfig) -> dict[str, Any]:
@@ -105,9 +104,9 @@ def _steps(view: View, predictor: Writing, logits: Tensor, steps: list[int], dec
     stored, temperatures = vocab if vocab <= SMALL else STORED, sorted({*TEMPERATURES, decode.temperature})
     order = logits.sort(dim=-1, descending=True, stable=True).indices
     ranks = (order == torch.tensor(steps)[:, None]).int().argmax(1)
-    kept, rest = order[:, :stored].clone(), logits.gather(1, order[:, stored:])
-    top = logits.gather(1, kept)
-    names = range(vocab) if stored == vocab else sorted({*kept.flatten().tolist(), *steps})
+    ids, rest = order[:, :stored].clone(), logits.gather(1, order[:, stored:])
+    top = logits.gather(1, ids)
+    names = range(vocab) if stored == vocab else sorted({*ids.flatten().tolist(), *steps})
     others = torch.stack([_others(row, best, temperatures) for row, best in zip(rest, top[:, 0].double())])
     size = (len(steps), stored)
     return {
@@ -117,7 +116,7 @@ def _steps(view: View, predictor: Writing, logits: Tensor, steps: list[int], dec
         "vocab": vocab,
         "names": {str(id): predictor.tokenizer.token(id) for id in names},
         "temperatures": temperatures,
-        "ids": view.integers("writing.ids", size, lambda: kept.numpy()),
+        "ids": view.integers("writing.ids", size, lambda: ids.numpy()),
         "logits": view.numbers("writing.logits", size, lambda: top),
         "others": view.numbers("writing.others", others.shape, lambda: others),
     }
@@ -162,19 +161,15 @@ def show_beams(view: View, predictor: Writing, given: Prompt, decode: DecodeConf
         return
     found = predictor.trace(given, decode, ("beams",))
     nodes = list(_nodes({name.removeprefix("beams."): one.value.tolist() for name, one in found.items()}))
-    (answer,) = answered(predictor.answers([given], decode))
     ends, eos = [i for i, node in enumerate(nodes) if node["score"] is not None], predictor.tokenizer.eos
     for node in nodes:
-        node["end"] = node["token"] == eos
-        node["token"] = predictor.tokenizer.token(node["token"])
+        node |= {"end": node["token"] == eos, "token": predictor.tokenizer.token(node["token"])}
     view.shown["beams"] = {
         "nodes": nodes,
         "winner": max(ends, key=lambda i: nodes[i]["score"]),
-        "text": answer.text,
         "beam": decode.beam,
         "alpha": decode.alpha,
         "penalty": decode.length_penalty,
-        "run": decode.method,
     }
 
 

@@ -22,7 +22,7 @@ KINDS = {
     "layers": ("tokens", "width"),  # what each layer gives
     "logits": ("tokens", "classes"),
     "codes": ("rows", "columns"),  # of an image
-    "beams": ("beams",),  # of each step of a search: the parent of each hypothesis, its token, its log-probability
+    "beams": ("beams",),  # of each step of a search: parent, token and log-probability of hypotheses; all "found"
 }
 
 

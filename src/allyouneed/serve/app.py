@@ -35,7 +35,7 @@ class Views:
     """The last views of a run, by number."""
 
     def __init__(self, run: Run | Begun) -> None:
-        self.run, self.stored, self.made = run, OrderedDict[int, View](), 0
+        self.run, self.stored = run, OrderedDict[int, View]()
 
     def make(self, given: str | bytes) -> str:
         """The view of a text, or of the bytes of an image."""
@@ -63,11 +63,10 @@ class Views:
         return self.store(view.go_on(step, token, settings))
 
     def store(self, view: View) -> str:
-        self.made += 1
-        self.stored[self.made] = view
+        self.stored[key := next(reversed(self.stored), 0) + 1] = view
         while len(self.stored) > STORED:
             self.stored.popitem(last=False)
-        return f'{{"key": {self.made}, "shown": {plain(view.shown)}}}'
+        return f'{{"key": {key}, "shown": {plain(view.shown)}}}'
 
 
 def app(runs: Sequence[Run | Begun]) -> FastAPI:
