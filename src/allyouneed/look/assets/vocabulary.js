@@ -368,7 +368,8 @@ export async function draw(root, { shown, store, state, stop, live, run }) {
         named(row))))],
       list),
     h("section", { class: "card first" },
-      h("h2", {}, `All ${count(words.length)} words`, one.all > words.length ? ` on the map, of ${count(one.all)}` : ""),
+      h("h2", {}, `All ${count(words.length)} words`,
+        one.all > words.length ? ` on the map, of ${count(one.all)}` : ""),
       h("div", { class: "tools" }, plain("+", "zoom in", () => map.by(1.5)),
         plain("−", "zoom out", () => map.by(1 / 1.5)), plain("all", "show all words", () => map.all()),
         h("span", { class: "space" }),
@@ -380,7 +381,8 @@ export async function draw(root, { shown, store, state, stop, live, run }) {
       h("p", { class: "tip" },
         "Each point is a word. Across and up are the first two principal components of the embeddings (scaled to ",
         `length one); they hold ${percent(share[0])} and ${percent(share[1])} of the variance, so trust the list for `,
-        "who is near. Drag, scroll or pinch; by keyboard + − 0 and the arrows.", one.text.length ? " Words of the text have an orange ring." : ""))));
+        "who is near. Drag, scroll or pinch; by keyboard + − 0 and the arrows.",
+        one.text.length ? " Words of the text have an orange ring." : ""))));
   state.on((changes) => "word" in changes && show(), stop);
   return show();
 }
