@@ -55,8 +55,10 @@ export function draw(root, { shown, store, state, stop, live, run }) {
   let turn = 0, after = null;
   const show = () => {
     const at = row(), now = after?.[at];
-    buttons.forEach((button, key) => { const on = !off.has(key); button.setAttribute("aria-pressed", String(on));
-    button.style.setProperty("text-decoration", on ? "none" : "line-through"); });
+    buttons.forEach((button, key) => {
+      button.setAttribute("aria-pressed", String(!off.has(key)));
+      button.style.setProperty("text-decoration", off.has(key) ? "line-through" : "none");
+    });
     const where = rows.length > 1 && h("div", { class: "tokens", role: "group", "aria-label": "positions" },
       rows.map(({ token }, i) => h("button", { type: "button", class: "token", dir: "auto",
       "aria-pressed": String(i === at), onclick: () => state.set({ said: i }) }, visible(token))));
@@ -106,8 +108,9 @@ export function draw(root, { shown, store, state, stop, live, run }) {
     if (stop.aborted) return;
     const at = row(), values = new Float32Array(attentions.length * most).fill(NaN), [word, full] = rows[at].likely[0];
     let head = 0;
-    attentions.forEach(({ heads }, layer) => { for (let i = 0; i < heads; i++) values[layer * most + i] =
-      full - p[head++ * rows.length + at]; });
+    attentions.forEach(({ heads }, layer) => {
+      for (let i = 0; i < heads; i++) values[layer * most + i] = full - p[head++ * rows.length + at];
+    });
     const scale = Math.max(0.01, ...[...values].filter(Number.isFinite).map(Math.abs)),
       columns = Array.from({ length: most }, (_, i) => (most > 8 ? `${i + 1}` : `head ${i + 1}`)),
       points = (v) => {
