@@ -13,7 +13,6 @@ from allyouneed.look.view import View
 from allyouneed.predict.base import Predictor
 from allyouneed.predict.inputs import BETWEEN
 from allyouneed.predict.words import WordsPredictor
-from allyouneed.text import Tokenizer
 
 MOST = 50_000  # words on a map: the first ones, which in most vocabularies are the frequent ones
 NEAR = 10  # words that are listed as near to one
@@ -25,7 +24,7 @@ class Table(NamedTuple):
 
     title: str
     weight: Tensor
-    tokenizer: Tokenizer
+    tokenizer: Any  # a Tokenizer
     ids: list[int]
 
     def vectors(self) -> Tensor:
@@ -63,14 +62,14 @@ def show_map(view: View, key: str, table: Table, text: str) -> dict[str, Any]:
     own = list(dict.fromkeys(rows[id] for id in ids if id in rows))
     whole = size * size * table.weight.size(1) <= STORED
     listed = torch.arange(size) if whole else torch.tensor(own, dtype=torch.long)
-    drawn, near = cache(lambda: flat(table.vectors())), cache(lambda: neighbours(table.vectors(), listed, most))
+    plane, near = cache(lambda: flat(table.vectors())), cache(lambda: neighbours(table.vectors(), listed, most))
     return {
         "title": table.title,
         "all": len(table.tokenizer),
         "width": table.weight.size(1),
         "words": view.values(f"{key}.words", lambda: [table.tokenizer.token(id) for id in table.ids]),
-        "at": view.numbers(f"{key}.at", (size, 2), lambda: drawn()[0]),
-        "share": view.numbers(f"{key}.share", (2,), lambda: drawn()[1]),
+        "at": view.numbers(f"{key}.at", (size, 2), lambda: plane()[0]),
+        "share": view.numbers(f"{key}.share", (2,), lambda: plane()[1]),
         "text": own,
         "near": None if whole else own,  # the words of which the nearest are listed; None: all
         "nearest": view.integers(f"{key}.nearest", (len(listed), most), lambda: near()[1], optional=True),

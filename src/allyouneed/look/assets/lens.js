@@ -14,11 +14,15 @@ export async function draw(root, { shown, store, state, stop }) {
   if (stop.aborted) return;
   const at = (row, column) => most * ((top - row) * tokens + column); // the last layer is the first row
   const values = [], said = [];
-  for (let row = 0; row < layers; row++) for (let column = 0; column < tokens;
-  column++) { values.push(p[at(row, column)]); said.push(short(visible(words[at(row, column)]), 10)); }
+  for (let cell = 0; cell < layers * tokens; cell++) {
+    const from = at(Math.floor(cell / tokens), cell % tokens);
+    values.push(p[from]);
+    said.push(short(visible(words[from]), 10));
+  }
   const names = [...lens.layers].reverse(), read = h("div", { "aria-live": "polite" });
-  const chosen = () => [Math.min(top, Math.max(0, state.index("row", layers))), state.index("column", tokens) < 0
-    ? tokens - 1 : state.index("column", tokens)];
+  const masked = lens.tokens.indexOf("[MASK]"), usual = masked < 0 ? tokens - 1 : masked;
+  const chosen = () => [Math.max(0, state.index("row", layers)),
+    state.index("column", tokens) < 0 ? usual : state.index("column", tokens)];
   const tell = (row, column) => {
     if (row < 0) [row, column] = chosen();
     const from = at(row, column);
@@ -34,6 +38,7 @@ export async function draw(root, { shown, store, state, stop }) {
     pick: (row, column) => { state.set({ row, column }); say(`${names[row]}: ${said[row * tokens + column]}`); },
     strong: (row, column) => words[at(row, column)] === words[at(0, column)],
   });
+  const grid = h("div", { class: "scroll" }, figure);
   root.append(h("section", { class: "card" }, h("h2", {}, title),
     h("p", { class: "says" },
       "The head of this run, with its last norm, reads the output of every layer as if it were the last one. ",
@@ -42,6 +47,7 @@ export async function draw(root, { shown, store, state, stop }) {
     lens.start ? h("p", { class: "note" }, `The text is long: these are its last ${tokens} tokens.`) : "",
     h("div", { class: "tools" }, h("span", { class: "space" }), saveTools(`${shown.run.name}-lens`, () => figure,
       () => ({ values, rows: names, columns: lens.tokens }))),
-    h("div", { class: "beside" }, h("div", { class: "scroll" }, figure), read)));
+    h("div", { class: "beside" }, grid, read)));
+  grid.scrollLeft = (grid.scrollWidth * (chosen()[1] + 0.5)) / tokens - grid.clientWidth / 2;
   tell(-1, -1);
 }

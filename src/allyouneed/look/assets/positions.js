@@ -12,8 +12,8 @@ const SAYS = {
   learned: "A learned vector for each position, which is added to the vector of the token.",
   sinusoidal: "Each position is a row of sines and cosines, from fast waves to slow ones, which is added to the vector "
     + "of the token.",
-  rotary: "Rotary: queries and keys are turned by an angle that grows with the position. The left half are the cosines of "
-    + "the angles, the right half their sines; a column is a plane.",
+  rotary: "Rotary: queries and keys are turned by an angle that grows with the position. The left half are the cosines "
+    + "of the angles, the right half their sines; a column is a plane.",
 };
 
 /** Rows (N x D) -> their cosines (N x N). */
@@ -76,7 +76,7 @@ export function draw(root, { shown, store, state, stop }) {
       h("section", { class: "card" }, h("h2", {}, one.grid ? "How alike a patch is to all others"
         : "How alike any two positions are"),
         h("p", { class: "says" },
-          one.grid ? "The cosine of the position of one patch with those of all others, where they are. Choose another one."
+          one.grid ? "The cosine of the position of one patch with those of all others, where they are. Choose another."
             : "The cosine of the vectors of two positions: 1 is the same direction."),
         h("div", { class: "tools" }, h("span", { class: "space" }), saveTools(`${shown.run.name}-positions-cosines`,
           () => right, () => ({ values: similar, rows: names(rows), columns: names(rows) }))),

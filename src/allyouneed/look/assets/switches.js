@@ -22,19 +22,27 @@ function layers(attentions) {
   });
 }
 
+const NEW = 3; // words that become likely, at most
+
+const bar = (value, kind, opacity) => h("span", { class: `meter ${kind}`, style: {
+  display: "block", height: ".4rem", "margin-bottom": "1px", opacity, width: `${100 * Math.min(1, value)}%` } });
+
 /** Two bars for each word: with all heads, and without some. */
-function compare(before, after) {
-  const most = Math.max(...before.map(([, value]) => value), ...(after ?? [0]));
+function compare(before, now) {
+  const least = Math.min(...before.map(([, value]) => value)), known = new Set(before.map(([, , id]) => id));
+  const added = (now?.likely ?? []).filter(([, , id]) => !known.has(id)).slice(0, NEW);
+  const rows = before.map(([word, value], i) => [word, value, now?.p[i]]);
+  rows.push(...added.filter(([, p]) => p > Math.max(least, 0.001)).map(([word, p]) => [word, null, p]));
+  const most = Math.max(...rows.flatMap(([, value, p]) => [value ?? 0, p ?? 0]));
+  const row = ([word, value, p]) => h("tr", {},
+    h("td", { class: "text", dir: "auto" }, visible(word)),
+    h("td", { class: "number" }, value === null ? `< ${percent(least)}` : percent(value)),
+    now && h("td", { class: "number", [value === null ? "data-new" : "data-now"]: "" }, percent(p)),
+    h("td", {}, h("span", { class: "track", style: { display: "block" } },
+      value !== null && bar(value / most, "", now ? 0.45 : 1), now && bar(p / most, "pinned", 1))));
   return h("table", { class: "compare" },
-    h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", {}, "with all"), after && h("th", {}, "now"), h("th", {}))),
-    h("tbody", {}, before.map(([word, value], i) => h("tr", {}, h("td", { class: "text", dir: "auto" }, visible(word)),
-      h("td", { class: "number" }, percent(value)), after && h("td", { class: "number", "data-now": "" },
-      percent(after[i])),
-      h("td", {}, h("span", { class: "track", style: { display: "block" } },
-        h("span", { class: "meter", style: { display: "block", height: ".4rem", width: `${(100 * value) / most}%`,
-        opacity: after ? 0.45 : 1 } }),
-        after && h("span", { class: "meter pinned", style: { display: "block", height: ".4rem", "margin-top": "1px",
-        width: `${(100 * after[i]) / most}%` } })))))));
+    h("thead", {}, h("tr", {}, h("th", {}, ""), h("th", {}, "with all"), now && h("th", {}, "now"), h("th", {}))),
+    h("tbody", {}, rows.map(row)));
 }
 
 export function draw(root, { shown, store, state, stop, live, run }) {
@@ -47,16 +55,20 @@ export function draw(root, { shown, store, state, stop, live, run }) {
   let turn = 0, after = null;
   const show = () => {
     const at = row(), now = after?.[at];
-    buttons.forEach((button, key) => { const on = !off.has(key); button.setAttribute("aria-pressed", String(on));
-    button.style.setProperty("text-decoration", on ? "none" : "line-through"); });
+    buttons.forEach((button, key) => {
+      button.setAttribute("aria-pressed", String(!off.has(key)));
+      button.style.setProperty("text-decoration", off.has(key) ? "line-through" : "none");
+    });
     const where = rows.length > 1 && h("div", { class: "tokens", role: "group", "aria-label": "positions" },
       rows.map(({ token }, i) => h("button", { type: "button", class: "token", dir: "auto",
       "aria-pressed": String(i === at), onclick: () => state.set({ said: i }) }, visible(token))));
     const top = now?.likely[0];
-    right.replaceChildren(h("h2", {}, "What it says"), where || "", rows[at].token
+    right.replaceChildren(h("h2", {}, "What it says"), shown.run.task === "translate"
+      ? h("p", { class: "says" }, "Each word, after the words of the answer that was written with all heads.") : "",
+      where || "", rows[at].token
       ? h("h3", {}, shown.run.task === "tag" || shown.run.task === "pretrain" ? "at " : "after ",
       h("span", { class: "number", dir: "auto" }, visible(rows[at].token))) : "",
-      compare(rows[at].likely, off.size && now ? now.p : null),
+      compare(rows[at].likely, off.size && now ? now : null),
       off.size && top ? h("p", { class: "reading" }, "Now it says ",
         h("b", { class: "number", dir: "auto", "data-top": "" }, visible(top[0])), ` with ${percent(top[1])}`,
         top[0] === rows[at].likely[0][0] ? ", as with all heads." : `, and not ${visible(rows[at].likely[0][0])}.`)
@@ -73,7 +85,7 @@ export function draw(root, { shown, store, state, stop, live, run }) {
       if (mine !== turn || stop.aborted) return;
       after = found.rows;
       status.textContent =
-        `${off.size} ${off.size > 1 ? "heads" : "head"} off; one pass took ${Math.round(performance.now() - begin)} ms`;
+        `${off.size} ${off.size > 1 ? "heads" : "head"} off; it took ${Math.round(performance.now() - begin)} ms`;
       say(status.textContent);
     } catch (error) { status.textContent = error.message; }
     show();
@@ -96,11 +108,15 @@ export function draw(root, { shown, store, state, stop, live, run }) {
     if (stop.aborted) return;
     const at = row(), values = new Float32Array(attentions.length * most).fill(NaN), [word, full] = rows[at].likely[0];
     let head = 0;
-    attentions.forEach(({ heads }, layer) => { for (let i = 0; i < heads; i++) values[layer * most + i] =
-      full - p[head++ * rows.length + at]; });
+    attentions.forEach(({ heads }, layer) => {
+      for (let i = 0; i < heads; i++) values[layer * most + i] = full - p[head++ * rows.length + at];
+    });
     const scale = Math.max(0.01, ...[...values].filter(Number.isFinite).map(Math.abs)),
       columns = Array.from({ length: most }, (_, i) => (most > 8 ? `${i + 1}` : `head ${i + 1}`)),
-      points = (v) => (Number.isFinite(v) ? `${v > 0 ? "−" : v < 0 ? "+" : ""}${Math.abs(100 * v).toFixed(1)}` : "");
+      points = (v) => {
+        const size = Math.abs(100 * v).toFixed(1);
+        return Number.isFinite(v) ? `${size === "0.0" ? "" : v > 0 ? "−" : "+"}${size}` : "";
+      };
     const tell = h("p", { class: "reading" });
     const figure = heat({ rows: names, columns, values, scale, words: Array.from(values, points),
       label: "how much each head matters here", cell: Math.max(34, Math.min(68, 420 / most)), tall: 30,

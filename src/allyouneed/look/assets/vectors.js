@@ -11,11 +11,15 @@ export const has = (shown) => shown.vectors?.length > 0;
 
 const WIDTH = 460, HEIGHT = 206, LEFT = 40, BOTTOM = 24;
 
-/** The first word that is there twice, else the first two tokens. */
+/** The longest word that is there twice, if possible in two texts; else the first two tokens. */
 function pair(tokens, of) {
-  const plain = (token) => token.trim().replace(/^(##|▁|Ġ)/, "").toLowerCase();
-  for (let i = 0; i < tokens.length; i++) for (let j = i + 1; j < tokens.length;
-  j++) if (/\p{L}{2}/u.test(tokens[i]) && plain(tokens[i]) === plain(tokens[j])) return [i, j];
+  const plain = tokens.map((token) => (isSpecial(token) ? "" : token.trim().toLowerCase()));
+  let best = null, most = 1;
+  for (let i = 0; i < tokens.length; i++) for (let j = i + 1; j < tokens.length; j++) {
+    const score = plain[i] && plain[i] === plain[j] ? plain[i].length + (of[i] === of[j] ? 0 : 100) : 0;
+    if (score > most) { best = [i, j]; most = score; }
+  }
+  if (best) return best;
   const words = tokens.map((_, i) => i).filter((i) => !isSpecial(tokens[i])), first = words[0] ?? 0;
   return [first, words.find((i) => of[i] > of[first]) ?? words[1] ?? tokens.length - 1];
 }

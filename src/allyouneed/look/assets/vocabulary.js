@@ -356,6 +356,11 @@ export async function draw(root, { shown, store, state, stop, live, run }) {
   };
   const plain = (label, name, click) => tool(label, false, click, { "aria-pressed": undefined, "aria-label": name,
     title: name });
+  const download = (blob) => {
+    const link = h("a", { href: URL.createObjectURL(blob), download: `${shown.run.name}-vocabulary.png` });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 5000);
+  };
   root.append(h("div", { class: "two" },
     h("section", { class: "card" }, h("h2", {}, "Nearest words"),
       shown.vocabulary.length > 1 && h("div", { class: "tools" },
@@ -368,19 +373,17 @@ export async function draw(root, { shown, store, state, stop, live, run }) {
         named(row))))],
       list),
     h("section", { class: "card first" },
-      h("h2", {}, `All ${count(words.length)} words`, one.all > words.length ? ` on the map, of ${count(one.all)}` : ""),
-      h("div", { class: "tools" }, plain("+", "zoom in", () => map.by(1.5)),
+      h("h2", {}, `All ${count(words.length)} words`,
+        one.all > words.length ? ` on the map, of ${count(one.all)}` : ""),
+      h("div", { class: "tools" }, typed, plain("+", "zoom in", () => map.by(1.5)),
         plain("−", "zoom out", () => map.by(1 / 1.5)), plain("all", "show all words", () => map.all()),
-        h("span", { class: "space" }),
-        plain("PNG", "save the map as PNG",
-          () => map.canvas.toBlob((blob) =>
-          { const link = h("a", { href: URL.createObjectURL(blob), download: `${shown.run.name}-vocabulary.png` });
-        link.click(); setTimeout(() => URL.revokeObjectURL(link.href), 5000); }))),
-      h("div", { class: "finder" }, typed, hits), map.root,
+        h("span", { class: "space" }), plain("PNG", "save the map as PNG", () => map.canvas.toBlob(download))),
+      hits, map.root,
       h("p", { class: "tip" },
         "Each point is a word. Across and up are the first two principal components of the embeddings (scaled to ",
         `length one); they hold ${percent(share[0])} and ${percent(share[1])} of the variance, so trust the list for `,
-        "who is near. Drag, scroll or pinch; by keyboard + − 0 and the arrows.", one.text.length ? " Words of the text have an orange ring." : ""))));
+        "who is near. Drag, scroll or pinch; by keyboard + − 0 and the arrows.",
+        one.text.length ? " Words of the text have an orange ring." : ""))));
   state.on((changes) => "word" in changes && show(), stop);
   return show();
 }
