@@ -83,8 +83,11 @@ def test_a_killed_and_resumed_run_keeps_the_same_models(kept, tmp_path, monkeypa
         trained(tmp_path / "run", "train.keep=3")
     folder = RunFolder(tmp_path / "run")
     assert (list(folder.models()), folder.checkpoints.steps()[-1]) == ([4, 8], 6)
-    folder.model_at(8).write_bytes(b"of a training that went on")  # it is made again
     monkeypatch.setattr(Trainer, "_step", real)
+    shutil.copytree(folder.path, tmp_path / "shorter")
+    shorter = trained(tmp_path / "shorter", "train.keep=3", "train.steps=7", resume=True).folder
+    assert list(shorter.models()) == [4, 7]  # step 8 was not made by this training
+    folder.model_at(8).write_bytes(b"of a training that went on")  # it is made again
     assert files(trained(tmp_path / "run", "train.keep=3", resume=True).folder) == files(kept.folder)
 
 
