@@ -47,20 +47,20 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
 
 
 def files(folder: RunFolder) -> dict[int, bytes]:
-    return {step: path.read_bytes() for step, path in folder.kept().items()}
+    return {step: path.read_bytes() for step, path in folder.models().items()}
 
 
 # train.keep
 
 
 def test_the_kept_models_are_those_of_their_steps(kept, tmp_path):
-    assert list(kept.folder.kept()) == [4, 8, 12]
+    assert list(kept.folder.models()) == [4, 8, 12]
     stopped = trained(tmp_path / "stopped", "train.steps=4")
-    assert list(stopped.folder.kept()) == []  # none, unless asked for
-    assert same(read_tensors(kept.folder.keep(4)), stopped.folder.checkpoints.weights(4))
-    assert same(read_tensors(kept.folder.keep(12)), kept.folder.checkpoints.weights(12))
-    assert read_header(kept.folder.keep(8)).notes["run"] == kept.folder.identity()
-    assert kept.folder.keep(8).stat().st_size < 1.1 * kept.folder.model.stat().st_size
+    assert list(stopped.folder.models()) == []  # none, unless asked for
+    assert same(read_tensors(kept.folder.model_at(4)), stopped.folder.checkpoints.weights(4))
+    assert same(read_tensors(kept.folder.model_at(12)), kept.folder.checkpoints.weights(12))
+    assert read_header(kept.folder.model_at(8)).notes["run"] == kept.folder.identity()
+    assert kept.folder.model_at(8).stat().st_size < 1.1 * kept.folder.model.stat().st_size
 
 
 def test_keeping_changes_nothing_else(kept, tmp_path):
@@ -82,18 +82,21 @@ def test_a_killed_and_resumed_run_keeps_the_same_models(kept, tmp_path, monkeypa
     with pytest.raises(RuntimeError, match="killed"):
         trained(tmp_path / "run", "train.keep=3")
     folder = RunFolder(tmp_path / "run")
-    assert (list(folder.kept()), folder.checkpoints.steps()[-1]) == ([4, 8], 6)
-    folder.keep(8).write_bytes(b"of a training that went on")  # it is made again
+    assert (list(folder.models()), folder.checkpoints.steps()[-1]) == ([4, 8], 6)
     monkeypatch.setattr(Trainer, "_step", real)
+    shutil.copytree(folder.path, tmp_path / "shorter")
+    shorter = trained(tmp_path / "shorter", "train.keep=3", "train.steps=7", resume=True).folder
+    assert list(shorter.models()) == [4, 7]  # step 8 was not made by this training
+    folder.model_at(8).write_bytes(b"of a training that went on")  # it is made again
     assert files(trained(tmp_path / "run", "train.keep=3", resume=True).folder) == files(kept.folder)
 
 
 def test_a_longer_plan_has_other_steps_and_overwrite_removes_them(tmp_path):
     trained(tmp_path / "run", "train.keep=3", "train.steps=6")
     folder = RunFolder(tmp_path / "run")
-    assert list(folder.kept()) == [2, 4, 6]
+    assert list(folder.models()) == [2, 4, 6]
     trained(tmp_path / "run", "train.keep=3", "train.steps=18", resume=True)
-    assert list(folder.kept()) == [6, 12, 18]
+    assert list(folder.models()) == [6, 12, 18]
     (folder.path / "kept" / ".tmp-left").touch()
     trained(tmp_path / "run", overwrite=True)
     assert not (folder.path / "kept").exists()
@@ -105,7 +108,7 @@ def test_a_longer_plan_has_other_steps_and_overwrite_removes_them(tmp_path):
 def as_run(kept: Run, step: int, out: Path) -> Run:
     """A run whose model is the kept one."""
     shutil.copytree(kept.folder.path, out)
-    shutil.copyfile(kept.folder.keep(step), out / "model.safetensors")
+    shutil.copyfile(kept.folder.model_at(step), out / "model.safetensors")
     return load(out)
 
 
@@ -143,9 +146,9 @@ def test_the_slider_shows_what_each_kept_model_wrote(kept, tmp_path, offline):  
 def test_a_damaged_model_is_named_and_the_others_are_shown(kept, tmp_path, offline):  # noqa: F811
     shutil.copytree(kept.folder.path, tmp_path / "run")
     run = load(tmp_path / "run")
-    data = bytearray(run.folder.keep(8).read_bytes())
+    data = bytearray(run.folder.model_at(8).read_bytes())
     data[-3] ^= 64
-    run.folder.keep(8).write_bytes(bytes(data))
+    run.folder.model_at(8).write_bytes(bytes(data))
     page = offline.open(run.look(TEXT).save(tmp_path / "page.html"), "view=checkpoints&at=1")
     page.tab.wait_for_function("!document.querySelector('.through').textContent.includes('…')")
     assert "step-000008.safetensors is damaged" in page.text("[data-answer]")

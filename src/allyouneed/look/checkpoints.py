@@ -40,7 +40,7 @@ class Through:
 
     def _load(self, step: int) -> Predictor:
         processor = self.own.processor
-        weights = load_weights(self.folder, processor, self.folder.keep(step))
+        weights = load_weights(self.folder, processor, self.folder.model_at(step))
         if self.second is None:
             self.second = type(self.own)(processor, processor.build_model())
         like = next(self.own.model.parameters())
@@ -73,8 +73,8 @@ class Through:
 
 def show_checkpoints(view: View, folder: RunFolder, predictor: Predictor, given: Any, decode: DecodeConfig) -> None:
     """view.shown["checkpoints"]: the steps, each with a reference to what its model says and to its attention."""
-    kept, layers = folder.kept(), len(view.shown.get("attention", []))
-    if not kept or answerless(view):
+    models, layers = folder.models(), len(view.shown.get("attention", []))
+    if not models or answerless(view):
         return
     through = Through(folder, predictor, given, decode)
 
@@ -94,7 +94,7 @@ def show_checkpoints(view: View, folder: RunFolder, predictor: Predictor, given:
                 for layer in range(layers)
             ],
         }
-        for step in (*kept, 0)
+        for step in (*models, 0)
     ]
 
 

@@ -159,10 +159,10 @@ def _settings(task: str, kind: str, options: dict[str, Any], model: dict[str, An
     return found
 
 
-def load_weights(folder: RunFolder, processor: Processor, kept: Path | None = None) -> dict[str, Tensor]:
-    """The weights in model.safetensors, or in the file of a model that is `kept`, checked: they belong to this run, fit
+def load_weights(folder: RunFolder, processor: Processor, at: Path | None = None) -> dict[str, Tensor]:
+    """The weights in model.safetensors, or in the file `at`, checked: they belong to this run, fit
     the task's model and are finite."""
-    path = kept or folder.model
+    path = at or folder.model
     if not path.is_file():
         raise UserError(f"{folder.path} has no model yet: its training has not reached its first evaluation")
     if read_header(path).notes.get("run") != folder.identity():

@@ -301,15 +301,15 @@ class RunFolder:
         marks = (".lock", "checkpoints", "model.safetensors")
         return os.path.isfile(self.recipe) and any((self.path / mark).exists() for mark in marks)
 
-    def keep(self, step: int) -> Path:
-        """Where the model of a step is kept; see train.keep."""
+    def model_at(self, step: int) -> Path:
+        """Where the model of a step along the way is, with train.keep."""
         return self.path / "kept" / f"step-{step:06d}.safetensors"
 
-    def kept(self) -> dict[int, Path]:
-        """The models that are kept, by their steps, ascending."""
+    def models(self) -> dict[int, Path]:
+        """The models along the way by their steps, ascending."""
         names = [path.stem.removeprefix("step-") for path in self.path.glob("kept/step-*.safetensors")]
         steps = sorted(int(name) for name in names if name.isdecimal())
-        return {step: self.keep(step) for step in steps if self.keep(step).is_file()}
+        return {step: self.model_at(step) for step in steps if self.model_at(step).is_file()}
 
     def in_use(self) -> bool:
         """Whether a process holds the lock now."""

@@ -115,7 +115,7 @@ class Trainer:
                 self._keep_pace()
             done = self.at.step >= self.pacer.plan.total
             if self.config.keep:
-                self._keep()
+                self._write_along()
             if done or self.at.step % self.pacer.plan.every == 0:
                 self._evaluate()
             every = self.config.save_every or self.pacer.plan.every
@@ -315,22 +315,22 @@ class Trainer:
             write_tensors(self.folder.model, tensors, {"step": str(step), "run": self.folder.identity()})
         self.folder.scores.unlink(missing_ok=True)
 
-    def _keep(self) -> None:
-        """With train.keep, keep the model as it is now if this step ends one of so many equal parts of the plan."""
-        step, keep, total = self.at.step, self.config.keep, self.pacer.plan.total
-        if not self.ranks.first or step * keep // total == (step - 1) * keep // total:
+    def _write_along(self) -> None:
+        """With train.keep, write the model as it is now if this step ends one of so many equal parts of the plan."""
+        step, count, total = self.at.step, self.config.keep, self.pacer.plan.total
+        if not self.ranks.first or step * count // total == (step - 1) * count // total:
             return
-        out = self.folder.keep(step)
+        out = self.folder.model_at(step)
         with writing(out):
             out.parent.mkdir(exist_ok=True)
         with self._result():
             write_tensors(out, self.model.state_dict(), {"step": str(step), "run": self.folder.identity()})
-        parts = {other * keep // total: other for other in self.folder.kept()}  # a changed plan has other parts
-        self._forget(lambda other: other * keep < total or parts[other * keep // total] != other)
+        parts = {other * count // total: other for other in self.folder.models()}  # a changed plan has other parts
+        self._forget(lambda other: other * count < total or parts[other * count // total] != other)
 
     def _forget(self, which: Callable[[int], bool]) -> None:
-        """Remove the kept models of these steps."""
-        for step, path in self.folder.kept().items() if self.ranks.first else ():
+        """Remove the models along the way of these steps."""
+        for step, path in self.folder.models().items() if self.ranks.first else ():
             if which(step):
                 remove(path)
 

@@ -4,7 +4,7 @@ import { count, h, isDark, s } from "look/draw.js";
 
 const HEIGHT = 300, LEFT = 56, BOTTOM = 30, TOP = 14;
 
-// Okabe and Ito: distinct for every kind of colour vision. On a dark card, the two that are too dark have a lighter one.
+// Okabe and Ito: distinct for every kind of colour vision. On a dark card, two have a lighter one.
 const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#767676"];
 const DARK = { "#0072b2": "#56b4e9", "#56b4e9": "#f0e442", "#767676": "#c8c8c8" };
 export const pick = (at) => (isDark() ? DARK[COLOURS[at % 7]] : undefined) ?? COLOURS[at % 7];
@@ -63,30 +63,44 @@ export function chart({ series, width, height = HEIGHT, log = false, label, chos
   const all = [...new Set(series.flatMap((one) => one.steps))].sort((a, b) => a - b);
   const steps = log ? all.filter((step) => step > 0) : all;
   const ys = series.flatMap((one) => one.values).filter(Number.isFinite);
-  const low = Math.min(...ys), high = Math.max(...ys), first = log ? steps[0] : 0, last = Math.max(steps.at(-1), first + 1);
+  const low = Math.min(...ys), high = Math.max(...ys), first = log ? steps[0] : 0,
+    last = Math.max(steps.at(-1), first + 1);
   const names = series.map((one) => one.end ?? ""), longest = Math.max(...names.map((name) => [...name].length));
   const right = width - (longest ? Math.min(0.3 * width, 16 + 7.3 * longest) : 14);
   const place = log ? (step) => Math.log(step / first) / Math.log(last / first) : (step) => step / last;
   const x = (step) => LEFT + (right - LEFT) * place(step);
   const y = (value) => TOP + (height - TOP - BOTTOM) * (1 - (value - low) / (high - low || 1));
   const cursor = s("g", { style: { "pointer-events": "none" } });
-  const svg = s("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, width, height, role: "slider", tabindex: 0, "aria-label": label, "aria-valuemin": steps[0], "aria-valuemax": last });
-  for (const value of ticks(low, high)) svg.append(s("line", { class: "axis", x1: LEFT, x2: right, y1: y(value), y2: y(value) }), s("text", { class: "soft", x: LEFT - 7, y: y(value) + 4, "text-anchor": "end" }, `${+value.toPrecision(6)}`));
+  const svg = s("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, width, height, role: "slider", tabindex: 0,
+    "aria-label": label, "aria-valuemin": steps[0], "aria-valuemax": last });
+  for (const value of ticks(low, high)) svg.append(s("line",
+    { class: "axis", x1: LEFT, x2: right, y1: y(value), y2: y(value) }),
+    s("text", { class: "soft", x: LEFT - 7, y: y(value) + 4, "text-anchor": "end" }, `${+value.toPrecision(6)}`));
   ticks(first, last, Math.max(2, Math.min(8, (right - LEFT) / 90)), log).forEach((step, i) => {
     const words = i ? count(step) : `step ${count(step)}`, half = 3.7 * words.length;
-    svg.append(s("text", { class: "soft", x: Math.min(x(step), width - half - 1), y: height - 9, "text-anchor": "middle" }, words));
+    svg.append(s("text", { class: "soft", x: Math.min(x(step), width - half - 1), y: height - 9,
+      "text-anchor": "middle" }, words));
   });
   series.forEach((one) => {
-    const points = one.steps.map((step, i) => [x(step), y(one.values[i])]).filter((point) => point.every(Number.isFinite));
-    svg.append(s("polyline", { class: "curve", "data-name": one.name, points: points.map((point) => point.map((v) => v.toFixed(1)).join(",")).join(" "), fill: "none", stroke: one.colour, "stroke-width": one.pale ? 1 : 2, "stroke-opacity": one.pale ? 0.35 : 1, "stroke-linejoin": "round", "stroke-dasharray": one.dash }));
-    if (one.marks || points.length === 1) svg.append(...points.map(([cx, cy]) => s("circle", { cx, cy, r: 3, fill: one.colour })));
-    if (one.best >= 0) svg.append(s("circle", { cx: x(one.steps[one.best]), cy: y(one.values[one.best]), r: 7, fill: "none", stroke: "currentColor", "stroke-width": 1.5 }));
+    const points = one.steps.map((step, i) => [x(step),
+      y(one.values[i])]).filter((point) => point.every(Number.isFinite));
+    svg.append(s("polyline",
+      { class: "curve", "data-name": one.name,
+      points: points.map((point) => point.map((v) => v.toFixed(1)).join(",")).join(" "), fill: "none",
+      stroke: one.colour, "stroke-width": one.pale ? 1 : 2, "stroke-opacity": one.pale ? 0.35 : 1,
+      "stroke-linejoin": "round", "stroke-dasharray": one.dash }));
+    if (one.marks || points.length === 1) svg.append(...points.map(([cx, cy]) => s("circle",
+      { cx, cy, r: 3, fill: one.colour })));
+    if (one.best >= 0) svg.append(s("circle", { cx: x(one.steps[one.best]), cy: y(one.values[one.best]), r: 7,
+      fill: "none", stroke: "currentColor", "stroke-width": 1.5 }));
   });
   const labelled = series.filter((one) => one.end && one.values.some(Number.isFinite));
-  const heights = apart(labelled.map((one) => y(one.values.findLast(Number.isFinite)) + 4), 15, TOP + 6, height - BOTTOM + 4);
+  const heights = apart(labelled.map((one) => y(one.values.findLast(Number.isFinite)) + 4), 15, TOP + 6,
+    height - BOTTOM + 4);
   labelled.forEach((one, i) => {
     const letters = [...one.end], most = Math.max(4, Math.floor((width - right - 12) / 7.3));
-    svg.append(s("text", { x: right + 8, y: heights[i], style: { fill: one.colour, "font-weight": 600 } }, letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : one.end));
+    svg.append(s("text", { x: right + 8, y: heights[i], style: { fill: one.colour, "font-weight": 600 } },
+      letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : one.end));
   });
   svg.append(cursor);
   const light = (step) => {
@@ -95,7 +109,8 @@ export function chart({ series, width, height = HEIGHT, log = false, label, chos
     cursor.append(s("line", { x1: x(step), x2: x(step), y1: TOP, y2: height - BOTTOM, class: "cursor" }));
     for (const one of series) {
       const at = lastBefore(one.steps, step), value = one.values[at];
-      if (!one.pale && Number.isFinite(value) && (!log || one.steps[at] > 0)) cursor.append(s("circle", { cx: x(one.steps[at]), cy: y(value), r: 4.5, fill: one.colour, class: "ring" }));
+      if (!one.pale && Number.isFinite(value) && (!log || one.steps[at] > 0)) cursor.append(s("circle",
+        { cx: x(one.steps[at]), cy: y(value), r: 4.5, fill: one.colour, class: "ring" }));
     }
     svg.setAttribute("aria-valuenow", step);
   };
@@ -109,7 +124,8 @@ export function chart({ series, width, height = HEIGHT, log = false, label, chos
   svg.addEventListener("click", (event) => choose(nearest(event)));
   svg.addEventListener("keydown", (event) => {
     const from = Math.max(0, lastBefore(steps, chosen ?? -1)), jump = Math.max(1, Math.round(steps.length / 10));
-    const to = { ArrowRight: from + 1, ArrowUp: from + 1, ArrowLeft: from - 1, ArrowDown: from - 1, PageUp: from + jump, PageDown: from - jump, Home: 0, End: steps.length - 1 }[event.key];
+    const to = { ArrowRight: from + 1, ArrowUp: from + 1, ArrowLeft: from - 1, ArrowDown: from - 1,
+      PageUp: from + jump, PageDown: from - jump, Home: 0, End: steps.length - 1 }[event.key];
     if (event.key === "Escape") choose("");
     if (to === undefined) return;
     event.preventDefault();
@@ -146,4 +162,5 @@ export function smooth(values) {
 }
 
 /** A coloured name of a curve. */
-export const legend = (name, colour) => h("span", { class: "legend" }, h("span", { class: "swatch", style: { background: colour } }), name);
+export const legend = (name, colour) => h("span", { class: "legend" },
+  h("span", { class: "swatch", style: { background: colour } }), name);
