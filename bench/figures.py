@@ -51,6 +51,16 @@ def trained(recipe: str, out: str, *settings: str) -> str:
 DEMO = "test -f demo/alignment.png || python -m allyouneed.demo demo"
 CODES = trained("compress/shapes", "codes")
 SHAPES = trained("draw/shapes", "shapes", "task.image_tokenizer=codes")
+
+
+def looked(run: str, text: str, state: str, more: str = "") -> str:
+    """A page of `ayn look`, as an image."""
+    page = f"ayn look {run} {text} --no-open --out look.html"
+    return f"{page} && python -m bench.screenshot look.html look.png {state} {more}"
+
+
+BROWSER = "playwright and Chromium"
+GPT, ENGLISH = trained("lm/gpt", "gpt"), '"Are our sisters English?"'
 FIGURES = {
     "alignment": Figure("demo/alignment.png", (DEMO,)),
     "loss": Figure("demo/loss.png", (DEMO,)),
@@ -82,6 +92,29 @@ FIGURES = {
         (trained("recognize/cifar10", "cifar10"), "ayn lecture patches --run cifar10 --out patches"),
         "a GPU, and CIFAR-10",
     ),
+    "look": Figure("look.png", (DEMO, looked("demo", ENGLISH, '"view=attention&token=2"')), BROWSER),
+    "look-writing": Figure("look.png", (GPT, looked("gpt", '"The dog sees the"', '"view=writing"')), BROWSER),
+    "look-beams": Figure("look.png", (DEMO, looked("demo", ENGLISH, '"view=writing"', "1000 beams")), BROWSER),
+    "look-hand": Figure(
+        "look.png", (GPT, looked("gpt", '"The dog sees the"', '"view=hand&token=2&layer=1&head=1"')), BROWSER
+    ),
+    "look-inside": Figure("look.png", (GPT, looked("gpt", '"The dog sees the"', '"view=inside"', "1000")), BROWSER),
+    "look-image": Figure(
+        "look.png",
+        (trained("recognize/vit", "vit"), looked("vit", '"large red ring"', '"view=attention"', "1000")),
+        BROWSER,
+    ),
+    "look-gates": Figure(
+        "look.png", (trained("lm/lstm", "lstm"), looked("lstm", '"The king eats"', '"view=gates"', "1000")), BROWSER
+    ),
+    "look-vocabulary": Figure(
+        "look.png",
+        (trained("wordvectors/skipgram", "words"), looked("words", "king", '"view=vocabulary"', "1000 dark")),
+        BROWSER,
+    ),
+    "look-architecture": Figure(
+        "look.png", (DEMO, looked("demo", ENGLISH, '"view=architecture&module=body.decoder.blocks.0.cross"')), BROWSER
+    ),
     "avocado": Figure(
         "avocado.png",
         (
@@ -98,7 +131,8 @@ def make(name: str) -> Path:
     """Run the commands of a figure and copy it to the documents."""
     RUNS.mkdir(parents=True, exist_ok=True)
     folder = str(Path(sys.executable).parent)
-    env = {**os.environ, "PATH": os.pathsep.join([folder, os.environ.get("PATH", "")])}
+    home = str(Path(__file__).parent.parent)
+    env = {**os.environ, "PATH": os.pathsep.join([folder, os.environ.get("PATH", "")]), "PYTHONPATH": home}
     for command in FIGURES[name].commands:
         subprocess.run(["bash", "-c", command], cwd=RUNS, env=env, check=True)
     IMAGES.mkdir(parents=True, exist_ok=True)

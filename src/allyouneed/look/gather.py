@@ -39,8 +39,8 @@ def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeCo
     show_positions(view, predictor.model)
     show_vocabulary(view, predictor, text)
     if text is not None and not (isinstance(text, str) and not text):
-        drawn = start_image(text) if isinstance(text, str) and isinstance(predictor, ImageReader) else None
-        given = predictor.read(text if drawn is None else drawn, decode)
+        ready_image = start_image(text) if isinstance(text, str) and isinstance(predictor, ImageReader) else None
+        given = predictor.read(text if ready_image is None else ready_image, decode)
         if "image" in vars(predictor.recipe.model):
             view.shown["grid"] = predictor.recipe.model.grid
         answer = show_answer(view, predictor, given, decode)
