@@ -331,3 +331,45 @@ def test_the_end_is_the_one_that_was_written():
     assert float(each.sum()) == pytest.approx(answer.logprob, abs=1e-4)
     unended = replace(answer, reason="length")
     assert writing.with_end(run.predictor, several, unended, decode) == answer.tokens  # type: ignore[arg-type]
+
+
+CUT = """async ([steps, temperatures]) => {
+  const { cut } = await import("look/writing.js");
+  return steps.map(([logits, others, vocab, settings]) => {
+    const { now, kept } = cut({ logits: Float32Array.from(logits), others, vocab }, temperatures, settings);
+    return [now && Array.from(now), kept === Infinity ? -1 : kept];
+  });
+}"""
+
+
+def test_the_page_cuts_ties_and_what_is_not_stored_as_the_sampler_does(tmp_path, offline):  # noqa: F811
+    import allyouneed.look.writing as writing
+
+    page = offline.open(saved(made("gpt"), asked("gpt"), tmp_path), "view=writing")
+    rng, steps, expected = torch.Generator().manual_seed(1), [], []
+    for n in range(60):
+        logits = (3 * torch.randn(40, generator=rng)).round() if n % 2 else torch.zeros(40)  # many are equal
+        temperature, k, p = (0.5, 1.0, 2.0)[n % 3], (0, 4, 8, 30)[n % 4], (0.0, 0.25, 0.5, 0.9, 1.0)[n % 5]
+        order = logits.sort(descending=True, stable=True).indices
+        stored = (40, 20)[n // 5 % 2]
+        others = writing._others(logits[order[stored:]], logits.max().double(), [0.5, 1.0, 2.0])
+        weights = weights_of(logits, temperature, k, p)[order]
+        settings = {"temperature": temperature, "k": k, "p": p}
+        top = [max(-1e9, value) for value in logits[order[:stored]].tolist()]
+        steps.append([top, [max(-1e9, x) for x in others.flatten().tolist()], 40, settings])
+        expected.append(weights)
+    seen = 0
+    for (top, _, _, settings), weights, (now, count) in zip(
+        steps, expected, page.tab.evaluate(CUT, [steps, [0.5, 1.0, 2.0]]), strict=True
+    ):
+        true = int((weights > 0).sum())
+        if now is None:
+            assert len(top) < 40
+            assert count <= true, settings
+            assert true > len(top) or settings["k"] > len(top), settings  # nothing is hidden that could be known
+            continue
+        seen += 1
+        assert count == true, settings
+        left = (weights.double() / weights.sum())[: len(top)]
+        torch.testing.assert_close(torch.tensor(now, dtype=torch.double), left, atol=1e-6, rtol=0)
+    assert 30 < seen < 60
