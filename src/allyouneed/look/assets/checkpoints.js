@@ -85,7 +85,7 @@ export async function draw(root, { shown, store, state, stop }) {
     h("div", { class: "pair" },
       h("section", { class: "card" }, h("h2", {}, "What each wrote"),
         h("p", { class: "says" },
-        "Marked words differ from those of the run's model, which is the best on the validation data."),
+        "Marked words differ from those of the run's own model, the last row."),
         h("div", { class: "scroll" },
           h("table", { class: "through" },
           h("thead", {}, h("tr", {}, ["", "answer", "log-probability"].map((one) => h("th", { scope: "col" }, one)))),

@@ -32,7 +32,7 @@ const scale = () => h("span", { class: "scale", "aria-hidden": "true" }, "0",
 function heat({ rows, columns, values, height, width, chosen = -1, choose, written = false, label }) {
   const named = rows.some(Boolean), longest = Math.max(...rows.map((row) => [...row].length));
   const left = named ? 12 + 7.3 * longest : 8;
-  const cell = Math.max(2, Math.min(84, (width - left - 6) / columns.length)), labels = cell >= 9;
+  const cell = Math.max(2, Math.min(84, (width - left - 6) / columns.length)), labels = cell >= 12;
   const top = labels ? 12 + 7.3 * Math.max(...columns.map((token) => Math.min(14, [...visible(token)].length))) : 8;
   const light = s("g", { style: { "pointer-events": "none" } }), cells = [];
   const wide = cell * columns.length, high = height * rows.length,
