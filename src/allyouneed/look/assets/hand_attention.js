@@ -4,7 +4,7 @@ import { chosen, GROUPS, strip } from "look/attention.js";
 import { h, meter, rounded, short, tool, visible } from "look/draw.js";
 import { gridImage } from "look/hand_image.js";
 import {
-  absent, cells, dot, everyNumber, formula, lines, num, products, row, step, sum, times, unitField,
+  absent, cells, dot, everyNumber, fetched, formula, lines, num, products, row, step, sum, times, unitField,
 } from "look/hand_parts.js";
 
 const ROWS = 40, FIRST = 16; // of more keys than ROWS, only the FIRST with the largest weights are shown at first
@@ -190,13 +190,6 @@ function weighted(one, u) {
     order = one.weights.map((_, j) => j).sort((a, b) => size(b) - size(a));
   const weights = order.map((j) => one.weights[j]), values = order.map((j) => one.v[j][u]);
   return sum(weights, values, { result: `z_{${u + 1}} = Σ_j w_j v_{j,${u + 1}}`, kind: "z", most: 4 });
-}
-
-/** The arrays behind some references, by name; null if the page does not have them all. */
-async function fetched(store, refs) {
-  const found = Object.entries(refs).filter(([, ref]) => ref);
-  if (!found.every(([, ref]) => store.has(ref))) return null;
-  return Object.fromEntries(await Promise.all(found.map(async ([name, ref]) => [name, await store.numbers(ref)])));
 }
 
 export async function attention(context) {

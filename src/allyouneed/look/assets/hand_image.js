@@ -1,6 +1,6 @@
 // Images by hand: the pixels of a patch become a vector; the scores of a patch become a code.
 
-import { h, paintImage, rounded, s } from "look/draw.js";
+import { h, paintImage, rounded, s, tool } from "look/draw.js";
 import {
   absent, cells, everyNumber, formula, lines, num, products, row, step, times, unitField,
 } from "look/hand_parts.js";
@@ -66,25 +66,23 @@ const CHANNELS = { 1: [[0, "grey"]], 2: [[0, "grey"], [3, "alpha"]], 3: [[0, "re
 
 export async function patches({ shown, store, state }) {
   const part = shown.hand.patches, { grid, image } = shown, count = grid * grid + part.skipped;
-  const token = state.index("token", count) < 0 ? (await busiest(store, image, grid)) + part.skipped
-    : state.index("token", count), at = token - part.skipped;
+  const pinned = state.index("token", count);
+  const token = pinned >= 0 ? pinned : (await busiest(store, image, grid)) + part.skipped, at = token - part.skipped;
   const pick = (patch) => state.set({ token: patch + part.skipped }), unit = Math.max(0, state.index("unit", 1e6));
   const choose = (unit) => state.set({ unit });
   const head = h("section", { class: "card" }, h("h2", {}, "A patch becomes a vector"),
     h("p", { class: "says" }, "An image is read as a text whose words are its patches. Choose one."),
     h("div", { class: "figure" }, await gridImage(store, image, grid, at, pick, "the image, as the model reads it"),
       at >= 0 ? large(await cut(store, image, grid, at), `patch ${place(at, grid)}`) : ""),
-    part.skipped ? h("div", { class: "tools" }, h("button",
-      { type: "button", class: "token", "aria-pressed": String(at < 0), "data-key": "cls",
-      onclick: () => state.set({ token: 0 }) }, "[CLS]"), h("span", { class: "tip" },
-      "stands before the patches and sees no pixels")) : "");
+    part.skipped ? h("div", { class: "tools" },
+      tool("[CLS]", at < 0, () => state.set({ token: 0 }), { "data-key": "cls" }),
+      h("span", { class: "tip" }, "stands before the patches and sees no pixels")) : "");
   const refs = [part.matrix, part.bias, part.positions, part.first];
   if (!refs.every((ref) => !ref || store.has(ref))) return [head, absent("The matrices of this model")];
   const [matrix, bias, positions, first] = await Promise.all(refs.map((ref) => ref && store.numbers(ref)));
   const wide = part.matrix.shape[0], u = Math.min(unit, wide - 1);
   const position = positions && Array.from(row(positions, token, wide));
   const total = (values) => values.map((value, i) => value + (position ? position[i] : 0));
-  const extra = position ? [["position", position[u]]] : [];
   if (at < 0) {
     const own = Array.from(first), given = total(own);
     return [head, step({ name: "vector", title: "The vector of [CLS]",
@@ -95,15 +93,16 @@ export async function patches({ shown, store, state }) {
   const patch = await cut(store, image, grid, at), { side } = patch, area = side * side;
   const channels = CHANNELS[part.channels];
   const bytes = channels.flatMap(([c]) => Array.from({ length: area }, (_, i) => patch.bytes[4 * i + c]));
-  const pixels = bytes.map((value, i) => { const c = Math.floor(i / area);
-  return (value / 255 - part.mean[c]) / part.std[c]; });
+  const channel = (i) => Math.floor(i / area);
+  const pixels = bytes.map((value, i) => (value / 255 - part.mean[channel(i)]) / part.std[channel(i)]);
   const product = times(matrix, pixels, bias), given = total(product);
   const weights = Array.from(row(matrix, u, pixels.length));
-  const small = (values, name, most) => h("div", { class: "figure tight" },
-    channels.map(([, colour], c) => h("figure", {}, cells(values.slice(c * area, (c + 1) * area),
-    { name: `${name}, ${colour}`, columns: side, size: Math.max(6, Math.min(22, 120 / side)), most, key: `${name}${c}`,
-    label: (i) => `${name}, ${colour} [${Math.floor(i / side) + 1}, ${(i % side) + 1}]` }),
-    h("figcaption", { class: "tip" }, colour))));
+  const small = (values, name, most) => h("div", { class: "figure tight" }, channels.map(([, colour], c) => {
+    const label = (i) => `${name}, ${colour} [${Math.floor(i / side) + 1}, ${(i % side) + 1}]`;
+    const how = { name: `${name}, ${colour}`, columns: side, size: Math.max(6, Math.min(22, 120 / side)), most, label };
+    return h("figure", {}, cells(values.slice(c * area, (c + 1) * area), { ...how, key: `${name}${c}` }),
+      h("figcaption", { class: "tip" }, colour));
+  }));
   const most = (values) => values.reduce((m, value) => Math.max(m, Math.abs(value)), 1e-12);
   const plain = part.mean.every((value) => value === 0) && part.std.every((value) => value === 1);
   const each = pixels.map((value, i) => value * weights[i]);
@@ -114,11 +113,11 @@ export async function patches({ shown, store, state }) {
         ` ${pixels.length} numbers, one colour after the other. Each byte is divided by 255`,
         plain ? "." : "; the mean of the training images is taken off, the rest divided by their standard deviation."],
       math: plain ? "x = byte / 255" : "x = (byte / 255 − mean) / std",
-        copy: () => ({ rows: channels.map(([, name]) => name),
+      copy: () => ({ rows: channels.map(([, name]) => name),
         columns: Array.from({ length: area }, (_, i) => `${i + 1}`), values: pixels }) },
     small(pixels, "pixel", most(pixels)), h("div", { class: "scroll" },
       cells(pixels, { name: "x", key: "flat", label: (i) => `x [${i + 1}], byte ${bytes[i]}` })),
-      everyNumber([["byte", bytes], ["x", pixels]])),
+    everyNumber([["byte", bytes], ["x", pixels]])),
     step({ name: "unit", title: `Number ${u + 1} of the vector`,
       says: "A row of the matrix has a number for each pixel, so it is a small image itself. All products are added.",
       math: `(W x + b)_{${u + 1}} = Σ_i W_{${u + 1},i} x_i + b_{${u + 1}}`,
@@ -128,7 +127,7 @@ export async function patches({ shown, store, state }) {
     products([`row ${u + 1} of W`, weights], ["x", pixels],
       { result: `(W x + b)_{${u + 1}}`, more: bias ? [[`b_{${u + 1}} =`, bias[u]]] : [], kind: "product",
       key: "unit" }),
-    extra.length ? h("p", { class: "sum" }, formula(`x_{${u + 1}} = `), num(sumOf), " + ",
+    position ? h("p", { class: "sum" }, formula(`x_{${u + 1}} = `), num(sumOf), " + ",
       h("span", { class: "term" }, "position ", num(position[u])), " = ", h("b", {}, num(given[u], "value"))) : ""),
     step({ name: "vector", title: "The whole vector", says: position
       ? "With the vector of its position, so that the model knows where the patch was." : "What the first layer reads.",
@@ -138,7 +137,7 @@ export async function patches({ shown, store, state }) {
     lines(["W x + b", cells(product, { name: "W x + b", marked: u, pick: choose })],
       position && ["position", cells(position, { name: "position", marked: u, pick: choose })],
       ["sum", cells(given, { name: "vector", marked: u, pick: choose })]),
-      everyNumber([["W x + b", product], ...(position ? [["position", position]] : []), ["sum", given]])),
+    everyNumber([["W x + b", product], ...(position ? [["position", position]] : []), ["sum", given]])),
   ];
 }
 
@@ -155,14 +154,13 @@ export async function codes({ shown, store, state }) {
     : state.index(key, count + shift) - shift;
   const pick = (patch) => state.set({ [key]: patch + shift }), code = part.codes[at], own = digitsOf(code, part);
   const even = part.codebook === "grid";
-  const images = [shown.image && (await gridImage(store, shown.image, grid, at, pick,
-    "the image, as the model reads it")), copy && (await gridImage(store, copy, grid, at, pick,
-    compress ? "the copy, made from the codes" : "the drawing"))];
-  const head = h("section", { class: "card" }, h("h2", {},
-    compress ? "A patch becomes a code, and the code a patch" : "A code becomes a patch"),
-    h("p", { class: "says" },
+  const whole = (ref, label) => ref && gridImage(store, ref, grid, at, pick, label);
+  const images = [await whole(shown.image, "the image, as the model reads it"),
+    await whole(copy, compress ? "the copy, made from the codes" : "the drawing")];
+  const heading = compress ? "A patch becomes a code, and the code a patch" : "A code becomes a patch";
+  const head = h("section", { class: "card" }, h("h2", {}, heading), h("p", { class: "says" },
     `The image is ${grid} × ${grid} codes, each one of ${(levels ** digits).toLocaleString("en")}. Choose one.`),
-    h("div", { class: "figure" }, images.filter(Boolean)));
+  h("div", { class: "figure" }, images.filter(Boolean)));
   const refs = [part.scores, part.vectors, part.unfold.matrix, part.unfold.bias].filter(Boolean);
   if (!refs.every((ref) => store.has(ref))) return [head, absent("The scores of these codes")];
   const scores = compress && Array.from(row(await store.numbers(part.scores), at, part.scores.shape[1]));
@@ -195,11 +193,13 @@ export async function codes({ shown, store, state }) {
 
 /** Each score is pressed between 0 and the highest level, and rounded. */
 function byRounding(scores, own, { levels, grid }, at) {
-  const line = (score, i) => { const pressed = Math.tanh(score), level = ((pressed + 1) / 2) * (levels - 1);
-  return h("tr", { "data-digit": i }, h("th", { scope: "row" }, `digit ${i + 1}`),
-    [["score", score], ["tanh", pressed], ["level", level]].map(([kind, value]) =>
-    h("td", { class: "number" }, num(value, kind))), h("td", { class: "number" }, h("b", {}, num(own[i], "digit"))),
-    h("td", {}, scale(level, own[i], levels))); };
+  const line = (score, i) => {
+    const pressed = Math.tanh(score), level = ((pressed + 1) / 2) * (levels - 1);
+    const cell = (value, kind) => h("td", { class: "number" }, num(value, kind));
+    return h("tr", {}, h("th", { scope: "row" }, `digit ${i + 1}`), cell(score, "score"), cell(pressed, "tanh"),
+      cell(level, "level"), cell(own[i], "digit"), h("td", {}, scale(level, own[i], levels)));
+  };
+  const names = ["", "score s", "tanh(s)", "level", "digit", ""];
   return step({ name: "digits", title: "Scores become digits",
     says: [`The encoder gives ${scores.length} numbers for the patch in ${place(at, grid)}. `,
       `Each is pressed between 0 and ${levels - 1} and rounded: ${levels} levels.`],
@@ -207,8 +207,8 @@ function byRounding(scores, own, { levels, grid }, at) {
     copy: () => ({ rows: scores.map((_, i) => `digit ${i + 1}`), columns: ["score", "digit"],
       values: scores.flatMap((score, i) => [score, own[i]]) }) },
   h("div", { class: "scroll" }, h("table", { class: "keys" },
-    h("thead", {}, h("tr", {}, ["", "score s", "tanh(s)", "level", "digit",
-    ""].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, scores.map(line)))));
+    h("thead", {}, h("tr", {}, names.map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, scores.map(line)))));
 }
 
 /** Where a number falls between the levels. */
@@ -224,14 +224,15 @@ function scale(value, digit, levels) {
 /** Of all codes, the one with the largest score. */
 function byLargest(scores, code, at, grid) {
   const order = scores.map((_, i) => i).sort((a, b) => scores[b] - scores[a]).slice(0, 10);
+  const line = (i) => h("tr", { class: i === code ? "pinned" : "" },
+    h("th", { scope: "row" }, h("span", { class: "number" }, `${i}`)),
+    h("td", { class: "number" }, num(scores[i], "score")));
   return step({ name: "digits", title: "The code with the largest score",
     says: [`The encoder gives the patch in ${place(at, grid)} a score for each of the `,
       `${scores.length.toLocaleString("en")} codes.`],
-    math: "code = argmax_k s_k", copy: () => ({ rows: ["score"], columns: scores.map((_, i) => `${i}`),
-      values: scores }) },
-    h("table", { class: "keys" }, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "code"),
-      h("th", { scope: "col" }, "score"))), h("tbody", {},
-      order.map((i) => h("tr", { class: i === code ? "pinned" : "" },
-      h("th", { scope: "row" }, h("span", { class: "number code-number" }, `${i}`)),
-      h("td", { class: "number" }, num(scores[i], "score")))))));
+    math: "code = argmax_k s_k",
+    copy: () => ({ rows: ["score"], columns: scores.map((_, i) => `${i}`), values: scores }) },
+  h("table", { class: "keys" },
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "code"), h("th", { scope: "col" }, "score"))),
+    h("tbody", {}, order.map(line))));
 }

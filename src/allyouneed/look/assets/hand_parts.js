@@ -157,6 +157,13 @@ export function unitField(name, at, count, pick) {
   return h("label", { class: "field" }, `${name} `, field, ` of ${count}`);
 }
 
+/** The arrays behind some references, by name; null if the page does not have them all. */
+export async function fetched(store, refs) {
+  const found = Object.entries(refs).filter(([, ref]) => ref);
+  if (!found.every(([, ref]) => store.has(ref))) return null;
+  return Object.fromEntries(await Promise.all(found.map(async ([name, ref]) => [name, await store.numbers(ref)])));
+}
+
 /** What a saved page may leave out. */
 export const absent = (what) => h("p", { class: "note" },
   `${what} would make this page too large, so they are not in it. `,

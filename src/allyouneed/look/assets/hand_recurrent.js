@@ -3,7 +3,7 @@
 import { strip } from "look/attention.js";
 import { h, short, tool, visible } from "look/draw.js";
 import {
-  absent, cells, factor, everyNumber, formula, lines, num, products, row, step, times, unitField,
+  absent, cells, everyNumber, factor, fetched, formula, lines, num, products, row, step, times, unitField,
 } from "look/hand_parts.js";
 
 const sigmoid = (value) => 1 / (1 + Math.exp(-value));
@@ -85,29 +85,26 @@ export async function cell(context) {
     h("h3", {}, "The token that is read"), choice,
     h("p", {}, unitField("unit", u, wide, pick), h("span", { class: "tip" },
       "  Its sums are written out below; click a cell of a strip to choose another.")));
-  const refs = { x: one.x, h: one.h, c: one.c, ...Object.fromEntries(Object.entries(one.weights).map(([name, ref]) =>
-    [`w.${name}`, ref])) };
-  const needed = Object.entries(refs).filter(([, ref]) => ref);
-  if (!needed.every(([, ref]) => store.has(ref))) return [head, absent("The weights of this cell")];
-  const arrays = Object.fromEntries(await Promise.all(needed.map(async ([name, ref]) =>
-    [name, await store.numbers(ref)])));
+  const arrays = await fetched(store, { x: one.x, h: one.h, c: one.c }), weights = await fetched(store, one.weights);
+  if (!arrays || !weights) return [head, absent("The weights of this cell")];
   const x = Array.from(row(arrays.x, at, one.x.shape[1])), before = Array.from(row(arrays.h, at, wide));
   const c = arrays.c && Array.from(row(arrays.c, at, wide));
-  const weights = { x: arrays["w.x"], h: arrays["w.h"], bias_x: arrays["w.bias_x"], bias_h: arrays["w.bias_h"] };
   const found = compute(kind, x, before, c, weights), math = MATH[kind], units = before.map((_, i) => `${i + 1}`);
   const first = one.backward ? at === tokens.length - 1 : at === 0, decoder = one.path === "body.decoder";
+  const start = `; before the first token the state ${decoder ? "comes from the encoder" : "is zero"}.`;
+  const later = `, and the state after the token ${one.backward ? "behind" : "before"} it.`;
   const own = (name, values, more = {}) => cells(values, { name, marked: u, pick, key: name, ...more });
   const steps = [
-    step({ name: "reads", title: "What the cell reads", says: ["The vector of ", word(tokens[at]),
-      decoder ? " with the context behind it" : "", first ? (decoder
-      ? "; before the first token the state comes from the encoder." : "; before the first token the state is zero.")
-      : `, and the state after the token ${one.backward ? "behind" : "before"} it.`],
+    step({ name: "reads", title: "What the cell reads",
+      says: ["The vector of ", word(tokens[at]), decoder && " with the context behind it", first ? start : later],
       copy: () => ({ rows: ["x"], columns: x.map((_, i) => `${i + 1}`), values: x }) },
     lines(["x_t", cells(x, { name: "x", key: "x" }), `${x.length} numbers`],
       ["h_{t−1}", own("h before", before), `${wide} numbers`],
       c && ["c_{t−1}", own("c before", c), `${wide} numbers`]),
-      everyNumber([["h_{t−1}", before], ...(c ? [["c_{t−1}", c]] : [])])),
+    everyNumber([["x_t", x]], "all numbers of x"),
+    everyNumber([["h_{t−1}", before], ...(c ? [["c_{t−1}", c]] : [])], "all numbers of the state")),
   ];
+  const toggle = (sign) => state.set({ sums: state.get("sums") === sign ? "" : sign });
   BLOCKS[kind].forEach((block, i) => {
     const [sign, name, run, says] = block, mine = found[sign];
     const rowX = Array.from(row(weights.x, i * wide + u, x.length));
@@ -119,9 +116,8 @@ export async function cell(context) {
       copy: () => ({ rows: [sign, "inside"], columns: units, values: [...mine.values, ...mine.inside] }) },
     lines([`${sign}${kind === "rnn" ? "_t" : ""}`, own(sign, mine.values, { most })]), unitLine(kind, block, found, u),
     h("details", { class: "every", open: state.get("sums") === sign },
-      h("summary", { "data-key": `sums-${sign}`, onclick: () =>
-      queueMicrotask(() => state.set({ sums: state.get("sums") === sign ? "" : sign })) },
-      `the two sums of unit ${u + 1}`),
+      h("summary", { "data-key": `sums-${sign}`, onclick: () => queueMicrotask(() => toggle(sign)) },
+        `the two sums of unit ${u + 1}`),
       products([`W_{x${sign}}, row ${u + 1}`, rowX], ["x_t", x],
         { result: `(W_{x${sign}} x_t + b)_{${u + 1}}`, more: [["b_x", weights.bias_x[i * wide + u]]],
         key: `x${sign}` }),
