@@ -35,6 +35,13 @@ def saved(name: str, folder: Path, text: Any = None) -> Path:
     return made(name).look(text or text_of(name)).save(folder / f"{name}.html")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def trained() -> None:
+    """Before a test switches gradients off."""
+    for name in ("gpt", "transformer"):
+        made(name)
+
+
 def shown(token: str) -> str:
     """As a page shows a token."""
     return token.replace("\n", "↵").replace(" ", "·")
@@ -80,7 +87,7 @@ def test_the_last_layer_says_what_the_model_says(name):
 
 
 @pytest.mark.parametrize("name", ["gpt", "transformer"])
-@torch.inference_mode()
+@torch.no_grad()
 def test_a_lower_layer_is_read_through_the_last_norm_and_the_head(name):
     run, view = made(name), made(name).view(text_of(name))
     stack = run.model.body.stack if name == "gpt" else run.model.body.decoder
@@ -168,7 +175,7 @@ def test_sentences_are_compared_live():
 
 
 @pytest.mark.parametrize("head", [0, 1])
-@torch.inference_mode()
+@torch.no_grad()
 def test_a_head_that_is_off_is_a_slice_of_zeros(head):
     run = made("gpt")
     model, ids = run.model, torch.tensor([run.predictor.tokenizer.encode("The dog sleeps")])
@@ -189,7 +196,7 @@ def test_a_head_that_is_off_is_a_slice_of_zeros(head):
     assert not torch.equal(by_hand, model(ids))
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def test_with_nothing_off_a_trace_changes_no_bit():
     run = made("gpt")
     ids = torch.tensor([run.predictor.tokenizer.encode("The dog sleeps")])
@@ -219,8 +226,10 @@ def test_what_each_head_does_is_computed_by_switching_it_off(name):
         assert float(logits[row][:known].softmax(-1)[best]) == pytest.approx(float(each[at, number]), abs=1e-6)
 
 
-def test_a_head_is_switched_off_live_and_on_again():
+def test_a_head_is_switched_off_live_and_on_again(monkeypatch):
     run, text = made("gpt"), text_of("gpt")
+    out = run.model.body.stack.blocks[1].attention.out
+    monkeypatch.setattr(out, "weight", torch.nn.Parameter(out.weight.detach() * 300))  # so that a head matters
     given, settings = run.read(text)
     path = "body.stack.blocks.1.attention"
     off = run.predictor.trace(given, settings, ("logits",), {path: [0]})["logits"].value[-1]
@@ -230,6 +239,7 @@ def test_a_head_is_switched_off_live_and_on_again():
     with live(run, f"view=inside&part=switches&text={text}") as page:
         page.tab.click("button[aria-label='layer 2, head 1']")
         page.tab.wait_for_selector("[data-now]")
+        assert [f"{value:.3f}" for value in before[best]] != [f"{value:.3f}" for value in after[best]]
         assert page.texts("[data-now]") == [f"{100 * value:.1f} %" for value in after[best].tolist()]
         assert page.text("[data-top]") == shown(run.predictor.tokenizer.token(int(after.argmax())))
         assert "off=1.0" in page.tab.url
