@@ -226,10 +226,18 @@ def test_what_each_head_does_is_computed_by_switching_it_off(name):
         assert float(logits[row][:known].softmax(-1)[best]) == pytest.approx(float(each[at, number]), abs=1e-6)
 
 
-def test_a_head_is_switched_off_live_and_on_again(monkeypatch):
+@pytest.fixture
+def loud_heads() -> Iterator[None]:
+    """A layer whose heads matter, in a model that has hardly learned."""
+    weight = made("gpt").model.body.stack.blocks[1].attention.out.weight
+    before, weight.data = weight.data, weight.data * 300
+    yield
+    weight.data = before
+
+
+@pytest.mark.usefixtures("loud_heads")
+def test_a_head_is_switched_off_live_and_on_again():
     run, text = made("gpt"), text_of("gpt")
-    out = run.model.body.stack.blocks[1].attention.out
-    monkeypatch.setattr(out, "weight", torch.nn.Parameter(out.weight.detach() * 300))  # so that a head matters
     given, settings = run.read(text)
     path = "body.stack.blocks.1.attention"
     off = run.predictor.trace(given, settings, ("logits",), {path: [0]})["logits"].value[-1]

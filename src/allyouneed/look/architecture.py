@@ -11,19 +11,19 @@ from torch import Tensor, nn
 import allyouneed
 
 
-def show_architecture(model: nn.Module) -> dict[str, Any]:
+def show_architecture(model: nn.Module, numbers: bool = True) -> dict[str, Any]:
     """view.shown["architecture"]: a tree of modules, and the code of each class in it. A weight that several modules
-    share counts once."""
+    share counts once; `numbers` are the mean and the range of each."""
     kinds = {type(module) for module in model.modules() if type(module).__module__.startswith("allyouneed")}
-    return {"tree": _tree(model, "", set()), "code": {kind.__name__: _code(kind) for kind in kinds}}
+    return {"tree": _tree(model, "", set(), numbers), "code": {kind.__name__: _code(kind) for kind in kinds}}
 
 
-def _tree(module: nn.Module, path: str, seen: set[int]) -> dict[str, Any]:
+def _tree(module: nn.Module, path: str, seen: set[int], numbers: bool) -> dict[str, Any]:
     found = dict(module.named_parameters(recurse=False))
-    weights = [_weight(name, weight, id(weight) in seen) for name, weight in found.items()]
+    weights = [_weight(name, weight, id(weight) in seen, numbers) for name, weight in found.items()]
     own = [weight for weight in found.values() if id(weight) not in seen]
     seen |= {id(weight) for weight in own}
-    parts = [_tree(part, f"{path}.{name}".removeprefix("."), seen) for name, part in module.named_children()]
+    parts = [_tree(part, f"{path}.{name}".removeprefix("."), seen, numbers) for name, part in module.named_children()]
     return {
         "path": path,
         "kind": type(module).__name__,
@@ -34,11 +34,12 @@ def _tree(module: nn.Module, path: str, seen: set[int]) -> dict[str, Any]:
     }
 
 
-def _weight(name: str, weight: Tensor, shared: bool) -> dict[str, Any]:
-    values = weight.detach().float()
+def _weight(name: str, weight: Tensor, shared: bool, numbers: bool) -> dict[str, Any]:
+    found, values = {"name": name, "shape": list(weight.shape), "shared": shared}, weight.detach().float()
+    if not numbers or not values.numel():
+        return found
     facts = {"mean": values.mean(), "std": values.std(correction=0), "min": values.min(), "max": values.max()}
-    numbers = {fact: float(value) for fact, value in facts.items()} if values.numel() else {}
-    return {"name": name, "shape": list(weight.shape), "shared": shared, **numbers}
+    return found | {fact: float(value) for fact, value in facts.items()}
 
 
 def _code(kind: type) -> dict[str, str]:

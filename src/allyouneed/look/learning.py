@@ -63,8 +63,9 @@ class Begun:
             else "There are no weights: the training has stopped before its first evaluation. --resume continues it."
         )
         try:
-            view.shown["architecture"] = show_architecture(load_processor(self.folder).build_model())
-            facts["parameters"] = view.shown["architecture"]["parameters"]
+            model = load_processor(self.folder).build_model()
+            view.shown["architecture"] = show_architecture(model, numbers=False)
+            facts["parameters"] = view.shown["architecture"]["tree"]["parameters"]
         except UserError as error:
             view.shown["notes"].append(str(error))
         return view

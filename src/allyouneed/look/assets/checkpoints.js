@@ -113,7 +113,7 @@ export async function draw(root, { shown, store, state, stop }) {
     how.textContent = sure(found.logprob) && `log-probability ${sure(found.logprob)}${probability}`;
     const asked = state.index("position", found.likely.length), position = asked < 0 ? found.likely.length - 1 : asked;
     const [token, pairs] = found.likely[position] ?? [];
-    const heading = shown.likely?.title.replace(" (· is a space)", "") ?? "classes",
+    const heading = shown.likely?.title.replace(" (· is a space)", "") ?? (shown.writing ? "likely next" : "classes"),
       cosine = heading.includes("cosine");
     likely.replaceChildren(h("h2", {}, `${heading[0].toUpperCase()}${heading.slice(1)}`),
       found.likely.length > 1 ? h("div", { class: "tokens", dir: "auto" },

@@ -87,10 +87,10 @@ export const inkOn = ([r, g, b]) => (0.299 * r + 0.587 * g + 0.114 * b > 140 ? "
 export function paint(canvas, values, rows, columns, most = 1) {
   canvas.width = columns;
   canvas.height = rows;
-  const image = new ImageData(columns, rows), colours = ramp();
-  for (let i = 0; i < rows * columns; i++) {
-    const [r, g, b] = colours[Math.round(255 * Math.min(1, Math.max(0, values[i] / most)))];
-    image.data.set([r, g, b, 255], 4 * i);
+  const image = new ImageData(columns, rows), pixels = new Uint32Array(image.data.buffer);
+  const colours = Uint32Array.from(ramp(), ([r, g, b]) => ((255 << 24) | (b << 16) | (g << 8) | r) >>> 0);
+  for (let i = 0; i < pixels.length; i++) {
+    pixels[i] = colours[Math.round(255 * Math.min(1, Math.max(0, values[i] / most)))];
   }
   canvas.getContext("2d").putImageData(image, 0, 0);
   return canvas;
@@ -129,6 +129,9 @@ export function say(text) {
 
 /** A table of names with parts of 1, the largest first. */
 export function ranking(pairs, { heading = ["", ""], format = percent, kind = "", most = 1 } = {}) {
-  return h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, heading[0]), h("th", { scope: "col" }, heading[1]), h("th", {}))),
-    h("tbody", {}, pairs.map(([name, value]) => h("tr", {}, h("td", { class: "text", dir: "auto" }, name), h("td", { class: "number" }, format(value)), h("td", {}, meter(value / most, kind))))));
+  const head = h("tr", {}, heading.map((text) => h("th", { scope: "col" }, text)), h("th", {}));
+  const row = ([name, value]) => h("tr", {},
+    h("td", { class: "text", dir: "auto" }, name), h("td", { class: "number" }, format(value)),
+    h("td", {}, meter(value / most, kind)));
+  return h("table", {}, h("thead", {}, head), h("tbody", {}, pairs.map(row)));
 }
