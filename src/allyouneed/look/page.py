@@ -18,7 +18,7 @@ from allyouneed.look.view import View, finite
 from allyouneed.storage.wholefile import write_pieces
 
 HOME = files("allyouneed.look") / "assets"
-BUDGET = 12 << 20  # bytes of pieces that a saved page may leave out
+BUDGET = 6 << 20  # bytes of pieces that a saved page may leave out
 PREFIX = "look/"  # of the names by which the scripts of a page import each other
 
 
