@@ -119,7 +119,7 @@ BUDGETS = {
     "tasks": 2500,
     "exchange": 3400,
     "training": 3290,
-    "look": 1620,
+    "look": 1630,
     "serve": 150,
     "lectures": 620,
     "cli": 1310,

@@ -12,6 +12,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -332,3 +333,12 @@ def test_every_script_can_be_read_by_a_browser(tmp_path, offline):  # noqa: F811
     offline.open(saved("rnn", tmp_path))
     for name in scripts():
         assert offline.tab.evaluate(f"import('look/{name}').then(() => '', (error) => error.message)") == ""
+
+
+def test_views_are_made_by_several_threads_at_once():
+    runs = [made(name) for name in ("gpt", "lstm", "rnn")]
+    with ThreadPoolExecutor(6) as pool:
+        views = list(pool.map(lambda run: run.view("The dog"), runs * 6))
+    for run, view in zip(runs * 6, views):
+        assert view.shown["run"]["model"] == run.recipe.model_kind
+        assert "class" in next(iter(view.shown["architecture"]["code"].values()))["lines"]

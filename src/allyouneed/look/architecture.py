@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,16 @@ from torch import Tensor, nn
 
 import allyouneed
 
+READING = threading.Lock()  # inspect reads files for all threads into one cache, which is not safe
+
 
 def show_architecture(model: nn.Module, numbers: bool = True) -> dict[str, Any]:
     """view.shown["architecture"]: a tree of modules, and the code of each class in it. A weight that several modules
     share counts once; `numbers` are the mean and the range of each."""
     kinds = {type(module) for module in model.modules() if type(module).__module__.startswith("allyouneed")}
-    return {"tree": _tree(model, "", set(), numbers), "code": {kind.__name__: _code(kind) for kind in kinds}}
+    with READING:
+        code = {kind.__name__: _code(kind) for kind in kinds}
+    return {"tree": _tree(model, "", set(), numbers), "code": code}
 
 
 def _tree(module: nn.Module, path: str, seen: set[int], numbers: bool) -> dict[str, Any]:
