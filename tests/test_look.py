@@ -200,7 +200,8 @@ def test_a_phone_needs_no_sideways_scrolling(tmp_path):
         assert page.tab.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
-def test_all_scripts_and_styles_are_small():
+def test_all_scripts_and_styles_are_small_and_their_lines_are_short():
+    assert not [name for name, text in scripts().items() if max(map(len, text.decode().split("\n"))) > 120]
     assert sum(len(text) for text in scripts().values()) + len(asset("page.css")) + len(asset("page.html")) < 300_000
 
 
@@ -228,6 +229,10 @@ def test_the_live_page_answers_what_is_typed_for_runs_side_by_side():
         page.tab.locator(".panel").first.locator("[role=tab]", has_text="Answer").wait_for()
         expected = made("gpt").predict("The dog sleeps")
         assert page.tab.locator(".panel").first.locator("mark").text_content() == expected
+        page.tab.reload()  # the address knows the text
+        page.tab.wait_for_selector("#page[aria-busy]", state="detached")
+        assert page.tab.locator(".panel").first.locator("mark").text_content() == expected
+        asks = page.tab.locator("textarea")
         asks.first.fill("xyzzy plugh")
         asks.first.press("Enter")
         page.tab.locator("[role=alert]").wait_for()

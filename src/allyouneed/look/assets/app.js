@@ -19,81 +19,122 @@ const VIEWS = [
   answer, writing, attention, hand, gates, inside, likely, vocabulary, checkpoints, learning, architecture,
 ];
 
-function theme(document) {
-  const root = document.documentElement;
-  const stored = () => { try { return localStorage.getItem("look-theme"); } catch { return null; } };
-  root.dataset.theme = stored() ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+/** What this browser remembers, if it may. */
+function remembered(theme) {
+  try {
+    if (theme) localStorage.setItem("look-theme", theme);
+    return localStorage.getItem("look-theme");
+  } catch {
+    return null; // a page from disk, or a frame, may have no memory
+  }
+}
+
+/** The button that changes between light and dark. */
+function theme() {
+  const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  root.dataset.theme = remembered() ?? (dark ? "dark" : "light");
   return tool("light / dark", false, () => {
     root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
-    try { localStorage.setItem("look-theme", root.dataset.theme); } catch { /* a page from disk may not store */ }
+    remembered(root.dataset.theme);
     dispatchEvent(new Event("theme"));
   }, { "aria-pressed": undefined });
 }
 
+/** What a run is, in a line. */
+function facts({ task, model, parameters, step, precision, device }) {
+  const size = parameters && `${count(parameters)} parameters`;
+  const found = [task, model, size, step && `step ${step}`, precision, device];
+  return h("p", { class: "facts" }, found.filter(Boolean).map((fact) => h("span", {}, fact)));
+}
+
 class Panel {
-  constructor(number, store, live) {
-    this.number = number;
-    this.live = live;
+  constructor(number, state, store, live) {
+    Object.assign(this, { number, state, live });
     this.root = h("section", { class: "panel" });
-    this.state = new State(number, {});
-    this.state.on((changes) => "view" in changes && this.show());
+    state.on((changes) => "view" in changes && this.show());
     addEventListener("theme", () => this.show());
-    addEventListener("hashchange", () => { Object.assign(this.state.values, this.state.fromAddress()); this.show(); });
+    addEventListener("hashchange", () => {
+      Object.assign(state.values, state.fromAddress());
+      this.show();
+    });
     this.take(store);
   }
 
+  /** Show what is in a store. */
   take(store) {
     this.store = store;
     this.following?.abort();
     this.following = new AbortController();
-    if (this.live) learning.follow(this.number, store.shown, this.following.signal, async () => this.take(await liveStore(this.number, "")));
-    const { run, text, notes = [], starts = [] } = store.shown;
-    const facts = [run.task, run.model, run.parameters && `${count(run.parameters)} parameters`, run.step && `step ${run.step}`, run.precision, run.device];
+    const { run, text, notes = [] } = store.shown;
+    if (this.live) {
+      const again = async () => this.take(await liveStore(this.number, ""));
+      learning.follow(this.number, store.shown, this.following.signal, again);
+    }
     this.body = h("div", { role: "tabpanel" });
     this.tabs = h("nav", { class: "views", role: "tablist", "aria-label": "views" });
+    const asked = text ? h("p", { class: "asked", dir: "auto" }, text) : "";
     this.root.replaceChildren(
-      h("header", {}, h("h1", {}, run.name), h("p", { class: "facts" }, facts.filter(Boolean).map((fact) => h("span", {}, fact)))),
-      this.live && run.asks ? this.ask(text, run.asks, starts) : text ? h("p", { class: "asked", dir: "auto" }, text) : "",
+      h("header", {}, h("h1", {}, run.name), facts(run)),
+      this.live && run.asks ? this.ask(store.shown) : asked,
       ...notes.map((note) => h("p", { class: "note", dir: "auto" }, note)),
       this.tabs, this.body);
     this.show();
   }
 
-  ask(text, asks, starts) {
+  /** Where a text is typed, or a file is chosen, and what can be asked to start with. */
+  ask({ text, run, starts = [] }) {
+    const form = run.reads === "image" ? this.fileForm() : this.textForm(text, run.asks);
+    const start = (given) => h("button", {
+      type: "button", class: "tool", dir: "auto", onclick: () => this.send(given),
+    }, given);
+    return h("div", {}, form, starts.length ? h("div", { class: "starts" }, starts.map(start)) : "");
+  }
+
+  fileForm() {
+    const file = h("input", { type: "file", accept: "image/*", "aria-label": "an image" });
+    file.addEventListener("change", () => file.files[0] && this.send(file.files[0]));
+    return h("form", { class: "ask" }, file);
+  }
+
+  textForm(text, asks) {
     const typed = h("textarea", { "aria-label": asks, placeholder: asks, dir: "auto", rows: 1 }, text);
-    const send = async (words) => {
-      say("reading");
-      this.root.setAttribute("aria-busy", "true");
-      try {
-        this.take(await liveStore(this.number, words));
-        say("done");
-      } catch (error) {
-        this.root.querySelectorAll(".note").forEach((note) => note.remove());
-        form.after(h("p", { class: "note", role: "alert", dir: "auto" }, error.message));
-      }
-      this.root.removeAttribute("aria-busy");
+    const submit = (event) => {
+      event.preventDefault();
+      this.send(typed.value);
     };
-    typed.addEventListener("keydown", (event) => { if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); send(typed.value); } });
-    const file = h("input", { type: "file", accept: "image/*", "aria-label": "an image", onchange: () => file.files[0] && send(file.files[0]) });
-    const form = this.store.shown.run.reads === "image"
-      ? h("form", { class: "ask" }, file)
-      : h("form", { class: "ask", onsubmit: (event) => { event.preventDefault(); send(typed.value); } }, typed, h("button", {}, "Look"));
-    return h("div", {}, form, starts.length ? h("div", { class: "starts" }, starts.map((start) => h("button", { type: "button", class: "tool", dir: "auto", onclick: () => send(start) }, start))) : "");
+    typed.addEventListener("keydown", (event) => event.key === "Enter" && !event.shiftKey && submit(event));
+    return h("form", { class: "ask", onsubmit: submit }, typed, h("button", {}, "Look"));
+  }
+
+  /** Ask the server about a text or a file. */
+  async send(given) {
+    say("reading");
+    this.root.setAttribute("aria-busy", "true");
+    try {
+      this.take(await liveStore(this.number, given));
+      this.state.set({ text: typeof given === "string" ? given : "" });
+      say("done");
+    } catch (error) {
+      this.root.querySelectorAll(".note").forEach((note) => note.remove());
+      this.tabs.before(h("p", { class: "note", role: "alert", dir: "auto" }, error.message));
+    }
+    this.root.removeAttribute("aria-busy");
   }
 
   show() {
     this.stop?.abort();
     this.stop = new AbortController();
-    const views = VIEWS.filter((view) => view.has(this.store.shown));
+    const { shown } = this.store, views = VIEWS.filter((view) => view.has(shown));
     const chosen = views.find((view) => view.name === this.state.get("view")) ?? views[0];
-    this.tabs.replaceChildren(...views.map((view) => h("button", {
+    const tab = (view) => h("button", {
       type: "button", role: "tab", "aria-selected": String(view === chosen), tabindex: view === chosen ? 0 : -1,
-      onclick: () => this.state.set({ view: view.name }),
-      onkeydown: (event) => this.step(event, views, view),
-    }, view.title)));
+      onclick: () => this.state.set({ view: view.name }), onkeydown: (event) => this.step(event, views, view),
+    }, view.title);
+    this.tabs.replaceChildren(...views.map(tab));
     this.body.replaceChildren();
     this.body.setAttribute("aria-label", chosen.title);
-    this.draw(chosen, { shown: this.store.shown, store: this.store, state: this.state, live: this.live, run: this.number, stop: this.stop.signal });
+    const { store, state, live, number: run } = this;
+    this.draw(chosen, { shown, store, state, live, run, stop: this.stop.signal });
   }
 
   /** A view that fails says so, and leaves the others alone. */
@@ -106,6 +147,7 @@ class Panel {
     }
   }
 
+  /** The arrow keys go from tab to tab. */
   step(event, views, view) {
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!by) return;
@@ -115,15 +157,30 @@ class Panel {
   }
 }
 
+/** The stores of a live page: each for the text in its address, if it can be read. */
+function liveStores(states) {
+  const one = async (state, run) => {
+    try {
+      return await liveStore(run, state.get("text"));
+    } catch {
+      return liveStore(run, "");
+    }
+  };
+  return Promise.all(states.map(one));
+}
+
 export async function start(document) {
   const page = document.getElementById("page"), live = document.querySelector("script[data-live]");
-  const bar = h("div", { class: "bar" }, h("b", {}, "allyouneed"), "a look inside", h("span", { class: "space" }), theme(document));
+  const space = h("span", { class: "space" });
+  const bar = h("div", { class: "bar" }, h("b", {}, "allyouneed"), "a look inside", space, theme());
   try {
-    const text = new URLSearchParams(location.hash.slice(1)).get("text") ?? "";
-    const stores = live ? await Promise.all(Array.from({ length: Number(live.dataset.live) }, (_, run) => liveStore(run, text))) : savedStores(document);
-    page.style.setProperty("--panels", stores.length);
-    const panels = stores.map((store, number) => new Panel(number, store, Boolean(live)));
-    page.replaceChildren(bar, panels.length > 1 ? learning.together(panels, panels[0].state) : "", ...panels.map((panel) => panel.root));
+    const saved = live ? [] : savedStores(document), several = live ? Number(live.dataset.live) : saved.length;
+    const states = Array.from({ length: several }, (_, run) => new State(run, {}));
+    const stores = live ? await liveStores(states) : saved;
+    page.style.setProperty("--panels", several);
+    const panels = stores.map((store, run) => new Panel(run, states[run], store, Boolean(live)));
+    const together = several > 1 ? learning.together(panels, states[0]) : "";
+    page.replaceChildren(bar, together, ...panels.map((panel) => panel.root));
   } catch (error) {
     page.replaceChildren(bar, h("p", { class: "note", role: "alert" }, `This page cannot be shown: ${error.message}`));
   }

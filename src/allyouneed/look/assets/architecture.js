@@ -99,7 +99,7 @@ export function draw(root, { shown, state, stop }) {
   state.on(show, stop);
   root.append(h("div", { class: "two wide" },
     h("section", { class: "card" }, h("h2", {}, "What it is made of"),
-      h("p", { class: "tip" }, "The input is at the bottom. Numbers count parameters; a bar is the part of all of them."),
+      h("p", { class: "tip" }, "The input is at the bottom. Numbers count parameters; a bar is their part of all."),
       h("div", { class: "boxes" }, boxes)), side));
   show();
 }

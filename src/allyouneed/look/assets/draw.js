@@ -4,7 +4,7 @@ function fill(element, attributes, children) {
   for (const [key, value] of Object.entries(attributes ?? {})) {
     if (value === undefined || value === null || value === false) continue;
     if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
-    else if (key === "style" && typeof value === "object") for (const [name, one] of Object.entries(value)) element.style.setProperty(name, one);
+    else if (key === "style") Object.entries(value).forEach(([name, one]) => element.style.setProperty(name, one));
     else element.setAttribute(key, value === true ? "" : value);
   }
   element.append(...children.flat().filter((child) => child !== undefined && child !== null && child !== false));
@@ -15,16 +15,24 @@ function fill(element, attributes, children) {
 export const h = (name, attributes, ...children) => fill(document.createElement(name), attributes, children);
 
 /** The same for SVG. */
-export const s = (name, attributes, ...children) => fill(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
+export const s = (name, attributes, ...children) => {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", name), attributes, children);
+};
+
+// Controls, and signs that turn the direction of a text.
+const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
 
 /** A token as a label: spaces and controls become visible. */
 export function visible(token) {
   if (token === "") return "∅";
   if (/^\d+, \d+$/.test(token)) return token; // row and column of a patch
-  return token.replace(/\n/g, "↵").replace(/\t/g, "⇥").replace(/ /g, "·").replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "�");
+  return token.replace(/\n/g, "↵").replace(/\t/g, "⇥").replace(/ /g, "·").replace(HIDDEN, "�");
 }
 
-export const short = (text, most = 16) => ([...text].length > most ? `${[...text].slice(0, most - 1).join("")}…` : text);
+export function short(text, most = 16) {
+  const letters = [...text];
+  return letters.length > most ? `${letters.slice(0, most - 1).join("")}…` : text;
+}
 
 /** A part of 1 with three digits: 0.123 */
 export const part = (value) => value.toFixed(3);
@@ -75,7 +83,9 @@ export function rounded(value) {
 }
 
 /** All digits that a number of the model has. */
-export const full = (value) => (Number.isFinite(value) ? `${Number(value.toPrecision(9))}`.replaceAll("-", "−") : rounded(value));
+export const full = (value) => {
+  return Number.isFinite(value) ? `${Number(value.toPrecision(9))}`.replaceAll("-", "−") : rounded(value);
+};
 
 /** The colour of a part of 1, as a CSS colour. */
 export const colour = (value) => `rgb(${ramp()[Math.round(255 * Math.min(1, Math.max(0, value)))]})`;
@@ -113,13 +123,20 @@ export function paintImage(bytes, [rows, columns]) {
 }
 
 /** A button that is on or off. */
-export const tool = (name, on, click, more = {}) => h("button", { type: "button", class: "tool", "aria-pressed": String(Boolean(on)), onclick: click, ...more }, name);
+export const tool = (name, on, click, more = {}) => h("button", {
+  type: "button", class: "tool", "aria-pressed": String(Boolean(on)), onclick: click, ...more,
+}, name);
 
 /** A bar as long as a part of 1. */
-export const meter = (value, kind = "") => h("span", { class: "track" }, h("span", { class: `meter ${kind}`, style: { width: `${(100 * Math.min(1, Math.max(0, value))).toFixed(1)}%` } }));
+export function meter(value, kind = "") {
+  const width = `${(100 * Math.min(1, Math.max(0, value))).toFixed(1)}%`;
+  return h("span", { class: "track" }, h("span", { class: `meter ${kind}`, style: { width } }));
+}
 
 /** Where an event is, in the units of a figure. */
-export const pointIn = (svg, { clientX, clientY }) => new DOMPoint(clientX, clientY).matrixTransform(svg.getScreenCTM().inverse());
+export const pointIn = (svg, { clientX, clientY }) => {
+  return new DOMPoint(clientX, clientY).matrixTransform(svg.getScreenCTM().inverse());
+};
 
 /** Say something to those who hear the page. */
 export function say(text) {

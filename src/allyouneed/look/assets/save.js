@@ -80,7 +80,9 @@ const exact = (none) => (value) => (Number.isFinite(value) ? +value.toPrecision(
 /** Buttons that copy a matrix, with all digits. */
 export const copyTools = (matrix) => [
   plain("CSV", "copy the numbers as CSV", () => copy(csvText({ ...matrix(), write: exact("inf") }), "CSV")),
-  plain("NumPy", "copy the numbers as NumPy text", () => copy(numpyText({ ...matrix(), write: exact("np.inf") }), "NumPy text")),
+  plain("NumPy", "copy the numbers for NumPy", () => {
+    return copy(numpyText({ ...matrix(), write: exact("np.inf") }), "NumPy text");
+  }),
 ];
 
 /** Buttons that save the figure that `figure()` gives, and copy the matrix that `matrix()` gives. */

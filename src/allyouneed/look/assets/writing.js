@@ -363,7 +363,8 @@ class Written {
   showBeams() {
     const { beams, run } = this.store.shown, asked = this.state.index("node", beams.nodes.length);
     const chosen = asked < 0 ? beams.winner : asked, choose = (node) => this.state.set({ node });
-    const read = h("p", { class: "reading branch-read" }), scrolled = this.beams.querySelector(".scroll")?.scrollLeft ?? 0;
+    const read = h("p", { class: "reading branch-read" });
+    const scrolled = this.beams.querySelector(".scroll")?.scrollLeft ?? 0;
     const focused = this.beams.contains(document.activeElement) && document.activeElement.dataset.node;
     const figure = tree(beams, chosen, choose, (at) => read.replaceChildren(...reading(beams, at)));
     const divisor = beams.penalty === "gnmt" ? `((5 + n) / 6)^${beams.alpha}` : `n^${beams.alpha}`;
