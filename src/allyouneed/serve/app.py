@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -35,7 +36,7 @@ class Views:
     """The last views of a run, by number."""
 
     def __init__(self, run: Run | Begun) -> None:
-        self.run, self.stored = run, OrderedDict[int, View]()
+        self.run, self.stored, self.lock = run, OrderedDict[int, View](), threading.Lock()
 
     def make(self, given: str | bytes) -> str:
         """The view of a text, or of the bytes of an image."""
@@ -63,9 +64,10 @@ class Views:
         return self.store(view.go_on(step, token, settings))
 
     def store(self, view: View) -> str:
-        self.stored[key := next(reversed(self.stored), 0) + 1] = view
-        while len(self.stored) > STORED:
-            self.stored.popitem(last=False)
+        with self.lock:
+            self.stored[key := next(reversed(self.stored), 0) + 1] = view
+            while len(self.stored) > STORED:
+                self.stored.popitem(last=False)
         return f'{{"key": {key}, "shown": {plain(view.shown)}}}'
 
 
