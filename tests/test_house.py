@@ -106,7 +106,7 @@ def test_every_room_is_in_the_plan():
 
 # Lines of each room, at most: raised by a decision, never to make a change fit.
 BUDGETS = {
-    "nn": 1780,
+    "nn": 1810,
     "models": 2120,
     "decode": 510,
     "storage": 1050,
@@ -119,7 +119,7 @@ BUDGETS = {
     "tasks": 2500,
     "exchange": 3400,
     "training": 3290,
-    "look": 1630,
+    "look": 1540,
     "serve": 150,
     "lectures": 620,
     "cli": 1310,
@@ -173,7 +173,7 @@ def test_the_model_files_can_be_read_aloud():
 
 def test_the_afternoon_stays_an_afternoon():
     files = [path for room in ("nn", "models", "decode") for path in (HOME / room).rglob("*.py")]
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= 4400
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= 4430
 
 
 def test_nothing_is_a_pickle():

@@ -257,20 +257,24 @@ def test_a_head_is_switched_off_live_and_on_again():
 
 
 @pytest.mark.parametrize(
-    "question",
+    ("question", "asked"),
     [
-        "no json",
-        "[]",
-        '{"what": "off", "off": [["body.nothing", 0]], "ids": [[0]]}',
-        '{"what": "off", "off": [["body.stack.blocks.0.attention", 2]], "ids": [[0]]}',
-        '{"what": "off", "off": [["body.stack.blocks.0.attention", 0]], "ids": [[999999]]}',
-        '{"what": "near", "table": 3, "row": 0}',
-        '{"what": "near", "table": 0, "row": 99999}',
+        ("nothing", "{}"),
+        ("off", "no json"),
+        ("off", "[]"),
+        ("off", "{}"),
+        ("off", '{"off": {"body.nothing": [0]}, "ids": [[0]]}'),
+        ("off", '{"off": {"body.stack.blocks.0.attention": [2]}, "ids": [[0]]}'),
+        ("off", '{"off": {"body.stack.blocks.0.attention": [0]}, "ids": [[999999]]}'),
+        ("near", '{"table": 3, "row": 0}'),
+        ("near", '{"table": 0, "row": 99999}'),
+        ("vectors", '{"text": 5}'),
+        ("write on", '{"step": 0, "max_new": 5}'),
     ],
 )
-def test_a_question_that_has_no_answer_is_a_sentence(question):
+def test_a_question_that_has_no_answer_is_a_sentence(question, asked):
     with pytest.raises(UserError, match="load the page again"):
-        made("gpt").ask("The dog", question)
+        made("gpt").view("The dog").ask(question, asked)
 
 
 # Positions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from allyouneed.config import DecodeConfig
 from allyouneed.decode import sample
+from allyouneed.look.writing import with_end
 from allyouneed.predict.answers import Prompt, request_for
 from allyouneed.run import Run
 from browser import Watched, browsing, offline  # noqa: F401  (a fixture)
@@ -281,11 +283,11 @@ def visible(run: Run, id: int) -> str:
 def test_writing_on_is_a_function_of_its_settings_and_its_seed():
     run, text = made("gpt"), asked("gpt")
     view = run.view(text)
-    assert view.go_on is not None
-    settings = {"temperature": "2", "top_k": "50", "top_p": "0.9"}
-    texts = [view.go_on(1, -1, {**settings, "seed": str(seed)}).shown["writing"]["tokens"] for seed in (1, 2, 3, 1)]
+    settings = {"step": 1, "temperature": 2, "top_k": 50, "top_p": 0.9}
+    several = [view.ask("write on", json.dumps({**settings, "seed": seed})) for seed in (1, 2, 3, 1)]
+    texts = [one.shown["writing"]["tokens"] for one in several]
     assert texts[0] == texts[3]
-    anew = view.go_on(1, -1, settings)
+    anew = view.ask("write on", json.dumps(settings))
     assert anew.shown["writing"]["decode"] == view.shown["writing"]["decode"]  # of the run
     assert len({tuple(one) for one in texts}) > 1
     given, decode = run.read(text, method="sample", temperature=2.0, top_k=50, top_p=0.9, seed=1)
@@ -300,37 +302,36 @@ def test_what_cannot_be_gone_on_from_is_a_sentence():
 
     page = client.TestClient(app([made("gpt")]), base_url="http://localhost")
     key = page.get("/look/0?text=The dog").json()["key"]
-    assert page.get(f"/look/0/{key}/continue?step=0").status_code == 200
-    for asks, says in {
-        f"0/{key}/continue?step=99": "there is no step 99",
-        f"0/{key}/continue?step=0&token=100000": "no token 100000",
-        f"0/{key}/continue?step=0&temperature=x": "is not a number",
-        f"0/{key}/continue?step=0&top_p=7": "top_p",
-        "0/77/continue?step=0": "no longer here",
-        f"5/{key}/continue?step=0": "no run 5",
-    }.items():
-        answer = page.get(f"/look/{asks}")
-        assert answer.status_code in (400, 404)
+    assert page.post(f"/look/0/{key}/write on", json={"step": 0}).status_code == 200
+    for at, asks, says in (
+        (f"0/{key}", {"step": 99}, "there is no step 99"),
+        (f"0/{key}", {"step": 0, "token": 100000}, "no token 100000"),
+        (f"0/{key}", {"step": 0, "temperature": "x"}, "is not a number"),
+        (f"0/{key}", {"step": 0, "top_p": 7}, "top_p"),
+        ("0/77", {"step": 0}, "no longer here"),
+        (f"5/{key}", {"step": 0}, "no run 5"),
+    ):
+        answer = page.post(f"/look/{at}/write on", json=asks)
+        assert answer.status_code == 400
         assert says in answer.json()["error"]
 
 
 def test_the_end_is_the_one_that_was_written():
-    """Of several tokens that may end an answer, the page shows the one that has."""
-    import allyouneed.look.writing as writing
-
+    """Of several tokens that may end an answer, the one that has."""
     run, decode = made("gpt"), DecodeConfig(method="sample", temperature=1.5, seed=3)
     given, _ = run.read(asked("gpt"))
     several = replace(given, stop=frozenset(range(3, 60)), max_new=30)
     (answer,) = run.predictor.answers([several], decode)
     assert not isinstance(answer, Exception)
     assert answer.reason == "stop"
-    *before, end = writing.with_end(run.predictor, several, answer, decode)
-    assert before == answer.tokens  # type: ignore[arg-type]
-    both = run.predictor.steps(given, [*answer.tokens, end]).log_softmax(-1)
-    each = both.gather(1, torch.tensor([*answer.tokens, end])[:, None])
+    assert answer.end in several.stop
+    whole = with_end(answer)
+    assert whole == [*answer.tokens, answer.end]
+    each = run.predictor.steps(given, whole).log_softmax(-1).gather(1, torch.tensor(whole)[:, None])
     assert float(each.sum()) == pytest.approx(answer.logprob, abs=1e-4)
-    unended = replace(answer, reason="length")
-    assert writing.with_end(run.predictor, several, unended, decode) == answer.tokens  # type: ignore[arg-type]
+    assert with_end(replace(answer, end=None)) == answer.tokens
+    (best,) = made("transformer").answers([asked("transformer")], method="beam", max_new=40)
+    assert (best.end == made("transformer").processor.tokenizer.eos) == (best.reason == "stop")
 
 
 CUT = """async ([steps, temperatures]) => {

@@ -24,24 +24,25 @@ from allyouneed.run import Run
 from families import FAMILIES, made
 
 ATTENDS = {"queries", "keys", "values", "scores", "weights", "heads"}
+RECURRENT = {"embeddings", "inputs", "layers", "states", "gates", "logits"}
 STACK = {"embeddings", "layers", "logits", "feed_forward", *ATTENDS}
 # What each family has to show.
 SHOWS = {
     "gpt": STACK,
-    "rnn": {"embeddings", "layers", "logits"},  # its cell has no gates
-    "lstm": {"embeddings", "layers", "logits", "gates"},
+    "rnn": RECURRENT - {"gates"},  # its cell has no gates
+    "lstm": RECURRENT,
     "conv": {"embeddings", "layers", "logits", "gates"},
-    "elmo": {"embeddings", "layers", "logits", "gates"},
+    "elmo": RECURRENT,
     "bert": STACK,
-    "seq2seq": {"embeddings", "layers", "logits", "gates"},
-    "attention": {"embeddings", "layers", "logits", "gates", *ATTENDS},
+    "seq2seq": RECURRENT,
+    "attention": {*RECURRENT, *ATTENDS},
     "convseq2seq": {"embeddings", "layers", "logits", "gates", *ATTENDS},
     "transformer": STACK,
-    "classify-rnn": {"embeddings", "layers", "logits", "gates"},
+    "classify-rnn": RECURRENT,
     "classify-conv": {"embeddings", "layers", "logits", "gates"},
     "classify-bert": STACK,
-    "tag-lstm": {"embeddings", "layers", "logits", "gates"},
-    "tag-elmo": {"embeddings", "layers", "logits", "gates"},
+    "tag-lstm": RECURRENT,
+    "tag-elmo": RECURRENT,
     "tag-bert": STACK,
     "answer": STACK,
     "embed": STACK - {"logits"},
@@ -136,7 +137,7 @@ def recomputed(run: Run, values: dict[str, Tensor]) -> int:
         elif isinstance(module, ConvStack):
             checked += check_convolutions(path, module, values)
         elif isinstance(module, Recurrent):
-            checked += check_recurrent(path, module, values, run)
+            checked += check_recurrent(path, module, values)
         elif isinstance(module, ELMoBody) and f"{path}.forward_layers.0.layers" in values:
             checked += check_elmo(path, module, values)
         elif isinstance(module, Word2Vec):
@@ -206,19 +207,25 @@ def check_convolutions(path: str, stack: ConvStack, values: dict[str, Tensor]) -
     return len(stack.blocks)
 
 
-def check_recurrent(path: str, recurrent: Recurrent, values: dict[str, Tensor], run: Run) -> int:
-    """The gates and the next state, step by step, from what the layer reads and from the states that it gave."""
-    if path not in ("body.recurrent", "body.encoder", "body.forward_layers.0"):  # others read what is not recorded
+def check_recurrent(path: str, recurrent: Recurrent, values: dict[str, Tensor]) -> int:
+    """The gates and the next state, step by step, from what the layer reads and from its state before."""
+    if f"{path}.layers.0.layers" not in values:  # another direction
         return 0
-    x = values["body.source.embeddings" if path == "body.encoder" else "body.embeddings"]
     for i, layer in enumerate(recurrent.layers):
-        h, found = values[f"{path}.layers.{i}.layers"], values.get(f"{path}.layers.{i}.gates", torch.empty(0))
+        x, h, states = (values[f"{path}.layers.{i}.{kind}"] for kind in ("inputs", "layers", "states"))
+        if i:
+            close(x, values[f"{path}.layers.{i - 1}.layers"])
+        found = values.get(f"{path}.layers.{i}.gates", torch.empty(0))
         for r, own in enumerate(h.chunk(recurrent.directions, dim=-1)):
             w_x, w_h, b_x, b_h = layer.all_weights[r]
-            order = range(x.size(1) - 1, -1, -1) if r else range(x.size(1))
-            before = torch.zeros_like(own[:, 0])
-            cell = torch.zeros_like(before)
+            backward = r == 1 or ".backward_layers." in path
+            order = list(reversed(range(x.size(1))) if backward else range(x.size(1)))
+            known = states[:, order[0], r].unbind(1)
+            if not path.endswith("decoder"):  # which begins with what the encoder knows
+                assert not torch.stack(known).any()
             for t in order:
+                close(states[:, t, r], torch.stack(known, dim=1))
+                before, cell = known[0], known[-1]
                 from_x, from_h = x[:, t] @ w_x.T + b_x, before @ w_h.T + b_h
                 if recurrent.cell == "rnn":
                     new = (from_x + from_h).tanh()
@@ -234,8 +241,7 @@ def check_recurrent(path: str, recurrent: Recurrent, values: dict[str, Tensor], 
                     cell = f_.sigmoid() * cell + i_.sigmoid() * g_.tanh()
                     new = o_.sigmoid() * cell.tanh()
                 close(own[:, t], new)
-                before = own[:, t]
-        x = h
+                known = (own[:, t], cell) if recurrent.cell == "lstm" else (own[:, t],)
     return len(recurrent.layers)
 
 
@@ -301,3 +307,16 @@ def test_a_trace_of_the_body_alone_has_the_names_of_its_parts() -> None:
     trace, body = Trace("weights"), made("gpt").model.body
     body(torch.ones(1, 3, dtype=torch.long), trace=trace)
     assert list(trace) == ["stack.blocks.0.attention.weights", "stack.blocks.1.attention.weights"]
+
+
+@pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
+def test_padding_changes_no_state_of_a_recurrent_layer(cell: str) -> None:
+    torch.manual_seed(0)
+    layers, x = Recurrent(cell, 3, 4, 2, bidirectional=True).eval(), torch.randn(2, 5, 3)
+    padded, alone = Trace("states", "gates").at(layers), Trace("states", "gates").at(layers)
+    with torch.inference_mode():
+        layers(x, torch.tensor([5, 3]), trace=padded)
+        layers(x[1:, :3], torch.tensor([3]), trace=alone)
+    assert len(list(alone)) == (2 if cell == "rnn" else 4)
+    for name in alone:
+        close(padded[name][1:, :3], alone[name])

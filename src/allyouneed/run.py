@@ -23,7 +23,7 @@ from allyouneed.errors import UserError, option_name
 from allyouneed.exchange.exporting import export_run
 from allyouneed.exchange.hub import HUB, imported, with_imported
 from allyouneed.format import human_count
-from allyouneed.look import Page, View, ask, look_at
+from allyouneed.look import Page, View, look_at
 from allyouneed.metrics import Score
 from allyouneed.models.base import Writer
 from allyouneed.predict.answers import Answer, Line
@@ -294,11 +294,11 @@ class Run:
         with explain_memory():
             return look_at(self.folder, self.predictor, given, settings, self._look_facts())
 
-    def ask(self, text: str, question: str) -> View:
-        """What a live page asks for besides a view; see `look.inside.ask`."""
-        settings = self._ready({})
+    def ask(self, view: View, question: str, asked: str | bytes) -> View:
+        """The answer to a question about a view of this run; see `View.ask`."""
+        self._ready({})
         with explain_memory():
-            return ask(self.predictor, self._text(text), question, settings)
+            return view.ask(question, asked)
 
     def _look_facts(self) -> dict[str, Any]:
         scores = [score for found in self.scores().values() for score in found]

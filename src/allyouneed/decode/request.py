@@ -62,8 +62,8 @@ class Hypothesis:
 @dataclass(frozen=True)
 class Event:
     """One token of one answer, or all hypotheses of a beam search, the best first. `done` is None, "length", "stop" or
-    "error". At a stop there is no token, and the log-probability is that of the stop; an error ends the whole
-    request."""
+    "error". At a stop there is no token but its `end`, and the log-probability is that of the end; an error ends the
+    whole request."""
 
     id: int
     token: int | None = None
@@ -72,3 +72,4 @@ class Event:
     answer: int = 0  # the number of the answer, if the request asks for several
     error: Exception | None = None
     hypotheses: list[Hypothesis] = field(default_factory=list)
+    end: int | None = None  # of Request.stop, the one that has ended the answer

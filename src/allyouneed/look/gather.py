@@ -49,8 +49,7 @@ def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeCo
         if not isinstance(predictor, Writing) or predictor.makes_image:
             show_likely(view, predictor, given, decode)
         elif answer is not None:
-            tokens = with_end(predictor, given, answer, decode)
-            show_writing(view, predictor, given, tokens, answer.reason, decode)
+            show_writing(view, predictor, given, with_end(answer), answer.reason, decode)
             show_beams(view, predictor, given, decode)
         found: dict[str, Traced] = {}
         try:

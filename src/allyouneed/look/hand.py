@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 
 from allyouneed.look.attention import Sequences
 from allyouneed.look.view import View
-from allyouneed.nn.recurrent import READABLE, Recurrent, Weights
+from allyouneed.nn.recurrent import Recurrent, Weights
 from allyouneed.nn.scores import Additive, AttentionScore, General
 from allyouneed.predict.base import Predictor, Traced
 from allyouneed.predict.images import CompressPredictor, ImageReader
@@ -20,7 +19,7 @@ from allyouneed.predict.words import Sum, WordsPredictor
 
 Found = Mapping[str, Traced]
 # What a trace records for this view, and for the weights of attention.
-KINDS = ("weights", "queries", "keys", "values", "heads", "embeddings", "layers", "codes")
+KINDS = ("weights", "queries", "keys", "values", "heads", "embeddings", "inputs", "states", "codes")
 WORDS = 20  # words whose vectors are shown
 
 
@@ -95,88 +94,31 @@ def _score_name(module: Any) -> str:
 # Recurrent cells
 
 
-def _cells(view: View, sequences: Sequences, model: Any, found: Found) -> list[dict[str, Any]]:
+def _cells(view: View, sequences: Sequences, model: nn.Module, found: Found) -> list[dict[str, Any]]:
     """One entry per layer and direction, in the order in which the model runs them."""
     cells = list[dict[str, Any]]()
     for path, module in model.named_modules():
-        if not isinstance(module, Recurrent) or f"{path}.layers.0.layers" not in found:
+        if not isinstance(module, Recurrent) or f"{path}.layers.0.states" not in found:
             continue
-        x, first = _begin(model, path, module, found)
         for i, layer in enumerate(module.layers):
-            traced = found[f"{path}.layers.{i}.layers"]
-            for r, own in enumerate(traced.value.chunk(module.directions, dim=-1)):
-                key, backward = f"cell.{len(cells)}", r == 1 or ".backward_layers." in path
-                weights = Weights(*layer.all_weights[r])  # type: ignore[index]
-                h = first[0, i * module.directions + r][None]
-                before = torch.cat([own[1:], h] if backward else [h, own[:-1]])
-                cell = {
-                    "path": path,
-                    "cell": module.cell,
-                    "layer": i + 1,
-                    "backward": backward,
-                    "directions": module.directions,
-                    "tokens": sequences.add(traced.axes[0].labels, "source" if ".encoder" in path else "text"),
-                    "x": _put(view, f"{key}.x", x),
-                    "h": _put(view, f"{key}.h", before),
-                    "weights": {name: _put(view, f"{key}.weights.{name}", w) for name, w in weights._asdict().items()},
-                }
-                if module.cell == "lstm":
-                    make = partial(_memories, x, tuple(s[i * module.directions + r] for s in first), weights, backward)
-                    cell["c"] = view.numbers(f"hand.{key}.c", before.shape, make, optional=True)
-                cells.append(cell)
-            x = traced.value
+            x, states = (found[f"{path}.layers.{i}.{kind}"] for kind in ("inputs", "states"))
+            for r in range(module.directions):
+                key, weights = f"cell.{len(cells)}", Weights(*layer.all_weights[r])._asdict()  # type: ignore[index]
+                state = dict(zip("hc", states.value[:, r].unbind(1)))
+                cells.append(
+                    {
+                        "path": path,
+                        "cell": module.cell,
+                        "layer": i + 1,
+                        "backward": r == 1 or ".backward_layers." in path,
+                        "directions": module.directions,
+                        "tokens": sequences.add(states.axes[0].labels, "source" if ".encoder" in path else "text"),
+                        "x": _put(view, f"{key}.x", x.value),
+                        "weights": {name: _put(view, f"{key}.weights.{name}", w) for name, w in weights.items()},
+                    }
+                    | {name: _put(view, f"{key}.{name}", value) for name, value in state.items()}
+                )
     return cells
-
-
-@torch.inference_mode()
-def _memories(x: Tensor, state: tuple[Tensor, ...], weights: Weights, backward: bool) -> Tensor:
-    """c before each token of an LSTM, (T, D)."""
-    exact, state = Weights(*(w.detach().double().cpu() for w in weights)), tuple(s.double()[None] for s in state)
-    found = [state[1]] * len(x)
-    for t in reversed(range(len(x))) if backward else range(len(x)):
-        found[t] = state[1]
-        state = READABLE["lstm"](x[t][None].double(), state, exact)
-    return torch.cat(found)
-
-
-@torch.inference_mode()
-def _begin(model: Any, path: str, module: Recurrent, found: Found) -> tuple[Tensor, Tensor]:
-    """What its lowest layer reads (T, inputs), and the states before the first token, (h or h and c, L·R, D)."""
-    first = torch.zeros(2, len(module.layers) * module.directions, module.width)
-    if path == "reader.lstm":  # of ELMo: a mix of its layers
-        sides = [f"body.{side}_layers.{k}.layers" for k in range(len(model.body.forward_layers)) for side in SIDES]
-        values = [found[name].value for name in ("body.embeddings", "body.embeddings", *sides)]
-        return _run(model.reader.mix, [torch.cat(two, dim=-1) for two in zip(values[::2], values[1::2])]), first
-    if path == "body.encoder":
-        return found["body.source.embeddings"].value, first
-    if path == "body.decoder":
-        return _begin_decoder(model.body, found)
-    name, _, k = path.rpartition(".")
-    below = f"{name}.{int(k) - 1}.layers" if k.isdecimal() and k != "0" else "body.embeddings"
-    return found[below].value, first
-
-
-SIDES = ("forward", "backward")
-
-
-def _begin_decoder(body: Any, found: Found) -> tuple[Tensor, Tensor]:
-    """[y_{t-1}; c_t] and s_0: see `Seq2SeqBody`."""
-    layers = [found[f"body.encoder.layers.{i}.layers"].value for i in range(len(body.encoder.layers))]
-    h = layers[-1] if body.mix is None else torch.einsum("l,lsd->sd", body.mix.float().cpu(), torch.stack(layers))
-    forward, backward = h.chunk(2, dim=-1)
-    end, y = torch.cat([forward[-1], backward[0]]), found["body.target.embeddings"].value
-    first = _run(body.first, end).tanh().unflatten(-1, (-1, len(body.decoder.layers), body.decoder.width))
-    c = _run(body.context, end).tanh().expand(len(y), -1) if body.score is None else found["body.score.heads"].value[0]
-    return torch.cat([y, c], dim=-1), first
-
-
-def _run(module: Any, x: Any) -> Tensor:
-    """A small part of the model on values of a trace."""
-    like = next(iter(module.parameters()), None)
-    if like is not None:
-        x = [one.to(like) for one in x] if isinstance(x, list) else x.to(like)
-    result: Tensor = module(x)
-    return result.float().cpu()
 
 
 # Word vectors

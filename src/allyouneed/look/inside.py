@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from functools import cache, partial
@@ -15,7 +14,6 @@ from torch import Tensor, nn
 from allyouneed.config import DecodeConfig
 from allyouneed.errors import UserError
 from allyouneed.look.view import View
-from allyouneed.look.vocabulary import neighbours, tables
 from allyouneed.nn.attention import Attention
 from allyouneed.nn.convolution import ConvAttention, ConvStack
 from allyouneed.nn.positions import Learned, Rotary, Sinusoidal
@@ -36,8 +34,14 @@ def show_inside(
     view: View, predictor: Predictor, text: Any, given: Any, found: Mapping[str, Traced], decode: DecodeConfig
 ) -> None:
     """view.shown["lens"], ["vectors"] and ["switches"], as far as the model has them."""
+
+    def vectors(text: str) -> View:
+        show_vectors(other := View(), read_each(predictor, text, decode), [])
+        return other
+
     show_lens(view, predictor, found)
     show_vectors(view, read_each(predictor, str(text), decode) if BETWEEN in str(text) else [found], [found])
+    view.questions["vectors"] = vectors
     show_switches(view, predictor, given, found, decode)
 
 
@@ -155,9 +159,21 @@ def show_switches(
     if not heads or not rows:
         return
 
-    def without(path: str, head: int) -> list[float]:
-        left = said(predictor, predictor.trace(given, decode, ("logits",), {path: [head]}))
-        return [float(p[all_heads.argmax()]) for (_, p), (_, all_heads) in zip(left, rows)]
+    def without(off: dict[str, list[int]]) -> list[Tensor]:
+        if any(not 0 <= head < attentions[path] for path, several in off.items() for head in several):
+            raise IndexError
+        return [p for _, p in said(predictor, predictor.trace(given, decode, ("logits",), off))]
+
+    def alone(path: str, head: int) -> list[float]:
+        return [float(p[full.argmax()]) for p, (_, full) in zip(without({path: [head]}), rows)]
+
+    def answer(off: dict[str, list[int]], ids: list[list[int]]) -> View:
+        """What the model says without these heads, and the probabilities of these tokens."""
+        other, left = View(), without(off)
+        other.shown["rows"] = [
+            {"likely": _likely(predictor, p), "p": p[torch.tensor(own)].tolist()} for p, own in zip(left, ids)
+        ]
+        return other
 
     tokens = max(found[f"{path}.weights"].value.size(-1) for path in attentions)
     quick = len(heads) <= EACH_HEAD and tokens <= EACH_TOKENS
@@ -165,8 +181,9 @@ def show_switches(
     view.shown["switches"] = {
         "attentions": [{"path": path, "heads": several} for path, several in attentions.items()],
         "rows": [{"token": token, "likely": _likely(predictor, p)} for token, p in rows],
-        "each": each(lambda: torch.tensor([without(*head) for head in heads])) if quick else None,
+        "each": each(lambda: torch.tensor([alone(*head) for head in heads])) if quick else None,
     }
+    view.questions["off"] = answer
 
 
 def said(predictor: Predictor, found: Mapping[str, Traced]) -> list[tuple[str, Tensor]]:
@@ -217,35 +234,3 @@ def show_positions(view: View, model: nn.Module) -> None:
             "table": ref,
         }
         view.shown["positions"].append(shown)
-
-
-def ask(predictor: Predictor, text: str, question: str, decode: DecodeConfig) -> View:
-    """The answer to a question of a live page, without pieces: {"what": "off", "off": [[path, head]], "ids": …} is what
-    the model says without these heads; "vectors", the cosines of several texts; "near", the words near to one."""
-    view = View()
-    try:
-        asked = json.loads(question)
-        if asked["what"] == "near":
-            vectors, row = tables(predictor)[asked["table"]].vectors(), torch.tensor([asked["row"]])
-            near = neighbours(vectors, row, min(10, len(vectors) - 1))
-            view.shown["near"] = list(zip(near[1][0].tolist(), near[0][0].tolist()))
-        elif asked["what"] == "vectors":
-            show_vectors(view, read_each(predictor, text, decode), [])
-            for ref in (ref for side in view.shown["vectors"] for ref in (*side["cosines"], side["own"])):
-                ref["values"] = torch.frombuffer(
-                    bytearray(view.pieces.pop(ref["piece"])()), dtype=torch.float32
-                ).tolist()
-        else:
-            off: dict[str, list[int]] = {}
-            for path, head in asked["off"]:
-                if not 0 <= head < getattr(predictor.model.get_submodule(path), "heads", 1):
-                    raise IndexError
-                off.setdefault(path, []).append(head)
-            rows = said(predictor, predictor.trace(predictor.read(text, decode), decode, ("logits",), off))
-            view.shown["rows"] = [
-                {"likely": _likely(predictor, p), "p": p[torch.tensor(ids)].tolist()}
-                for (_, p), ids in zip(rows, asked["ids"], strict=True)
-            ]
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise UserError("the page asks for what this run does not have: load the page again") from error
-    return view

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
+from importlib.resources import files
+
 import numpy as np
 
 from allyouneed.config import DecodeConfig
@@ -10,46 +13,9 @@ from allyouneed.errors import UserError
 from allyouneed.predict.base import Predictor
 from allyouneed.predict.images import ImageReader
 
+STARTS = tomllib.loads((files("allyouneed.look") / "starts.toml").read_text(encoding="utf-8"))
+SHAPES = {name: Shape(**shape) for name, shape in STARTS["images"].items()}
 MOST = 6
-TEXTS = {
-    "lm": ("Attention is all you need", "The animal", "The dog sees the", "The king eats", "The old woman", "ROMEO:"),
-    "translate": (
-        "I am Italian.",
-        "Je suis étudiant",
-        "The boys ate a cake.",
-        "Are our sisters English?",
-        "I am tired.",
-    ),
-    "pretrain": (
-        "My dog is [MASK].",
-        "the dog [MASK] in the garden",
-        "she goes to the [MASK] and swims",
-        "the man goes to the bank . ||| he needs [MASK] .",
-    ),
-    "classify": (
-        "The film was wonderful.",
-        "The bus was neither awful nor cheap.",
-        "Is the bread tasty?",
-    ),
-    "tag": ("Doctor Carter moved to Sydney .", "Anna lives in Rome", "Please ask Mark Carter for the book ."),
-    "answer": (
-        "Who bought the bicycle? ||| Mia was tired on Sunday. Peter bought the bicycle in Dublin.",
-        "Where did Peter buy the bicycle? ||| Mia was tired on Sunday. Peter bought the bicycle in Dublin.",
-    ),
-    "embed": ("I am tired. ||| Io sono stanco.", "the dog sleeps", "She reads a good book."),
-    "wordvectors": ("king", "king - man + woman", "man + aunt - uncle", "queen"),
-    "draw": ("a small red circle", "a large blue square", "a small red circle above a large blue square"),
-}
-# Images have names, by which they can be asked for.
-SHAPES = {
-    f"{size} {colour} {form}": Shape(form, colour, size, x, y)
-    for size, colour, form, x, y in (
-        ("large", "red", "ring", 12.0, 14.0),
-        ("large", "blue", "square", 18.0, 17.0),
-        ("small", "green", "triangle", 9.0, 20.0),
-        ("large", "black", "cross", 16.0, 16.0),
-    )
-}
 
 
 def start_image(name: str) -> np.ndarray | None:
@@ -61,7 +27,8 @@ def starts(predictor: Predictor, decode: DecodeConfig) -> list[str]:
     """Up to MOST of the texts for this task, whose words it all knows."""
     if isinstance(predictor, ImageReader):
         return list(SHAPES)
-    return [text for text in TEXTS.get(predictor.recipe.task_kind, ()) if _knows(predictor, text, decode)][:MOST]
+    texts = STARTS["texts"].get(predictor.recipe.task_kind, ())
+    return [text for text in texts if _knows(predictor, text, decode)][:MOST]
 
 
 def _knows(predictor: Predictor, text: str, decode: DecodeConfig) -> bool:

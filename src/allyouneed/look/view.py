@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from torch import Tensor
+
+from allyouneed.errors import UserError
 
 PARTS = 1000  # a part of 1, such as an attention weight, is stored in thousandths: what is shown is stored exactly
 
@@ -16,13 +18,26 @@ Make = Callable[[], "np.ndarray | Tensor"]
 
 class View:
     """`shown` is plain values, as JSON. An array in it is a reference, {"piece": name, "shape": …, "type": …}; the
-    bytes of a piece are made when they are asked for."""
+    bytes of a piece are made when they are asked for. What else can be asked is in `questions`."""
 
     def __init__(self) -> None:
         self.shown: dict[str, Any] = {}
         self.pieces: dict[str, Callable[[], bytes]] = {}
-        self.go_on: Callable[[int, int, Mapping[str, str]], View] | None = None  # a live page: write on otherwise
         self.optional: list[str] = []  # pieces that a saved page may leave out, if it would become too large
+        self.questions: dict[str, Callable[..., View]] = {}  # of a live page; each has another view as its answer
+
+    def piece(self, name: str) -> bytes:
+        """The bytes of a piece; a UserError if there is none with this name."""
+        if name not in self.pieces:
+            raise UserError(f"there are no numbers {name}: load the page again")
+        return self.pieces[name]()
+
+    def ask(self, name: str, asked: str | bytes) -> View:
+        """The answer to a question, whose arguments are JSON; a UserError if it has none."""
+        try:
+            return self.questions[name](**json.loads(asked))
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise UserError("the page asks for what this run does not have: load the page again") from error
 
     def numbers(self, name: str, shape: Sequence[int], make: Make, optional: bool = False) -> dict[str, Any]:
         """A reference to numbers, fp32."""

@@ -47,9 +47,17 @@ def tables(predictor: Predictor) -> list[Table]:
 
 def show_vocabulary(view: View, predictor: Predictor, text: Any) -> None:
     """view.shown["vocabulary"]: one entry per table."""
-    text = text if isinstance(text, str) else ""
-    found = [show_map(view, f"vocabulary.{i}", table, text) for i, table in enumerate(tables(predictor))]
-    view.shown["vocabulary"] = found
+    text, found = text if isinstance(text, str) else "", tables(predictor)
+
+    def near(table: int, row: int) -> View:
+        """The words nearest to a word, each with its cosine."""
+        other, vectors = View(), found[table].vectors()
+        (cosines,), (rows,) = neighbours(vectors, torch.tensor([row]), min(NEAR, len(vectors) - 1))
+        other.shown["near"] = list(zip(rows.tolist(), cosines.tolist()))
+        return other
+
+    view.shown["vocabulary"] = [show_map(view, f"vocabulary.{i}", table, text) for i, table in enumerate(found)]
+    view.questions["near"] = near
 
 
 def show_map(view: View, key: str, table: Table, text: str) -> dict[str, Any]:

@@ -50,19 +50,21 @@ def show_writing(
         | _steps(view, predictor, predictor.steps(lead, steps), steps, decode)
     )
 
-    def go_on(step: int, token: int, settings: Mapping[str, str]) -> View:
+    def write_on(step: int, token: int = -1, **settings: Any) -> View:
+        """The answer that goes on otherwise from a step: with this token, or with one that these settings choose."""
         if not 0 <= step < len(steps) or not -1 <= token < len(predictor.tokenizer):
             raise UserError(f"there is no step {step}, or no token {token}: ask for the text again")
-        values = {name: value for name, value in settings.items() if name in SETTINGS}
+        if settings.keys() - set(SETTINGS):
+            raise LookupError(settings)
         own = {**vars(decode), "n_best": 1}
-        chosen = build(DecodeConfig, {**own, **values, "method": "sample"} if values else own, "decode")
+        chosen = build(DecodeConfig, {**own, **settings, "method": "sample"} if settings else own, "decode")
         ids = given.ids if step >= len(prompt) else [*lead.ids, *prompt[:step]]
         begun = [*tokens[: max(0, step - len(prompt))], *([token] if token >= 0 else [])]
         other, prefix = View(), replace(given, ids=ids)
         show_writing(other, predictor, prefix, *_continued(predictor, prefix, begun, chosen), decode)
         return other
 
-    view.go_on = go_on
+    view.questions["write on"] = write_on
 
 
 def _continued(predictor: Writing, given: Prompt, begun: list[int], decode: DecodeConfig) -> tuple[list[int], str]:
@@ -76,7 +78,7 @@ def _continued(predictor: Writing, given: Prompt, begun: list[int], decode: Deco
     rest = replace(given, ids=[*lead, *begun], max_new=given.max_new - len(begun))
     writer = predictor.writer if model.prompted else Writer(AfterSource(model, given.ids), predictor.lock)
     (found,) = answered(write(writer, predictor.tokenizer, [rest], decode))
-    return [*begun, *with_end(predictor, rest, found, decode)], found.reason
+    return [*begun, *with_end(found)], found.reason
 
 
 def _stopped(predictor: Writing, tokens: list[int], decode: DecodeConfig) -> bool:
@@ -85,17 +87,9 @@ def _stopped(predictor: Writing, tokens: list[int], decode: DecodeConfig) -> boo
     return any(stop in text for stop in decode.stop)
 
 
-def with_end(predictor: Writing, given: Prompt, answer: Answer, decode: DecodeConfig) -> list[int]:
-    """The tokens of an answer, with the one that has ended it, if one has: of several that may, the one that the
-    log-probability of the answer counts."""
-    ends, tokens = [id for id in {*given.stop, predictor.tokenizer.eos} if id is not None], answer.tokens
-    if answer.reason != "stop" or not ends or _stopped(predictor, tokens, decode):
-        return tokens
-    if len(ends) > 1:
-        each = predictor.steps(given, [*tokens, ends[0]]).double().log_softmax(-1)
-        rest = answer.logprob - float(sum(row[id] for row, id in zip(each, tokens)))
-        ends.sort(key=lambda id: abs(float(each[-1, id]) - rest))
-    return [*tokens, ends[0]]
+def with_end(answer: Answer) -> list[int]:
+    """Its tokens, with the one that has ended it, if one has."""
+    return answer.tokens if answer.end is None else [*answer.tokens, answer.end]
 
 
 def _steps(view: View, predictor: Writing, logits: Tensor, steps: list[int], decode: DecodeConfig) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Shapes: B batch, T time, D width of the state, L layers, R directions (one or tw
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -86,6 +86,26 @@ def gates(cell: str, x: Tensor, h: Tensor, w: Weights) -> Tensor:
     return torch.stack([torch.sigmoid(parts[i]) for i in ((0, 1) if cell == "gru" else (0, 1, 3))], dim=2)
 
 
+def states_before(
+    x: Tensor, outputs: Tensor, first: Sequence[Tensor], w: Weights, tokens: Tensor | None, backward: bool
+) -> Tensor:
+    """What a cell knows before each token, h and of an LSTM c: (B, T, 1 or 2, D), from what it reads (B, T, inputs),
+    its outputs (B, T, D), and its first states (B, D). `tokens` as in `unroll`."""
+    # Where a backward pass begins, padding follows, whose outputs are zeros, as the first state is.
+    h = torch.cat([outputs[:, 1:], first[0][:, None]] if backward else [first[0][:, None], outputs[:, :-1]], dim=1)
+    if len(first) == 1:
+        return h[:, :, None]
+    i, f, g, _ = (F.linear(x, w.x, w.bias_x) + F.linear(h, w.h, w.bias_h)).chunk(4, dim=-1)
+    keep, new = torch.sigmoid(f), torch.sigmoid(i) * torch.tanh(g)
+    if tokens is not None:
+        keep, new = keep.masked_fill(~tokens, 1), new.masked_fill(~tokens, 0)
+    found, c = [x] * x.size(1), first[1]
+    for t in reversed(range(x.size(1))) if backward else range(x.size(1)):
+        found[t] = c
+        c = keep[:, t] * c + new[:, t]
+    return torch.stack([h, torch.stack(found, dim=1)], dim=2)
+
+
 Cell = Callable[[Tensor, Hidden, Weights], Hidden]
 READABLE: dict[str, Cell] = {"rnn": rnn_cell, "gru": gru_cell, "lstm": lstm_cell}
 FUSED: dict[str, Any] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
@@ -154,19 +174,23 @@ class Recurrent(nn.Module):
         """The outputs (B, T, R·D) of every layer, the lowest first."""
         return self._read(x, lengths, None, trace)[0]
 
-    def _record(self, trace: Trace, x: Tensor, outputs: list[Tensor], first: Tensor) -> None:
-        """What each layer gives, and its gates: they follow from what it reads and from its own states h, of which
-        `first` (L·R, B, D) come before the first token."""
+    def _record(self, trace: Trace, x: Tensor, outputs: list[Tensor], first: Hidden, lengths: Tensor | None) -> None:
+        """What each layer reads and gives, its states before each token, and its gates; `first` are the states before
+        the first token."""
+        tokens = None if lengths is None else real(lengths, x.size(1))[..., None]
         for i, (layer, output) in enumerate(zip(self.layers, outputs)):
+            record(trace, layer, "inputs", x)
             record(trace, layer, "layers", output)
-            if GATES[self.cell] and trace.wants("gates"):
-                found = []
+            if trace.wants("states", "gates"):
+                states, found = [], []
                 for r, own in enumerate(output.chunk(self.directions, dim=-1)):
-                    begin = first[i * self.directions + r][:, None]  # (B, 1, D)
-                    # Where a backward pass begins, padding follows, whose outputs are zeros, as the first state is.
-                    before = torch.cat([own[:, 1:], begin] if r else [begin, own[:, :-1]], dim=1)
-                    found.append(gates(self.cell, x, before, Weights(*layer.all_weights[r])))  # type: ignore[index]
-                record(trace, layer, "gates", torch.stack(found, dim=2))  # (B, T, R, gates, D)
+                    begin, w = [s[i * self.directions + r] for s in first], Weights(*layer.all_weights[r])  # type: ignore[index]
+                    states.append(states_before(x, own, begin, w, tokens, backward=r == 1))
+                    if GATES[self.cell]:
+                        found.append(gates(self.cell, x, states[-1][:, :, 0], w))
+                record(trace, layer, "states", torch.stack(states, dim=2))  # (B, T, R, 1 or 2, D)
+                if found:
+                    record(trace, layer, "gates", torch.stack(found, dim=2))  # (B, T, R, gates, D)
             x = output
 
     def zeros(self, rows: int, like: Tensor) -> Hidden:
@@ -209,7 +233,7 @@ class Recurrent(nn.Module):
             ends.append(end)
         outputs = [_padded(signal, lengths, x.size(1)) for signal in signals]
         if trace is not None:
-            self._record(trace, x, outputs, state[0])
+            self._record(trace, x, outputs, state, lengths)
         return outputs, tuple(torch.cat(parts) for parts in zip(*ends))
 
     def _run_fused(self, layer: nn.Module, x: Signal, state: Hidden, lengths: Tensor | None) -> tuple[Signal, Hidden]:

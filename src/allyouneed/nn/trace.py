@@ -18,6 +18,8 @@ KINDS = {
     "weights": ("heads", "tokens", "seen"),
     "heads": ("heads", "tokens", "width"),  # what each head gives: weights · values
     "feed_forward": ("tokens", "width"),
+    "inputs": ("tokens", "width"),  # what a recurrent layer reads
+    "states": ("tokens", "directions", "parts", "width"),  # before each token: h, of an LSTM h and c
     "gates": ("tokens", "directions", "gates", "width"),  # of recurrent cells and of convolutions, from 0 to 1
     "layers": ("tokens", "width"),  # what each layer gives
     "logits": ("tokens", "classes"),

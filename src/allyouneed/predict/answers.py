@@ -40,6 +40,7 @@ class Answer:
     details: dict[str, Any] = field(default_factory=dict, repr=False)  # plain values, for --json
     shown: str = ""  # what the terminal shows, if more than the text
     image: np.ndarray | None = field(default=None, repr=False)  # (H, W, C) bytes, if the answer is an image
+    end: int | None = None  # the token that has ended it, which `tokens` leaves out; None: it ended otherwise
 
     @property
     def result(self) -> Any:
@@ -149,10 +150,12 @@ class _Draft:
         if event.token is not None:
             self.tokens.append(event.token)
             stopped = self.add(self.stream.add(event.token))
-        if event.done and not stopped and not self.add(self.stream.end()):
+        if event.done and not stopped:
+            stopped = self.add(self.stream.end())
             self._show(0)
         if stopped or event.done:
-            self.answer = Answer(self.text, self.tokens, self.logprob, "stop" if stopped else str(event.done))
+            reason, end = ("stop", None) if stopped else (str(event.done), event.end)
+            self.answer = Answer(self.text, self.tokens, self.logprob, reason, end=end)
 
 
 def request_for(prompt: Prompt, decode: DecodeConfig, eos: int | None) -> Request:
@@ -174,6 +177,7 @@ def request_for(prompt: Prompt, decode: DecodeConfig, eos: int | None) -> Reques
 
 
 def _found(h: Hypothesis, tokenizer: Tokenizer, stops: tuple[str, ...]) -> Answer:
-    text = tokenizer.decode(h.tokens)
-    text = text[: min((at for s in stops if (at := text.find(s)) >= 0), default=len(text))]
-    return Answer(text, h.tokens, h.logprob, "stop" if h.finished else "length", h.score)
+    whole = tokenizer.decode(h.tokens)
+    text = whole[: min((at for s in stops if (at := whole.find(s)) >= 0), default=len(whole))]
+    end = tokenizer.eos if h.finished and text == whole else None
+    return Answer(text, h.tokens, h.logprob, "stop" if h.finished else "length", h.score, end=end)

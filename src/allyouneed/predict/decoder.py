@@ -330,7 +330,8 @@ class Decoder:
                 continue
             stop = tokens[at] in row.request.stop
             done = "stop" if stop else "length" if last else None
-            events.append(Event(row.id, None if stop else tokens[at], logprobs[at], done, row.answer))
+            token, end = (None, tokens[at]) if stop else (tokens[at], None)
+            events.append(Event(row.id, token, logprobs[at], done, row.answer, end=end))
             if done:
                 del self._unfinished[row]
                 self._leave(row)

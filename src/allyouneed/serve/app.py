@@ -6,7 +6,8 @@ import asyncio
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -21,7 +22,7 @@ from allyouneed.look.view import View
 from allyouneed.predict.images import ImageReader
 from allyouneed.run import Run
 
-MOST = 8 << 20  # bytes of an image
+MOST = 8 << 20  # bytes of an image, or of a question
 STORED = 8  # views whose numbers can still be fetched
 LOCAL = ["localhost", "127.0.0.1", "[::1]"]
 HEADERS = {
@@ -36,39 +37,45 @@ class Views:
     """The last views of a run, by number."""
 
     def __init__(self, run: Run | Begun) -> None:
-        self.run, self.stored, self.lock = run, OrderedDict[int, View](), threading.Lock()
+        self.run, self.stored, self.lock, self.keys = run, OrderedDict[int, View](), threading.Lock(), count(1)
 
     def make(self, given: str | bytes) -> str:
         """The view of a text, or of the bytes of an image."""
         return self.store(self.run.view(self._checked(given)))
 
-    def ask(self, text: str, question: str) -> str:
-        if (run := self.loaded) is None:
-            raise UserError("this run has no weights yet")
-        return f'{{"shown": {plain(run.ask(self._checked(text), question).shown)}}}'
+    def _checked(self, given: Any) -> Any:
+        """No path of a file is taken from a page."""
+        reads_images = self.loaded is not None and isinstance(self.loaded.predictor, ImageReader)
+        if reads_images and given and isinstance(given, str) and given not in SHAPES:
+            raise UserError("this run reads images: choose a file")
+        return given
 
     @property
     def loaded(self) -> Run | None:
         return self.run.loaded if isinstance(self.run, Begun) else self.run
 
-    def _checked(self, given: Any) -> Any:
-        """No path of a file is taken from a page."""
-        reads_images = self.loaded is not None and isinstance(self.loaded.predictor, ImageReader)
-        if given and isinstance(given, str) and reads_images and given not in SHAPES:
-            raise UserError("this run reads images: choose a file")
-        return given
-
-    def go_on(self, key: int, step: int, token: int, settings: Mapping[str, str]) -> str:
-        if (view := self.stored.get(key)) is None or view.go_on is None:
-            raise UserError("this answer is no longer here: ask for the text again")
-        return self.store(view.go_on(step, token, settings))
-
     def store(self, view: View) -> str:
-        with self.lock:
-            self.stored[key := next(reversed(self.stored), 0) + 1] = view
-            while len(self.stored) > STORED:
-                self.stored.popitem(last=False)
+        """What is shown of it, and the key of its numbers; what has none is not stored."""
+        key = 0
+        if view.pieces or view.questions:
+            with self.lock:
+                self.stored[key := next(self.keys)] = view
+                while len(self.stored) > STORED:
+                    self.stored.popitem(last=False)
         return f'{{"key": {key}, "shown": {plain(view.shown)}}}'
+
+    def find(self, key: int) -> View:
+        with self.lock:
+            if key not in self.stored:
+                raise UserError("this text is no longer here: ask for it again")
+            self.stored.move_to_end(key)
+            return self.stored[key]
+
+    def ask(self, key: int, name: str, asked: bytes) -> str:
+        """The answer to a question about a view."""
+        if self.loaded is None:
+            raise UserError("this run has no weights yet")
+        return self.store(self.loaded.ask(self.find(key), name, asked))
 
 
 def app(runs: Sequence[Run | Begun]) -> FastAPI:
@@ -83,6 +90,17 @@ def app(runs: Sequence[Run | Begun]) -> FastAPI:
         answer.headers.update(HEADERS)
         return answer
 
+    @made.exception_handler(UserError)
+    async def refuse(_: Request, error: UserError) -> Response:
+        return Response(json.dumps({"error": str(error)}), 400, media_type="application/json")
+
+    async def answer(run: int, make: Callable[[Views], str | bytes]) -> Response:
+        if not 0 <= run < len(stored):
+            raise UserError(f"there is no run {run}")
+        found = await asyncio.to_thread(make, stored[run])
+        kind = "application/json" if isinstance(found, str) else "application/octet-stream"
+        return Response(found, media_type=kind)
+
     @made.get("/")
     async def page() -> Response:
         modules = {name: f"./assets/{name}" for name in scripts()}
@@ -93,53 +111,39 @@ def app(runs: Sequence[Run | Begun]) -> FastAPI:
     @made.get("/assets/{name}")
     async def script(name: str) -> Response:
         if name not in scripts():
-            return _refusal(404, f"there is no script {name}")
+            raise UserError(f"there is no script {name}")
         return Response(scripts()[name], media_type="text/javascript")
 
-    async def answer(run: int, make: Callable[[Views], str]) -> Response:
-        if not 0 <= run < len(stored):
-            return _refusal(404, f"there is no run {run}")
-        try:
-            return Response(await asyncio.to_thread(make, stored[run]), media_type="application/json")
-        except UserError as error:
-            return _refusal(400, str(error))
-
     @made.get("/look/{run}")
-    async def look(run: int, text: str = "", ask: str = "") -> Response:
-        return await answer(run, lambda views: views.ask(text, ask) if ask else views.make(text))
+    async def look(run: int, text: str = "") -> Response:
+        return await answer(run, lambda views: views.make(text))
 
     @made.post("/look/{run}")
     async def look_at_image(run: int, request: Request) -> Response:
-        body = b""
-        async for piece in request.stream():
-            body += piece
-            if len(body) > MOST:
-                return _refusal(413, f"the file has more than {human_bytes(MOST)}: give a smaller one")
+        body = await _body(request)
         return await answer(run, lambda views: views.make(body))
-
-    @made.get("/look/{run}/{key}/continue")
-    async def go_on(run: int, key: int, step: int, asked: Request, token: int = -1) -> Response:
-        return await answer(run, lambda views: views.go_on(key, step, token, asked.query_params))
-
-    @made.get("/learning/{run}")
-    async def learning(run: int, seen: int = -1) -> Response:
-        if not 0 <= run < len(runs):
-            return _refusal(404, f"there is no run {run}")
-        try:
-            progress = await asyncio.to_thread(show_progress, runs[run].folder, seen)
-        except UserError as error:
-            return _refusal(400, str(error))
-        return Response(plain(progress), media_type="application/json")
 
     @made.get("/look/{run}/{key}/{piece:path}")
     async def numbers(run: int, key: int, piece: str) -> Response:
-        view = stored[run].stored.get(key) if 0 <= run < len(stored) else None
-        if view is None or piece not in view.pieces:
-            return _refusal(404, "these numbers are no longer here: ask for the text again")
-        return Response(await asyncio.to_thread(view.pieces[piece]), media_type="application/octet-stream")
+        return await answer(run, lambda views: views.find(key).piece(piece))
+
+    @made.post("/look/{run}/{key}/{question}")
+    async def ask(run: int, key: int, question: str, request: Request) -> Response:
+        asked = await _body(request)
+        return await answer(run, lambda views: views.ask(key, question, asked))
+
+    @made.get("/learning/{run}")
+    async def learning(run: int, seen: int = -1) -> Response:
+        return await answer(run, lambda views: plain(show_progress(views.run.folder, seen)))
 
     return made
 
 
-def _refusal(code: int, why: str) -> Response:
-    return Response(json.dumps({"error": why}), code, media_type="application/json")
+async def _body(request: Request) -> bytes:
+    """What was sent."""
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MOST:
+            raise UserError(f"this has more than {human_bytes(MOST)}: give less")
+    return body

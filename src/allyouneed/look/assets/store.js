@@ -65,23 +65,11 @@ export function savedStores(document) {
   return stores;
 }
 
-/** What a live page asks for besides a view, such as an answer without some heads: an Error if it cannot be had. */
-export async function ask(run, text, question) {
-  const query = new URLSearchParams({ text, ask: JSON.stringify(question) });
-  const answer = await fetch(`look/${run}?${query}`), found = await answer.json();
-  if (!answer.ok) throw new Error(found.error ?? "the server could not answer");
-  return found.shown;
-}
-
-/** The store of a run of a live page, for a text or a file; an Error with the server's words if it cannot be read. */
+/** The store of a run of a live page, for a text or a file; an Error with the server's words if it cannot be read. Its
+ * `ask` gives the store of the answer to a question about what is shown. */
 export const liveStore = (run, given) => (typeof given === "string"
   ? fetched(run, `look/${run}?text=${encodeURIComponent(given)}`)
   : fetched(run, `look/${run}`, { method: "POST", body: given }));
-
-/** The store of an answer that goes on otherwise than the one behind `key`. */
-export const continuedStore = (run, key, query) => {
-  return fetched(run, `look/${run}/${key}/continue?${new URLSearchParams(query)}`);
-};
 
 async function fetched(run, address, options = {}) {
   const answer = await fetch(address, options);
@@ -92,6 +80,7 @@ async function fetched(run, address, options = {}) {
     if (!piece.ok) throw new Error("the numbers are no longer there: ask for the text again");
     return new Uint8Array(await piece.arrayBuffer());
   });
-  store.key = found.key;
+  store.ask = (question, asked) => fetched(run, `look/${run}/${found.key}/${encodeURIComponent(question)}`,
+    { method: "POST", body: JSON.stringify(asked) });
   return store;
 }

@@ -3,7 +3,6 @@
 import { h, percent, say, tool, visible } from "look/draw.js";
 import { heat } from "look/heat.js";
 import { saveTools } from "look/save.js";
-import { ask } from "look/store.js";
 
 export const name = "switches";
 export const title = "Heads on and off";
@@ -45,7 +44,7 @@ function compare(before, now) {
     h("tbody", {}, rows.map(row)));
 }
 
-export function draw(root, { shown, store, state, stop, live, run }) {
+export function draw(root, { shown, store, state, stop, live }) {
   const { attentions, rows, each } = shown.switches, names = layers(attentions),
     most = Math.max(...attentions.map((one) => one.heads));
   const off = new Set(state.get("off").split(",").filter(Boolean)), buttons = new Map(),
@@ -79,11 +78,14 @@ export function draw(root, { shown, store, state, stop, live, run }) {
     state.set({ off: [...off].join(",") });
     if (!off.size) { after = null; status.textContent = "all heads are on"; return show(); }
     try {
-      const found = await ask(run, shown.text,
-        { what: "off", off: [...off].map((key) => { const [layer, head] = key.split(".").map(Number);
-      return [attentions[layer].path, head]; }), ids: rows.map((one) => one.likely.map((word) => word[2])) });
+      const asked = { off: {}, ids: rows.map((one) => one.likely.map(([, , id]) => id)) };
+      for (const key of off) {
+        const [layer, head] = key.split(".").map(Number);
+        (asked.off[attentions[layer].path] ??= []).push(head);
+      }
+      const found = await store.ask("off", asked);
       if (mine !== turn || stop.aborted) return;
-      after = found.rows;
+      after = found.shown.rows;
       status.textContent =
         `${off.size} ${off.size > 1 ? "heads" : "head"} off; it took ${Math.round(performance.now() - begin)} ms`;
       say(status.textContent);

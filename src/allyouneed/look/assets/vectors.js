@@ -3,7 +3,6 @@
 import { h, isSpecial, s, say, tool, visible } from "look/draw.js";
 import { heat } from "look/heat.js";
 import { saveTools } from "look/save.js";
-import { ask } from "look/store.js";
 
 export const name = "vectors";
 export const title = "Vectors";
@@ -50,10 +49,8 @@ function curve(layers, values, name) {
 }
 
 export function draw(root, context) {
-  const { shown, store, state, stop, live, run } = context, box = h("div", {});
-  let sides = shown.vectors;
-  const numbers = (ref) => (ref.values ? Promise.resolve(Float32Array.from(ref.values, (v) => v ?? NaN))
-    : store.numbers(ref));
+  const { shown, state, stop, live } = context, box = h("div", {});
+  let { store } = context, sides = shown.vectors;
   let turn = 0;
   const show = async () => {
     const mine = ++turn, at = Math.max(0, state.index("side", sides.length)), side = sides[at], { tokens, layers } =
@@ -62,10 +59,11 @@ export function draw(root, context) {
       [first, second] = pair(tokens, side.of);
     const a = state.index("a", size) < 0 ? first : state.index("a", size), b = state.index("b", size) < 0 ? second
       : state.index("b", size);
-    if (!side.cosines.every((ref) => ref.values || store.has(ref))) return box.replaceChildren(h("section",
+    if (!side.cosines.every((ref) => store.has(ref))) return box.replaceChildren(h("section",
       { class: "card" },
       h("p", { class: "note" }, "The cosines of this text are too many for this page; the live page shows them.")));
-    const [all, own] = await Promise.all([Promise.all(side.cosines.map(numbers)), numbers(side.own)]);
+    const [all, own] = await Promise.all([Promise.all(side.cosines.map((ref) => store.numbers(ref))),
+      store.numbers(side.own)]);
     if (mine !== turn || stop.aborted) return;
     const label = (i) => `${visible(tokens[i])}${side.of.some((one) => one) ? ` (text ${side.of[i] + 1})` : ""}`,
       values = all[layer], status = h("p", { class: "reading", "data-reading": "" });
@@ -112,7 +110,7 @@ export function draw(root, context) {
     tell(-1, -1);
   };
   if (live && shown.run.task !== "translate" && shown.run.task !== "recognize"
-    && shown.run.task !== "draw") root.append(compare(context, (found) => { sides = found;
+    && shown.run.task !== "draw") root.append(compare(context, (found) => { store = found; sides = found.shown.vectors;
   state.set({ a: "", b: "", side: "" }); }));
   root.append(box);
   state.on((changes) => ["side", "depth", "a", "b"].some((key) => key in changes) && show(), stop);
@@ -120,7 +118,7 @@ export function draw(root, context) {
 }
 
 /** Two or three sentences, each read by itself. */
-function compare({ shown, run }, use) {
+function compare({ shown, store }, use) {
   const typed = h("textarea", { rows: 2, "aria-label": "sentences to compare, one per line",
     placeholder: "one sentence per line", style: { height: "4.4rem" }, dir: "auto" },
     shown.text.split("|||").map((one) => one.trim()).join("\n")), status = h("p", { class: "tip", role: "status" });
@@ -128,11 +126,11 @@ function compare({ shown, run }, use) {
     event.preventDefault();
     try {
       const text = typed.value.split("\n").map((one) => one.trim()).filter(Boolean).join(" ||| "),
-        { vectors } = await ask(run, text, { what: "vectors" });
+        found = await store.ask("vectors", { text }), { vectors } = found.shown;
       if (!vectors.length) throw new Error("this run cannot read these sentences one by one");
       status.textContent = `${new Set(vectors[0].of).size} sentences`;
       say(status.textContent);
-      use(vectors);
+      use(found);
     } catch (error) { status.textContent = error.message; }
   };
   return h("section", { class: "card" }, h("h2", {}, "Compare sentences"),

@@ -1,7 +1,6 @@
 // The map of the vocabulary: all words of the run by their embeddings, and the nearest words of each.
 
 import { count, css, h, percent, ramp, say, tool, visible } from "look/draw.js";
-import { ask } from "look/store.js";
 
 export const name = "vocabulary";
 export const title = "Vocabulary";
@@ -296,7 +295,7 @@ export function search(words, typed) {
   return found.flat().slice(0, FOUND);
 }
 
-export async function draw(root, { shown, store, state, stop, live, run }) {
+export async function draw(root, { shown, store, state, stop, live }) {
   const number = Math.max(0, state.index("vocabulary", shown.vocabulary.length)), one = shown.vocabulary[number];
   const [words, at, share] = await Promise.all([one.words, one.at, one.share].map((ref) => store.numbers(ref)));
   if (stop.aborted) return;
@@ -325,7 +324,7 @@ export async function draw(root, { shown, store, state, stop, live, run }) {
       const [rows, cosines] = await Promise.all([store.numbers(one.nearest), store.numbers(one.cosines)]);
       return Array.from({ length: most }, (_, i) => [rows[here * most + i], cosines[here * most + i]]);
     }
-    return live ? (await ask(run, "", { what: "near", table: number, row })).near : null;
+    return live ? (await store.ask("near", { table: number, row })).shown.near : null;
   };
   const show = async () => {
     const row = state.index("word", words.length), mine = ++turn;
@@ -366,7 +365,7 @@ export async function draw(root, { shown, store, state, stop, live, run }) {
       shown.vocabulary.length > 1 && h("div", { class: "tools" },
         shown.vocabulary.map((other, i) => tool(other.title, i === number,
         () => { state.set({ vocabulary: i, word: "" }); root.replaceChildren();
-      draw(root, { shown, store, state, stop, live, run }); }))),
+      draw(root, { shown, store, state, stop, live }); }))),
       one.text.length > 0 && [h("h3", {}, "in the text"),
         h("div", { class: "tokens" },
         one.text.map((row) => h("button", { type: "button", class: "token", dir: "auto", onclick: () => pick(row) },

@@ -4,7 +4,6 @@
 import { reading, tree } from "look/beams.js";
 import { colour, count, h, isSpecial, percent, say, tool, visible } from "look/draw.js";
 import { saveTools } from "look/save.js";
-import { continuedStore } from "look/store.js";
 
 export const name = "writing";
 export const title = "Writing";
@@ -200,7 +199,7 @@ class Written {
     this.root.setAttribute("aria-busy", "true");
     let step = at;
     try {
-      const other = await continuedStore(this.run, this.now.key, query);
+      const other = await this.now.ask("write on", query);
       step = at < writing.prompt ? other.shown.writing.prompt : at;
       this.store.other = Object.assign(other, { word, step });
       this.problem = "";
