@@ -17,6 +17,7 @@ import torch.nn.functional as F
 
 from allyouneed.errors import UserError
 from allyouneed.look import Page, View
+from allyouneed.look.starts import STARTS
 from allyouneed.look.vocabulary import Table, flat, show_map
 from allyouneed.nn.positions import Rotary
 from allyouneed.nn.trace import Trace
@@ -169,6 +170,29 @@ def test_sentences_are_compared_live():
         expected = f"{F.cosine_similarity(*traced, dim=0):.3f}"
         page.tab.wait_for_function(f"document.querySelector('[data-value]').textContent === '{expected}'")
         assert page.errors == []
+
+
+# The nearest of some lines
+
+
+def test_lines_are_searched_live_and_those_of_a_saved_page_are_known():
+    run, text, lines = made("embed"), "I am tired.", ("il cane", "Io sono stanco.", "we book")
+    near = run.nearest(text, lines)
+    with live(run, "text=I+am+tired.") as page:
+        page.tab.fill("textarea[aria-label='lines to search']", "\n".join(lines))
+        page.tab.click("text=Search")
+        page.tab.wait_for_selector("text=3 lines searched")
+        table = "section:has(h2:text-is('The nearest of some lines')) td"
+        assert page.texts(f"{table}.text") == [one.text for one in near]
+        assert page.texts(f"{table}.number") == [f"{one.cosine:.4f}" for one in near]
+        page.tab.fill("textarea[aria-label='lines to search']", "\n\n")
+        page.tab.click("text=Search")
+        page.tab.wait_for_selector("text=There are no lines yet.")
+        assert page.errors == []
+    shown = run.view(text).shown["nearest"]
+    assert {line for line, _ in shown} <= set(STARTS["lines"]["embed"])
+    assert [cosine for _, cosine in shown] == sorted((cosine for _, cosine in shown), reverse=True)
+    assert "nearest" not in run.view("I am tired. ||| Io sono stanco.").shown
 
 
 # Heads

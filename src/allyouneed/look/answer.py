@@ -9,8 +9,10 @@ import numpy as np
 from allyouneed.config import DecodeConfig
 from allyouneed.errors import UserError
 from allyouneed.look.view import View
+from allyouneed.metrics.cosines import unit
 from allyouneed.predict.answers import Answer
 from allyouneed.predict.base import Predictor, answered
+from allyouneed.predict.embed import Embedding
 
 LIKELY = 8  # predictions at each position
 
@@ -36,6 +38,21 @@ def show_answer(view: View, predictor: Predictor, given: Any, decode: DecodeConf
     if answer.image is not None:
         view.shown["answer"]["image"] = view.image("answer", np.asarray(answer.image))
     return answer
+
+
+def show_nearest(view: View, predictor: Embedding, given: Any, lines: list[str]) -> None:
+    """view.shown["nearest"]: lines and their cosines with the text, the nearest first."""
+
+    def nearest(lines: list[str]) -> View:
+        rows = [predictor.row(line) for line in lines]
+        first, *others = unit(predictor.vectors([*given, *rows]))
+        near = [(line, float(first @ vector)) for line, vector in zip(lines, others)]
+        other = View()
+        other.shown["nearest"] = sorted(near, key=lambda one: -one[1])
+        return other
+
+    view.shown |= nearest(lines).shown
+    view.questions["nearest"] = nearest
 
 
 def show_alignment(view: View, predictor: Predictor, given: Any, decode: DecodeConfig) -> None:

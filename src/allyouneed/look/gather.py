@@ -6,7 +6,7 @@ from typing import Any
 
 from allyouneed.config import DecodeConfig
 from allyouneed.errors import UserError
-from allyouneed.look.answer import show_alignment, show_answer, show_likely
+from allyouneed.look.answer import show_alignment, show_answer, show_likely, show_nearest
 from allyouneed.look.architecture import show_architecture
 from allyouneed.look.attention import Sequences, show_attention
 from allyouneed.look.checkpoints import show_checkpoints
@@ -14,11 +14,12 @@ from allyouneed.look.gates import show_gates
 from allyouneed.look.hand import kinds_for, show_hand
 from allyouneed.look.inside import KINDS, show_inside, show_positions
 from allyouneed.look.learning import show_learning
-from allyouneed.look.starts import start_image, starts, unknown_words
+from allyouneed.look.starts import lines, start_image, starts, unknown_words
 from allyouneed.look.view import View
 from allyouneed.look.vocabulary import show_vocabulary
 from allyouneed.look.writing import show_beams, show_writing, with_end
 from allyouneed.predict.base import Predictor, Traced, Writing
+from allyouneed.predict.embed import Embedding
 from allyouneed.predict.images import ImageReader
 from allyouneed.storage.runfolder import RunFolder
 
@@ -46,6 +47,8 @@ def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeCo
         answer = show_answer(view, predictor, given, decode)
         view.shown["notes"] += _notes(predictor, text, answer.details if answer else {})
         show_alignment(view, predictor, given, decode)
+        if isinstance(predictor, Embedding) and len(given) == 1:
+            show_nearest(view, predictor, given, lines(predictor, decode))
         if not isinstance(predictor, Writing) or predictor.makes_image:
             show_likely(view, predictor, given, decode)
         elif answer is not None:

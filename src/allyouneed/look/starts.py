@@ -27,8 +27,17 @@ def starts(predictor: Predictor, decode: DecodeConfig) -> list[str]:
     """Up to MOST of the texts for this task, whose words it all knows."""
     if isinstance(predictor, ImageReader):
         return list(SHAPES)
-    texts = STARTS["texts"].get(predictor.recipe.task_kind, ())
-    return [text for text in texts if _knows(predictor, text, decode)][:MOST]
+    return _known("texts", predictor, decode)[:MOST]
+
+
+def lines(predictor: Predictor, decode: DecodeConfig) -> list[str]:
+    """Lines among which the nearest to a text are found, until others are given."""
+    return _known("lines", predictor, decode)
+
+
+def _known(kind: str, predictor: Predictor, decode: DecodeConfig) -> list[str]:
+    texts = STARTS[kind].get(predictor.recipe.task_kind, ())
+    return [text for text in texts if _knows(predictor, text, decode)]
 
 
 def _knows(predictor: Predictor, text: str, decode: DecodeConfig) -> bool:

@@ -2,7 +2,7 @@
 
 import { alignment } from "look/alignment.js";
 import { codes } from "look/codes.js";
-import { h, paintImage, percent, ranking, visible } from "look/draw.js";
+import { count, h, paintImage, percent, ranking, say, visible } from "look/draw.js";
 
 export const name = "answer";
 export const title = "Answer";
@@ -67,8 +67,32 @@ const nearest = ({ details }) => [
 ];
 
 function vectors({ details, shown: text }) {
-  if (details.cosine === undefined) return [h("p", { class: "number" }, text)];
+  if (details.cosine === undefined) return [h("p", { class: "tip" }, `Its vector: ${text}`)];
   return [cosines([["of the two texts", details.cosine]])];
+}
+
+/** Lines by their cosine with the text; on a live page, any lines. */
+function nearestLines(found, store, live) {
+  const list = (pairs) => (pairs.length ? cosines(pairs, "line") : h("p", { class: "tip" }, "There are no lines yet."));
+  const table = h("div", {}, list(found));
+  const card = h("section", { class: "card" }, h("h2", {}, "The nearest of some lines"), table);
+  if (!live) return card;
+  const typed = h("textarea", { rows: 4, "aria-label": "lines to search", placeholder: "one line each", dir: "auto" });
+  const status = h("p", { class: "tip", role: "status" });
+  const send = async (event) => {
+    event.preventDefault();
+    const lines = typed.value.split("\n").map((line) => line.trim()).filter(Boolean);
+    try {
+      const { shown } = await store.ask("nearest", { lines });
+      table.replaceChildren(list(shown.nearest));
+      status.textContent = `${count(lines.length)} lines searched`;
+    } catch (error) {
+      status.textContent = error.message;
+    }
+    say(status.textContent);
+  };
+  card.append(h("form", { class: "ask", onsubmit: send }, typed, h("button", {}, "Search")), status);
+  return card;
 }
 
 function continued({ text }, shown) {
@@ -85,7 +109,7 @@ const TASKS = {
   answer: ["What it answers", answers],
   pretrain: ["What it fills in", filled],
   wordvectors: ["The nearest words", nearest],
-  embed: ["How near the texts are", vectors],
+  embed: ["What it makes of the text", vectors],
   draw: ["What it draws", () => []],
   compress: ["The copy, from its codes", () => []],
 };
@@ -105,12 +129,13 @@ function others(answer) {
   return [h("h3", {}, "Other answers, with their log-probability"), table];
 }
 
-export async function draw(root, { shown, store, state, stop }) {
+export async function draw(root, { shown, store, state, stop, live }) {
   const { answer, run } = shown, [heading, made] = TASKS[run.task] ?? ["The answer", ({ text }) => [big(text)]];
   const box = h("section", { class: "card" }, h("h2", {}, heading), made(answer, shown).filter(Boolean));
   root.append(box);
   if (shown.alignment) box.append(await alignment(shown, store));
   if (answer.image) box.append(await codes(shown, store, state, stop));
   else if (shown.image) box.append(await image(store, shown.image, "the image, as the model reads it"));
+  if (shown.nearest) root.append(nearestLines(shown.nearest, store, live));
   if (answer.others.length && WRITTEN.includes(run.task)) box.append(...others(answer));
 }
