@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 import socket
@@ -346,4 +347,4 @@ def test_views_are_made_by_several_threads_at_once():
         views = list(pool.map(lambda run: run.view("The dog"), runs * 6))
     for run, view in zip(runs * 6, views):
         assert view.shown["run"]["model"] == run.recipe.model_kind
-        assert "class" in next(iter(view.shown["architecture"]["code"].values()))["lines"]
+        assert "class" in next(iter(json.loads(view.piece("architecture"))["code"].values()))["lines"]

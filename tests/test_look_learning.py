@@ -261,7 +261,7 @@ def test_a_text_needs_weights(kept, tmp_path):
     assert "has not reached its first evaluation" in done.err
     view = Begun(RunFolder(tmp_path / "run"), lambda: load(tmp_path / "run")).view()
     assert "the training has stopped" in view.shown["notes"][0]
-    assert view.shown["architecture"]["tree"]["parameters"] == kept.info()["parameters"]["total"]
+    assert view.shown["run"]["parameters"] == kept.info()["parameters"]["total"]
 
 
 # Gates

@@ -7,20 +7,26 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 import allyouneed
+from allyouneed.look.view import View
 
 READING = threading.Lock()  # inspect reads files for all threads into one cache, which is not safe
 
 
-def show_architecture(model: nn.Module, numbers: bool = True) -> dict[str, Any]:
+def show_architecture(view: View, model: nn.Module, numbers: bool = True) -> None:
     """view.shown["architecture"]: a tree of modules, and the code of each class in it. A weight that several modules
     share counts once; `numbers` are the mean and the range of each."""
-    kinds = {type(module) for module in model.modules() if type(module).__module__.startswith("allyouneed")}
-    with READING:
-        code = {kind.__name__: _code(kind) for kind in kinds}
-    return {"tree": _tree(model, "", set(), numbers), "code": code}
+
+    def found() -> dict[str, Any]:
+        kinds = {type(module) for module in model.modules() if type(module).__module__.startswith("allyouneed")}
+        with READING:
+            code = {kind.__name__: _code(kind) for kind in kinds}
+        return {"tree": _tree(model, "", set(), numbers), "code": code}
+
+    view.shown["architecture"] = view.values("architecture", found)
 
 
 def _tree(module: nn.Module, path: str, seen: set[int], numbers: bool) -> dict[str, Any]:
@@ -43,8 +49,8 @@ def _weight(name: str, weight: Tensor, shared: bool, numbers: bool) -> dict[str,
     found, values = {"name": name, "shape": list(weight.shape), "shared": shared}, weight.detach().float()
     if not numbers or not values.numel():
         return found
-    facts = {"mean": values.mean(), "std": values.std(correction=0), "min": values.min(), "max": values.max()}
-    return found | {fact: float(value) for fact, value in facts.items()}
+    facts = (*torch.std_mean(values, correction=0), *values.aminmax())  # two passes: there may be many numbers
+    return found | dict(zip(("std", "mean", "min", "max"), map(float, facts)))
 
 
 def _code(kind: type) -> dict[str, str]:

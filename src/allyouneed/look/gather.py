@@ -35,7 +35,7 @@ def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeCo
         "sequences": sequences.shown,
     }
     view.shown["starts"] = starts(predictor, decode)
-    view.shown["architecture"] = show_architecture(predictor.model)
+    show_architecture(view, predictor.model)
     view.shown["learning"] = show_learning(folder)
     show_positions(view, predictor.model)
     show_vocabulary(view, predictor, text)

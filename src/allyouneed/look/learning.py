@@ -64,8 +64,8 @@ class Begun:
         )
         try:
             model = load_processor(self.folder).build_model()
-            view.shown["architecture"] = show_architecture(model, numbers=False)
-            facts["parameters"] = view.shown["architecture"]["tree"]["parameters"]
+            show_architecture(view, model, numbers=False)
+            facts["parameters"] = sum(weight.numel() for weight in model.parameters())
         except UserError as error:
             view.shown["notes"].append(str(error))
         return view

@@ -239,9 +239,12 @@ class Writing(Predictor):
     def steps(self, given: Prompt, tokens: Sequence[int]) -> Tensor:
         """The logits (T, V) from which each of these tokens is chosen, one after another, after an input."""
         with self.lock:
-            logits, state = self.model.start([given.ids], len(given.ids) + len(tokens))
-            later = [self.model.step(torch.tensor([id], device=logits.device), state) for id in tokens[:-1]]
-        return torch.cat([logits, *later]).float().cpu()
+            logits: Tensor = self.model.choices(self._hidden(given, tokens))
+        return logits.float().cpu()
+
+    def _hidden(self, given: Prompt, tokens: Sequence[int]) -> Tensor:
+        """What the head reads (T, D) to choose each of these tokens after an input."""
+        raise NotImplementedError
 
     def _search(self, given: Prompt, decode: DecodeConfig, trace: Trace) -> None:
         """Record the hypotheses of a beam search, if decode.method is beam."""

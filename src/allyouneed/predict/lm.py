@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -66,6 +66,11 @@ class LMPredictor(Writing):
     @torch.inference_mode()
     def table(self, given: Prompt, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         return guesses(self._run(given.ids), given.ids, self.tokenizer, most)
+
+    def _hidden(self, given: Prompt, tokens: Sequence[int]) -> Tensor:
+        ids = torch.tensor([[*given.ids, *tokens[:-1]]], device=self.model.device)
+        hidden: Tensor = self.model.ahead(ids)[0, len(given.ids) - 1 :]
+        return hidden
 
     def _run(self, ids: list[int], trace: Trace | None = None) -> Tensor:
         with self.lock:

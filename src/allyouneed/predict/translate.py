@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -104,6 +105,11 @@ class TranslatePredictor(Writing):
             weights, shown = self.model.alignment(*written.batch)  # (1, T, S)
         names = _labels(self.processor.reader, given.ids), _labels(self.tokenizer, written.outputs)
         return Alignment(*names, weights[0].float().cpu(), shown, written.answer.text)
+
+    def _hidden(self, given: Prompt, tokens: Sequence[int]) -> Tensor:
+        arguments = [given.ids], [len(given.ids)], [[self.processor.begin_id, *tokens[:-1]]]
+        hidden: Tensor = self.model.body(*(torch.tensor(values, device=self.model.device) for values in arguments))[0]
+        return hidden
 
     def _run_traced(self, given: Prompt, decode: DecodeConfig, trace: Trace) -> Names:
         self._search(given, decode, trace)

@@ -86,8 +86,9 @@ function find(group, path) {
   return undefined;
 }
 
-export function draw(root, { shown, state, stop }) {
-  const { tree, code } = shown.architecture, side = h("section", { class: "card" });
+export async function draw(root, { shown, store, state, stop }) {
+  const { tree, code } = await store.numbers(shown.architecture), side = h("section", { class: "card" });
+  if (stop.aborted) return;
   const boxes = box([tree], tree.parameters, ([node]) => state.set({ module: node.path }));
   const show = () => {
     const group = find([tree], state.get("module")) ?? [tree];
