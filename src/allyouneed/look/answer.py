@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
+import torch.nn.functional as F
 
 from allyouneed.config import DecodeConfig
 from allyouneed.errors import UserError
 from allyouneed.look.view import View
-from allyouneed.metrics.cosines import unit
 from allyouneed.predict.answers import Answer
 from allyouneed.predict.base import Predictor, answered
 from allyouneed.predict.embed import Embedding
@@ -45,10 +46,9 @@ def show_nearest(view: View, predictor: Embedding, given: Any, lines: list[str])
 
     def nearest(lines: list[str]) -> View:
         rows = [predictor.row(line) for line in lines]
-        first, *others = unit(predictor.vectors([*given, *rows]))
-        near = [(line, float(first @ vector)) for line, vector in zip(lines, others)]
-        other = View()
-        other.shown["nearest"] = sorted(near, key=lambda one: -one[1])
+        vectors = torch.from_numpy(predictor.vectors([*given, *rows]))
+        near, other = F.cosine_similarity(vectors[:1], vectors[1:]).tolist(), View()
+        other.shown["nearest"] = sorted(zip(lines, near), key=lambda one: -one[1])
         return other
 
     view.shown |= nearest(lines).shown
