@@ -250,6 +250,25 @@ def test_what_each_head_does_is_computed_by_switching_it_off(name):
         assert float(logits[row][:known].softmax(-1)[best]) == pytest.approx(float(each[at, number]), abs=1e-6)
 
 
+def test_where_an_answer_begins_is_seen_without_a_head():
+    run, text = made("answer"), text_of("answer")
+    view = run.view(text)
+    begin, end = view.shown["switches"]["rows"]
+    for i, (name, row) in enumerate((("begin", begin), ("end", end))):
+        best = sorted(((guess.likely[i][1], guess.token) for guess in run.table(text)), reverse=True)
+        assert row["token"] == name
+        assert [p for _, p, _ in row["likely"]] == pytest.approx([p for p, _ in best[:10]], abs=1e-6)
+        assert row["likely"][0][0] == best[0][1]
+    path = view.shown["switches"]["attentions"][0]["path"]
+    given, settings = run.read(text)
+    off = run.predictor.trace(given, settings, ("logits",), {path: [0, 1]})
+    _, p = run.predictor.likely_at(given, next(iter(off.values())).value)
+    ids = [[at for _, _, at in row["likely"]] for row in (begin, end)]
+    answer = run.ask(view, "off", json.dumps({"off": {path: [0, 1]}, "ids": ids})).shown["rows"]
+    assert [row["p"] for row in answer] == [p[own, i].tolist() for i, own in enumerate(ids)]
+    assert answer[0]["p"] != [value for _, value, _ in begin["likely"]]
+
+
 @pytest.fixture
 def loud_heads() -> Iterator[None]:
     """A layer whose heads matter, in a model that has hardly learned."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +19,7 @@ from allyouneed.nn.convolution import ConvAttention, ConvStack
 from allyouneed.nn.positions import Learned, Rotary, Sinusoidal
 from allyouneed.predict.base import Predictor, Traced, best_of
 from allyouneed.predict.inputs import BETWEEN
+from allyouneed.predict.questions import AnswerPredictor
 
 KINDS = ("weights", "embeddings", "layers", "logits")  # what is traced for a page
 SAYS = ("lm", "pretrain", "translate", "classify", "tag", "recognize")  # their answers are probabilities
@@ -155,23 +156,24 @@ def show_switches(
     """view.shown["switches"]: the answer with all heads, and what becomes of it without each of them."""
     parts = [path for path, part in predictor.model.named_modules() if isinstance(part, Attention | ConvAttention)]
     attentions = {path: len(found[f"{path}.weights"].value) for path in parts if f"{path}.weights" in found}
-    rows, heads = said(predictor, found), [(path, head) for path in attentions for head in range(attentions[path])]
+    heads = [(path, head) for path in attentions for head in range(attentions[path])]
+    rows = said(predictor, given, found)
     if not heads or not rows:
         return
 
-    def without(off: dict[str, list[int]]) -> list[Tensor]:
+    def without(off: dict[str, list[int]]) -> list[Said]:
         if any(not 0 <= head < attentions[path] for path, several in off.items() for head in several):
             raise IndexError
-        return [p for _, p in said(predictor, predictor.trace(given, decode, ("logits",), off))]
+        return said(predictor, given, predictor.trace(given, decode, ("logits",), off))
 
     def alone(path: str, head: int) -> list[float]:
-        return [float(p[full.argmax()]) for p, (_, full) in zip(without({path: [head]}), rows)]
+        return [float(now.p[full.p.argmax()]) for now, full in zip(without({path: [head]}), rows)]
 
     def answer(off: dict[str, list[int]], ids: list[list[int]]) -> View:
         """What the model says without these heads, and the probabilities of these tokens."""
-        other, left = View(), without(off)
+        other = View()
         other.shown["rows"] = [
-            {"likely": _likely(predictor, p), "p": p[torch.tensor(own)].tolist()} for p, own in zip(left, ids)
+            {"likely": one.likely(), "p": one.p[torch.tensor(own)].tolist()} for one, own in zip(without(off), ids)
         ]
         return other
 
@@ -180,33 +182,41 @@ def show_switches(
     each = partial(view.numbers, "switches.each", (len(heads), len(rows)))
     view.shown["switches"] = {
         "attentions": [{"path": path, "heads": several} for path, several in attentions.items()],
-        "rows": [{"token": token, "likely": _likely(predictor, p)} for token, p in rows],
+        "rows": [{"token": one.where, "likely": one.likely()} for one in rows],
         "each": each(lambda: torch.tensor([alone(*head) for head in heads])) if quick else None,
     }
     view.questions["off"] = answer
 
 
-def said(predictor: Predictor, found: Mapping[str, Traced]) -> list[tuple[str, Tensor]]:
-    """Where the model says something, and the probabilities of what: of the next word, of the words of each [MASK] or
-    of a translation, or of labels."""
-    logits, task = (
-        next((one for name, one in found.items() if name.endswith("logits")), None),
-        predictor.recipe.task_kind,
-    )
+class Said(NamedTuple):
+    """What a model says somewhere: the probability of each of what has these names."""
+
+    where: str
+    p: Tensor
+    name: Callable[[int], str]
+
+    def likely(self) -> list[tuple[str, float, int]]:
+        return [(self.name(i), value, i) for i, value in best_of(self.p, LISTED)]
+
+
+def said(predictor: Predictor, given: Any, found: Mapping[str, Traced]) -> list[Said]:
+    """Of the next word, of the words of each [MASK] or of a translation, of labels, or of where an answer begins and
+    ends; nothing of other tasks."""
+    logits = next((one for name, one in found.items() if name.endswith("logits")), None)
+    task = predictor.recipe.task_kind
+    if isinstance(predictor, AnswerPredictor) and logits is not None:
+        tokens, p = predictor.likely_at(given, logits.value)
+        return [Said(label, p[:, i], tokens.__getitem__) for i, label in enumerate(predictor.labels)]
     if logits is None or task not in SAYS:
         return []
     if predictor.labels:
-        p = logits.value.softmax(-1)
-        return list(zip(logits.axes[0].labels, p)) if p.dim() > 1 else [("", p)]
-    rows, mask = list(zip(logits.axes[0].labels, logits.value[:, : len(predictor.tokenizer)])), predictor.tokenizer.mask
+        p, name = logits.value.softmax(-1), predictor.labels.__getitem__
+        return [Said(*one, name) for one in zip(logits.axes[0].labels, p)] if p.dim() > 1 else [Said("", p, name)]
+    tokenizer = predictor.tokenizer
+    rows = list(zip(logits.axes[0].labels, logits.value[:, : len(tokenizer)]))
     if task == "pretrain":
-        rows = [row for row in rows if mask is not None and row[0] == predictor.tokenizer.token(mask)]
-    return [(token, row.softmax(-1)) for token, row in (rows[-1:] if task == "lm" else rows)]
-
-
-def _likely(predictor: Predictor, p: Tensor) -> list[tuple[str, float, int]]:
-    name = predictor.labels.__getitem__ if predictor.labels else predictor.tokenizer.token
-    return [(name(i), value, i) for i, value in best_of(p, LISTED)]
+        rows = [row for row in rows if tokenizer.mask is not None and row[0] == tokenizer.token(tokenizer.mask)]
+    return [Said(token, row.softmax(-1), tokenizer.token) for token, row in (rows[-1:] if task == "lm" else rows)]
 
 
 def show_positions(view: View, model: nn.Module) -> None:

@@ -200,17 +200,22 @@ class AnswerPredictor(Predictor):
     @torch.inference_mode()
     def table(self, given: TokenizedQuestion, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         """Of each token of the first window: how likely the answer begins and ends there, or is there."""
-        _, windows, texts = self.gather([given])
-        tensors = self._tensors(given)
         with self.lock:
-            logits = check_numbers(self.model(tensors)[0].float())
+            logits = check_numbers(self.model(self._tensors(given))[0].float())
+        tokens, p = self.likely_at(given, logits)
+        return [Guess(token, list(zip(self.labels, row))) for token, row in zip(tokens, p.tolist())]
+
+    def likely_at(self, given: TokenizedQuestion, logits: Tensor) -> tuple[list[str], Tensor]:
+        """The tokens of the text in the first window, and from its logits (T, labels), how likely each label is at each
+        of them."""
+        _, windows, texts = self.gather([given])
         begin, ids = int(windows.begins(np.arange(1))[0]), texts[0].ids[: int(windows.ends[0])]
         if self.options.head == "span":
-            p, names = logits.masked_fill(~tensors["allowed"][0][:, None], -torch.inf).softmax(0), ("begin", "end")
+            allowed = self._tensors(given)["allowed"][0].to(logits.device)
+            p = logits.masked_fill(~allowed[:, None], -torch.inf).softmax(0)
         else:
-            p, names = logits.sigmoid(), ("inside", "")
-        rows = p[begin : begin + len(ids)].tolist()
-        return [Guess(self.tokenizer.token(id), list(zip(names, row))) for id, row in zip(ids, rows)]
+            p = logits.sigmoid()
+        return [self.tokenizer.token(id) for id in ids], p[begin : begin + len(ids)]
 
     @property
     def labels(self) -> list[str]:
