@@ -17,7 +17,6 @@ from torch import Tensor
 
 from allyouneed.config import DecodeConfig
 from allyouneed.decode import sample
-from allyouneed.look.writing import with_end
 from allyouneed.predict.answers import Prompt, request_for
 from allyouneed.run import Run
 from browser import Watched, browsing, offline  # noqa: F401  (a fixture)
@@ -325,11 +324,11 @@ def test_the_end_is_the_one_that_was_written():
     assert not isinstance(answer, Exception)
     assert answer.reason == "stop"
     assert answer.end in several.stop
-    whole = with_end(answer)
+    whole = answer.whole
     assert whole == [*answer.tokens, answer.end]
     each = run.predictor.steps(given, whole).log_softmax(-1).gather(1, torch.tensor(whole)[:, None])
     assert float(each.sum()) == pytest.approx(answer.logprob, abs=1e-4)
-    assert with_end(replace(answer, end=None)) == answer.tokens
+    assert replace(answer, end=None).whole == answer.tokens
     (best,) = made("transformer").answers([asked("transformer")], method="beam", max_new=40)
     assert (best.end == made("transformer").processor.tokenizer.eos) == (best.reason == "stop")
 

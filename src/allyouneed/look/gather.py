@@ -17,7 +17,7 @@ from allyouneed.look.learning import show_learning
 from allyouneed.look.starts import lines, start_image, starts, unknown_words
 from allyouneed.look.view import View
 from allyouneed.look.vocabulary import show_vocabulary
-from allyouneed.look.writing import show_beams, show_writing, with_end
+from allyouneed.look.writing import show_beams, show_writing
 from allyouneed.predict.base import Predictor, Traced, Writing
 from allyouneed.predict.embed import Embedding
 from allyouneed.predict.images import ImageReader
@@ -52,7 +52,7 @@ def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeCo
         if not isinstance(predictor, Writing) or predictor.makes_image:
             show_likely(view, predictor, given, decode)
         elif answer is not None:
-            show_writing(view, predictor, given, with_end(answer), answer.reason, decode)
+            show_writing(view, predictor, given, answer.whole, answer.reason, decode)
             show_beams(view, predictor, given, decode)
         found: dict[str, Traced] = {}
         try:

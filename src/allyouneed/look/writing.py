@@ -12,9 +12,8 @@ from torch import Tensor
 from allyouneed.config import DecodeConfig, build
 from allyouneed.errors import UserError
 from allyouneed.look.view import View
-from allyouneed.predict.answers import Answer, Prompt, write
-from allyouneed.predict.base import Writing, answered
-from allyouneed.predict.writer import Writer
+from allyouneed.predict.answers import Prompt
+from allyouneed.predict.base import Writing
 
 STORED = 200  # logits of each step, the largest; of a small vocabulary all
 SMALL = 2000  # tokens of a vocabulary of which all logits are stored
@@ -61,35 +60,10 @@ def show_writing(
         ids = given.ids if step >= len(prompt) else [*lead.ids, *prompt[:step]]
         begun = [*tokens[: max(0, step - len(prompt))], *([token] if token >= 0 else [])]
         other, prefix = View(), replace(given, ids=ids)
-        show_writing(other, predictor, prefix, *_continued(predictor, prefix, begun, chosen), decode)
+        show_writing(other, predictor, prefix, *predictor.write_on(prefix, begun, chosen), decode)
         return other
 
     view.questions["write on"] = write_on
-
-
-def _continued(predictor: Writing, given: Prompt, begun: list[int], decode: DecodeConfig) -> tuple[list[int], str]:
-    """The answer that begins with these tokens, and why it ended."""
-    model = predictor.model
-    if _stopped(predictor, begun, decode) or (begun and begun[-1] in {*given.stop, predictor.tokenizer.eos}):
-        return begun, "stop"
-    if len(begun) >= given.max_new:
-        return begun, "length"
-    lead = given.ids if model.prompted else [model.config.bos]
-    rest = replace(given, ids=[*lead, *begun], max_new=given.max_new - len(begun))
-    writer = predictor.writer if model.prompted else Writer(AfterSource(model, given.ids), predictor.lock)
-    (found,) = answered(write(writer, predictor.tokenizer, [rest], decode))
-    return [*begun, *with_end(found)], found.reason
-
-
-def _stopped(predictor: Writing, tokens: list[int], decode: DecodeConfig) -> bool:
-    """Whether a stop string has ended the text."""
-    text = predictor.tokenizer.decode(tokens)
-    return any(stop in text for stop in decode.stop)
-
-
-def with_end(answer: Answer) -> list[int]:
-    """Its tokens, with the one that has ended it, if one has."""
-    return answer.tokens if answer.end is None else [*answer.tokens, answer.end]
 
 
 def _steps(view: View, predictor: Writing, logits: Tensor, steps: list[int], decode: DecodeConfig) -> dict[str, Any]:
@@ -124,23 +98,6 @@ def _others(row: Tensor, best: Tensor, temperatures: Sequence[float]) -> Tensor:
     x = (row.double() - best) / torch.tensor([max(t, 1e-6) for t in temperatures], dtype=torch.double)[:, None]
     mean = (x.softmax(-1) * x.nan_to_num(neginf=0.0)).sum(-1)
     return torch.stack([x.logsumexp(-1), mean], dim=1)
-
-
-class AfterSource:
-    """A translator that has read its source, as a language model of its target."""
-
-    prompted, piece = True, None
-
-    def __init__(self, model: Any, source: list[int]) -> None:
-        self.model, self.source, self.limit, self.device = model, source, model.limit, model.device
-        self.step, self.empty, self.buffers, self.read_on = model.step, model.empty, model.buffers, model.read_on
-
-    def start(self, inputs: Sequence[list[int]], room: int) -> tuple[Tensor, Any]:
-        (target,) = inputs
-        logits, state = self.model.start([self.source], room)
-        for token in target[1:]:
-            logits = self.model.step(torch.tensor([token], device=self.device), state)
-        return logits, state
 
 
 def show_beams(view: View, predictor: Writing, given: Prompt, decode: DecodeConfig) -> None:

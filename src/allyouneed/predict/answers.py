@@ -43,6 +43,11 @@ class Answer:
     end: int | None = None  # the token that has ended it, which `tokens` leaves out; None: it ended otherwise
 
     @property
+    def whole(self) -> list[int]:
+        """Its tokens, with the one that has ended it, if one has."""
+        return self.tokens if self.end is None else [*self.tokens, self.end]
+
+    @property
     def result(self) -> Any:
         """What `Run.predict` returns: the text, or the image as a PIL image."""
         return self.text if self.image is None else to_image(self.image)

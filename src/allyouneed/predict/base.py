@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -21,7 +21,7 @@ from allyouneed.nn.recurrent import GATES
 from allyouneed.nn.trace import KINDS, Trace, kind_of
 from allyouneed.predict.answers import Answer, Outcome, Prompt, request_for, write
 from allyouneed.predict.processor import Processor
-from allyouneed.predict.writer import Writer
+from allyouneed.predict.writer import AfterSource, Writer
 from allyouneed.recipe import Recipe
 from allyouneed.text import Tokenizer
 from allyouneed.text.layout import Tokens
@@ -245,6 +245,19 @@ class Writing(Predictor):
     def _hidden(self, given: Prompt, tokens: Sequence[int]) -> Tensor:
         """What the head reads (T, D) to choose each of these tokens after an input."""
         raise NotImplementedError
+
+    def write_on(self, given: Prompt, begun: list[int], decode: DecodeConfig) -> tuple[list[int], str]:
+        """The tokens of an answer that begins with these, with the one that ends it, and why it ended."""
+        text = self.tokenizer.decode(begun)
+        if any(stop in text for stop in decode.stop) or (begun and begun[-1] in {*given.stop, self.tokenizer.eos}):
+            return begun, "stop"
+        if len(begun) >= given.max_new:
+            return begun, "length"
+        first = given.ids if self.model.prompted else [self.model.config.bos]
+        rest = replace(given, ids=[*first, *begun], max_new=given.max_new - len(begun))
+        writer = self.writer if self.model.prompted else Writer(AfterSource(self.model, given.ids), self.lock)
+        (found,) = answered(write(writer, self.tokenizer, [rest], decode))
+        return [*begun, *found.whole], found.reason
 
     def _search(self, given: Prompt, decode: DecodeConfig, trace: Trace) -> None:
         """Record the hypotheses of a beam search, if decode.method is beam."""

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from allyouneed.decode.beam import BeamSearch
 from allyouneed.decode.request import Event, Request
@@ -65,6 +69,23 @@ class Writer:
             session.arrived.append(event)
             if event.done:
                 session.close(event.id, event.answer if event.error is None else None)
+
+
+class AfterSource:
+    """A translator that has read its source, as a language model of its target."""
+
+    prompted, piece = True, None
+
+    def __init__(self, model: Any, source: list[int]) -> None:
+        self.model, self.source, self.limit, self.device = model, source, model.limit, model.device
+        self.step, self.empty, self.buffers, self.read_on = model.step, model.empty, model.buffers, model.read_on
+
+    def start(self, inputs: Sequence[list[int]], room: int) -> tuple[Tensor, Any]:
+        (target,) = inputs
+        logits, state = self.model.start([self.source], room)
+        for token in target[1:]:
+            logits = self.model.step(torch.tensor([token], device=self.device), state)
+        return logits, state
 
 
 class Session:
