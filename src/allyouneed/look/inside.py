@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,12 +17,10 @@ from allyouneed.look.view import View
 from allyouneed.nn.attention import Attention
 from allyouneed.nn.convolution import ConvAttention, ConvStack
 from allyouneed.nn.positions import Learned, Rotary, Sinusoidal
-from allyouneed.predict.base import Predictor, Traced, best_of
+from allyouneed.predict.base import Predictor, Said, Traced
 from allyouneed.predict.inputs import BETWEEN
-from allyouneed.predict.questions import AnswerPredictor
 
-KINDS = ("weights", "embeddings", "layers", "logits")  # what is traced for a page
-SAYS = ("lm", "pretrain", "translate", "classify", "tag", "recognize")  # their answers are probabilities
+KINDS = ("weights", "embeddings", "layers")  # what is traced for a page
 WORDS, LISTED = 5, 10  # listed for a layer, and for an answer
 READ = 128  # positions at which each layer is read, at most: the last ones
 TOKENS = ROWS = 256  # tokens whose vectors are compared, and positions that are shown, at most
@@ -49,7 +47,7 @@ def show_inside(
 def show_lens(view: View, predictor: Predictor, found: Mapping[str, Traced]) -> None:
     """view.shown["lens"]: what the head says if it reads the embeddings, or the output of each layer."""
     model, task = predictor.model, predictor.recipe.task_kind
-    body = model.body if found and task in SAYS[:3] else None
+    body = model.body if found and task in ("lm", "pretrain", "translate") else None
     stack = getattr(body, "decoder", None) or getattr(body, "stack", None)
     if body is None or (task == "translate" and not hasattr(stack, "blocks")):
         return  # of recurrent decoders, the output follows from more than a layer
@@ -157,24 +155,21 @@ def show_switches(
     parts = [path for path, part in predictor.model.named_modules() if isinstance(part, Attention | ConvAttention)]
     attentions = {path: len(found[f"{path}.weights"].value) for path in parts if f"{path}.weights" in found}
     heads = [(path, head) for path in attentions for head in range(attentions[path])]
-    rows = said(predictor, given, found)
-    if not heads or not rows:
+    if not heads or not (rows := predictor.says(given, decode)):
         return
 
     def without(off: dict[str, list[int]]) -> list[Said]:
         if any(not 0 <= head < attentions[path] for path, several in off.items() for head in several):
             raise IndexError
-        return said(predictor, given, predictor.trace(given, decode, ("logits",), off))
+        return predictor.says(given, decode, off)
 
     def alone(path: str, head: int) -> list[float]:
         return [float(now.p[full.p.argmax()]) for now, full in zip(without({path: [head]}), rows)]
 
     def answer(off: dict[str, list[int]], ids: list[list[int]]) -> View:
         """What the model says without these heads, and the probabilities of these tokens."""
-        other = View()
-        other.shown["rows"] = [
-            {"likely": one.likely(), "p": one.p[torch.tensor(own)].tolist()} for one, own in zip(without(off), ids)
-        ]
+        other, pairs = View(), zip(without(off), ids)
+        other.shown["rows"] = [{"likely": one.likely(LISTED), "p": one.p[own].tolist()} for one, own in pairs]
         return other
 
     tokens = max(found[f"{path}.weights"].value.size(-1) for path in attentions)
@@ -182,41 +177,10 @@ def show_switches(
     each = partial(view.numbers, "switches.each", (len(heads), len(rows)))
     view.shown["switches"] = {
         "attentions": [{"path": path, "heads": several} for path, several in attentions.items()],
-        "rows": [{"token": one.where, "likely": one.likely()} for one in rows],
+        "rows": [{"token": one.where, "likely": one.likely(LISTED)} for one in rows],
         "each": each(lambda: torch.tensor([alone(*head) for head in heads])) if quick else None,
     }
     view.questions["off"] = answer
-
-
-class Said(NamedTuple):
-    """What a model says somewhere: the probability of each of what has these names."""
-
-    where: str
-    p: Tensor
-    name: Callable[[int], str]
-
-    def likely(self) -> list[tuple[str, float, int]]:
-        return [(self.name(i), value, i) for i, value in best_of(self.p, LISTED)]
-
-
-def said(predictor: Predictor, given: Any, found: Mapping[str, Traced]) -> list[Said]:
-    """Of the next word, of the words of each [MASK] or of a translation, of labels, or of where an answer begins and
-    ends; nothing of other tasks."""
-    logits = next((one for name, one in found.items() if name.endswith("logits")), None)
-    task = predictor.recipe.task_kind
-    if isinstance(predictor, AnswerPredictor) and logits is not None:
-        tokens, p = predictor.likely_at(given, logits.value)
-        return [Said(label, p[:, i], tokens.__getitem__) for i, label in enumerate(predictor.labels)]
-    if logits is None or task not in SAYS:
-        return []
-    if predictor.labels:
-        p, name = logits.value.softmax(-1), predictor.labels.__getitem__
-        return [Said(*one, name) for one in zip(logits.axes[0].labels, p)] if p.dim() > 1 else [Said("", p, name)]
-    tokenizer = predictor.tokenizer
-    rows = list(zip(logits.axes[0].labels, logits.value[:, : len(tokenizer)]))
-    if task == "pretrain":
-        rows = [row for row in rows if tokenizer.mask is not None and row[0] == tokenizer.token(tokenizer.mask)]
-    return [Said(token, row.softmax(-1), tokenizer.token) for token, row in (rows[-1:] if task == "lm" else rows)]
 
 
 def show_positions(view: View, model: nn.Module) -> None:

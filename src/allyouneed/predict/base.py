@@ -39,6 +39,18 @@ class Guess:
     likely: list[tuple[str, float]]
 
 
+class Said(NamedTuple):
+    """What a model says somewhere: the probability of each of what has these names."""
+
+    where: str
+    p: Tensor
+    name: Callable[[int], str]
+
+    def likely(self, most: int) -> list[tuple[str, float, int]]:
+        """The likeliest names, with their probabilities and their indices."""
+        return [(self.name(i), value, i) for i, value in best_of(self.p, most)]
+
+
 @dataclass(frozen=True)
 class Alignment:
     """How much each target token attended to each source token: weights (T, S), or (H, T, S), one table per head."""
@@ -148,6 +160,11 @@ class Predictor(ABC):
         """The likely predictions of the model at each position, up to `most` of them."""
         raise UserError(f"a run of the task '{self.recipe.task_kind}' has no likely answers to list")
 
+    def says(self, given: Any, decode: DecodeConfig, off: Mapping[str, list[int]] = {}) -> list[Said]:
+        """What the model says, with heads that are switched `off` as in `trace`: of the next word, of the words of each
+        [MASK] or of a translation, of labels, or of where an answer begins and ends; nothing of other tasks."""
+        return []
+
     # What is inside
 
     def align(self, given: Any, decode: DecodeConfig) -> Alignment:
@@ -194,6 +211,9 @@ class Predictor(ABC):
             axes = [Axis(axis, next((s for s in several.get(axis, ()) if len(s) == n), [])) for axis, n in sizes]
             found[name] = Traced(value.float() if value.is_floating_point() else value, axes)
         return found
+
+    def _logits(self, given: Any, decode: DecodeConfig, off: Mapping[str, list[int]]) -> Traced:
+        return next(iter(self.trace(given, decode, ("logits",), off).values()))
 
     @property
     def labels(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -11,9 +12,9 @@ from allyouneed.errors import UserError
 from allyouneed.models.bert import Bert
 from allyouneed.nn.batch import Tensors
 from allyouneed.predict.answers import Answer
-from allyouneed.predict.base import Guess, Predictor, best_of
+from allyouneed.predict.base import Guess, Predictor, Said, best_of
 from allyouneed.predict.inputs import BETWEEN, check_length, check_numbers, two_texts
-from allyouneed.predict.lm import guesses
+from allyouneed.predict.lm import guesses, said_of
 from allyouneed.predict.processor import Processor
 from allyouneed.text.layout import Laid, Layout
 
@@ -98,3 +99,7 @@ class FillPredictor(Predictor):
         with self.lock:
             logits, _ = self.model(self._tensors(given))
         return guesses(logits[0], given.ids, self.tokenizer, most)
+
+    def says(self, given: Laid, decode: DecodeConfig, off: Mapping[str, list[int]] = {}) -> list[Said]:
+        said = said_of(self._logits(given, decode, off), self.tokenizer)
+        return [one for one, id in zip(said, given.ids) if id == self.tokenizer.mask]

@@ -12,7 +12,7 @@ from allyouneed.config import DecodeConfig
 from allyouneed.models.base import LanguageModel
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.answers import Prompt
-from allyouneed.predict.base import Guess, Names, Writing, best_of
+from allyouneed.predict.base import Guess, Names, Said, Traced, Writing, best_of
 from allyouneed.predict.inputs import check_input, check_length, check_numbers, fill_template
 from allyouneed.predict.processor import Processor
 from allyouneed.text import Tokenizer
@@ -67,14 +67,26 @@ class LMPredictor(Writing):
     def table(self, given: Prompt, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         return guesses(self._run(given.ids), given.ids, self.tokenizer, most)
 
+    @torch.inference_mode()
+    def says(self, given: Prompt, decode: DecodeConfig, off: Mapping[str, list[int]] = {}) -> list[Said]:
+        trace = Trace("logits")
+        trace.off |= off
+        with self.lock:
+            hidden = self.model.ahead(self._ids(given.ids), trace=trace.at(self.model))
+            logits = self.model.head(hidden[:, -1])[:, : len(self.tokenizer)]  # all of them take as long as the layers
+        p = check_numbers(logits[0].float()).softmax(-1).cpu()
+        return [Said(self.tokenizer.token(given.ids[-1]), p, self.tokenizer.token)]
+
+    def _ids(self, ids: list[int]) -> Tensor:
+        return torch.tensor([ids], device=self.model.device)
+
     def _hidden(self, given: Prompt, tokens: Sequence[int]) -> Tensor:
-        ids = torch.tensor([[*given.ids, *tokens[:-1]]], device=self.model.device)
-        hidden: Tensor = self.model.ahead(ids)[0, len(given.ids) - 1 :]
+        hidden: Tensor = self.model.ahead(self._ids([*given.ids, *tokens[:-1]]))[0, len(given.ids) - 1 :]
         return hidden
 
     def _run(self, ids: list[int], trace: Trace | None = None) -> Tensor:
         with self.lock:
-            logits: Tensor = self.model(torch.tensor([ids], device=self.model.device), trace=trace)[0]
+            logits: Tensor = self.model(self._ids(ids), trace=trace)[0]
         return logits
 
     def _run_traced(self, given: Prompt, decode: DecodeConfig, trace: Trace) -> Names:
@@ -89,3 +101,9 @@ def guesses(logits: Tensor, ids: list[int], tokenizer: Tokenizer, most: int) -> 
     p = check_numbers(logits[:, : len(tokenizer)].float()).softmax(-1)
     token = tokenizer.token
     return [Guess(token(id), [(token(i), value) for i, value in best_of(row, most)]) for id, row in zip(ids, p)]
+
+
+def said_of(logits: Traced, tokenizer: Tokenizer) -> list[Said]:
+    """What the logits (T, V) of tokens say."""
+    p = logits.value[:, : len(tokenizer)].softmax(-1)
+    return [Said(token, row, tokenizer.token) for token, row in zip(logits.axes[0].labels, p)]

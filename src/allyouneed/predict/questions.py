@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,7 +18,7 @@ from allyouneed.errors import UserError
 from allyouneed.models.answerer import Answerer
 from allyouneed.nn.batch import Tensors
 from allyouneed.predict.answers import Answer
-from allyouneed.predict.base import Guess, Predictor, best_of
+from allyouneed.predict.base import Guess, Predictor, Said, best_of
 from allyouneed.predict.inputs import BETWEEN, check_numbers, two_texts
 from allyouneed.predict.processor import Processor
 from allyouneed.text.layout import Tokens
@@ -204,6 +204,10 @@ class AnswerPredictor(Predictor):
             logits = check_numbers(self.model(self._tensors(given))[0].float())
         tokens, p = self.likely_at(given, logits)
         return [Guess(token, list(zip(self.labels, row))) for token, row in zip(tokens, p.tolist())]
+
+    def says(self, given: TokenizedQuestion, decode: DecodeConfig, off: Mapping[str, list[int]] = {}) -> list[Said]:
+        tokens, p = self.likely_at(given, self._logits(given, decode, off).value)
+        return [Said(label, p[:, i], tokens.__getitem__) for i, label in enumerate(self.labels)]
 
     def likely_at(self, given: TokenizedQuestion, logits: Tensor) -> tuple[list[str], Tensor]:
         """The tokens of the text in the first window, and from its logits (T, labels), how likely each label is at each

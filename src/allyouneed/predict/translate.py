@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,9 +13,9 @@ from allyouneed.config import DecodeConfig
 from allyouneed.models.base import Translator
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.answers import Answer, Prompt
-from allyouneed.predict.base import Alignment, Guess, Names, Writing
+from allyouneed.predict.base import Alignment, Guess, Names, Said, Writing
 from allyouneed.predict.inputs import check_input, check_length
-from allyouneed.predict.lm import guesses
+from allyouneed.predict.lm import guesses, said_of
 from allyouneed.predict.processor import Processor, rows_for
 from allyouneed.text import Tokenizer
 
@@ -96,6 +96,9 @@ class TranslatePredictor(Writing):
             written = self._write(given, decode)
             logits = self.model(*written.batch)[0]
         return guesses(logits, written.inputs, self.tokenizer, most)
+
+    def says(self, given: Prompt, decode: DecodeConfig, off: Mapping[str, list[int]] = {}) -> list[Said]:
+        return said_of(self._logits(given, decode, off), self.tokenizer)
 
     @torch.inference_mode()
     def align(self, given: Prompt, decode: DecodeConfig) -> Alignment:
