@@ -250,7 +250,7 @@ def test_what_each_head_does_is_computed_by_switching_it_off(name):
         assert float(logits[row][:known].softmax(-1)[best]) == pytest.approx(float(each[at, number]), abs=1e-6)
 
 
-def test_where_an_answer_begins_is_seen_without_a_head():
+def test_where_an_answer_begins_is_seen_without_a_head(tmp_path, offline):  # noqa: F811
     run, text = made("answer"), text_of("answer")
     view = run.view(text)
     begin, end = view.shown["switches"]["rows"]
@@ -267,6 +267,13 @@ def test_where_an_answer_begins_is_seen_without_a_head():
     answer = run.ask(view, "off", json.dumps({"off": {path: [0, 1]}, "ids": ids})).shown["rows"]
     assert [row["p"] for row in answer] == [p[own, i].tolist() for i, own in enumerate(ids)]
     assert answer[0]["p"] != [value for _, value, _ in begin["likely"]]
+    page = offline.open(Page([view], "answer").save(tmp_path / "page.html"), "view=inside&part=switches")
+    for label, row in (("begins", begin), ("ends", end)):
+        page.tab.click(f"[aria-label=positions] >> text={label}")
+        page.tab.wait_for_selector(f"h3:text-is('where the answer {label}')")
+        assert page.texts(".compare td.text") == [shown(word) for word, _, _ in row["likely"]]
+        assert page.texts(".compare td.number") == [f"{100 * p:.1f} %" for _, p, _ in row["likely"]]
+    assert page.errors == []
 
 
 @pytest.fixture
