@@ -19,10 +19,10 @@ export class State {
     return this.values[key] ?? otherwise;
   }
 
-  /** A whole number from 0 to below `limit`; else -1. */
-  index(key, limit) {
+  /** A whole number from 0 to below `limit`; else what is `usual`. */
+  index(key, limit, usual = -1) {
     const text = `${this.values[key] ?? ""}`;
-    return /^\d+$/.test(text) && Number(text) < limit ? Number(text) : -1;
+    return /^\d+$/.test(text) && Number(text) < limit ? Number(text) : usual;
   }
 
   set(changes) {

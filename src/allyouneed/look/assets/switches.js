@@ -94,7 +94,7 @@ class Switches {
 
   /** The number of the row that is shown. */
   get at() {
-    return Math.max(0, this.state.index("said", this.rows.length));
+    return this.state.index("said", this.rows.length, 0);
   }
 
   // What the model says
