@@ -65,7 +65,10 @@ FAMILIES: dict[str, tuple[str, tuple[str, ...], tuple[Any, ...]]] = {
 
 @cache
 def made(name: str) -> Run:
+    return train_family(name, Path(tempfile.mkdtemp(prefix=f"{name}-")) / "run")
+
+
+def train_family(name: str, out: Path, *more: str) -> Run:
     recipe, settings, _ = FAMILIES[name]
     book = (f"task.image_tokenizer={made('dvae').folder.path}",) if name == "dalle" else ()
-    out = Path(tempfile.mkdtemp(prefix=f"{name}-")) / "run"
-    return train(recipe, *SMALL, *settings, *book, out=out, quiet=True)
+    return train(recipe, *SMALL, *settings, *book, *more, out=out, quiet=True)

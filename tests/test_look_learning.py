@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -23,7 +24,7 @@ from allyouneed.training.trainer import Trainer
 from browser import Watched, browsing, offline  # noqa: F401  (a fixture)
 from commands import ayn
 from conftest import RUNTIME
-from families import FAMILIES, made
+from families import FAMILIES, made, train_family
 
 TEXT = "The dog sees"
 TWELVE = (
@@ -143,12 +144,52 @@ def test_the_slider_shows_what_each_kept_model_wrote(kept, tmp_path, offline):  
     assert page.errors == []
 
 
+def pixels(page: Watched, selector: str) -> np.ndarray:
+    """(H, W, 4): those of a canvas."""
+    script = "(c) => [c.height, c.width, ...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]"
+    height, width, *values = page.tab.eval_on_selector(selector, script)
+    return np.array(values, np.uint8).reshape(height, width, 4)
+
+
+@pytest.mark.parametrize("name", ["dvae", pytest.param("dalle", marks=pytest.mark.slow)])
+def test_the_slider_shows_the_image_that_each_kept_model_makes(name, tmp_path, offline):  # noqa: F811
+    run, given = train_family(name, tmp_path / "run", "train.keep=3"), FAMILIES[name][2][0]
+    page = offline.open(run.look(given).save(tmp_path / "page.html"), "view=checkpoints&at=0")
+    page.tab.wait_for_function("document.querySelectorAll('.through canvas').length === 4")
+    assert page.text("h2") == f"The same {'image' if name == 'dvae' else 'text'} along the training"
+    made = []
+    for row, step in enumerate((1, 2, 3), 1):
+        page.tab.click(f".through tbody tr:nth-child({row})")
+        page.tab.wait_for_function(f"document.querySelector('[data-step]').textContent === 'step {step}'")
+        (answer,) = as_run(run, step, tmp_path / f"{step}").answers(given)
+        shown = pixels(page, "[data-answer] figure:last-child canvas")
+        assert np.array_equal(shown[..., :3], answer.image)
+        assert (shown[..., 3] == 255).all()
+        assert np.array_equal(shown, pixels(page, f".through tbody tr:nth-child({row}) canvas"))
+        made.append(answer.image)
+    assert not np.array_equal(made[0], made[2])
+    if name == "dvae":
+        read = pixels(page, "[data-answer] figure:first-child canvas")
+        assert np.array_equal(read[..., :3], given)
+    damage(run, 2)
+    page.open(run.look(given).save(tmp_path / "damaged.html"), "view=checkpoints&at=1")
+    page.tab.wait_for_function("!document.querySelector('.through').textContent.includes('…')")
+    assert "step-000002.safetensors is damaged" in page.text("[data-answer]")
+    assert page.tab.locator(".through canvas").count() == 3
+    assert page.errors == []
+
+
+def damage(run: Run, step: int) -> None:
+    """Change a kept model."""
+    data = bytearray(run.folder.model_at(step).read_bytes())
+    data[-3] ^= 64
+    run.folder.model_at(step).write_bytes(bytes(data))
+
+
 def test_a_damaged_model_is_named_and_the_others_are_shown(kept, tmp_path, offline):  # noqa: F811
     shutil.copytree(kept.folder.path, tmp_path / "run")
     run = load(tmp_path / "run")
-    data = bytearray(run.folder.model_at(8).read_bytes())
-    data[-3] ^= 64
-    run.folder.model_at(8).write_bytes(bytes(data))
+    damage(run, 8)
     page = offline.open(run.look(TEXT).save(tmp_path / "page.html"), "view=checkpoints&at=1")
     page.tab.wait_for_function("!document.querySelector('.through').textContent.includes('…')")
     assert "step-000008.safetensors is damaged" in page.text("[data-answer]")

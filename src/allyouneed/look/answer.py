@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -22,7 +21,7 @@ def show_answer(view: View, predictor: Predictor, given: Any, decode: DecodeConf
     """view.shown["answer"], or why there is none."""
     pixels = getattr(given, "pixels", None)
     if pixels is not None:
-        view.shown["image"] = view.image("image", pixels[0])
+        view.shown["image"] = view.image("image", pixels[0].shape, lambda: pixels[0])
     try:
         (answer,) = answered(predictor.answers([given], decode))
     except UserError as error:
@@ -36,8 +35,8 @@ def show_answer(view: View, predictor: Predictor, given: Any, decode: DecodeConf
         "details": answer.details,
         "others": [{"text": one.text, "score": one.score or one.logprob} for one in answer.others],
     }
-    if answer.image is not None:
-        view.shown["answer"]["image"] = view.image("answer", np.asarray(answer.image))
+    if (image := answer.image) is not None:
+        view.shown["answer"]["image"] = view.image("answer", image.shape, lambda: image)
     return answer
 
 
@@ -62,12 +61,8 @@ def show_alignment(view: View, predictor: Predictor, given: Any, decode: DecodeC
     except UserError:
         return
     weights = view.parts("alignment", found.weights.shape, lambda: found.weights)
-    view.shown["alignment"] = {
-        "source": found.source,
-        "target": found.target,
-        "weights": weights,
-        "shown": found.shown,
-    }
+    shown = {"source": found.source, "target": found.target, "weights": weights, "shown": found.shown}
+    view.shown["alignment"] = shown
 
 
 def show_likely(view: View, predictor: Predictor, given: Any, decode: DecodeConfig) -> None:

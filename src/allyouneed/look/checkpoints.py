@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from allyouneed.config import DecodeConfig
@@ -18,6 +20,14 @@ from allyouneed.predict.processor import load_weights, store_by_columns
 from allyouneed.storage.runfolder import RunFolder
 
 
+class Seen(NamedTuple):
+    """Of one model: what is shown, the attention of each layer (every head, and their mean), the image it makes."""
+
+    said: dict[str, Any]
+    weights: Sequence[torch.Tensor] = ()
+    image: np.ndarray | None = None
+
+
 class Through:
     """What each model says to one input. They are loaded into one second model, one after another, when they are asked
     for; the model of the run is left alone. Step 0 stands for that one."""
@@ -26,16 +36,15 @@ class Through:
         self.folder, self.own, self.given, self.decode = folder, predictor, given, decode
         self.second: Predictor | None = None
         self.lock = threading.Lock()
-        self.known: dict[int, tuple[dict[str, Any], list[torch.Tensor]]] = {}
+        self.known: dict[int, Seen] = {}
 
-    def at(self, step: int) -> tuple[dict[str, Any], list[torch.Tensor]]:
-        """What is shown of one model, and the attention of each layer: of every head, and their mean."""
+    def at(self, step: int) -> Seen:
         with self.lock:
             if step not in self.known:
                 try:
                     self.known[step] = self._look(self._load(step) if step else self.own)
                 except UserError as error:
-                    self.known[step] = {"error": str(error)}, []
+                    self.known[step] = Seen({"error": str(error)})
             return self.known[step]
 
     def _load(self, step: int) -> Predictor:
@@ -50,7 +59,7 @@ class Through:
             store_by_columns(self.second.model)
         return self.second
 
-    def _look(self, predictor: Predictor) -> tuple[dict[str, Any], list[torch.Tensor]]:
+    def _look(self, predictor: Predictor) -> Seen:
         (answer,) = answered(predictor.answers([self.given], self.decode))
         traced = predictor.trace(self.given, self.decode, ("weights",)).items()
         layers = [value for name, value in traced if name.endswith(".weights")]
@@ -60,7 +69,8 @@ class Through:
             "likely": self._likely(predictor, answer),
             "attention": [{"rows": one.axes[1].labels, "columns": one.axes[2].labels} for one in layers],
         }
-        return shown, [torch.cat([one.value, one.value.mean(0, keepdim=True)]) for one in layers]
+        weights = [torch.cat([one.value, one.value.mean(0, keepdim=True)]) for one in layers]
+        return Seen(shown, weights, answer.image)
 
     def _likely(self, predictor: Predictor, answer: Answer) -> list[Any]:
         """[token, [[prediction, probability], …]] of each position; of a classifier, its classes."""
@@ -72,18 +82,22 @@ class Through:
 
 
 def show_checkpoints(view: View, folder: RunFolder, predictor: Predictor, given: Any, decode: DecodeConfig) -> None:
-    """view.shown["checkpoints"]: the steps, each with a reference to what its model says and to its attention."""
+    """view.shown["checkpoints"]: the steps, each with a reference to what its model says, its attention, its image."""
     models, layers = folder.models(), len(view.shown.get("attention", []))
-    if not models or answerless(view):
+    if not models or "answer" not in view.shown:
         return
-    through = Through(folder, predictor, given, decode)
+    through, image = Through(folder, predictor, given, decode), view.shown["answer"].get("image")
 
     def said(step: int) -> dict[str, Any]:
-        return through.at(step)[0]
+        return through.at(step).said
 
     def weights(step: int, layer: int) -> torch.Tensor:
-        found = through.at(step)[1]
+        found = through.at(step).weights
         return found[layer] if layer < len(found) else torch.zeros(0)
+
+    def pixels(step: int) -> np.ndarray:
+        found = through.at(step).image
+        return np.zeros(image["shape"]) if found is None else found
 
     view.shown["checkpoints"] = [
         {
@@ -93,11 +107,7 @@ def show_checkpoints(view: View, folder: RunFolder, predictor: Predictor, given:
                 view.parts(f"checkpoints.{step}.{layer}", (), partial(weights, step, layer), optional=True)
                 for layer in range(layers)
             ],
+            "image": image and view.image(f"checkpoints.{step}.image", image["shape"], partial(pixels, step)),
         }
         for step in (*models, 0)
     ]
-
-
-def answerless(view: View) -> bool:
-    """Whether the run gives no answer to this text, or one that is an image."""
-    return "image" in view.shown.get("answer", {"image": True})

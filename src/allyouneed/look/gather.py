@@ -28,12 +28,8 @@ def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeCo
     """What the model computes for a text; without one, what it is and how it has learned. A UserError if the model
     cannot read the text."""
     view, sequences = View(), Sequences()
-    view.shown |= {
-        "run": facts,
-        "text": text if isinstance(text, str) else "an image",
-        "notes": [],
-        "sequences": sequences.shown,
-    }
+    asked = text if isinstance(text, str) else "an image"
+    view.shown |= {"run": facts, "text": asked, "notes": [], "sequences": sequences.shown}
     view.shown["starts"] = starts(predictor, decode)
     show_architecture(view, predictor.model)
     view.shown["learning"] = show_learning(folder)

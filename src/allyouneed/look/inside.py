@@ -200,11 +200,5 @@ def show_positions(view: View, model: nn.Module) -> None:
         rows, side = min(len(table), ROWS), round((len(table) - 1) ** 0.5)
         grid = side if path.endswith("patches.positions") and side**2 + 1 == rows else None
         ref = view.numbers(f"positions.{path}", (rows, table.size(1)), partial(table.narrow, 0, 0, rows), True)
-        shown = {
-            "path": path,
-            "kind": kind,
-            "all": len(table) if kind == "learned" else None,
-            "grid": grid,
-            "table": ref,
-        }
-        view.shown["positions"].append(shown)
+        every = len(table) if kind == "learned" else None
+        view.shown["positions"].append({"path": path, "kind": kind, "all": every, "grid": grid, "table": ref})

@@ -67,13 +67,17 @@ class View:
 
         return self._refer(name, shape, "parts", packed, optional) | ({"lower": True} if lower else {})
 
-    def image(self, name: str, pixels: np.ndarray) -> dict[str, Any]:
+    def image(self, name: str, shape: Sequence[int], make: Callable[[], np.ndarray]) -> dict[str, Any]:
         """A reference to an image, (H, W, C) bytes, as RGBA."""
-        h, w, c = pixels.shape
-        colour = pixels[..., [0, 0, 0] if c < 3 else [0, 1, 2]]
-        alpha = pixels[..., -1:] if c in (2, 4) else np.full((h, w, 1), 255, np.uint8)
-        whole = np.concatenate([colour, alpha], -1).astype(np.uint8)
-        return self._refer(name, (h, w, 4), "uint8", whole.tobytes, False)
+
+        def rgba() -> bytes:
+            pixels = make()
+            h, w, c = pixels.shape
+            colour = pixels[..., [0, 0, 0] if c < 3 else [0, 1, 2]]
+            alpha = pixels[..., -1:] if c in (2, 4) else np.full((h, w, 1), 255, np.uint8)
+            return np.concatenate([colour, alpha], -1).astype(np.uint8).tobytes()
+
+        return self._refer(name, (*shape[:2], 4), "uint8", rgba, False)
 
     def _refer(
         self, name: str, shape: Sequence[int], kind: str, make: Callable[[], bytes], optional: bool

@@ -1,7 +1,7 @@
-// The same text through the models that a training has kept along the way (train.keep).
+// The same input through the models that a training has kept along the way (train.keep).
 
 import { chosen } from "look/attention.js";
-import { count, h, percent, ranking, say, tool, visible } from "look/draw.js";
+import { count, h, paintImage, percent, ranking, say, tool, visible } from "look/draw.js";
 import { matrix } from "look/matrix.js";
 
 export const name = "checkpoints";
@@ -21,18 +21,30 @@ function compared(text, last) {
 /** How sure a model is of its answer: its log-probability. Some tasks have none. */
 const sure = (logprob) => (Number.isFinite(logprob) && logprob !== 0 ? logprob.toFixed(2).replace("-", "−") : "");
 
-/** One map of the attention of a model: a head, or the mean or the largest of all heads. */
+const withProbability = (logprob) => {
+  const probability = logprob > -7 ? `, probability ${percent(Math.exp(logprob))}` : "";
+  return sure(logprob) && `log-probability ${sure(logprob)}${probability}`;
+};
+
+/** An image with what it is. */
+function figure(canvas, label) {
+  canvas.setAttribute("aria-label", label);
+  return h("figure", {}, canvas, h("figcaption", { class: "tip" }, label));
+}
+
+// The attention of a model
+
+/** One map of it: a head, or the mean or the largest of all heads. */
 async function attentionOf(store, entry, said, layer, head) {
   const ref = entry.attention[layer], axes = said.attention[layer];
   if (!axes || !store.has(ref)) return null;
-  const values = await store.numbers(ref), size = axes.rows.length * axes.columns.length,
-    heads = values.length / size - 1;
-  const map = (at) => values.subarray(at * size, (at + 1) * size);
-  const largest = () => map(0).map((_, i) => Math.max(...Array.from({ length: heads },
-    (__, at) => values[at * size + i])));
-  return { rows: axes.rows, columns: axes.columns,
-    values: head === "max" ? largest() : map(Number(head) < heads ? Number(head) : heads) };
+  const { rows, columns } = axes, values = await store.numbers(ref), size = rows.length * columns.length;
+  const heads = values.length / size - 1, map = (at) => values.subarray(at * size, (at + 1) * size);
+  if (head === "max") return { rows, columns, values: largest(Array.from({ length: heads }, (_, at) => map(at))) };
+  return { rows, columns, values: map(Number(head) < heads ? Number(head) : heads) };
 }
+
+const largest = (maps) => maps[0].map((_, i) => Math.max(...maps.map((one) => one[i])));
 
 const select = (label, options, value, change) => h("select",
   { class: "tool", "aria-label": label, onchange: (event) => change(event.target.value) },
@@ -49,105 +61,193 @@ function choices(shown, state, now) {
       now.head === "rollout" ? "mean" : now.head, (head) => state.set({ layer: now.at, head })));
 }
 
-export async function draw(root, { shown, store, state, stop }) {
-  const entries = shown.checkpoints, said = entries.map(() => null), last = entries.length - 1;
-  const at = () => (state.index("at", entries.length) < 0 ? last : state.index("at", entries.length));
-  const go = (to) => state.set({ at: Math.min(last, Math.max(0, to)) });
-  const before = shown.run.task === "lm" ? h("span", { class: "soft" }, shown.text) : "";
-  let timer = 0;
-  const pause = () => { clearInterval(timer); timer = 0; play.textContent = "▶ play";
-    play.setAttribute("aria-pressed", "false"); };
-  const play = tool("▶ play", false, () => {
-    if (timer) return pause();
-    play.textContent = "❚❚ pause";
-    play.setAttribute("aria-pressed", "true");
-    go(at() === last ? 0 : at());
-    timer = setInterval(() => { if (at() < last && said[at()]) go(at() + 1); if (at() === last) pause(); }, PLAY);
+/** The map, with the weight that is pointed at. */
+function attentionMap(seen) {
+  const figure = matrix({ ...seen, pinned: -1, pin: () => {} });
+  const read = h("p", { class: "reading", "data-reading": "" });
+  figure.onhover((row, column) => {
+    figure.light(row, column);
+    const value = seen.values[row * seen.columns.length + column];
+    const [from, to] = [visible(seen.rows[row] ?? ""), visible(seen.columns[column] ?? "")];
+    read.textContent = row < 0 ? "" : `${from} attends to ${to}: ${value.toFixed(3)}`;
   });
-  stop.addEventListener("abort", () => clearInterval(timer));
-  const slider = h("input", { type: "range", min: 0, max: last, step: 1, "aria-label": "step of the training",
-    oninput: (event) => { pause(); go(Number(event.target.value)); } });
-  const where = h("b", { class: "number", "data-step": "" }),
-    answer = h("p", { class: "big", dir: "auto", "data-answer": "" });
-  const how = h("p", { class: "tip", "data-sure": "" }), body = h("tbody", {}), likely = h("div", {}),
-    map = h("div", { class: "scroll" });
-  const rows = entries.map((entry, i) => {
-    const cells = { text: h("td", { class: "text", dir: "auto" }, "…"), sure: h("td", { class: "number" }) };
-    const row = h("tr", { class: "pick", onclick: () => { pause(); go(i); } },
-      h("td", { class: "number" }, h("button", { type: "button", class: "tool" }, nameOf(entry))), cells.text,
-      cells.sure);
-    body.append(row);
-    return { row, ...cells };
-  });
-  root.append(
-    h("section", { class: "card" }, h("h2", {}, "The same text along the training"),
-      h("div", { class: "tools slide" }, play, slider, where), answer, how),
-    h("div", { class: "pair" },
-      h("section", { class: "card" }, h("h2", {}, "What each wrote"),
-        h("p", { class: "says" },
-        "Marked words differ from those of the run's own model, the last row."),
-        h("div", { class: "scroll" },
-          h("table", { class: "through" },
-          h("thead", {}, h("tr", {}, ["", "answer", "log-probability"].map((one) => h("th", { scope: "col" }, one)))),
-          body))),
-      h("div", {}, h("section", { class: "card" }, likely),
-        shown.attention?.length ? h("section", { class: "card" }, map) : "")));
+  return [figure.svg, read];
+}
 
-  let turn = 0;
-  const show = async () => {
-    const mine = ++turn, now = at(), entry = entries[now], found = said[now];
-    slider.value = now;
-    slider.setAttribute("aria-valuetext", nameOf(entry));
-    const one = shown.attention?.length ? chosen(shown, state) : null;
-    const seen = one && found && !found.error ? await attentionOf(store, entry, found, one.at, one.head) : null;
-    if (mine !== turn || stop.aborted) return;
-    where.textContent = nameOf(entry);
-    rows.forEach(({ row }, i) => row.classList.toggle("here", i === now));
-    if (!found || found.error) {
-      answer.textContent = found?.error ?? "…";
-      for (const box of [how, likely, map]) box.replaceChildren();
-      return;
-    }
-    answer.replaceChildren(before, ...compared(found.text, said[last]?.text ?? found.text));
-    const probability = found.logprob > -7 ? `, probability ${percent(Math.exp(found.logprob))}` : "";
-    how.textContent = sure(found.logprob) && `log-probability ${sure(found.logprob)}${probability}`;
-    const asked = state.index("position", found.likely.length), position = asked < 0 ? found.likely.length - 1 : asked;
-    const [token, pairs] = found.likely[position] ?? [];
-    const heading = shown.likely?.title.replace(" (· is a space)", "") ?? (shown.writing ? "likely next" : "classes"),
-      cosine = heading.includes("cosine");
-    likely.replaceChildren(h("h2", {}, `${heading[0].toUpperCase()}${heading.slice(1)}`),
-      found.likely.length > 1 ? h("div", { class: "tokens", dir: "auto" },
-        found.likely.map(([name], i) => h("button", { type: "button", class: "token",
-        "aria-pressed": String(i === position), dir: "auto",
-        onclick: () => state.set({ position: i === found.likely.length - 1 ? "" : i }) }, visible(name)))) : "",
-      token === undefined ? h("p", { class: "says" },
-        "This task has no likely answers to list.") : ranking(pairs.map(([word, value]) => [visible(word), value]),
-        { format: cosine ? (value) => value.toFixed(3) : percent, heading: ["", cosine ? "cosine" : "probability"] }));
-    if (one) {
-      const figure = seen && matrix({ ...seen, pinned: -1, pin: () => {} }),
-        read = h("p", { class: "reading", "data-reading": "" });
-      figure?.onhover((row, column) => {
-        figure.light(row, column);
-        const value = seen.values[row * seen.columns.length + column];
-        const [from, to] = [visible(seen.rows[row] ?? ""), visible(seen.columns[column] ?? "")];
-        read.textContent = row < 0 ? "" : `${from} attends to ${to}: ${value.toFixed(3)}`;
-      });
-      map.replaceChildren(h("h2", {}, "Attention"), choices(shown, state, one),
-        ...(figure ? [figure.svg,
-        read] : [h("p", { class: "says" },
-        "The attention of this step is left out of the page, which would become too large.")]));
-    }
-    if (!timer) say(`${nameOf(entry)}: ${found.text}`);
-  };
-  state.on((changes) => "view" in changes || show(), stop);
-  show();
-  for (const [i, entry] of [...entries.entries()].reverse()) {
-    // the last first: it is what the others are compared with
-    said[i] = await store.numbers(entry.said);
-    if (stop.aborted) return;
-    const { text, sure: cell } = rows[i];
-    text.replaceChildren(...(said[i].error ? [said[i].error] : compared(said[i].text, said[last].text ?? "")));
-    cell.textContent = said[i].error ? "" : sure(said[i].logprob);
-    if (i === at() || i === last) show();
+class Checkpoints {
+  constructor({ shown, store, state, stop }) {
+    Object.assign(this, { shown, store, state, stop, entries: shown.checkpoints, last: shown.checkpoints.length - 1 });
+    this.image = shown.answer.image;
+    this.said = this.entries.map(() => null); // by each model, as far as it is known
+    this.pixels = this.entries.map(() => null); // of the image that each makes
+    this.read = null; // the pixels of the image that they read
+    this.turn = this.timer = 0;
+    this.playing = tool("▶ play", false, () => (this.timer ? this.pause() : this.play()));
+    this.slider = h("input", { type: "range", min: 0, max: this.last, step: 1, "aria-label": "step of the training",
+      oninput: (event) => this.choose(Number(event.target.value)) });
+    this.where = h("b", { class: "number", "data-step": "" });
+    this.answer = this.image ? h("div", { class: "figure", "data-answer": "" })
+      : h("p", { class: "big", dir: "auto", "data-answer": "" });
+    this.how = h("p", { class: "tip", "data-sure": "" });
+    this.likely = h("section", { class: "card" });
+    this.map = h("div", { class: "scroll" });
+    this.rows = this.entries.map((entry, i) => this.makeRow(entry, i));
+    stop.addEventListener("abort", () => clearInterval(this.timer));
   }
+
+  /** The number of the model that is shown. */
+  get at() {
+    return this.state.index("at", this.entries.length, this.last);
+  }
+
+  go(to) {
+    this.state.set({ at: Math.min(this.last, Math.max(0, to)) });
+  }
+
+  choose(to) {
+    this.pause();
+    this.go(to);
+  }
+
+  play() {
+    this.markPlaying(true);
+    this.go(this.at === this.last ? 0 : this.at);
+    this.timer = setInterval(() => {
+      if (this.at < this.last && this.said[this.at]) this.go(this.at + 1);
+      if (this.at === this.last) this.pause();
+    }, PLAY);
+  }
+
+  pause() {
+    clearInterval(this.timer);
+    this.timer = 0;
+    this.markPlaying(false);
+  }
+
+  markPlaying(on) {
+    this.playing.textContent = on ? "❚❚ pause" : "▶ play";
+    this.playing.setAttribute("aria-pressed", String(on));
+  }
+
+  // The table of all models
+
+  makeRow(entry, i) {
+    const text = h("td", { class: "text", dir: "auto" }, "…"), number = h("td", { class: "number" });
+    const button = h("button", { type: "button", class: "tool" }, nameOf(entry));
+    const row = h("tr", { class: "pick", onclick: () => this.choose(i) },
+      h("td", { class: "number" }, button), text, number);
+    return { row, text, number };
+  }
+
+  table() {
+    const last = sure(this.shown.answer.logprob) && "log-probability";
+    const heads = ["", "answer", last].map((one) => h("th", { scope: "col" }, one));
+    return h("section", { class: "card" }, h("h2", {}, this.image ? "What each made" : "What each wrote"),
+      h("p", { class: "says" }, this.image ? "The last row is the run's own model."
+        : "Marked words differ from those of the run's own model, the last row."),
+      h("div", { class: "scroll" }, h("table", { class: "through" },
+        h("thead", {}, h("tr", {}, heads)), h("tbody", {}, this.rows.map(({ row }) => row)))));
+  }
+
+  fillRow(i) {
+    const { text, number } = this.rows[i], { error, text: answer, logprob } = this.said[i];
+    if (error) return text.replaceChildren(error);
+    if (this.image) text.replaceChildren(paintImage(this.pixels[i], this.image.shape));
+    else text.replaceChildren(...compared(answer, this.said[this.last].text ?? ""));
+    number.textContent = sure(logprob);
+  }
+
+  /** Ask for what each model says: the last one first, which the others are compared with. */
+  async load() {
+    if (this.shown.image) this.read = await this.store.numbers(this.shown.image);
+    for (let i = this.last; i >= 0; i--) {
+      const { said, image } = this.entries[i], found = await this.store.numbers(said);
+      if (image && !found.error) this.pixels[i] = await this.store.numbers(image);
+      if (this.stop.aborted) return;
+      this.said[i] = found;
+      this.fillRow(i);
+      if (i === this.at || i === this.last) this.show();
+    }
+  }
+
+  // What one model says
+
+  async show() {
+    const mine = ++this.turn, now = this.at, entry = this.entries[now], found = this.said[now];
+    this.slider.value = now;
+    this.slider.setAttribute("aria-valuetext", nameOf(entry));
+    const one = this.shown.attention?.length ? chosen(this.shown, this.state) : null;
+    const seen = one && found && !found.error && await attentionOf(this.store, entry, found, one.at, one.head);
+    if (mine !== this.turn || this.stop.aborted) return;
+    this.where.textContent = nameOf(entry);
+    this.rows.forEach(({ row }, i) => row.classList.toggle("here", i === now));
+    if (!found || found.error) return this.showNothing(found?.error ?? "…");
+    this.showAnswer(now, found);
+    this.showLikely(found.likely);
+    if (one) this.showMap(one, seen);
+    if (!this.timer) say(this.image ? nameOf(entry) : `${nameOf(entry)}: ${found.text}`);
+  }
+
+  showNothing(why) {
+    this.answer.textContent = why;
+    for (const box of [this.how, this.likely, this.map]) box.replaceChildren();
+  }
+
+  showAnswer(now, { text, logprob }) {
+    const before = this.shown.run.task === "lm" ? h("span", { class: "soft" }, this.shown.text) : "";
+    this.answer.replaceChildren(
+      ...(this.image ? this.figures(now) : [before, ...compared(text, this.said[this.last]?.text ?? text)]));
+    this.how.textContent = withProbability(logprob);
+  }
+
+  /** The image that a model makes, beside the one that it reads. */
+  figures(now) {
+    const { shown, image, read } = this, made = shown.run.task === "draw" ? "the drawing"
+      : "the copy, made from the codes";
+    return [
+      ...(read ? [figure(paintImage(read, shown.image.shape), "the image, as the model reads it")] : []),
+      figure(paintImage(this.pixels[now], image.shape), made),
+    ];
+  }
+
+  showLikely(all) {
+    const { shown, state } = this, at = state.index("position", all.length, all.length - 1);
+    const [token, pairs] = all[at] ?? [];
+    const title = shown.likely?.title.replace(" (· is a space)", "") ?? (shown.writing ? "likely next" : "classes");
+    const cosine = title.includes("cosine");
+    const words = () => ranking(pairs.map(([word, value]) => [visible(word), value]),
+      { format: cosine ? (value) => value.toFixed(3) : percent, heading: ["", cosine ? "cosine" : "probability"] });
+    this.likely.replaceChildren(h("h2", {}, `${title[0].toUpperCase()}${title.slice(1)}`),
+      all.length > 1 ? this.positions(all, at) : "",
+      token === undefined ? h("p", { class: "says" }, "This task has no likely answers to list.") : words());
+  }
+
+  /** The tokens at which a model says what is likely. */
+  positions(all, at) {
+    const button = ([token], i) => h("button", {
+      type: "button", class: "token", "aria-pressed": String(i === at), dir: "auto",
+      onclick: () => this.state.set({ position: i === all.length - 1 ? "" : i }),
+    }, visible(token));
+    return h("div", { class: "tokens", dir: "auto" }, all.map(button));
+  }
+
+  showMap(now, seen) {
+    const missing = h("p", { class: "says" },
+      "The attention of this step is left out of the page, which would become too large.");
+    this.map.replaceChildren(h("h2", {}, "Attention"), choices(this.shown, this.state, now),
+      ...(seen ? attentionMap(seen) : [missing]));
+  }
+}
+
+export function draw(root, context) {
+  const { shown, state, stop } = context, view = new Checkpoints(context), reads = shown.run.reads === "image";
+  const lists = shown.likely || !shown.answer.image;
+  root.append(
+    h("section", { class: "card" }, h("h2", {}, `The same ${reads ? "image" : "text"} along the training`),
+      h("div", { class: "tools slide" }, view.playing, view.slider, view.where), view.answer, view.how),
+    h("div", { class: "pair" }, view.table(),
+      h("div", {}, lists && view.likely, shown.attention?.length > 0 && h("section", { class: "card" }, view.map))));
+  state.on((changes) => "view" in changes || view.show(), stop);
+  view.show();
+  return view.load();
 }
