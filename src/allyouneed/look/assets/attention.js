@@ -38,40 +38,54 @@ export function chosen(shown, state) {
   return { at: at < 0 ? first.at : at, layer, head, ref: sums[head] ?? layer.heads[head], label };
 }
 
-/** Small images of all heads, by layer. */
-function glance({ shown, store, state }) {
-  const box = h("div", { class: "heads" }), buttons = [];
-  const ordered = shown.attention.map((layer, at) => ({ layer, at }))
-    .sort((a, b) => ORDER.indexOf(a.layer.group) - ORDER.indexOf(b.layer.group) || a.at - b.at);
-  let group = "";
-  for (const { layer, at } of ordered) {
-    if (layer.group !== group) box.append(h("h3", {}, GROUPS[(group = layer.group)]));
-    const row = h("div", { class: "row" });
-    layer.heads.forEach((_, head) => {
-      const canvas = h("canvas", { "aria-hidden": "true" }), where = `layer ${layer.layer}, head ${head + 1}`;
-      const button = h("button", {
-        type: "button", class: "head", title: where, "aria-label": `${GROUPS[layer.group]}, ${where}`,
-        onclick: () => state.set({ layer: at, head }),
-      }, canvas);
-      buttons.push({ at, head, button });
-      row.append(button);
-      store.numbers(layer.thumbs).then((values) => {
-        const [, rows, columns] = layer.thumbs.shape, size = rows * columns;
-        const own = values.subarray(head * size, (head + 1) * size);
-        paint(canvas, own, rows, columns, strongest(own));
-      });
-    });
-    box.append(h("div", { class: "layer" }, h("span", { class: "name" }, `${layer.layer}`), row));
+/** Small images of all heads, by group and layer: buttons that choose one of them. */
+class Glance {
+  constructor({ shown, store, state }) {
+    Object.assign(this, { store, state, buttons: [] });
+    this.box = h("div", { class: "heads" });
+    let group = "";
+    for (const { layer, at } of inOrder(shown.attention)) {
+      if (layer.group !== group) this.box.append(h("h3", {}, GROUPS[(group = layer.group)]));
+      this.box.append(this.layerRow(layer, at));
+    }
+    const most = Math.max(...shown.attention.map((layer) => layer.heads.length));
+    this.box.style.setProperty("--thumb", `${most > 8 ? 16 : most > 4 ? 26 : 42}px`);
   }
-  const most = Math.max(...shown.attention.map((layer) => layer.heads.length));
-  box.style.setProperty("--thumb", `${most > 8 ? 16 : most > 4 ? 26 : 42}px`);
-  const mark = (now) => {
-    for (const { button, at, head } of buttons) {
+
+  layerRow(layer, at) {
+    const heads = layer.heads.map((_, head) => this.headButton(layer, at, head));
+    return h("div", { class: "layer" }, h("span", { class: "name" }, `${layer.layer}`),
+      h("div", { class: "row" }, heads));
+  }
+
+  headButton(layer, at, head) {
+    const canvas = h("canvas", { "aria-hidden": "true" }), where = `layer ${layer.layer}, head ${head + 1}`;
+    const button = h("button", {
+      type: "button", class: "head", title: where, "aria-label": `${GROUPS[layer.group]}, ${where}`,
+      onclick: () => this.state.set({ layer: at, head }),
+    }, canvas);
+    this.buttons.push({ at, head, button });
+    this.paintHead(canvas, layer.thumbs, head);
+    return button;
+  }
+
+  async paintHead(canvas, ref, head) {
+    const [, rows, columns] = ref.shape, size = rows * columns, values = await this.store.numbers(ref);
+    const own = values.subarray(head * size, (head + 1) * size);
+    paint(canvas, own, rows, columns, strongest(own));
+  }
+
+  /** Mark the head that is chosen. */
+  mark(now) {
+    for (const { button, at, head } of this.buttons) {
       button.setAttribute("aria-pressed", String(at === now.at && `${head}` === `${now.head}`));
     }
-  };
-  return { box, mark };
+  }
 }
+
+/** The layers by group, each with its number. */
+const inOrder = (layers) => layers.map((layer, at) => ({ layer, at }))
+  .sort((a, b) => ORDER.indexOf(a.layer.group) - ORDER.indexOf(b.layer.group) || a.at - b.at);
 
 /** The number of the token that the second of two texts begins with; none: -1. */
 function secondText(tokens) {
@@ -117,52 +131,82 @@ function modes(shown, layer, state) {
   return { found, mode: found.includes(state.get("as")) ? state.get("as") : found[0] };
 }
 
-export function draw(root, context) {
-  const { shown, store, state, stop } = context;
-  const { box, mark } = glance(context), main = h("section", { class: "card", "aria-busy": "true" });
-  root.append(h("div", { class: "two" },
-    h("section", { class: "card" }, h("h2", {}, "Layers and heads"), box,
-      h("p", { class: "tip" }, TIP)),
-    main));
-  let turn = 0;
-  const show = async () => {
-    const now = chosen(shown, state), mine = ++turn;
-    mark(now);
-    const values = await store.numbers(now.ref);
-    if (mine !== turn || stop.aborted) return;
-    const sequence = shown.sequences[now.layer.rows];
-    const rows = sequence.tokens, columns = shown.sequences[now.layer.columns].tokens;
-    const pinned = state.index("token", rows.length), pin = (token) => state.set({ token });
-    const { found, mode } = modes(shown, now.layer, state);
-    const figure = FIGURES[mode]({ rows, columns, values, pinned, shown, store, pin });
-    const read = h("div", { class: "beside" }), status = h("p", { class: "reading" });
-    const hover = (row, column = -1) => {
-      const at = row < 0 ? pinned : row;
-      figure.light(at, column);
-      status.replaceChildren();
-      if (at >= 0 && column >= 0) {
-        const token = (text) => h("span", { class: "number" }, visible(text));
-        const weight = h("b", { class: "number", "data-weight": "" }, part(values[at * columns.length + column]));
-        status.append(token(rows[at]), " attends to ", token(columns[column]), ": ", weight);
-      }
-      const tip = h("p", { class: "tip" }, "Point at a token to see what it attends to; click to keep it.");
-      read.replaceChildren(at >= 0 ? reading(rows, columns, values, at) : tip);
-    };
-    figure.onhover(hover);
-    const pick = (head) => tool(SUMS[head], now.head === head, () => state.set({ layer: now.at, head }));
-    const name = `${shown.run.name}-${now.label.replace(/[ ,]+/g, "-")}`;
-    main.replaceChildren(
-      h("h2", {}, now.label),
-      h("div", { class: "tools" },
-        found.map((one) => tool(one, one === mode, () => state.set({ as: one }))), h("span", {}, " "),
-        now.layer.heads.length > 1 && [pick("mean"), pick("max")], shown.rollout[now.layer.group] && pick("rollout"),
-        h("span", { class: "space" }), saveTools(name, () => figure.svg, async () => ({ values, rows, columns }))),
-      mode === "image" || rows.length > STRIP ? "" : strip(sequence, pinned, hover, pin),
-      h("div", { class: "figure" }, h("div", { class: "scroll" }, figure.svg, status), read));
-    main.removeAttribute("aria-busy");
-    hover(-1);
+/** One head, large: a figure, and what is read from it. */
+class Head {
+  constructor({ shown, store, state, stop }) {
+    Object.assign(this, { shown, store, state, stop, turn: 0 });
+    this.main = h("section", { class: "card", "aria-busy": "true" });
+  }
+
+  /** Show a head as `chosen` gives it. */
+  async show(now) {
+    const mine = ++this.turn, values = await this.store.numbers(now.ref);
+    if (mine !== this.turn || this.stop.aborted) return;
+    this.take(now, values);
+    this.draw();
+    this.main.removeAttribute("aria-busy");
+    this.point(-1);
     say(now.label);
+  }
+
+  take(now, values) {
+    const { shown, store, state } = this;
+    this.sequence = shown.sequences[now.layer.rows];
+    const rows = this.sequence.tokens, columns = shown.sequences[now.layer.columns].tokens;
+    const pinned = state.index("token", rows.length), { found, mode } = modes(shown, now.layer, state);
+    Object.assign(this, { now, values, rows, columns, pinned, found, mode });
+    this.figure = FIGURES[mode]({ rows, columns, values, pinned, shown, store, pin: (token) => state.set({ token }) });
+    this.figure.onhover((row, column) => this.point(row, column));
+    this.read = h("div", { class: "beside" });
+    this.status = h("p", { class: "reading" });
+  }
+
+  draw() {
+    const { now, sequence, rows, pinned, figure, state, mode } = this;
+    const isStrip = mode !== "image" && rows.length <= STRIP;
+    this.main.replaceChildren(
+      h("h2", {}, now.label), this.tools(),
+      isStrip ? strip(sequence, pinned, (row) => this.point(row), (token) => state.set({ token })) : "",
+      h("div", { class: "figure" }, h("div", { class: "scroll" }, figure.svg, this.status), this.read));
+  }
+
+  tools() {
+    const { now, shown, state, found, mode, figure, values, rows, columns } = this;
+    const pick = (head) => tool(SUMS[head], now.head === head, () => state.set({ layer: now.at, head }));
+    const file = `${shown.run.name}-${now.label.replace(/[ ,]+/g, "-")}`;
+    return h("div", { class: "tools" },
+      found.map((one) => tool(one, one === mode, () => state.set({ as: one }))), h("span", {}, " "),
+      now.layer.heads.length > 1 && [pick("mean"), pick("max")], shown.rollout[now.layer.group] && pick("rollout"),
+      h("span", { class: "space" }), saveTools(file, () => figure.svg, () => ({ values, rows, columns })));
+  }
+
+  /** Show what a token attends to; without one, what the pinned one does. */
+  point(row, column = -1) {
+    const { rows, columns, values } = this, at = row < 0 ? this.pinned : row;
+    this.figure.light(at, column);
+    this.status.replaceChildren(...(at >= 0 && column >= 0 ? this.weight(at, column) : []));
+    this.read.replaceChildren(at >= 0 ? reading(rows, columns, values, at)
+      : h("p", { class: "tip" }, "Point at a token to see what it attends to; click to keep it."));
+  }
+
+  /** One weight, in words. */
+  weight(row, column) {
+    const { rows, columns, values } = this, token = (text) => h("span", { class: "number" }, visible(text));
+    const value = h("b", { class: "number", "data-weight": "" }, part(values[row * columns.length + column]));
+    return [token(rows[row]), " attends to ", token(columns[column]), ": ", value];
+  }
+}
+
+export function draw(root, context) {
+  const { shown, state, stop } = context, glance = new Glance(context), head = new Head(context);
+  root.append(h("div", { class: "two" },
+    h("section", { class: "card" }, h("h2", {}, "Layers and heads"), glance.box, h("p", { class: "tip" }, TIP)),
+    head.main));
+  const show = () => {
+    const now = chosen(shown, state);
+    glance.mark(now);
+    return head.show(now);
   };
   state.on((changes) => "view" in changes || show(), stop);
-  show();
+  return show();
 }

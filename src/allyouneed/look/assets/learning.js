@@ -11,8 +11,12 @@ export const has = (shown) => shown.learning.length > 0 || Boolean(shown.trainin
 const EVERY = 2500; // ms between the questions of a live page
 const KINDS = { train: "training", valid: "validation" };
 const NAMES = { lr: "learning rate", norm: "gradient norm" };
-const LAST = ["lr", "norm"];
+const LAST = ["lr", "norm"]; // in a list of names
+const FEW = 60; // points of a curve that are marked, at most
+const LONG = 80; // points of a curve that is shown with its mean, at least
+const DASHES = ["", "6 3", "2 3"]; // for each round of the colours of runs
 
+/** The names of some curves, in the order in which they are listed. */
 const namesOf = (curves) => {
   const found = [...new Set(curves.map((curve) => curve.name))];
   return [...found.filter((one) => !LAST.includes(one)), ...LAST.filter((one) => found.includes(one))];
@@ -40,123 +44,182 @@ function readings(series, step) {
   }).filter((one) => one.value !== undefined);
 }
 
-/** A card with a chart of the curves that `series(name)` gives for a name; `more(name)` is a sentence below. */
-function card(heading, context, names, series, more) {
-  const { state, stop, file } = context, box = h("div", { class: "plot" }), tools = h("div", { class: "tools" });
-  const read = h("p", { class: "reading", "data-reading": "" }), below = h("p", { class: "tip" });
-  let figure;
-  const show = () => fit();
-  const draw = (width) => {
-    const all = names(), log = state.get("x") === "log",
-      chosen = all.includes(state.get("curve")) ? state.get("curve") : all[0];
+/** A card with a chart. `names()` are the names of the curves, `series(name)` the curves of a name, `more(name)` is
+ * what is said below. */
+class Card {
+  constructor(heading, { state, stop, file }, { names, series, more }) {
+    Object.assign(this, { state, file, names, series, more });
+    this.box = h("div", { class: "plot" });
+    this.tools = h("div", { class: "tools" });
+    this.read = h("p", { class: "reading", "data-reading": "" });
+    this.below = h("p", { class: "tip" });
+    this.root = h("section", { class: "card" }, h("h2", {}, heading), this.tools, this.box, this.read, this.below);
+    const show = fitting(this.box, (width) => this.draw(width), stop);
+    state.on((changes) => "view" in changes || show(), stop);
+    for (const event of ["learned", "theme"]) addEventListener(event, show, { signal: stop });
+  }
+
+  draw(width) {
+    const all = this.names();
     if (!all.length) {
-      read.textContent = "There is no curve yet: the first line of metrics is written after a few steps.";
+      this.read.textContent = "There is no curve yet: the first line of metrics is written after a few steps.";
       return;
     }
-    const lines = series(chosen), step = state.get("step") === "" ? undefined : Number(state.get("step"));
-    const focused = box.contains(document.activeElement);
-    const hover = (at) => {
-      const found = at === undefined ? [] : readings(lines, at);
-      const words = found.map((one) => `${one.name} ${number(one.value)}`).join(", ");
-      figure?.says(at === undefined ? "" : `step ${at}: ${words}`);
-      read.replaceChildren(...(at === undefined ? lines.filter((one) => !one.pale).map((one) => legend(one.name,
-        one.colour)) : [
-        h("span", { class: "legend" }, "step ", h("b", { class: "number", "data-step": at }, count(at))),
-        ...found.map((one) => h("span", { class: "legend" },
-          h("span", { class: "swatch", style: { background: one.colour } }), `${one.name} `,
-          h("b", { class: "number", "data-value": one.name }, number(one.value)), one.step !== at &&
-            h("span", { class: "shape" }, ` (step ${count(one.step)})`))),
-      ]));
-    };
-    figure = chart({ series: lines, width, log, chosen: Number.isFinite(step) ? step : undefined, hover,
-      label: `${NAMES[chosen] ?? chosen} by step`, choose: (at) => { state.set({ step: at }); say(read.textContent);
-      } });
-    box.replaceChildren(figure.svg);
-    if (focused) figure.svg.focus();
-    tools.replaceChildren(
+    const chosen = all.includes(this.state.get("curve")) ? this.state.get("curve") : all[0];
+    this.lines = this.series(chosen);
+    this.drawChart(width, chosen);
+    this.showTools(all, chosen);
+    this.below.replaceChildren(...this.more(chosen));
+    this.figure.show();
+  }
+
+  get isLogarithmic() {
+    return this.state.get("x") === "log";
+  }
+
+  drawChart(width, chosen) {
+    const step = this.state.get("step") === "" ? undefined : Number(this.state.get("step"));
+    const focused = this.box.contains(document.activeElement);
+    this.figure = chart({
+      series: this.lines, width, log: this.isLogarithmic, chosen: Number.isFinite(step) ? step : undefined,
+      label: `${NAMES[chosen] ?? chosen} by step`, hover: (at) => this.tell(at), choose: (at) => this.choose(at),
+    });
+    this.box.replaceChildren(this.figure.svg);
+    if (focused) this.figure.svg.focus();
+  }
+
+  showTools(all, chosen) {
+    const { state, file, isLogarithmic } = this, lines = this.lines.filter((one) => !one.smooth);
+    this.tools.replaceChildren(
       ...all.map((one) => tool(NAMES[one] ?? one, one === chosen, () => state.set({ curve: one }))), h("span", {}, " "),
-      tool("logarithmic steps", log, () => state.set({ x: log ? "" : "log" })), h("span", { class: "space" }),
-      ...saveTools(`${file}-${chosen}`, () => figure.svg,
-        () => asMatrix(lines.filter((one) => !one.smooth))).filter(Boolean));
-    below.replaceChildren(...[more(chosen)].flat());
-    figure.show();
-  };
-  const fit = fitting(box, draw, stop);
-  state.on((changes) => "view" in changes || show(), stop);
-  for (const event of ["learned", "theme"]) addEventListener(event, show, { signal: stop });
-  return h("section", { class: "card" }, h("h2", {}, heading), tools, box, read, below);
+      tool("logarithmic steps", isLogarithmic, () => state.set({ x: isLogarithmic ? "" : "log" })),
+      h("span", { class: "space" }),
+      ...saveTools(`${file}-${chosen}`, () => this.figure.svg, () => asMatrix(lines)));
+  }
+
+  choose(step) {
+    this.state.set({ step });
+    say(this.read.textContent);
+  }
+
+  /** Say what the curves are at a step; without one, which curves there are. */
+  tell(step) {
+    if (step === undefined) {
+      this.figure.says("");
+      const named = this.lines.filter((one) => !one.pale);
+      return this.read.replaceChildren(...named.map((one) => legend(one.name, one.colour)));
+    }
+    const found = readings(this.lines, step);
+    this.figure.says(`step ${step}: ${found.map((one) => `${one.name} ${number(one.value)}`).join(", ")}`);
+    this.read.replaceChildren(
+      h("span", { class: "legend" }, "step ", h("b", { class: "number", "data-step": step }, count(step))),
+      ...found.map((one) => reading(one, step)));
+  }
+}
+
+/** What one curve is at a step; of an earlier step, this one is named. */
+const reading = ({ name, colour, value, step: at }, step) => h("span", { class: "legend" },
+  h("span", { class: "swatch", style: { background: colour } }), `${name} `,
+  h("b", { class: "number", "data-value": name }, number(value)),
+  at !== step && h("span", { class: "shape" }, ` (step ${count(at)})`));
+
+/** A curve of a run as lines of a chart: a long one of the training is pale, with its running mean. */
+function linesOf({ kind, name, steps, values }) {
+  const line = { name: KINDS[kind] ?? kind, colour: kindColour(kind), steps, values };
+  if (kind === "valid") return [{ ...line, marks: steps.length <= FEW, best: bestOf({ name, values }) }];
+  if (values.length < LONG || name === "lr") return [line];
+  const mean = { ...line, name: "training, running mean", values: smooth(values), smooth: true };
+  return [{ ...line, name: "training", pale: true }, mean];
+}
+
+/** What is said below the curves of a run. */
+function aboutCurves(curves, name, training) {
+  const valid = curves.find((one) => one.kind === "valid"), at = valid ? bestOf(valid) : -1;
+  const best = at >= 0 && `${valid.values[at].toFixed(4)} at step ${count(valid.steps[at])}`;
+  const now = training ? [h("span", { class: "live" }, "training now"), "  "] : [];
+  return [...now, best ? `The ring is the best validation ${name}: ${best}. ` : "",
+    "Point at a step, or choose one with a click or the arrow keys."];
 }
 
 export function draw(root, { shown, state, stop }) {
-  const named = (chosen) => shown.learning.filter((one) => one.name === chosen);
-  const series = (chosen) => named(chosen).flatMap(({ kind, name, steps, values }) => {
-    const line = { name: KINDS[kind] ?? kind, colour: kindColour(kind), steps, values };
-    if (kind === "valid") return [{ ...line, marks: steps.length <= 60, best: bestOf({ name, values }) }];
-    if (values.length < 80 || chosen === "lr") return [line];
-    const mean = { ...line, name: "training, running mean", values: smooth(values), smooth: true };
-    return [{ ...line, name: "training", pale: true }, mean];
-  });
-  const more = (chosen) => {
-    const valid = named(chosen).find((one) => one.kind === "valid"), at = valid ? bestOf(valid) : -1;
-    const best = at >= 0 && `${valid.values[at].toFixed(4)} at step ${count(valid.steps[at])}`;
-    const now = shown.training ? [h("span", { class: "live" }, "training now"), "  "] : [];
-    return [...now, best ? `The ring is the best validation ${chosen}: ${best}. ` : "",
-      "Point at a step, or choose one with a click or the arrow keys."];
-  };
-  const box = card("How it has learned", { state, stop, file: shown.run.name }, () => namesOf(shown.learning), series,
-    more);
-  root.append(box);
+  const named = (name) => shown.learning.filter((one) => one.name === name);
+  root.append(new Card("How it has learned", { state, stop, file: shown.run.name }, {
+    names: () => namesOf(shown.learning),
+    series: (name) => named(name).flatMap(linesOf),
+    more: (name) => aboutCurves(named(name), name, shown.training),
+  }).root);
 }
+
+/** The names of runs, each with its number if several have this name. */
+const apart = (names) => names.map((name, run) => {
+  return names.filter((one) => one === name).length > 1 ? `${name} (${run + 1})` : name;
+});
 
 /** The validation curves of several runs over each other. */
 export function together(panels, state) {
-  const named = panels.map((panel) => panel.store.shown.run.name);
-  const unique = (at) => (named.filter((one) => one === named[at]).length > 1 ? `${named[at]} (${at + 1})` : named[at]);
+  const runs = apart(panels.map((panel) => panel.store.shown.run.name));
   const curves = () => panels.map((panel) => panel.store.shown.learning.filter((curve) => curve.kind === "valid"));
   const shows = panels.filter((panel, run) => curves()[run].length || panel.store.shown.training);
   if (shows.length < 2) return "";
-  const dash = (run) => ["", "6 3", "2 3"][Math.floor(run / 7) % 3];
-  const line = (run, { steps, values }) => ({
-    name: unique(run), end: unique(run), colour: pick(run), dash: dash(run), steps, values, marks: steps.length <= 60,
+  const series = (name) => curves().flatMap(
+    (own, run) => own.filter((one) => one.name === name).map((one) => lineOfRun(runs[run], run, one)));
+  const card = new Card("Validation of all runs", { state, file: "runs" }, {
+    names: () => namesOf(curves().flat()), series, more: (name) => aboutRuns(runs, series(name), name),
   });
-  const series = (chosen) => curves().flatMap(
-    (each, run) => each.filter((one) => one.name === chosen).map((one) => line(run, one)));
-  const more = (chosen) => {
-    const there = series(chosen).map((one) => one.name);
-    const without = named.map((_, run) => unique(run)).filter((one) => !there.includes(one));
-    return [without.length ? `${without.join(", ")}: no ${chosen} of a validation. ` : "",
-      chosen.includes("loss") ?
-        "A loss counts per token: compare it between runs with the same tokens and the same data only." : ""];
-  };
-  return h("div", { class: "together" }, card("Validation of all runs", { state, file: "runs" },
-    () => namesOf(curves().flat()), series, more));
+  return h("div", { class: "together" }, card.root);
+}
+
+const lineOfRun = (name, run, { steps, values }) => ({
+  name, end: name, colour: pick(run), dash: DASHES[Math.floor(run / 7) % DASHES.length], steps, values,
+  marks: steps.length <= FEW,
+});
+
+/** What is said below the curves of several runs. */
+function aboutRuns(runs, lines, name) {
+  const without = runs.filter((run) => !lines.some((one) => one.name === run));
+  return [without.length ? `${without.join(", ")}: no ${name} of a validation. ` : "",
+    name.includes("loss")
+      ? "A loss counts per token: compare it between runs with the same tokens and the same data only." : ""];
+}
+
+/** When the page is shown or hidden. */
+const visibilityChange = (stop) => new Promise((go) => {
+  document.addEventListener("visibilitychange", go, { once: true, signal: stop });
+});
+
+const pause = () => new Promise((go) => { setTimeout(go, EVERY); });
+
+/** How far a live run is; the curves only if its metrics are no longer `size` bytes long. */
+async function progress(run, size, stop) {
+  try {
+    const answer = await fetch(`learning/${run}?seen=${size}`, { signal: stop });
+    const found = await answer.json();
+    if (!answer.ok) throw new Error(found.error);
+    return found;
+  } catch { // the server has been stopped, or the run is gone
+    return { training: false, size };
+  }
+}
+
+/** Put what is new into what is shown, and tell the cards. */
+function update(shown, { learning, training }) {
+  const grown = learning && JSON.stringify(learning) !== JSON.stringify(shown.learning);
+  const changed = grown || Boolean(shown.training) !== training;
+  if (grown) shown.learning = learning;
+  shown.training = training;
+  if (changed) dispatchEvent(new Event("learned"));
 }
 
 /** Ask for the curves of a live run while it trains and the page is visible. `weights()` is called when it has some. */
 export async function follow(run, shown, stop, weights) {
   let size = -1;
-  const seen = () => new Promise((go) => {
-    document.addEventListener("visibilitychange", go, { once: true, signal: stop });
-  });
   while (!stop.aborted) {
-    if (document.visibilityState !== "visible") { await seen(); continue; }
-    let found;
-    try {
-      const answer = await fetch(`learning/${run}?seen=${size}`, { signal: stop });
-      found = await answer.json();
-      if (!answer.ok) throw new Error(found.error);
-    } catch { // the server has been stopped, or the run is gone
-      found = { training: false, size };
-    }
+    if (document.visibilityState !== "visible") { await visibilityChange(stop); continue; }
+    const found = await progress(run, size, stop), grown = size >= 0 && found.size !== size;
     if (stop.aborted) return;
-    const grown = size >= 0 && found.size !== size, changed = found.learning &&
-      JSON.stringify(found.learning) !== JSON.stringify(shown.learning);
-    const began = Boolean(shown.training) !== found.training;
-    if (changed) shown.learning = found.learning;
-    Object.assign(shown, { training: found.training });
     size = found.size;
-    if (changed || began) dispatchEvent(new Event("learned"));
+    update(shown, found);
     if (found.weights && shown.weights === false) return weights();
-    await (found.training || grown ? new Promise((go) => { setTimeout(go, EVERY); }) : seen());
+    await (found.training || grown ? pause() : visibilityChange(stop));
   }
 }
