@@ -166,6 +166,7 @@ def test_the_slider_shows_the_image_that_each_kept_model_makes(name, tmp_path, o
         assert np.array_equal(shown[..., :3], answer.image)
         assert (shown[..., 3] == 255).all()
         assert np.array_equal(shown, pixels(page, f".through tbody tr:nth-child({row}) canvas"))
+        assert page.tab.get_by_role("img", name=f"the image of step {step}").count() == 1
         made.append(answer.image)
     assert not np.array_equal(made[0], made[2])
     if name == "dvae":

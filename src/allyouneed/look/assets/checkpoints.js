@@ -26,11 +26,16 @@ const withProbability = (logprob) => {
   return sure(logprob) && `log-probability ${sure(logprob)}${probability}`;
 };
 
-/** An image with what it is. */
-function figure(canvas, label) {
+/** An image that is named to those who hear the page. */
+function named(bytes, { shape }, label) {
+  const canvas = paintImage(bytes, shape);
   canvas.setAttribute("aria-label", label);
-  return h("figure", {}, canvas, h("figcaption", { class: "tip" }, label));
+  return canvas;
 }
+
+/** An image with what it is below. */
+const figure = (bytes, ref, label) => h("figure", {},
+  named(bytes, ref, label), h("figcaption", { class: "tip" }, label));
 
 // The attention of a model
 
@@ -152,7 +157,7 @@ class Checkpoints {
   fillRow(i) {
     const { text, number } = this.rows[i], { error, text: answer, logprob } = this.said[i];
     if (error) return text.replaceChildren(error);
-    if (this.image) text.replaceChildren(paintImage(this.pixels[i], this.image.shape));
+    if (this.image) text.replaceChildren(named(this.pixels[i], this.image, `the image of ${nameOf(this.entries[i])}`));
     else text.replaceChildren(...compared(answer, this.said[this.last].text ?? ""));
     number.textContent = sure(logprob);
   }
@@ -205,8 +210,8 @@ class Checkpoints {
     const { shown, image, read } = this, made = shown.run.task === "draw" ? "the drawing"
       : "the copy, made from the codes";
     return [
-      ...(read ? [figure(paintImage(read, shown.image.shape), "the image, as the model reads it")] : []),
-      figure(paintImage(this.pixels[now], image.shape), made),
+      ...(read ? [figure(read, shown.image, "the image, as the model reads it")] : []),
+      figure(this.pixels[now], image, made),
     ];
   }
 
