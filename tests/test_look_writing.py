@@ -179,6 +179,29 @@ def test_sliders_move_by_keys_and_a_token_is_chosen_by_arrows(tmp_path, offline)
     assert page.errors == []
 
 
+TOKENS = "[aria-label='the tokens as they were written'] .token"
+
+
+@pytest.mark.parametrize("name", ["lstm", "gpt"])
+def test_the_first_tokens_of_a_long_prompt_are_behind_a_button(name, tmp_path, offline):  # noqa: F811
+    run, text = made(name), " ".join(["The dog sleeps in the garden."] * (20 if name == "lstm" else 2))
+    shown, _ = written(run, text)
+    answer, given = shown["tokens"][shown["prompt"] :], len(shown["before"]) + shown["prompt"]
+    assert (given > 60) == (name == "lstm")
+    path = saved(run, text, tmp_path)
+    page = offline.open(path, "view=writing")
+    whole = [visible(run, id) for id in [*run.read(text)[0].ids, *answer]]
+    if name == "lstm":
+        assert page.texts(TOKENS) == whole[given - 30 :]
+        page.tab.get_by_text(f"… {given - 30} tokens before").click()
+        assert page.tab.evaluate("[scrollY, document.activeElement.ariaPressed]") == [0, "true"]
+    assert page.texts(TOKENS) == whole
+    assert page.tab.locator("[data-folded]").count() == 0
+    page.open(path, "view=writing&step=0")  # a token that would be behind the button is chosen
+    assert page.texts(TOKENS) == whole
+    assert page.errors == []
+
+
 @pytest.mark.parametrize("name", ["transformer", "seq2seq", "gpt"])
 def test_the_best_branch_of_the_tree_is_the_answer_of_the_beam_search(name, tmp_path, offline):  # noqa: F811
     run, text = made(name), asked(name)
@@ -334,7 +357,7 @@ def test_the_end_is_the_one_that_was_written():
 
 
 CUT = """async ([steps, temperatures]) => {
-  const { cut } = await import("look/writing.js");
+  const { cut } = await import("look/sampling.js");
   return steps.map(([logits, others, vocab, settings]) => {
     const { now, kept } = cut({ logits: Float32Array.from(logits), others, vocab }, temperatures, settings);
     return [now && Array.from(now), kept === Infinity ? -1 : kept];
