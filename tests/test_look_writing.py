@@ -298,6 +298,67 @@ def test_another_token_of_a_live_page_is_gone_on_from(name):
         assert page.errors == []
 
 
+@pytest.mark.parametrize("name", ["gpt", "transformer"])
+def test_a_link_to_an_answer_that_was_written_on_asks_for_it_again(name):
+    run, text = made(name), asked(name)
+    with live(run) as address, browsing(viewport={"width": 1280, "height": 900}) as page:
+        page.tab.set_default_timeout(8000)
+        page.open(address, f"view=writing&temperature=2&seed=5&text={text}")
+        first = page.texts(TOKENS)
+        page.tab.locator("table.dist button").nth(3).click()
+        page.tab.get_by_text("written on from").wait_for()
+        page.tab.locator(f"{TOKENS} >> nth=-2").click()
+        page.tab.get_by_text("write on with these settings").click()
+        page.tab.get_by_text("written anew").wait_for()
+        note, words, link = page.text(".card .note"), page.texts(TOKENS), page.tab.url
+        chosen = page.text("h2 .chosen")
+        assert words != first
+        page.tab.goto("about:blank")
+        page.open(link)
+        page.tab.get_by_text("written anew").wait_for()
+        assert (page.text(".card .note"), page.texts(TOKENS), page.text("h2 .chosen")) == (note, words, chosen)
+        page.tab.get_by_text("back to the run's answer").click()
+        page.tab.wait_for_selector(".card .note", state="detached")
+        assert page.texts(TOKENS) == first
+        assert "on=" not in page.tab.url
+        page.open(link)  # pasted into the address of an open page
+        page.tab.get_by_text("written anew").wait_for()
+        assert page.texts(TOKENS) == words
+        page.tab.fill("textarea", asked(name) + " The")
+        page.tab.get_by_role("button", name="Look", exact=True).click()
+        page.tab.wait_for_selector(".card .note", state="detached")
+        assert "on=" not in page.tab.url
+        assert page.errors == []
+        page.open(address, f"view=writing&on=99_1&text={text}")
+        assert "no step 99" in page.tab.locator("[role=alert]").inner_text()
+        assert page.texts(TOKENS) == first
+
+
+def test_a_pasted_address_replaces_all_that_was_chosen():
+    run = made("gpt")
+    with live(run) as address, browsing() as page:
+        page.tab.set_default_timeout(8000)
+        page.open(address, "view=writing&step=2&temperature=0.5&k=3&rows=50&text=The dog sleeps")
+        assert page.text("[data-count]") == "3"
+        page.open(address, "view=writing&step=1&text=The dog sleeps")
+        page.tab.get_by_text("Step 2 of").wait_for()
+        assert page.text("[data-count]") == f"all {len(run.predictor.tokenizer)}"
+        assert page.tab.locator("table.dist tbody tr:not(.rest)").count() < 15
+        page.tab.locator(TOKENS).nth(3).click()  # the first one is read, and has no step
+        assert page.tab.url.partition("#")[2] == "view=writing&step=2&text=The+dog+sleeps"
+        page.open(address, "text=The old woman")  # another text
+        page.tab.locator("mark").wait_for()
+        assert page.tab.locator("mark").text_content() == run.predict("The old woman")
+        assert page.tab.locator("textarea").input_value() == "The old woman"
+        assert page.errors == []
+
+
+def test_a_saved_page_cannot_write_on(tmp_path, offline):  # noqa: F811
+    page = offline.open(saved(made("gpt"), asked("gpt"), tmp_path), "view=writing&on=1_5")
+    assert "only the live page" in page.text("[role=alert]")
+    assert page.tab.locator("table.dist tbody tr").count() > 1
+
+
 def visible(run: Run, id: int) -> str:
     return run.predictor.tokenizer.token(id).replace("\n", "↵").replace(" ", "·") or "∅"
 

@@ -83,7 +83,7 @@ function card(heading, context, names, series, more) {
   };
   const fit = fitting(box, draw, stop);
   state.on((changes) => "view" in changes || show(), stop);
-  for (const event of ["learned", "theme"]) addEventListener(event, show, { signal: stop });
+  for (const event of ["learned", "theme", "hashchange"]) addEventListener(event, show, { signal: stop });
   return h("section", { class: "card" }, h("h2", {}, heading), tools, box, read, below);
 }
 

@@ -5,6 +5,7 @@ import { drawBeams } from "look/beams.js";
 import { Distribution, fine } from "look/distribution.js";
 import { colour, count, h, isSpecial, say, tool, visible } from "look/draw.js";
 import { Steps } from "look/sampling.js";
+import { oneMore, writtenOn } from "look/write_on.js";
 
 export const name = "writing";
 export const title = "Writing";
@@ -24,10 +25,23 @@ class Written {
     Object.assign(this, { root, problem: "", unfolded: false });
   }
 
-  /** The store that is shown: of the answer of the run, or of one that was written on. */
-  get now() { return this.store.other ?? this.store; }
+  /** Take the answer that the address asks for: that of the run, or one that was written on. */
+  async load() {
+    const asked = this.state.get("on");
+    if (asked === this.asked) return;
+    this.asked = asked;
+    const found = await this.find(asked), steps = await Steps.load(found.now);
+    if (asked === this.asked) Object.assign(this, found, { steps });
+  }
 
-  async load() { this.steps = await Steps.load(this.now); }
+  /** The store of the answer, and the ways to it; if there is none, the problem, and the answer of the run. */
+  async find(ways) {
+    try {
+      return { ways, now: await writtenOn(this.store, ways), problem: "" };
+    } catch (error) {
+      return { ways: "", now: this.store, problem: error.message };
+    }
+  }
 
   get writing() { return this.steps.writing; }
 
@@ -65,7 +79,9 @@ class Written {
       translates && source(), this.words, this.notes);
   }
 
-  show() {
+  async show() {
+    await this.load();
+    if (this.stop.aborted) return;
     this.showText();
     this.showNotes();
     this.distribution.show(this.steps, this.at);
@@ -121,8 +137,8 @@ class Written {
   }
 
   showNotes() {
-    const { writing, problem, store: { other } } = this, notes = [], tip = (text) => h("p", { class: "tip" }, text);
-    if (other) notes.push(this.otherNote(other));
+    const { writing, problem, now, ways } = this, notes = [], tip = (text) => h("p", { class: "tip" }, text);
+    if (ways) notes.push(this.otherNote(now));
     if (problem) notes.push(h("p", { class: "note", role: "alert", dir: "auto" }, problem));
     if (writing.left_out) notes.push(tip(`${count(writing.left_out)} more tokens follow, which are not shown here.`));
     if (writing.reason === "length") notes.push(tip("It ended at the largest length, not with an end token."));
@@ -131,38 +147,27 @@ class Written {
 
   otherNote({ word, step }) {
     const token = word && h("b", { class: "number", dir: "auto" }, visible(word), " ");
-    const back = tool("back to the run's answer", false, () => this.goBack(), { "aria-pressed": undefined });
+    const goBack = () => this.state.set({ on: "" });
+    const back = tool("back to the run's answer", false, goBack, { "aria-pressed": undefined });
     return h("p", { class: "note" }, `written ${word ? "on from " : "anew"} `, token, `at step ${step + 1} `, back);
   }
 
   /** Ask the server to write from the chosen step on, beginning with `token` (-1: any), with these settings, or as the
    * run writes. */
   async goOn(token, settings) {
-    const { at, writing } = this, word = token < 0 ? "" : this.steps.word(token);
-    const { temperature, k: top_k, p: top_p, seed } = settings ?? {};
+    const on = oneMore(this.ways, this.at, token, settings);
     say("writing");
     this.root.setAttribute("aria-busy", "true");
-    let step = at;
     try {
-      const asked = { step: at, token, ...(settings && { temperature, top_k, top_p, seed }) };
-      const other = await this.now.ask("write on", asked);
-      step = at < writing.prompt ? other.shown.writing.prompt : at;
-      this.store.other = Object.assign(other, { word, step });
+      const { step } = await writtenOn(this.store, on);
       this.problem = "";
-      await this.load();
+      if (!this.stop.aborted) this.state.set({ on, step });
     } catch (error) {
       this.problem = error.message;
+      this.showNotes();
     }
     this.root.removeAttribute("aria-busy");
     say(this.problem || "written");
-    if (!this.stop.aborted) this.state.set({ step });
-  }
-
-  async goBack() {
-    this.store.other = undefined;
-    this.problem = "";
-    await this.load();
-    this.show();
   }
 }
 
