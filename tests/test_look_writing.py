@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +15,7 @@ from allyouneed.config import DecodeConfig
 from allyouneed.decode import sample
 from allyouneed.predict.answers import Prompt, request_for
 from allyouneed.run import Run
-from browser import Watched, browsing, offline  # noqa: F401  (a fixture)
+from browser import Watched, browsing, offline, serving  # noqa: F401  (a fixture)
 from families import FAMILIES, made
 
 WRITE = ("gpt", "lstm", "elmo", "transformer", "seq2seq", "convseq2seq")
@@ -250,22 +246,6 @@ def test_a_saved_page_says_what_only_a_live_one_can(tmp_path, offline):  # noqa:
     assert page.tab.locator("table.dist button").count() == 0
 
 
-@contextmanager
-def live(run: Run) -> Iterator[str]:
-    uvicorn = pytest.importorskip("uvicorn")
-    from allyouneed.serve.app import app
-
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        place.listen()
-        server = uvicorn.Server(uvicorn.Config(app([run]), log_level="warning", lifespan="off"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [place]}, daemon=True)
-        thread.start()
-        yield f"http://localhost:{place.getsockname()[1]}/"
-        server.should_exit = True
-        thread.join(10)
-
-
 def continued(run: Run, text: str, tokens: list[int]) -> list[int]:
     """The likeliest tokens after these, with which the answer begins, step by step."""
     given, decode = run.read(text, method="greedy")
@@ -285,7 +265,7 @@ def test_another_token_of_a_live_page_is_gone_on_from(name):
     other = int(logits[step].topk(3).indices[2])
     begun = [*shown["tokens"][shown["prompt"] : step], other]
     expected = continued(run, text, begun)
-    with live(run) as address, browsing(viewport={"width": 1280, "height": 900}) as page:
+    with serving(run) as address, browsing(viewport={"width": 1280, "height": 900}) as page:
         page.tab.set_default_timeout(8000)
         page.open(address, f"view=writing&step={step}&temperature=0&text={text}")
         page.tab.locator(f"table.dist button[data-id='{other}']").click()
@@ -301,7 +281,7 @@ def test_another_token_of_a_live_page_is_gone_on_from(name):
 @pytest.mark.parametrize("name", ["gpt", "transformer"])
 def test_a_link_to_an_answer_that_was_written_on_asks_for_it_again(name):
     run, text = made(name), asked(name)
-    with live(run) as address, browsing(viewport={"width": 1280, "height": 900}) as page:
+    with serving(run) as address, browsing(viewport={"width": 1280, "height": 900}) as page:
         page.tab.set_default_timeout(8000)
         page.open(address, f"view=writing&temperature=2&seed=5&text={text}")
         first = page.texts(TOKENS)
@@ -336,7 +316,7 @@ def test_a_link_to_an_answer_that_was_written_on_asks_for_it_again(name):
 
 def test_a_pasted_address_replaces_all_that_was_chosen():
     run = made("gpt")
-    with live(run) as address, browsing() as page:
+    with serving(run) as address, browsing() as page:
         page.tab.set_default_timeout(8000)
         page.open(address, "view=writing&step=2&temperature=0.5&k=3&rows=50&text=The dog sleeps")
         assert page.text("[data-count]") == "3"
