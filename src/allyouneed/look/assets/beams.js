@@ -63,6 +63,18 @@ function box(node, kind) {
   ended && line(42, `= ${minus(node.score, 2)}`, { class: "score small" }));
 }
 
+/** The arrow keys go from node to node, Enter chooses one. */
+function walk(event, node, { all, columns }, choose) {
+  const enters = event.key === "Enter" || event.key === " ", beside = columns[node.step];
+  const best = node.below.reduce((a, b) => (a && a.row < b.row ? a : b), undefined);
+  const next = {
+    ArrowLeft: all[node.parent], ArrowRight: best, ArrowUp: beside[node.row - 1], ArrowDown: beside[node.row + 1],
+  }[event.key];
+  if (enters || next) event.preventDefault();
+  if (enters) choose(node.i);
+  next?.box.focus();
+}
+
 /** The figure; `onpoint` hears which node is pointed at or has the focus, or else is chosen. */
 function tree(beams, chosen, choose, onpoint) {
   const { all, columns } = grown(beams), { width, height } = place(columns);
@@ -87,16 +99,7 @@ function tree(beams, chosen, choose, onpoint) {
     node.box.addEventListener("click", () => choose(node.i));
     node.box.addEventListener("mouseenter", () => light(node.i));
     node.box.addEventListener("focus", () => light(node.i));
-    node.box.addEventListener("keydown", (event) => {
-      const enters = event.key === "Enter" || event.key === " ", beside = columns[node.step];
-      const best = node.below.reduce((a, b) => (a && a.row < b.row ? a : b), undefined);
-      const next = {
-        ArrowLeft: all[node.parent], ArrowRight: best, ArrowUp: beside[node.row - 1], ArrowDown: beside[node.row + 1],
-      }[event.key];
-      if (enters || next) event.preventDefault();
-      if (enters) choose(node.i);
-      next?.box.focus();
-    });
+    node.box.addEventListener("keydown", (event) => walk(event, node, { all, columns }, choose));
   }
   const behind = all.filter((node) => !node.wins), before = all.filter((node) => node.wins);
   const svg = s("svg", {
