@@ -308,6 +308,9 @@ def test_a_link_to_an_answer_that_was_written_on_asks_for_it_again(name):
         page.tab.get_by_role("button", name="Look", exact=True).click()
         page.tab.wait_for_selector(".card .note", state="detached")
         assert "on=" not in page.tab.url
+        page.open(link)  # of another text than the one that is shown
+        page.tab.get_by_text("written anew").wait_for()
+        assert (page.texts(TOKENS), page.tab.locator("textarea").input_value()) == (words, text)
         assert page.errors == []
         page.open(address, f"view=writing&on=99_1&text={text}")
         assert "no step 99" in page.tab.locator("[role=alert]").inner_text()
