@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,6 +52,23 @@ def browsing(**context: Any) -> Iterator[Watched]:
         browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield Watched(browser.new_context(**context).new_page())
         browser.close()
+
+
+@contextmanager
+def serving(*runs: Any) -> Iterator[str]:
+    """The address of the live page of some runs."""
+    uvicorn = pytest.importorskip("uvicorn")
+    from allyouneed.serve.app import app
+
+    with socket.create_server(("127.0.0.1", 0)) as place:
+        server = uvicorn.Server(uvicorn.Config(app(runs), log_level="warning", lifespan="off"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [place]}, daemon=True)
+        thread.start()
+        try:
+            yield f"http://localhost:{place.getsockname()[1]}/"
+        finally:
+            server.should_exit = True
+            thread.join(10)
 
 
 @pytest.fixture

@@ -8,25 +8,20 @@ import os
 import shutil
 import socket
 import subprocess
-import threading
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import uvicorn
 from PIL import Image
 
 from allyouneed.look.page import asset, scripts
 from allyouneed.run import Run, train
-from allyouneed.serve.app import app
-from browser import OWN, browsing, offline  # noqa: F401  (a fixture)
+from browser import OWN, browsing, offline, serving  # noqa: F401  (a fixture)
 from commands import ayn
 from families import FAMILIES, SMALL, made
 
@@ -206,22 +201,8 @@ def test_all_scripts_and_styles_are_small_and_their_lines_are_short():
     assert sum(len(text) for text in scripts().values()) + len(asset("page.css")) + len(asset("page.html")) < 300_000
 
 
-@contextmanager
-def live(*names: str) -> Iterator[str]:
-    """The address of the live page of some families."""
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        place.listen()
-        server = uvicorn.Server(uvicorn.Config(app([made(name) for name in names]), log_level="warning"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [place]}, daemon=True)
-        thread.start()
-        yield f"http://localhost:{place.getsockname()[1]}/"
-        server.should_exit = True
-        thread.join()
-
-
 def test_the_live_page_answers_what_is_typed_for_runs_side_by_side():
-    with live("gpt", "lstm") as address, browsing() as page:
+    with serving(made("gpt"), made("lstm")) as address, browsing() as page:
         page.open(address)
         asks = page.tab.locator("textarea")
         assert asks.count() == 2
@@ -242,7 +223,7 @@ def test_the_live_page_answers_what_is_typed_for_runs_side_by_side():
 
 
 def test_a_live_page_reads_an_image_and_no_path():
-    with live("vit") as address, browsing() as page:
+    with serving(made("vit")) as address, browsing() as page:
         page.open(address)
         file = io.BytesIO()
         Image.fromarray(FAMILIES["vit"][2][0]).save(file, "PNG")
@@ -258,7 +239,7 @@ def test_a_live_page_reads_an_image_and_no_path():
 
 
 def test_another_site_is_not_answered():
-    with live("rnn") as address:
+    with serving(made("rnn")) as address:
         asked = urllib.request.Request(f"{address}look/0?text=The", headers={"Host": "example.org"})
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(asked)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +20,7 @@ from allyouneed.look.vocabulary import Table, flat, show_map
 from allyouneed.nn.positions import Rotary
 from allyouneed.nn.trace import Trace
 from allyouneed.run import Run
-from browser import Watched, browsing, offline  # noqa: F401  (a fixture)
+from browser import Watched, browsing, offline, serving  # noqa: F401  (a fixture)
 from families import FAMILIES, made
 
 ENTRY = {"gpt": "body.embeddings", "transformer": "body.target.embeddings"}
@@ -55,20 +53,8 @@ def numbers(view: View, ref: dict[str, Any]) -> torch.Tensor:
 
 @contextmanager
 def live(run: Run, hash: str = "") -> Iterator[Watched]:
-    uvicorn = pytest.importorskip("uvicorn")
-    from allyouneed.serve.app import app
-
-    place = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app([run]), log_level="error", lifespan="off"))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [place]})
-    thread.start()
-    try:
-        with browsing(viewport={"width": 1280, "height": 900}) as page:
-            yield page.open(f"http://localhost:{place.getsockname()[1]}/", hash)
-    finally:
-        server.should_exit = True
-        thread.join()
-        place.close()
+    with serving(run) as address, browsing(viewport={"width": 1280, "height": 900}) as page:
+        yield page.open(address, hash)
 
 
 # What each layer would say

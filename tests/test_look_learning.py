@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +17,7 @@ from allyouneed.run import Run, load, train
 from allyouneed.storage.runfolder import RunFolder
 from allyouneed.storage.tensorfile import read_header, read_tensors
 from allyouneed.training.trainer import Trainer
-from browser import Watched, browsing, offline  # noqa: F401  (a fixture)
+from browser import Watched, browsing, offline, serving  # noqa: F401  (a fixture)
 from commands import ayn
 from conftest import RUNTIME
 from families import FAMILIES, made, train_family
@@ -243,23 +239,6 @@ def test_several_runs_stand_over_each_other(kept, tmp_path, offline):  # noqa: F
 # Live
 
 
-@contextmanager
-def live(*runs: Any) -> Iterator[str]:
-    uvicorn = pytest.importorskip("uvicorn")
-    from allyouneed.serve.app import app
-
-    server = uvicorn.Server(uvicorn.Config(app(runs), port=0, log_level="error", lifespan="off"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    try:
-        yield f"http://localhost:{server.servers[0].sockets[0].getsockname()[1]}/"
-    finally:
-        server.should_exit = True
-        thread.join()
-
-
 def test_a_run_that_trains_is_shown_before_it_has_weights(kept, tmp_path):
     shutil.copytree(kept.folder.path, tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
@@ -267,7 +246,7 @@ def test_a_run_that_trains_is_shown_before_it_has_weights(kept, tmp_path):
     folder.model.unlink()
     folder.metrics.write_text("".join(lines[:3]))
     run = Begun(folder, lambda: load(folder.path))
-    with live(run) as address, browsing() as page, folder.lock():
+    with serving(run) as address, browsing() as page, folder.lock():
         page.open(address, "view=learning&x=log&step=2")
         assert "no weights yet" in page.text(".note")
         assert page.texts("[role=tab]") == ["Learning", "Architecture"]
@@ -284,7 +263,7 @@ def test_a_run_that_trains_is_shown_before_it_has_weights(kept, tmp_path):
 
 
 def test_a_page_asks_only_while_the_run_trains(kept):
-    with live(kept) as address, browsing() as page:
+    with serving(kept) as address, browsing() as page:
         page.open(address, "view=learning")
         page.tab.wait_for_timeout(3500)
         assert len([url for url in page.requests if "/learning/0" in url]) == 1

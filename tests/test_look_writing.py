@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +15,7 @@ from allyouneed.config import DecodeConfig
 from allyouneed.decode import sample
 from allyouneed.predict.answers import Prompt, request_for
 from allyouneed.run import Run
-from browser import Watched, browsing, offline  # noqa: F401  (a fixture)
+from browser import Watched, browsing, offline, serving  # noqa: F401  (a fixture)
 from families import FAMILIES, made
 
 WRITE = ("gpt", "lstm", "elmo", "transformer", "seq2seq", "convseq2seq")
@@ -179,6 +175,29 @@ def test_sliders_move_by_keys_and_a_token_is_chosen_by_arrows(tmp_path, offline)
     assert page.errors == []
 
 
+TOKENS = "[aria-label='the tokens as they were written'] .token"
+
+
+@pytest.mark.parametrize("name", ["lstm", "gpt"])
+def test_the_first_tokens_of_a_long_prompt_are_behind_a_button(name, tmp_path, offline):  # noqa: F811
+    run, text = made(name), " ".join(["The dog sleeps in the garden."] * (20 if name == "lstm" else 2))
+    shown, _ = written(run, text)
+    answer, given = shown["tokens"][shown["prompt"] :], len(shown["before"]) + shown["prompt"]
+    assert (given > 60) == (name == "lstm")
+    path = saved(run, text, tmp_path)
+    page = offline.open(path, "view=writing")
+    whole = [visible(run, id) for id in [*run.read(text)[0].ids, *answer]]
+    if name == "lstm":
+        assert page.texts(TOKENS) == whole[given - 30 :]
+        page.tab.get_by_text(f"… {given - 30} tokens before").click()
+        assert page.tab.evaluate("[scrollY, document.activeElement.ariaPressed]") == [0, "true"]
+    assert page.texts(TOKENS) == whole
+    assert page.tab.locator("[data-folded]").count() == 0
+    page.open(path, "view=writing&step=0")  # a token that would be behind the button is chosen
+    assert page.texts(TOKENS) == whole
+    assert page.errors == []
+
+
 @pytest.mark.parametrize("name", ["transformer", "seq2seq", "gpt"])
 def test_the_best_branch_of_the_tree_is_the_answer_of_the_beam_search(name, tmp_path, offline):  # noqa: F811
     run, text = made(name), asked(name)
@@ -227,22 +246,6 @@ def test_a_saved_page_says_what_only_a_live_one_can(tmp_path, offline):  # noqa:
     assert page.tab.locator("table.dist button").count() == 0
 
 
-@contextmanager
-def live(run: Run) -> Iterator[str]:
-    uvicorn = pytest.importorskip("uvicorn")
-    from allyouneed.serve.app import app
-
-    with socket.socket() as place:
-        place.bind(("127.0.0.1", 0))
-        place.listen()
-        server = uvicorn.Server(uvicorn.Config(app([run]), log_level="warning", lifespan="off"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [place]}, daemon=True)
-        thread.start()
-        yield f"http://localhost:{place.getsockname()[1]}/"
-        server.should_exit = True
-        thread.join(10)
-
-
 def continued(run: Run, text: str, tokens: list[int]) -> list[int]:
     """The likeliest tokens after these, with which the answer begins, step by step."""
     given, decode = run.read(text, method="greedy")
@@ -262,7 +265,7 @@ def test_another_token_of_a_live_page_is_gone_on_from(name):
     other = int(logits[step].topk(3).indices[2])
     begun = [*shown["tokens"][shown["prompt"] : step], other]
     expected = continued(run, text, begun)
-    with live(run) as address, browsing(viewport={"width": 1280, "height": 900}) as page:
+    with serving(run) as address, browsing(viewport={"width": 1280, "height": 900}) as page:
         page.tab.set_default_timeout(8000)
         page.open(address, f"view=writing&step={step}&temperature=0&text={text}")
         page.tab.locator(f"table.dist button[data-id='{other}']").click()
@@ -273,6 +276,70 @@ def test_another_token_of_a_live_page_is_gone_on_from(name):
         page.tab.get_by_text("back to the run's answer").click()
         page.tab.wait_for_selector(".note", state="detached")
         assert page.errors == []
+
+
+@pytest.mark.parametrize("name", ["gpt", "transformer"])
+def test_a_link_to_an_answer_that_was_written_on_asks_for_it_again(name):
+    run, text = made(name), asked(name)
+    with serving(run) as address, browsing(viewport={"width": 1280, "height": 900}) as page:
+        page.tab.set_default_timeout(8000)
+        page.open(address, f"view=writing&temperature=2&seed=5&text={text}")
+        first = page.texts(TOKENS)
+        page.tab.locator("table.dist button").nth(3).click()
+        page.tab.get_by_text("written on from").wait_for()
+        page.tab.locator(f"{TOKENS} >> nth=-2").click()
+        page.tab.get_by_text("write on with these settings").click()
+        page.tab.get_by_text("written anew").wait_for()
+        note, words, link = page.text(".card .note"), page.texts(TOKENS), page.tab.url
+        chosen = page.text("h2 .chosen")
+        assert words != first
+        page.tab.goto("about:blank")
+        page.open(link)
+        page.tab.get_by_text("written anew").wait_for()
+        assert (page.text(".card .note"), page.texts(TOKENS), page.text("h2 .chosen")) == (note, words, chosen)
+        page.tab.get_by_text("back to the run's answer").click()
+        page.tab.wait_for_selector(".card .note", state="detached")
+        assert page.texts(TOKENS) == first
+        assert "on=" not in page.tab.url
+        page.open(link)  # pasted into the address of an open page
+        page.tab.get_by_text("written anew").wait_for()
+        assert page.texts(TOKENS) == words
+        page.tab.fill("textarea", asked(name) + " The")
+        page.tab.get_by_role("button", name="Look", exact=True).click()
+        page.tab.wait_for_selector(".card .note", state="detached")
+        assert "on=" not in page.tab.url
+        page.open(link)  # of another text than the one that is shown
+        page.tab.get_by_text("written anew").wait_for()
+        assert (page.texts(TOKENS), page.tab.locator("textarea").input_value()) == (words, text)
+        assert page.errors == []
+        page.open(address, f"view=writing&on=99_1&text={text}")
+        assert "no step 99" in page.tab.locator("[role=alert]").inner_text()
+        assert page.texts(TOKENS) == first
+
+
+def test_a_pasted_address_replaces_all_that_was_chosen():
+    run = made("gpt")
+    with serving(run) as address, browsing() as page:
+        page.tab.set_default_timeout(8000)
+        page.open(address, "view=writing&step=2&temperature=0.5&k=3&rows=50&text=The dog sleeps")
+        assert page.text("[data-count]") == "3"
+        page.open(address, "view=writing&step=1&text=The dog sleeps")
+        page.tab.get_by_text("Step 2 of").wait_for()
+        assert page.text("[data-count]") == f"all {len(run.predictor.tokenizer)}"
+        assert page.tab.locator("table.dist tbody tr:not(.rest)").count() < 15
+        page.tab.locator(TOKENS).nth(3).click()  # the first one is read, and has no step
+        assert page.tab.url.partition("#")[2] == "view=writing&step=2&text=The+dog+sleeps"
+        page.open(address, "text=The old woman")  # another text
+        page.tab.locator("mark").wait_for()
+        assert page.tab.locator("mark").text_content() == run.predict("The old woman")
+        assert page.tab.locator("textarea").input_value() == "The old woman"
+        assert page.errors == []
+
+
+def test_a_saved_page_cannot_write_on(tmp_path, offline):  # noqa: F811
+    page = offline.open(saved(made("gpt"), asked("gpt"), tmp_path), "view=writing&on=1_5")
+    assert "only the live page" in page.text("[role=alert]")
+    assert page.tab.locator("table.dist tbody tr").count() > 1
 
 
 def visible(run: Run, id: int) -> str:
@@ -334,7 +401,7 @@ def test_the_end_is_the_one_that_was_written():
 
 
 CUT = """async ([steps, temperatures]) => {
-  const { cut } = await import("look/writing.js");
+  const { cut } = await import("look/sampling.js");
   return steps.map(([logits, others, vocab, settings]) => {
     const { now, kept } = cut({ logits: Float32Array.from(logits), others, vocab }, temperatures, settings);
     return [now && Array.from(now), kept === Infinity ? -1 : kept];

@@ -53,10 +53,7 @@ class Panel {
     this.root = h("section", { class: "panel" });
     state.on((changes) => "view" in changes && this.show());
     addEventListener("theme", () => this.show());
-    addEventListener("hashchange", () => {
-      Object.assign(state.values, state.fromAddress());
-      this.show();
-    });
+    addEventListener("hashchange", () => this.goToAddress());
     this.take(store);
   }
 
@@ -106,13 +103,30 @@ class Panel {
     return h("form", { class: "ask", onsubmit: submit }, typed, h("button", {}, "Look"));
   }
 
-  /** Ask the server about a text or a file. */
-  async send(given) {
+  /** Ask about a text that was typed, or a file that was chosen. */
+  send(given) {
+    const text = typeof given === "string" ? given : "";
+    return this.load(given, { text, on: "" }); // an answer that was written on is one of the text before
+  }
+
+  /** Show what another address says. */
+  goToAddress() {
+    const before = this.state.get("text");
+    this.state.readAddress();
+    const text = this.state.get("text");
+    if (this.live && text !== before) this.load(text);
+    else this.show();
+  }
+
+  /** Ask the server about a text or a file, and choose something else with it. */
+  async load(given, changes = {}) {
     say("reading");
     this.root.setAttribute("aria-busy", "true");
     try {
-      this.take(await liveStore(this.number, given));
-      this.state.set({ text: typeof given === "string" ? given : "" });
+      const store = await liveStore(this.number, given);
+      this.stop.abort(); // what is shown is of the text before
+      this.state.set(changes);
+      this.take(store);
       say("done");
     } catch (error) {
       this.root.querySelectorAll(".note").forEach((note) => note.remove());
@@ -175,7 +189,7 @@ export async function start(document) {
   const bar = h("div", { class: "bar" }, h("b", {}, "allyouneed"), "a look inside", space, theme());
   try {
     const saved = live ? [] : savedStores(document), several = live ? Number(live.dataset.live) : saved.length;
-    const states = Array.from({ length: several }, (_, run) => new State(run, {}));
+    const states = Array.from({ length: several }, (_, run) => new State(run));
     const stores = live ? await liveStores(states) : saved;
     page.style.setProperty("--panels", several);
     const panels = stores.map((store, run) => new Panel(run, states[run], store, Boolean(live)));

@@ -1,6 +1,7 @@
 // A beam search as a tree: a column for each step, the likeliest hypothesis at the top.
 
 import { h, s, short, visible } from "look/draw.js";
+import { saveTools } from "look/save.js";
 
 const ROW = 54, HEIGHT = 36, ENDED = 48, GAP = 40, LETTER = 7.3, LONGEST = 12, TOP = 26, LEFT = 30;
 
@@ -62,8 +63,20 @@ function box(node, kind) {
   ended && line(42, `= ${minus(node.score, 2)}`, { class: "score small" }));
 }
 
+/** The arrow keys go from node to node, Enter chooses one. */
+function walk(event, node, { all, columns }, choose) {
+  const enters = event.key === "Enter" || event.key === " ", beside = columns[node.step];
+  const best = node.below.reduce((a, b) => (a && a.row < b.row ? a : b), undefined);
+  const next = {
+    ArrowLeft: all[node.parent], ArrowRight: best, ArrowUp: beside[node.row - 1], ArrowDown: beside[node.row + 1],
+  }[event.key];
+  if (enters || next) event.preventDefault();
+  if (enters) choose(node.i);
+  next?.box.focus();
+}
+
 /** The figure; `onpoint` hears which node is pointed at or has the focus, or else is chosen. */
-export function tree(beams, chosen, choose, onpoint) {
+function tree(beams, chosen, choose, onpoint) {
   const { all, columns } = grown(beams), { width, height } = place(columns);
   const middle = (node) => node.y + HEIGHT / 2, start = { x: 6, width: 8, y: TOP };
   for (const node of all) {
@@ -86,16 +99,7 @@ export function tree(beams, chosen, choose, onpoint) {
     node.box.addEventListener("click", () => choose(node.i));
     node.box.addEventListener("mouseenter", () => light(node.i));
     node.box.addEventListener("focus", () => light(node.i));
-    node.box.addEventListener("keydown", (event) => {
-      const enters = event.key === "Enter" || event.key === " ", beside = columns[node.step];
-      const best = node.below.reduce((a, b) => (a && a.row < b.row ? a : b), undefined);
-      const next = {
-        ArrowLeft: all[node.parent], ArrowRight: best, ArrowUp: beside[node.row - 1], ArrowDown: beside[node.row + 1],
-      }[event.key];
-      if (enters || next) event.preventDefault();
-      if (enters) choose(node.i);
-      next?.box.focus();
-    });
+    node.box.addEventListener("keydown", (event) => walk(event, node, { all, columns }, choose));
   }
   const behind = all.filter((node) => !node.wins), before = all.filter((node) => node.wins);
   const svg = s("svg", {
@@ -118,7 +122,7 @@ function fate({ nodes, winner }, at) {
 }
 
 /** The text of a branch, and how its score follows. */
-export function reading(beams, at) {
+function reading(beams, at) {
   const { nodes, alpha, penalty } = beams, node = nodes[at], path = branch(nodes, at), n = path.length;
   const divisor = penalty === "gnmt" ? ((5 + n) / 6) ** alpha : n ** alpha;
   const number = (value, key) => h("span", { class: "number", [`data-${key}`]: "" }, minus(value, 4));
@@ -130,4 +134,25 @@ export function reading(beams, at) {
       `; score ${minus(node.logprob, 4)} / ${divisor.toFixed(3)} = `, number(node.score, "score"),
     ]),
   ];
+}
+
+/** Fill the card of a beam search; a node that has the focus keeps it. */
+export function drawBeams(card, { beams, run }, state) {
+  const asked = state.index("node", beams.nodes.length), chosen = asked < 0 ? beams.winner : asked;
+  const read = h("p", { class: "reading branch-read" }), choose = (node) => state.set({ node });
+  const scrolled = card.querySelector(".scroll")?.scrollLeft ?? 0;
+  const focused = card.contains(document.activeElement) && document.activeElement.dataset.node;
+  const figure = tree(beams, chosen, choose, (at) => read.replaceChildren(...reading(beams, at)));
+  const divisor = beams.penalty === "gnmt" ? `((5 + n) / 6)^${beams.alpha}` : `n^${beams.alpha}`;
+  const kinds = Object.entries({ wins: "the answer", ended: "finished", pruned: "dropped" });
+  const legend = kinds.map(([kind, words]) => h("span", { class: `legend ${kind}` }, words));
+  card.replaceChildren(
+    h("h2", {}, `Beam search, ${beams.beam} hypotheses at a time`),
+    h("p", { class: "says" }, "Each column is a step, the likeliest hypothesis at the top, with the log-probability "
+      + "of all its tokens. A finished one has a score, its log-probability divided by "
+      + `${divisor} for n tokens: the best score is the answer.`),
+    h("div", { class: "tools" }, legend, h("span", { class: "space" }), saveTools(`${run.name}-beams`, () => figure)),
+    read, h("div", { class: "scroll" }, figure));
+  card.querySelector(".scroll").scrollLeft = scrolled;
+  if (focused) figure.querySelector(`[data-node="${focused}"]`)?.focus();
 }

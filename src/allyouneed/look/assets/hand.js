@@ -2,8 +2,9 @@
 
 import { h, tool } from "look/draw.js";
 import { attention } from "look/hand_attention.js";
-import { codes, patches } from "look/hand_image.js";
+import { codes } from "look/hand_codes.js";
 import { hideTip } from "look/hand_parts.js";
+import { patches } from "look/hand_patches.js";
 import { cell } from "look/hand_recurrent.js";
 import { words } from "look/hand_words.js";
 

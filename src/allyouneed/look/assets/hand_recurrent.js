@@ -17,7 +17,7 @@ const BLOCKS = {
   lstm: [["i", "input gate", sigmoid, "how much of the candidate is written"],
     ["f", "forget gate", sigmoid, "how much of the old cell state stays"],
     ["g", "candidate", Math.tanh, "what could be written"],
-      ["o", "output gate", sigmoid, "how much of the cell state is shown"]],
+    ["o", "output gate", sigmoid, "how much of the cell state is shown"]],
 };
 const through = (run) => (run === Math.tanh ? "tanh" : "σ");
 
@@ -26,18 +26,21 @@ export function compute(kind, x, h, c, weights) {
   const fromX = times(weights.x, x, weights.bias_x), fromH = times(weights.h, h, weights.bias_h), wide = h.length;
   const found = {};
   BLOCKS[kind].forEach(([sign, , run], i) => {
-    const from = (u) => i * wide + u;
-    const inside = Array.from(h, (_, u) => fromX[from(u)]
-      + (kind === "gru" && sign === "n" ? found.r.values[u] : 1) * fromH[from(u)]);
-    found[sign] = { inside, values: inside.map(run), x: Array.from(h, (_, u) => fromX[from(u)]),
-      h: Array.from(h, (_, u) => fromH[from(u)]) };
+    const ofX = fromX.slice(i * wide, (i + 1) * wide), ofH = fromH.slice(i * wide, (i + 1) * wide);
+    const reset = kind === "gru" && sign === "n" ? found.r.values : undefined;
+    const inside = ofX.map((value, u) => value + (reset ? reset[u] : 1) * ofH[u]);
+    found[sign] = { inside, values: inside.map(run), x: ofX, h: ofH };
   });
-  const at = (sign, u) => found[sign].values[u], units = Array.from(h, (_, u) => u);
-  if (kind === "gru") found.new = units.map((u) => (1 - at("z", u)) * at("n", u) + at("z", u) * h[u]);
-  if (kind === "lstm") found.memory = units.map((u) => at("f", u) * c[u] + at("i", u) * at("g", u));
-  if (kind === "lstm") found.new = units.map((u) => at("o", u) * Math.tanh(found.memory[u]));
-  if (kind === "rnn") found.new = found.h.values;
-  return found;
+  return { ...found, ...renewed(kind, found, h, c) };
+}
+
+/** The new state, and of an LSTM its new cell state. */
+function renewed(kind, found, h, c) {
+  const { i, f, g, o, z, n } = found, units = Array.from(h, (_, u) => u);
+  if (kind === "rnn") return { new: found.h.values };
+  if (kind === "gru") return { new: units.map((u) => (1 - z.values[u]) * n.values[u] + z.values[u] * h[u]) };
+  const memory = units.map((u) => f.values[u] * c[u] + i.values[u] * g.values[u]);
+  return { memory, new: units.map((u) => o.values[u] * Math.tanh(memory[u])) };
 }
 
 const word = (text) => h("bdi", { class: "number tokenname" }, short(visible(text), 18));
@@ -70,80 +73,155 @@ const MATH = {
 
 const NAMES = { rnn: "RNN", gru: "GRU", lstm: "LSTM" };
 
-export async function cell(context) {
-  const { shown, store, state } = context, list = shown.hand.cells;
-  const which = Math.max(0, state.index("cell", list.length)), one = list[which], kind = one.cell;
-  const sequence = shown.sequences[one.tokens], tokens = sequence.tokens;
-  const at = state.index("token", tokens.length) < 0 ? tokens.length - 1 : state.index("token", tokens.length);
-  const wide = one.h.shape[1], u = Math.min(Math.max(0, state.index("unit", 1e6)), wide - 1);
-  const pick = (unit) => state.set({ unit });
-  const choice = strip(sequence, at, () => {}, (token) => state.set({ token: token === "" ? at : token }));
-  [...choice.children].forEach((button, i) => { button.dataset.key = `token-${i}`; });
-  const head = h("section", { class: "card" }, h("h2", {}, `One step of ${kind === "gru" ? "a" : "an"} ${NAMES[kind]}`),
-    list.length > 1 && h("div", { class: "pickers" }, list.map((each, i) =>
-      tool(title(each), i === which, () => state.set({ cell: i }), { "data-key": `cell-${i}` }))),
-    h("h3", {}, "The token that is read"), choice,
-    h("p", {}, unitField("unit", u, wide, pick), h("span", { class: "tip" },
-      "  Its sums are written out below; click a cell of a strip to choose another.")));
-  const arrays = await fetched(store, { x: one.x, h: one.h, c: one.c }), weights = await fetched(store, one.weights);
-  if (!arrays || !weights) return [head, absent("The weights of this cell")];
-  const x = Array.from(row(arrays.x, at, one.x.shape[1])), before = Array.from(row(arrays.h, at, wide));
-  const c = arrays.c && Array.from(row(arrays.c, at, wide));
-  const found = compute(kind, x, before, c, weights), math = MATH[kind], units = before.map((_, i) => `${i + 1}`);
-  const first = one.backward ? at === tokens.length - 1 : at === 0, decoder = one.path === "body.decoder";
-  const start = `; before the first token the state ${decoder ? "comes from the encoder" : "is zero"}.`;
-  const later = `, and the state after the token ${one.backward ? "behind" : "before"} it.`;
-  const own = (name, values, more = {}) => cells(values, { name, marked: u, pick, key: name, ...more });
-  const steps = [
-    step({ name: "reads", title: "What the cell reads",
-      says: ["The vector of ", word(tokens[at]), decoder && " with the context behind it", first ? start : later],
-      copy: () => ({ rows: ["x"], columns: x.map((_, i) => `${i + 1}`), values: x }) },
+const capital = (text) => `${text[0].toUpperCase()}${text.slice(1)}`;
+const names = (values) => values.map((_, i) => `${i + 1}`);
+const sumLine = (...content) => h("p", { class: "sum" }, ...content);
+
+/** One cell at one token. */
+class Cell {
+  constructor({ shown, store, state }) {
+    const list = shown.hand.cells, which = Math.max(0, state.index("cell", list.length)), part = list[which];
+    Object.assign(this, { list, which, part, store, state, kind: part.cell, math: MATH[part.cell] });
+    this.sequence = shown.sequences[part.tokens];
+    this.tokens = this.sequence.tokens;
+    const chosen = state.index("token", this.tokens.length);
+    this.at = chosen < 0 ? this.tokens.length - 1 : chosen;
+    this.wide = part.h.shape[1];
+    this.unit = Math.min(Math.max(0, state.index("unit", 1e6)), this.wide - 1);
+    this.pick = (unit) => state.set({ unit });
+  }
+
+  async sections() {
+    const head = this.head();
+    if (!await this.load()) return [head, absent("The weights of this cell")];
+    const blocks = BLOCKS[this.kind].map((block, i) => this.blockStep(block, i));
+    return [head, this.readStep(), ...blocks, ...(this.kind === "lstm" ? [this.memoryStep()] : []),
+      ...(this.kind === "rnn" ? [] : [this.stateStep()])];
+  }
+
+  head() {
+    const { kind, list, which, state, unit, wide } = this;
+    const tools = list.map((each, i) => {
+      return tool(title(each), i === which, () => state.set({ cell: i }), { "data-key": `cell-${i}` });
+    });
+    return h("section", { class: "card" },
+      h("h2", {}, `One step of ${kind === "gru" ? "a" : "an"} ${NAMES[kind]}`),
+      list.length > 1 && h("div", { class: "pickers" }, tools),
+      h("h3", {}, "The token that is read"), this.choice(),
+      h("p", {}, unitField("unit", unit, wide, this.pick), h("span", { class: "tip" },
+        "  Its sums are written out below; click a cell of a strip to choose another.")));
+  }
+
+  /** The tokens, of which one is chosen. */
+  choice() {
+    const { sequence, at, state } = this;
+    const found = strip(sequence, at, () => {}, (token) => state.set({ token: token === "" ? at : token }));
+    [...found.children].forEach((button, i) => { button.dataset.key = `token-${i}`; });
+    return found;
+  }
+
+  /** What the cell reads, its weights, and what it computes; false if the page does not have them. */
+  async load() {
+    const { part, at, wide, store, kind } = this;
+    const arrays = await fetched(store, { x: part.x, h: part.h, c: part.c });
+    const weights = await fetched(store, part.weights);
+    if (!arrays || !weights) return false;
+    this.weights = weights;
+    this.x = Array.from(row(arrays.x, at, part.x.shape[1]));
+    this.before = Array.from(row(arrays.h, at, wide));
+    this.c = arrays.c && Array.from(row(arrays.c, at, wide));
+    this.found = compute(kind, this.x, this.before, this.c, weights);
+    return true;
+  }
+
+  /** A strip of one number per unit. */
+  strip(name, values, more = {}) {
+    return cells(values, { name, marked: this.unit, pick: this.pick, key: name, ...more });
+  }
+
+  /** The number of the chosen unit in a block. */
+  value(sign) { return this.found[sign].values[this.unit]; }
+
+  readStep() {
+    const { x, before, c, wide } = this, state = [["h_{t−1}", before], ...(c ? [["c_{t−1}", c]] : [])];
+    return step({
+      name: "reads", title: "What the cell reads", says: this.reads(),
+      copy: () => ({ rows: ["x"], columns: names(x), values: x }),
+    },
     lines(["x_t", cells(x, { name: "x", key: "x" }), `${x.length} numbers`],
-      ["h_{t−1}", own("h before", before), `${wide} numbers`],
-      c && ["c_{t−1}", own("c before", c), `${wide} numbers`]),
-    everyNumber([["x_t", x]], "all numbers of x"),
-    everyNumber([["h_{t−1}", before], ...(c ? [["c_{t−1}", c]] : [])], "all numbers of the state")),
-  ];
-  const toggle = (sign) => state.set({ sums: state.get("sums") === sign ? "" : sign });
-  BLOCKS[kind].forEach((block, i) => {
-    const [sign, name, run, says] = block, mine = found[sign];
-    const rowX = Array.from(row(weights.x, i * wide + u, x.length));
-    const rowH = Array.from(row(weights.h, i * wide + u, wide));
-    const most = run === sigmoid ? 1 : undefined;
-    steps.push(step({ name: `block-${sign}`, title: name[0].toUpperCase() + name.slice(1),
-      says: says && `${says[0].toUpperCase()}${says.slice(1)}${run === sigmoid ? ": 0 is nothing, 1 is all." : "."}`,
-      math: math[sign],
-      copy: () => ({ rows: [sign, "inside"], columns: units, values: [...mine.values, ...mine.inside] }) },
-    lines([`${sign}${kind === "rnn" ? "_t" : ""}`, own(sign, mine.values, { most })]), unitLine(kind, block, found, u),
-    h("details", { class: "every", open: state.get("sums") === sign },
-      h("summary", { "data-key": `sums-${sign}`, onclick: () => queueMicrotask(() => toggle(sign)) },
-        `the two sums of unit ${u + 1}`),
-      products([`W_{x${sign}}, row ${u + 1}`, rowX], ["x_t", x],
-        { result: `(W_{x${sign}} x_t + b)_{${u + 1}}`, more: [["b_x", weights.bias_x[i * wide + u]]],
-        key: `x${sign}` }),
-      products([`W_{h${sign}}, row ${u + 1}`, rowH], ["h_{t−1}", before],
-        { result: `(W_{h${sign}} h_{t−1} + b)_{${u + 1}}`, more: [["b_h", weights.bias_h[i * wide + u]]],
-        key: `h${sign}` })),
-    everyNumber([[sign, mine.values]])));
-  });
-  const value = (sign) => num(found[sign].values[u]), line = (...content) => h("p", { class: "sum" }, ...content);
-  if (kind === "lstm") {
-    steps.push(step({ name: "memory", title: "The new cell state",
-      says: "The memory of the cell: what stays, and what is written.", math: math.memory,
-      copy: () => ({ rows: ["c"], columns: units, values: found.memory }) },
-      lines(["c_t", own("c", found.memory)]), line(formula(`c_{${u + 1}} = `), value("f"), " · ", factor(c[u]), " + ",
-        value("i"), " · ", factor(found.g.values[u]), " = ", h("b", {}, num(found.memory[u], "memory"))),
-        everyNumber([["c_t", found.memory]])));
+      ["h_{t−1}", this.strip("h before", before), `${wide} numbers`],
+      c && ["c_{t−1}", this.strip("c before", c), `${wide} numbers`]),
+    everyNumber([["x_t", x]], "all numbers of x"), everyNumber(state, "all numbers of the state"));
   }
-  if (kind !== "rnn") {
-    steps.push(step({ name: "state", title: "The new state",
-      says: "What the cell gives to the layer above, and to its next step.", math: math.new,
-      copy: () => ({ rows: ["h"], columns: units, values: found.new }) },
-      lines(["h_t", own("h", found.new)]),
-      kind === "gru" ? line(formula(`h_{${u + 1}} = (1 − `), value("z"), ") · ", factor(found.n.values[u]), " + ",
-        value("z"), " · ", factor(before[u]), " = ", h("b", {}, num(found.new[u], "state")))
-        : line(formula(`h_{${u + 1}} = `), value("o"), " · tanh(", num(found.memory[u]), ") = ",
-          h("b", {}, num(found.new[u], "state"))), everyNumber([["h_t", found.new]])));
+
+  /** What it reads, in words. */
+  reads() {
+    const { at, tokens, part: { backward, path } } = this, decoder = path === "body.decoder";
+    const first = backward ? at === tokens.length - 1 : at === 0;
+    const start = `; before the first token the state ${decoder ? "comes from the encoder" : "is zero"}.`;
+    const later = `, and the state after the token ${backward ? "behind" : "before"} it.`;
+    return ["The vector of ", word(tokens[at]), decoder && " with the context behind it", first ? start : later];
   }
-  return [head, ...steps];
+
+  blockStep(block, i) {
+    const { kind, math, found, unit } = this, [sign, name, run, says] = block, { values, inside } = found[sign];
+    const gate = run === sigmoid, all = { most: gate ? 1 : undefined };
+    return step({
+      name: `block-${sign}`, title: capital(name), math: math[sign],
+      says: says && `${capital(says)}${gate ? ": 0 is nothing, 1 is all." : "."}`,
+      copy: () => ({ rows: [sign, "inside"], columns: names(values), values: [...values, ...inside] }),
+    },
+    lines([`${sign}${kind === "rnn" ? "_t" : ""}`, this.strip(sign, values, all)]),
+    unitLine(kind, block, found, unit), this.sums(sign, i), everyNumber([[sign, values]]));
+  }
+
+  /** The sums of one unit in block `i`, over what is read and over the state before. */
+  sums(sign, i) {
+    const { state, unit, x, before, weights, wide } = this, n = unit + 1, at = i * wide + unit;
+    const toggle = () => state.set({ sums: state.get("sums") === sign ? "" : sign });
+    return h("details", { class: "every", open: state.get("sums") === sign },
+      h("summary", { "data-key": `sums-${sign}`, onclick: () => queueMicrotask(toggle) }, `the two sums of unit ${n}`),
+      products([`W_{x${sign}}, row ${n}`, Array.from(row(weights.x, at, x.length))], ["x_t", x],
+        { result: `(W_{x${sign}} x_t + b)_{${n}}`, more: [["b_x", weights.bias_x[at]]], key: `x${sign}` }),
+      products([`W_{h${sign}}, row ${n}`, Array.from(row(weights.h, at, wide))], ["h_{t−1}", before],
+        { result: `(W_{h${sign}} h_{t−1} + b)_{${n}}`, more: [["b_h", weights.bias_h[at]]], key: `h${sign}` }));
+  }
+
+  memoryStep() {
+    const { found: { memory }, unit, c, math } = this;
+    return step({
+      name: "memory", title: "The new cell state", says: "The memory of the cell: what stays, and what is written.",
+      math: math.memory, copy: () => ({ rows: ["c"], columns: names(memory), values: memory }),
+    },
+    lines(["c_t", this.strip("c", memory)]),
+    sumLine(formula(`c_{${unit + 1}} = `), num(this.value("f")), " · ", factor(c[unit]), " + ", num(this.value("i")),
+      " · ", factor(this.value("g")), " = ", h("b", {}, num(memory[unit], "memory"))),
+    everyNumber([["c_t", memory]]));
+  }
+
+  stateStep() {
+    const { found, kind, math } = this;
+    return step({
+      name: "state", title: "The new state", says: "What the cell gives to the layer above, and to its next step.",
+      math: math.new, copy: () => ({ rows: ["h"], columns: names(found.new), values: found.new }),
+    },
+    lines(["h_t", this.strip("h", found.new)]), kind === "gru" ? this.mixLine() : this.outputLine(),
+    everyNumber([["h_t", found.new]]));
+  }
+
+  /** The new state of a unit of a GRU. */
+  mixLine() {
+    const { found, unit, before } = this;
+    return sumLine(formula(`h_{${unit + 1}} = (1 − `), num(this.value("z")), ") · ", factor(this.value("n")), " + ",
+      num(this.value("z")), " · ", factor(before[unit]), " = ", h("b", {}, num(found.new[unit], "state")));
+  }
+
+  /** The new state of a unit of an LSTM. */
+  outputLine() {
+    const { found, unit } = this;
+    return sumLine(formula(`h_{${unit + 1}} = `), num(this.value("o")), " · tanh(", num(found.memory[unit]), ") = ",
+      h("b", {}, num(found.new[unit], "state")));
+  }
 }
+
+export const cell = (context) => new Cell(context).sections();

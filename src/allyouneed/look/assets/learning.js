@@ -56,7 +56,7 @@ class Card {
     this.root = h("section", { class: "card" }, h("h2", {}, heading), this.tools, this.box, this.read, this.below);
     const show = fitting(this.box, (width) => this.draw(width), stop);
     state.on((changes) => "view" in changes || show(), stop);
-    for (const event of ["learned", "theme"]) addEventListener(event, show, { signal: stop });
+    for (const event of ["learned", "theme", "hashchange"]) addEventListener(event, show, { signal: stop });
   }
 
   draw(width) {

@@ -1,18 +1,19 @@
 // What is chosen on a page. It is kept in the address, so that a link shows the same view.
 
 export class State {
-  constructor(number, defaults) {
+  constructor(number) {
     this.prefix = number ? `${number + 1}.` : "";
-    this.values = { ...defaults, ...this.fromAddress() };
     this.listeners = new Set();
+    this.readAddress();
   }
 
-  fromAddress() {
-    const found = {};
+  /** Choose what the address says, and nothing else. */
+  readAddress() {
+    this.values = {};
     for (const [key, value] of new URLSearchParams(location.hash.slice(1))) {
-      if (this.prefix ? key.startsWith(this.prefix) : !/^\d+\./.test(key)) found[key.slice(this.prefix.length)] = value;
+      const own = this.prefix ? key.startsWith(this.prefix) : !/^\d+\./.test(key);
+      if (own) this.values[key.slice(this.prefix.length)] = value;
     }
-    return found;
   }
 
   get(key, otherwise = "") {
