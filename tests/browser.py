@@ -43,15 +43,34 @@ class Watched:
         return [str(text) for text in self.tab.locator(selector).all_inner_texts()]
 
 
-@contextmanager
-def browsing(**context: Any) -> Iterator[Watched]:
+_started: list[Any] = []  # the browser that tests of one file share, and what drives it
+
+
+def _browser() -> Any:
     if CHROMIUM is None:
         pytest.skip("needs chromium")
-    sync = pytest.importorskip("playwright.sync_api")
-    with sync.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield Watched(browser.new_context(**context).new_page())
+    if not _started:
+        play = pytest.importorskip("playwright.sync_api").sync_playwright().start()
+        _started.extend([play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]), play])
+    return _started[0]
+
+
+def close_browser() -> None:
+    if _started:
+        browser, play = _started
         browser.close()
+        play.stop()
+        _started.clear()
+
+
+@contextmanager
+def browsing(**context: Any) -> Iterator[Watched]:
+    """A tab that shares nothing with another one but the browser."""
+    own = _browser().new_context(**context)
+    try:
+        yield Watched(own.new_page())
+    finally:
+        own.close()
 
 
 @contextmanager

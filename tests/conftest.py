@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from browser import close_browser
 from forking import Server
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # as many workers as cores: each, and all that it starts, has one thread
@@ -25,6 +26,13 @@ def pytest_collection_finish() -> None:
     """What thousands of collected tests hold is never garbage: the collector need not look at it again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Tests of one file share a browser."""
+    if nextitem is None or nextitem.path != item.path:
+        close_browser()
 
 
 @pytest.fixture(autouse=True, scope="session")
