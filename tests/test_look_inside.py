@@ -241,7 +241,9 @@ def test_where_an_answer_begins_is_seen_without_a_head(tmp_path, offline):  # no
     view = run.view(text)
     begin, end = view.shown["switches"]["rows"]
     for i, (name, row) in enumerate((("begin", begin), ("end", end))):
-        best = sorted(((guess.likely[i][1], guess.token) for guess in run.table(text)), reverse=True)
+        everywhere = [(guess.likely[i][1], guess.token) for guess in run.table(text)]
+        none = 1 - sum(p for p, _ in everywhere), "(no answer in the text)"
+        best = sorted([*everywhere, none], reverse=True)
         assert row["token"] == name
         assert [p for _, p, _ in row["likely"]] == pytest.approx([p for p, _ in best[:10]], abs=1e-6)
         assert row["likely"][0][0] == best[0][1]
@@ -249,6 +251,7 @@ def test_where_an_answer_begins_is_seen_without_a_head(tmp_path, offline):  # no
     given, settings = run.read(text)
     off = run.predictor.trace(given, settings, ("logits",), {path: [0, 1]})
     _, p = run.predictor.likely_at(given, next(iter(off.values())).value)
+    p = torch.cat([p, 1 - p.sum(0, keepdim=True)])
     ids = [[at for _, _, at in row["likely"]] for row in (begin, end)]
     answer = run.ask(view, "off", json.dumps({"off": {path: [0, 1]}, "ids": ids})).shown["rows"]
     assert [row["p"] for row in answer] == [p[own, i].tolist() for i, own in enumerate(ids)]

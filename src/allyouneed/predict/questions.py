@@ -207,6 +207,8 @@ class AnswerPredictor(Predictor):
 
     def says(self, given: TokenizedQuestion, decode: DecodeConfig, off: Mapping[str, list[int]] = {}) -> list[Said]:
         tokens, p = self.likely_at(given, self._logits(given, decode, off).value)
+        if self.options.head == "span":
+            tokens, p = [*tokens, NO_ANSWER], torch.cat([p, (1 - p.sum(0, keepdim=True)).clamp(min=0)])
         return [Said(label, p[:, i], tokens.__getitem__) for i, label in enumerate(self.labels)]
 
     def likely_at(self, given: TokenizedQuestion, logits: Tensor) -> tuple[list[str], Tensor]:
