@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import subprocess
@@ -10,7 +11,11 @@ import traceback
 from importlib import import_module
 from typing import Any
 
-HEAVY = ("matplotlib.backends.backend_agg", "matplotlib.pyplot", "torch._dynamo", "allyouneed.tasks.translate")
+HEAVY = (
+    "matplotlib.backends.backend_agg", "matplotlib.pyplot", "pydantic.type_adapter", "torch._dynamo",
+    "allyouneed.cli", "allyouneed.training.fit", "allyouneed.training.starting", "allyouneed.models.transformer",
+    "allyouneed.tasks.translate",
+)  # fmt: skip
 
 
 class Server:
@@ -56,6 +61,7 @@ def run_command(arguments: list[str], folder: str, out: str, err: str) -> None:
 def main() -> None:
     for name in HEAVY:
         import_module(name)
+    gc.freeze()  # what a child never changes need not be copied for it
     for line in sys.stdin.buffer:
         child = os.fork()
         if child == 0:
