@@ -73,7 +73,7 @@ class LMPredictor(Writing):
         trace.off |= off
         with self.lock:
             hidden = self.model.ahead(self._ids(given.ids), trace=trace.at(self.model))
-            logits = self.model.head(hidden[:, -1])[:, : len(self.tokenizer)]  # those of all tokens would take long
+            logits = self.model.choices(hidden[:, -1])  # those of all tokens would take long
         p = check_numbers(logits[0].float()).softmax(-1).cpu()
         return [Said(self.tokenizer.token(given.ids[-1]), p, self.tokenizer.token)]
 
