@@ -28,7 +28,11 @@ class Watched:
     def open(self, address: str | Path, hash: str = "") -> Watched:
         url = address.absolute().as_uri() if isinstance(address, Path) else address
         self.tab.goto(url + (f"#{hash}" if hash else ""))
-        self.tab.wait_for_selector("#page[aria-busy]", state="detached")
+        return self.ready()
+
+    def ready(self) -> Watched:
+        """Once all that was asked for is drawn."""
+        self.tab.wait_for_selector("[aria-busy]", state="detached")
         return self
 
     @property
@@ -37,10 +41,10 @@ class Watched:
         return [url for url in self.requests[1:] if not url.startswith(OWN)]
 
     def text(self, selector: str) -> str:
-        return str(self.tab.inner_text(selector))
+        return str(self.ready().tab.inner_text(selector))
 
     def texts(self, selector: str) -> list[str]:
-        return [str(text) for text in self.tab.locator(selector).all_inner_texts()]
+        return [str(text) for text in self.ready().tab.locator(selector).all_inner_texts()]
 
 
 _started: list[Any] = []  # the browser that tests of one file share, and what drives it

@@ -212,7 +212,7 @@ def test_the_live_page_answers_what_is_typed_for_runs_side_by_side():
         expected = made("gpt").predict("The dog sleeps")
         assert page.tab.locator(".panel").first.locator("mark").text_content() == expected
         page.tab.reload()  # the address knows the text
-        page.tab.wait_for_selector("#page[aria-busy]", state="detached")
+        page.ready()
         assert page.tab.locator(".panel").first.locator("mark").text_content() == expected
         asks = page.tab.locator("textarea")
         asks.first.fill("xyzzy plugh")

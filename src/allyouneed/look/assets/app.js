@@ -153,12 +153,14 @@ class Panel {
 
   /** A view that fails says so, and leaves the others alone. */
   async draw(view, context) {
+    this.body.setAttribute("aria-busy", "true");
     try {
       await view.draw(this.body, context);
     } catch (error) {
       console.error(error);
       this.body.append(h("p", { class: "note", role: "alert" }, `This view cannot be shown: ${error.message}`));
     }
+    if (!context.stop.aborted) this.body.removeAttribute("aria-busy");
   }
 
   /** The arrow keys go from tab to tab. */

@@ -166,7 +166,7 @@ class Written {
       this.problem = error.message;
       this.showNotes();
     }
-    this.root.removeAttribute("aria-busy");
+    if (!this.stop.aborted) this.root.removeAttribute("aria-busy");
     say(this.problem || "written");
   }
 }
