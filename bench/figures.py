@@ -65,9 +65,7 @@ FIGURES = {
     "alignment": Figure("demo/alignment.png", (DEMO,)),
     "loss": Figure("demo/loss.png", (DEMO,)),
     "positions": Figure("positions.png", (f"python -c {shlex.quote(POSITIONS)}",)),
-    "patch-positions": Figure(
-        "patch-positions/patch-positions.png", ("ayn lecture patch-positions --out patch-positions",)
-    ),
+    "patch-positions": Figure("lectures/patch-positions.png", ("ayn lecture patch-positions --out lectures",)),
     "vit-heads": Figure(
         "heads.png",
         (
@@ -88,8 +86,8 @@ FIGURES = {
         "a GPU",
     ),
     "vit-patches": Figure(
-        "patches/patches.png",
-        (trained("recognize/cifar10", "cifar10"), "ayn lecture patches --run cifar10 --out patches"),
+        "lectures/patches.png",
+        (trained("recognize/cifar10", "cifar10"), "ayn lecture patches --run cifar10 --out lectures"),
         "a GPU, and CIFAR-10",
     ),
     "look": Figure("look.png", (DEMO, looked("demo", ENGLISH, '"view=attention&token=2"')), BROWSER),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,22 @@ from commands import ayn, trained
 PNG = b"\x89PNG"
 
 
+def quiet(out: Path, name: str = "topic", **options: Any) -> Lecture:
+    return Lecture(out, lambda text: None, name=name, **options)
+
+
+def read(out: Path, name: str) -> dict[str, Any]:
+    """The numbers of a topic that was shown."""
+    return json.loads((out / f"{name}.json").read_text())["numbers"]
+
+
 def test_gradients_vanish_in_an_rnn_and_not_in_a_transformer(tmp_path, monkeypatch):
     monkeypatch.setattr(gradients, "SEEDS", 2)
-    lecture = Lecture(tmp_path, lambda text: None)
+    lecture = quiet(tmp_path)
     lectures.show("gradients", lecture)
-    assert lecture.figure("gradients").read_bytes().startswith(PNG)
-    numbers = json.loads(lecture.numbers("gradients").read_text())
+    assert (tmp_path / "gradients.png").read_bytes().startswith(PNG)
+    assert (tmp_path / "gradients.svg").read_text().startswith("<?xml")
+    numbers = read(tmp_path, "gradients")
     at = numbers["distance"].index(32)
     assert numbers["RNN"][at] < numbers["LSTM"][at] < 1e-4
     assert numbers["LSTM, forget gate open"][at] > 0.1
@@ -38,7 +49,7 @@ def test_paths_counts_and_times_every_length(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "REPEATS", 1)
     said: list[str] = []
     lectures.show("paths", Lecture(tmp_path, said.append))
-    numbers = json.loads((tmp_path / "paths.json").read_text())
+    numbers = read(tmp_path, "paths")
     assert numbers["path"] == {"recurrent": [8, 16], "convolution": [4, 8], "self-attention": [1, 1]}
     assert numbers["steps"] == {"recurrent": [8, 16], "convolution": [1, 1], "self-attention": [1, 1]}
     assert all(second > 0 for several in numbers["seconds"].values() for second in several)
@@ -61,14 +72,14 @@ def test_lengths_scores_both_models_on_texts_that_are_only_longer(tmp_path, monk
 
     monkeypatch.setattr(lengths, "plot_curves", draw)
     settings = ("model.width=32", "train.steps=40", "train.eval_every=40", "train.lr=1e-2", "train.batch_tokens=256")
-    numbers = lengths.show(Lecture(tmp_path, lambda text: None), (*SMALL, *settings))
+    numbers = lengths.show(quiet(tmp_path, "lengths"), (*SMALL, *settings))
     assert numbers["words"] == sorted(numbers["words"])
     assert (tmp_path / "lengths.png").read_bytes().startswith(PNG)
     _, tests = lengths.write_texts(tmp_path / "again.tsv")
     assert [len(several) for several in tests] == [3] * lengths.MOST
     models = {"with attention": "additive", "one context vector": "none"}
     for name, score in models.items():
-        run = load(tmp_path / name.replace(" ", "-"))
+        run = load(tmp_path / "models" / f"lengths-{name.replace(' ', '-')}")
         assert run.recipe.model.score == score
         answers = iter(run.predict([source for several in tests for source, _ in several]))
         for several, value in zip(tests, numbers[name], strict=True):
@@ -82,7 +93,7 @@ def test_alignment_looks_into_a_given_run(tmp_path, pairs, monkeypatch):
     monkeypatch.setattr(alignment, "SENTENCE", "one two three")
     done = ayn("lecture", "alignment", "--out", tmp_path, "--run", trained("translate", pairs))
     assert done.code == 0, done.err
-    numbers = json.loads((tmp_path / "alignment.json").read_text())
+    numbers = read(tmp_path, "alignment")
     assert len(numbers["weights"]) == len(numbers["target"])
     assert (tmp_path / "alignment.png").read_bytes().startswith(PNG)
 
@@ -90,7 +101,7 @@ def test_alignment_looks_into_a_given_run(tmp_path, pairs, monkeypatch):
 @pytest.mark.slow
 def test_banks_part_by_their_meaning_and_not_by_their_spelling(tmp_path, monkeypatch):
     settings = ("model.width=16", "model.filters=2", "train.steps=120", "train.batch_tokens=512", "train.threads=1")
-    numbers = banks.show(Lecture(tmp_path, lambda text: None), settings)
+    numbers = banks.show(quiet(tmp_path, "banks"), settings)
     spelling, *upper = torch.tensor(numbers["layers"])
     torch.testing.assert_close(spelling, torch.ones(9, 9))
     same = torch.tensor([[a == b for b in numbers["senses"]] for a in numbers["senses"]])
@@ -101,8 +112,8 @@ def test_banks_part_by_their_meaning_and_not_by_their_spelling(tmp_path, monkeyp
 
 
 def test_wordmap_finds_the_woman(tmp_path):
-    lectures.show("wordmap", Lecture(tmp_path, lambda text: None))
-    numbers = json.loads((tmp_path / "wordmap.json").read_text())
+    lectures.show("wordmap", quiet(tmp_path))
+    numbers = read(tmp_path, "wordmap")
     assert numbers["nearest"][0]["word"] == "woman"
     assert (tmp_path / "wordmap.png").read_bytes().startswith(PNG)
 
@@ -119,20 +130,20 @@ def test_a_trained_model_is_not_trained_again(tmp_path):
 
 
 def test_the_command_lists_the_lectures_and_helps_with_their_names(tmp_path, pairs, story):
-    assert all(name in ayn("lecture").out for name in lectures.LECTURES)
+    assert all(name in ayn("lecture").out for name in lectures.TOPICS)
     wrong = ayn("lecture", "gradient")
     assert wrong.code == 2
     assert "did you mean 'gradients'?" in wrong.err
     other = ayn("lecture", "banks", "--out", tmp_path, "--run", trained("translate", pairs))
     assert other.code == 2
-    assert "is a run for translate, but this lecture needs lm" in other.err
+    assert "is a run of translate/transformer, but 'banks' needs one of lm/elmo" in other.err
     gpt = ayn("lecture", "banks", "--out", tmp_path, "--run", trained("lm", story))
     assert gpt.code == 2
-    assert "is a run of 'gpt', but this lecture needs 'elmo'" in gpt.err
+    assert "is a run of lm/gpt, but 'banks' needs one of lm/elmo" in gpt.err
     for name in ("gradients", "paths", "lengths"):
         own = ayn("lecture", name, "--out", tmp_path, "--run", trained("lm", story))
         assert own.code == 2
-        assert "makes its own models; --run is for alignment, wordmap, banks" in own.err
+        assert "makes its own models; --run is for patches, wordmap, alignment, banks" in own.err
 
 
 def test_patches_of_one_row_or_column_are_alike_if_positions_say_so():
@@ -177,12 +188,12 @@ def test_patch_positions_compares_kinds_of_positions_over_seeds(tmp_path, monkey
     monkeypatch.setattr(patch_positions, "SEEDS", (1, 2))
     said: list[str] = []
     small = [*SMALL, "model.heads=2", "model.layers=1", "train.batch_tokens=650", "data.limit=50"]
-    lecture = Lecture(tmp_path, said.append)
+    lecture = Lecture(tmp_path, said.append, name="patch-positions")
     found = patch_positions.show(lecture, small)
-    assert lecture.figure("patch-positions").read_bytes().startswith(PNG)
+    assert (tmp_path / "patch-positions.png").read_bytes().startswith(PNG)
     for name, kind in patch_positions.KINDS.items():
         for seed in patch_positions.SEEDS:
-            run = load(tmp_path / f"{name}-{seed}")
+            run = load(tmp_path / "models" / f"positions-{name}-{seed}")
             assert (run.recipe.model.positions, run.recipe.train.seed) == (kind, seed)
             assert found[name]["test"][seed - 1] == run.scores()["test"][0].value
         assert found[name]["steps"] == [3]
@@ -197,7 +208,7 @@ def test_patches_are_drawn_from_a_run(tmp_path):
     lectures.show("patches", Lecture(tmp_path, said.append, run=str(run.folder.path)))
     assert (tmp_path / "patches.png").read_bytes().startswith(PNG)
     assert "4,294,967,296" in "".join(said)
-    assert len(json.loads((tmp_path / "patches.json").read_text())["cosines"]) == 64
+    assert len(read(tmp_path, "patches")["cosines"]) == 64
     none = train("recognize/vit", *settings, "model.positions=none", out=tmp_path / "none", quiet=True)
     done = ayn("lecture", "patches", "--run", none.folder.path, "--out", tmp_path)
     assert done.code == 2

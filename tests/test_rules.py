@@ -260,7 +260,7 @@ def test_lectures_keep_their_settings(tmp_path):
     assert lecture.trained("lm/gpt", *settings, data=text).recipe.text == read_recipe("lm/gpt").text
     said.clear()
     lecture.trained("lm/gpt", *settings, data=text)
-    assert said == [f"using the model that was trained before: {tmp_path / 'run'}"]
+    assert said == [f"using the model that was trained before: {tmp_path / 'models' / 'lm-gpt'}"]
 
 
 @pytest.mark.parametrize("name", ["classify/bert", "tag/bert", "answer/bert", "classify/gpt"])

@@ -246,33 +246,39 @@ def info_command(
 
 @app.command("lecture", short_help="Run an experiment of the lectures and draw its figure.")
 def lecture_command(
-    name: Annotated[str, argument("LECTURE", "Which one; without a name they are listed.")] = "",
-    out: Annotated[Path | None, option("DIR", "Folder of the results.  [default: runs/lecture-NAME]")] = None,
-    run: Annotated[str, option("RUN", "Use this run instead of training one.", "--run")] = "",
+    name: Annotated[str, argument("TOPIC", "Which one, or all; without a name they are listed.")] = "",
+    text: Annotated[str, argument("TEXT", "A sentence of your own, for topics that take one.")] = "",
+    out: Annotated[Path, option("DIR", "Folder of the results.")] = Path("runs/lectures"),
+    run: Annotated[str, option("RUN", "Look into this run instead of training one.", "--run")] = "",
     mirror: common.Mirror = None,
+    device: common.Device = "auto",
 ) -> None:
-    """Run an experiment of the lectures: it prints its numbers and draws its figure.
+    """Show a topic of the lectures: in words, with its figure and its numbers. Models that
+    topics train are kept and shared. "all" makes one booklet of all topics.
 
     \b
     Example:
       ayn lecture gradients
+      ayn lecture all
     """
     if not name:
         print_columns(lectures())
         return
-    from allyouneed.lectures import check, show
+    from allyouneed.lectures import ALL, check, show
 
-    check(name, run)  # an unknown name is found before torch is imported
+    check(name, run, text)  # an unknown name is found before torch is imported
     from allyouneed.lectures.base import Lecture
+    from allyouneed.lectures.booklet import show_all
+    from allyouneed.runtime import pick_device
     from allyouneed.training.interrupt import Interrupted
 
-    lecture = Lecture(out or Path("runs") / f"lecture-{name}", say, run, os.path.abspath(mirror) if mirror else "")
+    lecture = Lecture(out, say, run, os.path.abspath(mirror) if mirror else "", pick_device(device), text)
     try:
-        show(name, lecture)
+        written = show_all(lecture) if name == ALL else show(name, lecture)
     except (Interrupted, KeyboardInterrupt):
-        write("\nstopped; the lecture begins again with the same command", err=True)
+        write("\nstopped; the same command goes on", err=True)
         raise typer.Exit(130) from None
-    write(f"\nthe figure is in {lecture.figure(name)}, its numbers in {lecture.numbers(name)}")
+    write(f"\n{written}")
 
 
 @app.command("list", short_help="List recipes, data sets, models, tasks, lectures or settings.")

@@ -121,7 +121,7 @@ def _values(parameter: str, command: str, given: Sequence[str], unfinished: str)
         return _assignments(known, unfinished)
     words: dict[str, Iterable[str]] = {
         "recipe": recipe_names() if command != "list" or given[:1] == ["settings"] else (),
-        "name": (name for name, _ in lectures()),
+        "name": (name for name, *_ in [*lectures(), ("all",)]),
         "what": LISTS,
         "pool": ("mean", "max", "first", "last"),
         "device": ("auto", "cpu", "cuda", "mps"),

@@ -95,9 +95,9 @@ def tasks() -> Rows:
 
 
 def lectures() -> Rows:
-    from allyouneed.lectures import LECTURES
+    from allyouneed.lectures import TOPICS
 
-    return list(LECTURES.items())
+    return [(name, topic.needs, topic.slides, topic.about) for name, topic in TOPICS.items()]
 
 
 LISTS = {

@@ -1,8 +1,10 @@
-"""The experiments of the lectures: one small file each, one command, one figure. `ayn lecture NAME`."""
+"""The topics of the lectures, in the order of the notes: one small file each, one command, one page. `ayn lecture`."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import import_module
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from allyouneed.errors import UserError, nearest
@@ -10,28 +12,87 @@ from allyouneed.errors import UserError, nearest
 if TYPE_CHECKING:
     from allyouneed.lectures.base import Lecture
 
-LECTURES = {
-    "gradients": "how the gradient shrinks with the distance: RNN, LSTM, Transformer",
-    "paths": "path length, sequential steps and measured time by the length of a sentence",
-    "lengths": "translation score by the length of the sentence, with and without attention",
-    "alignment": "which French word attends to which English word: attention over an RNN",
-    "wordmap": "word vectors on a map, and man + aunt - uncle as arrows",
-    "banks": "the bank of a river, the bank with the money, and to bank on something, in ELMo",
-    "patch-positions": "how well a ViT learns with no positions, 1-D, learned and 2-D ones, three seeds each",
-    "patches": "which positions of a ViT are alike, what its filters look for, and what patches save",
-}
-FROM_RUNS = ("alignment", "wordmap", "banks", "patches")  # those that can use a given run
+MIDTERM, CHAPTER, COMP, BASICS, ECE = "Midterm Review", "Chapter 08", "COMP7607", "Deep Learning Basics", "ECE 1786"
 
 
-def check(name: str, run: str = "") -> None:
-    """Raise a UserError if there is no experiment of this name, or if it cannot use a given run."""
-    if name not in LECTURES:
-        raise UserError(f"there is no lecture '{name}'{nearest(name, LECTURES)}")
-    if run and name not in FROM_RUNS:
-        raise UserError(f"'{name}' makes its own models; --run is for {', '.join(FROM_RUNS)}")
+@dataclass(frozen=True)
+class Topic:
+    """`slides`: where it is in the notes. `minutes`: on two CPU cores, when nothing is trained yet. `runs`: which runs
+    it can look into, each a task, or a task and a model. `asks`: what a text of the reader's own is."""
+
+    about: str
+    slides: str
+    minutes: float
+    runs: tuple[str, ...] = ()
+    asks: str = ""
+
+    @property
+    def needs(self) -> str:
+        """What the reader may want to know before it starts."""
+        time = f"{self.minutes:g} min" if self.minutes >= 1 else "seconds"
+        return f"{time}, or --run" if self.runs else time
 
 
-def show(name: str, lecture: Lecture) -> None:
-    """Run one experiment: it prints its numbers as a small table, and writes them and its figure."""
-    check(name, lecture.run)
-    lecture.write_numbers(name, import_module(f"allyouneed.lectures.{name.replace('-', '_')}").show(lecture))
+TOPICS = {
+    "patches": Topic(
+        "which positions of a ViT are alike, what its filters look for, and what patches save",
+        f"{MIDTERM} 29-31; {CHAPTER} §10", 2, ("recognize/vit",),
+    ),
+    "patch-positions": Topic(
+        "how well a ViT learns with no positions, 1-D, learned and 2-D ones, three seeds each",
+        f"{MIDTERM} 31", 10,
+    ),
+    "wordmap": Topic(
+        "word vectors on a map, and man + aunt - uncle as arrows",
+        f"{CHAPTER} §3.2", 1, ("wordvectors",),
+    ),
+    "alignment": Topic(
+        "which French word attends to which English word: attention over an RNN",
+        f"{CHAPTER} §4", 3, ("translate",),
+    ),
+    "lengths": Topic(
+        "translation score by the length of the sentence, with and without attention",
+        f"{CHAPTER} §4", 3,
+    ),
+    "gradients": Topic(
+        "how the gradient shrinks with the distance: RNN, LSTM, Transformer",
+        f"{COMP} vanishing gradient", 0.2,
+    ),
+    "paths": Topic(
+        "path length, sequential steps and measured time by the length of a sentence",
+        f"{COMP} sequential computation", 0.2,
+    ),
+    "banks": Topic(
+        "the bank of a river, the bank with the money, and to bank on something, in ELMo",
+        f"{ECE} contextual embeddings; {CHAPTER} §3.2", 1.5, ("lm/elmo",),
+    ),
+}  # fmt: skip
+ALL = "all"
+
+
+def check(name: str, run: str = "", text: str = "") -> None:
+    """Raise a UserError if there is no topic of this name, or if it takes no run or no text."""
+    if name == ALL and (run or text):
+        raise UserError("'all' shows every topic in models of its own: leave out --run and the text")
+    if name == ALL:
+        return
+    if name not in TOPICS:
+        raise UserError(f"there is no topic '{name}'{nearest(name, [*TOPICS, ALL])}")
+    topic = TOPICS[name]
+    if run and not topic.runs:
+        others = ", ".join(name for name, other in TOPICS.items() if other.runs)
+        raise UserError(f"'{name}' makes its own models; --run is for {others}")
+    if text and not topic.asks:
+        others = ", ".join(name for name, other in TOPICS.items() if other.asks)
+        raise UserError(f"'{name}' takes no text of your own; these do: {others}")
+
+
+def show(name: str, lecture: Lecture) -> str:
+    """Show a topic: what it tells, its tables and its figures are printed and kept. Returns where they are."""
+    check(name, lecture.run, lecture.text)
+    topic, begin = TOPICS[name], monotonic()
+    with lecture.topic(name, topic.runs):
+        numbers = import_module(f"allyouneed.lectures.{name.replace('-', '_')}").show(lecture)
+        lecture.write(numbers, about=topic.about, slides=topic.slides, seconds=round(monotonic() - begin, 1))
+    figures = [block["figure"] for block in lecture.shown if "figure" in block]
+    return f"in {lecture.out}: {', '.join([*figures, lecture.path('json').name])}"

@@ -27,5 +27,6 @@ def show(lecture: Lecture) -> dict[str, Any]:
         [word, found.source[at], f"{weights[at]:.2f}"] for word, at, weights in zip(found.target, best, found.weights)
     ]
     lecture.table(["writes", "attends most to", "weight"], rows)
-    draw(found.weights.numpy(), found.source, found.target, lecture.figure("alignment"), SENTENCE, found.shown)
+    weights = found.weights.numpy()
+    lecture.draw(lambda out: draw(weights, found.source, found.target, out, SENTENCE, found.shown), SENTENCE)
     return {"source": found.source, "target": found.target, "weights": found.weights.tolist()}

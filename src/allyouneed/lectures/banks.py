@@ -78,9 +78,8 @@ SETTINGS = ("train.steps=400", "train.batch_tokens=2048", "train.eval_every=200"
 
 def show(lecture: Lecture, settings: Sequence[str] = SETTINGS) -> dict[str, Any]:
     """A small ELMo reads sentences made by the rules above; then the vectors of "bank" are compared, layer by layer."""
-    run = lecture.trained(
-        "lm/elmo", *settings, data=None if lecture.run else write_text(lecture.out / "banks.txt"), kind="elmo"
-    )
+    data = None if lecture.run else write_text(lecture.out / "banks.txt")
+    run = lecture.trained("lm/elmo", *settings, data=data, name="banks-elmo")
     model = cast(ELMo, run.model)
     senses, texts = zip(*((sense, text) for sense, several in SENTENCES.items() for text in several))
     words = [text.split() for text in texts]
@@ -98,7 +97,7 @@ def show(lecture: Lecture, settings: Sequence[str] = SETTINGS) -> dict[str, Any]
     labels = [text.replace(" .", "") for text in texts]
     groups = [list(SENTENCES).index(sense) for sense in senses]
     title = "“bank” in nine sentences: cosines of its vectors in ELMo"
-    similarity(layers, labels, groups, lecture.figure("banks"), title)
+    lecture.draw(lambda out: similarity(layers, labels, groups, out, title), title)
     return {"sentences": texts, "senses": senses, "layers": [cosines.tolist() for _, cosines in layers]}
 
 

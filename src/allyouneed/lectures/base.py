@@ -1,65 +1,108 @@
-"""What every experiment needs: a folder for its figure, a way to print, and a way to train a small model."""
+"""What every topic needs: a way to tell, to draw and to keep what it shows, and small models that topics share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from allyouneed.errors import UserError
 from allyouneed.format import columns
+from allyouneed.recipe import Recipe
 from allyouneed.run import Run, load
+from allyouneed.storage.runfolder import RunFolder
 from allyouneed.storage.wholefile import write_json
 from allyouneed.terminal import say
 from allyouneed.training.fit import fit
 from allyouneed.training.starting import choose
+from allyouneed.version import __version__
+
+LETTERS = 100  # in a line that is printed
+SUFFIXES = ("png", "svg")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Lecture:
-    """The folder and the options of an experiment. `run` is a trained run to use instead of training one."""
+    """The folder and the options of topics. `run` is a trained run to use instead of training one, `text` what the
+    reader asks about. `shown` is what the topic has told, its tables and its figures, in their order."""
 
     out: Path
     say: Callable[[str], None] = say
     run: str = ""
     mirror: str = ""
+    device: str = "cpu"
+    text: str = ""
+    name: str = ""
+    runs: tuple[str, ...] = ()
+    shown: list[dict[str, Any]] = field(default_factory=list)
 
-    def figure(self, name: str) -> Path:
-        return self.out / f"{name}.png"
+    @contextmanager
+    def topic(self, name: str, runs: tuple[str, ...]) -> Iterator[None]:
+        """What is told belongs to the topic `name`, which can look into `runs`."""
+        self.name, self.runs, self.shown = name, runs, []
+        yield
 
-    def numbers(self, name: str) -> Path:
-        return self.out / f"{name}.json"
+    def path(self, suffix: str, part: str = "") -> Path:
+        """A file of the topic, or of a part of it."""
+        return self.out / f"{self.name}{f'-{part}' * bool(part)}.{suffix}"
 
-    def write_numbers(self, name: str, numbers: dict[str, Any]) -> None:
-        """The numbers of the figure, so that they can be drawn again."""
-        self.out.mkdir(parents=True, exist_ok=True)
-        write_json(self.numbers(name), numbers)
+    def tell(self, text: str) -> None:
+        """Print a paragraph."""
+        text = " ".join(text.split())
+        self.shown.append({"text": text})
+        self.say(textwrap.fill(text, LETTERS) + "\n")
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Print a small table."""
-        self.say("\n".join(columns([tuple(map(str, row)) for row in (head, *rows)])))
+        cells = [[str(cell) for cell in row] for row in rows]
+        self.shown.append({"head": list(head), "rows": cells})
+        self.say("\n".join(columns([tuple(head), *map(tuple, cells)])) + "\n")
 
-    def trained(
-        self, recipe: str, *settings: str, data: str | Path | None = None, name: str = "run", kind: str = ""
-    ) -> Run:
-        """The given run, one that an earlier call has trained here, or a new one. `kind` is the model that it must
-        have."""
+    def draw(self, plot: Callable[[Path], None], title: str, part: str = "") -> None:
+        """Draw a figure as PNG and SVG; `title` says what it shows to those who cannot see it."""
+        for suffix in SUFFIXES:
+            plot(self.path(suffix, part))
+        self.shown.append({"figure": self.path("png", part).name, "title": title})
+
+    def write(self, numbers: dict[str, Any], **about: Any) -> None:
+        """Keep what was shown, and the numbers of its figures, so that they can be drawn again."""
+        given = {"run": self.run, "text": self.text, "device": self.device, "version": __version__}
+        self.out.mkdir(parents=True, exist_ok=True)
+        record = {"topic": self.name, **about, "given": given, "shown": self.shown, "numbers": numbers}
+        write_json(self.path("json"), record)
+
+    def trained(self, recipe: str, *settings: str, data: str | Path | None = None, name: str = "") -> Run:
+        """The given run, or a small model, which is trained only once: topics that ask for the same `name` share it."""
         if self.run:
-            found, task = load(self.run, precision="fp32"), recipe.partition("/")[0]
-            if found.recipe.task_kind != task:
-                raise UserError(f"{self.run} is a run for {found.recipe.task_kind}, but this lecture needs {task}")
-            if kind and found.recipe.model_kind != kind:
-                raise UserError(f"{self.run} is a run of '{found.recipe.model_kind}', but this lecture needs '{kind}'")
-            return found
-        chosen = choose(recipe, ["data.follow=false", *settings], str(data) if data else None)
+            return self._given()
+        chosen = choose(recipe, ["data.follow=false", f"train.device={self.device}", *settings], data and str(data))
         if self.mirror:
             chosen = chosen.with_(data=replace(chosen.data, mirror=self.mirror))
-        folder = self.out / name
-        if (folder / "scores.json").is_file():
-            before = load(folder, precision="fp32")
-            if before.recipe == chosen:
-                self.say(f"using the model that was trained before: {folder}")
-                return before
-        fit(chosen, folder, overwrite=True, say=self.say)
-        return load(folder, precision="fp32")
+        folder = self.out / "models" / (name or recipe.replace("/", "-"))
+        begun = _begun(folder, chosen)
+        if begun and (folder / "scores.json").is_file():
+            self.say(f"using the model that was trained before: {folder}")
+        else:
+            fit(chosen, folder, resume=begun, overwrite=not begun, say=self.say)
+        return load(folder, self.device, precision="fp32")
+
+    def _given(self) -> Run:
+        found = load(self.run, self.device, precision="fp32")
+        kind = found.recipe.task_kind, f"{found.recipe.task_kind}/{found.recipe.model_kind}"
+        if not set(kind) & set(self.runs):
+            wanted = " or ".join(self.runs)
+            raise UserError(f"{self.run} is a run of {kind[1]}, but '{self.name}' needs one of {wanted}")
+        return found
+
+
+def _begun(folder: Path, recipe: Recipe) -> bool:
+    """Whether this recipe has begun to be trained in a folder."""
+    before = RunFolder(folder)
+    before.recover()
+    try:
+        return before.begun() and before.read_recipe() == recipe
+    except UserError:  # it is damaged
+        return False

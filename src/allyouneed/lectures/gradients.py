@@ -30,6 +30,11 @@ def show(lecture: Lecture) -> dict[str, Any]:
         "LSTM, forget gate open": norms_by_distance(lambda: _recurrent("lstm", forget=4.0)),
         "Transformer": norms_by_distance(_attention),
     }
+    lecture.tell(
+        """How much does the last output change when the input k steps before it changes? A recurrent network multiplies
+        by one Jacobian matrix per step, so the answer shrinks geometrically with k. An LSTM that keeps its forget gate
+        open loses little, and attention reaches every position in one step."""
+    )
     relative = {name: (values[1:] / values[1]).tolist() for name, values in norms.items()}
     distances = list(range(1, LENGTH))
     rows = [[k, *(f"{relative[name][k - 1]:.1e}" for name in norms)] for k in (1, 2, 4, 8, 16, 32, 63)]
@@ -39,7 +44,8 @@ def show(lecture: Lecture) -> dict[str, Any]:
         "untrained models, one layer, 64 wide", "distance k (positions)", "‖∂h_T / ∂x_(T-k)‖, relative to k = 1",
         curves, logy=True,
     )  # fmt: skip
-    plot_curves([panel], lecture.figure("gradients"), "How much of a gradient is left after k steps")
+    title = "How much of a gradient is left after k steps"
+    lecture.draw(lambda out: plot_curves([panel], out, title), title)
     return {"distance": distances, **relative}
 
 

@@ -25,11 +25,12 @@ SETTINGS = ("train.steps=800", "train.batch_tokens=1024", "data.max_length=96", 
 def show(lecture: Lecture, settings: Sequence[str] = SETTINGS) -> dict[str, Any]:
     """Train both models and score them by BLEU on texts of each length; minutes on two CPU cores."""
     lecture.out.mkdir(parents=True, exist_ok=True)
-    file, tests = write_texts(lecture.out / "texts.tsv")
+    file, tests = write_texts(lecture.out / "lengths.tsv")
     words = [sum(len(source.split()) for source, _ in several) / len(several) for several in tests]
     scores: dict[str, list[float]] = {}
     for name, score in MODELS.items():
-        run = lecture.trained("translate/attention", *settings, score, data=file, name=name.replace(" ", "-"))
+        folder = f"lengths-{name.replace(' ', '-')}"
+        run = lecture.trained("translate/attention", *settings, score, data=file, name=folder)
         sources, targets = zip(*(pair for several in tests for pair in several))
         answers = run.predict(sources)
         pieces = [slice(start, start + TEST) for start in range(0, len(answers), TEST)]
@@ -38,7 +39,8 @@ def show(lecture: Lecture, settings: Sequence[str] = SETTINGS) -> dict[str, Any]
     lecture.table(["sentences", "words", *scores], rows)
     curves = [(name, words, values) for name, values in scores.items()]
     panel = Panel("English to Italian, greedy", "words in the source", "BLEU", curves, low=0.0)
-    plot_curves([panel], lecture.figure("lengths"), "What one vector cannot hold")
+    title = "What one vector cannot hold"
+    lecture.draw(lambda out: plot_curves([panel], out, title), title)
     return {"words": words, **scores}
 
 

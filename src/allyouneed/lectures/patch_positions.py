@@ -55,7 +55,7 @@ def show(lecture: Lecture, settings: Sequence[str] = SETTINGS) -> dict[str, Any]
         runs = []
         for seed in SEEDS:
             more = (f"model.positions={kind}", f"train.seed={seed}")
-            runs.append(lecture.trained("recognize/vit", *settings, *more, data=data, name=f"{name}-{seed}"))
+            runs.append(lecture.trained("recognize/vit", *settings, *more, data=data, name=f"positions-{name}-{seed}"))
         tests = [next(score.value for score in run.scores()["test"] if score.name == "accuracy") for run in runs]
         valid = [[row for row in read_metrics(run.folder.metrics) if "accuracy" in row] for run in runs]
         steps = [row["step"] for row in valid[0]]
@@ -65,5 +65,6 @@ def show(lecture: Lecture, settings: Sequence[str] = SETTINGS) -> dict[str, Any]
         numbers[name] = {"test": tests, "steps": steps, "valid": mean}
     lecture.table(["positions", *(f"seed {seed}" for seed in SEEDS), "mean"], rows)
     panel = Panel(f"Mean of {len(SEEDS)} seeds, held-out images", "steps", "accuracy (%)", curves)
-    plot_curves([panel], lecture.figure("patch-positions"), "What a ViT sees without knowing where")
+    title = "What a ViT sees without knowing where"
+    lecture.draw(lambda out: plot_curves([panel], out, title), title)
     return numbers

@@ -22,7 +22,7 @@ SIDES = (32, 256)  # of images whose pairs are counted
 
 def show(lecture: Lecture) -> dict[str, Any]:
     """Train the recipe recognize/vit, or take a run of the task recognize; minutes on two CPU cores."""
-    run = lecture.trained("recognize/vit", kind="vit")
+    run = lecture.trained("recognize/vit")
     patches, config = run.model.body.patches, run.recipe.model
     if patches.positions is None:
         raise UserError(f"{lecture.run} has no learned positions (model.positions = {config.positions}) to compare")
@@ -30,7 +30,8 @@ def show(lecture: Lecture) -> dict[str, Any]:
     maps = alike.view(*[config.grid] * 4)
     near = neighbours(maps)
     shown = filters(patches.into.weight.detach(), config.channels, config.patch)
-    patch_figure(maps, shown, lecture.figure("patches"), "What a ViT learns of its patches")
+    title = "What a ViT learns of its patches"
+    lecture.draw(lambda out: patch_figure(maps, shown, out, title), title)
     lecture.table(["cosine of two positions", ""], [[name, f"{value:.3f}"] for name, value in near.items()])
     rows = []
     for side, (what, patch) in product(SIDES, (("pixels", 1), ("patches of 4 x 4", 4), ("patches of 16 x 16", 16))):

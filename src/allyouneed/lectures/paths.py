@@ -51,7 +51,8 @@ def show(lecture: Lecture) -> dict[str, Any]:
         panel("sequential steps", "steps that wait for the step before", steps),
         panel("measured here", "ms per layer, forward and backward", milliseconds),
     ]
-    plot_curves(panels, lecture.figure("paths"), "Path length, sequential steps and time")
+    title = "Path length, sequential steps and time"
+    lecture.draw(lambda out: plot_curves(panels, out, title), title)
     return {"lengths": LENGTHS, "path": path, "steps": steps, "seconds": seconds}
 
 

@@ -23,5 +23,5 @@ def show(lecture: Lecture) -> dict[str, Any]:
     near = run.answers([SUM])[0].details["nearest"]
     lecture.table([SUM, "cosine"], [[row["word"], f"{row['cosine']:.3f}"] for row in near[:5]])
     title = f"{SUM} = {near[0]['word']}"
-    word_map(found.words, found.vectors, lecture.figure("wordmap"), arrows=found.arrows, title=title)
+    lecture.draw(lambda out: word_map(found.words, found.vectors, out, arrows=found.arrows, title=title), title)
     return {"sum": SUM, "nearest": near, "words": found.words, "vectors": found.vectors.tolist()}
