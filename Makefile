@@ -6,7 +6,7 @@ PARALLEL := -n auto
 # Or each of the hundreds of processes that the tests start would compile every file again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all lint bench clean
+.PHONY: demo test test-all lint site bench clean
 
 .venv/installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "allyouneed needs Python 3.11 or newer; set PYTHON=python3.12 or so")'
@@ -29,12 +29,15 @@ test-all: .venv/developing
 	$(BIN)/python -m pytest $(PARALLEL) --dist worksteal -m 'slow or not slow'
 
 lint: .venv/developing
-	$(BIN)/ruff check src tests bench
-	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench docs
+	$(BIN)/ruff format --check src tests bench docs
 	$(BIN)/mypy
+
+site: .venv/developing
+	$(BIN)/mkdocs build --strict --quiet
 
 bench: .venv/developing
 	$(BIN)/python -m bench
 
 clean:
-	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv site build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

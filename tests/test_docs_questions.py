@@ -27,7 +27,7 @@ def test_there_are_as_many_as_the_page_says():
 
 @pytest.mark.parametrize("number", range(1, 11))
 def test_four_answers_and_one_is_right(number):
-    asked, answer = QUESTIONS[number].split("<details>")
+    asked, answer = QUESTIONS[number].split("<details")
     assert re.findall(r"\(([abcd])\) ", asked) == ["a", "b", "c", "d"]
     assert re.search(r"</summary>\n\n\(([abcd])\)\. ", answer)
 
