@@ -268,10 +268,13 @@ def test_where_an_answer_begins_is_seen_without_a_head(tmp_path, offline):  # no
 @pytest.fixture
 def loud_heads() -> Iterator[None]:
     """A layer whose heads matter, in a model that has hardly learned."""
-    weight = made("gpt").model.body.stack.blocks[1].attention.out.weight
-    before, weight.data = weight.data, weight.data * 300
+    stack = made("gpt").model.body.stack
+    before = [(weight, weight.data) for weight in (stack.blocks[1].attention.out.weight, stack.norm.weight)]
+    for (weight, data), factor in zip(before, (300, 10)):
+        weight.data = data * factor
     yield
-    weight.data = before
+    for weight, data in before:
+        weight.data = data
 
 
 @pytest.mark.usefixtures("loud_heads")
