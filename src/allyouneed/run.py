@@ -120,8 +120,9 @@ class Run:
         self, texts: str | Iterable[Text], show: Callable[[str], None] | None = None, **decode: Any
     ) -> list[Answer]:
         """The answers to some texts, or to one, with their tokens and probabilities. `show` gets the pieces of the
-        first one while it is written. A text that the model cannot read is an error; `answer_lines` goes on,
-        and gives each answer as soon as it is known."""
+        first one while it is written. If words of a text are not in the vocabulary, `details["unknown"]` of its answer
+        names them. A text that the model cannot read is an error; `answer_lines` goes on, and gives each answer as soon
+        as it is known."""
         one = self.predictor.is_single(texts)
         if not one and not isinstance(texts, Iterable):
             raise UserError(f"give {self.predictor.asks}, or several in a list; not {type(texts).__name__}")
@@ -265,6 +266,11 @@ class Run:
     def table(self, text: Text, most: int = 5, **decode: Any) -> list[Guess]:
         """At each position, the most likely next tokens with their probabilities."""
         return self._look(lambda given, settings: self.predictor.table(given, settings, most), text, decode)
+
+    def unknown(self, text: Text, **decode: Any) -> Sequence[str]:
+        """The words of a text that are not in the vocabulary, once each, in order."""
+        given, _ = self.read(text, **decode)
+        return self.predictor.unknown(given)
 
     def align(self, text: str, **decode: Any) -> Alignment:
         """How much each token of the best answer attended to each token of the source."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -135,8 +135,9 @@ def _answer(run: Run, text: str, how: str, decode: dict[str, Any], before: str =
     opening, settings = run.predictor.opening(text), run.decode(**decode)
     if how == "text" and opening and settings.n_best == 1 and settings.method != "beam":
         pieces = iter([opening])  # not shown before the prompt is found good
-        for _ in run.answers([text], show=lambda piece: write(next(pieces, "") + piece, end=""), **decode):
+        for answer in run.answers([text], show=lambda piece: write(next(pieces, "") + piece, end=""), **decode):
             write(next(pieces, ""))
+            _note(answer.details.get("unknown", ()))
         return
     for answer in run.answers([text], **decode):
         if how == "json":
@@ -145,6 +146,16 @@ def _answer(run: Run, text: str, how: str, decode: dict[str, Any], before: str =
         for one in (answer, *answer.others):
             score = f"{one.score or one.logprob:8.3f}  " if answer.others else ""
             write(f"{score}{opening or before}{one.shown or one.text}")
+        _note(answer.details.get("unknown", ()))
+
+
+def _note(words: Sequence[str], before: str = "") -> None:
+    """Say on standard error which words of a text are not in the vocabulary: the answer stays as it is."""
+    from allyouneed.predict.inputs import unknown_note
+
+    if words:
+        with suppress(OSError):  # standard error may be full
+            write(f"{before}{unknown_note(words)}", err=True)
 
 
 def _json(text: str, answer: Answer | None, error: object = None) -> str:
@@ -157,7 +168,8 @@ def _json(text: str, answer: Answer | None, error: object = None) -> str:
     found: dict[str, Any] = {"error": str(error or "the line is empty")}
     if answer is not None:
         others = {"others": [plain(other) for other in answer.others]} if answer.others else {}
-        found = answer.details or {**plain(answer), **others}
+        own = answer.details.keys() - {"unknown"}
+        found = {**({} if own else {**plain(answer), **others}), **answer.details}
     return dumps({"input": text, **found}, ensure_ascii=False)
 
 
@@ -198,6 +210,8 @@ def _stream(run: Run, how: str, decode: dict[str, Any]) -> bool:
                 answer = run.predictor.opening(line.text) + (line.answer.shown or line.answer.text)
                 shown = answer.replace("\n", "\\n")
             write(shown)
+            if how == "text" and line.answer is not None:
+                _note(line.answer.details.get("unknown", ()), f"line {line.number}: ")
         first += len(lines)
     return fine
 
@@ -210,13 +224,13 @@ def _tables(run: Run, lines: list[str | UserError], first: int, decode: dict[str
         line = Line(number, "", error=text) if isinstance(text, UserError) else Line(number, text)
         try:
             if line.asks:
-                _print_table(run, line.text, decode)
+                _print_table(run, line.text, decode, f"line {number}: ")
         except UserError as error:
             line = replace(line, error=error)
         yield line
 
 
-def _print_table(run: Run, text: str, decode: dict[str, Any]) -> None:
+def _print_table(run: Run, text: str, decode: dict[str, Any], before: str = "") -> None:
     def visible(token: str) -> str:
         return shortened(token.replace(" ", "·"))
 
@@ -227,6 +241,7 @@ def _print_table(run: Run, text: str, decode: dict[str, Any]) -> None:
     for i, (guess, cells) in enumerate(zip(guesses, likely)):
         rows.append((str(i), visible(guess.token), "".join(cell.ljust(w + 1) for cell, w in zip(cells, widths))))
     print_columns(rows, fold=False)
+    _note(run.unknown(text, **decode), before)
 
 
 def _draw_alignment(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None:
@@ -245,6 +260,7 @@ def _draw_alignment(run: Run, texts: list[str], out: Path, decode: dict[str, Any
     found = run.align(texts[0], **decode)
     alignment(found.weights.numpy(), found.source, found.target, out, texts[0], found.shown)
     write(f"{found.answer}\nthe figure is in {out}")
+    _note(run.unknown(texts[0], **decode))
 
 
 def _aligned(run: Run, text: str, decode: dict[str, Any]) -> bytes:
@@ -273,6 +289,7 @@ def _draw_heads(run: Run, texts: list[str], out: Path, place: str, decode: dict[
         place = place or list(found)[-1]
         heads(found[place].weights.numpy(), found[place].source, found[place].target, out, title=place)
     write(f"the figure of {place or 'all heads'} is in {out}; there are {', '.join(found)}")
+    _note(run.predictor.unknown(given))
 
 
 def _draw_answers(run: Run, texts: list[str], out: Path, decode: dict[str, Any]) -> None:

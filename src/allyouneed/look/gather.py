@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from allyouneed.config import DecodeConfig
@@ -14,13 +15,14 @@ from allyouneed.look.gates import show_gates
 from allyouneed.look.hand import kinds_for, show_hand
 from allyouneed.look.inside import KINDS, show_inside, show_positions
 from allyouneed.look.learning import show_learning
-from allyouneed.look.starts import lines, start_image, starts, unknown_words
+from allyouneed.look.starts import lines, start_image, starts
 from allyouneed.look.view import View
 from allyouneed.look.vocabulary import show_vocabulary
 from allyouneed.look.writing import show_beams, show_writing
 from allyouneed.predict.base import Predictor, Traced, Writing
 from allyouneed.predict.embed import Embedding
 from allyouneed.predict.images import ImageReader
+from allyouneed.predict.inputs import unknown_note
 from allyouneed.storage.runfolder import RunFolder
 
 
@@ -41,7 +43,7 @@ def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeCo
         if "image" in vars(predictor.recipe.model):
             view.shown["grid"] = predictor.recipe.model.grid
         answer = show_answer(view, predictor, given, decode)
-        view.shown["notes"] += _notes(predictor, text, answer.details if answer else {})
+        view.shown["notes"] += _notes(predictor.unknown(given), answer.details if answer else {})
         show_alignment(view, predictor, given, decode)
         if isinstance(predictor, Embedding) and len(given) == 1:
             show_nearest(view, predictor, given, lines(predictor, decode))
@@ -63,12 +65,12 @@ def look_at(folder: RunFolder, predictor: Predictor, text: Any, decode: DecodeCo
     return view
 
 
-def _notes(predictor: Predictor, text: Any, details: dict[str, Any]) -> list[str]:
+def _notes(unknown: Sequence[str], details: dict[str, Any]) -> list[str]:
     """What was not read as it was written."""
-    notes, unknown = [], list(dict.fromkeys(unknown_words(predictor, text) if isinstance(text, str) else []))
+    notes = []
     if unknown:
-        words = ", ".join(unknown[:8]) + ", …" * (len(unknown) > 8)
-        notes.append(f"This run does not know: {words}. The model reads them as one unknown word.")
+        note = unknown_note(unknown)
+        notes.append(f"{note[0].upper()}{note[1:]}. The model reads them as one unknown word.")
     if details.get("unread"):
         notes.append(f"The text was cut: its last {details['unread']:,} tokens were not read.")
     if details.get("windows", 1) > 1:

@@ -42,17 +42,6 @@ def _known(kind: str, predictor: Predictor, decode: DecodeConfig) -> list[str]:
 
 def _knows(predictor: Predictor, text: str, decode: DecodeConfig) -> bool:
     try:
-        predictor.read(text, decode)
+        return not predictor.unknown(predictor.read(text, decode))
     except UserError:
         return False
-    return not unknown_words(predictor, text)
-
-
-def unknown_words(predictor: Predictor, text: str) -> list[str]:
-    """The words of a text that the tokenizer of a run does not know."""
-    plain = text.replace("[MASK]", " ").replace("|||", " ")
-    for tokenizer in list(predictor.processor.tokenizers.values())[:1]:  # that of the source
-        # Some tokenizers take the first word of a text as any other, with a space before it.
-        unknown = min((tokenizer.unknown(given) for given in (plain, f" {plain}")), key=len)
-        return [unit.strip() for unit in unknown if unit.strip().isalnum()]
-    return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -25,6 +25,7 @@ class Prompt:
     ids: list[int]
     max_new: int
     stop: frozenset[int] = frozenset()
+    unknown: Sequence[str] = ()  # words of the user's text that are not in the vocabulary
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,13 @@ class Answer:
 
 
 Outcome = Answer | Exception  # an input has an answer, or an error
+
+
+def flagged(outcome: Outcome, unknown: Sequence[str]) -> Outcome:
+    """The answer; if its input has words that are not in the vocabulary, its details name them."""
+    if isinstance(outcome, Exception) or not unknown:
+        return outcome
+    return replace(outcome, details={**outcome.details, "unknown": list(unknown)})
 
 
 @dataclass(frozen=True)

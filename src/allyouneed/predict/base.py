@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -19,7 +20,8 @@ from allyouneed.errors import UserError
 from allyouneed.nn.batch import Tensors
 from allyouneed.nn.recurrent import GATES
 from allyouneed.nn.trace import KINDS, Trace, kind_of
-from allyouneed.predict.answers import Answer, Outcome, Prompt, request_for, write
+from allyouneed.predict.answers import Answer, Outcome, Prompt, flagged, request_for, write
+from allyouneed.predict.inputs import unknown_words
 from allyouneed.predict.processor import Processor
 from allyouneed.predict.writer import AfterSource, Writer
 from allyouneed.recipe import Recipe
@@ -128,11 +130,27 @@ class Predictor(ABC):
     def read(self, given: Any, decode: DecodeConfig) -> Any:
         """The input of the user as this model reads it; a UserError if it cannot."""
 
+    def unknown(self, given: Any) -> Sequence[str]:
+        """The words of an input that was read that are not in the vocabulary, once each, in order; none if the task
+        refuses them, or reads no text."""
+        return ()
+
     # Answers
 
     def answers(self, inputs: Iterable[Any], decode: DecodeConfig, show: Show | None = None) -> Iterator[Outcome]:
         """The answer to each input that was read, or its error, in order. Inputs are taken as they are needed. `show`
-        gets the first answer piece by piece."""
+        gets the first answer piece by piece. An answer names the unknown words of its input."""
+        asked = deque[Any]()
+
+        def taken() -> Iterator[Any]:
+            for given in inputs:
+                asked.append(given)
+                yield given
+
+        for outcome in self._answers(taken(), decode, show):
+            yield flagged(outcome, self.unknown(asked.popleft()))
+
+    def _answers(self, inputs: Iterable[Any], decode: DecodeConfig, show: Show | None) -> Iterator[Outcome]:
         source = iter(inputs)
         while several := list(islice(source, 8 * decode.batch)):
             yield from self._each(several, decode)
@@ -241,6 +259,10 @@ class Predictor(ABC):
         """The tokens of a text with words at these spans, as the body reads it."""
         return self.tokenizer.tokenize(text, spans)
 
+    def unknown_among(self, text: str, spans: Sequence[tuple[int, int]], ids: Sequence[int]) -> tuple[str, ...]:
+        """The unknown words of a text that `tokenize_words` has read as these ids."""
+        return unknown_words(self.tokenizer, (self.tokenizer.prefix + text, ids))
+
 
 class Writing(Predictor):
     """Answers are written token by token, by the one writer of the run."""
@@ -249,7 +271,10 @@ class Writing(Predictor):
         super().__init__(processor, model)
         self.writer = Writer(model, self.lock)
 
-    def answers(self, inputs: Iterable[Any], decode: DecodeConfig, show: Show | None = None) -> Iterator[Outcome]:
+    def unknown(self, given: Prompt) -> Sequence[str]:
+        return given.unknown
+
+    def _answers(self, inputs: Iterable[Any], decode: DecodeConfig, show: Show | None) -> Iterator[Outcome]:
         return write(self.writer, self.tokenizer, inputs, decode, show)
 
     def _answer(self, inputs: list[Any], decode: DecodeConfig) -> Iterable[Answer]:

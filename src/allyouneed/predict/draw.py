@@ -102,7 +102,10 @@ class DrawPredictor(Writing):
         check_method(decode)
         return Caption(given, ids)
 
-    def answers(self, inputs: Iterable[Caption], decode: DecodeConfig, show: Show | None = None) -> Iterator[Outcome]:
+    def unknown(self, given: Any) -> Sequence[str]:
+        return ()  # a caption with unknown words is refused
+
+    def _answers(self, inputs: Iterable[Caption], decode: DecodeConfig, show: Show | None) -> Iterator[Outcome]:
         source = iter(inputs)
         while several := list(islice(source, max(1, decode.batch // decode.n_best))):
             yield from self._each(several, decode)

@@ -45,6 +45,7 @@ class Row(NamedTuple):
     words: Sequence[int] = ()  # the word that each token is of; -1: none
     names: Sequence[str] = ()  # its words
     whole: bool = True  # nothing was cut off
+    unknown: Sequence[str] = ()  # words that are not in the vocabulary
 
 
 class EmbeddedWords(NamedTuple):
@@ -226,7 +227,15 @@ class Embedding(Predictor):
         sides = [given] if self.corpus else two_texts(given)
         if len(sides) > 1 and self.words:
             raise UserError("vectors of words are those of one text, but two are given: give one")
-        return [self.row(side) for side in sides]
+        return [self._flagged(side, self.row(side)) for side in sides]
+
+    def _flagged(self, text: str, row: Row) -> Row:
+        """A row with the unknown words of its text; a body that reads letters has none."""
+        unknown = () if self.spelled else self.run.unknown_among(text, self.run.word_spans(text), row.ids)
+        return row._replace(unknown=unknown)
+
+    def unknown(self, given: list[Row]) -> Sequence[str]:
+        return tuple(dict.fromkeys(word for row in given for word in row.unknown))
 
     def _answer(self, inputs: list[list[Row]], decode: DecodeConfig) -> Iterator[Answer]:
         """The vector of each text, the vectors of its words, the lines nearest to it, or the cosine of two texts."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,12 +14,13 @@ from allyouneed.models.bert import Bert
 from allyouneed.nn.batch import Tensors
 from allyouneed.predict.answers import Answer
 from allyouneed.predict.base import Guess, Predictor, Said, best_of
-from allyouneed.predict.inputs import BETWEEN, check_length, check_numbers, two_texts
+from allyouneed.predict.inputs import BETWEEN, check_length, check_numbers, two_texts, unknown_words
 from allyouneed.predict.lm import guesses, said_of
 from allyouneed.predict.processor import Processor
 from allyouneed.text.layout import Laid, Layout
 
 LIKELY = 5  # words that an answer gives for each [MASK]
+READ = ("mask",)  # the special tokens that are read where they are typed
 
 
 class FillProcessor(Processor):
@@ -40,6 +42,13 @@ class FillProcessor(Processor):
         return model
 
 
+@dataclass(frozen=True)
+class Gaps(Laid):
+    """One or two texts in which words are hidden."""
+
+    unknown: Sequence[str] = ()
+
+
 class FillPredictor(Predictor):
     Processor = FillProcessor
     asks = f"a text with [MASK] in it, or two with {BETWEEN} between them"
@@ -47,26 +56,29 @@ class FillPredictor(Predictor):
     processor: FillProcessor
     model: Bert
 
-    def read(self, given: str, decode: DecodeConfig) -> Laid:
+    def read(self, given: str, decode: DecodeConfig) -> Gaps:
         sides = two_texts(given)
         if not all(side.strip() for side in sides):
             missing = "one of the two texts" if len(sides) > 1 else "the text"
             raise UserError(f"{missing} is empty: give some words")
-        first, *second = (self.tokenizer.encode(side, ("mask",)) for side in sides)
-        laid = self.processor.layout.lay(first, second[0] if second else None)
+        ids = [self.tokenizer.encode(side, READ) for side in sides]
+        laid = self.processor.layout.lay(ids[0], ids[1] if len(ids) > 1 else None)
         check_length(self.model, len(laid.ids), "text")
-        return laid
+        return Gaps(**vars(laid), unknown=unknown_words(self.tokenizer, *zip(sides, ids), specials=READ))
 
-    def _tensors(self, given: Laid) -> Tensors:
+    def unknown(self, given: Gaps) -> Sequence[str]:
+        return given.unknown
+
+    def _tensors(self, given: Gaps) -> Tensors:
         device = self.model.device
         ids, segments = (torch.tensor([row], device=device) for row in (given.ids, given.segments))
         return {"ids": ids, "segments": segments, "lengths": torch.tensor([ids.size(1)], device=device)}
 
     @torch.inference_mode()
-    def _answer(self, inputs: list[Laid], decode: DecodeConfig) -> list[Answer]:
+    def _answer(self, inputs: list[Gaps], decode: DecodeConfig) -> list[Answer]:
         return [self._fill(given) for given in inputs]
 
-    def _fill(self, given: Laid) -> Answer:
+    def _fill(self, given: Gaps) -> Answer:
         ids, pair = given.ids, 1 in given.segments
         if not pair and self.tokenizer.mask not in ids:
             raise UserError(
@@ -95,11 +107,11 @@ class FillPredictor(Predictor):
         return Answer(answer, filled, 0.0, "stop", details=details, shown="\n".join(shown))
 
     @torch.inference_mode()
-    def table(self, given: Laid, decode: DecodeConfig, most: int = 5) -> list[Guess]:
+    def table(self, given: Gaps, decode: DecodeConfig, most: int = 5) -> list[Guess]:
         with self.lock:
             logits, _ = self.model(self._tensors(given))
         return guesses(logits[0], given.ids, self.tokenizer, most)
 
-    def says(self, given: Laid, decode: DecodeConfig, off: Mapping[str, list[int]] = {}) -> list[Said]:
+    def says(self, given: Gaps, decode: DecodeConfig, off: Mapping[str, list[int]] = {}) -> list[Said]:
         said = said_of(self._logits(given, decode, off), self.tokenizer)
         return [one for one, id in zip(said, given.ids) if id == self.tokenizer.mask]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -10,10 +10,12 @@ from torch import Tensor
 from allyouneed.decode.sample import NOT_A_NUMBER
 from allyouneed.errors import UserError, shortened
 from allyouneed.models.base import Model
+from allyouneed.terminal import brief
 from allyouneed.text import Tokenizer
 
 BETWEEN = "|||"
 MARKS = ("\t", BETWEEN)
+NAMED = 8  # unknown words that a note or an error names
 MOST_TEMPLATE = 100_000  # characters; the templates of well-known models have a few thousand
 
 
@@ -72,6 +74,20 @@ def check_input(text: str, tokenizer: Tokenizer, what: str) -> list[int]:
     ids = tokenizer.encode(text)
     number = 0 if tokenizer.unk is None else ids.count(tokenizer.unk)
     if number * 2 > len(ids):
-        unknown = ", ".join(repr(unit.strip() or unit) for unit in tokenizer.unknown(text)[:8])
+        unknown = ", ".join(repr(unit.strip() or unit) for unit in tokenizer.unknown(text)[:NAMED])
         raise UserError(f"most of the {what} is not in this model's vocabulary: {unknown}")
     return ids
+
+
+def unknown_words(
+    tokenizer: Tokenizer, *read: tuple[str, Sequence[int]], specials: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """The words and marks of texts, each with its ids, that are not in the vocabulary: once each, in order."""
+    unknown = (tokenizer.unknown(text, specials) for text, ids in read if tokenizer.unk in ids)
+    return tuple(dict.fromkeys(word for units in unknown for unit in units if (word := unit.strip())))
+
+
+def unknown_note(words: Sequence[str]) -> str:
+    """What is said of unknown words beside an answer."""
+    more = ", …" * (len(words) > NAMED)
+    return brief(f"this run does not know: {', '.join(map(repr, words[:NAMED]))}{more}")

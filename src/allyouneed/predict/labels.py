@@ -22,7 +22,7 @@ from allyouneed.nn.heads import ClassifyHead, TagHead
 from allyouneed.nn.spelling import spell
 from allyouneed.predict.answers import Answer
 from allyouneed.predict.base import Guess, Predictor, Said, best_of
-from allyouneed.predict.inputs import BETWEEN, check_numbers, two_texts
+from allyouneed.predict.inputs import BETWEEN, check_numbers, two_texts, unknown_words
 from allyouneed.predict.linear import WordPairs
 from allyouneed.predict.processor import Processor
 from allyouneed.text.layout import Layout, Tokens, first_pieces
@@ -208,6 +208,7 @@ class Texts(NamedTuple):
     tokens: list[list[Any]]
     spans: Sequence[tuple[int, int]] = ()  # tag: start and end of each word
     pieces: Tokens | None = None  # tag: the tokens by word
+    unknown: Sequence[str] = ()
 
 
 class TextLabelsPredictor(LabelsPredictor):
@@ -220,6 +221,9 @@ class TextLabelsPredictor(LabelsPredictor):
         if not all(text.strip() for text in texts) or not all(read.tokens):
             raise UserError("the text is empty: give some words")
         return read
+
+    def unknown(self, given: Texts) -> Sequence[str]:
+        return given.unknown
 
     def _batches(self, texts: Sequence[Texts]) -> Labelled:
         """Inputs as batches; all of them have one text, or all have two."""
@@ -270,7 +274,10 @@ class ClassifyPredictor(TextLabelsPredictor):
         texts = two_texts(given) if pair or either else [given]
         if pair and len(texts) == 1:
             raise UserError(f"this run reads pairs of texts: give two texts with a tab or {BETWEEN} between them")
-        return self._checked(texts, Texts(given, [classify_tokens(self.processor, text) for text in texts]))
+        tokens, prefix = [classify_tokens(self.processor, text) for text in texts], self.processor.layout.prefix
+        read = ((prefix + text, ids) for text, ids in zip(texts, tokens))
+        unknown = () if self.processor.spells else unknown_words(self.tokenizer, *read)
+        return self._checked(texts, Texts(given, tokens, unknown=unknown))
 
     def _answer(self, inputs: list[Texts], decode: DecodeConfig) -> Iterator[Answer]:
         for text, p in zip(inputs, self.label_probabilities(inputs)):
@@ -348,11 +355,16 @@ class TagPredictor(TextLabelsPredictor):
     def tokenize_words(self, text: str, spans: Sequence[tuple[int, int]]) -> Tokens:
         return self.tokenizer.tokenize_words([[text[start:end] for start, end in spans]])[0]
 
+    def unknown_among(self, text: str, spans: Sequence[tuple[int, int]], ids: Sequence[int]) -> tuple[str, ...]:
+        return super().unknown_among(" ".join(text[start:end] for start, end in spans), spans, ids)
+
     def read(self, given: str, decode: DecodeConfig) -> Texts:
         spans = self.word_spans(given)
-        words = [given[start:end] for start, end in spans]
-        pieces = None if self.processor.spells else self.tokenizer.tokenize_words([words])[0]
-        return self._checked([given], Texts(given, [words if pieces is None else pieces.ids], spans, pieces))
+        if self.processor.spells:
+            return self._checked([given], Texts(given, [[given[start:end] for start, end in spans]], spans))
+        pieces = self.tokenize_words(given, spans)
+        unknown = self.unknown_among(given, spans, pieces.ids)
+        return self._checked([given], Texts(given, [pieces.ids], spans, pieces, unknown))
 
     def _tag_probabilities(self, inputs: Sequence[Texts]) -> Iterator[Tensor]:
         """The tag probabilities (words, C) of each text."""

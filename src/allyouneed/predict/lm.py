@@ -13,7 +13,7 @@ from allyouneed.models.base import LanguageModel
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.answers import Prompt
 from allyouneed.predict.base import Guess, Names, Said, Traced, Writing, best_of
-from allyouneed.predict.inputs import check_input, check_length, check_numbers, fill_template
+from allyouneed.predict.inputs import check_input, check_length, check_numbers, fill_template, unknown_words
 from allyouneed.predict.processor import Processor
 from allyouneed.text import Tokenizer
 
@@ -56,12 +56,14 @@ class LMPredictor(Writing):
         return "" if self.processor.chat else text
 
     def read(self, given: str, decode: DecodeConfig) -> Prompt:
-        ids = [*self.tokenizer.template.start, *check_input(given, self.tokenizer, "prompt")]
+        typed = check_input(given, self.tokenizer, "prompt")
+        ids = [*self.tokenizer.template.start, *typed]
         if self.processor.chat and decode.chat:
             filled = fill_template(self.processor.chat, given, self.tokenizer, self.processor.named)
             ids = self.tokenizer.encode_written(filled)
         check_length(self.model, len(ids), "prompt")
-        return Prompt(ids, decode.max_new, frozenset(self.processor.ends))
+        unknown = unknown_words(self.tokenizer, (given, typed))
+        return Prompt(ids, decode.max_new, frozenset(self.processor.ends), unknown)
 
     @torch.inference_mode()
     def table(self, given: Prompt, decode: DecodeConfig, most: int = 5) -> list[Guess]:

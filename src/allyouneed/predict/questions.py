@@ -19,7 +19,7 @@ from allyouneed.models.answerer import Answerer
 from allyouneed.nn.batch import Tensors
 from allyouneed.predict.answers import Answer
 from allyouneed.predict.base import Guess, Predictor, Said, best_of
-from allyouneed.predict.inputs import BETWEEN, check_numbers, two_texts
+from allyouneed.predict.inputs import BETWEEN, check_numbers, two_texts, unknown_words
 from allyouneed.predict.processor import Processor
 from allyouneed.text.layout import Tokens
 
@@ -48,6 +48,7 @@ class TokenizedQuestion(NamedTuple):
     question: Question
     ids: list[int]
     text: Tokens
+    unknown: Sequence[str] = ()
 
 
 class Asked(NamedTuple):
@@ -126,7 +127,12 @@ class AnswerPredictor(Predictor):
         (ids,), ((text,), _) = self.processor.encoded([question.question]), self.processor.tokenized([question.context])
         if not ids or not text.ids:
             raise UserError("the tokenizer of this run has no tokens for this text")
-        return TokenizedQuestion(question, ids, text)
+        prefix = self.processor.layout.prefix
+        sides = (prefix + question.question, ids), (prefix + question.context, text.ids)
+        return TokenizedQuestion(question, ids, text, unknown_words(self.tokenizer, *sides))
+
+    def unknown(self, given: TokenizedQuestion) -> Sequence[str]:
+        return given.unknown
 
     def gather(self, inputs: Sequence[TokenizedQuestion]) -> Asked:
         """A batch of questions, with the windows of their texts."""

@@ -14,7 +14,7 @@ from allyouneed.models.base import Translator
 from allyouneed.nn.trace import Trace
 from allyouneed.predict.answers import Answer, Prompt
 from allyouneed.predict.base import Alignment, Guess, Names, Said, Writing
-from allyouneed.predict.inputs import check_input, check_length
+from allyouneed.predict.inputs import check_input, check_length, unknown_words
 from allyouneed.predict.lm import guesses, said_of
 from allyouneed.predict.processor import Processor, rows_for
 from allyouneed.text import Tokenizer
@@ -67,9 +67,10 @@ class TranslatePredictor(Writing):
 
     def read(self, given: str, decode: DecodeConfig) -> Prompt:
         reader = self.processor.reader
-        ids = [*check_input(given, reader, "sentence"), self.processor.end_id(reader)]
+        typed = check_input(given, reader, "sentence")
+        ids = [*typed, self.processor.end_id(reader)]
         check_length(self.model, len(ids), "sentence")
-        return self._prompt(ids, decode)
+        return replace(self._prompt(ids, decode), unknown=unknown_words(reader, (given, typed)))
 
     def read_cut(self, given: str, decode: DecodeConfig) -> Prompt:
         """For scores: unknown words, or a source that is too long and cut, only lower them."""

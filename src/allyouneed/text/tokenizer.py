@@ -232,14 +232,14 @@ class Tokenizer:
         id: int | None = self._raw.token_to_id(LINE)
         return id
 
-    def units(self, text: str) -> list[tuple[int, str]]:
+    def units(self, text: str, specials: tuple[str, ...] = ()) -> list[tuple[int, str]]:
         """The ids of a text, each with the characters that it stands for."""
-        ((ids, spans),) = self._read([text], offsets=True)
+        ((ids, spans),) = self._read([text], specials, offsets=True)
         return [(id, text[start:end]) for id, (start, end) in zip(ids, spans)]
 
-    def unknown(self, text: str) -> list[str]:
+    def unknown(self, text: str, specials: tuple[str, ...] = ()) -> list[str]:
         """The different units of a text that become <unk>, in order; a word comes with the space before it."""
-        return list(dict.fromkeys(unit for id, unit in self.units(text) if id == self.unk))
+        return list(dict.fromkeys(unit for id, unit in self.units(text, specials) if id == self.unk))
 
     def _tokenize(
         self, texts: Sequence[str], words: Sequence[Sequence[tuple[int, int]]], specials: tuple[str, ...]
