@@ -114,7 +114,7 @@ BUDGETS = {
     "text": 1450,
     "data": 8320,
     "metrics": 440,
-    "figures": 870,
+    "figures": 1200,
     "predict": 3750,
     "tasks": 2500,
     "exchange": 3400,

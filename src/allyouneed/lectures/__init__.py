@@ -34,6 +34,11 @@ class Topic:
 
 
 TOPICS = {
+    "by-hand": Topic(
+        "attention by hand: q, k, v, scores, mask, softmax, sum, logits and argmax, all with numbers",
+        f"{MIDTERM} 4-7; {CHAPTER} §6.1; {COMP} masks; {BASICS} Thinking Machines, logits; {ECE} self-attention",
+        0.1, ("lm/gpt", "translate/transformer", "pretrain/bert"), "a sentence of 2 to 10 words",
+    ),
     "patches": Topic(
         "which positions of a ViT are alike, what its filters look for, and what patches save",
         f"{MIDTERM} 29-31; {CHAPTER} §10", 2, ("recognize/vit",),
