@@ -188,6 +188,9 @@ def test_ids_without_a_token_have_a_name_of_their_own(lm, tmp_path):
         ({"score": "dot"}, "no attention with model.score = dot"),
         ({"score": "parameter_free"}, "no attention with model.score = parameter_free"),
         ({"positions": "rotary", "rotary_stretch": 2.0, "rotary_context": 8}, "all rotary turns, but not some of them"),
+        ({"residual": False}, "no blocks without residuals"),
+        ({"feed_forward": False}, "no blocks without feed-forward parts"),
+        ({"norm": "none"}, "no blocks without norms"),
         ({"value_width": 7}, "no values of another width than the keys: model.value_width = 7"),
     ],
 )

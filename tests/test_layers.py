@@ -65,6 +65,7 @@ def test_norms_are_the_formulas():
     far = (x - x.mean(-1, keepdim=True)) / (x.var(-1, unbiased=False, keepdim=True) + 0.5).sqrt()
     torch.testing.assert_close(make_norm("layer", 8, eps=0.5)(x), far)
     torch.testing.assert_close(make_norm("rms", 8, eps=0.5)(x), x / (x.square().mean(-1, keepdim=True) + 0.5).sqrt())
+    assert make_norm("none", 8)(x) is x
     assert [name for name, _ in make_norm("layer", 8, bias=False).named_parameters()] == ["weight"]
     assert [name for name, _ in make_norm("layer", 8).named_parameters()] == ["weight", "bias"]
 

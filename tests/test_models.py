@@ -366,3 +366,32 @@ def test_matrices_by_columns_have_the_same_values_and_embeddings_stay_rows(tie):
     matrices = [m.weight for m in model.modules() if isinstance(m, torch.nn.Linear)]
     assert sum(w.is_contiguous() for w in matrices) == int(tie)
     assert sum(w.t().is_contiguous() for w in matrices) == len(matrices) - int(tie)
+
+
+@torch.inference_mode()
+def test_a_block_without_a_part_is_its_formula():
+    """Whole, and without residuals, feed-forward part or norms: each changes what it should, and nothing else."""
+    x, whole = torch.randn(2, 7, 32), gpt(layers=1).body.stack.blocks[0]
+    for change in ({}, {"residual": False}, {"feed_forward": False}, {"norm": "none"}, {"prenorm": False}):
+        block = gpt(layers=1, **change).body.stack.blocks[0]
+        block.load_state_dict({name: t for name, t in whole.state_dict().items() if name in block.state_dict()})
+        expected = x
+        for part, norm in ((whole.attention, whole.attention_norm), (whole.feed_forward, whole.feed_forward_norm)):
+            if part is whole.feed_forward and "feed_forward" in change:
+                continue
+            first = norm if not change.keys() & {"norm", "prenorm"} else torch.nn.Identity()
+            last = norm if "prenorm" in change else torch.nn.Identity()
+            expected = last((0 if "residual" in change else expected) + part(first(expected)))
+        torch.testing.assert_close(block(x, Mask()), expected)
+        missing = {"feed_forward": "feed_forward", "norm": "norm"}.get(next(iter(change), ""), "-")
+        assert {name for name in whole.state_dict() if missing not in name} == set(block.state_dict())
+
+
+@pytest.mark.parametrize("change", [{"residual": False}, {"feed_forward": False}, {"norm": "none"}], ids=str)
+def test_a_model_without_a_part_writes_the_same_with_a_cache(change):
+    model, given = gpt(**change), ragged(1, seed=3)[0]
+    slow: list[int] = []
+    with torch.inference_mode():
+        for _ in range(10):
+            slow.append(int(model(torch.tensor([given + slow]))[0, -1].argmax()))
+    assert next(generate(model, [Request(given, max_new=10)], rows=1))[1] == slow

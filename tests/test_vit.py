@@ -132,6 +132,18 @@ def test_only_positions_tell_where_a_patch_is():
         assert torch.allclose(model(given), model(other), atol=1e-5) == (positions == "none")
 
 
+@torch.inference_mode()
+def test_a_head_with_a_hidden_layer_is_its_formula():
+    """W tanh(V h + c) + b; without it, W h + b and no further weights."""
+    hidden, lengths = torch.randn(3, 17, 32), torch.full((3,), 17)
+    plain, deep = ClassifyHead(32, 5, "first").eval(), ClassifyHead(32, 5, "first", hidden=7).eval()
+    assert list(plain.state_dict()) == ["out.weight", "out.bias"]
+    torch.testing.assert_close(plain(hidden, lengths), hidden[:, 0] @ plain.out.weight.T + plain.out.bias)
+    inner = (hidden[:, 0] @ deep.into[0].weight.T + deep.into[0].bias).tanh()
+    assert inner.shape == (3, 7)
+    torch.testing.assert_close(deep(hidden, lengths), inner @ deep.out.weight.T + deep.out.bias)
+
+
 def test_patches_are_a_convolution():
     config = SMALL
     body, given = ViTBody(config), images(config)["pixels"]

@@ -57,6 +57,9 @@ def _check(model: GPT | Transformer) -> None:
     c = model.config
     if c.score != "scaled_dot":
         raise UserError(f"CTranslate2 has no attention with model.score = {c.score}, only scaled_dot")
+    if not c.residual or not c.feed_forward or c.norm == "none":
+        missing = "residuals" if not c.residual else "feed-forward parts" if not c.feed_forward else "norms"
+        raise UserError(f"CTranslate2 has no blocks without {missing}")
     if c.value_width not in (0, c.key_width):
         raise UserError(
             f"CTranslate2 has no values of another width than the keys: model.value_width = {c.value_width}"

@@ -51,6 +51,7 @@ class ViTConfig(PatchConfig, BlockConfig):
     activation: str = option("gelu", "activation in the feed-forward layer", choices=ACTIVATIONS)
     norm_eps: float = option(1e-6, "added to the variance in each norm", low=0.0, high=1.0)
     positions: str = option("learned", "how the place of a patch is encoded", choices=POSITIONS)
+    head_hidden: int = option(0, "width of a hidden layer in the head on [CLS] (0: none)", low=0, high=10**6)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -157,7 +158,7 @@ class ViT(Model):
     Config = ViTConfig
     BodyClass = ViTBody
     tasks = ("recognize",)
-    free = (*FREE, "image")
+    free = (*FREE, "image", "head_hidden")
     fits = ("image",)
     sizes: ClassVar[dict[str, dict[str, Any]]] = {
         "tiny": {"layers": 12, "heads": 3, "width": 192},

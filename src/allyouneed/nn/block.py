@@ -36,6 +36,8 @@ class BlockConfig(BodyConfig):
     norm: str = option("layer", "normalisation", choices=NORMS)
     norm_eps: float = option(1e-5, "added to the variance in each norm", low=0.0, high=1.0)
     prenorm: bool = option(True, "normalise before each part (true) or after its residual (false)")
+    residual: bool = option(True, "add each part's output to its input (true) or replace it (false)")
+    feed_forward: bool = option(True, "a feed-forward part in each block")
     bias: bool = option(True, "biases in the linear layers")
     positions: str = option("sinusoidal", "how positions are encoded", choices=POSITIONS)
     rotary_base: float = option(10000.0, "rotary: slowest turn, in positions per radian", low=1.0, high=1e12)
@@ -69,16 +71,9 @@ class BlockConfig(BodyConfig):
 
     def attention(self, *, cross: bool = False) -> Attention:
         return Attention(
-            self.width,
-            self.heads,
-            kv_heads=self.kv_heads,
-            head_width=self.head_width,
-            value_width=self.value_width,
-            cross=cross,
-            bias=self.bias,
-            dropout=self.attention_dropout,
-            score=self.score,
-        )
+            self.width, self.heads, kv_heads=self.kv_heads, head_width=self.head_width, value_width=self.value_width,
+            cross=cross, bias=self.bias, dropout=self.attention_dropout, score=self.score,
+        )  # fmt: skip
 
     def make_norm(self) -> nn.Module:
         return make_norm(self.norm, self.width, bias=self.bias, eps=self.norm_eps)
@@ -89,13 +84,15 @@ class Block(nn.Module):
 
     def __init__(self, config: BlockConfig, *, cross: bool = False, drop_path: float = 0.0) -> None:
         super().__init__()
-        self.prenorm = config.prenorm
+        self.prenorm, self.residual = config.prenorm, config.residual
         self.attention, self.attention_norm = config.attention(), config.make_norm()
         if cross:
             self.cross, self.cross_norm = config.attention(cross=True), config.make_norm()
-        hidden = config.hidden or 4 * config.width
-        self.feed_forward = FeedForward(config.width, hidden, activation=config.activation, bias=config.bias)
-        self.feed_forward_norm = config.make_norm()
+        self.feed_forward: FeedForward | None = None
+        if config.feed_forward:
+            hidden = config.hidden or 4 * config.width
+            self.feed_forward = FeedForward(config.width, hidden, activation=config.activation, bias=config.bias)
+            self.feed_forward_norm = config.make_norm()
         self.dropout = Drop(config.dropout, drop_path)
 
     def forward(
@@ -111,19 +108,22 @@ class Block(nn.Module):
     ) -> Tensor:
         """x (B, T, D) -> (B, T, D). `memory` is an encoder's output (B, S, D), or its keys and values."""
         h = self.attention_norm(x) if self.prenorm else x
-        x = x + self.dropout(self.attention(h, mask, rotary=rotary, cache=cache, trace=trace))
-        x = x if self.prenorm else self.attention_norm(x)
+        x = self._add(x, self.attention(h, mask, rotary=rotary, cache=cache, trace=trace), self.attention_norm)
         if memory is not None:
             h = self.cross_norm(x) if self.prenorm else x
-            x = x + self.dropout(self.cross(h, memory_mask, memory=memory, trace=trace))
-            x = x if self.prenorm else self.cross_norm(x)
-        h = self.feed_forward_norm(x) if self.prenorm else x
-        y = self.feed_forward(h)
-        x = x + self.dropout(y)
-        x = x if self.prenorm else self.feed_forward_norm(x)
-        record(trace, self, "feed_forward", y)
+            x = self._add(x, self.cross(h, memory_mask, memory=memory, trace=trace), self.cross_norm)
+        if self.feed_forward is not None:
+            h = self.feed_forward_norm(x) if self.prenorm else x
+            y = self.feed_forward(h)
+            x = self._add(x, y, self.feed_forward_norm)
+            record(trace, self, "feed_forward", y)
         record(trace, self, "layers", x)
         return x
+
+    def _add(self, x: Tensor, part: Tensor, norm: nn.Module) -> Tensor:
+        """The residual connection around a part, and in post-norm its norm."""
+        x = x + self.dropout(part) if self.residual else self.dropout(part)
+        return x if self.prenorm else norm(x)
 
 
 class Stack(nn.Module):

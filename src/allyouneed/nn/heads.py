@@ -74,19 +74,22 @@ def pool(hidden: Tensor, lengths: Tensor, kind: str, around: tuple[int, int] = (
 
 
 class ClassifyHead(nn.Module):
-    """One vector of a text's vectors (`pool`), and from it the scores of every class: logits = W pool(h_1 … h_T) + b"""
+    """One vector of a text's vectors (`pool`), and from it the scores of every class: logits = W pool(h_1 … h_T) + b,
+    or with a `hidden` layer W tanh(V pool(h_1 … h_T) + c) + b"""
 
     def __init__(
-        self, width: int, classes: int, pool: str = "max", dropout: float = 0.0, around: tuple[int, int] = (0, 0)
-    ) -> None:
+        self, width: int, classes: int, pool: str = "max", dropout: float = 0.0, around: tuple[int, int] = (0, 0),
+        hidden: int = 0,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.pool, self.around = pool, around
+        self.into = nn.Sequential(nn.Linear(width, hidden), nn.Tanh()) if hidden else nn.Identity()
         self.dropout = nn.Dropout(dropout)
-        self.out = nn.Linear(width, classes)
+        self.out = nn.Linear(hidden or width, classes)
 
     def forward(self, hidden: Tensor, lengths: Tensor) -> Tensor:
         """(B, T, D), of which the first `lengths` (B,) are tokens -> (B, C)"""
-        return self.out(self.dropout(pool(hidden, lengths, self.pool, self.around)))
+        return self.out(self.dropout(self.into(pool(hidden, lengths, self.pool, self.around))))
 
 
 class TagHead(nn.Module):

@@ -20,11 +20,13 @@ PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
 }
 ACTIVATIONS = (*PLAIN, "swiglu")
-NORMS = ("layer", "rms")
+NORMS = ("layer", "rms", "none")
 
 
 def make_norm(kind: str, width: int, *, bias: bool = True, eps: float = 1e-5) -> nn.Module:
-    """LayerNorm g ⊙ (x - μ)/σ + b, or RMSNorm g ⊙ x / rms(x)."""
+    """LayerNorm g ⊙ (x - μ)/σ + b, RMSNorm g ⊙ x / rms(x), or nothing."""
+    if kind == "none":
+        return nn.Identity()
     if kind == "rms":
         return nn.RMSNorm(width, eps=eps)
     return nn.LayerNorm(width, eps=eps, bias=bias)

@@ -149,8 +149,8 @@ class RecognizeProcessor(ImageProcessor, LabelsProcessor):
             self.mean, self.std = donor.mean, donor.std
 
     def build_model(self) -> Labeller:
-        body = self.build_body()
-        head = ClassifyHead(body.width, len(self.labels), self.options.pool, self.recipe.model.dropout, (1, 0))
+        body, c = self.build_body(), self.recipe.model
+        head = ClassifyHead(body.width, len(self.labels), self.options.pool, c.dropout, (1, 0), c.head_hidden)
         return ImageLabeller(body, head, preprocess=ImagePreprocessor(self.mean, self.std, self.options))
 
     def extras(self) -> dict[str, Any]:
