@@ -34,6 +34,10 @@ class Topic:
 
 
 TOPICS = {
+    "bert": Topic(
+        "BERT: what is hidden, what is likely, which passage follows, and what goes in and comes out",
+        f"{MIDTERM} 24-27; {CHAPTER} §9", 2, ("pretrain",), "a sentence with [MASK] in it",
+    ),
     "patches": Topic(
         "which positions of a ViT are alike, what its filters look for, and what patches save",
         f"{MIDTERM} 29-31; {CHAPTER} §10", 2, ("recognize/vit",),
