@@ -9,12 +9,18 @@ from collections import Counter
 
 import pytest
 
+from allyouneed import catalog
 from allyouneed.data.builtin.corpus import corpus
+from allyouneed.data.builtin.entities import entities
+from allyouneed.data.builtin.french import french
 from allyouneed.data.builtin.phrasebook import phrasebook
+from allyouneed.data.builtin.stories import stories
+from allyouneed.recipe import read_recipe
 
 WORD = re.compile(r" ?\w+| ?[^\w\s]")
-BOOK_SHA256 = "c5b73b489f3775c03a5d09872f323154f38e6f0fc9ec542c6cd2af141a94a0af"
-CORPUS_SHA256 = "9508d3b2597578e3b219c4fe8de6be00b4ad2966ec469440e187ae853b2c1bb3"
+BOOK_SHA256 = "30411deeba1898e7cede1000fea84954042681ea55ce260bdfc351dd57a20258"
+FRENCH_SHA256 = "c2ac86ca50f2d54e9b855983797a2c7ce1c342e38d09c0261b040b6aad630dbb"
+CORPUS_SHA256 = "16959f15d19ca00b9a97771336dfcb40f5306c41c14e26ab7f03c70f8a49b389"
 
 HARD = r"(?:s[^aeiouàèéìòù\W]|z|x|gn|ps|pn)"
 VOWEL = "[aeiouàèéìòù]"
@@ -50,7 +56,7 @@ def everything(book: dict[str, list[tuple[str, str]]]) -> list[tuple[str, str]]:
 def test_the_book_has_its_sizes_and_no_sentence_twice(book):
     pairs = everything(book)
     assert list(book) == ["train", "valid", "test"]
-    assert 6000 <= len(pairs) <= 9000
+    assert 6000 <= len(pairs) <= 9500
     assert (len(book["valid"]), len(book["test"])) == (300, 400)
     assert len({en for en, _ in pairs}) == len(pairs), "a sentence stands twice, in one split or in two"
 
@@ -76,6 +82,75 @@ def test_held_out_pairs_are_made_of_well_known_words(book):
 def test_the_lecture_sentence_is_trained_on(book):
     assert ("I am Italian.", "Io sono italiano.") in book["train"]
     assert ("Good morning.", "Buongiorno.") in book["train"]
+    assert ("Attention is all you need.", "L'attenzione è tutto ciò di cui hai bisogno.") in book["train"]
+    assert ("Action gets results.", "L'azione porta risultati.") in book["train"]
+    assert ("Happy mid autumn festival.", "Buona festa di metà autunno.") in book["train"]
+    assert ("Machines are thinking.", "Le macchine stanno pensando.") in book["train"]
+    stanco, larga = (
+        (f"{ANIMAL} {english}.", f"L'animale non ha attraversato la strada perché era troppo {italian}.")
+        for english, italian in (("tired", "stanco"), ("wide", "larga"))
+    )
+    assert stanco in book["train"]
+    assert larga in book["train"]
+
+
+ANIMAL = "The animal didn't cross the street because it was too"
+COMMON = ("Attention is all you need.", "Action gets results.", "Happy mid autumn festival.")
+LECTURES = {
+    "translate/transformer": (*COMMON, "Thinking machines.", f"{ANIMAL} tired.", f"{ANIMAL} wide."),
+    "lm/gpt": (
+        *COMMON,
+        "The smooth blue lake became choppy in the wind.",
+        "Thinking machines",
+        "My dog is happy.",
+        "My dog is barking.",
+        "My dog is running.",
+        "She sat on the river bank.",
+        "The captain has a bank account.",
+        "They should not bank on the result.",
+    ),
+    "pretrain/bert": (
+        "My dog is happy.",
+        "My dog is barking.",
+        "My dog is running.",
+        "She sat on the river bank.",
+        "She opened an account at the bank.",
+        "He could not bank on the result.",
+        "The man went to the store.",
+        "Penguins are flightless birds.",
+    ),
+    "tag/lstm": ("President Obama flew to San Francisco .",),
+}
+
+
+@pytest.mark.parametrize("name", LECTURES)
+def test_the_words_of_the_lectures_are_known(name):
+    recipe = read_recipe(name)
+    tokenizer = catalog.task(recipe.task_kind)(recipe).make_tokenizers()["tokenizer.json"]
+    for text in LECTURES[name]:
+        given = f" {text}" if name == "tag/lstm" else text
+        units = re.findall(r"\w+|[^\w\s]", given)
+        assert tokenizer.unknown(given) == []
+        assert len(tokenizer.encode(given)) == len(units), text  # no word is in pieces
+
+
+def test_the_lecture_sentences_of_the_corpus_are_trained_on(lines):
+    assert {text for text in LECTURES["lm/gpt"] if text[-1] == "."} <= set(lines["train"])
+
+
+def test_what_it_means_shows_in_the_adjective(book):
+    found = {en: it for en, it in everything(book) if " because it was " in en}
+    words = Counter(it.removesuffix(".").split()[-1] for it in found.values())
+    assert words["stanco"] > 5 < words["stanca"]
+    assert words["largo"] > 5 < words["larga"]
+    assert any(" because it was " in en for en, _ in book["test"])
+    for en, it in found.items():
+        animal = re.match(r"(L'|Il |La )(\w+) non", it)
+        assert animal
+        if en.endswith(" tired."):
+            assert it.endswith("stanca." if animal[2] in ("tartaruga", "mucca", "volpe") else "stanco."), it
+        if en.endswith(" wide."):
+            assert it.endswith("larga." if re.search("strada|piazza|foresta", it) else "largo."), it
 
 
 @pytest.mark.parametrize("wrong", WRONG_ITALIAN)
@@ -180,6 +255,11 @@ Where does my uncle work? | Dove lavora mio zio?
 It is one o'clock. | È l'una.
 It is three o'clock. | Sono le tre.
 It is a quarter past three. | Sono le tre e un quarto.
+Attention is all they need. | L'attenzione è tutto ciò di cui hanno bisogno.
+Patience does not get results. | La pazienza non porta risultati.
+Marco is thinking. | Marco sta pensando.
+Happy spring festival, Anna. | Buona festa di primavera, Anna.
+The fox didn't cross the field because it was too slow. | La volpe non ha attraversato il campo perché era troppo lenta.
 """
 
 
@@ -192,7 +272,7 @@ def test_hand_checked_pairs(book, row):
 def test_the_corpus_has_its_sizes_and_no_line_twice(lines):
     every = [line for split in lines.values() for line in split]
     assert list(lines) == ["train", "valid", "test"]
-    assert 11_500 <= len(every) <= 13_000
+    assert 11_500 <= len(every) <= 13_500
     assert len(lines["valid"]) == len(lines["test"]) == 600
     assert len(set(every)) == len(every)
     assert 150 <= len({word for line in every for word in re.findall(r"\w+", line.lower())}) <= 400
@@ -225,20 +305,76 @@ def test_verbs_choose_their_objects_in_the_corpus(lines):
             assert re.search("hat|coat|kite", line), line
 
 
+@pytest.fixture(scope="module")
+def pairs() -> dict[str, list[tuple[str, str]]]:
+    return french()
+
+
+def test_french_has_its_sizes_and_no_sentence_twice(pairs):
+    every = everything(pairs)
+    assert list(pairs) == ["train", "valid", "test"]
+    assert 4000 <= len(pairs["train"]) <= 8000
+    assert (len(pairs["valid"]), len(pairs["test"])) == (300, 400)
+    assert len({fr for fr, _ in every}) == len(every)
+    for fr, en in every:
+        assert re.fullmatch(r"[A-ZÀ-Ý]\S*( \S+)*( \?|\.)", fr), fr
+        assert re.fullmatch(r"[A-Z]\S*( \S+)*[.?]", en), en
+        assert fr[-1] == en[-1]
+        assert not re.search(r"\b[Aa] [aeiou]|\b[Aa]n [^aeiou]", en), en
+
+
+def test_held_out_french_is_made_of_well_known_words(pairs):
+    for column in (0, 1):
+        known = Counter(word for pair in pairs["train"] for word in set(WORD.findall(pair[column])))
+        for pair in pairs["valid"] + pairs["test"]:
+            assert all(known[word] >= 8 for word in WORD.findall(pair[column])), pair
+
+
+def test_no_french_sentence_breaks_a_rule(pairs):
+    for fr, _ in everything(pairs):
+        assert not re.search(r"\b([jln]e|la|que|[JL]e|La) [aeiouéêâh]", fr), fr  # j'ai, l'accord, n'est, qu'il
+        assert not re.search(r"\b[jlnJLN]'[^aeiouéêâh]", fr), fr
+        assert not re.search(r"\b(un|le|mon) (\w+ )?(lettre|voiture|maison|porte|fenêtre|pomme|clé)\b", fr), fr
+        assert not re.search(r"\b(une|la|ma) (\w+ )?(livre|contrat|manteau|chapeau|vélo|gâteau)\b", fr), fr
+        if passive := re.search(r"^(La|Le|L'|Les) ?(\w+) (?:n')?(?:a|ont) (?:pas )?été (\w+)", fr):
+            feminine = re.match("(lettre|chanson|voiture|maison|porte|fenêtre|pomme|clé)", passive[2])
+            ending = ("e" if feminine else "") + ("s" if passive[1] == "Les" else "")
+            assert re.fullmatch(rf".*[éutsr]{ending}" if ending != "s" else r".*s", passive[3]), fr
+
+
+FRENCH = """
+Je suis étudiant. | I am a student.
+Je suis étudiante. | I am a student.
+La lettre a été signée hier. | The letter was signed yesterday.
+L'accord a été signé en août. | The agreement was signed in August.
+Il a acheté une voiture rouge hier. | He bought a red car yesterday.
+L'animal n'a pas traversé la rue parce qu'il était trop fatigué. | ANIMAL tired.
+L'animal n'a pas traversé la rue parce qu'elle était trop large. | ANIMAL wide.
+"""
+
+
+def test_the_lecture_sentences_are_in_french(pairs):
+    rows = [row.split(" | ") for row in FRENCH.replace("ANIMAL", ANIMAL).strip().splitlines()]
+    for fr, en in rows:
+        assert (fr, en) in (pairs["train"] if fr != "Je suis étudiante." else everything(pairs))
+
+
 @pytest.mark.parametrize("hash_seed", ["0", "4711"])
-def test_both_are_the_same_everywhere(hash_seed):
+def test_all_are_the_same_everywhere(hash_seed):
     code = (
         "import hashlib, json; from allyouneed.data.builtin.corpus import corpus; "
+        "from allyouneed.data.builtin.french import french; "
         "from allyouneed.data.builtin.phrasebook import phrasebook; "
-        "print(*(hashlib.sha256(json.dumps(data).encode()).hexdigest() for data in (phrasebook(), corpus())))"
+        "made = (phrasebook(), corpus(), french()); "
+        "print(*(hashlib.sha256(json.dumps(data).encode()).hexdigest() for data in made))"
     )
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     out = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert out.stdout.split() == [BOOK_SHA256, CORPUS_SHA256]
+    assert out.stdout.split() == [BOOK_SHA256, CORPUS_SHA256, FRENCH_SHA256]
 
 
-@pytest.mark.parametrize("generate", [phrasebook, corpus])
-def test_both_are_written_in_a_moment(generate):
+@pytest.mark.parametrize("generate", [phrasebook, corpus, french, stories, entities])
+def test_all_are_written_in_a_moment(generate):
     def seconds() -> float:
         begin = time.process_time()
         generate()
@@ -247,7 +383,7 @@ def test_both_are_written_in_a_moment(generate):
     assert min(seconds() for _ in range(2)) < 1.0
 
 
-def test_neither_imports_torch():
-    code = "import sys; from allyouneed.data.builtin import corpus, phrasebook; print('torch' in sys.modules)"
+def test_none_imports_torch():
+    code = "import sys; from allyouneed.data.builtin import corpus, french, phrasebook; print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"

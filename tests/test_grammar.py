@@ -117,14 +117,15 @@ def test_a_section_has_one_place(small):
 
 
 def test_every_file_of_words_can_be_read():
-    for name in ("corpus", "entities", "family", "opinions", "phrasebook", "questions", "stories"):
+    for name in ("corpus", "entities", "family", "french", "opinions", "phrasebook", "questions", "stories"):
         assert all(word_file(name).sections.values()), name
 
 
 def test_no_words_are_read_before_they_are_needed():
     code = (
         "import allyouneed.tasks.wordvectors, allyouneed.predict.words, allyouneed.lectures.lengths; "
-        "from allyouneed.data.builtin import corpus, entities, family, opinions, phrasebook, questions, stories; "
+        "from allyouneed.data.builtin import corpus, entities, family, french, opinions, phrasebook; "
+        "from allyouneed.data.builtin import questions, stories; "
         "from allyouneed.data.registry import listing; listing(); "
         "from allyouneed.data.builtin.grammar import word_file; print(word_file.cache_info().misses)"
     )

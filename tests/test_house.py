@@ -112,7 +112,7 @@ BUDGETS = {
     "storage": 1050,
     "word2vec": 470,
     "text": 1450,
-    "data": 8140,
+    "data": 8320,
     "metrics": 440,
     "figures": 1180,
     "predict": 3650,

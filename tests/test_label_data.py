@@ -27,7 +27,7 @@ from allyouneed.training.starting import choose
 
 ROWS = [(f"I like it {i}", "good") if i % 3 else (f"I hate it {i}", "bad") for i in range(60)]
 OPINIONS_SHA256 = "c60f345e113fff01efd80177daa4c8862998eaae54d5a96873af8ba8284a4914"
-ENTITIES_SHA256 = "9973bec1c34a62315a09b04ac70c6ab827b594120c88e49489ebe6a540ea5f75"
+ENTITIES_SHA256 = "557285defb22452fd2948974e7bedbac9d937f7dc2af8a6356168ba15e9f915d"
 
 
 def put(path: Path, content: str | bytes) -> str:

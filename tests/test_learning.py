@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import pytest
 
@@ -46,3 +47,35 @@ def test_attention_reverses_what_one_context_vector_cannot_hold(tmp_path):
         exact[score] = {found.name: found.value for found in run.scores()["test"]}["exact match"]
     assert exact["additive"] >= 99.0
     assert exact["none"] < 20.0
+
+
+@pytest.mark.slow
+def test_the_alignment_shows_which_french_words_make_an_english_one(tmp_path):
+    settings = ["data.name=french", "text.kind=word", "text.joint=false", "model.share=false"]
+    run = train("translate/attention", *RUNTIME, *settings, out=tmp_path / "run", quiet=True)
+    assert {score.name: score.value for score in run.test(say=lambda line: None)}["BLEU"] > 95
+
+    def seen(text: str, word: str) -> Counter[str]:
+        found = run.align(text)
+        weights = found.weights[found.target.index(word)]
+        return Counter({source: float(weight) for source, weight in zip(found.source, weights)})
+
+    assert run.predict("Je suis étudiant.") == "I am a student."
+    assert run.predict("L'accord a été signé en août.") == "The agreement was signed in August."
+    assert run.predict("Il a acheté une voiture rouge hier.") == "He bought a red car yesterday."
+    signed = seen("La lettre a été signée hier.", "signed")
+    assert signed["a"] + signed["été"] + signed["signée"] > 0.5
+    assert seen("Il a acheté une voiture rouge hier.", "red").most_common(1)[0][0] == "rouge"
+    for french, english in (("il était trop fatigué", "tired"), ("elle était trop large", "wide")):
+        said = run.predict(f"L'animal n'a pas traversé la rue parce qu'{french}.")
+        assert said == f"The animal didn't cross the street because it was too {english}."
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["tag/lstm", "tag/bert", "tag/elmo"])
+def test_a_president_is_a_person_and_where_he_flew_to_is_a_place(recipe, tmp_path):
+    """Half of the steps are enough."""
+    run = train(recipe, *RUNTIME, "train.steps=250", out=tmp_path / "run", quiet=True)
+    (answer,) = run.answers(["President Obama flew to San Francisco."])
+    found = [(entity["text"], entity["type"]) for entity in answer.details["entities"]]
+    assert found == [("Obama", "person"), ("San Francisco", "place")]

@@ -153,6 +153,10 @@ def test_the_recipe_learns_the_stories(tmp_path):
     }
     for answer, word in zip(run.answers(riddles), riddles.values()):
         assert answer.details["masks"][0][0]["word"] == word
+    (dog,) = run.answers(["My dog is [MASK]."])
+    found = dog.details["masks"][0]
+    assert {row["word"] for row in found[:3]} <= {"happy", "running", "barking", "hungry", "thirsty", "playing"}
+    assert found[0]["probability"] < 0.6  # several are likely
     asked = ["He bought a gallon of milk.", "Penguins are flightless birds."]
     follows = [
         answer.details["follows"] for answer in run.answers(f"The man went to the store. ||| {b}" for b in asked)

@@ -160,6 +160,7 @@ def test_evaluations_of_word_vectors_cost_little():
 def test_only_other_data_is_followed(pairs, tmp_path):
     assert choose("translate/transformer", [], None).given is None
     assert choose("translate/transformer", [], "phrasebook").given is None
+    assert choose("translate/transformer", [], "french").given is None  # built in, too
     assert choose("translate/transformer", ["train.lr=1"], pairs).given == {"train.lr"}
     assert choose("translate/transformer", [f"data.path={pairs}"], None).given == {"data.path"}
     assert choose("classify/rnn", [], "sst2").given == set()

@@ -287,6 +287,9 @@ def test_a_limit_of_examples_is_nothing_for_a_text(story, tmp_path):
     assert "data.limit" in done.err
 
 
+ANIMAL = "The animal didn't cross the street because it was too"
+
+
 def demo(out: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "allyouneed.demo", str(out)],
@@ -322,6 +325,14 @@ def test_the_demo_reaches_its_score_and_leaves_its_images(tmp_path):
     assert "version:" in scores["BLEU"]["signature"]
     assert "version:" in scores["chrF"]["signature"]
     assert "Io sono italiano." in out
+    assert "L'attenzione è tutto ciò di cui hai bisogno." in out
+    sentences = {
+        "Action gets results.": "L'azione porta risultati.",
+        "Happy mid autumn festival.": "Buona festa di metà autunno.",
+        f"{ANIMAL} tired.": "L'animale non ha attraversato la strada perché era troppo stanco.",
+        f"{ANIMAL} wide.": "L'animale non ha attraversato la strada perché era troppo larga.",
+    }
+    assert load(tmp_path / "run").predict(list(sentences)) == list(sentences.values())
     assert out.count("ayn ") >= 3
     for image in ("loss.png", "alignment.png"):
         assert (tmp_path / "run" / image).read_bytes().startswith(b"\x89PNG")

@@ -11,7 +11,7 @@ from allyouneed.run import train
 from allyouneed.terminal import write
 from allyouneed.training.interrupt import Interrupted
 
-SENTENCE = "I am Italian."
+SENTENCES = ["I am Italian.", "Attention is all you need."]
 
 
 def main(out: Path) -> None:
@@ -19,8 +19,8 @@ def main(out: Path) -> None:
     run = train("translate/transformer", out=out, overwrite=True)
     sources = [pair.source for pair in run.task.data.splits["test"]]
     held_out = sources[:: len(sources) // 5][:5]
-    write("\ntranslations (the first is from the lecture, the others are not in the training data):")
-    for source, target in zip([SENTENCE, *held_out], run.predict([SENTENCE, *held_out])):
+    write("\ntranslations (the first two are from the lectures, the others are not in the training data):")
+    for source, target in zip([*SENTENCES, *held_out], run.predict([*SENTENCES, *held_out])):
         write(f"  {source:<50} {target}")
     longest = max(sources, key=len)
     figure = out / "alignment.png"

@@ -1,4 +1,4 @@
-"""Settings that follow the data. The settings of a recipe named after a model fit its small built-in data; with other
+"""Settings that follow the data. The settings of a recipe named after a model fit small built-in data; with other
 data, these rules decide what the user has not set. Each choice is printed with its reason and stored in the run.
 
 The numbers come from trainings on Tatoeba English-Italian, Python's standard library, SST-2, TREC, IMDB and WNUT 2017,

@@ -41,11 +41,15 @@ def choose(recipe: str | Recipe, overrides: Sequence[str], data: Given | None) -
 
 
 def _follows(recipe: str | Recipe, chosen: Recipe) -> bool:
-    """Whether the data decides settings: a recipe of the library that was made for built-in data gets other data."""
+    """Whether the data decides settings: a recipe of the library that was made for built-in data gets data of another
+    kind. All built-in data are small and written by rules."""
     if not isinstance(recipe, str) or recipe.endswith(".toml") or not chosen.data.follow:
         return False
-    own = read_recipe(recipe).data.name
-    return own in SETS and SETS[own].built_in and (bool(chosen.data.path) or chosen.data.name != own)
+    return _built_in(read_recipe(recipe).data.name) and (bool(chosen.data.path) or not _built_in(chosen.data.name))
+
+
+def _built_in(name: str) -> bool:
+    return name in SETS and SETS[name].built_in
 
 
 def _given(recipe: Recipe, overrides: Sequence[str]) -> frozenset[str]:

@@ -19,7 +19,7 @@ Use = namedtuple("Use", "act thing own")  # what one does with a thing, and whet
 def corpus() -> dict[str, str]:
     """The splits "train", "valid" and "test", each one text with one sentence per line."""
     file = word_file("corpus")
-    splits = hold_out(file.collect(_kinds(file)), test=600, valid=600)
+    splits = hold_out(file.collect(_kinds(file)), test=600, valid=600, train=file.rows("fixed"))
     return {split: "".join(f"{line}\n" for (line,) in found) for split, found in splits.items()}
 
 
@@ -41,10 +41,14 @@ def _class(kind: str) -> str:
 
 
 def _kinds(file: WordFile) -> Kinds:
+    yield "fixed", file.rows("fixed")
     actors = list(_actors(file))
     for kind in dict.fromkeys(who.kind for who in actors):
         yield from _of_all(file, kind, [who for who in actors if who.kind == kind])
-    yield from _of_people(file, [who for who in actors if who.kind == "person"])
+    people = [who for who in actors if who.kind == "person"]
+    yield from _of_people(file, people)
+    yield from _of_banks(file, people)
+    yield from _of_the_world(file, people)
     looks, things, spots = file.items("looks"), file.items("things"), file.items("spots")
     free = lambda look, thing, spot: thing not in spot
     yield "spot", file.write("spot", when=free, look=looks, thing=things, spot=spots)
@@ -88,3 +92,34 @@ def _of_people(file: WordFile, people: list[Phrase]) -> Kinds:
     yield "gift", file.write("gift", share=17, when=apart, who=people, other=people, thing=things)
     animals = [animal for animal in file.table("meals") if animal != "person"]
     yield "pet", file.write("pet", share=3, who=people, act=file.items("love"), animal=animals)
+
+
+def _of_banks(file: WordFile, people: list[Phrase]) -> Kinds:
+    """The three meanings of bank."""
+    who = [Phrase("he"), Phrase("she", gender="f"), Phrase("they", person=PLURAL), Phrase("the captain"), *people]
+    yield "bank of a river", file.write("bank of a river", who=who, river=file.items("banks"))
+    yield "bank with money", file.write("bank with money", who=who, paper=file.items("bank papers"))
+    yield "bank on", file.write("bank on", who=who, hope=file.items("hopes"))
+
+
+def _of_the_world(file: WordFile, people: list[Phrase]) -> Kinds:
+    """One's own animals, water and weather, greetings, machines, and what brings what."""
+    plurals = {one: many for one, many, *_ in (line.split(", ") for line in file.sections["nouns"])}
+    for animal, acts in file.table("own animals").items():
+        for owner in file.items("owners"):
+            who = [Phrase(f"{owner} {animal}"), Phrase(f"{owner} {plurals[animal]}", person=PLURAL)]
+            yield "own animal", file.write("state", who=who, state=[*file.items("states"), *acts])
+    changes = [f"{state} {weather}" for weather, states in file.table("changes of water").items() for state in states]
+    surfaces, colours, waters = (file.items(name) for name in ("surfaces", "colours of water", "waters"))
+    yield "water", file.write("water", surface=surfaces, colour=colours, water=waters, change=changes)
+    named = [who.en for who in people if who.en[0].isupper()]
+    yield "greeting", file.write("greeting", greeting=file.items("greetings"), name=named)
+    times = ["", *(f" {time}" for time in file.items("times"))]
+    for kind, acts in file.table("machines").items():
+        who = [Phrase(f"{words}{kind} machine") for words in ("a ", "the ", "the new ")]
+        who += [Phrase(f"{words}{kind} machines", person=PLURAL) for words in ("", "two ", "the ")]
+        yield "machine", file.write("machine", who=who, act=acts, time=times)
+    for virtue, outcomes in file.table("virtues").items():
+        yield "virtue", file.write("virtue", virtue=virtue, outcome=outcomes)
+    who = [Phrase("you", person=1), *(who for who in people if not who.en.startswith("a"))]
+    yield "need", file.write("need", who=who, virtue=list(file.table("virtues")))

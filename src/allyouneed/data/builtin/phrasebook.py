@@ -2,7 +2,8 @@
 
 One English sentence has one Italian translation. The conventions: a subject pronoun is always said ("Io non sono
 italiano."), but a question with where, what or how many drops it unless it is lui or lei ("Dove vivi?", "Dove vive
-lui?"); you is tu and you all is voi; whoever is not marked as feminine is masculine.
+lui?"), and it is never said; you is tu and you all is voi; whoever is not marked as feminine is masculine. "Not" is
+written out, but for "didn't cross".
 """
 
 from __future__ import annotations
@@ -103,6 +104,8 @@ class Sentences:
         present = self._people, self._things, self._comparisons, self._spots, self._owners, self._present
         for part in (*present, self._past, self._wishes, self._origins, self._times, self._questions, self._shopping):
             yield from part()
+        yield from self._abstract()
+        yield from self._reasons()
 
     def _acts(self, verbs: str, objects: Iterable[tuple[Any, ...]]) -> list[Verb]:
         return [self.verbs[verb].to(what) for verb in verbs.split(", ") for what in objects]
@@ -343,6 +346,30 @@ class Sentences:
         yield "table manners", self.write("please", food=wanted + given)
         names = [*self.names, *self.couples]
         yield "table manners", self.write("greeting", greeting=self.file.rows("greetings"), name=names)
+        yield "festivals", self.write("greeting", greeting=self.file.rows("festivals"), name=names)
+
+    def _abstract(self) -> Kinds:
+        abstract = nouns(self.file, "abstract")
+        needed, useful = (
+            [noun.one._replace(it=join("il", noun.one)) for noun in abstract if suit in noun.suits]
+            for suit in ("needed", "useful")
+        )
+        needed += [food._replace(it=join("il", food)) for food in ones(self.drinks)]
+        who = [_asked(who) for who in [*self.pronouns, *self.names] if who.en != "you all"]
+        yield "all one needs", self.write("all one needs", who=who, thing=needed)
+        yield "results", self.write("doing", who=useful, do=self._acts("get", self.file.rows("outcomes")))
+        machines = determined("my your our their", forms(nouns(self.file, "machines")))
+        yield "thinking", self.write("doing now", who=[*self.simple, *machines], do=self.verbs["think"])
+
+    def _reasons(self) -> Kinds:
+        """What "it" is, the animal or what it did not cross, shows in the Italian adjective, which agrees with it."""
+        states, obstacles = adjectives(self.file, "states"), adjectives(self.file, "obstacles")
+        animals = determined("the", ones(nouns(self.file, "crossing animals")))
+        for animal, what in product(animals, nouns(self.file, "crossings")):
+            reasons = [(state, animal) for state in states]
+            reasons += [(obstacle, what.one) for obstacle in obstacles if obstacle.suits in what.suits]
+            how = [(why.en, italian(why.it, it.gender, SINGULAR)) for why, it in reasons]
+            yield "because", self.write("because", who=animal, what=determine("the", what.one), how=how)
 
 
 class Noun(NamedTuple):

@@ -1,7 +1,8 @@
 """Short stories written by rules, for pretraining: each is one document about one person at one place.
 
 What stands in a sentence follows from the ones before it: the person is he or she all along, and at the store nobody
-feeds the penguins. So a hidden word can be found from its text, and a passage from another story does not fit.
+feeds the penguins. So a hidden word can be found from its text, and a passage from another story does not fit. What is
+said of a dog at the park is drawn from a few words: for "My dog is [MASK]." several are likely.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 from itertools import product
 
 from allyouneed.data.builtin.family import people
-from allyouneed.data.builtin.grammar import Phrase, pronouns, word_file
-from allyouneed.data.builtin.heldout import rank
+from allyouneed.data.builtin.grammar import Phrase, expand, pronouns, word_file
+from allyouneed.data.builtin.heldout import number_below, rank
 
-VERSIONS = 14  # stories of each person at each place
+VERSIONS = 12  # stories of each person at each place
 LENGTH = 7  # sentences of a story between the first one and the last one
 
 
@@ -39,5 +40,9 @@ def _story(who: Phrase, place: str, sentences: list[str], number: str) -> str:
     def shuffled(sentences: list[str]) -> list[str]:
         return sorted(sentences, key=lambda sentence: rank((sentence, who.en, place), number))
 
-    chosen = [*sections["beginning"], *shuffled(sentences)[:LENGTH], shuffled(sections["endings"])[0]]
+    def one_of(choices: list[str]) -> str:
+        return choices[number_below(len(choices), (choices[0], who.en, place), number)]
+
+    about = [one_of(expand(sentence)) for sentence in shuffled(sentences)[:LENGTH]]
+    chosen = [*sections["beginning"], *about, shuffled(sections["endings"])[0]]
     return " ".join(chosen).format(who=who.en, place=place, **pronouns(who.gender, who.person))
