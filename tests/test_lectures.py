@@ -143,7 +143,7 @@ def test_the_command_lists_the_lectures_and_helps_with_their_names(tmp_path, pai
     for name in ("gradients", "paths", "lengths"):
         own = ayn("lecture", name, "--out", tmp_path, "--run", trained("lm", story))
         assert own.code == 2
-        assert "makes its own models; --run is for patches, wordmap, alignment, banks" in own.err
+        assert "makes its own models; --run is for decoding, bert, patches, wordmap, alignment, banks" in own.err
 
 
 def test_patches_of_one_row_or_column_are_alike_if_positions_say_so():

@@ -29,7 +29,7 @@ def share_bars(
             axes.barh(range(len(bars)), values, 0.7, color=colours, edgecolor=edges)
             for at, value in enumerate(values):
                 axes.text(value + 0.015, at, f"{100 * value:.1f} %", va="center", fontsize=9)
-            axes.set_yticks(range(len(bars)), [style.visible(one).replace("␣", " ") for one in names])
+            axes.set_yticks(range(len(bars)), [style.visible(one, 40).replace("␣", " ") for one in names])
             axes.set(xlim=(0, 1.18), ylim=(most - 0.5, -0.5), xlabel=unit)
             axes.set_xticks([0, 0.5, 1], ["0", "50 %", "100 %"])
             axes.tick_params(axis="y", length=0)
@@ -67,5 +67,6 @@ def spread_bars(
         axes.set_ylabel(unit)
         axes.set_ylim(bottom=0)
         axes.margins(y=0.12)
-        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, borderaxespad=0.2, handlelength=1.4)
-        made.suptitle(title, x=0.0, y=1.12, va="bottom", ha="left", fontsize=13)
+        if len(names) > 1 or guess is not None:
+            axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3, borderaxespad=0.2, handlelength=1.4)
+        made.suptitle(title, x=0.0, y=1.12 if axes.get_legend() else 1.03, va="bottom", ha="left", fontsize=13)

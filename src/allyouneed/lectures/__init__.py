@@ -34,6 +34,10 @@ class Topic:
 
 
 TOPICS = {
+    "decoding": Topic(
+        "a translation word by word: greedy, with a beam, drawn at two temperatures; teacher forcing",
+        f"{MIDTERM} 18-22; {CHAPTER} §3, 3.1; {BASICS} decoding", 3, ("translate",), "a sentence to translate",
+    ),
     "bert": Topic(
         "BERT: what is hidden, what is likely, which passage follows, and what goes in and comes out",
         f"{MIDTERM} 24-27; {CHAPTER} §9", 2, ("pretrain",), "a sentence with [MASK] in it",

@@ -16,7 +16,7 @@ from allyouneed.errors import UserError
 from allyouneed.figures.bars import share_bars
 from allyouneed.figures.style import BLUE, GREEN, ORANGE, PINK, SKY
 from allyouneed.figures.token_table import Row, token_table
-from allyouneed.lectures.base import Lecture
+from allyouneed.lectures.base import Lecture, check_words
 from allyouneed.randomness import make_key
 from allyouneed.run import MASK, Run
 from allyouneed.tasks.pretrain import Pretrain
@@ -38,11 +38,8 @@ def show(lecture: Lecture, settings: Sequence[str] = SETTINGS) -> dict[str, Any]
     if MASK not in text:
         raise UserError(f"write {MASK} for the word that is to be found, as in '{SENTENCE}'")
     run = lecture.trained("pretrain/bert", *settings, name="pretrain-bert")
-    tokenizer = run.processor.tokenizer
-    unknown = tokenizer.unknown(text.replace(MASK, " "))
-    if unknown:
-        raise UserError(f"the model has never seen {', '.join(map(repr, unknown))}: take other words")
-    numbers = {"hiding": hide(lecture, run), "candidates": candidates(lecture, run, text)}
+    check_words(run.processor.tokenizer, text.replace(MASK, " "))
+    numbers: dict[str, Any] = {"hiding": hide(lecture, run), "candidates": candidates(lecture, run, text)}
     if run.processor.options.next:
         numbers["next"] = follow(lecture, run)
     return {**numbers, "shapes": draw_inside(lecture, run)}
